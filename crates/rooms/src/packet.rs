@@ -1,0 +1,28 @@
+//! What is known about one media packet, worked out once where it arrives and read by every down track.
+
+use std::time::Instant;
+
+use wire::codec::PayloadInfo;
+
+/// One RTP packet of one layer, without its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketMeta {
+    /// Extended sequence number of the layer's own SSRC, as the publisher counts.
+    pub seq: u64,
+    /// RTP timestamp in clock-rate units, as the publisher counts.
+    pub timestamp: u32,
+    /// When the publisher's datagram was received.
+    pub arrival: Instant,
+    pub marker: bool,
+    /// What the codec's payload header says.
+    pub payload: PayloadInfo,
+}
+
+/// A pair of clocks from a sender report (RFC 3550 §6.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenderClock {
+    /// NTP timestamp, 32.32 fixed-point seconds.
+    pub ntp: u64,
+    /// The RTP timestamp of the same instant.
+    pub rtp: u32,
+}

@@ -1,0 +1,16 @@
+//! Bytes to fields and back, and the small vocabulary that all products share.
+//!
+//! Nothing in here opens a socket, reads a clock or allocates per packet. Parsers give borrowed views,
+//! writers fill a caller's buffer, and a length is checked once, on construction.
+#![forbid(unsafe_code)]
+
+mod bitrate;
+pub mod codec;
+mod datagram;
+mod outbox;
+mod seq;
+
+pub use bitrate::Bitrate;
+pub use datagram::{Datagram, Ecn, LinkId, Path};
+pub use outbox::{DATAGRAM_MAX, Outbox, Run};
+pub use seq::{Seq, SeqExtender};
