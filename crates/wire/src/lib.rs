@@ -8,6 +8,7 @@ mod bitrate;
 pub mod codec;
 mod datagram;
 mod outbox;
+pub mod rtp;
 mod seq;
 
 pub use bitrate::Bitrate;
