@@ -8,6 +8,7 @@ mod bitrate;
 pub mod codec;
 mod datagram;
 mod outbox;
+pub mod rtcp;
 pub mod rtp;
 mod seq;
 

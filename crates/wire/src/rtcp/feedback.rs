@@ -1,0 +1,94 @@
+//! Feedback that asks for something: packets again (NACK), a keyframe (PLI, FIR), a lower rate (REMB).
+
+use super::{split_ssrcs, split_u32};
+use crate::{Bitrate, Seq};
+
+/// The packets that a receiver misses (RFC 4585 §6.2.1).
+#[derive(Clone, Copy, Debug)]
+pub struct Nack<'a> {
+    pub sender_ssrc: u32,
+    pub media_ssrc: u32,
+    pairs: &'a [[u8; 4]],
+}
+
+impl<'a> Nack<'a> {
+    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
+        let (sender_ssrc, media_ssrc, rest) = split_ssrcs(body)?;
+        Some(Nack { sender_ssrc, media_ssrc, pairs: rest.as_chunks().0 })
+    }
+
+    /// Every number asked for, at most 17 per four bytes of the packet. The sender may repeat itself.
+    pub fn lost(&self) -> impl Iterator<Item = Seq> + use<'a> {
+        self.pairs.iter().flat_map(|&[a, b, c, d]| {
+            let first = Seq(u16::from_be_bytes([a, b]));
+            let following = u16::from_be_bytes([c, d]);
+            let others = (0..16).filter(move |bit| following & 1 << bit != 0).map(move |bit| first.plus(bit + 1));
+            std::iter::once(first).chain(others)
+        })
+    }
+}
+
+/// Picture loss indication: a keyframe, please (RFC 4585 §6.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pli {
+    pub sender_ssrc: u32,
+    pub media_ssrc: u32,
+}
+
+impl Pli {
+    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+        let (sender_ssrc, media_ssrc, _) = split_ssrcs(body)?;
+        Some(Pli { sender_ssrc, media_ssrc })
+    }
+}
+
+/// Full intra request: a keyframe, please, from each of several streams (RFC 5104 §4.3.1).
+#[derive(Clone, Copy, Debug)]
+pub struct Fir<'a> {
+    pub sender_ssrc: u32,
+    entries: &'a [[u8; 8]],
+}
+
+impl<'a> Fir<'a> {
+    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
+        let (sender_ssrc, _, rest) = split_ssrcs(body)?;
+        Some(Fir { sender_ssrc, entries: rest.as_chunks().0 })
+    }
+
+    /// The streams asked, each with the request's running number: an equal one is a repetition.
+    pub fn requests(&self) -> impl Iterator<Item = (u32, u8)> + use<'a> {
+        self.entries.iter().map(|&[a, b, c, d, number, ..]| (u32::from_be_bytes([a, b, c, d]), number))
+    }
+}
+
+/// Receiver estimated maximum bitrate (draft-alvestrand-rmcat-remb-03 §2.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Remb<'a> {
+    pub sender_ssrc: u32,
+    pub bitrate: Bitrate,
+    ssrcs: &'a [[u8; 4]],
+}
+
+impl<'a> Remb<'a> {
+    /// Whether an application-layer feedback body carries REMB's name.
+    pub(super) fn is_remb(body: &[u8]) -> bool {
+        body.get(8..12) == Some(b"REMB")
+    }
+
+    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
+        let (sender_ssrc, _, rest) = split_ssrcs(body)?;
+        let (_name, rest) = split_u32(rest)?;
+        let (&[count, high, middle, low], rest) = rest.split_first_chunk()?;
+        // Six bits of exponent, eighteen of mantissa. What exceeds 64 bits is as good as no limit.
+        let exponent = u32::from(high >> 2);
+        let mantissa = u64::from(high & 3) << 16 | u64::from(middle) << 8 | u64::from(low);
+        let bits_per_second = u64::try_from(u128::from(mantissa) << exponent).unwrap_or(u64::MAX);
+        let ssrcs = rest.as_chunks().0.get(..count.into())?;
+        Some(Remb { sender_ssrc, bitrate: Bitrate::from_bps(bits_per_second), ssrcs })
+    }
+
+    /// The streams that share the rate.
+    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+}

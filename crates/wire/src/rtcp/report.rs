@@ -1,0 +1,194 @@
+//! Sender and receiver reports, source descriptions, goodbyes (RFC 3550 §6.4 to §6.6).
+
+use super::split_u32;
+
+pub(super) const BLOCK_LEN: usize = 24;
+pub(super) const SENDER_INFO_LEN: usize = 24;
+
+/// Type of the SDES item that holds the CNAME (RFC 3550 §6.5.1).
+pub(super) const SDES_CNAME: u8 = 1;
+
+/// What one receiver has of one stream (RFC 3550 §6.4.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportBlock {
+    pub ssrc: u32,
+    /// Lost since the last report, in 256ths.
+    pub fraction_lost: u8,
+    /// Lost since the beginning; 24 bits, negative when there were duplicates.
+    pub cumulative_lost: i32,
+    /// Count of wraps in the high 16 bits, highest sequence number in the low 16.
+    pub highest_seq: u32,
+    /// Clock-rate units.
+    pub jitter: u32,
+    /// Middle 32 bits of the NTP time of the last sender report: 16.16 seconds; 0 without one.
+    pub last_sr: u32,
+    /// From the arrival of that report to this one, in 65,536ths of a second.
+    pub delay_since_last_sr: u32,
+}
+
+impl ReportBlock {
+    pub(super) fn from_bytes(bytes: &[u8; BLOCK_LEN]) -> Self {
+        let word = |index: usize| {
+            let at = 4 * index;
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        ReportBlock {
+            ssrc: word(0),
+            fraction_lost: bytes[4],
+            cumulative_lost: (word(1) << 8) as i32 >> 8,
+            highest_seq: word(2),
+            jitter: word(3),
+            last_sr: word(4),
+            delay_since_last_sr: word(5),
+        }
+    }
+
+    /// `cumulative_lost` saturates at what 24 bits hold.
+    pub(super) fn to_bytes(self) -> [u8; BLOCK_LEN] {
+        let lost = self.cumulative_lost.clamp(-0x80_0000, 0x7f_ffff) as u32 & 0xff_ffff;
+        let words = [
+            self.ssrc,
+            u32::from(self.fraction_lost) << 24 | lost,
+            self.highest_seq,
+            self.jitter,
+            self.last_sr,
+            self.delay_since_last_sr,
+        ];
+        let mut bytes = [0; BLOCK_LEN];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+}
+
+/// The first `count` report blocks, or `None` when there are fewer. Profile-specific extensions may follow.
+fn blocks(count: u8, data: &[u8]) -> Option<&[[u8; BLOCK_LEN]]> {
+    data.as_chunks().0.get(..count.into())
+}
+
+/// What a sender says about its own stream (RFC 3550 §6.4.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderInfo {
+    pub ssrc: u32,
+    /// Wall clock: seconds since 1900, 32.32 fixed point.
+    pub ntp: u64,
+    /// The same instant in clock-rate units.
+    pub rtp_timestamp: u32,
+    pub packet_count: u32,
+    /// Payload bytes, without headers and padding.
+    pub byte_count: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SenderReport<'a> {
+    pub info: SenderInfo,
+    blocks: &'a [[u8; BLOCK_LEN]],
+}
+
+impl<'a> SenderReport<'a> {
+    pub(super) fn parse(count: u8, body: &'a [u8]) -> Option<Self> {
+        let (ssrc, rest) = split_u32(body)?;
+        let (ntp, rest) = rest.split_first_chunk()?;
+        let (rtp_timestamp, rest) = split_u32(rest)?;
+        let (packet_count, rest) = split_u32(rest)?;
+        let (byte_count, rest) = split_u32(rest)?;
+        let info = SenderInfo { ssrc, ntp: u64::from_be_bytes(*ntp), rtp_timestamp, packet_count, byte_count };
+        Some(SenderReport { info, blocks: blocks(count, rest)? })
+    }
+
+    pub fn blocks(&self) -> impl Iterator<Item = ReportBlock> + use<'a> {
+        self.blocks.iter().map(ReportBlock::from_bytes)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverReport<'a> {
+    /// The reporter's own.
+    pub ssrc: u32,
+    blocks: &'a [[u8; BLOCK_LEN]],
+}
+
+impl<'a> ReceiverReport<'a> {
+    pub(super) fn parse(count: u8, body: &'a [u8]) -> Option<Self> {
+        let (ssrc, rest) = split_u32(body)?;
+        Some(ReceiverReport { ssrc, blocks: blocks(count, rest)? })
+    }
+
+    pub fn blocks(&self) -> impl Iterator<Item = ReportBlock> + use<'a> {
+        self.blocks.iter().map(ReportBlock::from_bytes)
+    }
+}
+
+/// What a source description says about one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source<'a> {
+    pub ssrc: u32,
+    /// UTF-8 by the RFC, but nobody checked.
+    pub cname: Option<&'a [u8]>,
+}
+
+/// Source descriptions. Of their items only the CNAME is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sdes<'a> {
+    count: u8,
+    chunks: &'a [u8],
+}
+
+impl<'a> Sdes<'a> {
+    pub(super) fn parse(count: u8, chunks: &'a [u8]) -> Option<Self> {
+        let mut rest = chunks;
+        for _ in 0..count {
+            rest = split_chunk(rest)?.1;
+        }
+        Some(Sdes { count, chunks })
+    }
+
+    pub fn sources(&self) -> impl Iterator<Item = Source<'a>> + use<'a> {
+        let mut rest = self.chunks;
+        (0..self.count).map_while(move |_| {
+            let (source, after) = split_chunk(rest)?;
+            rest = after;
+            Some(source)
+        })
+    }
+}
+
+/// Splits one SDES chunk off. `None` when it has no end.
+fn split_chunk(data: &[u8]) -> Option<(Source<'_>, &[u8])> {
+    let (ssrc, mut rest) = split_u32(data)?;
+    let mut cname = None;
+    loop {
+        match *rest {
+            // One to four zero bytes, up to the next 32-bit boundary, end a chunk.
+            [0, ..] => {
+                let used = data.len() - rest.len() + 1;
+                return Some((Source { ssrc, cname }, data.get(used.next_multiple_of(4)..)?));
+            }
+            [item_type, len, ref after @ ..] => {
+                let (value, after) = after.split_at_checked(len.into())?;
+                if item_type == SDES_CNAME {
+                    cname = Some(value);
+                }
+                rest = after;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Sources that left.
+#[derive(Clone, Copy, Debug)]
+pub struct Bye<'a> {
+    ssrcs: &'a [[u8; 4]],
+}
+
+impl<'a> Bye<'a> {
+    pub(super) fn parse(count: u8, body: &'a [u8]) -> Option<Self> {
+        Some(Bye { ssrcs: body.as_chunks().0.get(..count.into())? })
+    }
+
+    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+}
