@@ -1,25 +1,26 @@
-//! SRTP and SRTCP (RFC 3711, RFC 7714).
+//! SRTP and SRTCP: what leaves is sealed, what comes in is opened, both in place.
+//!
+//! In: whole RTP and RTCP packets, and the keys that one DTLS handshake gave (RFC 5764 §4.2).
+//! Out: the same bytes protected, or the plain bytes; an `SrtpError` for what is not the peer's own or not new.
+//! Cost: no allocation per packet; key schedules and HMAC states are made once per session. A `Sealer` has no state
+//! per stream, so that all down tracks of a session share one.
+//! Source: RFC 3711 (key derivation, AES-CM with HMAC-SHA1-80, replay), RFC 7714 (AES-GCM), RFC 6188 §3 (256-bit key
+//! derivation).
+//!
+//! Extended sequence numbers count from 65,536 + the first number, here as everywhere (see `wire::SeqExtender`), so the
+//! rollover counter on the wire is one less than their upper bits.
 
-/// Keys from one DTLS handshake (RFC 5764 §4.2).
-#[derive(Clone)]
-pub struct SessionKeys {
-    pub profile: Profile,
-    /// The exporter's bytes: client key, server key, client salt, server salt.
-    pub material: Box<[u8]>,
-    /// Whether we were the DTLS client, so that the first key is ours.
-    pub is_client: bool,
-}
+mod cm;
+mod gcm;
+mod kdf;
+mod keys;
+mod opener;
+mod replay;
+mod sealer;
+mod suite;
+#[cfg(test)]
+mod tests;
 
-impl std::fmt::Debug for SessionKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionKeys").field("profile", &self.profile).finish_non_exhaustive()
-    }
-}
-
-/// SRTP protection profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Profile {
-    AeadAes128Gcm,
-    AeadAes256Gcm,
-    Aes128CmSha1_80,
-}
+pub use keys::{KeyError, Profile, SessionKeys};
+pub use opener::{Opener, SSRCS_MAX, SrtpError};
+pub use sealer::Sealer;

@@ -1,0 +1,171 @@
+//! The inbound half of a session.
+
+use wire::Seq;
+
+use super::keys::{KeyError, SessionKeys};
+use super::replay::ReplayWindow;
+use super::suite::{E_FLAG, PacketId, Suite};
+
+/// How many SSRCs of one peer are known at a time, for RTP and for RTCP each. A full table refuses newcomers: forgetting
+/// one by itself would let its old packets in again. `Opener::forget` makes room.
+pub const SSRCS_MAX: usize = 64;
+
+/// Bytes of the fixed RTP header (RFC 3550 §5.1).
+const RTP_HEADER_LEN: usize = 12;
+
+/// Why a packet was not opened. Its bytes are then of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SrtpError {
+    #[error("{got} bytes are too few for what the packet says it holds")]
+    Truncated { got: usize },
+    #[error("version {version}, not 2")]
+    Version { version: u8 },
+    #[error("the packet was here before, or is too old to tell")]
+    Replayed,
+    #[error("the peer did not make this packet, or it was changed on the way")]
+    NotAuthentic,
+    #[error("the peer uses more than {SSRCS_MAX} SSRCs")]
+    TooManySsrcs,
+}
+
+/// Opens what one peer sends.
+pub struct Opener {
+    suite: Suite,
+    rtp: SsrcTable,
+    rtcp: SsrcTable,
+}
+
+impl Opener {
+    /// Derives the peer's half of the session keys.
+    ///
+    /// # Errors
+    /// When the keying material has the wrong length.
+    pub fn new(keys: &SessionKeys) -> Result<Self, KeyError> {
+        let suite = Suite::new(keys.profile, keys.theirs()?)?;
+        Ok(Opener { suite, rtp: SsrcTable::default(), rtcp: SsrcTable::default() })
+    }
+
+    /// Opens one SRTP packet in place and returns the plain packet's length.
+    ///
+    /// # Errors
+    /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
+    pub fn open_rtp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
+        let header = RtpHeader::parse(packet)?;
+        let place = self.rtp.place_of(header.ssrc)?;
+        let window = self.rtp.window(place);
+        let index = guess_index(window.and_then(ReplayWindow::newest), header.seq).ok_or(SrtpError::Replayed)?;
+        if window.is_some_and(|window| !window.is_new(index)) {
+            return Err(SrtpError::Replayed);
+        }
+        let id = PacketId { ssrc: header.ssrc, index };
+        let len = self.suite.open_rtp(packet, header.len, id).ok_or(SrtpError::NotAuthentic)?;
+        self.rtp.accept(place, id);
+        Ok(len)
+    }
+
+    /// Opens one SRTCP packet in place and returns the plain compound packet's length.
+    ///
+    /// # Errors
+    /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
+    pub fn open_rtcp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
+        let truncated = SrtpError::Truncated { got: packet.len() };
+        let [first, ..] = *packet else { return Err(truncated) };
+        check_version(first)?;
+        let ssrc = packet.get(4..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
+        let word = self.suite.rtcp_word(packet).ok_or(truncated)?;
+        let id = PacketId { ssrc: u32::from_be_bytes(*ssrc), index: (word & !E_FLAG).into() };
+
+        let place = self.rtcp.place_of(id.ssrc)?;
+        if self.rtcp.window(place).is_some_and(|window| !window.is_new(id.index)) {
+            return Err(SrtpError::Replayed);
+        }
+        let encrypted = word & E_FLAG != 0;
+        let len = self.suite.open_rtcp(packet, id, encrypted).ok_or(SrtpError::NotAuthentic)?;
+        self.rtcp.accept(place, id);
+        Ok(len)
+    }
+
+    /// Forgets an SSRC that said goodbye or fell silent for good, so that another may take its place. Packets of it
+    /// that were here before would be taken again.
+    pub fn forget(&mut self, ssrc: u32) {
+        self.rtp.forget(ssrc);
+        self.rtcp.forget(ssrc);
+    }
+}
+
+/// Takes the rollover counter for the one that brings `seq` nearest to the newest packet (RFC 3711 §3.3.1). The first
+/// packet of an SSRC has counter 0. `None`: before the first packet that there can be.
+fn guess_index(newest: Option<u64>, seq: Seq) -> Option<u64> {
+    let Some(newest) = newest else { return Some(seq.0.into()) };
+    newest.checked_add_signed(Seq(newest as u16).distance_to(seq).into())
+}
+
+/// What the opener needs of an RTP header (RFC 3550 §5.1).
+struct RtpHeader {
+    ssrc: u32,
+    seq: Seq,
+    /// Fixed header, contributing sources and header extension.
+    len: usize,
+}
+
+impl RtpHeader {
+    fn parse(packet: &[u8]) -> Result<Self, SrtpError> {
+        let truncated = SrtpError::Truncated { got: packet.len() };
+        let fixed: &[u8; RTP_HEADER_LEN] = packet.first_chunk().ok_or(truncated)?;
+        check_version(fixed[0])?;
+        let mut len = RTP_HEADER_LEN + 4 * usize::from(fixed[0] & 0xf);
+        if fixed[0] & 0x10 != 0 {
+            let extension: &[u8; 4] = packet.get(len..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
+            len += 4 + 4 * usize::from(u16::from_be_bytes([extension[2], extension[3]]));
+        }
+        if len > packet.len() {
+            return Err(truncated);
+        }
+        let [_, _, seq_high, seq_low, _, _, _, _, ssrc @ ..] = *fixed;
+        Ok(RtpHeader { ssrc: u32::from_be_bytes(ssrc), seq: Seq(u16::from_be_bytes([seq_high, seq_low])), len })
+    }
+}
+
+fn check_version(first: u8) -> Result<(), SrtpError> {
+    match first >> 6 {
+        2 => Ok(()),
+        version => Err(SrtpError::Version { version }),
+    }
+}
+
+/// A replay window per SSRC, found by a search through the few that there are. It allocates when an SSRC is new.
+#[derive(Default)]
+struct SsrcTable {
+    ssrcs: Vec<u32>,
+    windows: Vec<ReplayWindow>,
+}
+
+impl SsrcTable {
+    /// Where the SSRC stands, or would: one past the end.
+    fn place_of(&self, ssrc: u32) -> Result<usize, SrtpError> {
+        let place = self.ssrcs.iter().position(|known| *known == ssrc).unwrap_or(self.ssrcs.len());
+        if place >= SSRCS_MAX {
+            return Err(SrtpError::TooManySsrcs);
+        }
+        Ok(place)
+    }
+
+    fn window(&self, place: usize) -> Option<&ReplayWindow> {
+        self.windows.get(place)
+    }
+
+    fn accept(&mut self, place: usize, id: PacketId) {
+        if place == self.windows.len() {
+            self.ssrcs.push(id.ssrc);
+            self.windows.push(ReplayWindow::default());
+        }
+        self.windows[place].accept(id.index);
+    }
+
+    fn forget(&mut self, ssrc: u32) {
+        if let Some(place) = self.ssrcs.iter().position(|known| *known == ssrc) {
+            self.ssrcs.swap_remove(place);
+            self.windows.swap_remove(place);
+        }
+    }
+}

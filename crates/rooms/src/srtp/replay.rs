@@ -1,0 +1,99 @@
+//! Which packets of one SSRC were here already (RFC 3711 §3.3.2).
+//!
+//! In: packet indexes, in any order. Out: whether one is new. Cost: O(1), 136 bytes per SSRC.
+//! Source: the ring of words is RFC 6479's, so that moving on clears whole words and shifts nothing.
+
+const WORDS: u64 = 16;
+const WORD_BITS: u64 = 64;
+
+/// How far back a packet may still come in, counted from the newest: a retransmission under its own number may be late
+/// by a second of high-rate video. What is older is taken for a replay.
+pub(super) const WINDOW: u64 = (WORDS - 1) * WORD_BITS;
+
+/// The newest index and the ones before it that were seen.
+#[derive(Default)]
+pub(super) struct ReplayWindow {
+    /// One more than the newest index; 0 when nothing was seen.
+    next: u64,
+    seen: [u64; WORDS as usize],
+}
+
+impl ReplayWindow {
+    /// The newest index that was accepted.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.next.checked_sub(1)
+    }
+
+    /// Whether `index` is neither seen nor too old to tell.
+    pub(super) fn is_new(&self, index: u64) -> bool {
+        if index >= self.next {
+            return true;
+        }
+        let (word, bit) = place(index);
+        self.next - index <= WINDOW && self.seen[word] & bit == 0
+    }
+
+    /// Remembers `index`, which is authentic and `is_new`.
+    pub(super) fn accept(&mut self, index: u64) {
+        if index >= self.next {
+            // The words between the newest so far and this one held indexes that are now too old.
+            let newest_word = self.next.saturating_sub(1) / WORD_BITS;
+            let steps = (index / WORD_BITS).saturating_sub(newest_word).min(WORDS);
+            for step in 1..=steps {
+                self.seen[((newest_word + step) % WORDS) as usize] = 0;
+            }
+            self.next = index + 1;
+        }
+        let (word, bit) = place(index);
+        self.seen[word] |= bit;
+    }
+}
+
+fn place(index: u64) -> (usize, u64) {
+    ((index / WORD_BITS % WORDS) as usize, 1 << (index % WORD_BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_index_is_new_once() {
+        let mut window = ReplayWindow::default();
+        for index in [5, 3, 4, 1_000, 999, 1_000 - WINDOW + 1, 5_000, 4_990] {
+            assert!(window.is_new(index), "{index}");
+            window.accept(index);
+            assert!(!window.is_new(index), "{index}");
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_is_not_new() {
+        let mut window = ReplayWindow::default();
+        window.accept(10_000);
+        assert!(window.is_new(10_001 - WINDOW));
+        assert!(!window.is_new(10_000 - WINDOW));
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set(steps in prop::collection::vec((any::<bool>(), 0_u64..3_000), 1..400)) {
+            let (mut window, mut set, mut newest) = (ReplayWindow::default(), HashSet::new(), 0_u64);
+            for (forward, distance) in steps {
+                let index = if forward { newest + distance % 200 } else { newest.saturating_sub(distance) };
+                let expected = !set.contains(&index) && (set.is_empty() || index + WINDOW > newest);
+                prop_assert_eq!(window.is_new(index), expected, "index {} newest {}", index, newest);
+                if expected {
+                    window.accept(index);
+                    set.insert(index);
+                    newest = newest.max(index);
+                    prop_assert_eq!(window.newest(), Some(newest));
+                }
+            }
+        }
+    }
+}
