@@ -1,0 +1,879 @@
+// src/picture.ts
+var FRAMES_PER_SECOND = 30;
+function testPicture(width, height) {
+  const canvas = document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d", { alpha: false });
+  if (!context) throw new Error("this browser draws no canvas");
+  let frame = 0;
+  const draw = () => paint(context, width, height, frame++);
+  draw();
+  const stopTicks = everyTick(1e3 / FRAMES_PER_SECOND, draw);
+  const stream = canvas.captureStream(FRAMES_PER_SECOND);
+  const tone = melody();
+  for (const track of tone.stream.getAudioTracks()) stream.addTrack(track);
+  const stop = () => {
+    stopTicks();
+    tone.stop();
+    for (const track of stream.getTracks()) track.stop();
+  };
+  return { canvas, stream, stop };
+}
+function everyTick(intervalMs, tick) {
+  const source = `setInterval(() => postMessage(0), ${intervalMs})`;
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  const worker = new Worker(url);
+  worker.onmessage = tick;
+  return () => {
+    worker.terminate();
+    URL.revokeObjectURL(url);
+  };
+}
+function paint(context, width, height, frame) {
+  const turn = 2 * Math.PI * frame / (10 * FRAMES_PER_SECOND);
+  const sky = context.createLinearGradient(0, 0, 0, height);
+  sky.addColorStop(0, "#1e2c54");
+  sky.addColorStop(1, "#5a86cc");
+  context.fillStyle = sky;
+  context.fillRect(0, 0, width, height);
+  wheel(context, width / 2, height * 0.47, height * 0.33, turn);
+  water(context, width, height, turn);
+  const size = Math.round(height / 15);
+  context.fillStyle = "#fff";
+  context.font = `bold ${size}px ui-monospace, monospace`;
+  context.textBaseline = "alphabetic";
+  context.textAlign = "left";
+  context.fillText((/* @__PURE__ */ new Date()).toISOString().slice(11, 23), size, height - size);
+  context.textAlign = "right";
+  context.fillText(`frame ${frame}`, width - size, height - size);
+}
+function wheel(context, x, y, radius, turn) {
+  context.save();
+  context.translate(x, y);
+  context.rotate(-turn);
+  context.strokeStyle = context.fillStyle = "#ecb25c";
+  context.lineWidth = radius * 0.08;
+  for (const part of [0.92, 0.52]) {
+    context.beginPath();
+    context.arc(0, 0, radius * part, 0, 2 * Math.PI);
+    context.stroke();
+  }
+  for (let spoke = 0; spoke < 12; spoke++) {
+    context.rotate(Math.PI / 6);
+    context.fillRect(0, -radius * 0.025, radius, radius * 0.05);
+    context.fillRect(radius * 0.88, -radius * 0.1, radius * 0.18, radius * 0.2);
+  }
+  context.beginPath();
+  context.arc(0, 0, radius * 0.16, 0, 2 * Math.PI);
+  context.fill();
+  context.restore();
+}
+function water(context, width, height, turn) {
+  context.fillStyle = "#12629c";
+  context.beginPath();
+  context.moveTo(0, height);
+  for (let x = 0; x <= width; x += 8) {
+    const along = x / width * 2 * Math.PI;
+    context.lineTo(x, height * (0.73 + 0.017 * Math.sin(3 * along - 6 * turn) + 8e-3 * Math.sin(7 * along - 14 * turn)));
+  }
+  context.lineTo(width, height);
+  context.fill();
+}
+function melody() {
+  const audio = new AudioContext();
+  const out = audio.createMediaStreamDestination();
+  const tone = new OscillatorNode(audio, { type: "triangle", frequency: 330 });
+  const slow = new OscillatorNode(audio, { type: "square", frequency: 0.5 });
+  const step = new GainNode(audio, { gain: 55 });
+  const level = new GainNode(audio, { gain: 0.2 });
+  slow.connect(step).connect(tone.frequency);
+  tone.connect(level).connect(out);
+  tone.start();
+  slow.start();
+  void audio.resume();
+  return { stream: out.stream, stop: () => void audio.close() };
+}
+
+// src/signal.ts
+var GATHER_MS = 500;
+var HttpError = class extends Error {
+  constructor(status, message, retryAfterMs) {
+    super(message);
+    this.status = status;
+    this.retryAfterMs = retryAfterMs;
+  }
+  status;
+  retryAfterMs;
+};
+var Session = class _Session {
+  constructor(pc, url, token) {
+    this.pc = pc;
+    this.url = url;
+    this.token = token;
+  }
+  pc;
+  url;
+  token;
+  /** Sends the offer of `pc` to `endpoint` and applies the answer. */
+  static async open(pc, endpoint, token, signal) {
+    await pc.setLocalDescription();
+    await gathered(pc, GATHER_MS);
+    const response = await request(endpoint, token, {
+      method: "POST",
+      headers: { "Content-Type": "application/sdp" },
+      body: pc.localDescription?.sdp ?? "",
+      signal
+    });
+    const location2 = response.headers.get("Location");
+    if (!location2) throw new Error("the answer names no resource (Location)");
+    const session = new _Session(pc, new URL(location2, response.url).href, token);
+    await pc.setRemoteDescription({ type: "answer", sdp: await response.text() });
+    return session;
+  }
+  /** What the server says about this session, or null when it has forgotten it. */
+  async stats() {
+    try {
+      return await (await request(`${this.url}/stats`, this.token, {})).json();
+    } catch (error) {
+      if (error instanceof HttpError && (error.status === 404 || error.status === 410)) return null;
+      throw error;
+    }
+  }
+  /** Limits what the server sends; null is no limit. */
+  async limit(spatialMax, temporalMax = null) {
+    await request(`${this.url}/layer`, this.token, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ spatial_max: spatialMax, temporal_max: temporalMax })
+    });
+  }
+  /** Ends the session here and on the server; `keepalive` lets the request outlive the page. */
+  async close() {
+    this.pc.close();
+    await request(this.url, this.token, { method: "DELETE", keepalive: true }).catch(() => void 0);
+  }
+};
+async function streams(token) {
+  return await (await request("/api/streams", token, {})).json();
+}
+async function request(url, token, init) {
+  const headers = new Headers(init.headers);
+  if (token) headers.set("Authorization", `Bearer ${token}`);
+  const response = await fetch(url, { ...init, headers });
+  if (response.ok) return response;
+  const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+  throw new HttpError(response.status, await reason(response), Number.isFinite(seconds) ? seconds * 1e3 : null);
+}
+async function reason(response) {
+  const text2 = await response.text().catch(() => "");
+  try {
+    const problem = JSON.parse(text2);
+    return problem.detail ?? problem.title ?? `HTTP ${response.status}`;
+  } catch {
+    return text2.slice(0, 200) || `HTTP ${response.status} ${response.statusText}`;
+  }
+}
+function gathered(pc, capMs) {
+  return new Promise((resolve) => {
+    const done = () => {
+      if (pc.iceGatheringState !== "complete") return;
+      clearTimeout(timer);
+      resolve();
+    };
+    const timer = setTimeout(resolve, capMs);
+    pc.addEventListener("icegatheringstatechange", done);
+    done();
+  });
+}
+
+// src/stats.ts
+var Meter = class {
+  constructor(pc) {
+    this.pc = pc;
+  }
+  pc;
+  before = /* @__PURE__ */ new Map();
+  beforeMs = 0;
+  async read() {
+    const now = /* @__PURE__ */ new Map();
+    (await this.pc.getStats()).forEach((entry) => now.set(entry.id, entry));
+    const nowMs = performance.now();
+    const flow = this.compare(now, this.beforeMs ? (nowMs - this.beforeMs) / 1e3 : Infinity);
+    this.before = now;
+    this.beforeMs = nowMs;
+    return flow;
+  }
+  compare(now, seconds) {
+    const flow = emptyFlow();
+    let received = 0;
+    let lost = 0;
+    for (const entry of now.values()) {
+      const gained = (field) => Math.max(0, number(entry[field]) - number(this.before.get(entry.id)?.[field]));
+      const codec = text(now.get(text(entry["codecId"]))?.["mimeType"]).replace(/^.*\//, "");
+      if (entry.type === "inbound-rtp") {
+        received += gained("packetsReceived");
+        lost += gained("packetsLost");
+        flow.packetsLost += number(entry["packetsLost"]);
+        flow.nacks += number(entry["nackCount"]);
+        this.media(flow, entry, codec, gained("bytesReceived"), seconds);
+        if (entry["kind"] === "video") {
+          flow.framesPerSecond = gained("framesDecoded") / seconds;
+          flow.freezes = number(entry["freezeCount"]);
+          flow.keyframeRequests = number(entry["pliCount"]) + number(entry["firCount"]);
+          const emitted = gained("jitterBufferEmittedCount");
+          flow.jitterBufferMs = emitted > 0 ? 1e3 * gained("jitterBufferDelay") / emitted : null;
+        } else {
+          flow.audioLevel = number(entry["audioLevel"]);
+        }
+      } else if (entry.type === "outbound-rtp") {
+        flow.nacks += number(entry["nackCount"]);
+        flow.keyframeRequests += number(entry["pliCount"]);
+        this.media(flow, entry, codec, gained("bytesSent"), seconds);
+        if (entry["kind"] === "video") {
+          const framesPerSecond = gained("framesEncoded") / seconds;
+          flow.framesPerSecond = Math.max(flow.framesPerSecond, framesPerSecond);
+          flow.layers.push({
+            rid: text(entry["rid"]),
+            width: number(entry["frameWidth"]),
+            height: number(entry["frameHeight"]),
+            framesPerSecond,
+            bitrate: 8 * gained("bytesSent") / seconds
+          });
+        }
+      } else if (entry.type === "remote-inbound-rtp") {
+        flow.loss = Math.max(flow.loss, number(entry["fractionLost"]));
+      } else if (entry.type === "candidate-pair" && entry["nominated"] === true) {
+        if (entry["currentRoundTripTime"] !== void 0) flow.roundTripMs = 1e3 * number(entry["currentRoundTripTime"]);
+      } else if (entry.type === "transport") {
+        flow.cipher = text(entry["srtpCipher"]);
+      }
+    }
+    if (received + lost > 0) flow.loss = lost / (received + lost);
+    flow.layers.sort((a, b) => a.width - b.width);
+    return flow;
+  }
+  /** What inbound and outbound entries have in common. */
+  media(flow, entry, codec, bytes, seconds) {
+    flow.bytes += bytes;
+    if (entry["kind"] === "video") {
+      flow.videoBitrate += 8 * bytes / seconds;
+      flow.videoCodec = codec;
+      flow.width = Math.max(flow.width, number(entry["frameWidth"]));
+      flow.height = Math.max(flow.height, number(entry["frameHeight"]));
+    } else {
+      flow.audioBitrate += 8 * bytes / seconds;
+      flow.audioCodec = codec;
+    }
+  }
+};
+function emptyFlow() {
+  return {
+    width: 0,
+    height: 0,
+    framesPerSecond: 0,
+    videoBitrate: 0,
+    audioBitrate: 0,
+    loss: 0,
+    packetsLost: 0,
+    roundTripMs: null,
+    jitterBufferMs: null,
+    freezes: 0,
+    nacks: 0,
+    keyframeRequests: 0,
+    audioLevel: null,
+    videoCodec: "",
+    audioCodec: "",
+    cipher: "",
+    bytes: 0,
+    layers: []
+  };
+}
+function number(value) {
+  return typeof value === "number" ? value : 0;
+}
+function text(value) {
+  return typeof value === "string" ? value : "";
+}
+
+// src/publish.ts
+var LAYERS = [
+  { rid: "q", scaleResolutionDownBy: 4, maxBitrate: 15e4 },
+  { rid: "h", scaleResolutionDownBy: 2, maxBitrate: 5e5 },
+  { rid: "f", scaleResolutionDownBy: 1, maxBitrate: 2e6 }
+];
+var RETRY_MS = 1e3;
+var DISCONNECTED_MAX_MS = 4e3;
+var Publisher = class _Publisher {
+  constructor(options, stream, release, changed) {
+    this.options = options;
+    this.stream = stream;
+    this.release = release;
+    this.changed = changed;
+  }
+  options;
+  stream;
+  release;
+  changed;
+  state = "starting";
+  session = null;
+  flow = null;
+  why = "";
+  meter = null;
+  timer = 0;
+  disconnectedAt = null;
+  abort = new AbortController();
+  /** Asks for the source, connects, and returns once the server has answered. */
+  static async start(options, changed) {
+    const { source, width, height } = options;
+    const taken = source === "picture" ? testPicture(width, height) : { stream: await capture(source), stop: () => {
+    } };
+    const { stream } = taken;
+    const publisher = new _Publisher(options, stream, taken.stop, changed);
+    for (const track of stream.getVideoTracks()) track.addEventListener("ended", () => void publisher.stop());
+    try {
+      await publisher.connect();
+    } catch (error) {
+      await publisher.stop();
+      throw error;
+    }
+    publisher.timer = window.setInterval(() => void publisher.tick(), 1e3);
+    return publisher;
+  }
+  get pc() {
+    return this.session?.pc ?? null;
+  }
+  async stop() {
+    if (this.state === "stopped") return;
+    this.state = "stopped";
+    this.abort.abort();
+    clearInterval(this.timer);
+    this.release();
+    for (const track of this.stream.getTracks()) track.stop();
+    this.changed();
+    await this.session?.close();
+  }
+  async connect() {
+    const pc = new RTCPeerConnection();
+    for (const track of this.stream.getVideoTracks()) {
+      track.contentHint = this.options.source === "screen" ? "detail" : "motion";
+      const transceiver = pc.addTransceiver(track, {
+        direction: "sendonly",
+        streams: [this.stream],
+        sendEncodings: this.options.simulcast ? LAYERS : [{ maxBitrate: 25e5 }]
+      });
+      if (this.options.codec) transceiver.setCodecPreferences(codecsFrom(this.options.codec));
+    }
+    for (const track of this.stream.getAudioTracks()) {
+      pc.addTransceiver(track, { direction: "sendonly", streams: [this.stream] });
+    }
+    try {
+      const endpoint = `/whip/${encodeURIComponent(this.options.name)}`;
+      this.session = await Session.open(pc, endpoint, this.options.token, this.abort.signal);
+    } catch (error) {
+      pc.close();
+      throw error;
+    }
+    this.meter = new Meter(pc);
+    this.state = "live";
+    this.changed();
+  }
+  /** Once a second: statistics, and a new connection where the old one is lost. */
+  async tick() {
+    const { session, meter } = this;
+    if (this.state !== "live" || !session || !meter) return;
+    const state = session.pc.connectionState;
+    if (state !== "disconnected") this.disconnectedAt = null;
+    else this.disconnectedAt ??= performance.now();
+    const silent = this.disconnectedAt !== null && performance.now() - this.disconnectedAt > DISCONNECTED_MAX_MS;
+    if (state === "failed" || state === "closed" || silent) return await this.reconnect();
+    const known = await session.stats().catch(() => void 0);
+    if (known === null && this.state === "live") return await this.forgotten();
+    this.flow = await meter.read();
+    this.changed();
+  }
+  /** The server has let go of our session: it was restarted, or somebody else publishes under our name now. */
+  async forgotten() {
+    const list = await streams(this.options.token).catch(() => []);
+    if (!list.some((stream) => stream.name === this.options.name)) return await this.reconnect();
+    this.why = "somebody else publishes under this name now";
+    await this.stop();
+  }
+  async reconnect() {
+    this.state = "reconnecting";
+    this.changed();
+    await this.session?.close();
+    while (!this.abort.signal.aborted) {
+      try {
+        return await this.connect();
+      } catch (error) {
+        this.why = error instanceof Error ? error.message : String(error);
+        this.changed();
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+  }
+};
+async function capture(source) {
+  if (source === "screen") return await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: 30 }, audio: true });
+  const video2 = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } };
+  return await navigator.mediaDevices.getUserMedia({ video: video2, audio: true });
+}
+function codecsFrom(wanted) {
+  const all = RTCRtpSender.getCapabilities("video")?.codecs ?? [];
+  return all.filter((codec) => {
+    const name = codec.mimeType.replace(/^.*\//, "");
+    return name.toLowerCase() === wanted.toLowerCase() || name === "rtx";
+  });
+}
+
+// src/view.ts
+var CHART_SECONDS = 60;
+var charted = { of: null, rates: [] };
+function showStats(watcher) {
+  const list = byId("stats");
+  const { flow } = watcher;
+  const server = watcher.server ?? {};
+  byId("chart").hidden = !flow;
+  if (!flow) return list.replaceChildren();
+  const layer = server.layers?.[0];
+  const roundTrip = flow.roundTripMs ?? server.round_trip_ms;
+  const rows = [
+    ["Resolution", flow.width ? `${flow.width} × ${flow.height}` : "–"],
+    ["Frames per second", flow.framesPerSecond.toFixed(0)],
+    ["Video", `${kilobits(flow.videoBitrate)} ${flow.videoCodec}`],
+    ["Audio", `${kilobits(flow.audioBitrate)} ${flow.audioCodec}`],
+    ["Loss", `${(100 * flow.loss).toFixed(1)} % (${flow.packetsLost} in all)`],
+    ["Round trip", milliseconds(roundTrip)],
+    ["Jitter buffer", milliseconds(flow.jitterBufferMs)],
+    ["Freezes", String(flow.freezes)],
+    ["Asked again", `${flow.nacks} NACK, ${flow.keyframeRequests} PLI`],
+    ["Layer", layer ? layerText(layer.current, layer.layer_count, layer.rid) : "–"],
+    ["Bandwidth estimate", server.estimate ? kilobits(server.estimate) : "–"],
+    ["Encryption", flow.cipher || "–"]
+  ];
+  list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
+  chart(flow, flow.videoBitrate);
+}
+function showLayers(watcher, rids) {
+  const box = byId("layers");
+  const video2 = watcher.server?.layers?.find((layer) => layer.layer_count > 1);
+  box.hidden = !video2;
+  if (!video2) return;
+  const shape = `${watcher.name} ${video2.layer_count} ${rids.join()}`;
+  if (box.dataset["shape"] !== shape) {
+    box.dataset["shape"] = shape;
+    const choices = [choice("auto", "auto", () => void watcher.select(null))];
+    for (let layer = 0; layer < video2.layer_count; layer++) {
+      const name = layerText(layer, video2.layer_count, rids[layer] ?? null);
+      choices.push(choice(String(layer), name, () => void watcher.select(layer)));
+    }
+    box.replaceChildren(...box.querySelectorAll("legend"), ...choices);
+  }
+  for (const input of box.querySelectorAll("input")) {
+    input.checked = input.value === String(watcher.selected ?? "auto");
+    input.parentElement?.setAttribute("data-current", String(input.value === String(video2.current)));
+  }
+}
+function layerText(layer, count, rid) {
+  if (layer === null) return "none yet";
+  if (count < 2) return "the only one";
+  const place = layer === 0 ? "smallest" : layer === count - 1 ? "largest" : `${layer + 1} of ${count}`;
+  return rid ? `${rid} (${place})` : place;
+}
+function choice(value, text2, chosen) {
+  const label = document.createElement("label");
+  const input = document.createElement("input");
+  input.type = "radio";
+  input.name = "layer";
+  input.value = value;
+  input.addEventListener("change", chosen);
+  label.append(input, ` ${text2}`);
+  return label;
+}
+function row(term, value) {
+  const div = document.createElement("div");
+  const dt = document.createElement("dt");
+  const dd = document.createElement("dd");
+  dt.textContent = term;
+  dd.textContent = value;
+  div.append(dt, dd);
+  return div;
+}
+function chart(reading, bitrate) {
+  if (charted.of === reading) return;
+  charted = { of: reading, rates: [...charted.rates, bitrate].slice(-CHART_SECONDS) };
+  const top = Math.max(...charted.rates, 1);
+  const points = charted.rates.map((rate, index) => {
+    const x = 300 - (charted.rates.length - 1 - index) * (300 / (CHART_SECONDS - 1));
+    return `${x.toFixed(1)},${(46 - 44 * rate / top).toFixed(1)}`;
+  });
+  byId("line").setAttribute("points", points.join(" "));
+}
+function kilobits(bitsPerSecond) {
+  return bitsPerSecond >= 1e6 ? `${(bitsPerSecond / 1e6).toFixed(2)} Mbit/s` : `${Math.round(bitsPerSecond / 1e3)} kbit/s`;
+}
+function milliseconds(value) {
+  return value === null || value === void 0 ? "–" : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+}
+function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found;
+}
+
+// src/watch.ts
+var RETRY_FIRST_MS = 300;
+var RETRY_LONGEST_MS = 4e3;
+var DISCONNECTED_MAX_MS2 = 2500;
+var CONNECT_MAX_MS = 8e3;
+var SILENCE_MAX_S = 6;
+var Watcher = class {
+  constructor(name, token, changed) {
+    this.name = name;
+    this.token = token;
+    this.changed = changed;
+    void this.run();
+  }
+  name;
+  token;
+  changed;
+  stream = new MediaStream();
+  session = null;
+  flow = null;
+  server = null;
+  state = { kind: "connecting" };
+  /** Connections made so far, for the curious and for tests. */
+  connections = 0;
+  limit = null;
+  abort = new AbortController();
+  get pc() {
+    return this.session?.pc ?? null;
+  }
+  /** Highest layer to be sent, 0 the smallest; null lets the bandwidth estimate choose. */
+  async select(layer) {
+    this.limit = layer;
+    await this.session?.limit(layer);
+  }
+  get selected() {
+    return this.limit;
+  }
+  async stop() {
+    this.abort.abort();
+    const session = this.session;
+    this.session = null;
+    this.enter({ kind: "stopped" });
+    await session?.close();
+  }
+  get stopped() {
+    return this.abort.signal.aborted;
+  }
+  enter(state) {
+    this.state = this.stopped ? { kind: "stopped" } : state;
+    this.changed();
+  }
+  async run() {
+    let retryMs = RETRY_FIRST_MS;
+    while (!this.stopped) {
+      try {
+        await this.connect();
+        retryMs = RETRY_FIRST_MS;
+        const why = await this.follow();
+        this.enter({ kind: "waiting", why });
+      } catch (error) {
+        if (error instanceof HttpError && (error.status === 401 || error.status === 403)) {
+          this.enter({ kind: "refused", why: error.message });
+          return;
+        }
+        if (error instanceof HttpError && error.retryAfterMs !== null) retryMs = Math.max(retryMs, error.retryAfterMs);
+        this.enter({ kind: "waiting", why: error instanceof Error ? error.message : String(error) });
+      }
+      const gone = this.session;
+      this.session = null;
+      this.flow = null;
+      if (gone && !this.stopped) void gone.close();
+      await sleep(retryMs, this.abort.signal);
+      retryMs = Math.min(2 * retryMs, RETRY_LONGEST_MS);
+    }
+  }
+  /** Makes a connection; returns once media can flow. */
+  async connect() {
+    const pc = new RTCPeerConnection();
+    pc.addEventListener("track", (event) => this.take(event.track));
+    try {
+      pc.addTransceiver("video", { direction: "recvonly" });
+      pc.addTransceiver("audio", { direction: "recvonly" });
+      const endpoint = `/whep/${encodeURIComponent(this.name)}`;
+      const session = await Session.open(pc, endpoint, this.token, this.abort.signal);
+      if (this.stopped) return await session.close();
+      this.session = session;
+      await connected(pc);
+    } catch (error) {
+      if (!this.session) pc.close();
+      throw error;
+    }
+    this.connections += 1;
+    this.enter({ kind: "live" });
+    if (this.limit !== null) await this.session?.limit(this.limit).catch(() => void 0);
+  }
+  /** Puts a track in the place of the one of its kind, so that the video element keeps its source. */
+  take(track) {
+    for (const old of this.stream.getTracks()) {
+      if (old.kind === track.kind) this.stream.removeTrack(old);
+    }
+    this.stream.addTrack(track);
+    this.changed();
+  }
+  /** Reads statistics until the session is over; says why it is. */
+  async follow() {
+    const session = this.session;
+    if (!session) return "stopped";
+    const meter = new Meter(session.pc);
+    let silentSince = performance.now();
+    while (!this.stopped) {
+      await sleep(1e3, this.abort.signal);
+      const lost = await lostConnection(session.pc);
+      if (lost || this.stopped) return lost ?? "stopped";
+      this.flow = await meter.read();
+      if (this.flow.bytes > 0) silentSince = performance.now();
+      try {
+        this.server = await session.stats();
+        if (!this.server) return "the stream has ended";
+      } catch {
+        this.server = {};
+      }
+      if (performance.now() - silentSince > 1e3 * SILENCE_MAX_S) return "nothing arrives any more";
+      this.changed();
+    }
+    return "stopped";
+  }
+};
+function connected(pc) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error("no connection: is UDP to the server blocked?")), CONNECT_MAX_MS);
+    const look = () => {
+      if (pc.connectionState === "connected") resolve();
+      else if (pc.connectionState === "failed" || pc.connectionState === "closed") reject(new Error("connection failed"));
+      else return;
+      clearTimeout(timer);
+    };
+    pc.addEventListener("connectionstatechange", look);
+    look();
+  });
+}
+async function lostConnection(pc) {
+  const since = performance.now();
+  while (pc.connectionState === "disconnected") {
+    if (performance.now() - since > DISCONNECTED_MAX_MS2) return "connection lost";
+    await sleep(100);
+  }
+  return pc.connectionState === "connected" ? null : "connection lost";
+}
+function sleep(ms, signal) {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const timer = setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}
+
+// src/main.ts
+var LIST_EVERY_MS = 2e3;
+var TOKEN_KEY = "millrace.token";
+var query = new URLSearchParams(location.search);
+var video = element("video", HTMLVideoElement);
+var tokenField = element("token", HTMLInputElement);
+var millrace = {
+  watcher: null,
+  publisher: null,
+  streams: [],
+  watch,
+  publish,
+  refresh
+};
+window.millrace = millrace;
+function watch(name) {
+  void millrace.watcher?.stop();
+  const watcher = new Watcher(name, tokenField.value, () => {
+    if (millrace.watcher === watcher) showWatcher(watcher);
+  });
+  millrace.watcher = watcher;
+  video.srcObject = watcher.stream;
+  showWatcher(watcher);
+  showStreams();
+  return watcher;
+}
+async function publish(options) {
+  await millrace.publisher?.stop();
+  const defaults = { source: "picture", simulcast: true, codec: "", width: 1280, height: 720 };
+  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, () => {
+    if (millrace.publisher === publisher) showPublisher(publisher);
+  });
+  millrace.publisher = publisher;
+  showPublisher(publisher);
+  void refresh();
+  return publisher;
+}
+async function refresh() {
+  try {
+    millrace.streams = await streams(tokenField.value);
+    showStreams();
+  } catch (error) {
+    millrace.streams = [];
+    showStreams(error instanceof Error ? error.message : String(error));
+  }
+}
+function showWatcher(watcher) {
+  const { state } = watcher;
+  element("watching", HTMLElement).textContent = watcher.name;
+  const label = element("state", HTMLElement);
+  label.dataset["kind"] = state.kind;
+  label.textContent = state.kind;
+  element("overlay", HTMLElement).textContent = {
+    connecting: "Connecting …",
+    live: "",
+    waiting: "why" in state ? `Waiting for ${watcher.name} …
+${state.why}` : "",
+    refused: "why" in state ? `Not allowed: ${state.why}
+Is the token right?` : "",
+    stopped: "Stopped"
+  }[state.kind];
+  if (state.kind === "live" && video.paused) void video.play().catch(() => void 0);
+  element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
+  showStats(watcher);
+  const tracks = millrace.streams.find((stream) => stream.name === watcher.name)?.tracks;
+  showLayers(watcher, tracks?.find((track) => track.kind === "video")?.rids ?? []);
+}
+function showStreams(problem = "") {
+  const items = millrace.streams.map((stream) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(stream.name, small(summary(stream)));
+    button.setAttribute("aria-current", String(stream.name === millrace.watcher?.name));
+    button.addEventListener("click", () => watch(stream.name));
+    return button;
+  });
+  const list = element("streams", HTMLElement);
+  const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+  if (items.length === 0) {
+    const empty = document.createElement("p");
+    empty.textContent = problem || "None yet. Publish one below.";
+    empty.classList.toggle("error", problem !== "");
+    list.replaceChildren(empty);
+    return;
+  }
+  list.replaceChildren(
+    ...items.map((button) => {
+      const item = document.createElement("li");
+      item.append(button);
+      return item;
+    })
+  );
+  items[focused]?.focus();
+}
+function summary(stream) {
+  const codecs = stream.tracks.map((track) => track.codec + (track.rids.length > 1 ? ` ×${track.rids.length}` : ""));
+  const viewers = stream.viewers === 1 ? "1 viewer" : `${stream.viewers} viewers`;
+  return [stream.state, viewers, ...codecs].join(" · ");
+}
+function showPublisher(publisher) {
+  const running = publisher.state !== "stopped";
+  element("publish-start", HTMLElement).hidden = running;
+  element("publish-stop", HTMLElement).hidden = !running;
+  const preview = element("preview", HTMLVideoElement);
+  preview.hidden = !running;
+  if (running && preview.srcObject !== publisher.stream) {
+    preview.srcObject = publisher.stream;
+    void preview.play().catch(() => void 0);
+  }
+  say(running ? `${publisher.options.name}: ${publisher.state}` : publisher.why, !running);
+  const table = element("publish-layers", HTMLTableElement);
+  const layers = publisher.flow?.layers ?? [];
+  table.hidden = !running || layers.length === 0;
+  table.tBodies[0]?.replaceChildren(
+    ...layers.map((layer) => {
+      const row2 = document.createElement("tr");
+      const rate = Math.round(layer.bitrate / 1e3);
+      for (const text2 of [layer.rid || "–", `${layer.width}×${layer.height}`, layer.framesPerSecond.toFixed(0), rate]) {
+        row2.insertCell().textContent = String(text2);
+      }
+      return row2;
+    })
+  );
+}
+function say(text2, error = false) {
+  const place = element("publish-state", HTMLElement);
+  place.textContent = text2;
+  place.classList.toggle("error", error);
+}
+function readForm() {
+  const [width, height] = (query.get("size") ?? "1280x720").split("x").map(Number);
+  return {
+    name: element("name", HTMLInputElement).value.trim(),
+    token: tokenField.value,
+    source: element("source", HTMLSelectElement).value,
+    codec: element("codec", HTMLSelectElement).value,
+    simulcast: element("simulcast", HTMLInputElement).checked,
+    width: width || 1280,
+    height: height || 720
+  };
+}
+function fillForm() {
+  element("name", HTMLInputElement).value = query.get("publish") ?? `stream-${Math.random().toString(36).slice(2, 6)}`;
+  element("source", HTMLSelectElement).value = query.get("source") ?? "picture";
+  element("codec", HTMLSelectElement).value = query.get("codec") ?? "";
+  element("simulcast", HTMLInputElement).checked = query.get("simulcast") !== "0";
+}
+function listen() {
+  on("publish", "submit", (event) => {
+    event.preventDefault();
+    say("Starting …");
+    publish(readForm()).catch((error) => say(error instanceof Error ? error.message : String(error), true));
+  });
+  on("publish-stop", "click", () => void millrace.publisher?.stop());
+  on("open", "submit", (event) => {
+    event.preventDefault();
+    watch(element("open-name", HTMLInputElement).value.trim());
+  });
+  on("stop", "click", () => void millrace.watcher?.stop());
+  on("full", "click", () => void element("screen", HTMLElement).requestFullscreen());
+  on("sound", "click", () => video.muted = !video.muted);
+  video.addEventListener("volumechange", () => {
+    const button = element("sound", HTMLElement);
+    button.textContent = video.muted ? "Sound on" : "Sound off";
+    button.setAttribute("aria-pressed", String(!video.muted));
+  });
+  tokenField.addEventListener("change", () => {
+    sessionStorage.setItem(TOKEN_KEY, tokenField.value);
+    void refresh();
+  });
+  addEventListener("pagehide", () => {
+    void millrace.watcher?.stop();
+    void millrace.publisher?.stop();
+  });
+}
+async function start() {
+  tokenField.value = sessionStorage.getItem(TOKEN_KEY) ?? "";
+  fillForm();
+  listen();
+  element("stop", HTMLButtonElement).disabled = true;
+  setInterval(() => void refresh(), LIST_EVERY_MS);
+  const wanted = query.get("watch");
+  if (wanted) watch(wanted);
+  await refresh();
+  if (!millrace.watcher && millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+}
+function on(id, type, action) {
+  element(id, HTMLElement).addEventListener(type, action);
+}
+function small(text2) {
+  const node = document.createElement("small");
+  node.textContent = text2;
+  return node;
+}
+function element(id, type) {
+  const found = document.getElementById(id);
+  if (found instanceof type) return found;
+  throw new Error(`the page has no ${type.name} #${id}`);
+}
+void start();

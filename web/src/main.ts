@@ -1,0 +1,233 @@
+// The page: one stage to watch on, the list of streams, and a form to publish. State lives in the watcher and the
+// publisher; this file only shows it and passes on what a person does.
+//
+// Addresses: `/` plays the stream `demo` when it is live; `/?watch=NAME` watches at once; `/?publish=NAME` fills in
+// the form, with `&source=`, `&codec=`, `&simulcast=0` and `&size=960x540` if wanted.
+
+import { Publisher, type PublishOptions } from "./publish.js";
+import { streams, type Stream } from "./signal.js";
+import { showLayers, showStats } from "./view.js";
+import { Watcher } from "./watch.js";
+
+const LIST_EVERY_MS = 2000;
+const TOKEN_KEY = "millrace.token";
+
+const query = new URLSearchParams(location.search);
+const video = element("video", HTMLVideoElement);
+const tokenField = element("token", HTMLInputElement);
+
+/** What tests and the console may look at. */
+const millrace = {
+  watcher: null as Watcher | null,
+  publisher: null as Publisher | null,
+  streams: [] as Stream[],
+  watch,
+  publish,
+  refresh,
+};
+
+declare global {
+  interface Window {
+    millrace: typeof millrace;
+  }
+}
+window.millrace = millrace;
+
+function watch(name: string): Watcher {
+  void millrace.watcher?.stop();
+  const watcher = new Watcher(name, tokenField.value, () => {
+    if (millrace.watcher === watcher) showWatcher(watcher);
+  });
+  millrace.watcher = watcher;
+  video.srcObject = watcher.stream;
+  showWatcher(watcher);
+  showStreams();
+  return watcher;
+}
+
+async function publish(options: Partial<PublishOptions> & { name: string }): Promise<Publisher> {
+  await millrace.publisher?.stop();
+  const defaults = { source: "picture", simulcast: true, codec: "", width: 1280, height: 720 } as const;
+  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, () => {
+    if (millrace.publisher === publisher) showPublisher(publisher);
+  });
+  millrace.publisher = publisher;
+  showPublisher(publisher);
+  void refresh();
+  return publisher;
+}
+
+async function refresh(): Promise<void> {
+  try {
+    millrace.streams = await streams(tokenField.value);
+    showStreams();
+  } catch (error) {
+    millrace.streams = [];
+    showStreams(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function showWatcher(watcher: Watcher): void {
+  const { state } = watcher;
+  element("watching", HTMLElement).textContent = watcher.name;
+  const label = element("state", HTMLElement);
+  label.dataset["kind"] = state.kind;
+  label.textContent = state.kind;
+  element("overlay", HTMLElement).textContent = {
+    connecting: "Connecting …",
+    live: "",
+    waiting: "why" in state ? `Waiting for ${watcher.name} …\n${state.why}` : "",
+    refused: "why" in state ? `Not allowed: ${state.why}\nIs the token right?` : "",
+    stopped: "Stopped",
+  }[state.kind];
+  if (state.kind === "live" && video.paused) void video.play().catch(() => undefined);
+  element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
+  showStats(watcher);
+  const tracks = millrace.streams.find((stream) => stream.name === watcher.name)?.tracks;
+  showLayers(watcher, tracks?.find((track) => track.kind === "video")?.rids ?? []);
+}
+
+function showStreams(problem = ""): void {
+  const items = millrace.streams.map((stream) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(stream.name, small(summary(stream)));
+    button.setAttribute("aria-current", String(stream.name === millrace.watcher?.name));
+    button.addEventListener("click", () => watch(stream.name));
+    return button;
+  });
+  const list = element("streams", HTMLElement);
+  const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement as HTMLButtonElement);
+  if (items.length === 0) {
+    const empty = document.createElement("p");
+    empty.textContent = problem || "None yet. Publish one below.";
+    empty.classList.toggle("error", problem !== "");
+    list.replaceChildren(empty);
+    return;
+  }
+  list.replaceChildren(
+    ...items.map((button) => {
+      const item = document.createElement("li");
+      item.append(button);
+      return item;
+    }),
+  );
+  items[focused]?.focus();
+}
+
+function summary(stream: Stream): string {
+  const codecs = stream.tracks.map((track) => track.codec + (track.rids.length > 1 ? ` ×${track.rids.length}` : ""));
+  const viewers = stream.viewers === 1 ? "1 viewer" : `${stream.viewers} viewers`;
+  return [stream.state, viewers, ...codecs].join(" · ");
+}
+
+function showPublisher(publisher: Publisher): void {
+  const running = publisher.state !== "stopped";
+  element("publish-start", HTMLElement).hidden = running;
+  element("publish-stop", HTMLElement).hidden = !running;
+  const preview = element("preview", HTMLVideoElement);
+  preview.hidden = !running;
+  if (running && preview.srcObject !== publisher.stream) {
+    preview.srcObject = publisher.stream;
+    void preview.play().catch(() => undefined);
+  }
+  say(running ? `${publisher.options.name}: ${publisher.state}` : publisher.why, !running);
+  const table = element("publish-layers", HTMLTableElement);
+  const layers = publisher.flow?.layers ?? [];
+  table.hidden = !running || layers.length === 0;
+  table.tBodies[0]?.replaceChildren(
+    ...layers.map((layer) => {
+      const row = document.createElement("tr");
+      const rate = Math.round(layer.bitrate / 1000);
+      for (const text of [layer.rid || "–", `${layer.width}×${layer.height}`, layer.framesPerSecond.toFixed(0), rate]) {
+        row.insertCell().textContent = String(text);
+      }
+      return row;
+    }),
+  );
+}
+
+function say(text: string, error = false): void {
+  const place = element("publish-state", HTMLElement);
+  place.textContent = text;
+  place.classList.toggle("error", error);
+}
+
+function readForm(): PublishOptions {
+  const [width, height] = (query.get("size") ?? "1280x720").split("x").map(Number);
+  return {
+    name: element("name", HTMLInputElement).value.trim(),
+    token: tokenField.value,
+    source: element("source", HTMLSelectElement).value as PublishOptions["source"],
+    codec: element("codec", HTMLSelectElement).value,
+    simulcast: element("simulcast", HTMLInputElement).checked,
+    width: width || 1280,
+    height: height || 720,
+  };
+}
+
+function fillForm(): void {
+  element("name", HTMLInputElement).value = query.get("publish") ?? `stream-${Math.random().toString(36).slice(2, 6)}`;
+  element("source", HTMLSelectElement).value = query.get("source") ?? "picture";
+  element("codec", HTMLSelectElement).value = query.get("codec") ?? "";
+  element("simulcast", HTMLInputElement).checked = query.get("simulcast") !== "0";
+}
+
+function listen(): void {
+  on("publish", "submit", (event) => {
+    event.preventDefault();
+    say("Starting …");
+    publish(readForm()).catch((error: unknown) => say(error instanceof Error ? error.message : String(error), true));
+  });
+  on("publish-stop", "click", () => void millrace.publisher?.stop());
+  on("open", "submit", (event) => {
+    event.preventDefault();
+    watch(element("open-name", HTMLInputElement).value.trim());
+  });
+  on("stop", "click", () => void millrace.watcher?.stop());
+  on("full", "click", () => void element("screen", HTMLElement).requestFullscreen());
+  on("sound", "click", () => (video.muted = !video.muted));
+  video.addEventListener("volumechange", () => {
+    const button = element("sound", HTMLElement);
+    button.textContent = video.muted ? "Sound on" : "Sound off";
+    button.setAttribute("aria-pressed", String(!video.muted));
+  });
+  tokenField.addEventListener("change", () => {
+    sessionStorage.setItem(TOKEN_KEY, tokenField.value);
+    void refresh();
+  });
+  addEventListener("pagehide", () => {
+    void millrace.watcher?.stop();
+    void millrace.publisher?.stop();
+  });
+}
+
+async function start(): Promise<void> {
+  tokenField.value = sessionStorage.getItem(TOKEN_KEY) ?? "";
+  fillForm();
+  listen();
+  element("stop", HTMLButtonElement).disabled = true;
+  setInterval(() => void refresh(), LIST_EVERY_MS);
+  const wanted = query.get("watch");
+  if (wanted) watch(wanted);
+  await refresh();
+  if (!millrace.watcher && millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+}
+
+function on(id: string, type: string, action: (event: Event) => void): void {
+  element(id, HTMLElement).addEventListener(type, action);
+}
+
+function small(text: string): HTMLElement {
+  const node = document.createElement("small");
+  node.textContent = text;
+  return node;
+}
+
+function element<T extends HTMLElement>(id: string, type: new () => T): T {
+  const found = document.getElementById(id);
+  if (found instanceof type) return found;
+  throw new Error(`the page has no ${type.name} #${id}`);
+}
+
+void start();
