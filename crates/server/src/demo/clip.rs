@@ -1,0 +1,288 @@
+//! Plays a clip of VP8 and Opus as RTP payloads, over and over, without a seam in timestamps or picture ids.
+//!
+//! In: the clip's two files; then the time.
+//! Out: `MediaPacket`s, each at or after its due time, in the order in which they are due.
+//! Cost: one copy of at most `PAYLOAD_MAX` bytes per packet, no allocation.
+//! Source: RFC 7741 §4.2 (VP8 payload descriptor), RFC 7587 §4 (Opus: one packet per payload, 48 kHz).
+
+use std::time::{Duration, Instant};
+
+use wire::codec::MediaKind;
+
+use super::ivf::{Ivf, IvfError};
+use super::ogg::{self, OggError};
+
+/// Largest payload, descriptor included: fits an Ethernet frame after RTP, SRTP, UDP, IPv6 and a tunnel's headers.
+const PAYLOAD_MAX: usize = 1150;
+const DESCRIPTOR_SIZE: usize = 4;
+const FRAGMENT_MAX: usize = PAYLOAD_MAX - DESCRIPTOR_SIZE;
+const VIDEO_CLOCK_HZ: u64 = 90_000;
+const AUDIO_CLOCK_HZ: u64 = 48_000;
+/// Samples of one Opus packet: 20 ms.
+const AUDIO_PACKET_SAMPLES: u64 = 960;
+/// A player that is polled later than this goes on from now, instead of sending all that it missed at once.
+const LATENESS_MAX: Duration = Duration::from_secs(1);
+
+/// A clip in memory. Audio is cut to the length of the video, so that both begin anew together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    frames: Vec<Vec<u8>>,
+    /// Duration of one frame in units of the video clock.
+    frame_ticks: u64,
+    audio: Vec<Vec<u8>>,
+}
+
+/// Why a clip cannot be played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClipError {
+    #[error("video: {0}")]
+    Ivf(#[from] IvfError),
+    #[error("audio: {0}")]
+    Ogg(#[from] OggError),
+    #[error("video: {0:?} instead of VP8")]
+    NotVp8([u8; 4]),
+    #[error("video: {rate}/{scale} frames per second")]
+    FrameRate { rate: u32, scale: u32 },
+    #[error("video: the first frame is no keyframe")]
+    NoKeyframe,
+    #[error("audio: {got} packets of 20 ms, fewer than the video's {wanted}")]
+    ShortAudio { got: usize, wanted: usize },
+}
+
+impl Clip {
+    /// Reads VP8 from `ivf` and Opus in packets of 20 ms from `ogg`.
+    pub fn parse(ivf: &[u8], ogg: &[u8]) -> Result<Self, ClipError> {
+        let video = Ivf::parse(ivf)?;
+        if &video.fourcc != b"VP80" {
+            return Err(ClipError::NotVp8(video.fourcc));
+        }
+        let (rate, scale) = (video.rate, video.scale);
+        let frame_ticks = (VIDEO_CLOCK_HZ * u64::from(scale)).checked_div(u64::from(rate)).unwrap_or(0);
+        if frame_ticks == 0 || frame_ticks > VIDEO_CLOCK_HZ {
+            return Err(ClipError::FrameRate { rate, scale });
+        }
+        let frames: Vec<Vec<u8>> = video.frames.iter().map(|frame| frame.data.to_vec()).collect();
+        if !frames.first().is_some_and(|frame| is_keyframe(frame)) {
+            return Err(ClipError::NoKeyframe);
+        }
+        let mut audio = ogg::opus_packets(ogg)?;
+        let samples = frames.len() as u64 * frame_ticks * AUDIO_CLOCK_HZ / VIDEO_CLOCK_HZ;
+        let wanted = samples.div_ceil(AUDIO_PACKET_SAMPLES) as usize;
+        if audio.len() < wanted {
+            return Err(ClipError::ShortAudio { got: audio.len(), wanted });
+        }
+        audio.truncate(wanted);
+        Ok(Self { frames, frame_ticks, audio })
+    }
+
+    /// Plays the clip from its beginning, the first packets being due at `start`.
+    pub fn play(self, start: Instant) -> Player {
+        Player { clip: self, start, frame_index: 0, sent_bytes: 0, audio_index: 0, payload: [0; PAYLOAD_MAX] }
+    }
+}
+
+/// A frame's first bit is 0 in a keyframe (RFC 6386 §9.1).
+fn is_keyframe(frame: &[u8]) -> bool {
+    frame.first().is_some_and(|byte| byte & 1 == 0)
+}
+
+/// One RTP packet without header: the caller has the SSRC, the sequence number and the payload type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediaPacket<'a> {
+    pub kind: MediaKind,
+    /// Units of 1/90,000 s for video and 1/48,000 s for audio, from 0, wrapping.
+    pub timestamp: u32,
+    /// Set on the last packet of a video frame.
+    pub marker: bool,
+    pub payload: &'a [u8],
+}
+
+/// Where a clip stands that is being played. Counts on through the loops, so that nothing jumps.
+#[derive(Clone, Debug)]
+pub struct Player {
+    clip: Clip,
+    /// When frame 0 was due. Moves when the player was left alone for long.
+    start: Instant,
+    /// Frames that are wholly sent.
+    frame_index: u64,
+    /// Bytes of the frame that was begun.
+    sent_bytes: usize,
+    audio_index: u64,
+    payload: [u8; PAYLOAD_MAX],
+}
+
+impl Player {
+    /// Returns the next packet if it is due. To be called until it returns `None`.
+    pub fn poll(&mut self, now: Instant) -> Option<MediaPacket<'_>> {
+        if self.sent_bytes == 0 {
+            let late = now.saturating_duration_since(self.next_at());
+            if late > LATENESS_MAX {
+                self.start += late;
+            }
+        }
+        if now < self.next_at() {
+            return None;
+        }
+        Some(if self.video_at() <= self.audio_at() { self.video_packet() } else { self.audio_packet() })
+    }
+
+    /// When `poll` next has a packet.
+    pub fn next_at(&self) -> Instant {
+        self.video_at().min(self.audio_at())
+    }
+
+    /// The RTP timestamp of `kind` at `now`, for sender reports (RFC 3550 §6.4.1).
+    pub fn timestamp_at(&self, kind: MediaKind, now: Instant) -> u32 {
+        let clock_hz = match kind {
+            MediaKind::Video => VIDEO_CLOCK_HZ,
+            MediaKind::Audio => AUDIO_CLOCK_HZ,
+        };
+        let elapsed = now.saturating_duration_since(self.start);
+        (elapsed.as_micros() * u128::from(clock_hz) / 1_000_000) as u32
+    }
+
+    fn video_at(&self) -> Instant {
+        self.start + ticks(self.frame_index * self.clip.frame_ticks, VIDEO_CLOCK_HZ)
+    }
+
+    fn audio_at(&self) -> Instant {
+        self.start + ticks(self.audio_index * AUDIO_PACKET_SAMPLES, AUDIO_CLOCK_HZ)
+    }
+
+    /// The next fragment of the frame that is due. All fragments of a frame have the same size, give or take one byte.
+    fn video_packet(&mut self) -> MediaPacket<'_> {
+        let frame = &self.clip.frames[self.frame_index as usize % self.clip.frames.len()];
+        let rest = frame.len() - self.sent_bytes;
+        let size = rest.div_ceil(rest.div_ceil(FRAGMENT_MAX).max(1));
+        let len = DESCRIPTOR_SIZE + size;
+        self.payload[..DESCRIPTOR_SIZE].copy_from_slice(&descriptor(self.frame_index, self.sent_bytes == 0));
+        self.payload[DESCRIPTOR_SIZE..len].copy_from_slice(&frame[self.sent_bytes..self.sent_bytes + size]);
+        let timestamp = (self.frame_index * self.clip.frame_ticks) as u32;
+        let marker = size == rest;
+        if marker {
+            self.frame_index += 1;
+            self.sent_bytes = 0;
+        } else {
+            self.sent_bytes += size;
+        }
+        MediaPacket { kind: MediaKind::Video, timestamp, marker, payload: &self.payload[..len] }
+    }
+
+    fn audio_packet(&mut self) -> MediaPacket<'_> {
+        let timestamp = (self.audio_index * AUDIO_PACKET_SAMPLES) as u32;
+        let index = self.audio_index as usize % self.clip.audio.len();
+        self.audio_index += 1;
+        MediaPacket { kind: MediaKind::Audio, timestamp, marker: false, payload: &self.clip.audio[index] }
+    }
+}
+
+// 0                 8         16          24
+// ┌─┬─┬─┬─┬─┬─────┬─┬───────┬─┬─────────┬─────────┐   X: extended, S: starts a partition, PID: partition 0,
+// │X│R│N│S│R│ PID │I│L T K R│M│ picture id, 15 bits│   I: picture id present, M: it has 15 bits.
+// └─┴─┴─┴─┴─┴─────┴─┴───────┴─┴─────────┴─────────┘   RFC 7741 §4.2.
+fn descriptor(frame_index: u64, starts_frame: bool) -> [u8; DESCRIPTOR_SIZE] {
+    let [high, low] = (frame_index as u16 & 0x7fff).to_be_bytes();
+    [0x80 | (u8::from(starts_frame) << 4), 0x80, 0x80 | high, low]
+}
+
+fn ticks(count: u64, clock_hz: u64) -> Duration {
+    let (seconds, rest) = (count / clock_hz, count % clock_hz);
+    Duration::new(seconds, (rest * 1_000_000_000 / clock_hz) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IVF: &[u8] = include_bytes!("../../../../assets/demo.ivf");
+    const OGG: &[u8] = include_bytes!("../../../../assets/demo.ogg");
+
+    #[test]
+    fn our_own_clip_lasts_ten_seconds_and_has_a_keyframe_each_second() {
+        let clip = Clip::parse(IVF, OGG).expect("it is checked in");
+
+        assert_eq!((clip.frames.len(), clip.audio.len(), clip.frame_ticks), (300, 500, 3000));
+        for second in clip.frames.chunks(30) {
+            assert!(is_keyframe(&second[0]));
+        }
+    }
+
+    #[test]
+    fn two_loops_give_every_frame_and_every_audio_packet_on_time() {
+        let clip = Clip::parse(IVF, OGG).expect("it is checked in");
+        let start = Instant::now();
+        let mut player = clip.clone().play(start);
+        let (mut frames, mut audio) = (0, 0);
+        let mut frame: Vec<u8> = Vec::new();
+
+        while player.next_at() < start + Duration::from_secs(20) {
+            let at = player.next_at();
+            assert_eq!(player.clone().poll(at - Duration::from_nanos(1)), None);
+            let packet = player.poll(at).expect("it is due");
+            assert!(packet.payload.len() <= PAYLOAD_MAX);
+            if packet.kind == MediaKind::Audio {
+                assert_eq!(packet.timestamp, audio * 960);
+                assert_eq!(packet.payload, clip.audio[audio as usize % 500]);
+                audio += 1;
+                continue;
+            }
+            assert_eq!(packet.timestamp, frames * 3000);
+            assert_eq!(packet.payload[..4], descriptor(u64::from(frames), frame.is_empty()));
+            frame.extend(&packet.payload[4..]);
+            if packet.marker {
+                assert_eq!(std::mem::take(&mut frame), clip.frames[frames as usize % 300]);
+                frames += 1;
+            }
+        }
+        assert_eq!((frames, audio), (600, 1000));
+    }
+
+    #[test]
+    fn fragments_of_a_frame_differ_by_at_most_one_byte() {
+        let start = Instant::now();
+        let mut player = Clip::parse(IVF, OGG).expect("it is checked in").play(start);
+        let mut sizes = Vec::new();
+
+        while let Some(packet) = player.poll(start) {
+            if packet.kind == MediaKind::Video {
+                sizes.push(packet.payload.len());
+            }
+        }
+
+        let (smallest, largest) = (sizes.iter().min().copied(), sizes.iter().max().copied());
+        assert!(sizes.len() > 10, "the first frame is a keyframe");
+        assert!(largest <= smallest.map(|size| size + 1), "{sizes:?}");
+    }
+
+    #[test]
+    fn picture_id_has_15_bits_and_wraps() {
+        assert_eq!(descriptor(0x7fff, true), [0x90, 0x80, 0xff, 0xff]);
+        assert_eq!(descriptor(0x8000, false), [0x80, 0x80, 0x80, 0x00]);
+    }
+
+    #[test]
+    fn player_that_was_left_alone_goes_on_from_now_without_a_burst() {
+        let start = Instant::now();
+        let mut player = Clip::parse(IVF, OGG).expect("it is checked in").play(start);
+        let late = start + Duration::from_secs(3600);
+
+        let mut sent = 0;
+        while let Some(packet) = player.poll(late) {
+            sent += usize::from(packet.marker);
+        }
+
+        assert_eq!(sent, 1);
+        assert_eq!(player.timestamp_at(MediaKind::Video, late), 0);
+        assert!(player.next_at() > late);
+    }
+
+    #[test]
+    fn video_of_another_codec_and_audio_that_is_too_short_are_refused() {
+        let mut vp9 = IVF.to_vec();
+        vp9[8..12].copy_from_slice(b"VP90");
+        assert_eq!(Clip::parse(&vp9, OGG), Err(ClipError::NotVp8(*b"VP90")));
+
+        let twice = [IVF, &IVF[32..]].concat();
+        assert_eq!(Clip::parse(&twice, OGG), Err(ClipError::ShortAudio { got: 501, wanted: 1000 }));
+    }
+}
