@@ -7,10 +7,12 @@
 mod bitrate;
 pub mod codec;
 mod datagram;
+pub mod framing;
 mod outbox;
 pub mod rtcp;
 pub mod rtp;
 mod seq;
+pub mod stun;
 
 pub use bitrate::Bitrate;
 pub use datagram::{Datagram, Ecn, LinkId, Path};
