@@ -1,6 +1,7 @@
 //! The selective forwarding unit. No sockets, no clock, no threads: datagrams and commands in, datagrams and events out.
 #![forbid(unsafe_code)]
 
+pub mod bwe;
 pub mod packet;
 pub mod spec;
 pub mod srtp;

@@ -1,0 +1,343 @@
+//! How much a viewer's path carries: Google congestion control, sender's side.
+//!
+//! In: each packet as it leaves, with its transport-wide sequence number; transport feedback; receiver reports.
+//! Out: an estimate in bits per second, and requests for probes, since a viewer of a small simulcast layer shows nothing
+//! about what more would fit. Cost: `on_sent` is a store into a ring; feedback is O(1) per packet in it. 17 KiB per
+//! viewer once the first packet is sent, 1 KiB before.
+//! Source: draft-ietf-rmcat-gcc-02, draft-holmer-rmcat-transport-wide-cc-extensions-01; libwebrtc
+//! modules/congestion_controller/goog_cc/goog_cc_network_control.cc for how the parts work together.
+//!
+//! The parts: `history` knows what was sent, `delay` sees the queue grow, `acked` measures what arrives, `rate` makes
+//! a bound of these three, `loss` another one, and `probe` looks for more.
+//! `layers` chooses a simulcast layer by the estimate.
+
+mod acked;
+mod delay;
+mod history;
+mod layers;
+mod loss;
+mod probe;
+mod rate;
+
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+use wire::rtcp::TransportFeedback;
+
+use acked::AckedRate;
+use delay::{DelayDetector, Signal};
+use history::{HISTORY_LEN, History, Outcome};
+pub use layers::{LayerChooser, choose_layer, wanted_rate};
+use loss::{LOSS_HIGH, LossBound, LossWindow};
+use probe::Prober;
+pub use probe::{HEADROOM, Probe};
+use rate::RateControl;
+
+/// One tick of an arrival time, in µs (draft-holmer §3.1.5).
+const TICK_US: i64 = 250;
+/// No arrival is further from the clock's zero than a reference time can say, and some.
+const TICKS_MAX: i64 = 1 << 33;
+/// Ticks in one unit of the reference time, which is 64 ms (draft-holmer §3.1).
+const TICKS_PER_REFERENCE: i64 = 256;
+/// The reference time has 24 bits of 32 (draft-holmer §3.1).
+const REFERENCE_UNUSED_BITS: u32 = 8;
+/// Round-trip time as long as none was measured (aimd_rate_control.cc, `kDefaultRtt`).
+const RTT_DEFAULT: Duration = Duration::from_millis(200);
+/// After such a pause in the feedback old delays say nothing (delay_based_bwe.cc, `kStreamTimeOut`).
+const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+/// Without feedback on what is sent, the rate falls by the factor each interval
+/// (send_side_bandwidth_estimation.cc, `kFeedbackTimeoutIntervals` and what follows).
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+const SILENCE_STEP: Duration = Duration::from_secs(1);
+const SILENCE_FACTOR: f64 = 0.8;
+/// Weight of a new loss fraction in the reported one.
+const LOSS_WEIGHT: f32 = 0.3;
+
+/// Estimates the bandwidth towards one viewer.
+#[derive(Debug)]
+pub struct Estimator {
+    epoch: Instant,
+    history: History,
+    clock: ReferenceClock,
+    delay: DelayDetector,
+    acked: AckedRate,
+    rate: RateControl,
+    loss_window: LossWindow,
+    loss_bound: LossBound,
+    prober: Prober,
+    max_bps: f64,
+    loss: f32,
+    rtt: Option<Duration>,
+    last_sent: Instant,
+    last_feedback: Option<Instant>,
+    last_decay: Instant,
+    /// The number after the last one that feedback mentioned.
+    next_seq: Option<u16>,
+}
+
+impl Estimator {
+    /// Starts at `start`, and stays between `min` and `max`.
+    pub fn new(now: Instant, start: Bitrate, min: Bitrate, max: Bitrate) -> Self {
+        let min_bps = min.bps().max(1) as f64;
+        let max_bps = (max.bps() as f64).max(min_bps);
+        let start_bps = start.bps() as f64;
+        Estimator {
+            epoch: now,
+            history: History::default(),
+            clock: ReferenceClock::default(),
+            delay: DelayDetector::new(),
+            acked: AckedRate::new(),
+            rate: RateControl::new(now, start_bps, min_bps, max_bps),
+            loss_window: LossWindow::new(now),
+            loss_bound: LossBound::new(now, start_bps, min_bps, max_bps),
+            prober: Prober::new(),
+            max_bps,
+            loss: 0.0,
+            rtt: None,
+            last_sent: now,
+            last_feedback: None,
+            last_decay: now,
+            next_seq: None,
+        }
+    }
+
+    /// Takes a packet that leaves now; `bytes` is its length on the wire. Numbers have to go up one by one.
+    #[inline]
+    pub fn on_sent(&mut self, now: Instant, transport_seq: u16, bytes: usize) {
+        let sent_us = self.micros(now);
+        self.last_sent = now;
+        self.history.push(transport_seq, sent_us as u32, bytes);
+        self.prober.on_sent(now, transport_seq, sent_us, bytes);
+    }
+
+    /// Takes the viewer's report of arrivals.
+    pub fn on_feedback(&mut self, now: Instant, feedback: &TransportFeedback<'_>) {
+        self.on_arrivals(now, feedback.base_seq, feedback.reference_time, feedback.arrivals());
+    }
+
+    /// Like `on_feedback`, from its fields: for each number from `base_seq` on, when the packet arrived on the viewer's
+    /// clock, in ticks of 250 µs, or `None` when it did not. `reference_time`, in units of 64 ms, says where in its
+    /// cycle of 24 bits that clock stands.
+    pub fn on_arrivals(
+        &mut self,
+        now: Instant,
+        base_seq: u16,
+        reference_time: i32,
+        arrivals: impl Iterator<Item = (u16, Option<i64>)>,
+    ) {
+        if self.last_feedback.is_none_or(|at| now.saturating_duration_since(at) > STREAM_TIMEOUT) {
+            self.delay.reset();
+        }
+        let mut batch = Batch {
+            now_us: self.micros(now),
+            wrapped_ticks: self.clock.wrapped_ticks(reference_time),
+            unreported_bytes: self.skip_to(base_seq),
+            shortest_us: None,
+        };
+        // More lines than the history holds cannot all be about packets of ours.
+        for (seq, ticks) in arrivals.take(HISTORY_LEN) {
+            self.on_line(&mut batch, seq, ticks);
+        }
+        self.last_feedback = Some(now);
+        if let Some(shortest_us) = batch.shortest_us {
+            self.note_round_trip(Duration::from_micros(shortest_us));
+        }
+        self.update(now);
+    }
+
+    /// Takes a receiver report (RFC 3550 §6.4.2): lost share in 1/256, and the round-trip time that follows from it.
+    pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
+        if let Some(rtt) = rtt {
+            self.note_round_trip(rtt);
+        }
+        // Transport feedback knows better, where there is any.
+        if self.last_feedback.is_none_or(|at| now.saturating_duration_since(at) > STREAM_TIMEOUT) {
+            self.note_loss(now, f64::from(fraction_lost) / 256.0);
+        }
+    }
+
+    /// A cluster to send now, when `wanted` is more than the estimate holds and might fit. Call it some ten times per
+    /// second while there is a larger layer than the one that is sent.
+    pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate) -> Option<Probe> {
+        self.handle_timeout(now);
+        // Nothing can be proven to somebody who sends no feedback.
+        self.last_feedback?;
+        if self.delay.signal() == Signal::Overuse || f64::from(self.loss) > LOSS_HIGH {
+            self.prober.hold_off(now);
+            return None;
+        }
+        let goal_bps = (wanted.bps() as f64 * HEADROOM).min(self.max_bps);
+        self.prober.poll(now, goal_bps, self.bps(), self.acked.bps())
+    }
+
+    /// Lowers the estimate while feedback stays away, and gives up probes of which nothing is heard. Call it a few
+    /// times per second; `poll_probe` does so too.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.prober.expire(now);
+        let Some(heard) = self.last_feedback else { return };
+        let silent = self.last_sent.saturating_duration_since(heard) > SILENCE_MAX;
+        if silent && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
+            self.last_decay = now;
+            self.rate.scale_down(SILENCE_FACTOR);
+        }
+    }
+
+    /// What the path carries, as far as is known.
+    pub fn estimate(&self) -> Bitrate {
+        Bitrate::from_bps(self.bps() as u64)
+    }
+
+    /// What arrives at the viewer; `None` before half a second of feedback.
+    pub fn acked(&self) -> Option<Bitrate> {
+        self.acked.bps().map(|bps| Bitrate::from_bps(bps as u64))
+    }
+
+    /// Share of packets lost, 0 to 1, smoothed.
+    pub fn loss(&self) -> f32 {
+        self.loss
+    }
+
+    /// The smoothed round-trip time.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    fn bps(&self) -> f64 {
+        match self.last_feedback {
+            Some(_) => self.rate.bps().min(self.loss_bound.bps()),
+            None => self.loss_bound.bps(),
+        }
+    }
+
+    fn micros(&self, now: Instant) -> i64 {
+        let passed = now.saturating_duration_since(self.epoch);
+        // Not `as_micros`, whose 128-bit arithmetic is felt in `on_sent`.
+        (passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())) as i64
+    }
+
+    /// Bytes between the last feedback and this one. Receivers leave no gap, so a feedback message was lost; its packets
+    /// count as arrived, or the acknowledged rate would fall for the way back's fault.
+    fn skip_to(&mut self, base_seq: u16) -> u64 {
+        let Some(next_seq) = self.next_seq else { return 0 };
+        let gap = base_seq.wrapping_sub(next_seq);
+        if usize::from(gap) > HISTORY_LEN {
+            return 0;
+        }
+        (0..gap).map(|i| u64::from(self.history.skip(next_seq.wrapping_add(i)))).sum()
+    }
+
+    fn on_line(&mut self, batch: &mut Batch, seq: u16, ticks: Option<i64>) {
+        let ahead = self.next_seq.is_none_or(|next_seq| seq.wrapping_sub(next_seq) < 1 << 15);
+        match self.history.resolve(seq, ticks.is_some()) {
+            Outcome::Unknown => return,
+            Outcome::Lost => {
+                self.loss_window.on_lost();
+                self.prober.on_report(seq, None);
+            }
+            Outcome::Received { sent_us, bytes, was_lost } => {
+                let sent_us = batch.now_us - i64::from((batch.now_us as u32).wrapping_sub(sent_us));
+                let ticks = ticks.unwrap_or(0).clamp(-TICKS_MAX, TICKS_MAX);
+                let arrival_us = batch.wrapped_ticks.saturating_add(ticks).saturating_mul(TICK_US);
+                self.loss_window.on_received(was_lost);
+                self.acked.on_packet(arrival_us, u64::from(bytes) + std::mem::take(&mut batch.unreported_bytes));
+                // A probe is meant to build a short queue: that is no reason to slow down.
+                if !self.prober.disturbs(sent_us) {
+                    self.delay.on_packet(sent_us, arrival_us, batch.now_us);
+                }
+                self.prober.on_report(seq, Some((arrival_us, bytes)));
+                batch.note_age(sent_us);
+            }
+        }
+        if ahead {
+            self.next_seq = Some(seq.wrapping_add(1));
+        }
+    }
+
+    /// Draws the conclusions from one feedback message.
+    fn update(&mut self, now: Instant) {
+        let signal = self.delay.signal();
+        let rtt = self.rtt.unwrap_or(RTT_DEFAULT);
+        self.rate.update(now, signal, self.acked.bps(), rtt);
+        if let Some(loss) = self.loss_window.poll(now) {
+            self.note_loss(now, loss);
+        }
+        if let Some(proven_bps) = self.prober.finish(now, self.bps())
+            && signal != Signal::Overuse
+        {
+            self.rate.raise_to(now, proven_bps);
+            self.loss_bound.raise_to(proven_bps);
+        }
+    }
+
+    fn note_loss(&mut self, now: Instant, loss: f64) {
+        self.loss += LOSS_WEIGHT * (loss as f32 - self.loss);
+        self.loss_bound.on_loss(now, loss, self.bps(), self.rtt.unwrap_or(RTT_DEFAULT));
+    }
+
+    fn note_round_trip(&mut self, rtt: Duration) {
+        // One part in eight, as RFC 6298 §2 smooths it.
+        let rtt = rtt.min(Duration::from_secs(10));
+        self.rtt = Some(self.rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
+    }
+}
+
+/// What the lines of one feedback message share.
+struct Batch {
+    now_us: i64,
+    /// What the cycles of the viewer's clock before this one add to its arrival times.
+    wrapped_ticks: i64,
+    /// Bytes of packets that no message mentioned.
+    unreported_bytes: u64,
+    /// The youngest packet's age: a round trip, and how long the viewer kept its report back.
+    shortest_us: Option<u64>,
+}
+
+impl Batch {
+    fn note_age(&mut self, sent_us: i64) {
+        let age_us = self.now_us.saturating_sub(sent_us).max(0) as u64;
+        self.shortest_us = Some(self.shortest_us.map_or(age_us, |shortest_us| shortest_us.min(age_us)));
+    }
+}
+
+/// Follows the 24-bit reference time (draft-holmer §3.1), which wraps every 12 days.
+#[derive(Debug, Default)]
+struct ReferenceClock {
+    /// The last reference time, with the wraps so far.
+    last: Option<i64>,
+}
+
+impl ReferenceClock {
+    /// What the wraps so far add to the message's ticks. A step counts as the shorter way around.
+    fn wrapped_ticks(&mut self, reference_time: i32) -> i64 {
+        let reference_time = i64::from(reference_time);
+        let extended = match self.last {
+            None => reference_time,
+            Some(last) => {
+                let step = (reference_time - last) as i32;
+                last + i64::from((step << REFERENCE_UNUSED_BITS) >> REFERENCE_UNUSED_BITS)
+            }
+        };
+        self.last = Some(extended);
+        (extended - reference_time) * TICKS_PER_REFERENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_clock_goes_on_across_its_wrap() {
+        let mut clock = ReferenceClock::default();
+        let top = (1 << 23) - 1;
+        assert_eq!(clock.wrapped_ticks(top), 0);
+        assert_eq!(clock.wrapped_ticks(-top - 1), TICKS_PER_REFERENCE << 24);
+        assert_eq!(clock.wrapped_ticks(top), 0);
+        assert_eq!(clock.wrapped_ticks(-top), TICKS_PER_REFERENCE << 24);
+    }
+
+    #[test]
+    fn an_idle_viewer_takes_less_than_2_kib() {
+        assert!(size_of::<Estimator>() < 2_048, "{}", size_of::<Estimator>());
+    }
+}
