@@ -1,4 +1,19 @@
 //! What a forwarder reads from the payload header of each codec: never more than a few bytes, never the picture.
+//!
+//! In: one packet's RTP payload without padding, and its dependency descriptor extension where there is one.
+//! Out: `PayloadInfo`; what cannot be read leaves its fields at their defaults.
+//! Cost: a few bytes per packet; aggregation packets are walked through, at most `UNITS_MAX` units of each.
+//! Source: RFC 7741 (VP8), RFC 9628 (VP9), RFC 6184 (H.264), RFC 7798 (H.265), the AV1 RTP specification.
+
+pub mod av1;
+pub mod dependency;
+pub mod h264;
+pub mod h265;
+pub mod vp8;
+pub mod vp9;
+
+/// The most units of one aggregation packet that are looked at. Real ones have a handful; what decides stands in front.
+const UNITS_MAX: usize = 16;
 
 /// Audio or video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,4 +55,66 @@ pub struct Vp8Numbers {
     pub picture_id: Option<u16>,
     pub long_picture_id: bool,
     pub tl0_pic_idx: Option<u8>,
+}
+
+/// Reads what a payload header says. Never fails: of a payload that is empty (padding only) or broken it says nothing.
+///
+/// The dependency descriptor counts for the codecs whose own header leaves things open, AV1, H.264 and H.265: there it
+/// decides where frames start and adds keyframes. Temporal layers that only its templates know of come from
+/// `dependency::Structure`.
+pub fn inspect(codec: Codec, payload: &[u8], dependency_descriptor: Option<&[u8]>) -> PayloadInfo {
+    if payload.is_empty() {
+        return PayloadInfo::default();
+    }
+    let info = match codec {
+        Codec::Opus => return PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() },
+        Codec::Vp8 => return vp8::inspect(payload),
+        Codec::Vp9 => return vp9::inspect(payload),
+        Codec::H264 => h264::inspect(payload),
+        Codec::H265 => h265::inspect(payload),
+        Codec::Av1 => av1::inspect(payload),
+    };
+    match dependency_descriptor.and_then(dependency::Descriptor::parse) {
+        None => info,
+        Some(descriptor) => PayloadInfo {
+            starts_frame: descriptor.start_of_frame,
+            keyframe: info.keyframe || descriptor.has_structure,
+            ..info
+        },
+    }
+}
+
+/// Splits a 16-bit length and that many bytes off the front, as H.264 and H.265 aggregate units.
+fn split_unit(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = data.split_first_chunk()?;
+    rest.split_at_checked(u16::from_be_bytes(*length).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
+
+    #[test]
+    fn an_empty_payload_says_nothing() {
+        for codec in ALL {
+            assert_eq!(inspect(codec, &[], Some(&[0x80, 0, 1])), PayloadInfo::default());
+        }
+    }
+
+    #[test]
+    fn every_opus_packet_is_a_frame_from_which_decoding_can_start() {
+        let info = inspect(Codec::Opus, &[0xfc], None);
+        assert!(info.starts_frame && info.keyframe);
+    }
+
+    #[test]
+    fn the_dependency_descriptor_decides_where_an_av1_frame_starts() {
+        let new_obu = [0x10, 0x30, 1, 2];
+        assert!(inspect(Codec::Av1, &new_obu, None).starts_frame);
+        assert!(!inspect(Codec::Av1, &new_obu, Some(&[0x40, 0, 1])).starts_frame);
+        let with_structure = inspect(Codec::Av1, &new_obu, Some(&[0x80, 0, 1, 0x80]));
+        assert!(with_structure.starts_frame && with_structure.keyframe);
+    }
 }
