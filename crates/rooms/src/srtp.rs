@@ -12,6 +12,7 @@
 
 mod cm;
 mod gcm;
+mod hmac_sha1;
 mod kdf;
 mod keys;
 mod opener;

@@ -5,13 +5,10 @@
 //! SRTCP   header 8 (auth.)       │ rest (encrypted)    │ E flag and index 4 (authenticated) │ tag 10
 //! ```
 
-use aes::Aes128;
-use aes::cipher::{InnerIvInit, KeyInit, StreamCipher, StreamCipherCoreWrapper};
+use aws_lc_rs::cipher::{AES_128, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac;
-use ctr::CtrCore;
-use ctr::flavors::Ctr32BE;
 
+use super::hmac_sha1::{HMAC_LEN, HmacSha1};
 use super::kdf::{Label, derive};
 use super::keys::{KeyError, Master};
 use super::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
@@ -19,7 +16,6 @@ use super::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
 pub(super) const TAG_LEN: usize = 10;
 
 const KEY_LEN: usize = 16;
-const AUTH_KEY_LEN: usize = 20;
 const SALT_LEN: usize = 14;
 
 /// Both kinds of keys for one direction.
@@ -35,12 +31,12 @@ impl Cm {
                 &derive(master, Label::RtpKey)?,
                 &derive(master, Label::RtpAuth)?,
                 derive(master, Label::RtpSalt)?,
-            ),
+            )?,
             rtcp: KeySet::new(
                 &derive(master, Label::RtcpKey)?,
                 &derive(master, Label::RtcpAuth)?,
                 derive(master, Label::RtcpSalt)?,
-            ),
+            )?,
         })
     }
 
@@ -48,10 +44,23 @@ impl Cm {
     pub(super) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
         let sealed_len = len + TAG_LEN;
         let packet = packet.get_mut(..sealed_len)?;
-        self.rtp.apply_keystream(id, packet.get_mut(header_len..len)?);
+        self.rtp.apply_keystream(id, packet.get_mut(header_len..len)?)?;
         let tag = self.rtp.rtp_tag(packet, len, id)?;
         packet[len..].copy_from_slice(&tag);
         Some(sealed_len)
+    }
+
+    /// Like `seal_rtp`, with the payload still elsewhere.
+    pub(super) fn seal_rtp_from(
+        &self,
+        packet: &mut [u8],
+        header_len: usize,
+        payload: &[u8],
+        id: PacketId,
+    ) -> Option<usize> {
+        let len = header_len + payload.len();
+        packet.get_mut(header_len..len)?.copy_from_slice(payload);
+        self.seal_rtp(packet, header_len, len, id)
     }
 
     pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
@@ -59,7 +68,7 @@ impl Cm {
         let said: [u8; TAG_LEN] = packet.last_chunk().copied()?;
         let tag = self.rtp.rtp_tag(packet, len, id)?;
         verify_slices_are_equal(&tag, &said).ok()?;
-        self.rtp.apply_keystream(id, packet.get_mut(header_len..len)?);
+        self.rtp.apply_keystream(id, packet.get_mut(header_len..len)?)?;
         Some(len)
     }
 
@@ -67,7 +76,7 @@ impl Cm {
         let authenticated_len = len + RTCP_WORD_LEN;
         let sealed_len = authenticated_len + TAG_LEN;
         let packet = packet.get_mut(..sealed_len)?;
-        self.rtcp.apply_keystream(id, packet.get_mut(RTCP_HEADER_LEN..len)?);
+        self.rtcp.apply_keystream(id, packet.get_mut(RTCP_HEADER_LEN..len)?)?;
         packet[len..authenticated_len].copy_from_slice(&(E_FLAG | id.index as u32).to_be_bytes());
         let tag = self.rtcp.tag(&packet[..authenticated_len])?;
         packet[authenticated_len..].copy_from_slice(&tag);
@@ -81,38 +90,34 @@ impl Cm {
         verify_slices_are_equal(&self.rtcp.tag(authenticated)?, said).ok()?;
         let body = authenticated.get_mut(RTCP_HEADER_LEN..len)?;
         if encrypted {
-            self.rtcp.apply_keystream(id, body);
+            self.rtcp.apply_keystream(id, body)?;
         }
         Some(len)
     }
 }
 
-/// Session keys made ready: the AES key schedule, and the HMAC's state behind the padded key.
+/// Session keys made ready: the AES key schedule, and the HMAC's states.
 struct KeySet {
-    cipher: Aes128,
-    auth: hmac::Key,
+    cipher: EncryptingKey,
+    auth: HmacSha1,
     salt: [u8; SALT_LEN],
 }
 
 impl KeySet {
-    fn new(key: &[u8; KEY_LEN], auth: &[u8; AUTH_KEY_LEN], salt: [u8; SALT_LEN]) -> Self {
-        KeySet {
-            cipher: Aes128::new(key.into()),
-            auth: hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, auth),
-            salt,
-        }
+    fn new(key: &[u8; KEY_LEN], auth: &[u8; HMAC_LEN], salt: [u8; SALT_LEN]) -> Result<Self, KeyError> {
+        let key = UnboundCipherKey::new(&AES_128, key).map_err(|_| KeyError::Refused)?;
+        let cipher = EncryptingKey::ctr(key).map_err(|_| KeyError::Refused)?;
+        Ok(KeySet { cipher, auth: HmacSha1::new(auth), salt })
     }
 
     /// Encrypts or decrypts. The block counter has 16 bits (RFC 3711 §4.1.1), more than the largest datagram needs.
-    fn apply_keystream(&self, id: PacketId, data: &mut [u8]) {
+    fn apply_keystream(&self, id: PacketId, data: &mut [u8]) -> Option<()> {
         let mut iv = [0; 16];
         iv[..SALT_LEN].copy_from_slice(&self.salt);
         for (byte, id) in iv[4..SALT_LEN].iter_mut().zip(id.bytes()) {
             *byte ^= id;
         }
-        let core = CtrCore::<&Aes128, Ctr32BE>::inner_iv_init(&self.cipher, (&iv).into());
-        // It fails only when the counter would wrap, and then leaves the data as it was; a tag does not match plain text.
-        let _ = StreamCipherCoreWrapper::from_core(core).try_apply_keystream(data);
+        self.cipher.less_safe_encrypt(data, EncryptionContext::Iv128((&iv).into())).ok().map(drop)
     }
 
     /// The tag over `packet[..len]` and the rollover counter, which is put behind them for that: into the tag's place.
@@ -123,7 +128,7 @@ impl KeySet {
     }
 
     fn tag(&self, authenticated: &[u8]) -> Option<[u8; TAG_LEN]> {
-        hmac::sign(&self.auth, authenticated).as_ref().first_chunk().copied()
+        self.auth.sign(authenticated).first_chunk().copied()
     }
 }
 
@@ -136,9 +141,9 @@ mod tests {
     fn keystream_is_that_of_rfc_3711_b_2() {
         let key: [u8; KEY_LEN] = hex("2B7E151628AED2A6ABF7158809CF4F3C").try_into().unwrap();
         let salt: [u8; SALT_LEN] = hex("F0F1F2F3F4F5F6F7F8F9FAFBFCFD").try_into().unwrap();
-        let keys = KeySet::new(&key, &[0; AUTH_KEY_LEN], salt);
+        let keys = KeySet::new(&key, &[0; HMAC_LEN], salt).unwrap();
         let mut stream = vec![0; 0xff02 * 16];
-        keys.apply_keystream(PacketId { ssrc: 0, index: 0 }, &mut stream);
+        keys.apply_keystream(PacketId { ssrc: 0, index: 0 }, &mut stream).unwrap();
         let blocks = |first: usize, count: usize| stream[first * 16..][..count * 16].to_vec();
         assert_eq!(
             blocks(0, 3),

@@ -46,6 +46,22 @@ impl Gcm {
         Some(sealed_len)
     }
 
+    /// Like `seal_rtp`, with the payload still elsewhere: it is encrypted on its way into the packet.
+    #[inline]
+    pub(super) fn seal_rtp_from(
+        &self,
+        packet: &mut [u8],
+        header_len: usize,
+        payload: &[u8],
+        id: PacketId,
+    ) -> Option<usize> {
+        let sealed_len = header_len + payload.len() + TAG_LEN;
+        let (header, sealed) = packet.get_mut(..sealed_len)?.split_at_mut(header_len);
+        let (ciphertext, tag) = sealed.split_at_mut(payload.len());
+        self.rtp.seal_from(id, header, payload, ciphertext, tag)?;
+        Some(sealed_len)
+    }
+
     #[inline]
     pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
         let len = packet.len().checked_sub(TAG_LEN)?;
@@ -118,6 +134,11 @@ impl SaltedKey {
     fn seal(&self, id: PacketId, aad: &[u8], in_out: &mut [u8], tag: &mut [u8]) -> Option<()> {
         // Of the safe calls this one writes the tag where it belongs.
         self.key.seal_in_place_scatter(self.nonce(id), Aad::from(aad), in_out, &[], tag).ok()
+    }
+
+    #[inline]
+    fn seal_from(&self, id: PacketId, aad: &[u8], plain: &[u8], ciphertext: &mut [u8], tag: &mut [u8]) -> Option<()> {
+        self.key.seal_out_of_place_scatter(self.nonce(id), Aad::from(aad), plain, ciphertext, &[], tag).ok()
     }
 
     #[inline]

@@ -2,8 +2,7 @@
 //!
 //! The key derivation rate is zero, as DTLS-SRTP has it (RFC 5764 §4.1.2): keys are derived once.
 
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use aes::{Aes128, Aes256, Block};
+use aws_lc_rs::cipher::{AES_128, AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
 
 use super::keys::{KeyError, Master};
 
@@ -22,30 +21,20 @@ pub(super) enum Label {
 /// Where the label meets the 112-bit salt: the key id is the label and a 48-bit index, which is zero.
 const LABEL_AT: usize = 7;
 
-/// Derives `N` bytes, at most 32, for `label`.
+/// Derives `N` bytes for `label`: the first of the keystream that starts where salt and label say.
 pub(super) fn derive<const N: usize>(master: Master<'_>, label: Label) -> Result<[u8; N], KeyError> {
     // A 96-bit salt stands where the first 96 of 112 bits do (RFC 7714 §11).
-    let mut counter = [0; 16];
-    counter[..master.salt.len()].copy_from_slice(master.salt);
-    counter[LABEL_AT] ^= label as u8;
+    let mut iv = [0; 16];
+    iv[..master.salt.len()].copy_from_slice(master.salt);
+    iv[LABEL_AT] ^= label as u8;
 
+    let algorithm = if master.key.len() == 32 { &AES_256 } else { &AES_128 };
     let mut derived = [0; N];
-    for (i, chunk) in derived.chunks_mut(16).enumerate() {
-        counter[15] = i as u8;
-        let block = encrypt_block(master.key, counter)?;
-        chunk.copy_from_slice(&block[..chunk.len()]);
-    }
+    UnboundCipherKey::new(algorithm, master.key)
+        .and_then(EncryptingKey::ctr)
+        .and_then(|key| key.less_safe_encrypt(&mut derived, EncryptionContext::Iv128((&iv).into())))
+        .map_err(|_| KeyError::Refused)?;
     Ok(derived)
-}
-
-fn encrypt_block(key: &[u8], block: [u8; 16]) -> Result<Block, KeyError> {
-    let mut block = Block::from(block);
-    match key.len() {
-        16 => Aes128::new_from_slice(key).map_err(|_| KeyError::Refused)?.encrypt_block(&mut block),
-        32 => Aes256::new_from_slice(key).map_err(|_| KeyError::Refused)?.encrypt_block(&mut block),
-        _ => return Err(KeyError::Refused),
-    }
-    Ok(block)
 }
 
 #[cfg(test)]

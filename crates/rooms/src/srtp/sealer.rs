@@ -44,9 +44,18 @@ impl Sealer {
     /// very same bytes, header included: two packets under one number give an AES-GCM key away (RFC 7714 §10.1).
     #[inline]
     pub fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, ssrc: u32, seq: u64) -> usize {
-        let id = PacketId { ssrc, index: seq.wrapping_sub(FIRST_SEQ) & INDEX_MASK };
+        let id = rtp_id(ssrc, seq);
         let sealed = self.suite.seal_rtp(packet, header_len, len, id);
         debug_assert!(sealed.is_some(), "{len} bytes with a header of {header_len} in a slot of {}", packet.len());
+        sealed.unwrap_or(0)
+    }
+
+    /// Like `seal_rtp`, for a payload that lies elsewhere and is as it should be: `packet[..header_len]` is the header,
+    /// and what follows it is overwritten. With AES-GCM this spares the copy.
+    #[inline]
+    pub fn seal_rtp_from(&self, packet: &mut [u8], header_len: usize, payload: &[u8], ssrc: u32, seq: u64) -> usize {
+        let sealed = self.suite.seal_rtp_from(packet, header_len, payload, rtp_id(ssrc, seq));
+        debug_assert!(sealed.is_some(), "{header_len} and {} bytes in a slot of {}", payload.len(), packet.len());
         sealed.unwrap_or(0)
     }
 
@@ -71,4 +80,8 @@ impl Sealer {
     pub(super) fn use_up_rtcp_indexes(&mut self, left: u32) {
         self.next_rtcp_index = E_FLAG - left;
     }
+}
+
+fn rtp_id(ssrc: u32, seq: u64) -> PacketId {
+    PacketId { ssrc, index: seq.wrapping_sub(FIRST_SEQ) & INDEX_MASK }
 }

@@ -60,6 +60,20 @@ impl Suite {
     }
 
     #[inline]
+    pub(super) fn seal_rtp_from(
+        &self,
+        packet: &mut [u8],
+        header_len: usize,
+        payload: &[u8],
+        id: PacketId,
+    ) -> Option<usize> {
+        match self {
+            Suite::Gcm(gcm) => gcm.seal_rtp_from(packet, header_len, payload, id),
+            Suite::Cm(cm) => cm.seal_rtp_from(packet, header_len, payload, id),
+        }
+    }
+
+    #[inline]
     pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
         match self {
             Suite::Gcm(gcm) => gcm.open_rtp(packet, header_len, id),

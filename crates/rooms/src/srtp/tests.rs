@@ -83,6 +83,20 @@ fn what_one_side_seals_the_other_opens() {
 }
 
 #[test]
+fn a_payload_that_lies_elsewhere_is_sealed_to_the_same_bytes() {
+    for profile in Profile::ALL {
+        let (sealer, _) = client_to_server(profile);
+        for len in [0, 1, 16, 1_200] {
+            let (seq, payload) = (extended(0, 9), vec![0xab; len]);
+            let mut packet = vec![0xff; HEADER_LEN + len + sealer.rtp_overhead()];
+            packet[..HEADER_LEN].copy_from_slice(&rtp(SSRC, 9, &[]));
+            assert_eq!(sealer.seal_rtp_from(&mut packet, HEADER_LEN, &payload, SSRC, seq), packet.len());
+            assert_eq!(packet, sealed_rtp(&sealer, SSRC, seq, &payload));
+        }
+    }
+}
+
+#[test]
 fn the_two_directions_have_different_keys() {
     for profile in Profile::ALL {
         let (client, _) = SessionKeys::made_up_pair(profile, 7);
