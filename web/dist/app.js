@@ -450,7 +450,7 @@ function showStats(watcher) {
     ["Asked again", `${flow.nacks} NACK, ${flow.keyframeRequests} PLI`],
     ["Layer", layer ? layerText(layer.current, layer.layer_count, layer.rid) : "–"],
     ["Bandwidth estimate", server.estimate ? kilobits(server.estimate) : "–"],
-    ["Encryption", flow.cipher || "–"]
+    ["Encryption", flow.cipher.replace("AEAD_", "") || "–"]
   ];
   list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
   chart(flow, flow.videoBitrate);
