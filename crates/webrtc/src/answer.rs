@@ -1,0 +1,270 @@
+//! Answers a WHIP or WHEP offer: which sections are taken, with which codec, and the text that says so.
+//!
+//! In: an offer, and what the session is for. Out: the answer's text, the accepted media, and the offerer's transport.
+//! Source: RFC 8829 §5.3 (answers), RFC 8843 §7.3 (BUNDLE answers), RFC 9725 §4.2, §4.4 (WHIP).
+
+use wire::codec::{Codec, MediaKind};
+
+use str0m::IceCreds;
+use str0m::crypto::Fingerprint;
+
+use crate::Error;
+use crate::media::{Direction, Media, Ssrcs};
+use crate::sdp::{self, Description, Flow, Section, Setup};
+use crate::select;
+use crate::write::{Candidate, Transport, Writer, token};
+
+/// The most tracks of one stream; a publisher's further sections are refused.
+pub const TRACKS_MAX: usize = 4;
+
+/// The most simulcast layers of a track; further ones are left out of the answer.
+pub const LAYERS_MAX: usize = 4;
+
+/// How an offer is answered.
+#[derive(Clone, Debug)]
+pub struct AnswerOptions<'a> {
+    pub purpose: Purpose<'a>,
+    /// Where we are reached, the best first. They go into the answer as they are.
+    pub candidates: &'a [Candidate],
+}
+
+/// What the session is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose<'a> {
+    /// WHIP: takes what the offerer sends, with the first of its codecs that is in `codecs`.
+    Receive { codecs: &'a [Codec] },
+    /// WHEP: sends these tracks, each in the first section of its kind that is still free.
+    Send { tracks: &'a [(MediaKind, Codec)], stream: &'a str },
+}
+
+/// What ICE and DTLS need of the offerer.
+#[derive(Debug)]
+pub(crate) struct RemoteTransport {
+    pub credentials: IceCreds,
+    pub fingerprint: Fingerprint,
+}
+
+/// An offer that can be answered.
+pub(crate) struct Plan<'a> {
+    offer: Description<'a>,
+    /// Per section of the offer: what it became, or `None` where it is refused.
+    accepted: Vec<Option<Media>>,
+    pub remote: RemoteTransport,
+}
+
+impl<'a> Plan<'a> {
+    /// Reads an offer and chooses. `new_ssrc` gives random SSRCs for what we send.
+    pub fn new(text: &'a str, purpose: Purpose<'_>, new_ssrc: impl FnMut() -> u32) -> Result<Self, Error> {
+        let offer = sdp::parse(text)?;
+        if offer.ice_lite {
+            return Err(Error::Invalid { what: "a=ice-lite", why: "this server is ICE-lite itself (RFC 8445 §2.5)" });
+        }
+        if offer.sections.is_empty() {
+            return Err(Error::Missing { what: "a media section" });
+        }
+        let accepted = match purpose {
+            Purpose::Receive { codecs } => choose_to_receive(&offer, codecs)?,
+            Purpose::Send { tracks, .. } => choose_to_send(&offer, tracks, new_ssrc)?,
+        };
+        let first = accepted.iter().position(Option::is_some);
+        let Some(section) = first.and_then(|index| offer.sections.get(index)) else {
+            return Err(Error::NoMedia(match purpose {
+                Purpose::Receive { .. } => "receive from",
+                Purpose::Send { .. } => "send on",
+            }));
+        };
+        check_bundle(&offer, &accepted)?;
+        let remote = remote_transport(section)?;
+        if section.setup == Some(Setup::Passive) {
+            return Err(Error::Invalid { what: "a=setup:passive", why: "this server is always the DTLS server" });
+        }
+        Ok(Plan { offer, accepted, remote })
+    }
+
+    /// Writes the answer.
+    pub fn write(&self, session_number: u64, transport: &Transport<'_>, options: &AnswerOptions<'_>) -> String {
+        let mut writer = Writer::new(session_number);
+        writer.line("a=ice-lite");
+        writer.bundle(self.media().map(|media| media.mid.as_str()));
+        if self.offer.sections.iter().any(|section| section.allow_mixed) {
+            writer.line("a=extmap-allow-mixed");
+        }
+        // Trickle is taken, as WHIP wants it (RFC 9725 §4.3.2), though candidates of the other side change nothing here.
+        writer.line("a=ice-options:trickle");
+        writer.line("a=msid-semantic: WMS *");
+        let mut candidates = options.candidates;
+        for (section, media) in self.offer.sections.iter().zip(&self.accepted) {
+            let Some(media) = media else {
+                write_refused(&mut writer, section);
+                continue;
+            };
+            write_accepted(&mut writer, section, media, transport, options.purpose);
+            // In a bundle the first section's candidates hold for all (RFC 8843 §10.2).
+            writer.candidates(std::mem::take(&mut candidates));
+        }
+        writer.finish()
+    }
+
+    pub fn media(&self) -> impl Iterator<Item = &Media> {
+        self.accepted.iter().flatten()
+    }
+}
+
+fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Option<Media>>, Error> {
+    let mut track = 0;
+    let mut accepted = Vec::with_capacity(offer.sections.len());
+    for (index, section) in offer.sections.iter().enumerate() {
+        let sends = matches!(section.flow, Flow::SendRecv | Flow::SendOnly);
+        let kind = select::kind_of(section).filter(|_| sends && is_usable(offer, index) && track < TRACKS_MAX);
+        let Some(kind) = kind else {
+            accepted.push(None);
+            continue;
+        };
+        let mut media =
+            section_media(section, kind, codecs).ok_or_else(|| Error::NoCodec { kind, mid: section.mid.into() })?;
+        media.direction = Direction::Receive;
+        media.track = track;
+        media.rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
+        media.rx = select::ssrcs(section);
+        accepted.push(Some(media));
+        track += 1;
+    }
+    Ok(accepted)
+}
+
+fn choose_to_send(
+    offer: &Description<'_>,
+    tracks: &[(MediaKind, Codec)],
+    mut new_ssrc: impl FnMut() -> u32,
+) -> Result<Vec<Option<Media>>, Error> {
+    let mut is_placed = vec![false; tracks.len()];
+    let mut accepted = Vec::with_capacity(offer.sections.len());
+    for (index, section) in offer.sections.iter().enumerate() {
+        let receives = matches!(section.flow, Flow::SendRecv | Flow::RecvOnly);
+        let kind = select::kind_of(section).filter(|_| receives && is_usable(offer, index));
+        let free = |(place, _): &(usize, &(MediaKind, Codec))| !is_placed[*place];
+        let track = kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, track)| track.0 == kind));
+        let Some((place, (kind, codec))) = track else {
+            accepted.push(None);
+            continue;
+        };
+        let mut media = section_media(section, *kind, &[*codec]).ok_or(Error::CodecNotOffered { codec: *codec })?;
+        is_placed[place] = true;
+        media.track = place;
+        let ssrc = new_ssrc();
+        media.tx = vec![(ssrc, media.rtx_payload_type.map(|_| new_ssrc()))];
+        accepted.push(Some(media));
+    }
+    Ok(accepted)
+}
+
+/// Whether a section may become part of the one transport that we have.
+fn is_usable(offer: &Description<'_>, index: usize) -> bool {
+    let Some(section) = offer.sections.get(index) else { return false };
+    let is_bundled = match &offer.bundle {
+        Some(mids) => !section.mid.is_empty() && mids.contains(&section.mid),
+        None => true,
+    };
+    let is_secure = section.protocol.ends_with("RTP/SAVPF") || section.protocol.ends_with("RTP/SAVP");
+    section.is_wanted() && section.rtcp_mux && is_bundled && is_secure
+}
+
+/// What sending and receiving have in common.
+fn section_media(section: &Section<'_>, kind: MediaKind, codecs: &[Codec]) -> Option<Media> {
+    let (codec, format) = select::choose(section, codecs).filter(|(codec, _)| select::kind_of_codec(*codec) == kind)?;
+    let feedback = select::feedback(format);
+    Some(Media {
+        mid: section.mid.into(),
+        kind,
+        direction: Direction::Send,
+        track: 0,
+        codec,
+        clock_rate: format.clock_rate,
+        payload_type: format.payload_type,
+        rtx_payload_type: section.rtx_for(format.payload_type),
+        fmtp: format.fmtp.into(),
+        extensions: select::extensions(section, kind),
+        tx: Vec::new(),
+        rx: Vec::new(),
+        rids: Vec::new(),
+        nack: feedback.contains(&"nack"),
+        pli: feedback.contains(&"nack pli"),
+        fir: feedback.contains(&"ccm fir"),
+        transport_cc: feedback.contains(&"transport-cc"),
+    })
+}
+
+/// One transport carries everything, so several sections have to be bundled.
+fn check_bundle(offer: &Description<'_>, accepted: &[Option<Media>]) -> Result<(), Error> {
+    let count = accepted.iter().flatten().count();
+    if offer.bundle.is_none() && count > 1 {
+        return Err(Error::NotBundled);
+    }
+    let mut mids: Vec<&str> = accepted.iter().flatten().map(|media| media.mid.as_str()).collect();
+    mids.sort_unstable();
+    mids.dedup();
+    if mids.len() != count {
+        return Err(Error::Invalid { what: "a=mid", why: "two media sections have the same" });
+    }
+    Ok(())
+}
+
+/// Where the offerer's ICE and DTLS stand. With BUNDLE the first section's hold for all (RFC 8843 §7.1.3).
+pub(crate) fn remote_transport(section: &Section<'_>) -> Result<RemoteTransport, Error> {
+    let ufrag = section.ufrag.ok_or(Error::Missing { what: "a=ice-ufrag" })?;
+    let pwd = section.pwd.ok_or(Error::Missing { what: "a=ice-pwd" })?;
+    let fingerprint = section.fingerprint.clone().ok_or(Error::Missing { what: "a=fingerprint" })?;
+    if fingerprint.hash_func != "sha-256" && fingerprint.hash_func != "sha-1" {
+        return Err(Error::Invalid { what: "a=fingerprint", why: "neither SHA-256 nor SHA-1" });
+    }
+    Ok(RemoteTransport { credentials: IceCreds { ufrag: ufrag.into(), pass: pwd.into() }, fingerprint })
+}
+
+/// A refused section keeps its place, with port 0 (RFC 8829 §5.3.1).
+fn write_refused(writer: &mut Writer, section: &Section<'_>) {
+    let format = section.format_names.first().copied().unwrap_or("0");
+    writer.format(format_args!("m={} 0 {} {format}", section.media, section.protocol));
+    writer.line("c=IN IP4 0.0.0.0");
+    if !section.mid.is_empty() {
+        writer.format(format_args!("a=mid:{}", section.mid));
+    }
+    if section.media != "application" {
+        writer.line("a=inactive");
+    }
+}
+
+fn write_accepted(
+    writer: &mut Writer,
+    section: &Section<'_>,
+    media: &Media,
+    transport: &Transport<'_>,
+    purpose: Purpose<'_>,
+) {
+    let payload_type = media.payload_type;
+    match media.rtx_payload_type {
+        Some(rtx) => writer.format(format_args!("m={} 9 {} {payload_type} {rtx}", section.media, section.protocol)),
+        None => writer.format(format_args!("m={} 9 {} {payload_type}", section.media, section.protocol)),
+    }
+    writer.line("c=IN IP4 0.0.0.0");
+    if !media.mid.is_empty() {
+        writer.format(format_args!("a=mid:{}", media.mid));
+    }
+    writer.transport(transport);
+    writer.extensions(media);
+    match media.direction {
+        Direction::Send => writer.line("a=sendonly"),
+        Direction::Receive => writer.line("a=recvonly"),
+    }
+    writer.line("a=rtcp-mux");
+    if section.rtcp_rsize {
+        writer.line("a=rtcp-rsize");
+    }
+    let feedback = section.format(payload_type).map(select::feedback).unwrap_or_default();
+    writer.codec(media.codec, payload_type, media.rtx_payload_type, &media.fmtp, &feedback);
+    if let Purpose::Send { stream, .. } = purpose {
+        let track = format!("{}{}", section.media, media.track);
+        let tx: &[Ssrcs] = &media.tx;
+        writer.sources(&token(stream), &track, tx);
+    }
+    writer.simulcast("recv", &media.rids);
+}

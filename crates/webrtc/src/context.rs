@@ -1,0 +1,216 @@
+//! What all peer connections of the process share: the certificate, DTLS settings, and the way to the keys.
+//!
+//! str0m gets its DTLS from a provider of ours, which drives dimpl. When the handshake yields SRTP keys, they stay in
+//! the session's `KeySlot` and str0m hears `Connected` once more, which to it is nothing new.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use str0m::crypto::dtls::{
+    DtlsCert, DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, DtlsVersion, ProtocolVersion,
+    SrtpProfile as DimplProfile,
+};
+use str0m::crypto::{CryptoError, CryptoProvider};
+
+use crate::Error;
+
+/// The largest DTLS datagram: what fits every path (IPv6 minimum MTU, 1,280, less IPv6 and UDP headers, rounded down).
+const DTLS_MTU: usize = 1_200;
+
+/// When an unanswered DTLS flight goes out again for the first time; doubles after that. RFC 6347 §4.2.4.1 says 1 s
+/// for want of knowledge, but here ICE has just measured that the path answers.
+const FLIGHT_RTO: Duration = Duration::from_millis(250);
+
+/// How often a flight is repeated: with doubling, for longer than the handshake's deadline.
+const FLIGHT_RETRIES: usize = 8;
+
+/// When an unfinished handshake is given up.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+
+/// SRTP protection profile that DTLS chose (RFC 5764 §4.1.2, RFC 7714 §14.2).
+///
+/// As DTLS server, dimpl prefers AES-256-GCM, then AES-128-GCM, then AES-CM; the order cannot be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SrtpProfile {
+    AeadAes128Gcm,
+    AeadAes256Gcm,
+    Aes128CmSha1_80,
+}
+
+/// SRTP keys from one DTLS handshake (RFC 5764 §4.2).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub profile: SrtpProfile,
+    /// The exporter's bytes: client key, server key, client salt, server salt.
+    pub material: Box<[u8]>,
+    /// Whether we were the DTLS client, so that the first key is ours.
+    pub is_client: bool,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+/// The certificate and settings that every peer connection shares. Cheap to clone; make one per process.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) crypto: Arc<CryptoProvider>,
+    pub(crate) certificate: Arc<DtlsCert>,
+}
+
+impl Context {
+    /// Makes a certificate (ECDSA P-256), and on first use checks the cryptography, which takes about a millisecond.
+    pub fn new() -> Result<Self, Error> {
+        let provider = Provider::shared()?;
+        let certificate =
+            provider.generate_certificate().ok_or_else(|| Error::SetUp("no certificate could be made".into()))?;
+        let crypto = CryptoProvider { dtls_provider: provider, ..str0m::crypto::from_feature_flags() };
+        Ok(Context { crypto: Arc::new(crypto), certificate: Arc::new(certificate) })
+    }
+
+    /// Runs `build`, which makes one str0m session, and returns it with the place where its keys will appear.
+    pub(crate) fn with_key_slot<T>(&self, build: impl FnOnce() -> T) -> (T, KeySlot) {
+        let slot = KeySlot::default();
+        NEXT_SLOT.with(|next| *next.borrow_mut() = Some(slot.clone()));
+        let built = build();
+        NEXT_SLOT.with(|next| *next.borrow_mut() = None);
+        (built, slot)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+/// Where a session's keys appear when DTLS is done.
+pub(crate) type KeySlot = Arc<OnceLock<Keys>>;
+
+thread_local! {
+    /// The slot for the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
+    /// on the thread that builds the session, before `build` returns.
+    static NEXT_SLOT: RefCell<Option<KeySlot>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug)]
+struct Provider {
+    config: Arc<dimpl::Config>,
+}
+
+impl Provider {
+    /// The one provider. str0m wants a static reference, so it is never freed.
+    fn shared() -> Result<&'static Provider, Error> {
+        static PROVIDER: OnceLock<Result<Provider, Error>> = OnceLock::new();
+        let made = PROVIDER.get_or_init(|| {
+            let config = dimpl::Config::builder()
+                .mtu(DTLS_MTU)
+                // ICE has proved the peer's address before DTLS starts, so the cookie would be a wasted round trip.
+                .use_server_cookie(false)
+                .flight_start_rto(FLIGHT_RTO)
+                .flight_retries(FLIGHT_RETRIES)
+                .handshake_timeout(HANDSHAKE_MAX)
+                .build()
+                .map_err(|error| Error::SetUp(error.to_string()))?;
+            Ok(Provider { config: Arc::new(config) })
+        });
+        made.as_ref().map_err(Error::clone)
+    }
+}
+
+impl DtlsProvider for Provider {
+    fn generate_certificate(&self) -> Option<DtlsCert> {
+        dimpl::certificate::generate_self_signed_certificate().ok()
+    }
+
+    fn new_dtls(
+        &self,
+        certificate: &DtlsCert,
+        now: Instant,
+        _version: DtlsVersion,
+        _mtu: Option<usize>,
+    ) -> Result<Box<dyn DtlsInstance>, CryptoError> {
+        let keys = NEXT_SLOT
+            .with(|next| next.borrow_mut().take())
+            .ok_or_else(|| CryptoError::Other("a session is built through Context::with_key_slot".into()))?;
+        // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
+        let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
+        Ok(Box::new(Instance { dtls, keys }))
+    }
+}
+
+struct Instance {
+    dtls: dimpl::Dtls,
+    keys: KeySlot,
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance").finish_non_exhaustive()
+    }
+}
+
+impl DtlsInstance for Instance {
+    fn poll_output<'a>(&mut self, buf: &'a mut [u8]) -> DtlsOutput<'a> {
+        let is_client = self.dtls.is_active();
+        match self.dtls.poll_output(buf) {
+            DtlsOutput::KeyingMaterial(material, profile) => {
+                if let Some(profile) = known_profile(profile) {
+                    // A second handshake on the association (renegotiation) does not exist in dimpl, so `set` succeeds.
+                    let _ = self.keys.set(Keys { profile, material: material.to_vec().into(), is_client });
+                }
+                DtlsOutput::Connected
+            }
+            other => other,
+        }
+    }
+
+    fn set_active(&mut self, active: bool) {
+        self.dtls.set_active(active);
+    }
+
+    fn handle_packet(&mut self, packet: &[u8]) -> Result<(), DtlsImplError> {
+        self.dtls.handle_packet(packet)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {
+        self.dtls.handle_timeout(now)
+    }
+
+    fn send_application_data(&mut self, data: &[u8]) -> Result<usize, DtlsImplError> {
+        self.dtls.send_application_data(data)
+    }
+
+    fn is_active(&self) -> bool {
+        self.dtls.is_active()
+    }
+
+    fn protocol_version(&self) -> Option<ProtocolVersion> {
+        self.dtls.protocol_version()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.dtls.is_closing()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.dtls.is_closed()
+    }
+
+    fn close(&mut self) -> Result<(), DtlsImplError> {
+        self.dtls.close()
+    }
+}
+
+fn known_profile(profile: DimplProfile) -> Option<SrtpProfile> {
+    match profile {
+        DimplProfile::AEAD_AES_128_GCM => Some(SrtpProfile::AeadAes128Gcm),
+        DimplProfile::AEAD_AES_256_GCM => Some(SrtpProfile::AeadAes256Gcm),
+        DimplProfile::AES128_CM_SHA1_80 => Some(SrtpProfile::Aes128CmSha1_80),
+        _ => None,
+    }
+}

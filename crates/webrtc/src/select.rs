@@ -1,0 +1,95 @@
+//! Chooses what an answer keeps of a media section: one codec, its retransmissions, feedback, extensions, layers.
+
+use wire::codec::{Codec, MediaKind};
+
+use crate::media::{Extension, Ssrcs};
+use crate::sdp::{Format, Section};
+
+/// Feedback that the forwarder gives or takes (RFC 4585, RFC 5104, draft-holmer-rmcat-transport-wide-cc-extensions-01).
+const FEEDBACK: [&str; 4] = ["transport-cc", "ccm fir", "nack", "nack pli"];
+
+/// The kind of an m-line's medium, where it carries RTP.
+pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {
+    match section.media {
+        "audio" => Some(MediaKind::Audio),
+        "video" => Some(MediaKind::Video),
+        _ => None,
+    }
+}
+
+pub(crate) fn kind_of_codec(codec: Codec) -> MediaKind {
+    match codec {
+        Codec::Opus => MediaKind::Audio,
+        Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => MediaKind::Video,
+    }
+}
+
+/// The codec of a format, if it is one that is passed on. VP9 and AV1 count in their profile 0 only, which is what every
+/// decoder has.
+pub(crate) fn codec_of(format: &Format<'_>) -> Option<Codec> {
+    let is = |name: &str, clock_rate| format.name.eq_ignore_ascii_case(name) && format.clock_rate == clock_rate;
+    let has_profile_0 = |key| format.parameter(key).is_none_or(|profile| profile == "0");
+    if is("opus", 48_000) {
+        Some(Codec::Opus)
+    } else if is("VP8", 90_000) {
+        Some(Codec::Vp8)
+    } else if is("VP9", 90_000) && has_profile_0("profile-id") {
+        Some(Codec::Vp9)
+    } else if is("H264", 90_000) {
+        Some(Codec::H264)
+    } else if is("H265", 90_000) {
+        Some(Codec::H265)
+    } else if is("AV1", 90_000) && has_profile_0("profile") {
+        Some(Codec::Av1)
+    } else {
+        None
+    }
+}
+
+/// The first format in the offer's order whose codec is among `wanted`.
+///
+/// H.264 is matched by packetization mode alone: the first format with mode 1 (RFC 6184 §6.3), in which every sender
+/// fragments large frames, else the first of all. The profile in the stream's parameter sets is what decoders go by.
+pub(crate) fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec]) -> Option<(Codec, &'s Format<'a>)> {
+    let known = || section.formats.iter().filter_map(|format| Some((codec_of(format)?, format)));
+    let first = known().find(|(codec, _)| wanted.contains(codec))?;
+    if first.0 != Codec::H264 {
+        return Some(first);
+    }
+    let has_mode_1 = |format: &Format<'_>| format.parameter("packetization-mode") == Some("1");
+    known().find(|(codec, format)| *codec == Codec::H264 && has_mode_1(format)).or(Some(first))
+}
+
+/// The offered feedback that we take part in.
+pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
+    format.feedback.iter().copied().filter(|value| FEEDBACK.contains(value)).collect()
+}
+
+/// The offered header extensions that we know. Ids above 14 need the two-byte form (RFC 8285 §4.3), which is only used
+/// where the offerer lets both forms be mixed.
+pub(crate) fn extensions(section: &Section<'_>, kind: MediaKind) -> Vec<(u8, Extension)> {
+    let id_max = if section.allow_mixed { 255 } else { 14 };
+    let mut chosen: Vec<(u8, Extension)> = Vec::new();
+    for (id, uri) in &section.extensions {
+        let Some(extension) = Extension::from_uri(uri).filter(|extension| extension.suits(kind)) else { continue };
+        let is_free = chosen.iter().all(|(other_id, other)| other_id != id && *other != extension);
+        if is_free && (1..=id_max).contains(id) && *id != 15 {
+            chosen.push((*id, extension));
+        }
+    }
+    chosen
+}
+
+/// The simulcast layers that a section offers to send, in its order. One layer is no simulcast.
+pub(crate) fn rids<'a>(section: &Section<'a>, max: usize) -> Vec<&'a str> {
+    let is_declared = |rid: &&&str| section.rids_send.contains(rid);
+    let rids: Vec<&str> = section.simulcast_send.iter().filter(is_declared).take(max).copied().collect();
+    if rids.len() < 2 { Vec::new() } else { rids }
+}
+
+/// The SSRCs that a section names, those of retransmissions beside their originals.
+pub(crate) fn ssrcs(section: &Section<'_>) -> Vec<Ssrcs> {
+    let is_rtx = |ssrc: &u32| section.fid_groups.iter().any(|(_, rtx)| rtx == ssrc);
+    let rtx_of = |ssrc: u32| section.fid_groups.iter().find(|(original, _)| *original == ssrc).map(|(_, rtx)| *rtx);
+    section.ssrcs.iter().filter(|ssrc| !is_rtx(ssrc)).map(|ssrc| (*ssrc, rtx_of(*ssrc))).collect()
+}

@@ -1,0 +1,155 @@
+//! Writes the lines of a session description that offers and answers have in common.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use wire::codec::Codec;
+
+use crate::media::{Media, Ssrcs};
+
+/// A host candidate (RFC 8445 §5.1.1): an address at which this process is reached. TCP candidates are passive (RFC 6544).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Candidate {
+    pub addr: SocketAddr,
+    pub tcp: bool,
+}
+
+/// What each section repeats about the transport.
+pub(crate) struct Transport<'a> {
+    pub ufrag: &'a str,
+    pub pwd: &'a str,
+    pub fingerprint: &'a str,
+    /// "passive" for the DTLS server, "actpass" in offers.
+    pub setup: &'a str,
+}
+
+/// A session description under construction. Lines end in CRLF (RFC 8866 §5).
+pub(crate) struct Writer {
+    text: String,
+}
+
+impl Writer {
+    pub fn new(session_number: u64) -> Self {
+        let mut writer = Writer { text: String::with_capacity(2_048) };
+        writer.line("v=0");
+        // No address of ours stands here; candidates say where we are (RFC 8829 §5.2.1).
+        writer.format(format_args!("o=- {session_number} 1 IN IP4 127.0.0.1"));
+        writer.line("s=-");
+        writer.line("t=0 0");
+        writer
+    }
+
+    pub fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push_str("\r\n");
+    }
+
+    pub fn format(&mut self, line: std::fmt::Arguments<'_>) {
+        self.text.write_fmt(line).expect("writing to a String cannot fail");
+        self.text.push_str("\r\n");
+    }
+
+    pub fn bundle<'a>(&mut self, mids: impl Iterator<Item = &'a str>) {
+        self.text.push_str("a=group:BUNDLE");
+        for mid in mids {
+            self.text.push(' ');
+            self.text.push_str(mid);
+        }
+        self.text.push_str("\r\n");
+    }
+
+    pub fn transport(&mut self, transport: &Transport<'_>) {
+        self.format(format_args!("a=ice-ufrag:{}", transport.ufrag));
+        self.format(format_args!("a=ice-pwd:{}", transport.pwd));
+        self.format(format_args!("a=fingerprint:{}", transport.fingerprint));
+        self.format(format_args!("a=setup:{}", transport.setup));
+    }
+
+    pub fn extensions(&mut self, media: &Media) {
+        for (id, extension) in &media.extensions {
+            self.format(format_args!("a=extmap:{id} {}", extension.uri()));
+        }
+    }
+
+    /// One codec with its parameters, feedback and retransmission format.
+    pub fn codec(&mut self, codec: Codec, payload_type: u8, rtx: Option<u8>, fmtp: &str, feedback: &[&str]) {
+        self.format(format_args!("a=rtpmap:{payload_type} {}", encoding(codec)));
+        for value in feedback {
+            self.format(format_args!("a=rtcp-fb:{payload_type} {value}"));
+        }
+        if !fmtp.is_empty() {
+            self.format(format_args!("a=fmtp:{payload_type} {fmtp}"));
+        }
+        if let Some(rtx) = rtx {
+            self.format(format_args!("a=rtpmap:{rtx} rtx/90000"));
+            self.format(format_args!("a=fmtp:{rtx} apt={payload_type}"));
+        }
+    }
+
+    /// What we send: the stream's name groups tracks that belong together (RFC 8830), and is their CNAME.
+    pub fn sources(&mut self, stream: &str, track: &str, tx: &[Ssrcs]) {
+        self.format(format_args!("a=msid:{stream} {track}"));
+        for (ssrc, rtx) in tx {
+            if let Some(rtx) = rtx {
+                self.format(format_args!("a=ssrc-group:FID {ssrc} {rtx}"));
+            }
+        }
+        for ssrc in tx.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten() {
+            self.format(format_args!("a=ssrc:{ssrc} cname:{stream}"));
+        }
+    }
+
+    pub fn simulcast(&mut self, direction: &str, rids: &[String]) {
+        if rids.is_empty() {
+            return;
+        }
+        for rid in rids {
+            self.format(format_args!("a=rid:{rid} {direction}"));
+        }
+        self.format(format_args!("a=simulcast:{direction} {}", rids.join(";")));
+    }
+
+    pub fn candidates(&mut self, candidates: &[Candidate]) {
+        for (index, candidate) in candidates.iter().enumerate() {
+            self.format(format_args!("a={}", candidate_value(index, *candidate)));
+        }
+        if !candidates.is_empty() {
+            self.line("a=end-of-candidates");
+        }
+    }
+
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// "candidate:…" (RFC 8839 §5.1). Earlier candidates get the higher priority, and UDP before TCP.
+pub(crate) fn candidate_value(index: usize, candidate: Candidate) -> String {
+    let Candidate { addr, tcp } = candidate;
+    let local_preference = 65_535_u32.saturating_sub(index as u32);
+    // RFC 8445 §5.1.2.1: 126 is the recommended type preference of host candidates; RFC 6544 §4.2 wants TCP below UDP.
+    let type_preference: u32 = if tcp { 90 } else { 126 };
+    let priority = type_preference << 24 | local_preference << 8 | 255;
+    let (protocol, suffix) = if tcp { ("tcp", " tcptype passive") } else { ("udp", "") };
+    let (ip, port) = (addr.ip(), addr.port());
+    // Foundations differ by address and protocol; the index is unique for both.
+    format!("candidate:{} 1 {protocol} {priority} {ip} {port} typ host{suffix}", index + 1)
+}
+
+/// Keeps of a name what may stand in `a=msid` (RFC 8830 §2: 1 to 64 token characters).
+pub(crate) fn token(name: &str) -> String {
+    let is_token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`{|}~".contains(*c);
+    let token: String = name.chars().filter(is_token).take(64).collect();
+    if token.is_empty() { "-".into() } else { token }
+}
+
+fn encoding(codec: Codec) -> &'static str {
+    match codec {
+        Codec::Opus => "opus/48000/2",
+        Codec::Vp8 => "VP8/90000",
+        Codec::Vp9 => "VP9/90000",
+        Codec::H264 => "H264/90000",
+        Codec::H265 => "H265/90000",
+        Codec::Av1 => "AV1/90000",
+    }
+}
