@@ -1,6 +1,7 @@
 //! A rate of bits per second.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Bits per second.
@@ -44,6 +45,28 @@ impl Bitrate {
     }
 }
 
+/// A number, with k, M or G behind it for the powers of 1,000: "1.5M", "300k".
+impl FromStr for Bitrate {
+    type Err = BitrateError;
+
+    fn from_str(text: &str) -> Result<Self, BitrateError> {
+        let (number, unit) = match text.char_indices().next_back() {
+            Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+            Some((at, 'M')) => (&text[..at], 1e6),
+            Some((at, 'G')) => (&text[..at], 1e9),
+            _ => (text, 1.0),
+        };
+        let number: f64 = number.trim().parse().map_err(|_| BitrateError)?;
+        let bps = number * unit;
+        if (0.0..1e15).contains(&bps) { Ok(Bitrate(bps as u64)) } else { Err(BitrateError) }
+    }
+}
+
+/// The text is no bitrate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a bitrate; write for instance 300k, 1.5M or 2G (bit/s)")]
+pub struct BitrateError;
+
 impl fmt::Display for Bitrate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -64,6 +87,16 @@ mod tests {
         let rate = Bitrate::of(1_250, Duration::from_millis(10));
         assert_eq!(rate, Bitrate::from_kbps(1_000));
         assert_eq!(rate.time_for(1_250), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn text_is_read_with_its_unit() {
+        assert_eq!("1.5M".parse(), Ok(Bitrate::from_kbps(1_500)));
+        assert_eq!("300k".parse(), Ok(Bitrate::from_kbps(300)));
+        assert_eq!("64000".parse(), Ok(Bitrate::from_kbps(64)));
+        for bad in ["", "M", "-1k", "1.5Mbit", "nan", "1e40"] {
+            assert_eq!(bad.parse::<Bitrate>(), Err(BitrateError), "{bad}");
+        }
     }
 
     #[test]

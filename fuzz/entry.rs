@@ -1,0 +1,158 @@
+//! What each fuzz target does with its bytes: parse them, read all there is, and where there is a writer, write what
+//! was read and read it again. Shared by the fuzz targets and by `crates/wire/tests`, which replays the corpora.
+
+use wire::codec::{self, Codec, dependency, vp8};
+use wire::framing::{self, Frame};
+use wire::rtcp::{self, Packet};
+use wire::rtp::{self, HeaderWriter, RtpPacket};
+use wire::stun;
+
+pub fn rtp(data: &[u8]) {
+    let _ = rtp::classify(data);
+    let header = RtpPacket::parse_header(data);
+    let Ok(packet) = RtpPacket::parse(data) else { return };
+    let header = header.expect("a good packet has a good header");
+    assert_eq!(header.header(), packet.header());
+    assert_eq!(packet.header_len() + packet.payload().len() + packet.padding_len(), data.len());
+
+    let mut buf = vec![0; 2 * data.len() + 16];
+    let mut writer = HeaderWriter::new(&mut buf, &packet.header()).expect("room for the fixed header");
+    for (id, value) in packet.extensions() {
+        assert!(writer.extension(id, value), "room for extension {id} of {} bytes", value.len());
+    }
+    let len = writer.finish();
+    let len = rtp::pad(&mut buf, len, len + packet.padding_len());
+    let again = RtpPacket::parse(&buf[..len]).expect("what was written can be read");
+    assert_eq!(again.header(), packet.header());
+    assert_eq!(again.padding_len(), packet.padding_len());
+    assert!(again.extensions().eq(packet.extensions()));
+}
+
+pub fn rtcp(data: &[u8]) {
+    let Ok(packets) = rtcp::packets(data) else { return };
+    let mut buf = vec![0; 2 * data.len() + 64];
+    for packet in packets {
+        if let Some(len) = write_again(&mut buf, packet) {
+            let mut again = rtcp::packets(&buf[..len]).expect("what was written can be read");
+            let again = again.next().expect("one packet was written");
+            assert_same(packet, again);
+        }
+    }
+}
+
+fn write_again(buf: &mut [u8], packet: Packet<'_>) -> Option<usize> {
+    match packet {
+        Packet::SenderReport(report) => {
+            rtcp::write_sender_report(buf, &report.info, &report.blocks().collect::<Vec<_>>())
+        }
+        Packet::ReceiverReport(report) => {
+            rtcp::write_receiver_report(buf, report.ssrc, &report.blocks().collect::<Vec<_>>())
+        }
+        Packet::Sdes(sdes) => {
+            let source = sdes.sources().next()?;
+            rtcp::write_sdes_cname(buf, source.ssrc, str::from_utf8(source.cname?).ok()?)
+        }
+        Packet::Bye(bye) => rtcp::write_bye(buf, &bye.ssrcs().collect::<Vec<_>>()),
+        Packet::Nack(nack) => rtcp::write_nack(buf, nack.sender_ssrc, nack.media_ssrc, nack.lost()),
+        Packet::Pli(pli) => rtcp::write_pli(buf, pli.sender_ssrc, pli.media_ssrc),
+        Packet::Fir(fir) => {
+            let (media_ssrc, number) = fir.requests().next()?;
+            rtcp::write_fir(buf, fir.sender_ssrc, media_ssrc, number)
+        }
+        Packet::Remb(remb) => rtcp::write_remb(buf, remb.sender_ssrc, remb.bitrate, &remb.ssrcs().collect::<Vec<_>>()),
+        Packet::TransportFeedback(feedback) => {
+            let arrivals: Vec<_> = feedback.arrivals().map(|(_, arrival)| arrival).collect();
+            let (sender, media) = (feedback.sender_ssrc, feedback.media_ssrc);
+            let (base, count) = (feedback.base_seq, feedback.feedback_count);
+            Some(rtcp::write_transport_feedback(buf, sender, media, base, count, &arrivals)?.0)
+        }
+        Packet::Other { .. } | Packet::Malformed { .. } => None,
+    }
+}
+
+fn assert_same(before: Packet<'_>, after: Packet<'_>) {
+    match (before, after) {
+        (Packet::SenderReport(before), Packet::SenderReport(after)) => {
+            assert_eq!(before.info, after.info);
+            assert!(before.blocks().eq(after.blocks()));
+        }
+        (Packet::ReceiverReport(before), Packet::ReceiverReport(after)) => {
+            assert_eq!(before.ssrc, after.ssrc);
+            assert!(before.blocks().eq(after.blocks()));
+        }
+        (Packet::Sdes(before), Packet::Sdes(after)) => assert_eq!(before.sources().next(), after.sources().next()),
+        (Packet::Bye(before), Packet::Bye(after)) => assert!(before.ssrcs().eq(after.ssrcs())),
+        (Packet::Nack(before), Packet::Nack(after)) => {
+            // The writer may group the numbers otherwise, and leaves repetitions out.
+            let sorted = |nack: rtcp::Nack<'_>| {
+                let mut lost: Vec<_> = nack.lost().map(|seq| seq.0).collect();
+                lost.sort_unstable();
+                lost.dedup();
+                lost
+            };
+            assert_eq!(sorted(before), sorted(after));
+        }
+        (Packet::Pli(before), Packet::Pli(after)) => assert_eq!(before, after),
+        (Packet::Fir(before), Packet::Fir(after)) => assert_eq!(before.requests().next(), after.requests().next()),
+        (Packet::Remb(before), Packet::Remb(after)) => {
+            // A rate beyond 64 bits is cut to them, and then has more digits than the field.
+            assert!(before.bitrate == after.bitrate || before.bitrate.bps() == u64::MAX);
+            assert!(before.ssrcs().eq(after.ssrcs()));
+        }
+        (Packet::TransportFeedback(before), Packet::TransportFeedback(after)) => {
+            // Arrivals are absolute, and the reference time wraps at 24 bits.
+            let wrapped = |(seq, arrival): (u16, Option<i64>)| (seq, arrival.map(|ticks| ticks & 0xffff_ffff));
+            let after: Vec<_> = after.arrivals().map(wrapped).collect();
+            assert!(!after.is_empty() && after.len() <= before.arrivals().len());
+            assert!(before.arrivals().map(wrapped).zip(after).all(|(before, after)| before == after));
+        }
+        (before, after) => panic!("{before:?} became {after:?}"),
+    }
+}
+
+pub fn stun(data: &[u8]) {
+    let Ok(message) = stun::Message::parse(data) else { return };
+    let _ = (message.class(), message.transaction_id(), message.username(), message.priority());
+    let _ = (message.use_candidate(), message.fingerprint_is_right());
+    assert!(message.method() <= 0xfff);
+    let attributes: usize = message.attributes().map(|(_, value)| 4 + value.len().next_multiple_of(4)).sum();
+    assert_eq!(20 + attributes, data.len());
+}
+
+/// The first byte chooses the codec, the second says how long a dependency descriptor stands before the payload.
+pub fn codec(data: &[u8]) {
+    let [which, descriptor_len, rest @ ..] = data else { return };
+    let all = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
+    let codec = all[usize::from(*which) % all.len()];
+    let (descriptor, payload) = rest.split_at(rest.len().min(usize::from(*descriptor_len)));
+    let with = codec::inspect(codec, payload, Some(descriptor));
+    let without = codec::inspect(codec, payload, None);
+    assert_eq!(with.temporal_id, without.temporal_id);
+    assert!(without.temporal_id < 8);
+
+    if let Some(structure) = dependency::Structure::parse(descriptor) {
+        let _ = structure.layer(descriptor);
+        let _ = structure.layer(payload);
+    }
+    if let (Codec::Vp8, Some(numbers)) = (codec, without.vp8) {
+        let mut rewritten = payload.to_vec();
+        vp8::rewrite(&mut rewritten, numbers.picture_id, numbers.tl0_pic_idx);
+        assert_eq!(rewritten, payload);
+        vp8::rewrite(&mut rewritten, Some(0x7fff), Some(0xff));
+        let again = codec::inspect(codec, &rewritten, None).vp8.expect("still a descriptor");
+        assert_eq!(again.long_picture_id, numbers.long_picture_id);
+        let all_ones = if numbers.long_picture_id { 0x7fff } else { 0x7f };
+        assert_eq!(again.picture_id, numbers.picture_id.map(|_| all_ones));
+        assert_eq!(again.tl0_pic_idx, numbers.tl0_pic_idx.map(|_| 0xff));
+    }
+}
+
+pub fn framing(data: &[u8]) {
+    let len_max = 1_500;
+    let mut rest = data;
+    while let Frame::Datagram { range } = framing::next_frame(rest, len_max) {
+        assert!(range.len() <= len_max);
+        assert_eq!(framing::length_field(range.len()).as_ref().map(|field| &field[..]), rest.get(..2));
+        rest = rest.get(range.end..).expect("a frame ends within the buffer");
+    }
+}
