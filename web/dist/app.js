@@ -527,7 +527,8 @@ var RETRY_FIRST_MS = 300;
 var RETRY_LONGEST_MS = 4e3;
 var DISCONNECTED_MAX_MS2 = 2500;
 var CONNECT_MAX_MS = 8e3;
-var SILENCE_MAX_S = 6;
+var SILENCE_SHOWN_MS = 2500;
+var SILENCE_MAX_MS = 2e4;
 var Watcher = class {
   constructor(name, token, changed) {
     this.name = name;
@@ -642,8 +643,9 @@ var Watcher = class {
       } catch {
         this.server = {};
       }
-      if (performance.now() - silentSince > 1e3 * SILENCE_MAX_S) return "nothing arrives any more";
-      this.changed();
+      const silence = performance.now() - silentSince;
+      if (silence > SILENCE_MAX_MS) return "nothing arrives any more";
+      this.enter(silence > SILENCE_SHOWN_MS ? { kind: "waiting", why: "nothing arrives" } : { kind: "live" });
     }
     return "stopped";
   }

@@ -17,7 +17,9 @@ const RETRY_LONGEST_MS = 4000;
 /** ICE says "disconnected" after a short silence and often recovers alone. */
 const DISCONNECTED_MAX_MS = 2500;
 const CONNECT_MAX_MS = 8000;
-const SILENCE_MAX_S = 6;
+/** The server keeps viewers for a while when a publisher is gone, so that they go on when it returns. */
+const SILENCE_SHOWN_MS = 2500;
+const SILENCE_MAX_MS = 20_000;
 
 export class Watcher {
   readonly stream = new MediaStream();
@@ -143,8 +145,9 @@ export class Watcher {
       } catch {
         this.server = {};
       }
-      if (performance.now() - silentSince > 1000 * SILENCE_MAX_S) return "nothing arrives any more";
-      this.changed();
+      const silence = performance.now() - silentSince;
+      if (silence > SILENCE_MAX_MS) return "nothing arrives any more";
+      this.enter(silence > SILENCE_SHOWN_MS ? { kind: "waiting", why: "nothing arrives" } : { kind: "live" });
     }
     return "stopped";
   }

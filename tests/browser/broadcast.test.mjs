@@ -1,0 +1,165 @@
+// One page publishes by WHIP, others watch by WHEP.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { cipher, frameRate, inbound, launch, movement, open, playing, publish, until, width } from "./browser.mjs";
+import { serve } from "./server.mjs";
+
+let server, publisherBrowser, viewerBrowser, publisher;
+
+before(async () => {
+  server = await serve();
+  // Two browsers: in one, the publisher's encoder and the viewers' decoders would share a process.
+  publisherBrowser = await launch();
+  viewerBrowser = await launch();
+  publisher = await open(publisherBrowser.context, `${server.url}/`);
+});
+
+after(async () => {
+  await viewerBrowser?.close();
+  await publisherBrowser?.close();
+  await server?.stop();
+});
+
+describe("one layer", () => {
+  let viewer;
+
+  before(async () => {
+    await publish(publisher, { name: "one", simulcast: false, width: 640, height: 360 });
+    viewer = await open(viewerBrowser.context, `${server.url}/?watch=one`);
+    await playing(viewer);
+  });
+
+  after(() => viewer?.close());
+
+  test("frames decode at the publisher's rate, and the picture moves", async () => {
+    await sleep(1000);
+    const sent = publisher.evaluate(() => window.millrace.publisher.flow?.framesPerSecond);
+    const rate = await frameRate(viewer, 4);
+    const wanted = (await sent) || 30;
+    assert.ok(Math.abs(rate - wanted) < 0.2 * wanted, `${rate} decoded, ${wanted} encoded per second`);
+    assert.ok((await movement(viewer, 500)) > 1);
+  });
+
+  test("audio flows", async () => {
+    const first = await inbound(viewer, "audio");
+    await sleep(1000);
+    const second = await inbound(viewer, "audio");
+    assert.ok(second.packetsReceived - first.packetsReceived > 35);
+    assert.ok(second.totalAudioEnergy > first.totalAudioEnergy, "it is not silent");
+  });
+
+  test("both sides agreed on AES-GCM", async () => {
+    assert.match(await cipher(publisher, "publisher"), /GCM/);
+    assert.match(await cipher(viewer, "watcher"), /GCM/);
+  });
+
+  test("a reload of the viewer's page shows the picture again", async () => {
+    await viewer.reload();
+    await playing(viewer);
+    assert.ok((await movement(viewer, 500)) > 1);
+  });
+
+  test("a late viewer sees the picture within two seconds of connecting", async () => {
+    const late = await open(viewerBrowser.context, `${server.url}/`);
+    await late.evaluate(() => void window.millrace.watch("one"));
+    const start = Date.now();
+    await playing(late, 2);
+    console.log(`late viewer: first pictures ${Date.now() - start} ms after the click`);
+    await late.close();
+  });
+
+  test("the list counts viewers, and a closed page is no viewer any more", async () => {
+    const viewers = () =>
+      publisher.evaluate(async () => {
+        await window.millrace.refresh();
+        return window.millrace.streams.find((stream) => stream.name === "one")?.viewers;
+      });
+    await until("one viewer", 5, async () => (await viewers()) === 1);
+    const second = await open(viewerBrowser.context, `${server.url}/?watch=one`);
+    await playing(second);
+    await until("two viewers", 5, async () => (await viewers()) === 2);
+    await second.close({ runBeforeUnload: false });
+    await until("one viewer again", 40, async () => (await viewers()) === 1);
+  });
+
+  test("stop deletes the session on the server", async () => {
+    const url = await viewer.evaluate(() => window.millrace.watcher.session.url);
+    await viewer.locator("#stop").click();
+    await until("the resource is gone", 5, async () => (await fetch(`${url}/stats`)).status === 404);
+    assert.equal(await viewer.locator("#state").innerText(), "stopped");
+  });
+});
+
+describe("simulcast", () => {
+  let viewer;
+
+  before(async () => {
+    await publish(publisher, { name: "three", simulcast: true, width: 960, height: 540 });
+    await until("all three layers are sent", 20, () =>
+      publisher.evaluate(() => window.millrace.publisher.flow?.layers.filter((layer) => layer.framesPerSecond > 5).length === 3),
+    );
+    viewer = await open(viewerBrowser.context, `${server.url}/?watch=three`);
+    await playing(viewer);
+  });
+
+  after(() => viewer?.close());
+
+  test("auto climbs to the largest layer on a good line", async () => {
+    await width(viewer, "960", 20, (width) => width === 960);
+  });
+
+  test("layers switch down and up without loss or freeze, by the page's own buttons", async () => {
+    const layers = viewer.locator("#layers input");
+    await until("auto and three layers", 5, async () => (await layers.count()) === 4);
+    const first = await inbound(viewer, "video");
+
+    await layers.nth(1).check();
+    await width(viewer, "240", 10, (width) => width === 240);
+    assert.ok((await frameRate(viewer, 2)) > 15, "the small layer flows");
+
+    await layers.nth(2).check();
+    await width(viewer, "480", 10, (width) => width === 480);
+
+    await layers.nth(3).check();
+    await width(viewer, "960", 15, (width) => width === 960);
+
+    await layers.nth(1).check();
+    await width(viewer, "240 again", 10, (width) => width === 240);
+    await layers.nth(0).check();
+    const last = await width(viewer, "960 by auto", 20, (width) => width === 960);
+
+    assert.equal(last.packetsLost, first.packetsLost, "no gap in sequence numbers");
+    assert.equal(last.freezeCount, first.freezeCount, "no freeze");
+    assert.ok((await movement(viewer, 500)) > 1);
+  });
+
+  test("the page says which layer is shown", async () => {
+    await until("layer 2 is marked", 5, () =>
+      viewer.evaluate(() => window.millrace.watcher.server?.layers?.[0]?.current === 2),
+    );
+    assert.match(await viewer.locator("#stats").innerText(), /f \(largest\)/);
+  });
+});
+
+describe("other codecs", () => {
+  for (const codec of ["VP9", "H264", "AV1"]) {
+    test(`${codec} passes through`, async (t) => {
+      const can = await publisher.evaluate(
+        (codec) => RTCRtpSender.getCapabilities("video").codecs.some((entry) => entry.mimeType === `video/${codec}`),
+        codec,
+      );
+      if (!can) return t.skip(`this Chromium does not encode ${codec}`);
+      const name = `codec-${codec.toLowerCase()}`;
+      await publish(publisher, { name, codec, simulcast: false, width: 320, height: 180 });
+      const viewer = await open(viewerBrowser.context, `${server.url}/?watch=${name}`);
+      await playing(viewer);
+      await until(`the page says ${codec}`, 5, () =>
+        viewer.evaluate((codec) => window.millrace.watcher.flow?.videoCodec === codec, codec),
+      );
+      assert.ok((await movement(viewer, 500)) > 1);
+      await viewer.close();
+    });
+  }
+});

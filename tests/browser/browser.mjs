@@ -1,0 +1,129 @@
+// Starts Chromium, and looks into pages of millrace. Everything that a test asserts about media comes from here.
+
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { chromium } from "playwright-core";
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--use-fake-device-for-media-stream",
+  "--use-fake-ui-for-media-stream",
+  "--autoplay-policy=no-user-gesture-required",
+  // Host candidates as they are: there is no mDNS here, and the server is on loopback.
+  "--disable-features=WebRtcHideLocalIpsWithMdns",
+  "--allow-loopback-in-peer-connection",
+];
+
+/** A fresh Chromium; `close` ends it and removes its profile. */
+export async function launch() {
+  const profile = await mkdtemp(join(tmpdir(), "millrace-chromium-"));
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    headless: true,
+    args: FLAGS,
+    permissions: ["camera", "microphone"],
+    viewport: { width: 1280, height: 900 },
+  });
+  const close = async () => {
+    await context.close();
+    await rm(profile, { recursive: true, force: true, maxRetries: 5 });
+  };
+  return { context, close };
+}
+
+/** Opens a page; what goes wrong in it is printed with the test's output. */
+export async function open(context, url) {
+  const page = await context.newPage();
+  page.on("pageerror", (error) => console.error(`page: ${error.stack}`));
+  page.on("console", (message) => message.type() === "error" && console.error(`page: ${message.text()}`));
+  await page.goto(url);
+  return page;
+}
+
+/** Calls `probe` until it returns something true, and returns that. */
+export async function until(what, seconds, probe) {
+  const end = Date.now() + 1000 * seconds;
+  let last;
+  for (;;) {
+    last = await probe();
+    if (last) return last;
+    if (Date.now() > end) throw new Error(`not within ${seconds} s: ${what}`);
+    await sleep(100);
+  }
+}
+
+/** Publishes the test picture from `page`. */
+export async function publish(page, options) {
+  await page.evaluate((options) => window.millrace.publish(options).then(() => undefined), options);
+  await until("publisher is connected", 10, () =>
+    page.evaluate(() => window.millrace.publisher.pc?.connectionState === "connected"),
+  );
+}
+
+/** Waits until the page's watcher has decoded a picture. */
+export async function playing(page, seconds = 10) {
+  await until("the page decodes video", seconds, async () => (await inbound(page, "video")).framesDecoded > 2);
+}
+
+/** The watcher's inbound-rtp statistics of one kind; zeros while there are none. */
+export async function inbound(page, kind) {
+  return page.evaluate(async (kind) => {
+    const none = { framesDecoded: 0, packetsReceived: 0, packetsLost: 0, freezeCount: 0, frameWidth: 0, totalAudioEnergy: 0 };
+    const report = await window.millrace.watcher?.pc?.getStats();
+    for (const entry of report?.values() ?? []) {
+      if (entry.type === "inbound-rtp" && entry.kind === kind) return { ...none, ...entry };
+    }
+    return none;
+  }, kind);
+}
+
+/** Waits for a frame as wide as `accept` wants, and returns the statistics of then. */
+export async function width(page, what, seconds, accept) {
+  return until(`frame width ${what}`, seconds, async () => {
+    const now = await inbound(page, "video");
+    return accept(now.frameWidth) && now;
+  });
+}
+
+/** The SRTP cipher of the page's watcher or publisher. */
+export async function cipher(page, role) {
+  return page.evaluate(async (role) => {
+    const report = await window.millrace[role].pc.getStats();
+    return [...report.values()].find((entry) => entry.type === "transport")?.srtpCipher ?? "";
+  }, role);
+}
+
+/** Frames that were decoded per second, over `seconds`. */
+export async function frameRate(page, seconds) {
+  const before = await inbound(page, "video");
+  await sleep(1000 * seconds);
+  const after = await inbound(page, "video");
+  return ((after.framesDecoded - before.framesDecoded) * 1000) / (after.timestamp - before.timestamp);
+}
+
+/** Mean difference per pixel (0 to 255) between what the video element shows now and `ms` later. */
+export async function movement(page, ms) {
+  return page.evaluate(async (ms) => {
+    const video = document.getElementById("video");
+    const canvas = new OffscreenCanvas(160, 90);
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const grab = () => {
+      context.drawImage(video, 0, 0, 160, 90);
+      return context.getImageData(0, 0, 160, 90).data;
+    };
+    const before = grab();
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    const after = grab();
+    let sum = 0;
+    for (let index = 0; index < before.length; index++) sum += Math.abs(before[index] - after[index]);
+    return sum / before.length;
+  }, ms);
+}

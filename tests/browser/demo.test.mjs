@@ -1,0 +1,81 @@
+// What a newcomer meets: `millrace serve --demo`, and the page at its root.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { cipher, frameRate, inbound, launch, movement, open, playing, until } from "./browser.mjs";
+import { serve } from "./server.mjs";
+
+let server, browser, page, openedAt;
+
+before(async () => {
+  server = await serve("--demo");
+  browser = await launch();
+  openedAt = Date.now();
+  page = await open(browser.context, `${server.url}/`);
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+test("the demo plays by itself, within ten seconds of opening the page", async () => {
+  await until("a picture", 10, () => page.evaluate(() => document.getElementById("video").videoWidth === 640));
+  await playing(page, 10);
+  const seconds = (Date.now() - openedAt) / 1000;
+  console.log(`first picture after ${seconds.toFixed(2)} s`);
+  assert.ok(seconds < 10, `${seconds} s`);
+});
+
+test("the demo's picture moves, at 30 frames a second", async () => {
+  assert.ok((await movement(page, 500)) > 1);
+  const rate = await frameRate(page, 3);
+  assert.ok(rate > 24 && rate < 36, `${rate} frames per second`);
+});
+
+test("the demo's sound is heard", async () => {
+  const first = await inbound(page, "audio");
+  await sleep(1000);
+  const second = await inbound(page, "audio");
+  const packets = second.packetsReceived - first.packetsReceived;
+  assert.ok(packets > 35 && packets < 65, `${packets} packets in a second`);
+  assert.ok(second.totalAudioEnergy > first.totalAudioEnergy, "it is not silent");
+});
+
+test("the demo loops without a stutter", async () => {
+  const first = await inbound(page, "video");
+  await sleep(11_000);
+  const second = await inbound(page, "video");
+  assert.equal(second.freezeCount, first.freezeCount);
+  assert.equal(second.packetsLost, 0);
+  const frames = second.framesDecoded - first.framesDecoded;
+  assert.ok(frames > 300 && frames < 360, `${frames} frames in 11 s`);
+});
+
+test("media is encrypted with AES-GCM", async () => {
+  assert.match(await cipher(page, "watcher"), /GCM/);
+});
+
+test("the page shows what arrives", async () => {
+  const shown = await page.locator("#stats").innerText();
+  for (const text of ["640 × 360", "VP8", "opus", "GCM"]) assert.ok(shown.includes(text), `${text} in: ${shown}`);
+  assert.equal(await page.locator("#state").innerText(), "live");
+});
+
+test("the keyboard reaches the streams and the form, and starts a stream", async () => {
+  await page.locator("#streams button").first().focus();
+  await page.keyboard.press("Enter");
+  await playing(page, 10);
+  const visited = new Set();
+  for (let step = 0; step < 15; step++) {
+    await page.keyboard.press("Tab");
+    visited.add(await page.evaluate(() => document.activeElement?.id ?? ""));
+  }
+  for (const id of ["open-name", "name", "source", "simulcast", "publish-start"]) assert.ok(visited.has(id), id);
+});
+
+test("the page loads nothing from elsewhere", async () => {
+  const hosts = await page.evaluate(() => performance.getEntriesByType("resource").map((entry) => new URL(entry.name).host));
+  assert.deepEqual([...new Set(hosts)], [new URL(server.url).host]);
+});

@@ -1,0 +1,65 @@
+// Connections end, publishers vanish and return, the server is started anew: the viewer's page finds its way back.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { inbound, launch, movement, open, playing, publish, until } from "./browser.mjs";
+import { serve } from "./server.mjs";
+
+const PICTURE = { name: "back", simulcast: false, width: 320, height: 180 };
+let server, browser, publisher, viewer;
+
+before(async () => {
+  server = await serve();
+  browser = await launch();
+  publisher = await open(browser.context, `${server.url}/`);
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+test("a viewer who is early waits, and sees the stream when it begins", async () => {
+  viewer = await open(browser.context, `${server.url}/?watch=back`);
+  await until("the page waits", 5, async () => (await viewer.locator("#state").innerText()) === "waiting");
+  await publish(publisher, PICTURE);
+  await playing(viewer, 15);
+});
+
+test("a publisher who stops is awaited and seen again", async () => {
+  await publisher.evaluate(() => window.millrace.publisher.stop());
+  await until("the page waits", 15, async () => (await viewer.locator("#state").innerText()) === "waiting");
+  await publish(publisher, PICTURE);
+  await playing(viewer, 15);
+  assert.ok((await movement(viewer, 500)) > 1);
+});
+
+test("a publisher whose page crashes and is opened again is seen again", async () => {
+  await publisher.goto("chrome://crash").catch(() => undefined);
+  publisher = await open(browser.context, `${server.url}/`);
+  await publish(publisher, PICTURE);
+  const before = await inbound(viewer, "video");
+  await until("frames arrive anew", 45, async () => {
+    const now = await inbound(viewer, "video");
+    return now.framesDecoded > 10 && (now.ssrc !== before.ssrc || now.framesDecoded > before.framesDecoded + 30);
+  });
+  assert.ok((await movement(viewer, 500)) > 1);
+});
+
+test("a lost connection is made again", async () => {
+  const connections = await viewer.evaluate(() => window.millrace.watcher.connections);
+  await viewer.evaluate(() => window.millrace.watcher.pc.close());
+  await until("a new connection", 10, () =>
+    viewer.evaluate((connections) => window.millrace.watcher.connections > connections, connections),
+  );
+  await playing(viewer, 10);
+});
+
+test("a server that is started anew is found again by publisher and viewer", async () => {
+  await server.restart();
+  await until("the publisher is back", 30, () =>
+    publisher.evaluate(() => window.millrace.publisher.state === "live" && window.millrace.publisher.pc.connectionState === "connected"),
+  );
+  await playing(viewer, 30);
+  assert.ok((await movement(viewer, 500)) > 1);
+});

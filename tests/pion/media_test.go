@@ -1,0 +1,225 @@
+package pion
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
+	"github.com/pion/webrtc/v4/pkg/media/samplebuilder"
+)
+
+const (
+	frameDuration = time.Second / 30
+	audioDuration = 20 * time.Millisecond
+)
+
+// clip is the demo clip: what is published, and what must arrive byte by byte.
+type clip struct {
+	frames, audio [][]byte
+}
+
+func readClip(t *testing.T) *clip {
+	t.Helper()
+	c := &clip{}
+	video, err := os.ReadFile("../../assets/demo.ivf")
+	check(t, err)
+	ivf, _, err := ivfreader.NewWith(bytes.NewReader(video))
+	check(t, err)
+	for {
+		frame, _, err := ivf.ParseNextFrame()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		check(t, err)
+		c.frames = append(c.frames, frame)
+	}
+	audio, err := os.ReadFile("../../assets/demo.ogg")
+	check(t, err)
+	c.audio = oggPackets(audio)
+	return c
+}
+
+// oggPackets reads the lacing values of each page itself: pion's reader gives a page as one payload.
+func oggPackets(file []byte) [][]byte {
+	var packets [][]byte
+	var packet []byte
+	for len(file) > 0 {
+		count := int(file[26])
+		lacing, body := file[27:27+count], file[27+count:]
+		for _, size := range lacing {
+			packet = append(packet, body[:size]...)
+			body = body[size:]
+			if size < 255 {
+				packets = append(packets, packet)
+				packet = nil
+			}
+		}
+		file = body
+	}
+	return packets[2:]
+}
+
+// publisher plays the clip in a loop until the test ends.
+type publisher struct {
+	*session
+	mutex            sync.Mutex
+	keyframeRequests int
+	nacks            int
+}
+
+func publish(t *testing.T, name string, c *clip, nearNetwork interceptor.Factory) *publisher {
+	t.Helper()
+	pc := newPeer(t, nearNetwork)
+	video, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8}, "video", name)
+	check(t, err)
+	audio, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus}, "audio", name)
+	check(t, err)
+	videoSender, err := pc.AddTrack(video)
+	check(t, err)
+	audioSender, err := pc.AddTrack(audio)
+	check(t, err)
+	p := &publisher{session: open(t, pc, "/whip/"+name)}
+	go p.countRequests(videoSender)
+	go p.countRequests(audioSender)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go play(video, c.frames, frameDuration, stop)
+	go play(audio, c.audio[:500], audioDuration, stop)
+	return p
+}
+
+func play(track *webrtc.TrackLocalStaticSample, units [][]byte, duration time.Duration, stop chan struct{}) {
+	ticker := time.NewTicker(duration)
+	defer ticker.Stop()
+	for index := 0; ; index++ {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+		}
+		if track.WriteSample(media.Sample{Data: units[index%len(units)], Duration: duration}) != nil {
+			return
+		}
+	}
+}
+
+func (p *publisher) countRequests(sender *webrtc.RTPSender) {
+	for {
+		packets, _, err := sender.ReadRTCP()
+		if err != nil {
+			return
+		}
+		p.mutex.Lock()
+		for _, packet := range packets {
+			switch packet.(type) {
+			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+				p.keyframeRequests++
+			case *rtcp.TransportLayerNack:
+				p.nacks++
+			}
+		}
+		p.mutex.Unlock()
+	}
+}
+
+// requests returns how often keyframes and lost packets were asked for.
+func (p *publisher) requests() (keyframes, nacks int) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.keyframeRequests, p.nacks
+}
+
+// viewer collects what arrives.
+type viewer struct {
+	*session
+	mutex sync.Mutex
+	video []*rtp.Packet
+	audio []*rtp.Packet
+	track *webrtc.TrackRemote
+}
+
+func watch(t *testing.T, name string, pc *webrtc.PeerConnection) *viewer {
+	t.Helper()
+	v := &viewer{}
+	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
+		_, err := pc.AddTransceiverFromKind(kind, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly})
+		check(t, err)
+	}
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { v.collect(track) })
+	v.session = open(t, pc, "/whep/"+name)
+	return v
+}
+
+func (v *viewer) collect(track *webrtc.TrackRemote) {
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		v.mutex.Lock()
+		if track.Kind() == webrtc.RTPCodecTypeVideo {
+			v.video = append(v.video, packet)
+			v.track = track
+		} else {
+			v.audio = append(v.audio, packet)
+		}
+		v.mutex.Unlock()
+	}
+}
+
+// received returns copies of what has arrived until now.
+func (v *viewer) received() (video, audio []*rtp.Packet) {
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	return append(video, v.video...), append(audio, v.audio...)
+}
+
+func (v *viewer) videoSSRC() uint32 {
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	if v.track == nil {
+		return 0
+	}
+	return uint32(v.track.SSRC())
+}
+
+// requestKeyframe sends one PLI.
+func (v *viewer) requestKeyframe(t *testing.T) {
+	t.Helper()
+	check(t, v.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: v.videoSSRC()}}))
+}
+
+// frameIndices puts video packets together and returns the place of each whole frame in the clip, in order of arrival.
+// A frame that is not in the clip fails the test.
+func (c *clip) frameIndices(t *testing.T, packets []*rtp.Packet) []int {
+	t.Helper()
+	places := map[[32]byte]int{}
+	for index, frame := range c.frames {
+		places[sha256.Sum256(frame)] = index
+	}
+	builder := samplebuilder.New(512, &codecs.VP8Packet{}, 90_000)
+	var indices []int
+	for _, packet := range packets {
+		builder.Push(packet)
+		for sample := builder.Pop(); sample != nil; sample = builder.Pop() {
+			index, known := places[sha256.Sum256(sample.Data)]
+			if !known {
+				t.Fatalf("a frame of %d bytes is none of the clip's", len(sample.Data))
+			}
+			indices = append(indices, index)
+		}
+	}
+	return indices
+}

@@ -1,0 +1,116 @@
+package pion
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/dtls/v3"
+	"github.com/pion/interceptor"
+	"github.com/pion/webrtc/v4"
+)
+
+// session is a peer connection and the resource on the server that belongs to it.
+type session struct {
+	pc  *webrtc.PeerConnection
+	url string
+}
+
+// newPeer makes a peer connection that reaches the loopback interface. The interceptors stand between the network
+// and pion's own ones; without profiles, pion offers all that it knows.
+func newPeer(t *testing.T, nearNetwork interceptor.Factory, profiles ...dtls.SRTPProtectionProfile) *webrtc.PeerConnection {
+	t.Helper()
+	media := &webrtc.MediaEngine{}
+	check(t, media.RegisterDefaultCodecs())
+	registry := &interceptor.Registry{}
+	if nearNetwork != nil {
+		registry.Add(nearNetwork)
+	}
+	check(t, webrtc.RegisterDefaultInterceptors(media, registry))
+	settings := webrtc.SettingEngine{}
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	if len(profiles) > 0 {
+		settings.SetSRTPProtectionProfiles(profiles...)
+	}
+	api := webrtc.NewAPI(
+		webrtc.WithMediaEngine(media), webrtc.WithInterceptorRegistry(registry), webrtc.WithSettingEngine(settings))
+	pc, err := api.NewPeerConnection(webrtc.Configuration{})
+	check(t, err)
+	t.Cleanup(func() { pc.Close() })
+	return pc
+}
+
+// open exchanges SDP with /whip/NAME or /whep/NAME and waits until the connection stands.
+func open(t *testing.T, pc *webrtc.PeerConnection, path string) *session {
+	t.Helper()
+	connected := make(chan struct{})
+	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
+		if state == webrtc.PeerConnectionStateConnected {
+			close(connected)
+		}
+	})
+	offer, err := pc.CreateOffer(nil)
+	check(t, err)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	check(t, pc.SetLocalDescription(offer))
+	<-gathered
+	response, err := http.Post(baseURL+path, "application/sdp", strings.NewReader(pc.LocalDescription().SDP))
+	check(t, err)
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	check(t, err)
+	if response.StatusCode != http.StatusCreated {
+		t.Fatalf("POST %s: %s\n%s", path, response.Status, answer)
+	}
+	if got := response.Header.Get("Content-Type"); got != "application/sdp" {
+		t.Fatalf("POST %s: Content-Type %q", path, got)
+	}
+	location, err := url.Parse(response.Header.Get("Location"))
+	check(t, err)
+	s := &session{pc: pc, url: response.Request.URL.ResolveReference(location).String()}
+	t.Cleanup(func() { s.close(t) })
+	check(t, pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(answer)}))
+	select {
+	case <-connected:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("POST %s: no connection within 10 s; answer:\n%s", path, answer)
+	}
+	return s
+}
+
+// close deletes the resource; a second call does no harm. Returns the status of the DELETE.
+func (s *session) close(t *testing.T) int {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodDelete, s.url, nil)
+	check(t, err)
+	response, err := http.DefaultClient.Do(request)
+	check(t, err)
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// gone waits until the server knows the resource no more.
+func (s *session) gone(within time.Duration) bool {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		response, err := http.Get(s.url + "/stats")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusNotFound {
+			return true
+		}
+	}
+	return false
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
