@@ -1,1 +1,9 @@
+//! For tests: a world in one thread, with a seeded network and a clock of its own, in which publishers and viewers talk
+//! to real rooms. Nothing here waits or depends on the machine; the same seed gives the same run.
+#![forbid(unsafe_code)]
 
+pub mod media;
+pub mod network;
+pub mod publisher;
+pub mod random;
+pub mod viewer;

@@ -1,0 +1,311 @@
+//! Makes frames that look like VP8, H.264 or Opus to a forwarder, and that a receiver can check.
+//!
+//! In: a plan of one layer, and when it is time for a frame. Out: the frame's RTP payloads.
+//! Each payload starts with the codec's own header and ends with a `Tag`, which says where it belongs, when it was sent and
+//! what bytes stand before it. So a viewer knows of each frame whether it is whole, in whatever layer it comes.
+//! Source: RFC 7741 §4.2, RFC 6386 §9.1 (VP8); RFC 6184 §5.4–5.8 (H.264); RFC 7587 §4.2 (Opus).
+
+use std::time::Duration;
+
+use wire::Bitrate;
+use wire::codec::Codec;
+
+use crate::random::Random;
+
+/// Bytes of a `Tag`.
+const TAG_LEN: usize = 24;
+const TAG_MAGIC: [u8; 4] = *b"mill";
+/// The largest payload, in bytes.
+const PAYLOAD_MAX: usize = 1_100;
+/// A keyframe is so many times as large as another frame.
+const KEYFRAME_SCALE: f64 = 4.0;
+
+/// What one layer of a track sends.
+#[derive(Clone, Debug)]
+pub struct LayerPlan {
+    pub bitrate: Bitrate,
+    pub frames_per_second: u32,
+    /// 1 to 3; only VP8 says so in its payload.
+    pub temporal_layers: u8,
+}
+
+/// The last bytes of each payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    pub track: u8,
+    pub layer: u8,
+    /// Frames of this layer, counted from 0.
+    pub frame: u32,
+    /// The packet's place in its frame, and how many there are.
+    pub index: u16,
+    pub count: u16,
+    pub keyframe: bool,
+    pub temporal_id: u8,
+    /// When the frame was made, in µs since the world began.
+    pub sent_us: u64,
+}
+
+impl Tag {
+    /// Reads the tag at the end of a payload, and checks the bytes before it. `None`: it is not ours, or was changed.
+    pub fn parse(payload: &[u8]) -> Option<Tag> {
+        let (body, tag) = payload.split_last_chunk::<TAG_LEN>()?;
+        let [m0, m1, m2, m3, track, layer, flags, fill_len, ..] = *tag;
+        if [m0, m1, m2, m3] != TAG_MAGIC {
+            return None;
+        }
+        let number =
+            |at: usize, len: usize| tag[at..at + len].iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let tag = Tag {
+            track,
+            layer,
+            frame: number(8, 4) as u32,
+            index: number(12, 2) as u16,
+            count: number(14, 2) as u16,
+            keyframe: flags & 0x80 != 0,
+            temporal_id: flags & 0x03,
+            sent_us: number(16, 8),
+        };
+        let fill = &body[body.len().checked_sub(fill_len.into())?..];
+        fill.iter().all(|byte| *byte == tag.fill()).then_some(tag)
+    }
+
+    /// The byte that the payload is filled with.
+    fn fill(&self) -> u8 {
+        (self.frame as u8).wrapping_mul(31).wrapping_add(self.index as u8)
+    }
+
+    /// Fills `payload` up to `len` bytes, the tag included.
+    fn finish(&self, payload: &mut Vec<u8>, len: usize) {
+        let fill_len = len.saturating_sub(payload.len() + TAG_LEN);
+        payload.resize(payload.len() + fill_len, self.fill());
+        let flags = u8::from(self.keyframe) << 7 | self.temporal_id;
+        payload.extend(TAG_MAGIC);
+        payload.extend([self.track, self.layer, flags, fill_len.min(255) as u8]);
+        payload.extend(self.frame.to_be_bytes());
+        payload.extend(self.index.to_be_bytes());
+        payload.extend(self.count.to_be_bytes());
+        payload.extend(self.sent_us.to_be_bytes());
+    }
+}
+
+/// One frame, ready for RTP headers.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// RTP timestamp.
+    pub timestamp: u32,
+    pub keyframe: bool,
+    pub payloads: Vec<Vec<u8>>,
+}
+
+/// The encoder of one layer.
+#[derive(Debug)]
+pub struct Encoder {
+    codec: Codec,
+    track: u8,
+    layer: u8,
+    plan: LayerPlan,
+    clock_rate: u32,
+    frame_count: u32,
+    first_timestamp: u32,
+    picture_id: u16,
+    tl0_pic_idx: u8,
+    /// Frames since the last keyframe, which gives the temporal pattern.
+    in_group: u32,
+    random: Random,
+}
+
+impl Encoder {
+    /// Starts with timestamps and picture ids anywhere, as real encoders do.
+    pub fn new(codec: Codec, track: u8, layer: u8, plan: LayerPlan, mut random: Random) -> Self {
+        assert!(matches!(codec, Codec::Vp8 | Codec::H264 | Codec::Opus), "no factory for {codec:?}");
+        Encoder {
+            codec,
+            track,
+            layer,
+            plan,
+            clock_rate: clock_rate(codec),
+            frame_count: 0,
+            first_timestamp: random.next_u64() as u32,
+            picture_id: random.below(1 << 15) as u16,
+            tl0_pic_idx: random.next_u64() as u8,
+            in_group: 0,
+            random,
+        }
+    }
+
+    /// Time from one frame to the next.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(1) / self.plan.frames_per_second
+    }
+
+    /// Makes the next frame; the first one is a keyframe in any case.
+    pub fn next_frame(&mut self, sent_us: u64, keyframe: bool) -> Frame {
+        let keyframe = keyframe || self.frame_count == 0 || self.codec == Codec::Opus;
+        if keyframe {
+            self.in_group = 0;
+        }
+        let (temporal_id, layer_sync) = temporal_place(self.plan.temporal_layers, self.in_group);
+        if temporal_id == 0 {
+            self.tl0_pic_idx = self.tl0_pic_idx.wrapping_add(1);
+        }
+        let bytes = self.frame_bytes(keyframe);
+        let count = bytes.div_ceil(PAYLOAD_MAX).max(1);
+        let mut tag = Tag {
+            track: self.track,
+            layer: self.layer,
+            frame: self.frame_count,
+            index: 0,
+            count: count as u16,
+            keyframe,
+            temporal_id,
+            sent_us,
+        };
+        let payloads = (0..count).map(|index| {
+            tag.index = index as u16;
+            let mut payload = self.payload_header(&tag, layer_sync);
+            tag.finish(&mut payload, bytes / count);
+            payload
+        });
+        let frame = Frame { timestamp: self.timestamp(), keyframe, payloads: payloads.collect() };
+        self.frame_count += 1;
+        self.in_group += 1;
+        self.picture_id = (self.picture_id + 1) & 0x7fff;
+        frame
+    }
+
+    fn timestamp(&self) -> u32 {
+        let ticks = u64::from(self.frame_count) * u64::from(self.clock_rate) / u64::from(self.plan.frames_per_second);
+        self.first_timestamp.wrapping_add(ticks as u32)
+    }
+
+    /// The plan's mean, up to a fifth more or less.
+    fn frame_bytes(&mut self, keyframe: bool) -> usize {
+        let mean = self.plan.bitrate.bps() as f64 / 8.0 / f64::from(self.plan.frames_per_second);
+        let scale = if keyframe && self.codec != Codec::Opus { KEYFRAME_SCALE } else { 1.0 };
+        let bytes = mean * scale * (0.8 + 0.4 * self.random.unit());
+        (bytes as usize).max(TAG_LEN + 40)
+    }
+
+    fn payload_header(&self, tag: &Tag, layer_sync: bool) -> Vec<u8> {
+        match self.codec {
+            Codec::Vp8 => self.vp8_header(tag, layer_sync),
+            Codec::H264 => h264_header(tag),
+            // 20 ms, CELT, stereo (RFC 6716 §3.1).
+            _ => vec![0xfc],
+        }
+    }
+
+    fn vp8_header(&self, tag: &Tag, layer_sync: bool) -> Vec<u8> {
+        let starts_frame = tag.index == 0;
+        let not_referred_to = tag.temporal_id > 0 && tag.temporal_id + 1 == self.plan.temporal_layers;
+        // X, N, S; then I, L, T and K, as libwebrtc writes them.
+        let mut header = vec![0x80 | u8::from(not_referred_to) << 5 | u8::from(starts_frame) << 4, 0xf0];
+        header.extend((0x8000 | self.picture_id).to_be_bytes());
+        header.push(self.tl0_pic_idx);
+        header.push(tag.temporal_id << 6 | u8::from(layer_sync) << 5 | (self.frame_count & 0x1f) as u8);
+        if starts_frame {
+            // The frame tag: inverse keyframe bit, version 0, shown; then, in keyframes, start code and 640 × 360.
+            header.extend([0x10 | u8::from(!tag.keyframe), 0, 0]);
+            if tag.keyframe {
+                header.extend([0x9d, 0x01, 0x2a, 0x80, 0x02, 0x68, 0x01]);
+            }
+        }
+        header
+    }
+}
+
+/// Units of the RTP timestamp per second.
+pub fn clock_rate(codec: Codec) -> u32 {
+    if codec == Codec::Opus { 48_000 } else { 90_000 }
+}
+
+/// Temporal layer of a frame, and whether it depends on the lowest layer only.
+fn temporal_place(layers: u8, in_group: u32) -> (u8, bool) {
+    match (layers, in_group % 4) {
+        (..=1, _) | (_, 0) | (2, 2) => (0, false),
+        (2, _) => (1, true),
+        (_, 1) => (2, true),
+        (_, 2) => (1, true),
+        (_, _) => (2, false),
+    }
+}
+
+/// A slice in one NAL unit or in FU-A fragments. A keyframe begins with an STAP-A of SPS, PPS and its first slice, and
+/// what follows is its second slice.
+fn h264_header(tag: &Tag) -> Vec<u8> {
+    const SPS: [u8; 8] = [0x67, 0x42, 0xe0, 0x1f, 0x8c, 0x8d, 0x40, 0x50];
+    const PPS: [u8; 4] = [0x68, 0xce, 0x3c, 0x80];
+    /// First bytes of a slice at the first macroblock (a set bit: number 0), and at a later one.
+    const FIRST_MACROBLOCK: u8 = 0x88;
+    const LATER_MACROBLOCK: u8 = 0x40;
+    let slice = if tag.keyframe { 0x65 } else { 0x61 };
+    if tag.index == 0 && tag.keyframe {
+        let mut header = vec![0x78];
+        for unit in [&SPS[..], &PPS[..]] {
+            header.extend((unit.len() as u16).to_be_bytes());
+            header.extend(unit);
+        }
+        // Nobody here decodes the slice: its length is what every payload has at least.
+        header.extend([0, TAG_LEN as u8, slice, FIRST_MACROBLOCK]);
+        return header;
+    }
+    if tag.count == 1 {
+        return vec![slice, FIRST_MACROBLOCK];
+    }
+    let starts = tag.index == u16::from(tag.keyframe);
+    let ends = tag.index + 1 == tag.count;
+    let mut header = vec![slice & 0x60 | 28, u8::from(starts) << 7 | u8::from(ends) << 6 | slice & 0x1f];
+    if starts {
+        header.push(if tag.keyframe { LATER_MACROBLOCK } else { FIRST_MACROBLOCK });
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(temporal_layers: u8) -> LayerPlan {
+        LayerPlan { bitrate: Bitrate::from_kbps(1_000), frames_per_second: 30, temporal_layers }
+    }
+
+    #[test]
+    fn what_a_forwarder_reads_is_what_was_meant() {
+        for codec in [Codec::Vp8, Codec::H264, Codec::Opus] {
+            let bitrate = Bitrate::from_kbps(if codec == Codec::Opus { 48 } else { 1_000 });
+            let mut encoder = Encoder::new(codec, 1, 2, LayerPlan { bitrate, ..plan(3) }, Random::new(1));
+            for number in 0..40 {
+                let frame = encoder.next_frame(number, number == 20);
+                for (index, payload) in frame.payloads.iter().enumerate() {
+                    let tag = Tag::parse(payload).unwrap();
+                    let info = wire::codec::inspect(codec, payload, None);
+                    assert_eq!((u64::from(tag.frame), usize::from(tag.index)), (number, index));
+                    assert_eq!(info.starts_frame, index == 0, "{codec:?} frame {number} packet {index}");
+                    assert!(index > 0 || info.keyframe == frame.keyframe, "{codec:?} frame {number}");
+                    if codec == Codec::Vp8 {
+                        assert_eq!(info.temporal_id, tag.temporal_id);
+                        assert!(info.vp8.is_some_and(|numbers| numbers.picture_id.is_some()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_rate_is_the_plan_s() {
+        let mut encoder = Encoder::new(Codec::Vp8, 0, 0, plan(1), Random::new(1));
+        let bytes: usize =
+            (0..300).map(|i| encoder.next_frame(i, false).payloads.iter().map(Vec::len).sum::<usize>()).sum();
+        let rate = Bitrate::of(bytes as u64, Duration::from_secs(10));
+        assert!((950_000..1_080_000).contains(&rate.bps()), "{rate}");
+    }
+
+    #[test]
+    fn a_changed_payload_has_no_tag() {
+        let mut encoder = Encoder::new(Codec::Vp8, 0, 0, plan(1), Random::new(1));
+        let mut payload = encoder.next_frame(0, true).payloads.remove(0);
+        let middle = payload.len() - TAG_LEN - 10;
+        payload[middle] ^= 1;
+        assert_eq!(Tag::parse(&payload), None);
+    }
+}

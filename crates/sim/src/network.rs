@@ -1,0 +1,259 @@
+//! A network in memory: datagrams go in, and come out later, or not at all.
+//!
+//! In: datagrams with their addresses, and the time. Out: the same datagrams in order of arrival; `next_at` says when.
+//! Each pair of addresses, in each direction, is a link of its own: a queue that drains at a rate, then a delay.
+//! Cost: O(log n) per datagram in flight.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+
+use crate::random::Random;
+
+/// What a link does to datagrams. Shares are from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkConfig {
+    pub delay: Duration,
+    /// Up to this much more delay, evenly spread; it does not change the order.
+    pub jitter: Duration,
+    /// `None`: as fast as one likes.
+    pub rate: Option<Bitrate>,
+    /// Bytes that may wait for the rate; what comes on top is dropped.
+    pub queue_bytes: usize,
+    pub loss: f64,
+    pub duplication: f64,
+    /// Share of datagrams that are held back, so that later ones overtake them.
+    pub reordering: f64,
+    /// For how long they are held back.
+    pub held_back: Duration,
+}
+
+impl Default for LinkConfig {
+    /// A quiet path: 10 ms, and nothing else.
+    fn default() -> Self {
+        LinkConfig {
+            delay: Duration::from_millis(10),
+            jitter: Duration::ZERO,
+            rate: None,
+            queue_bytes: 150_000,
+            loss: 0.0,
+            duplication: 0.0,
+            reordering: 0.0,
+            held_back: Duration::from_millis(15),
+        }
+    }
+}
+
+/// What became of the datagrams of one link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    pub sent: u64,
+    pub sent_bytes: u64,
+    pub lost: u64,
+    /// Dropped because the queue was full.
+    pub overflowed: u64,
+    pub duplicated: u64,
+    pub held_back: u64,
+}
+
+/// A datagram at its destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    pub at: Instant,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Network {
+    random: Random,
+    default: LinkConfig,
+    links: HashMap<(SocketAddr, SocketAddr), Link>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
+    /// Breaks ties: what was sent first arrives first.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Link {
+    config: LinkConfig,
+    counters: LinkCounters,
+    /// When the queue has drained.
+    free_at: Option<Instant>,
+    /// Arrival of the last datagram that kept its place.
+    last_arrival: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct InFlight {
+    at: Instant,
+    count: u64,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl Ord for InFlight {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.count).cmp(&(other.at, other.count))
+    }
+}
+
+impl PartialOrd for InFlight {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Network {
+    /// A network of which every link is like `default` until it is told otherwise.
+    pub fn new(seed: u64, default: LinkConfig) -> Self {
+        Network { random: Random::new(seed), default, links: HashMap::new(), in_flight: BinaryHeap::new(), count: 0 }
+    }
+
+    /// Changes the link in one direction. What is on its way already stays as it is.
+    pub fn set_link(&mut self, from: SocketAddr, to: SocketAddr, config: LinkConfig) {
+        self.link(from, to).config = config;
+    }
+
+    /// Changes the links of both directions.
+    pub fn set_path(&mut self, one: SocketAddr, other: SocketAddr, config: LinkConfig) {
+        self.set_link(one, other, config);
+        self.set_link(other, one, config);
+    }
+
+    /// Takes a datagram.
+    pub fn send(&mut self, now: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        let Network { random, default, links, .. } = self;
+        let link = links.entry((from, to)).or_insert_with(|| Link::new(*default));
+        let Some(at) = link.arrival(now, bytes.len(), random) else { return };
+        if random.chance(link.config.duplication) {
+            link.counters.duplicated += 1;
+            self.push(at + Duration::from_millis(1), from, to, bytes);
+        }
+        self.push(at, from, to, bytes);
+    }
+
+    /// The next datagram that has arrived by now.
+    pub fn poll(&mut self, now: Instant) -> Option<Delivered> {
+        if self.next_at()? > now {
+            return None;
+        }
+        let Reverse(InFlight { at, from, to, bytes, .. }) = self.in_flight.pop()?;
+        Some(Delivered { at, from, to, bytes })
+    }
+
+    /// When the next datagram arrives.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.in_flight.peek().map(|Reverse(next)| next.at)
+    }
+
+    pub fn counters(&self, from: SocketAddr, to: SocketAddr) -> LinkCounters {
+        self.links.get(&(from, to)).map_or_else(LinkCounters::default, |link| link.counters)
+    }
+
+    fn link(&mut self, from: SocketAddr, to: SocketAddr) -> &mut Link {
+        let default = self.default;
+        self.links.entry((from, to)).or_insert_with(|| Link::new(default))
+    }
+
+    fn push(&mut self, at: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        self.count += 1;
+        self.in_flight.push(Reverse(InFlight { at, count: self.count, from, to, bytes: bytes.to_vec() }));
+    }
+}
+
+impl Link {
+    fn new(config: LinkConfig) -> Self {
+        Link { config, counters: LinkCounters::default(), free_at: None, last_arrival: None }
+    }
+
+    /// When a datagram sent now arrives; `None` when it does not.
+    fn arrival(&mut self, now: Instant, len: usize, random: &mut Random) -> Option<Instant> {
+        self.counters.sent += 1;
+        self.counters.sent_bytes += len as u64;
+        let mut left_at = now;
+        if let Some(rate) = self.config.rate {
+            let start = self.free_at.map_or(now, |free_at| free_at.max(now));
+            if start > now + rate.time_for(self.config.queue_bytes) {
+                self.counters.overflowed += 1;
+                return None;
+            }
+            left_at = start + rate.time_for(len);
+            self.free_at = Some(left_at);
+        }
+        if random.chance(self.config.loss) {
+            self.counters.lost += 1;
+            return None;
+        }
+        let at = left_at + self.config.delay + self.config.jitter.mul_f64(random.unit());
+        if random.chance(self.config.reordering) {
+            self.counters.held_back += 1;
+            return Some(at + self.config.held_back);
+        }
+        let at = self.last_arrival.map_or(at, |last_arrival| at.max(last_arrival));
+        self.last_arrival = Some(at);
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        ([10, 0, 0, 1], port).into()
+    }
+
+    /// Sends numbered datagrams of 100 bytes, one per ms, and returns what arrives: number and delay in ms.
+    fn run(config: LinkConfig, count: u16) -> Vec<(u16, u128)> {
+        let start = Instant::now();
+        let mut network = Network::new(3, config);
+        let sent_at = |number: u16| start + Duration::from_millis(number.into());
+        for number in 0..count {
+            let mut bytes = [0; 100];
+            bytes[..2].copy_from_slice(&number.to_be_bytes());
+            network.send(sent_at(number), addr(1), addr(2), &bytes);
+        }
+        let end = start + Duration::from_secs(100);
+        std::iter::from_fn(|| network.poll(end))
+            .map(|datagram| {
+                let number = u16::from_be_bytes([datagram.bytes[0], datagram.bytes[1]]);
+                (number, datagram.at.duration_since(sent_at(number)).as_millis())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_quiet_link_only_delays() {
+        let arrived = run(LinkConfig::default(), 50);
+        assert_eq!(arrived, (0..50).map(|number| (number, 10)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_rate_spreads_and_a_full_queue_drops() {
+        // 100 bytes per ms come in, half of that goes out, and 1,000 bytes may wait.
+        let rate = Some(Bitrate::from_kbps(400));
+        let arrived = run(LinkConfig { rate, queue_bytes: 1_000, ..LinkConfig::default() }, 200);
+        assert!((100..115).contains(&arrived.len()), "{}", arrived.len());
+        assert_eq!(arrived.last().unwrap().1, 32);
+    }
+
+    #[test]
+    fn loss_duplication_and_reordering_come_in_their_shares_and_repeat_with_the_seed() {
+        let config = LinkConfig { loss: 0.1, duplication: 0.1, reordering: 0.1, ..LinkConfig::default() };
+        let arrived = run(config, 2_000);
+        let mut distinct: Vec<u16> = arrived.iter().map(|(number, _)| *number).collect();
+        let overtaken = distinct.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert!((1_740..1_860).contains(&distinct.len()), "{}", distinct.len());
+        assert!((140..220).contains(&(arrived.len() - distinct.len())), "{}", arrived.len());
+        assert!(overtaken > 100, "{overtaken}");
+        assert_eq!(arrived, run(config, 2_000));
+    }
+}

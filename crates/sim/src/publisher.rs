@@ -1,0 +1,438 @@
+//! A publisher as a browser would be: sends its tracks and layers, answers NACK and keyframe requests, sends reports.
+//!
+//! In: SRTCP datagrams, and the time. Out: SRTP and SRTCP datagrams in `poll_transmit`; `poll_timeout` says when.
+//! Source: RFC 3550 §6.4.1 (SR), RFC 4585 §6 (NACK, PLI), RFC 4588 (RTX), RFC 8852 (RID), RFC 8843 (MID).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rooms::spec::{ExtensionIds, StreamSpec, TrackSpec, UpTrackSpec};
+use rooms::srtp::{Opener, Sealer, SessionKeys};
+use wire::codec::{Codec, MediaKind};
+use wire::rtcp::{self, Packet, SenderInfo};
+use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::{DATAGRAM_MAX, Seq};
+
+use crate::media::{Encoder, LayerPlan, clock_rate};
+use crate::random::Random;
+
+/// Header extensions that all sides of this world agree on.
+pub const EXTENSIONS: ExtensionIds = ExtensionIds {
+    mid: Some(1),
+    rid: Some(2),
+    repaired_rid: Some(3),
+    audio_level: None,
+    abs_send_time: None,
+    transport_cc: Some(4),
+    video_orientation: None,
+    playout_delay: None,
+    dependency_descriptor: None,
+};
+
+/// Sent packets that are kept for retransmission, per layer.
+const HISTORY_LEN: usize = 1_000;
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What one track sends.
+#[derive(Clone, Debug)]
+pub struct TrackPlan {
+    pub codec: Codec,
+    /// Smallest picture first.
+    pub layers: Vec<LayerPlan>,
+}
+
+impl TrackPlan {
+    pub fn kind(&self) -> MediaKind {
+        if self.codec == Codec::Opus { MediaKind::Audio } else { MediaKind::Video }
+    }
+
+    pub fn mid(index: usize) -> Arc<str> {
+        index.to_string().into()
+    }
+
+    fn rids(&self) -> Vec<Arc<str>> {
+        match self.layers.len() {
+            1 => Vec::new(),
+            count => (0..count).map(|layer| format!("l{layer}").into()).collect(),
+        }
+    }
+
+    pub fn payload_type(index: usize) -> u8 {
+        96 + 2 * index as u8
+    }
+}
+
+/// The stream that such tracks make.
+pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec {
+    let tracks = plans.iter().map(|plan| TrackSpec {
+        kind: plan.kind(),
+        codec: plan.codec,
+        clock_rate: clock_rate(plan.codec),
+        rids: plan.rids(),
+    });
+    StreamSpec { id, tracks: tracks.collect() }
+}
+
+/// What was asked of a publisher, and what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublisherCounters {
+    pub packets_sent: u64,
+    pub packets_resent: u64,
+    /// Sequence numbers asked for.
+    pub nacked: u64,
+    pub keyframe_requests: u64,
+    pub reports_received: u64,
+    pub transport_feedbacks: u64,
+    /// Datagrams that could not be opened or read.
+    pub refused: u64,
+}
+
+pub struct Publisher {
+    start: Instant,
+    sealer: Sealer,
+    opener: Opener,
+    tracks: Vec<Track>,
+    transport_seq: u16,
+    report_due: Instant,
+    outgoing: VecDeque<Vec<u8>>,
+    sending: bool,
+    pub counters: PublisherCounters,
+    /// When keyframes were asked for: track and layer.
+    pub keyframe_requests: Vec<(Instant, u8, u8)>,
+}
+
+struct Track {
+    mid: Arc<str>,
+    payload_type: u8,
+    has_rtx: bool,
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    encoder: Encoder,
+    rid: Option<Arc<str>>,
+    ssrc: u32,
+    rtx_ssrc: u32,
+    /// Extended numbers of the next packets.
+    next_seq: u64,
+    next_rtx_seq: u64,
+    history: VecDeque<Sent>,
+    frame_due: Instant,
+    keyframe_wanted: bool,
+    frames_per_keyframe: Option<u32>,
+    frames: u32,
+    paused: bool,
+    last_timestamp: u32,
+    packets: u32,
+    bytes: u32,
+}
+
+/// A sent packet, kept for retransmission.
+struct Sent {
+    seq: u64,
+    timestamp: u32,
+    marker: bool,
+    payload: Vec<u8>,
+    /// The datagram as it was sent first.
+    sealed: Vec<u8>,
+}
+
+impl Publisher {
+    /// A publisher that starts to send at `now`, with `keys` of the client's side. All its numbers follow from `random`.
+    pub fn new(now: Instant, start: Instant, keys: &SessionKeys, plans: &[TrackPlan], random: &mut Random) -> Self {
+        let mut tracks = Vec::new();
+        for (index, plan) in plans.iter().enumerate() {
+            let rids = plan.rids();
+            let mut layers = Vec::new();
+            for (layer, layer_plan) in plan.layers.iter().enumerate() {
+                let seed = Random::new(random.next_u64());
+                layers.push(Layer {
+                    encoder: Encoder::new(plan.codec, index as u8, layer as u8, layer_plan.clone(), seed),
+                    rid: rids.get(layer).cloned(),
+                    ssrc: random.next_u64() as u32,
+                    rtx_ssrc: random.next_u64() as u32,
+                    next_seq: (1 << 16) + random.below(1 << 16),
+                    next_rtx_seq: (1 << 16) + random.below(1 << 16),
+                    history: VecDeque::new(),
+                    frame_due: now,
+                    keyframe_wanted: true,
+                    frames_per_keyframe: None,
+                    frames: 0,
+                    paused: false,
+                    last_timestamp: 0,
+                    packets: 0,
+                    bytes: 0,
+                });
+            }
+            let payload_type = TrackPlan::payload_type(index);
+            tracks.push(Track {
+                mid: TrackPlan::mid(index),
+                payload_type,
+                has_rtx: plan.kind() == MediaKind::Video,
+                layers,
+            });
+        }
+        Publisher {
+            start,
+            sealer: Sealer::new(keys).expect("made-up keys have the right length"),
+            opener: Opener::new(keys).expect("made-up keys have the right length"),
+            tracks,
+            transport_seq: random.next_u64() as u16,
+            report_due: now,
+            outgoing: VecDeque::new(),
+            sending: true,
+            counters: PublisherCounters::default(),
+            keyframe_requests: Vec::new(),
+        }
+    }
+
+    /// What was negotiated: SSRCs are not announced, as browsers do with simulcast, but found by MID and RID.
+    pub fn up_tracks(&self) -> Vec<UpTrackSpec> {
+        let tracks = self.tracks.iter().enumerate().map(|(index, track)| UpTrackSpec {
+            track: index as u8,
+            mid: track.mid.clone(),
+            payload_type: track.payload_type,
+            rtx_payload_type: track.has_rtx.then_some(track.payload_type + 1),
+            ssrcs: Vec::new(),
+            extensions: EXTENSIONS,
+        });
+        tracks.collect()
+    }
+
+    /// Makes every layer of the video tracks begin a keyframe after so many frames, unasked.
+    pub fn set_frames_per_keyframe(&mut self, frames: Option<u32>) {
+        for layer in self.tracks.iter_mut().flat_map(|track| &mut track.layers) {
+            layer.frames_per_keyframe = frames;
+        }
+    }
+
+    /// Stops or resumes one layer, as an encoder does that lacks bandwidth.
+    pub fn pause_layer(&mut self, now: Instant, track: usize, layer: usize, paused: bool) {
+        let layer = &mut self.tracks[track].layers[layer];
+        layer.paused = paused;
+        layer.keyframe_wanted |= !paused;
+        layer.frame_due = layer.frame_due.max(now);
+    }
+
+    /// Turns everything off, or on again.
+    pub fn set_sending(&mut self, now: Instant, sending: bool) {
+        self.sending = sending;
+        for layer in self.tracks.iter_mut().flat_map(|track| &mut track.layers) {
+            layer.frame_due = layer.frame_due.max(now);
+        }
+    }
+
+    /// Frames of the layer so far.
+    pub fn frame_count(&self, track: usize, layer: usize) -> u32 {
+        self.tracks[track].layers[layer].frames
+    }
+
+    pub fn ssrc(&self, track: usize, layer: usize) -> u32 {
+        self.tracks[track].layers[layer].ssrc
+    }
+
+    /// Seals any packet with the publisher's keys: for tests that send what no publisher would.
+    pub fn seal_rtp(&self, plain: &[u8], header_len: usize, ssrc: u32, seq: u64) -> Vec<u8> {
+        let mut packet = plain.to_vec();
+        packet.resize(plain.len() + self.sealer.rtp_overhead(), 0);
+        let len = self.sealer.seal_rtp(&mut packet, header_len, plain.len(), ssrc, seq);
+        packet.truncate(len);
+        packet
+    }
+
+    /// The same for RTCP.
+    pub fn seal_rtcp(&mut self, plain: &[u8]) -> Vec<u8> {
+        seal_rtcp(&mut self.sealer, plain)
+    }
+
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+        let Ok(len) = self.opener.open_rtcp(datagram) else {
+            self.counters.refused += 1;
+            return;
+        };
+        let Ok(packets) = rtcp::packets(&datagram[..len]) else {
+            self.counters.refused += 1;
+            return;
+        };
+        for packet in packets {
+            match packet {
+                Packet::Nack(nack) => {
+                    for seq in nack.lost() {
+                        self.counters.nacked += 1;
+                        self.send_again(nack.media_ssrc, seq);
+                    }
+                }
+                Packet::Pli(pli) => self.want_keyframe(now, pli.media_ssrc),
+                Packet::Fir(fir) => fir.requests().for_each(|(ssrc, _)| self.want_keyframe(now, ssrc)),
+                Packet::ReceiverReport(_) => self.counters.reports_received += 1,
+                Packet::TransportFeedback(_) => self.counters.transport_feedbacks += 1,
+                _ => {}
+            }
+        }
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.sending {
+            return None;
+        }
+        let layers = self.tracks.iter().flat_map(|track| &track.layers);
+        let frames = layers.filter(|layer| !layer.paused).map(|layer| layer.frame_due);
+        Some(frames.fold(self.report_due, Instant::min))
+    }
+
+    /// Makes the frames and reports that are due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if !self.sending {
+            return;
+        }
+        for track in 0..self.tracks.len() {
+            for layer in 0..self.tracks[track].layers.len() {
+                while !self.tracks[track].layers[layer].paused && self.tracks[track].layers[layer].frame_due <= now {
+                    self.send_frame(track, layer);
+                }
+            }
+        }
+        if self.report_due <= now {
+            self.report_due = now + REPORT_INTERVAL;
+            self.send_reports(now);
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        self.outgoing.pop_front()
+    }
+
+    fn want_keyframe(&mut self, now: Instant, ssrc: u32) {
+        self.counters.keyframe_requests += 1;
+        for (track_index, track) in self.tracks.iter_mut().enumerate() {
+            for (layer_index, layer) in track.layers.iter_mut().enumerate().filter(|(_, layer)| layer.ssrc == ssrc) {
+                layer.keyframe_wanted = true;
+                self.keyframe_requests.push((now, track_index as u8, layer_index as u8));
+            }
+        }
+    }
+
+    fn send_frame(&mut self, track: usize, layer_index: usize) {
+        let layer = &mut self.tracks[track].layers[layer_index];
+        let regular = layer.frames_per_keyframe.is_some_and(|frames| layer.frames.is_multiple_of(frames));
+        let keyframe = std::mem::take(&mut layer.keyframe_wanted) || regular;
+        let sent_us = layer.frame_due.duration_since(self.start).as_micros() as u64;
+        let frame = layer.encoder.next_frame(sent_us, keyframe);
+        layer.frames += 1;
+        layer.frame_due += layer.encoder.interval();
+        layer.last_timestamp = frame.timestamp;
+        let count = frame.payloads.len();
+        for (index, payload) in frame.payloads.into_iter().enumerate() {
+            let layer = &mut self.tracks[track].layers[layer_index];
+            let seq = layer.next_seq;
+            layer.next_seq += 1;
+            layer.packets = layer.packets.wrapping_add(1);
+            layer.bytes = layer.bytes.wrapping_add(payload.len() as u32);
+            let marker = index + 1 == count;
+            let mut sent = Sent { seq, timestamp: frame.timestamp, marker, payload, sealed: Vec::new() };
+            sent.sealed = self.make_packet(track, layer_index, &sent, None);
+            self.counters.packets_sent += 1;
+            self.outgoing.push_back(sent.sealed.clone());
+            let history = &mut self.tracks[track].layers[layer_index].history;
+            history.push_back(sent);
+            if history.len() > HISTORY_LEN {
+                history.pop_front();
+            }
+        }
+    }
+
+    fn send_again(&mut self, ssrc: u32, seq: Seq) {
+        for track in 0..self.tracks.len() {
+            for layer_index in 0..self.tracks[track].layers.len() {
+                let layer = &mut self.tracks[track].layers[layer_index];
+                let place = layer.history.iter().position(|sent| sent.seq as u16 == seq.0);
+                let (true, Some(place)) = (layer.ssrc == ssrc, place) else { continue };
+                self.counters.packets_resent += 1;
+                // Without RTX the very same bytes go out again, or one nonce would seal two packets.
+                let packet = if self.tracks[track].has_rtx {
+                    let rtx_seq = self.tracks[track].layers[layer_index].next_rtx_seq;
+                    self.tracks[track].layers[layer_index].next_rtx_seq += 1;
+                    let sent =
+                        self.tracks[track].layers[layer_index].history.remove(place).expect("it was found there");
+                    let packet = self.make_packet(track, layer_index, &sent, Some(rtx_seq));
+                    self.tracks[track].layers[layer_index].history.insert(place, sent);
+                    packet
+                } else {
+                    self.tracks[track].layers[layer_index].history[place].sealed.clone()
+                };
+                self.outgoing.push_back(packet);
+            }
+        }
+    }
+
+    /// Writes and seals a packet; with `rtx_seq` as a retransmission on the RTX stream.
+    fn make_packet(&mut self, track: usize, layer: usize, sent: &Sent, rtx_seq: Option<u64>) -> Vec<u8> {
+        let Track { mid, payload_type, layers, .. } = &self.tracks[track];
+        let layer = &layers[layer];
+        let is_rtx = rtx_seq.is_some();
+        let (ssrc, seq) = if is_rtx { (layer.rtx_ssrc, rtx_seq.unwrap_or(0)) } else { (layer.ssrc, sent.seq) };
+        let mut packet = vec![0; DATAGRAM_MAX];
+        let header = RtpHeader {
+            payload_type: payload_type + u8::from(is_rtx),
+            marker: sent.marker,
+            seq: Seq(seq as u16),
+            timestamp: sent.timestamp,
+            ssrc,
+        };
+        let mut writer = HeaderWriter::new(&mut packet, &header).expect("a datagram holds a header");
+        let rid_id = if is_rtx { EXTENSIONS.repaired_rid } else { EXTENSIONS.rid };
+        let values = [
+            (EXTENSIONS.mid, Some(mid.as_bytes())),
+            (rid_id, layer.rid.as_ref().map(|rid| rid.as_bytes())),
+            (EXTENSIONS.transport_cc, Some(&self.transport_seq.to_be_bytes()[..])),
+        ];
+        for (id, value) in values {
+            if let (Some(id), Some(value)) = (id, value) {
+                writer.extension(id, value);
+            }
+        }
+        let header_len = writer.finish();
+        packet.truncate(header_len);
+        if is_rtx {
+            packet.extend((sent.seq as u16).to_be_bytes());
+        }
+        packet.extend(&sent.payload);
+        self.transport_seq = self.transport_seq.wrapping_add(1);
+        self.seal_rtp(&packet, header_len, ssrc, seq)
+    }
+
+    fn send_reports(&mut self, now: Instant) {
+        let passed = now.duration_since(self.start);
+        // 32.32 fixed-point seconds (RFC 3550 §4), counted from an arbitrary day.
+        let fraction = (u64::from(passed.subsec_nanos()) << 32) / 1_000_000_000;
+        let ntp = ((3_900_000_000 + passed.as_secs()) << 32) | fraction;
+        let mut reports = Vec::new();
+        for layer in self.tracks.iter().flat_map(|track| &track.layers).filter(|layer| layer.packets > 0) {
+            let info = SenderInfo {
+                ssrc: layer.ssrc,
+                ntp,
+                rtp_timestamp: layer.last_timestamp,
+                packet_count: layer.packets,
+                byte_count: layer.bytes,
+            };
+            let mut buf = [0; 64];
+            let len = rtcp::write_sender_report(&mut buf, &info, &[]).expect("a sender report has 28 bytes");
+            reports.push(buf[..len].to_vec());
+        }
+        for report in reports {
+            let packet = self.seal_rtcp(&report);
+            self.outgoing.push_back(packet);
+        }
+    }
+}
+
+/// Seals one plain compound.
+pub(crate) fn seal_rtcp(sealer: &mut Sealer, plain: &[u8]) -> Vec<u8> {
+    let mut packet = plain.to_vec();
+    packet.resize(plain.len() + sealer.rtcp_overhead(), 0);
+    let len = sealer.seal_rtcp(&mut packet, plain.len());
+    packet.truncate(len);
+    packet
+}

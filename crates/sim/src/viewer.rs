@@ -1,0 +1,508 @@
+//! A viewer as a browser would be: takes packets, puts frames together, and sends NACKs, reports, transport feedback and
+//! keyframe requests. It keeps a record of all that it got, for the test to look at.
+//!
+//! In: SRTP and SRTCP datagrams, and the time. Out: SRTCP datagrams in `poll_transmit`; `poll_timeout` says when.
+//! Source: RFC 3550 §6.4.2 (RR), RFC 4585 §6 (NACK, PLI), RFC 4588 (RTX),
+//! draft-holmer-rmcat-transport-wide-cc-extensions-01.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use rooms::spec::DownTrackSpec;
+use rooms::srtp::{Opener, Sealer, SessionKeys};
+use wire::codec::{self, Codec, MediaKind, Vp8Numbers};
+use wire::rtcp::{self, Packet, ReportBlock};
+use wire::rtp::{self, Kind, RtpPacket};
+use wire::{Seq, SeqExtender};
+
+use crate::media::Tag;
+use crate::publisher::{EXTENSIONS, TrackPlan, seal_rtcp};
+use crate::random::Random;
+
+/// A gap is asked for after so long, when mere reordering has had its time, …
+const NACK_DELAY: Duration = Duration::from_millis(10);
+/// … again after this, and so many times in all.
+const NACK_INTERVAL: Duration = Duration::from_millis(80);
+const NACK_TRIES_MAX: u32 = 10;
+const FEEDBACK_INTERVAL: Duration = Duration::from_millis(50);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A viewer that has no keyframe yet asks for one this often.
+const KEYFRAME_INTERVAL: Duration = Duration::from_millis(500);
+/// How often misbehaviour is repeated.
+const MISCHIEF_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a viewer does beside receiving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Asks for what it misses.
+    pub nacks: bool,
+    /// Reports arrivals for bandwidth estimation.
+    pub transport_feedback: bool,
+    /// Sends receiver reports.
+    pub reports: bool,
+    /// Asks for a keyframe while it has none.
+    pub asks_for_keyframes: bool,
+    /// Asks for the last 512 packets again, whether it has them or not, every 10 ms.
+    pub nacks_everything: bool,
+    /// Asks for a keyframe every 10 ms.
+    pub hammers_for_keyframes: bool,
+    /// Takes what arrives; one that does not throws all of it away unseen.
+    pub reads: bool,
+}
+
+impl Behaviour {
+    pub const GOOD: Behaviour = Behaviour {
+        nacks: true,
+        transport_feedback: true,
+        reports: true,
+        asks_for_keyframes: true,
+        nacks_everything: false,
+        hammers_for_keyframes: false,
+        reads: true,
+    };
+    /// Neither reads nor says a word.
+    pub const DEAF: Behaviour = Behaviour {
+        nacks: false,
+        transport_feedback: false,
+        reports: false,
+        asks_for_keyframes: false,
+        nacks_everything: false,
+        hammers_for_keyframes: false,
+        reads: false,
+    };
+}
+
+/// What a viewer counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewerCounters {
+    pub packets: u64,
+    pub bytes: u64,
+    pub rtx_packets: u64,
+    /// Packets whose number was there already, RTX included.
+    pub duplicates: u64,
+    /// Packets without media: padding.
+    pub empty: u64,
+    /// Payloads that are not what the publisher made.
+    pub spoilt: u64,
+    pub nacks_sent: u64,
+    pub keyframe_requests: u64,
+    pub sender_reports: u64,
+    /// Datagrams that could not be opened or read.
+    pub refused: u64,
+}
+
+/// One media packet as it came, after RTX was undone.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    pub arrival: Instant,
+    pub timestamp: u32,
+    pub marker: bool,
+    pub numbers: Option<Vp8Numbers>,
+    pub tag: Tag,
+}
+
+/// What a viewer knows about one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameRecord {
+    pub tag: Tag,
+    pub packets: u16,
+    /// When its last packet came; only of a whole frame.
+    pub whole_at: Option<Instant>,
+}
+
+/// One track as received.
+pub struct ReceivedTrack {
+    ssrc: u32,
+    rtx_ssrc: Option<u32>,
+    codec: Codec,
+    extender: SeqExtender,
+    first_seq: Option<u64>,
+    /// By extended number.
+    pub records: BTreeMap<u64, Record>,
+    /// By layer and frame number.
+    pub frames: BTreeMap<(u8, u32), FrameRecord>,
+    missing: BTreeMap<u64, Missing>,
+    /// For the fraction in receiver reports.
+    reported_expected: u64,
+    reported_received: u64,
+    last_sr: Option<(u32, Instant)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    ask_at: Instant,
+    tries: u32,
+}
+
+pub struct Viewer {
+    start: Instant,
+    ssrc: u32,
+    sealer: Sealer,
+    opener: Opener,
+    pub behaviour: Behaviour,
+    pub tracks: Vec<ReceivedTrack>,
+    transport: SeqExtender,
+    /// Arrival ticks of packets that no feedback has spoken of yet, by extended transport number.
+    arrivals: BTreeMap<u64, i64>,
+    next_feedback_seq: Option<u64>,
+    feedback_count: u8,
+    feedback_due: Instant,
+    report_due: Instant,
+    keyframe_due: Instant,
+    mischief_due: Instant,
+    outgoing: VecDeque<Vec<u8>>,
+    pub counters: ViewerCounters,
+}
+
+/// What is negotiated for a viewer of such tracks. Different viewers get different SSRCs.
+pub fn down_tracks(plans: &[TrackPlan], random: &mut Random) -> Vec<DownTrackSpec> {
+    let specs = plans.iter().enumerate().map(|(index, plan)| {
+        let payload_type = TrackPlan::payload_type(index);
+        let ssrc = random.next_u64() as u32;
+        let rtx = (plan.kind() == MediaKind::Video).then(|| (random.next_u64() as u32, payload_type + 1));
+        DownTrackSpec {
+            track: index as u8,
+            mid: TrackPlan::mid(index),
+            ssrc,
+            payload_type,
+            rtx,
+            extensions: EXTENSIONS,
+        }
+    });
+    specs.collect()
+}
+
+impl Viewer {
+    /// A viewer with `keys` of the client's side.
+    pub fn new(
+        now: Instant,
+        start: Instant,
+        keys: &SessionKeys,
+        plans: &[TrackPlan],
+        specs: &[DownTrackSpec],
+        behaviour: Behaviour,
+        random: &mut Random,
+    ) -> Self {
+        let tracks = plans.iter().zip(specs).map(|(plan, spec)| ReceivedTrack {
+            ssrc: spec.ssrc,
+            rtx_ssrc: spec.rtx.map(|(ssrc, _)| ssrc),
+            codec: plan.codec,
+            extender: SeqExtender::default(),
+            first_seq: None,
+            records: BTreeMap::new(),
+            frames: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            reported_expected: 0,
+            reported_received: 0,
+            last_sr: None,
+        });
+        Viewer {
+            start,
+            ssrc: random.next_u64() as u32,
+            sealer: Sealer::new(keys).expect("made-up keys have the right length"),
+            opener: Opener::new(keys).expect("made-up keys have the right length"),
+            behaviour,
+            tracks: tracks.collect(),
+            transport: SeqExtender::default(),
+            arrivals: BTreeMap::new(),
+            next_feedback_seq: None,
+            feedback_count: 0,
+            feedback_due: now + FEEDBACK_INTERVAL,
+            report_due: now + REPORT_INTERVAL,
+            keyframe_due: now + KEYFRAME_INTERVAL,
+            mischief_due: now + MISCHIEF_INTERVAL,
+            outgoing: VecDeque::new(),
+            counters: ViewerCounters::default(),
+        }
+    }
+
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+        if !self.behaviour.reads {
+            return;
+        }
+        let taken = match rtp::classify(datagram) {
+            Kind::Rtp => self.handle_rtp(now, datagram),
+            Kind::Rtcp => self.handle_rtcp(now, datagram),
+            _ => None,
+        };
+        if taken.is_none() {
+            self.counters.refused += 1;
+        }
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let Behaviour { nacks, transport_feedback, reports, asks_for_keyframes, .. } = self.behaviour;
+        let missing = self.tracks.iter().flat_map(|track| track.missing.values().map(|missing| missing.ask_at));
+        let mischief = self.behaviour.nacks_everything || self.behaviour.hammers_for_keyframes;
+        let dues = [
+            (transport_feedback, self.feedback_due),
+            (reports, self.report_due),
+            (asks_for_keyframes, self.keyframe_due),
+            (mischief, self.mischief_due),
+        ];
+        let dues = dues.into_iter().filter(|(on, _)| *on).map(|(_, at)| at);
+        dues.chain(missing.filter(|_| nacks)).min()
+    }
+
+    /// Sends what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.behaviour.nacks {
+            self.send_nacks(now);
+        }
+        if self.behaviour.transport_feedback && self.feedback_due <= now {
+            self.feedback_due = now + FEEDBACK_INTERVAL;
+            self.send_feedback();
+        }
+        if self.behaviour.reports && self.report_due <= now {
+            self.report_due = now + REPORT_INTERVAL;
+            self.send_report(now);
+        }
+        if self.behaviour.asks_for_keyframes && self.keyframe_due <= now {
+            self.keyframe_due = now + KEYFRAME_INTERVAL;
+            self.ask_for_keyframes(false);
+        }
+        if self.mischief_due <= now {
+            self.mischief_due = now + MISCHIEF_INTERVAL;
+            if self.behaviour.nacks_everything {
+                self.nack_everything();
+            }
+            if self.behaviour.hammers_for_keyframes {
+                self.ask_for_keyframes(true);
+            }
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        self.outgoing.pop_front()
+    }
+
+    /// Sends any compound, sealed with the viewer's keys: for tests that send what no viewer would.
+    pub fn send_rtcp(&mut self, plain: &[u8]) {
+        let packet = seal_rtcp(&mut self.sealer, plain);
+        self.outgoing.push_back(packet);
+    }
+
+    fn handle_rtp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
+        let len = self.opener.open_rtp(datagram).ok()?;
+        let packet = RtpPacket::parse(&datagram[..len]).ok()?;
+        self.counters.packets += 1;
+        self.counters.bytes += datagram.len() as u64;
+        self.note_arrival(now, &packet);
+        let ssrc = packet.ssrc();
+        let track = self.tracks.iter_mut().find(|track| track.ssrc == ssrc || track.rtx_ssrc == Some(ssrc))?;
+        let mut payload = packet.payload();
+        let mut seq = packet.seq();
+        if track.rtx_ssrc == Some(ssrc) {
+            self.counters.rtx_packets += 1;
+            let Some((original, rest)) = payload.split_first_chunk() else {
+                self.counters.empty += 1;
+                return Some(());
+            };
+            (seq, payload) = (Seq(u16::from_be_bytes(*original)), rest);
+        }
+        if payload.is_empty() {
+            self.counters.empty += 1;
+            track.note_seq(now, seq);
+            return Some(());
+        }
+        let Some(tag) = Tag::parse(payload) else {
+            self.counters.spoilt += 1;
+            return Some(());
+        };
+        let numbers = codec::inspect(track.codec, payload, None).vp8;
+        let record = Record { arrival: now, timestamp: packet.timestamp(), marker: packet.marker(), numbers, tag };
+        let extended = track.note_seq(now, seq);
+        if track.records.insert(extended, record).is_some() {
+            self.counters.duplicates += 1;
+        } else {
+            track.note_frame(now, tag);
+        }
+        Some(())
+    }
+
+    /// Notes the transport-wide number.
+    fn note_arrival(&mut self, now: Instant, packet: &RtpPacket<'_>) {
+        let value = EXTENSIONS.transport_cc.and_then(|id| packet.extension(id));
+        if let Some(bytes) = value.and_then(<[u8]>::first_chunk) {
+            let extended = self.transport.extend(Seq(u16::from_be_bytes(*bytes)));
+            let ticks = now.duration_since(self.start).as_micros() as i64 / 250;
+            self.arrivals.insert(extended, ticks);
+        }
+    }
+
+    fn handle_rtcp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
+        let len = self.opener.open_rtcp(datagram).ok()?;
+        for packet in rtcp::packets(&datagram[..len]).ok()? {
+            let Packet::SenderReport(report) = packet else { continue };
+            self.counters.sender_reports += 1;
+            let track = self.tracks.iter_mut().find(|track| track.ssrc == report.info.ssrc)?;
+            track.last_sr = Some(((report.info.ntp >> 16) as u32, now));
+        }
+        Some(())
+    }
+
+    fn send_nacks(&mut self, now: Instant) {
+        for index in 0..self.tracks.len() {
+            let track = &mut self.tracks[index];
+            let mut asked = Vec::new();
+            track.missing.retain(|seq, missing| {
+                if missing.ask_at <= now {
+                    asked.push(Seq(*seq as u16));
+                    missing.ask_at = now + NACK_INTERVAL;
+                    missing.tries += 1;
+                }
+                missing.tries < NACK_TRIES_MAX
+            });
+            let ssrc = track.ssrc;
+            self.nack(ssrc, &asked);
+        }
+    }
+
+    /// Asks for the last packets of each track, got or not.
+    fn nack_everything(&mut self) {
+        for index in 0..self.tracks.len() {
+            let track = &self.tracks[index];
+            let Some(highest) = track.extender.highest() else { continue };
+            let all: Vec<_> = (highest.saturating_sub(511)..=highest).map(|seq| Seq(seq as u16)).collect();
+            let ssrc = track.ssrc;
+            self.nack(ssrc, &all);
+        }
+    }
+
+    fn nack(&mut self, media_ssrc: u32, seqs: &[Seq]) {
+        let mut buf = [0; 1_200];
+        for some in seqs.chunks(256) {
+            if let Some(len) = rtcp::write_nack(&mut buf, self.ssrc, media_ssrc, some.iter().copied()) {
+                self.counters.nacks_sent += some.len() as u64;
+                self.send_rtcp(&buf[..len]);
+            }
+        }
+    }
+
+    fn send_feedback(&mut self) {
+        let Some(highest) = self.arrivals.keys().next_back().copied() else { return };
+        let mut base =
+            self.next_feedback_seq.unwrap_or_else(|| self.arrivals.keys().next().copied().unwrap_or(highest));
+        while base <= highest {
+            let arrivals: Vec<_> = (base..=highest).map(|seq| self.arrivals.get(&seq).copied()).collect();
+            let mut buf = [0; 1_200];
+            let media_ssrc = self.tracks.first().map_or(0, |track| track.ssrc);
+            let written = rtcp::write_transport_feedback(
+                &mut buf,
+                self.ssrc,
+                media_ssrc,
+                base as u16,
+                self.feedback_count,
+                &arrivals,
+            );
+            let Some((len, covered)) = written else { break };
+            self.feedback_count = self.feedback_count.wrapping_add(1);
+            base += covered as u64;
+            self.send_rtcp(&buf[..len]);
+        }
+        self.next_feedback_seq = Some(base);
+        self.arrivals = self.arrivals.split_off(&base);
+    }
+
+    fn send_report(&mut self, now: Instant) {
+        let blocks: Vec<_> = self.tracks.iter_mut().filter_map(|track| track.report_block(now)).collect();
+        let mut buf = [0; 512];
+        if let Some(len) = rtcp::write_receiver_report(&mut buf, self.ssrc, &blocks) {
+            self.send_rtcp(&buf[..len]);
+        }
+    }
+
+    /// Asks for keyframes of the video tracks; unless `always`, of those only that have none yet.
+    fn ask_for_keyframes(&mut self, always: bool) {
+        for index in 0..self.tracks.len() {
+            let track = &self.tracks[index];
+            if track.codec == Codec::Opus || !always && track.has_keyframe() {
+                continue;
+            }
+            let mut buf = [0; 64];
+            if let Some(len) = rtcp::write_pli(&mut buf, self.ssrc, track.ssrc) {
+                self.counters.keyframe_requests += 1;
+                self.send_rtcp(&buf[..len]);
+            }
+        }
+    }
+}
+
+impl ReceivedTrack {
+    /// Extends the number, and notes the numbers that are missing before it.
+    fn note_seq(&mut self, now: Instant, seq: Seq) -> u64 {
+        let before = self.extender.highest();
+        let extended = self.extender.extend(seq);
+        self.first_seq.get_or_insert(extended);
+        self.missing.remove(&extended);
+        if let Some(before) = before {
+            for seq in before + 1..extended {
+                self.missing.insert(seq, Missing { ask_at: now + NACK_DELAY, tries: 0 });
+            }
+        }
+        extended
+    }
+
+    fn note_frame(&mut self, now: Instant, tag: Tag) {
+        let frame =
+            self.frames.entry((tag.layer, tag.frame)).or_insert(FrameRecord { tag, packets: 0, whole_at: None });
+        frame.packets += 1;
+        if frame.packets == tag.count {
+            frame.whole_at = Some(now);
+        }
+    }
+
+    fn has_keyframe(&self) -> bool {
+        self.frames.values().any(|frame| frame.tag.keyframe && frame.whole_at.is_some())
+    }
+
+    fn report_block(&mut self, now: Instant) -> Option<ReportBlock> {
+        let highest = self.extender.highest()?;
+        let expected = highest - self.first_seq? + 1;
+        let received = self.records.len() as u64;
+        let (new_expected, new_received) =
+            (expected - self.reported_expected, received.saturating_sub(self.reported_received));
+        (self.reported_expected, self.reported_received) = (expected, received);
+        let lost = new_expected.saturating_sub(new_received);
+        let (last_sr, heard) = self.last_sr.map_or((0, now), |(ntp, at)| (ntp, at));
+        Some(ReportBlock {
+            ssrc: self.ssrc,
+            fraction_lost: (lost * 256).checked_div(new_expected).unwrap_or(0).min(255) as u8,
+            cumulative_lost: expected.saturating_sub(received) as i32,
+            highest_seq: (highest - (1 << 16)) as u32,
+            jitter: 0,
+            last_sr,
+            delay_since_last_sr: (now.duration_since(heard).as_micros() * 65_536 / 1_000_000) as u32,
+        })
+    }
+
+    /// How many frames are whole.
+    pub fn whole_frames(&self) -> usize {
+        self.frames.values().filter(|frame| frame.whole_at.is_some()).count()
+    }
+
+    /// Frames of which something came, but not all.
+    pub fn broken_frames(&self) -> Vec<Tag> {
+        self.frames.values().filter(|frame| frame.whole_at.is_none()).map(|frame| frame.tag).collect()
+    }
+
+    /// From the publisher's encoder to the last packet here, of each whole frame, sorted.
+    pub fn lateness(&self, start: Instant) -> Vec<Duration> {
+        let whole = self.frames.values().filter_map(|frame| {
+            let made_at = start + Duration::from_micros(frame.tag.sent_us);
+            Some(frame.whole_at?.saturating_duration_since(made_at))
+        });
+        let mut all: Vec<_> = whole.collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Numbers between the first and the last that never came.
+    pub fn holes(&self) -> Vec<u64> {
+        let (Some(first), Some(last)) = (self.records.keys().next(), self.records.keys().next_back()) else {
+            return Vec::new();
+        };
+        (*first..=*last).filter(|seq| !self.records.contains_key(seq)).collect()
+    }
+}
