@@ -92,3 +92,61 @@ impl<'a> Remb<'a> {
         self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Packet, packets, write_fir, write_nack, write_pli, write_remb};
+    use super::*;
+
+    fn only(data: &[u8]) -> Packet<'_> {
+        packets(data).unwrap().next().unwrap()
+    }
+
+    #[test]
+    fn a_nack_is_a_number_and_a_bit_for_each_of_the_16_after_it() {
+        let data = [0x81, 205, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0xff, 0xfe, 0x80, 0x05];
+        let Packet::Nack(nack) = only(&data) else { panic!() };
+        assert_eq!(nack.lost().map(|seq| seq.0).collect::<Vec<_>>(), [65_534, 65_535, 1, 14]);
+        let mut buf = [0; 16];
+        assert_eq!(write_nack(&mut buf, 1, 2, [65_534, 65_534, 65_535, 1, 14].map(Seq)), Some(16));
+        assert_eq!(buf, data);
+    }
+
+    #[test]
+    fn numbers_more_than_16_apart_take_another_field() {
+        let mut buf = [0; 20];
+        assert_eq!(write_nack(&mut buf, 1, 2, [7, 23, 24].map(Seq)), Some(20));
+        assert_eq!(buf[12..], [0, 7, 0x80, 0, 0, 24, 0, 0]);
+        assert_eq!(write_nack(&mut buf[..19], 1, 2, [7, 23, 24].map(Seq)), None);
+    }
+
+    #[test]
+    fn keyframe_requests_are_laid_out_as_in_rfc_4585_and_rfc_5104() {
+        let mut buf = [0; 20];
+        assert_eq!(write_pli(&mut buf, 1, 2), Some(12));
+        assert_eq!(buf[..12], [0x81, 206, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(write_fir(&mut buf, 1, 2, 9), Some(20));
+        assert_eq!(buf, [0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9, 0, 0, 0]);
+    }
+
+    #[test]
+    fn remb_is_18_bits_times_a_power_of_two() {
+        let mut buf = [0; 24];
+        assert_eq!(write_remb(&mut buf, 1, Bitrate::from_bps(0x3ffff << 3), &[7]), Some(24));
+        assert_eq!(buf[..12], [0x8f, 206, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(buf[12..], [b'R', b'E', b'M', b'B', 1, 3 << 2 | 3, 0xff, 0xff, 0, 0, 0, 7]);
+        let Packet::Remb(remb) = only(&buf) else { panic!() };
+        assert_eq!(remb.bitrate.bps(), 0x3ffff << 3);
+    }
+
+    #[test]
+    fn a_remb_beyond_64_bits_is_no_limit_and_one_with_too_few_sources_is_malformed() {
+        let mut data = [0x8f, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, b'R', b'E', b'M', b'B', 0, 0xff, 0xff, 0xff];
+        let Packet::Remb(remb) = only(&data) else { panic!() };
+        assert_eq!(remb.bitrate.bps(), u64::MAX);
+        data[16] = 1;
+        assert!(matches!(only(&data), Packet::Malformed { packet_type: 206, count: 15 }));
+        data[12] = b'X';
+        assert!(matches!(only(&data), Packet::Other { packet_type: 206, count: 15 }));
+    }
+}

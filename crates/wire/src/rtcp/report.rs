@@ -192,3 +192,86 @@ impl<'a> Bye<'a> {
         self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Packet, packets, write_bye, write_receiver_report, write_sdes_cname, write_sender_report};
+    use super::*;
+
+    fn only(data: &[u8]) -> Packet<'_> {
+        packets(data).unwrap().next().unwrap()
+    }
+
+    const BLOCK: ReportBlock = ReportBlock {
+        ssrc: 2,
+        fraction_lost: 0x40,
+        cumulative_lost: -1,
+        highest_seq: 0x0001_0005,
+        jitter: 3,
+        last_sr: 4,
+        delay_since_last_sr: 5,
+    };
+
+    #[test]
+    fn a_receiver_report_is_laid_out_as_in_rfc_3550() {
+        let mut buf = [0; 32];
+        assert_eq!(write_receiver_report(&mut buf, 1, &[BLOCK]), Some(32));
+        assert_eq!(buf[..16], [0x81, 201, 0, 7, 0, 0, 0, 1, 0, 0, 0, 2, 0x40, 0xff, 0xff, 0xff]);
+        assert_eq!(buf[16..], [0, 1, 0, 5, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]);
+        let Packet::ReceiverReport(report) = only(&buf) else { panic!() };
+        assert!(report.blocks().eq([BLOCK]));
+    }
+
+    #[test]
+    fn a_sender_report_is_laid_out_as_in_rfc_3550() {
+        let info =
+            SenderInfo { ssrc: 1, ntp: 0x0102_0304_0506_0708, rtp_timestamp: 9, packet_count: 10, byte_count: 11 };
+        let mut buf = [0; 28];
+        assert_eq!(write_sender_report(&mut buf, &info, &[]), Some(28));
+        assert_eq!(buf[..16], [0x80, 200, 0, 6, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(buf[16..], [0, 0, 0, 9, 0, 0, 0, 10, 0, 0, 0, 11]);
+    }
+
+    #[test]
+    fn lost_packets_saturate_at_24_bits() {
+        for (lost, kept) in [(i32::MAX, 0x7f_ffff), (i32::MIN, -0x80_0000), (-5, -5)] {
+            let block = ReportBlock { cumulative_lost: lost, ..BLOCK };
+            assert_eq!(ReportBlock::from_bytes(&block.to_bytes()).cumulative_lost, kept);
+        }
+    }
+
+    #[test]
+    fn the_32nd_block_or_source_has_no_place() {
+        let mut buf = [0; 1_500];
+        assert!(write_receiver_report(&mut buf, 1, &[BLOCK; 31]).is_some());
+        assert_eq!(write_receiver_report(&mut buf, 1, &[BLOCK; 32]), None);
+        assert!(write_bye(&mut buf, &[7; 31]).is_some());
+        assert_eq!(write_bye(&mut buf, &[7; 32]), None);
+    }
+
+    #[test]
+    fn an_sdes_chunk_ends_with_one_to_four_zero_bytes() {
+        for (cname, len) in [("", 12), ("a", 12), ("ab", 16), ("abcde", 16), ("abcdef", 20)] {
+            let mut buf = [0xff; 20];
+            assert_eq!(write_sdes_cname(&mut buf, 1, cname), Some(len), "{cname}");
+            let Packet::Sdes(sdes) = only(&buf[..len]) else { panic!() };
+            assert!(sdes.sources().eq([Source { ssrc: 1, cname: Some(cname.as_bytes()) }]));
+        }
+    }
+
+    #[test]
+    fn an_sdes_of_two_sources_is_read_past_other_items() {
+        let chunks = [0, 0, 0, 1, 2, 1, b'n', 1, 1, b'a', 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
+        let data = [&[0x82, 202, 0, 5][..], &chunks].concat();
+        let Packet::Sdes(sdes) = only(&data) else { panic!() };
+        assert!(sdes.sources().eq([Source { ssrc: 1, cname: Some(b"a") }, Source { ssrc: 2, cname: None }]));
+    }
+
+    #[test]
+    fn an_item_or_chunk_without_end_is_malformed() {
+        for body in [[0, 0, 0, 1, 1, 9, b'a', b'b'], [0, 0, 0, 1, 1, 2, b'a', b'b']] {
+            let data = [&[0x81, 202, 0, 2][..], &body].concat();
+            assert!(matches!(only(&data), Packet::Malformed { packet_type: 202, .. }));
+        }
+    }
+}

@@ -228,7 +228,7 @@ impl ExactSizeIterator for Arrivals<'_> {}
 ///
 /// Returns the packet's length and how many of the arrivals it covers: fewer than all when the buffer ends, when a
 /// packet came more than 8 s after or before the one ahead of it, or at `STATUS_COUNT_MAX`. What is not covered goes
-/// into a next feedback. `None` when the buffer is too small for any, or no packet arrived.
+/// into a next feedback. `None` when the buffer is too small for any packet, or none of them arrived.
 pub fn write_transport_feedback(
     buf: &mut [u8],
     sender_ssrc: u32,
@@ -242,7 +242,7 @@ pub fn write_transport_feedback(
     let mut packet = feedback(buf, sender_ssrc, media_ssrc)?;
     let deltas = Deltas { arrivals, last: reference_time.wrapping_mul(TICKS_PER_REFERENCE) };
     let covered = deltas.fitting(packet.room().checked_sub(CHUNKS_START - 12)?);
-    if arrivals[..covered].iter().all(Option::is_none) {
+    if covered == 0 {
         return None;
     }
     let deltas = Deltas { arrivals: &arrivals[..covered], ..deltas };

@@ -1,0 +1,160 @@
+//! What the writers write, the parsers read.
+
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use wire::rtcp::{self, Packet, ReportBlock, SenderInfo};
+use wire::rtp::{self, HeaderWriter, RtpHeader, RtpPacket};
+use wire::{Bitrate, Seq};
+
+/// The only packet of a compound.
+fn only(compound: &[u8]) -> Packet<'_> {
+    let mut packets = rtcp::packets(compound).expect("a writer writes good RTCP");
+    let first = packets.next().expect("not empty");
+    assert!(packets.next().is_none());
+    first
+}
+
+fn headers() -> impl Strategy<Value = RtpHeader> {
+    (0..128_u8, any::<bool>(), any::<u16>(), any::<u32>(), any::<u32>()).prop_map(
+        |(payload_type, marker, seq, timestamp, ssrc)| RtpHeader {
+            payload_type,
+            marker,
+            seq: Seq(seq),
+            timestamp,
+            ssrc,
+        },
+    )
+}
+
+fn blocks() -> impl Strategy<Value = Vec<ReportBlock>> {
+    let lost = -0x80_0000..0x80_0000;
+    let block = (any::<u32>(), any::<u8>(), lost, any::<[u32; 4]>()).prop_map(
+        |(ssrc, fraction_lost, cumulative_lost, [highest_seq, jitter, last_sr, delay_since_last_sr])| ReportBlock {
+            ssrc,
+            fraction_lost,
+            cumulative_lost,
+            highest_seq,
+            jitter,
+            last_sr,
+            delay_since_last_sr,
+        },
+    );
+    vec(block, 0..32)
+}
+
+proptest! {
+    #[test]
+    fn rtp_headers_with_any_extensions(
+        header in headers(),
+        small in vec((1..15_u8, vec(any::<u8>(), 1..17)), 0..6),
+        any_size in vec((1..=255_u8, vec(any::<u8>(), 0..=255)), 0..3),
+        padding in 0..256_usize,
+    ) {
+        let mut buf = vec![0xff; 2_000];
+        let mut writer = HeaderWriter::new(&mut buf, &header).unwrap();
+        let extensions: Vec<_> = small.into_iter().chain(any_size).collect();
+        for (id, value) in &extensions {
+            prop_assert!(writer.extension(*id, value));
+        }
+        let header_len = writer.finish();
+        let len = rtp::pad(&mut buf, header_len, header_len + padding);
+
+        let packet = RtpPacket::parse(&buf[..len]).unwrap();
+        prop_assert_eq!(packet.header(), header);
+        prop_assert_eq!((packet.header_len(), packet.padding_len()), (header_len, padding));
+        let read: Vec<_> = packet.extensions().map(|(id, value)| (id, value.to_vec())).collect();
+        prop_assert_eq!(read, extensions);
+    }
+
+    #[test]
+    fn reports(words in any::<[u32; 4]>(), ntp in any::<u64>(), blocks in blocks()) {
+        let [ssrc, rtp_timestamp, packet_count, byte_count] = words;
+        let info = SenderInfo { ssrc, ntp, rtp_timestamp, packet_count, byte_count };
+        let mut buf = [0; 1_500];
+        let len = rtcp::write_sender_report(&mut buf, &info, &blocks).unwrap();
+        let Packet::SenderReport(report) = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!(report.info, info);
+        prop_assert!(report.blocks().eq(blocks.iter().copied()));
+
+        let len = rtcp::write_receiver_report(&mut buf, ssrc, &blocks).unwrap();
+        let Packet::ReceiverReport(report) = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!(report.ssrc, ssrc);
+        prop_assert!(report.blocks().eq(blocks));
+    }
+
+    #[test]
+    fn source_descriptions_and_goodbyes(ssrcs in vec(any::<u32>(), 1..32), cname in "[ -~]{0,255}") {
+        let mut buf = [0; 1_500];
+        let len = rtcp::write_sdes_cname(&mut buf, ssrcs[0], &cname).unwrap();
+        let Packet::Sdes(sdes) = only(&buf[..len]) else { panic!() };
+        let sources: Vec<_> = sdes.sources().map(|source| (source.ssrc, source.cname)).collect();
+        prop_assert_eq!(sources, [(ssrcs[0], Some(cname.as_bytes()))]);
+
+        let len = rtcp::write_bye(&mut buf, &ssrcs).unwrap();
+        let Packet::Bye(bye) = only(&buf[..len]) else { panic!() };
+        prop_assert!(bye.ssrcs().eq(ssrcs));
+    }
+
+    #[test]
+    fn nacks_across_the_wrap(base in any::<u16>(), steps in btree_set(0..2_000_u16, 1..100)) {
+        let lost: Vec<_> = steps.into_iter().map(|step| Seq(base).plus(step)).collect();
+        let mut buf = [0; 1_500];
+        let len = rtcp::write_nack(&mut buf, 1, 2, lost.iter().copied()).unwrap();
+        let Packet::Nack(nack) = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!((nack.sender_ssrc, nack.media_ssrc), (1, 2));
+        prop_assert_eq!(nack.lost().collect::<Vec<_>>(), lost);
+    }
+
+    #[test]
+    fn keyframe_requests(sender in any::<u32>(), media in any::<u32>(), number in any::<u8>()) {
+        let mut buf = [0; 100];
+        let len = rtcp::write_pli(&mut buf, sender, media).unwrap();
+        let Packet::Pli(pli) = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!((pli.sender_ssrc, pli.media_ssrc), (sender, media));
+
+        let len = rtcp::write_fir(&mut buf, sender, media, number).unwrap();
+        let Packet::Fir(fir) = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!(fir.sender_ssrc, sender);
+        prop_assert!(fir.requests().eq([(media, number)]));
+    }
+
+    #[test]
+    fn remb_keeps_18_bits_of_the_rate(bps in any::<u64>(), shift in 0..64_u32, ssrcs in vec(any::<u32>(), 0..20)) {
+        let bps = bps >> shift;
+        let mut buf = [0; 200];
+        let len = rtcp::write_remb(&mut buf, 1, Bitrate::from_bps(bps), &ssrcs).unwrap();
+        let Packet::Remb(remb) = only(&buf[..len]) else { panic!() };
+        let missing = bps - remb.bitrate.bps();
+        prop_assert!(missing <= bps >> 17, "{bps} became {}", remb.bitrate.bps());
+        prop_assert!(remb.ssrcs().eq(ssrcs));
+    }
+
+    /// Feedback after feedback covers all arrivals, each once.
+    #[test]
+    fn transport_feedback_in_as_many_packets_as_it_takes(
+        base in any::<u16>(),
+        start in -1_000_000_i64..1_000_000,
+        steps in vec(prop_oneof![
+            3 => Just(None),
+            8 => (0..256_i64).prop_map(Some),
+            2 => (-3_000..9_000_i64).prop_map(Some),
+            1 => (-90_000..90_000_i64).prop_map(Some),
+        ], 1..600),
+        room in 28..600_usize,
+    ) {
+        let mut now = start;
+        let arrivals: Vec<_> = steps.into_iter().map(|step| step.map(|step| { now += step; now })).collect();
+        let mut at = 0;
+        let mut buf = vec![0; room];
+        while arrivals[at..].iter().any(Option::is_some) {
+            let seq = Seq(base).plus(at as u16).0;
+            let (len, covered) =
+                rtcp::write_transport_feedback(&mut buf, 1, 2, seq, 9, &arrivals[at..]).expect("there is room");
+            prop_assert!(covered > 0 && len <= room);
+            let Packet::TransportFeedback(feedback) = only(&buf[..len]) else { panic!() };
+            let expected = (0..covered).map(|step| (Seq(seq).plus(step as u16).0, arrivals[at + step]));
+            prop_assert!(feedback.arrivals().eq(expected));
+            at += covered;
+        }
+    }
+}
