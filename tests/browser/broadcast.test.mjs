@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { cipher, frameRate, inbound, launch, movement, open, playing, publish, until, width } from "./browser.mjs";
+import { cipher, encodeRate, frameRate, hears, inbound, launch, movement, open, playing, publish, until, width } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser, publisher;
@@ -35,20 +35,13 @@ describe("one layer", () => {
 
   test("frames decode at the publisher's rate, and the picture moves", async () => {
     await sleep(1000);
-    const sent = publisher.evaluate(() => window.millrace.publisher.flow?.framesPerSecond);
-    const rate = await frameRate(viewer, 4);
-    const wanted = (await sent) || 30;
-    assert.ok(Math.abs(rate - wanted) < 0.2 * wanted, `${rate} decoded, ${wanted} encoded per second`);
+    const [encoded, decoded] = await Promise.all([encodeRate(publisher, 4), frameRate(viewer, 4)]);
+    assert.ok(encoded > 20, `${encoded} frames encoded per second`);
+    assert.ok(Math.abs(decoded - encoded) < 0.2 * encoded, `${decoded} decoded, ${encoded} encoded per second`);
     assert.ok((await movement(viewer, 500)) > 1);
   });
 
-  test("audio flows", async () => {
-    const first = await inbound(viewer, "audio");
-    await sleep(1000);
-    const second = await inbound(viewer, "audio");
-    assert.ok(second.packetsReceived - first.packetsReceived > 35);
-    assert.ok(second.totalAudioEnergy > first.totalAudioEnergy, "it is not silent");
-  });
+  test("audio flows", () => hears(viewer));
 
   test("both sides agreed on AES-GCM", async () => {
     assert.match(await cipher(publisher, "publisher"), /GCM/);

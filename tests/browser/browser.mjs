@@ -1,5 +1,6 @@
 // Starts Chromium, and looks into pages of millrace. Everything that a test asserts about media comes from here.
 
+import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -43,7 +44,11 @@ export async function launch() {
 export async function open(context, url) {
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(`page: ${error.stack}`));
-  page.on("console", (message) => message.type() === "error" && console.error(`page: ${message.text()}`));
+  page.on("console", (message) => {
+    // A status such as 404 is an answer that the page expects while it waits for a stream.
+    const expected = message.text().startsWith("Failed to load resource");
+    if (message.type() === "error" && !expected) console.error(`page: ${message.text()}`);
+  });
   await page.goto(url);
   return page;
 }
@@ -107,6 +112,31 @@ export async function frameRate(page, seconds) {
   await sleep(1000 * seconds);
   const after = await inbound(page, "video");
   return ((after.framesDecoded - before.framesDecoded) * 1000) / (after.timestamp - before.timestamp);
+}
+
+/** Frames that the publisher encoded per second, over `seconds`. */
+export async function encodeRate(page, seconds) {
+  const read = () =>
+    page.evaluate(async () => {
+      const report = await window.millrace.publisher.pc.getStats();
+      return [...report.values()].find((entry) => entry.type === "outbound-rtp" && entry.kind === "video");
+    });
+  const before = await read();
+  await sleep(1000 * seconds);
+  const after = await read();
+  return ((after.framesEncoded - before.framesEncoded) * 1000) / (after.timestamp - before.timestamp);
+}
+
+/** Turns the sound on, as a person would, and asserts that it is heard: a muted element measures silence. */
+export async function hears(page) {
+  await page.locator("#sound[aria-pressed=false]").click();
+  await until("sound is heard", 5, async () => (await inbound(page, "audio")).audioLevel > 0.01);
+  const before = await inbound(page, "audio");
+  await sleep(1000);
+  const after = await inbound(page, "audio");
+  const packets = after.packetsReceived - before.packetsReceived;
+  assert.ok(packets > 35 && packets < 65, `${packets} audio packets in a second`);
+  assert.ok(after.totalAudioEnergy > before.totalAudioEnergy, "energy grows");
 }
 
 /** Mean difference per pixel (0 to 255) between what the video element shows now and `ms` later. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { cipher, frameRate, inbound, launch, movement, open, playing, until } from "./browser.mjs";
+import { cipher, frameRate, hears, inbound, launch, movement, open, playing, until } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 let server, browser, page, openedAt;
@@ -34,14 +34,7 @@ test("the demo's picture moves, at 30 frames a second", async () => {
   assert.ok(rate > 24 && rate < 36, `${rate} frames per second`);
 });
 
-test("the demo's sound is heard", async () => {
-  const first = await inbound(page, "audio");
-  await sleep(1000);
-  const second = await inbound(page, "audio");
-  const packets = second.packetsReceived - first.packetsReceived;
-  assert.ok(packets > 35 && packets < 65, `${packets} packets in a second`);
-  assert.ok(second.totalAudioEnergy > first.totalAudioEnergy, "it is not silent");
-});
+test("the demo's sound is heard", () => hears(page));
 
 test("the demo loops without a stutter", async () => {
   const first = await inbound(page, "video");

@@ -350,7 +350,7 @@ var Publisher = class _Publisher {
     clearInterval(this.timer);
     this.release();
     for (const track of this.stream.getTracks()) track.stop();
-    this.changed();
+    this.changed(this);
     await this.session?.close();
   }
   async connect() {
@@ -376,7 +376,7 @@ var Publisher = class _Publisher {
     }
     this.meter = new Meter(pc);
     this.state = "live";
-    this.changed();
+    this.changed(this);
   }
   /** Once a second: statistics, and a new connection where the old one is lost. */
   async tick() {
@@ -390,7 +390,7 @@ var Publisher = class _Publisher {
     const known = await session.stats().catch(() => void 0);
     if (known === null && this.state === "live") return await this.forgotten();
     this.flow = await meter.read();
-    this.changed();
+    this.changed(this);
   }
   /** The server has let go of our session: it was restarted, or somebody else publishes under our name now. */
   async forgotten() {
@@ -401,14 +401,14 @@ var Publisher = class _Publisher {
   }
   async reconnect() {
     this.state = "reconnecting";
-    this.changed();
+    this.changed(this);
     await this.session?.close();
     while (!this.abort.signal.aborted) {
       try {
         return await this.connect();
       } catch (error) {
         this.why = error instanceof Error ? error.message : String(error);
-        this.changed();
+        this.changed(this);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
@@ -450,7 +450,7 @@ function showStats(watcher) {
     ["Asked again", `${flow.nacks} NACK, ${flow.keyframeRequests} PLI`],
     ["Layer", layer ? layerText(layer.current, layer.layer_count, layer.rid) : "–"],
     ["Bandwidth estimate", server.estimate ? kilobits(server.estimate) : "–"],
-    ["Encryption", flow.cipher.replace("AEAD_", "") || "–"]
+    ["Encryption", cipherText(flow.cipher)]
   ];
   list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
   chart(flow, flow.videoBitrate);
@@ -480,6 +480,10 @@ function layerText(layer, count, rid) {
   if (count < 2) return "the only one";
   const place = layer === 0 ? "smallest" : layer === count - 1 ? "largest" : `${layer + 1} of ${count}`;
   return rid ? `${rid} (${place})` : place;
+}
+function cipherText(cipher) {
+  const bits = /AES_?(\d+)/.exec(cipher)?.[1];
+  return bits ? `${cipher.includes("GCM") ? "AES-GCM" : "AES-CM"} ${bits}` : cipher || "–";
 }
 function choice(value, text2, chosen) {
   const label = document.createElement("label");
@@ -571,7 +575,7 @@ var Watcher = class {
   }
   enter(state) {
     this.state = this.stopped ? { kind: "stopped" } : state;
-    this.changed();
+    this.changed(this);
   }
   async run() {
     let retryMs = RETRY_FIRST_MS;
@@ -623,7 +627,7 @@ var Watcher = class {
       if (old.kind === track.kind) this.stream.removeTrack(old);
     }
     this.stream.addTrack(track);
-    this.changed();
+    this.changed(this);
   }
   /** Reads statistics until the session is over; says why it is. */
   async follow() {
@@ -696,11 +700,11 @@ var millrace = {
 window.millrace = millrace;
 function watch(name) {
   void millrace.watcher?.stop();
-  const watcher = new Watcher(name, tokenField.value, () => {
-    if (millrace.watcher === watcher) showWatcher(watcher);
+  const watcher = new Watcher(name, tokenField.value, (watcher2) => {
+    if (millrace.watcher === watcher2) showWatcher(watcher2);
   });
   millrace.watcher = watcher;
-  video.srcObject = watcher.stream;
+  video.srcObject = null;
   showWatcher(watcher);
   showStreams();
   return watcher;
@@ -708,8 +712,8 @@ function watch(name) {
 async function publish(options) {
   await millrace.publisher?.stop();
   const defaults = { source: "picture", simulcast: true, codec: "", width: 1280, height: 720 };
-  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, () => {
-    if (millrace.publisher === publisher) showPublisher(publisher);
+  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, (publisher2) => {
+    if (millrace.publisher === publisher2) showPublisher(publisher2);
   });
   millrace.publisher = publisher;
   showPublisher(publisher);
@@ -740,6 +744,7 @@ ${state.why}` : "",
 Is the token right?` : "",
     stopped: "Stopped"
   }[state.kind];
+  if (video.srcObject !== watcher.stream && watcher.stream.getTracks().length > 0) video.srcObject = watcher.stream;
   if (state.kind === "live" && video.paused) void video.play().catch(() => void 0);
   element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
   showStats(watcher);

@@ -35,11 +35,11 @@ window.millrace = millrace;
 
 function watch(name: string): Watcher {
   void millrace.watcher?.stop();
-  const watcher = new Watcher(name, tokenField.value, () => {
+  const watcher = new Watcher(name, tokenField.value, (watcher) => {
     if (millrace.watcher === watcher) showWatcher(watcher);
   });
   millrace.watcher = watcher;
-  video.srcObject = watcher.stream;
+  video.srcObject = null;
   showWatcher(watcher);
   showStreams();
   return watcher;
@@ -48,7 +48,7 @@ function watch(name: string): Watcher {
 async function publish(options: Partial<PublishOptions> & { name: string }): Promise<Publisher> {
   await millrace.publisher?.stop();
   const defaults = { source: "picture", simulcast: true, codec: "", width: 1280, height: 720 } as const;
-  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, () => {
+  const publisher = await Publisher.start({ ...defaults, token: tokenField.value, ...options }, (publisher) => {
     if (millrace.publisher === publisher) showPublisher(publisher);
   });
   millrace.publisher = publisher;
@@ -80,6 +80,8 @@ function showWatcher(watcher: Watcher): void {
     refused: "why" in state ? `Not allowed: ${state.why}\nIs the token right?` : "",
     stopped: "Stopped",
   }[state.kind];
+  // Not before there is a track: a source without any would hold back the page's load event.
+  if (video.srcObject !== watcher.stream && watcher.stream.getTracks().length > 0) video.srcObject = watcher.stream;
   if (state.kind === "live" && video.paused) void video.play().catch(() => undefined);
   element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
   showStats(watcher);

@@ -42,11 +42,11 @@ export class Publisher {
     readonly options: PublishOptions,
     readonly stream: MediaStream,
     private readonly release: () => void,
-    private readonly changed: () => void,
+    private readonly changed: (publisher: Publisher) => void,
   ) {}
 
   /** Asks for the source, connects, and returns once the server has answered. */
-  static async start(options: PublishOptions, changed: () => void): Promise<Publisher> {
+  static async start(options: PublishOptions, changed: (publisher: Publisher) => void): Promise<Publisher> {
     const { source, width, height } = options;
     const taken = source === "picture" ? testPicture(width, height) : { stream: await capture(source), stop: () => {} };
     const { stream } = taken;
@@ -73,7 +73,7 @@ export class Publisher {
     clearInterval(this.timer);
     this.release();
     for (const track of this.stream.getTracks()) track.stop();
-    this.changed();
+    this.changed(this);
     await this.session?.close();
   }
 
@@ -100,7 +100,7 @@ export class Publisher {
     }
     this.meter = new Meter(pc);
     this.state = "live";
-    this.changed();
+    this.changed(this);
   }
 
   /** Once a second: statistics, and a new connection where the old one is lost. */
@@ -115,7 +115,7 @@ export class Publisher {
     const known = await session.stats().catch(() => undefined);
     if (known === null && this.state === "live") return await this.forgotten();
     this.flow = await meter.read();
-    this.changed();
+    this.changed(this);
   }
 
   /** The server has let go of our session: it was restarted, or somebody else publishes under our name now. */
@@ -128,14 +128,14 @@ export class Publisher {
 
   private async reconnect(): Promise<void> {
     this.state = "reconnecting";
-    this.changed();
+    this.changed(this);
     await this.session?.close();
     while (!this.abort.signal.aborted) {
       try {
         return await this.connect();
       } catch (error) {
         this.why = error instanceof Error ? error.message : String(error);
-        this.changed();
+        this.changed(this);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }

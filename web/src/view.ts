@@ -25,7 +25,7 @@ export function showStats(watcher: Watcher): void {
     ["Asked again", `${flow.nacks} NACK, ${flow.keyframeRequests} PLI`],
     ["Layer", layer ? layerText(layer.current, layer.layer_count, layer.rid) : "–"],
     ["Bandwidth estimate", server.estimate ? kilobits(server.estimate) : "–"],
-    ["Encryption", flow.cipher.replace("AEAD_", "") || "–"],
+    ["Encryption", cipherText(flow.cipher)],
   ];
   list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
   chart(flow, flow.videoBitrate);
@@ -58,6 +58,12 @@ function layerText(layer: number | null, count: number, rid: string | null): str
   if (count < 2) return "the only one";
   const place = layer === 0 ? "smallest" : layer === count - 1 ? "largest" : `${layer + 1} of ${count}`;
   return rid ? `${rid} (${place})` : place;
+}
+
+/** "AEAD_AES_128_GCM" as "AES-GCM 128". */
+function cipherText(cipher: string): string {
+  const bits = /AES_?(\d+)/.exec(cipher)?.[1];
+  return bits ? `${cipher.includes("GCM") ? "AES-GCM" : "AES-CM"} ${bits}` : cipher || "–";
 }
 
 function choice(value: string, text: string, chosen: () => void): HTMLElement {

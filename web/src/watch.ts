@@ -36,7 +36,7 @@ export class Watcher {
     readonly name: string,
     private readonly token: string,
     /** Called at each change of state and after each reading of statistics. */
-    private readonly changed: () => void,
+    private readonly changed: (watcher: Watcher) => void,
   ) {
     void this.run();
   }
@@ -69,7 +69,7 @@ export class Watcher {
 
   private enter(state: WatchState): void {
     this.state = this.stopped ? { kind: "stopped" } : state;
-    this.changed();
+    this.changed(this);
   }
 
   private async run(): Promise<void> {
@@ -124,7 +124,7 @@ export class Watcher {
       if (old.kind === track.kind) this.stream.removeTrack(old);
     }
     this.stream.addTrack(track);
-    this.changed();
+    this.changed(this);
   }
 
   /** Reads statistics until the session is over; says why it is. */
