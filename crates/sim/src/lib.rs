@@ -2,6 +2,7 @@
 //! to real rooms. Nothing here waits or depends on the machine; the same seed gives the same run.
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod media;
 pub mod network;
 pub mod publisher;

@@ -1,7 +1,8 @@
 //! A network in memory: datagrams go in, and come out later, or not at all.
 //!
 //! In: datagrams with their addresses, and the time. Out: the same datagrams in order of arrival; `next_at` says when.
-//! Each pair of addresses, in each direction, is a link of its own: a queue that drains at a rate, then a delay.
+//! Each pair of addresses, in each direction, is a link of its own: a queue that drains at a rate, then a delay. It has
+//! its own random numbers too, so what happens on one link depends on no other.
 //! Cost: O(log n) per datagram in flight.
 
 use std::cmp::Reverse;
@@ -70,16 +71,18 @@ pub struct Delivered {
 
 #[derive(Debug)]
 pub struct Network {
-    random: Random,
+    seed: u64,
     default: LinkConfig,
     links: HashMap<(SocketAddr, SocketAddr), Link>,
     in_flight: BinaryHeap<Reverse<InFlight>>,
+    captures: HashMap<(SocketAddr, SocketAddr), Vec<Vec<u8>>>,
     /// Breaks ties: what was sent first arrives first.
     count: u64,
 }
 
 #[derive(Debug)]
 struct Link {
+    random: Random,
     config: LinkConfig,
     counters: LinkCounters,
     /// When the queue has drained.
@@ -112,7 +115,14 @@ impl PartialOrd for InFlight {
 impl Network {
     /// A network of which every link is like `default` until it is told otherwise.
     pub fn new(seed: u64, default: LinkConfig) -> Self {
-        Network { random: Random::new(seed), default, links: HashMap::new(), in_flight: BinaryHeap::new(), count: 0 }
+        Network {
+            seed,
+            default,
+            links: HashMap::new(),
+            in_flight: BinaryHeap::new(),
+            captures: HashMap::new(),
+            count: 0,
+        }
     }
 
     /// Changes the link in one direction. What is on its way already stays as it is.
@@ -126,12 +136,24 @@ impl Network {
         self.set_link(other, one, config);
     }
 
+    /// Keeps a copy of all that is sent on a link from now on, arrive or not.
+    pub fn capture(&mut self, from: SocketAddr, to: SocketAddr) {
+        self.captures.insert((from, to), Vec::new());
+    }
+
+    /// What was captured on a link, in the order in which it was sent. Capturing ends.
+    pub fn take_capture(&mut self, from: SocketAddr, to: SocketAddr) -> Vec<Vec<u8>> {
+        self.captures.remove(&(from, to)).unwrap_or_default()
+    }
+
     /// Takes a datagram.
     pub fn send(&mut self, now: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
-        let Network { random, default, links, .. } = self;
-        let link = links.entry((from, to)).or_insert_with(|| Link::new(*default));
-        let Some(at) = link.arrival(now, bytes.len(), random) else { return };
-        if random.chance(link.config.duplication) {
+        if let Some(capture) = self.captures.get_mut(&(from, to)) {
+            capture.push(bytes.to_vec());
+        }
+        let link = self.link(from, to);
+        let Some(at) = link.arrival(now, bytes.len()) else { return };
+        if link.random.chance(link.config.duplication) {
             link.counters.duplicated += 1;
             self.push(at + Duration::from_millis(1), from, to, bytes);
         }
@@ -157,8 +179,12 @@ impl Network {
     }
 
     fn link(&mut self, from: SocketAddr, to: SocketAddr) -> &mut Link {
-        let default = self.default;
-        self.links.entry((from, to)).or_insert_with(|| Link::new(default))
+        let Network { seed, default, .. } = *self;
+        self.links.entry((from, to)).or_insert_with(|| {
+            // What tells links apart are the ports, as all tests have it.
+            let place = u64::from(from.port()) << 16 | u64::from(to.port());
+            Link::new(default, Random::new(seed ^ Random::new(place).next_u64()))
+        })
     }
 
     fn push(&mut self, at: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
@@ -168,12 +194,12 @@ impl Network {
 }
 
 impl Link {
-    fn new(config: LinkConfig) -> Self {
-        Link { config, counters: LinkCounters::default(), free_at: None, last_arrival: None }
+    fn new(config: LinkConfig, random: Random) -> Self {
+        Link { random, config, counters: LinkCounters::default(), free_at: None, last_arrival: None }
     }
 
     /// When a datagram sent now arrives; `None` when it does not.
-    fn arrival(&mut self, now: Instant, len: usize, random: &mut Random) -> Option<Instant> {
+    fn arrival(&mut self, now: Instant, len: usize) -> Option<Instant> {
         self.counters.sent += 1;
         self.counters.sent_bytes += len as u64;
         let mut left_at = now;
@@ -186,12 +212,12 @@ impl Link {
             left_at = start + rate.time_for(len);
             self.free_at = Some(left_at);
         }
-        if random.chance(self.config.loss) {
+        if self.random.chance(self.config.loss) {
             self.counters.lost += 1;
             return None;
         }
-        let at = left_at + self.config.delay + self.config.jitter.mul_f64(random.unit());
-        if random.chance(self.config.reordering) {
+        let at = left_at + self.config.delay + self.config.jitter.mul_f64(self.random.unit());
+        if self.random.chance(self.config.reordering) {
             self.counters.held_back += 1;
             return Some(at + self.config.held_back);
         }

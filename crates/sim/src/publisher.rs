@@ -232,6 +232,10 @@ impl Publisher {
         self.tracks[track].layers[layer].ssrc
     }
 
+    pub fn rtx_ssrc(&self, track: usize, layer: usize) -> u32 {
+        self.tracks[track].layers[layer].rtx_ssrc
+    }
+
     /// Seals any packet with the publisher's keys: for tests that send what no publisher would.
     pub fn seal_rtp(&self, plain: &[u8], header_len: usize, ssrc: u32, seq: u64) -> Vec<u8> {
         let mut packet = plain.to_vec();

@@ -5,7 +5,7 @@
 //! Source: RFC 3550 §6.4.2 (RR), RFC 4585 §6 (NACK, PLI), RFC 4588 (RTX),
 //! draft-holmer-rmcat-transport-wide-cc-extensions-01.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rooms::spec::DownTrackSpec;
@@ -119,6 +119,8 @@ pub struct ReceivedTrack {
     first_seq: Option<u64>,
     /// By extended number.
     pub records: BTreeMap<u64, Record>,
+    /// Extended numbers of packets that held nothing but padding.
+    pub padding: BTreeSet<u64>,
     /// By layer and frame number.
     pub frames: BTreeMap<(u8, u32), FrameRecord>,
     missing: BTreeMap<u64, Missing>,
@@ -190,6 +192,7 @@ impl Viewer {
             extender: SeqExtender::default(),
             first_seq: None,
             records: BTreeMap::new(),
+            padding: BTreeSet::new(),
             frames: BTreeMap::new(),
             missing: BTreeMap::new(),
             reported_expected: 0,
@@ -303,7 +306,8 @@ impl Viewer {
         }
         if payload.is_empty() {
             self.counters.empty += 1;
-            track.note_seq(now, seq);
+            let extended = track.note_seq(now, seq);
+            track.padding.insert(extended);
             return Some(());
         }
         let Some(tag) = Tag::parse(payload) else {
@@ -460,7 +464,7 @@ impl ReceivedTrack {
     fn report_block(&mut self, now: Instant) -> Option<ReportBlock> {
         let highest = self.extender.highest()?;
         let expected = highest - self.first_seq? + 1;
-        let received = self.records.len() as u64;
+        let received = (self.records.len() + self.padding.len()) as u64;
         let (new_expected, new_received) =
             (expected - self.reported_expected, received.saturating_sub(self.reported_received));
         (self.reported_expected, self.reported_received) = (expected, received);
@@ -503,6 +507,6 @@ impl ReceivedTrack {
         let (Some(first), Some(last)) = (self.records.keys().next(), self.records.keys().next_back()) else {
             return Vec::new();
         };
-        (*first..=*last).filter(|seq| !self.records.contains_key(seq)).collect()
+        (*first..=*last).filter(|seq| !self.records.contains_key(seq) && !self.padding.contains(seq)).collect()
     }
 }
