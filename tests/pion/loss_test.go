@@ -11,7 +11,7 @@ import (
 )
 
 // dropper loses every twentieth packet of each video stream between pion and the network, once: what is sent again
-// for it comes through. Retransmissions (RFC 4588) are streams of their own and are left alone.
+// for it comes through.
 type dropper struct {
 	interceptor.NoOp
 	outgoing bool
@@ -19,7 +19,11 @@ type dropper struct {
 	lost     map[uint16]bool
 }
 
-const lossEvery = 20
+const (
+	lossEvery = 20
+	// vp8PayloadType is what pion offers for VP8; its retransmissions have a stream and a payload type of their own.
+	vp8PayloadType = 96
+)
 
 // dropperFactory makes pion's registry use one dropper, so that the test can ask it.
 type dropperFactory struct{ *dropper }
@@ -50,7 +54,7 @@ func (d *dropper) count() int {
 }
 
 func isVideo(info *interceptor.StreamInfo) bool {
-	return info.PayloadType != 0 && strings.EqualFold(info.MimeType, webrtc.MimeTypeVP8)
+	return strings.EqualFold(info.MimeType, webrtc.MimeTypeVP8)
 }
 
 func (d *dropper) BindLocalStream(info *interceptor.StreamInfo, next interceptor.RTPWriter) interceptor.RTPWriter {
@@ -72,7 +76,7 @@ func (d *dropper) BindRemoteStream(info *interceptor.StreamInfo, next intercepto
 	return interceptor.RTPReaderFunc(func(buf []byte, attributes interceptor.Attributes) (int, interceptor.Attributes, error) {
 		for {
 			n, attributes, err := next.Read(buf, attributes)
-			if err != nil || n < 4 || !d.loses(binary.BigEndian.Uint16(buf[2:])) {
+			if err != nil || n < 4 || buf[1]&0x7f != vp8PayloadType || !d.loses(binary.BigEndian.Uint16(buf[2:])) {
 				return n, attributes, err
 			}
 		}

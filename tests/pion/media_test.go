@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
-	"github.com/pion/webrtc/v4/pkg/media/samplebuilder"
 )
 
 const (
@@ -97,6 +97,7 @@ func publish(t *testing.T, name string, c *clip, nearNetwork interceptor.Factory
 	t.Cleanup(func() { close(stop) })
 	go play(video, c.frames, frameDuration, stop)
 	go play(audio, c.audio[:500], audioDuration, stop)
+	waitForStream(t, name)
 	return p
 }
 
@@ -201,25 +202,44 @@ func (v *viewer) requestKeyframe(t *testing.T) {
 	check(t, v.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: v.videoSSRC()}}))
 }
 
-// frameIndices puts video packets together and returns the place of each whole frame in the clip, in order of arrival.
-// A frame that is not in the clip fails the test.
+// frameIndices puts video packets together and returns the place of each whole frame in the clip, in order of
+// sequence numbers. A frame that is not in the clip fails the test.
 func (c *clip) frameIndices(t *testing.T, packets []*rtp.Packet) []int {
 	t.Helper()
 	places := map[[32]byte]int{}
 	for index, frame := range c.frames {
 		places[sha256.Sum256(frame)] = index
 	}
-	builder := samplebuilder.New(512, &codecs.VP8Packet{}, 90_000)
+	sort.SliceStable(packets, func(i, j int) bool {
+		return int16(packets[i].SequenceNumber-packets[j].SequenceNumber) < 0
+	})
 	var indices []int
-	for _, packet := range packets {
-		builder.Push(packet)
-		for sample := builder.Pop(); sample != nil; sample = builder.Pop() {
-			index, known := places[sha256.Sum256(sample.Data)]
-			if !known {
-				t.Fatalf("a frame of %d bytes is none of the clip's", len(sample.Data))
-			}
-			indices = append(indices, index)
+	var frame []byte // nil while no frame is begun or a packet of it is missing
+	for i, packet := range packets {
+		if i > 0 && packet.SequenceNumber != packets[i-1].SequenceNumber+1 {
+			frame = nil
 		}
+		if len(packet.Payload) == 0 {
+			continue // padding only: a probe for bandwidth
+		}
+		var payload codecs.VP8Packet
+		data, err := payload.Unmarshal(packet.Payload)
+		check(t, err)
+		if payload.S == 1 && payload.PID == 0 {
+			frame = []byte{}
+		}
+		if frame != nil {
+			frame = append(frame, data...)
+		}
+		if frame == nil || !packet.Marker {
+			continue
+		}
+		index, known := places[sha256.Sum256(frame)]
+		if !known {
+			t.Fatalf("a frame of %d bytes is none of the clip's", len(frame))
+		}
+		indices = append(indices, index)
+		frame = nil
 	}
 	return indices
 }

@@ -1,6 +1,7 @@
 package pion
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -80,6 +81,25 @@ func open(t *testing.T, pc *webrtc.PeerConnection, path string) *session {
 		t.Fatalf("POST %s: no connection within 10 s; answer:\n%s", path, answer)
 	}
 	return s
+}
+
+// waitForStream returns once the server lists the stream as live.
+func waitForStream(t *testing.T, name string) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		response, err := http.Get(baseURL + "/api/streams")
+		check(t, err)
+		var streams []struct{ Name, State string }
+		err = json.NewDecoder(response.Body).Decode(&streams)
+		response.Body.Close()
+		check(t, err)
+		for _, stream := range streams {
+			if stream.Name == name && stream.State == "live" {
+				return
+			}
+		}
+	}
+	t.Fatalf("stream %s is not live within 5 s", name)
 }
 
 // close deletes the resource; a second call does no harm. Returns the status of the DELETE.
