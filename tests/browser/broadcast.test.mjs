@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { cipher, encodeRate, frameRate, hears, inbound, launch, movement, open, playing, publish, until, width } from "./browser.mjs";
+import { cipher, encodeRate, frameRate, hears, inbound, launch, movement, open, playing, publish, transportProtocols, until, width } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser, publisher;
@@ -77,6 +77,20 @@ describe("one layer", () => {
     await until("one viewer again", 40, async () => (await viewers()) === 1);
   });
 
+  test("where UDP is blocked, media comes over TCP", async () => {
+    const page = await viewerBrowser.context.newPage();
+    await page.route("**/whep/one", async (route) => {
+      const response = await route.fetch();
+      const body = (await response.text()).replace(/^a=candidate:.* udp .*\r\n/gim, "");
+      await route.fulfill({ response, body });
+    });
+    await page.goto(`${server.url}/?watch=one`);
+    await playing(page);
+    assert.deepEqual(await transportProtocols(page), ["tcp"]);
+    assert.ok((await movement(page, 500)) > 1);
+    await page.close();
+  });
+
   test("stop deletes the session on the server", async () => {
     const url = await viewer.evaluate(() => window.millrace.watcher.session.url);
     await viewer.locator("#stop").click();
@@ -133,6 +147,37 @@ describe("simulcast", () => {
       viewer.evaluate(() => window.millrace.watcher.server?.layers?.[0]?.current === 2),
     );
     assert.match(await viewer.locator("#stats").innerText(), /f \(largest\)/);
+  });
+});
+
+describe("the form", () => {
+  test("publishes a camera and stops again", async () => {
+    const page = await open(publisherBrowser.context, `${server.url}/?publish=camera&source=camera`);
+    await page.locator("#publish-start").click();
+    await until("the camera is live", 15, async () => (await page.locator("#publish-state").innerText()) === "camera: live");
+    const viewer = await open(viewerBrowser.context, `${server.url}/?watch=camera`);
+    await playing(viewer, 15);
+    assert.ok((await movement(viewer, 700)) > 0.1);
+    await page.locator("#publish-stop").click();
+    await until("the form is ready again", 5, () => page.locator("#publish-start").isVisible());
+    await page.close();
+    await viewer.close();
+  });
+
+  test("says why a stream cannot be published", async () => {
+    const page = await open(publisherBrowser.context, `${server.url}/`);
+    await page.route("**/whip/*", (route) =>
+      route.fulfill({
+        status: 403,
+        contentType: "application/problem+json",
+        body: JSON.stringify({ title: "forbidden", detail: "the token does not allow this name" }),
+      }),
+    );
+    await page.locator("#publish-start").click();
+    await until("the reason", 10, async () =>
+      (await page.locator("#publish-state").innerText()).includes("the token does not allow this name"),
+    );
+    await page.close();
   });
 });
 

@@ -106,6 +106,15 @@ export async function cipher(page, role) {
   }, role);
 }
 
+/** What carries the watcher's media: "udp" or "tcp". */
+export async function transportProtocols(page) {
+  return page.evaluate(async () => {
+    const report = await window.millrace.watcher.pc.getStats();
+    const pairs = [...report.values()].filter((entry) => entry.type === "candidate-pair" && entry.nominated);
+    return pairs.map((pair) => report.get(pair.remoteCandidateId).protocol);
+  });
+}
+
 /** Frames that were decoded per second, over `seconds`. */
 export async function frameRate(page, seconds) {
   const before = await inbound(page, "video");

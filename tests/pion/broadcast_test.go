@@ -8,13 +8,14 @@ import (
 
 	"github.com/pion/dtls/v3"
 	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
 )
 
 // A viewer gets each frame and each audio packet byte by byte, in order, in sequence numbers without a gap.
 func TestViewerGetsEveryFrameUnchanged(t *testing.T) {
 	c := readClip(t)
-	publish(t, "pion-whole", c, nil)
-	v := watch(t, "pion-whole", newPeer(t, nil))
+	publish(t, "pion-whole", c, peerOptions{})
+	v := watch(t, "pion-whole", newPeer(t, peerOptions{}))
 
 	time.Sleep(4 * time.Second)
 
@@ -47,10 +48,10 @@ func TestViewerGetsEveryFrameUnchanged(t *testing.T) {
 // The picture starts with a keyframe, soon after the connection stands, although the publisher sends one per second.
 func TestLateViewerStartsWithAKeyframe(t *testing.T) {
 	c := readClip(t)
-	publish(t, "pion-late", c, nil)
+	publish(t, "pion-late", c, peerOptions{})
 	time.Sleep(1500 * time.Millisecond)
 
-	v := watch(t, "pion-late", newPeer(t, nil))
+	v := watch(t, "pion-late", newPeer(t, peerOptions{}))
 	start := time.Now()
 	for {
 		video, _ := v.received()
@@ -71,14 +72,14 @@ func TestLateViewerStartsWithAKeyframe(t *testing.T) {
 // Each profile of SRTP alone carries media, both ways.
 func TestEachProtectionProfileCarriesMedia(t *testing.T) {
 	c := readClip(t)
-	publish(t, "pion-profiles", c, nil)
+	publish(t, "pion-profiles", c, peerOptions{})
 	for name, profile := range map[string]dtls.SRTPProtectionProfile{
 		"AEAD_AES_128_GCM":       dtls.SRTP_AEAD_AES_128_GCM,
 		"AEAD_AES_256_GCM":       dtls.SRTP_AEAD_AES_256_GCM,
 		"AES128_CM_HMAC_SHA1_80": dtls.SRTP_AES128_CM_HMAC_SHA1_80,
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := watch(t, "pion-profiles", newPeer(t, nil, profile))
+			v := watch(t, "pion-profiles", newPeer(t, peerOptions{profiles: []dtls.SRTPProtectionProfile{profile}}))
 			time.Sleep(2 * time.Second)
 			video, audio := v.received()
 			if frames := len(c.frameIndices(t, video)); frames < 20 || len(audio) < 50 {
@@ -88,12 +89,27 @@ func TestEachProtectionProfileCarriesMedia(t *testing.T) {
 	}
 }
 
+// Where the network lets no UDP through, media goes over TCP (RFC 6544).
+func TestViewerWithoutUDPIsServedByTCP(t *testing.T) {
+	c := readClip(t)
+	publish(t, "pion-tcp", c, peerOptions{})
+	v := watch(t, "pion-tcp", newPeer(t, peerOptions{network: webrtc.NetworkTypeTCP4}))
+
+	time.Sleep(3 * time.Second)
+
+	video, audio := v.received()
+	assertNoGap(t, "video", video)
+	if frames := len(c.frameIndices(t, video)); frames < 60 || len(audio) < 100 {
+		t.Fatalf("%d frames and %d audio packets in 3 s", frames, len(audio))
+	}
+}
+
 // What is lost on the way to a viewer is asked for by NACK and comes again by RTX.
 func TestLossTowardsTheViewerIsRepaired(t *testing.T) {
 	c := readClip(t)
-	publish(t, "pion-loss-down", c, nil)
+	publish(t, "pion-loss-down", c, peerOptions{})
 	lossy := newDropper(false)
-	v := watch(t, "pion-loss-down", newPeer(t, lossy))
+	v := watch(t, "pion-loss-down", newPeer(t, peerOptions{nearNetwork: lossy}))
 
 	time.Sleep(5 * time.Second)
 
@@ -105,8 +121,8 @@ func TestLossTowardsTheViewerIsRepaired(t *testing.T) {
 func TestLossFromThePublisherIsRepaired(t *testing.T) {
 	c := readClip(t)
 	lossy := newDropper(true)
-	p := publish(t, "pion-loss-up", c, lossy)
-	v := watch(t, "pion-loss-up", newPeer(t, nil))
+	p := publish(t, "pion-loss-up", c, peerOptions{nearNetwork: lossy})
+	v := watch(t, "pion-loss-up", newPeer(t, peerOptions{}))
 
 	time.Sleep(5 * time.Second)
 
@@ -120,8 +136,8 @@ func TestLossFromThePublisherIsRepaired(t *testing.T) {
 // However often a viewer asks for keyframes, the publisher hears of it seldom.
 func TestKeyframeRequestsAreThrottled(t *testing.T) {
 	c := readClip(t)
-	p := publish(t, "pion-pli", c, nil)
-	v := watch(t, "pion-pli", newPeer(t, nil))
+	p := publish(t, "pion-pli", c, peerOptions{})
+	v := watch(t, "pion-pli", newPeer(t, peerOptions{}))
 	time.Sleep(time.Second)
 	before, _ := p.requests()
 
@@ -139,9 +155,9 @@ func TestKeyframeRequestsAreThrottled(t *testing.T) {
 // DELETE ends a viewer at once, and the end of the publisher ends its viewers.
 func TestDeleteEndsSessions(t *testing.T) {
 	c := readClip(t)
-	p := publish(t, "pion-delete", c, nil)
-	first := watch(t, "pion-delete", newPeer(t, nil))
-	second := watch(t, "pion-delete", newPeer(t, nil))
+	p := publish(t, "pion-delete", c, peerOptions{})
+	first := watch(t, "pion-delete", newPeer(t, peerOptions{}))
+	second := watch(t, "pion-delete", newPeer(t, peerOptions{}))
 
 	if status := first.close(t); status != http.StatusOK && status != http.StatusNoContent {
 		t.Fatalf("DELETE: status %d", status)

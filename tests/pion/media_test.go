@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pion/interceptor"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
@@ -79,9 +78,9 @@ type publisher struct {
 	nacks            int
 }
 
-func publish(t *testing.T, name string, c *clip, nearNetwork interceptor.Factory) *publisher {
+func publish(t *testing.T, name string, c *clip, options peerOptions) *publisher {
 	t.Helper()
-	pc := newPeer(t, nearNetwork)
+	pc := newPeer(t, options)
 	video, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8}, "video", name)
 	check(t, err)
 	audio, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus}, "audio", name)

@@ -20,22 +20,35 @@ type session struct {
 	url string
 }
 
-// newPeer makes a peer connection that reaches the loopback interface. The interceptors stand between the network
-// and pion's own ones; without profiles, pion offers all that it knows.
-func newPeer(t *testing.T, nearNetwork interceptor.Factory, profiles ...dtls.SRTPProtectionProfile) *webrtc.PeerConnection {
+// peerOptions is what a test may want otherwise than pion has it by default.
+type peerOptions struct {
+	// nearNetwork stands between the network and pion's own interceptors.
+	nearNetwork interceptor.Factory
+	// profiles are the only ones to be offered.
+	profiles []dtls.SRTPProtectionProfile
+	// network is UDP over IPv4 unless said otherwise.
+	network webrtc.NetworkType
+}
+
+// newPeer makes a peer connection that reaches the loopback interface.
+func newPeer(t *testing.T, options peerOptions) *webrtc.PeerConnection {
 	t.Helper()
 	media := &webrtc.MediaEngine{}
 	check(t, media.RegisterDefaultCodecs())
 	registry := &interceptor.Registry{}
-	if nearNetwork != nil {
-		registry.Add(nearNetwork)
+	if options.nearNetwork != nil {
+		registry.Add(options.nearNetwork)
 	}
 	check(t, webrtc.RegisterDefaultInterceptors(media, registry))
 	settings := webrtc.SettingEngine{}
 	settings.SetIncludeLoopbackCandidate(true)
-	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
-	if len(profiles) > 0 {
-		settings.SetSRTPProtectionProfiles(profiles...)
+	network := webrtc.NetworkTypeUDP4
+	if options.network != 0 {
+		network = options.network
+	}
+	settings.SetNetworkTypes([]webrtc.NetworkType{network})
+	if len(options.profiles) > 0 {
+		settings.SetSRTPProtectionProfiles(options.profiles...)
 	}
 	api := webrtc.NewAPI(
 		webrtc.WithMediaEngine(media), webrtc.WithInterceptorRegistry(registry), webrtc.WithSettingEngine(settings))
