@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bwe;
+pub mod drops;
+pub mod forward;
 pub mod packet;
 pub mod spec;
 pub mod srtp;

@@ -1,0 +1,266 @@
+//! Whatever is lost, reordered, switched and left out: the viewer sees one row of numbers.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use wire::codec::Vp8Numbers;
+
+use super::*;
+
+const FRAMES: usize = 240;
+const LAYERS: usize = 3;
+const FRAME_TICKS: u32 = 3_000;
+/// Packets that a late one may come behind its place.
+const REORDER_MAX: u64 = 50;
+
+/// What happens in one run.
+struct Case {
+    seed: u64,
+    /// In 256ths.
+    loss: u64,
+    reorder: u64,
+    temporal: bool,
+    switches: bool,
+    pads: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Sent {
+    layer: usize,
+    frame: usize,
+    meta: PacketMeta,
+}
+
+/// One packet that went out.
+struct Out {
+    /// Switches before it.
+    epoch: usize,
+    frame: usize,
+    input: u64,
+    forwarded: Forwarded,
+}
+
+#[derive(Default)]
+struct Run {
+    outs: Vec<Out>,
+    pads: Vec<u64>,
+    /// Epoch and number of packets that were left out when they came in order.
+    left_out: HashSet<(usize, u64)>,
+    /// The same for pictures.
+    pictures_left_out: HashSet<(usize, usize)>,
+}
+
+#[test]
+fn without_loss_the_output_is_dense() {
+    for seed in 0..60 {
+        let flag = |bit: u64| seed >> bit & 1 == 1;
+        let case = Case { seed, loss: 0, reorder: 0, temporal: flag(0), switches: flag(1), pads: flag(2) };
+        let run = case.run();
+        run.check(case.seed, case.picture_mask());
+        run.check_dense(case.seed, case.picture_mask());
+    }
+}
+
+#[test]
+fn holes_are_only_where_the_publisher_has_holes() {
+    for seed in 0..240 {
+        let flag = |bit: u64| seed >> bit & 1 == 1;
+        let (loss, reorder) = (seed % 5 * 8, seed % 3 * 20);
+        let case = Case { seed, loss, reorder, temporal: flag(0), switches: flag(1), pads: flag(2) };
+        case.run().check(case.seed, case.picture_mask());
+    }
+}
+
+impl Case {
+    fn picture_mask(&self) -> u16 {
+        if self.long_ids() { 0x7fff } else { 0x7f }
+    }
+
+    fn long_ids(&self) -> bool {
+        self.seed & 8 == 0
+    }
+
+    fn run(&self) -> Run {
+        let mut random = Random::new(self.seed);
+        let packets = self.arrivals(&mut random);
+        let mut forwarder = Forwarder::new(Codec::Vp8, 90_000, random.next_u64() as u16, random.next_u64() as u32);
+        let (mut run, mut epoch, mut wanted) = (Run::default(), 0, 0);
+        let mut highest = 0;
+        for Sent { layer, frame, meta } in packets {
+            if self.switches && random.next_u64().is_multiple_of(200) {
+                wanted = random.next_u64() as usize % LAYERS;
+            }
+            if self.temporal && random.next_u64().is_multiple_of(50) {
+                forwarder.set_temporal_max(random.next_u64() as u8 % 4);
+            }
+            let starts_keyframe = meta.payload.keyframe && meta.payload.starts_frame;
+            let current = forwarder.current().map(usize::from);
+            if layer == wanted && current != Some(wanted) && starts_keyframe {
+                forwarder.switch(wanted as u8, &meta, SwitchClocks::default());
+                (epoch, highest) = (epoch + 1, meta.seq - 1);
+            }
+            if forwarder.current().map(usize::from) != Some(layer) {
+                continue;
+            }
+            let is_late = meta.seq <= highest;
+            highest = highest.max(meta.seq);
+            match forwarder.forward(&meta) {
+                Ok(forwarded) => run.outs.push(Out { epoch, frame, input: meta.seq, forwarded }),
+                Err(DropReason::TemporalLayer) => {
+                    assert!(self.temporal, "seed {}", self.seed);
+                    run.pictures_left_out.insert((epoch, frame));
+                    if !is_late {
+                        run.left_out.insert((epoch, meta.seq));
+                    }
+                }
+                Err(reason) => assert_eq!(reason, DropReason::BeforeSwitch, "seed {}", self.seed),
+            }
+            if self.pads
+                && random.next_u64().is_multiple_of(100)
+                && let Some(padding) = forwarder.pad()
+            {
+                run.pads.push(padding.seq);
+            }
+        }
+        run
+    }
+
+    /// What the layers send, in the order in which it arrives.
+    fn arrivals(&self, random: &mut Random) -> Vec<Sent> {
+        let start = Instant::now();
+        let mut next = [(); LAYERS].map(|()| {
+            let bits = random.next_u64();
+            ((1 << 16) + (bits & 0xffff), (bits >> 16) as u32, (bits >> 48) as u16)
+        });
+        let mut tl0 = 0_u8;
+        let mut arrivals = Vec::new();
+        for frame in 0..FRAMES {
+            let keyframe = frame % 32 == 0;
+            let temporal_id = [0, 2, 1, 2][frame % 4];
+            tl0 = tl0.wrapping_add(u8::from(temporal_id == 0));
+            for (layer, (seq, first_timestamp, picture_id)) in next.iter_mut().enumerate() {
+                *picture_id = picture_id.wrapping_add(1) & self.picture_mask();
+                let numbers = Vp8Numbers {
+                    picture_id: Some(*picture_id),
+                    long_picture_id: self.long_ids(),
+                    tl0_pic_idx: Some(tl0.wrapping_add(100 * layer as u8)),
+                };
+                let count = 1 + random.next_u64() % (2 + 2 * layer as u64);
+                for index in 0..count {
+                    let payload = PayloadInfo {
+                        starts_frame: index == 0,
+                        keyframe,
+                        temporal_id,
+                        switch_up: temporal_id > 0 && frame % 32 < 8,
+                        vp8: Some(numbers),
+                    };
+                    let meta = PacketMeta {
+                        seq: *seq,
+                        timestamp: first_timestamp.wrapping_add(frame as u32 * FRAME_TICKS),
+                        arrival: start + Duration::from_micros(33_333 * frame as u64),
+                        marker: index + 1 == count,
+                        payload,
+                    };
+                    *seq += 1;
+                    let bits = random.next_u64();
+                    let late = if bits % 256 < self.reorder { bits >> 32 } else { 0 };
+                    if bits >> 8 & 0xff >= self.loss {
+                        arrivals.push((meta.seq + late % REORDER_MAX, Sent { layer, frame, meta }));
+                    }
+                }
+            }
+        }
+        self.interleave(arrivals)
+    }
+
+    /// Puts each layer in the order of its packets' places, and the layers beside each other by frame.
+    fn interleave(&self, mut arrivals: Vec<(u64, Sent)>) -> Vec<Sent> {
+        arrivals.sort_by_key(|(place, sent)| (sent.layer, *place));
+        let mut newest = [0; LAYERS];
+        let mut ordered: Vec<_> = arrivals
+            .into_iter()
+            .map(|(_, sent)| {
+                newest[sent.layer] = newest[sent.layer].max(sent.frame);
+                (newest[sent.layer], sent)
+            })
+            .collect();
+        ordered.sort_by_key(|(frame, sent)| (*frame, sent.layer));
+        ordered.into_iter().map(|(_, sent)| sent).collect()
+    }
+}
+
+impl Run {
+    fn check(&self, seed: u64, mask: u16) {
+        let mut seen = HashSet::new();
+        let all = self.outs.iter().map(|out| out.forwarded.seq).chain(self.pads.iter().copied());
+        for seq in all {
+            assert!(seen.insert(seq), "seed {seed}: {seq} was given twice");
+        }
+        let mut by_input: Vec<_> = self.outs.iter().collect();
+        by_input.sort_by_key(|out| (out.epoch, out.input));
+        for pair in by_input.windows(2) {
+            self.check_pair(seed, mask, pair[0], pair[1]);
+        }
+    }
+
+    /// Two packets that went out, next to each other as the publisher numbered them.
+    fn check_pair(&self, seed: u64, mask: u16, first: &Out, second: &Out) {
+        let (a, b) = (&first.forwarded, &second.forwarded);
+        assert!(a.seq < b.seq, "seed {seed}: output runs against the input at {}", b.seq);
+        let later = b.timestamp.wrapping_sub(a.timestamp) as i32;
+        let pictures = picture_id(b).wrapping_sub(picture_id(a)) & mask;
+        if first.epoch != second.epoch {
+            assert!(later > 0, "seed {seed}: time stands still at a switch");
+            return;
+        }
+        let pads = self.pads.iter().filter(|seq| (a.seq..b.seq).contains(seq)).count() as u64;
+        let inputs = first.input + 1..second.input;
+        let lost = inputs.filter(|input| !self.left_out.contains(&(first.epoch, *input))).count() as u64;
+        let holes = b.seq - a.seq - 1 - pads;
+        assert!(holes <= lost, "seed {seed}: {holes} holes before {}, {lost} lost", b.seq);
+        assert_eq!(later, (second.frame - first.frame) as i32 * FRAME_TICKS as i32, "seed {seed}");
+
+        let between = (first.frame + 1)..second.frame;
+        let missing = between.filter(|frame| !self.pictures_left_out.contains(&(first.epoch, *frame))).count();
+        let newer = usize::from(first.frame != second.frame);
+        let allowed = newer..=newer + missing;
+        assert!(allowed.contains(&pictures.into()), "seed {seed}: {pictures} pictures on at {}, {allowed:?}", b.seq);
+    }
+
+    /// Nothing was lost or late, so the order of sending is the order of numbers.
+    fn check_dense(&self, seed: u64, mask: u16) {
+        let mut pads = self.pads.iter().copied().peekable();
+        for pair in self.outs.windows(2) {
+            let (a, b) = (&pair[0].forwarded, &pair[1].forwarded);
+            let mut expected = a.seq + 1;
+            while pads.next_if(|seq| *seq == expected).is_some() {
+                expected += 1;
+            }
+            assert_eq!(b.seq, expected, "seed {seed}");
+            let new_picture = u16::from(a.timestamp != b.timestamp);
+            assert_eq!(picture_id(b).wrapping_sub(picture_id(a)) & mask, new_picture, "seed {seed}");
+            let tl0 = |out: &Forwarded| out.vp8.unwrap().tl0_pic_idx.unwrap();
+            assert!(tl0(b).wrapping_sub(tl0(a)) <= 1, "seed {seed}");
+        }
+    }
+}
+
+fn picture_id(out: &Forwarded) -> u16 {
+    out.vp8.unwrap().picture_id.unwrap()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

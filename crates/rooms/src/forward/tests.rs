@@ -1,0 +1,211 @@
+use std::time::{Duration, Instant};
+
+use wire::codec::Vp8Numbers;
+
+use super::*;
+
+const RATE: u32 = 90_000;
+const FRAME: u32 = RATE / 30;
+
+/// A publisher's layer: packets in sending order, some fields of which a test then changes.
+struct Source {
+    start: Instant,
+    seq: u64,
+    timestamp: u32,
+    picture_id: u16,
+}
+
+impl Source {
+    fn new(seq: u64, timestamp: u32) -> Self {
+        Source { start: Instant::now(), seq, timestamp, picture_id: 7 }
+    }
+
+    /// The packets of the next frame.
+    fn frame(&mut self, temporal_id: u8, count: usize) -> Vec<PacketMeta> {
+        self.timestamp = self.timestamp.wrapping_add(FRAME);
+        self.picture_id += 1;
+        self.start += Duration::from_millis(33);
+        let numbers = Vp8Numbers { picture_id: Some(self.picture_id), long_picture_id: true, tl0_pic_idx: Some(0) };
+        let packet = |index| {
+            self.seq += 1;
+            let payload =
+                PayloadInfo { starts_frame: index == 0, temporal_id, vp8: Some(numbers), ..PayloadInfo::default() };
+            let marker = index + 1 == count;
+            PacketMeta { seq: self.seq, timestamp: self.timestamp, arrival: self.start, marker, payload }
+        };
+        (0..count).map(packet).collect()
+    }
+}
+
+fn started(first: &PacketMeta) -> Forwarder {
+    let mut forwarder = Forwarder::new(Codec::Vp8, RATE, 100, 5_000);
+    forwarder.switch(0, first, SwitchClocks::default());
+    forwarder
+}
+
+fn numbers(forwarder: &mut Forwarder, packets: &[PacketMeta]) -> Vec<Option<(u64, u32, u16)>> {
+    let number = |packet| {
+        let forwarded = forwarder.forward(packet).ok()?;
+        Some((forwarded.seq - 65_536, forwarded.timestamp, forwarded.vp8?.picture_id?))
+    };
+    packets.iter().map(number).collect()
+}
+
+#[test]
+fn the_first_packet_gets_the_numbers_that_the_caller_gave() {
+    let mut source = Source::new(70_000, 1);
+    let frame = source.frame(0, 2);
+    let mut forwarder = started(&frame[0]);
+    assert_eq!(numbers(&mut forwarder, &frame), [Some((100, 5_000, 8)), Some((101, 5_000, 8))]);
+}
+
+#[test]
+fn nothing_is_forwarded_before_a_switch_and_after_a_stop() {
+    let frame = Source::new(70_000, 1).frame(0, 2);
+    let mut forwarder = Forwarder::new(Codec::Vp8, RATE, 100, 5_000);
+    assert_eq!(forwarder.forward(&frame[0]), Err(DropReason::NotForwarding));
+    assert_eq!((forwarder.last_seq(), forwarder.pad()), (None, None));
+    forwarder.switch(0, &frame[0], SwitchClocks::default());
+    forwarder.forward(&frame[0]).unwrap();
+    forwarder.stop();
+    assert_eq!(forwarder.forward(&frame[1]), Err(DropReason::NotForwarding));
+    assert_eq!(forwarder.last_seq(), Some(65_636));
+}
+
+#[test]
+fn a_dropped_temporal_layer_leaves_no_hole() {
+    let mut source = Source::new(70_000, 1);
+    let frames = [source.frame(0, 2), source.frame(1, 3), source.frame(0, 1)];
+    let mut forwarder = started(&frames[0][0]);
+    forwarder.set_temporal_max(0);
+    numbers(&mut forwarder, &frames[0]);
+    assert_eq!(numbers(&mut forwarder, &frames[1]), [None; 3]);
+    assert_eq!(numbers(&mut forwarder, &frames[2]), [Some((102, 5_000 + 2 * FRAME, 9))]);
+}
+
+#[test]
+fn a_frame_that_was_begun_is_sent_to_its_end() {
+    let mut source = Source::new(70_000, 1);
+    let (first, second) = (source.frame(0, 1), source.frame(1, 2));
+    let mut forwarder = started(&first[0]);
+    numbers(&mut forwarder, &first);
+    forwarder.forward(&second[0]).unwrap();
+    forwarder.set_temporal_max(0);
+    assert!(forwarder.forward(&second[1]).is_ok_and(|forwarded| forwarded.marker));
+}
+
+#[test]
+fn a_temporal_layer_is_taken_up_only_where_it_may_be() {
+    let mut source = Source::new(70_000, 1);
+    let mut forwarder = started(&source.frame(0, 1)[0]);
+    forwarder.set_temporal_max(0);
+    forwarder.forward(&source.frame(0, 1)[0]).unwrap();
+    forwarder.set_temporal_max(u8::MAX);
+    assert_eq!(forwarder.forward(&source.frame(1, 1)[0]), Err(DropReason::TemporalLayer));
+    let mut sync = source.frame(1, 1)[0];
+    sync.payload.switch_up = true;
+    assert!(forwarder.forward(&sync).is_ok());
+    assert!(forwarder.forward(&source.frame(1, 1)[0]).is_ok());
+    assert_eq!(forwarder.forward(&source.frame(2, 1)[0]), Err(DropReason::TemporalLayer));
+    let mut keyframe = source.frame(0, 1)[0];
+    keyframe.payload.keyframe = true;
+    assert!(forwarder.forward(&keyframe).is_ok());
+    assert!(forwarder.forward(&source.frame(2, 1)[0]).is_ok());
+}
+
+#[test]
+fn a_late_packet_gets_the_number_that_was_kept_for_it() {
+    let mut source = Source::new(70_000, 1);
+    let frames = [source.frame(0, 3), source.frame(1, 3), source.frame(0, 1)];
+    let mut forwarder = started(&frames[0][0]);
+    forwarder.set_temporal_max(0);
+    numbers(&mut forwarder, &[frames[0][0], frames[0][2]]);
+    numbers(&mut forwarder, &frames[1]);
+    numbers(&mut forwarder, &frames[2]);
+    assert_eq!(numbers(&mut forwarder, &frames[0][1..2]), [Some((101, 5_000, 8))]);
+}
+
+#[test]
+fn what_is_missing_of_a_dropped_frame_leaves_no_hole_either() {
+    let mut source = Source::new(70_000, 1);
+    let frames = [source.frame(0, 1), source.frame(1, 5), source.frame(0, 1)];
+    let mut forwarder = started(&frames[0][0]);
+    forwarder.set_temporal_max(0);
+    numbers(&mut forwarder, &frames[0]);
+    numbers(&mut forwarder, &[frames[1][1], frames[1][3]]);
+    assert_eq!(numbers(&mut forwarder, &frames[2]), [Some((101, 5_000 + 2 * FRAME, 9))]);
+    assert_eq!(numbers(&mut forwarder, &[frames[1][0], frames[1][2], frames[1][4]]), [None; 3]);
+}
+
+#[test]
+fn a_switch_goes_on_by_the_clocks_where_both_layers_have_one() {
+    let (mut low, mut high) = (Source::new(70_000, 1), Source::new(90_000, 4_000_000_000));
+    let mut forwarder = started(&low.frame(0, 1)[0]);
+    numbers(&mut forwarder, &low.frame(0, 1));
+    let last = numbers(&mut forwarder, &low.frame(0, 1))[0].unwrap();
+    // The same instant in both clocks; the new layer's packet was sent 40 ms after it, the old one's 20 ms.
+    let from = SenderClock { ntp: 9 << 32, rtp: low.timestamp.wrapping_sub(RATE / 50) };
+    let frame = high.frame(0, 1);
+    let to = SenderClock { ntp: 9 << 32, rtp: high.timestamp.wrapping_sub(RATE / 25) };
+    forwarder.switch(1, &frame[0], SwitchClocks { from: Some(from), to: Some(to) });
+    assert_eq!(numbers(&mut forwarder, &frame), [Some((last.0 + 1, last.1 + RATE / 50, last.2 + 1))]);
+    assert_eq!(forwarder.map_clock(to).unwrap().rtp, last.1 + RATE / 50 - RATE / 25);
+}
+
+#[test]
+fn a_switch_goes_on_by_arrival_when_clocks_are_missing_or_wrong() {
+    let wrong = SenderClock { ntp: 9 << 32, rtp: 0 };
+    for clocks in [SwitchClocks::default(), SwitchClocks { from: Some(wrong), to: Some(wrong) }] {
+        let (mut low, mut high) = (Source::new(70_000, 1), Source::new(90_000, 2_000_000_000));
+        let first = low.frame(0, 1);
+        let mut forwarder = started(&first[0]);
+        numbers(&mut forwarder, &first);
+        let mut frame = high.frame(0, 1);
+        frame[0].arrival = first[0].arrival + Duration::from_millis(100);
+        forwarder.switch(1, &frame[0], clocks);
+        assert_eq!(numbers(&mut forwarder, &frame), [Some((101, 5_000 + RATE / 10, 9))]);
+        frame[0].arrival = first[0].arrival;
+        forwarder.switch(0, &frame[0], clocks);
+        assert_eq!(numbers(&mut forwarder, &frame)[0].unwrap().1, 5_000 + RATE / 10 + 1);
+    }
+}
+
+#[test]
+fn the_same_layer_keeps_its_timestamps_after_a_pause() {
+    let mut source = Source::new(70_000, 1);
+    let first = source.frame(0, 1);
+    let mut forwarder = started(&first[0]);
+    numbers(&mut forwarder, &first);
+    forwarder.stop();
+    source.frame(0, 400);
+    let next = source.frame(0, 1);
+    forwarder.switch(0, &next[0], SwitchClocks::default());
+    assert_eq!(numbers(&mut forwarder, &next), [Some((101, 5_000 + 2 * FRAME, 9))]);
+}
+
+#[test]
+fn what_was_sent_before_the_switch_has_no_place() {
+    let mut source = Source::new(70_000, 1);
+    let (old, keyframe) = (source.frame(0, 1), source.frame(0, 1));
+    let mut forwarder = started(&keyframe[0]);
+    numbers(&mut forwarder, &keyframe);
+    assert_eq!(forwarder.forward(&old[0]), Err(DropReason::BeforeSwitch));
+}
+
+#[test]
+fn padding_stands_between_frames() {
+    let mut source = Source::new(70_000, 1);
+    let (first, second) = (source.frame(0, 2), source.frame(0, 1));
+    let mut forwarder = started(&first[0]);
+    forwarder.forward(&first[0]).unwrap();
+    assert_eq!(forwarder.pad(), None);
+    forwarder.forward(&first[1]).unwrap();
+    let padding = forwarder.pad().unwrap();
+    assert_eq!((padding.seq, padding.timestamp, padding.marker), (65_536 + 102, 5_000, false));
+    assert_eq!(numbers(&mut forwarder, &second), [Some((103, 5_000 + FRAME, 9))]);
+}
+
+#[test]
+fn a_forwarder_stays_small() {
+    assert!(size_of::<Forwarder>() <= 288, "{}", size_of::<Forwarder>());
+}
