@@ -1,0 +1,154 @@
+//! The control thread beside each worker: it answers offers, and drives ICE and DTLS of that worker's sessions.
+//!
+//! In: requests from HTTP; from the worker the STUN and DTLS datagrams, and word of sessions that ended.
+//! Out: answers; to the worker datagrams to send, and each session as a plain value once it has keys; notices.
+//! Cost: an answer takes some 0.2 ms and a handshake 0.3 ms, so none of this happens on the worker itself.
+//! Source: RFC 9725 (WHIP), draft-ietf-wish-whep (WHEP), RFC 7983 (which datagram is what).
+//!
+//! A datagram finds its session by the user fragment in STUN's USERNAME; DTLS, which has no such thing, by the address
+//! from which an authenticated check came before. `Negotiator` has no thread and no clock; `run` is the loop around it.
+
+mod convert;
+mod core;
+mod counters;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rooms::spec::{self, SessionId, StreamId, TrackSpec};
+use tokio::sync::oneshot;
+use webrtc::Candidate;
+use wire::codec::Codec;
+
+pub use self::core::Negotiator;
+pub use counters::{Counters, CountersSnapshot};
+pub use thread::run;
+
+/// What one negotiator may choose.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the worker is reached, the best first: its UDP and TCP addresses, or the public ones in front of them.
+    pub candidates: Vec<Candidate>,
+    /// Links with a number below this are UDP sockets, the others TCP connections.
+    pub udp_links: u32,
+    /// What publishers may send.
+    pub codecs: Vec<Codec>,
+    /// Sessions in all; further offers are refused with `NegotiationError::Overloaded`.
+    pub sessions_max: usize,
+    /// Sessions without keys yet; further offers are refused with `NegotiationError::Overloaded`.
+    pub handshakes_max: usize,
+    /// From the answer to the keys; a session that takes longer is dropped.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            candidates: Vec::new(),
+            udp_links: u32::MAX,
+            codecs: vec![Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1],
+            sessions_max: 20_000,
+            handshakes_max: 4_000,
+            handshake_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What comes into a negotiator's mailbox.
+#[derive(Debug)]
+pub enum Input {
+    Request(Request),
+    /// From the worker.
+    Event(spec::Event),
+}
+
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<Result<T, NegotiationError>>;
+
+/// What HTTP asks. Who asked may be gone by the time of the answer; then the session is dropped at once.
+#[derive(Debug)]
+pub enum Request {
+    /// WHIP: takes the offerer's tracks as the stream. Once connected, it is added to the worker as the publisher;
+    /// until then the stream must have been opened there.
+    Publish { session: SessionId, stream: StreamId, offer: String, reply: Reply<Answer> },
+    /// WHEP: sends the stream's tracks. `name` groups them for the viewer.
+    Watch {
+        session: SessionId,
+        stream: StreamId,
+        name: Arc<str>,
+        tracks: Vec<TrackSpec>,
+        offer: String,
+        reply: Reply<Answer>,
+    },
+    /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value; without, all is taken.
+    Patch { session: SessionId, fragment: String, if_match: Option<String>, reply: Reply<Patched> },
+    /// DELETE: ends the session, with a goodbye to the peer.
+    Close { session: SessionId },
+}
+
+/// What answers an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub sdp: String,
+    /// Names the ICE session, for ETag (without quotes); another one after a restart.
+    pub etag: String,
+    /// Of a publication: the stream's tracks. Of a viewer: the tracks that it gets.
+    pub tracks: Vec<TrackSpec>,
+}
+
+/// What answers a fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patched {
+    /// Our side of an ICE restart (200); `None` when there is nothing to say (204).
+    pub fragment: Option<String>,
+    pub etag: String,
+}
+
+/// Why an offer or a fragment was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NegotiationError {
+    /// The text is wrong, or asks for what is not there (400, or 406 when only the codec is at fault).
+    #[error(transparent)]
+    Sdp(#[from] webrtc::Error),
+    /// 503 with Retry-After.
+    #[error("too many sessions or handshakes; try again in {retry_after_seconds} s")]
+    Overloaded { retry_after_seconds: u32 },
+    /// 404.
+    #[error("no such session")]
+    NoSession,
+    /// 412.
+    #[error("If-Match names another ICE session")]
+    EtagMismatch,
+    /// The caller used the number of a session that exists (500).
+    #[error("the session exists already")]
+    SessionExists,
+}
+
+/// What the control plane is told.
+#[derive(Debug)]
+pub enum Notice {
+    /// ICE and DTLS are done; the worker has the session.
+    Connected { session: SessionId },
+    /// The session is gone, here and on the worker. Comes once for each session that was answered.
+    Ended { session: SessionId, reason: EndReason },
+    /// What the worker said that is not the negotiator's concern (statistics, counters).
+    Event(spec::Event),
+}
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// By `Request::Close`.
+    Asked,
+    /// The peer never finished ICE and DTLS.
+    HandshakeTimeout,
+    /// The peer said goodbye, or its DTLS failed.
+    Peer(webrtc::EndReason),
+    /// The worker ended it.
+    Worker(spec::EndReason),
+    /// Who asked for it did not wait for the answer.
+    Abandoned,
+}

@@ -1,0 +1,120 @@
+//! From what was negotiated to what a worker's rooms take.
+
+use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
+use rooms::srtp::{Profile, SessionKeys};
+use webrtc::{Extension, Keys, Media, SrtpProfile};
+
+/// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names
+/// to the page: q, h, f (quarter, half, full) and l, m, h are what libraries for them use, 1, 2, 3 is Jitsi's. OBS
+/// numbers from 0, its full picture.
+const LAYER_NAMES: [&[&str]; 5] =
+    [&["q", "h", "f"], &["l", "m", "h"], &["low", "mid", "high"], &["1", "2", "3"], &["3", "2", "1", "0"]];
+
+/// The places of `rids`, from the smallest picture to the largest.
+///
+/// Names of no known set stand as they were offered. Chromium offers the order of `sendEncodings`, which by custom goes
+/// from small to large; nothing in the SDP says so.
+fn layer_order(rids: &[String]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rids.len()).collect();
+    let rank = |names: &[&str], rid: &str| names.iter().position(|name| name.eq_ignore_ascii_case(rid));
+    let known = LAYER_NAMES.iter().find(|names| rids.iter().all(|rid| rank(names, rid).is_some()));
+    if let Some(names) = known {
+        order.sort_by_key(|place| rids.get(*place).and_then(|rid| rank(names, rid)));
+    }
+    order
+}
+
+fn sorted<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {
+    order.iter().filter_map(|place| items.get(*place).cloned()).collect()
+}
+
+/// A publisher's section as a track of the stream.
+pub(super) fn track(media: &Media) -> TrackSpec {
+    let rids = sorted(&media.rids, &layer_order(&media.rids));
+    TrackSpec {
+        kind: media.kind,
+        codec: media.codec,
+        clock_rate: media.clock_rate,
+        rids: rids.iter().map(|rid| rid.as_str().into()).collect(),
+    }
+}
+
+/// A publisher's section as what it sends.
+pub(super) fn up_track(media: &Media) -> UpTrackSpec {
+    // Named SSRCs belong to layers in the order of the offer; without simulcast only the first is the track.
+    let ssrcs = match media.rids.len() {
+        0 => media.rx.iter().take(1).copied().collect(),
+        layers if layers == media.rx.len() => sorted(&media.rx, &layer_order(&media.rids)),
+        _ => Vec::new(),
+    };
+    UpTrackSpec {
+        track: media.track as u8,
+        mid: media.mid.as_str().into(),
+        payload_type: media.payload_type,
+        rtx_payload_type: media.rtx_payload_type,
+        ssrcs,
+        extensions: extension_ids(media),
+    }
+}
+
+/// A viewer's section as what it gets; `None` for one that gets nothing.
+pub(super) fn down_track(media: &Media) -> Option<DownTrackSpec> {
+    let (ssrc, rtx_ssrc) = media.tx.first().copied()?;
+    Some(DownTrackSpec {
+        track: media.track as u8,
+        mid: media.mid.as_str().into(),
+        ssrc,
+        payload_type: media.payload_type,
+        rtx: rtx_ssrc.zip(media.rtx_payload_type),
+        extensions: extension_ids(media),
+    })
+}
+
+fn extension_ids(media: &Media) -> ExtensionIds {
+    ExtensionIds {
+        mid: media.extension_id(Extension::Mid),
+        rid: media.extension_id(Extension::Rid),
+        repaired_rid: media.extension_id(Extension::RepairedRid),
+        audio_level: media.extension_id(Extension::AudioLevel),
+        abs_send_time: media.extension_id(Extension::AbsSendTime),
+        // Numbers without feedback would never be acknowledged.
+        transport_cc: media.extension_id(Extension::TransportCc).filter(|_| media.transport_cc),
+        video_orientation: media.extension_id(Extension::VideoOrientation),
+        playout_delay: media.extension_id(Extension::PlayoutDelay),
+        dependency_descriptor: media.extension_id(Extension::DependencyDescriptor),
+    }
+}
+
+pub(super) fn session_keys(keys: Keys) -> SessionKeys {
+    let profile = match keys.profile {
+        SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
+        SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
+        SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
+    };
+    SessionKeys { profile, material: keys.material, is_client: keys.is_client }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordered(rids: &[&str]) -> Vec<String> {
+        let rids: Vec<String> = rids.iter().map(|rid| (*rid).to_owned()).collect();
+        sorted(&rids, &layer_order(&rids))
+    }
+
+    #[test]
+    fn layers_with_known_names_stand_from_small_to_large() {
+        assert_eq!(ordered(&["f", "h", "q"]), ["q", "h", "f"]);
+        assert_eq!(ordered(&["h", "l"]), ["l", "h"]);
+        assert_eq!(ordered(&["High", "low"]), ["low", "High"]);
+        assert_eq!(ordered(&["3", "1", "2"]), ["1", "2", "3"]);
+        assert_eq!(ordered(&["0", "1", "2"]), ["2", "1", "0"]);
+    }
+
+    #[test]
+    fn layers_with_other_names_keep_the_order_of_the_offer() {
+        assert_eq!(ordered(&["b", "a", "f"]), ["b", "a", "f"]);
+        assert_eq!(ordered(&[]), Vec::<String>::new());
+    }
+}

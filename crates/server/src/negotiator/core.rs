@@ -1,0 +1,474 @@
+//! The sessions of one worker, from the offer to the goodbye.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, TrackSpec, UpTrackSpec};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use webrtc::{AnswerOptions, Context, Keys, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
+use wire::{LinkId, Path};
+
+use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
+
+/// A connected peer's checks are reported to the worker this often at most. Rooms wait 30 s for a silent peer.
+const CONSENT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
+const PATHS_MAX: usize = 64;
+
+/// A session sleeps at least this long, lest one that always wants to be woken keeps the thread busy.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
+
+/// What an overloaded server tells clients.
+const RETRY_AFTER_SECONDS: u32 = 2;
+
+/// Sessions of one worker that are being set up or are up. It has no thread, no socket and no clock.
+///
+/// `C` hands a command to the worker and gives it back when there is no room; `N` tells the control plane.
+pub struct Negotiator<C, N> {
+    settings: Settings,
+    context: Context,
+    send: C,
+    notify: N,
+    sessions: Slab<Session>,
+    by_id: FxHashMap<SessionId, usize>,
+    /// By our user fragment, which peers put first in USERNAME.
+    by_ufrag: HashMap<String, usize>,
+    /// By where authenticated checks came from; the last one wins.
+    by_remote: HashMap<(LinkId, SocketAddr), usize>,
+    /// When each session next wants `handle_timeout`; one entry per session.
+    deadlines: BTreeSet<(Instant, usize)>,
+    /// Commands that must not be lost and wait for room, in their order. At most a few per session.
+    backlog: VecDeque<Command>,
+    handshakes: usize,
+    counters: Arc<Counters>,
+}
+
+struct Session {
+    id: SessionId,
+    peer: Peer,
+    role: Role,
+    /// Which way each remote address is reached.
+    paths: Vec<(Remote, Path)>,
+    /// The key in `by_ufrag`.
+    ufrag: String,
+    /// The entry in `deadlines`.
+    deadline: Instant,
+    phase: Phase,
+}
+
+enum Role {
+    Publisher { stream: StreamId, tracks: Vec<UpTrackSpec> },
+    Viewer { stream: StreamId, tracks: Vec<DownTrackSpec> },
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Handshaking { until: Instant },
+    Connected { last_consent: Instant },
+}
+
+impl<C, N> Negotiator<C, N>
+where
+    C: FnMut(Command) -> Result<(), Command>,
+    N: FnMut(Notice),
+{
+    pub fn new(settings: Settings, context: Context, send: C, notify: N) -> Self {
+        Negotiator {
+            settings,
+            context,
+            send,
+            notify,
+            sessions: Slab::new(),
+            by_id: FxHashMap::default(),
+            by_ufrag: HashMap::new(),
+            by_remote: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            backlog: VecDeque::new(),
+            handshakes: 0,
+            counters: Arc::default(),
+        }
+    }
+
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Event(Event::Handshake { path, data }) => self.handle_datagram(now, path, &data),
+            Input::Event(Event::SessionEnded { session, reason }) => {
+                if let Some(key) = self.by_id.get(&session).copied() {
+                    self.remove(key, EndReason::Worker(reason));
+                }
+            }
+            Input::Event(event) => (self.notify)(Notice::Event(event)),
+            Input::Request(request) => self.handle_request(now, request),
+        }
+    }
+
+    /// Drives the sessions that are due, drops those that take too long, and sends what waited for room.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.flush_backlog();
+        while let Some((at, key)) = self.deadlines.first().copied()
+            && at <= now
+        {
+            if let Phase::Handshaking { until } = self.sessions[key].phase
+                && until <= now
+            {
+                self.counters.timed_out.add(1);
+                self.remove(key, EndReason::HandshakeTimeout);
+                continue;
+            }
+            self.sessions[key].peer.handle_timeout(now);
+            self.drive(now, key);
+        }
+    }
+
+    /// When `handle_timeout` next has work.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Whether commands wait for room in the worker's mailbox; `handle_timeout` tries them again.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    fn handle_request(&mut self, now: Instant, request: Request) {
+        match request {
+            Request::Publish { session, stream, offer, reply } => {
+                let result = self.publish(now, session, stream, &offer);
+                self.answer(now, session, result, reply);
+            }
+            Request::Watch { session, stream, name, tracks, offer, reply } => {
+                let result = self.watch(now, session, stream, &name, &tracks, &offer);
+                self.answer(now, session, result, reply);
+            }
+            Request::Patch { session, fragment, if_match, reply } => {
+                let result = self.patch(now, session, &fragment, if_match.as_deref());
+                if matches!(result, Err(NegotiationError::Sdp(_))) {
+                    self.counters.refused.add(1);
+                }
+                // Whoever asked may be gone; the fragment has done its work all the same.
+                let _ = reply.send(result);
+            }
+            Request::Close { session } => {
+                if let Some(key) = self.by_id.get(&session).copied() {
+                    self.remove(key, EndReason::Asked);
+                }
+            }
+        }
+    }
+
+    fn publish(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        stream: StreamId,
+        offer: &str,
+    ) -> Result<Answer, NegotiationError> {
+        self.check_room(id)?;
+        let purpose = Purpose::Receive { codecs: &self.settings.codecs };
+        let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
+        let role = Role::Publisher { stream, tracks: media.iter().map(convert::up_track).collect() };
+        let tracks = media.iter().map(convert::track).collect();
+        Ok(Answer { sdp, etag: self.insert(now, id, peer, role), tracks })
+    }
+
+    fn watch(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        stream: StreamId,
+        name: &str,
+        tracks: &[TrackSpec],
+        offer: &str,
+    ) -> Result<Answer, NegotiationError> {
+        self.check_room(id)?;
+        let wanted: Vec<_> = tracks.iter().map(|track| (track.kind, track.codec)).collect();
+        let purpose = Purpose::Send { tracks: &wanted, stream: name };
+        let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
+        let role = Role::Viewer { stream, tracks: media.iter().filter_map(convert::down_track).collect() };
+        let tracks = media.iter().filter_map(|media| tracks.get(media.track).cloned()).collect();
+        Ok(Answer { sdp, etag: self.insert(now, id, peer, role), tracks })
+    }
+
+    fn check_room(&self, id: SessionId) -> Result<(), NegotiationError> {
+        if self.by_id.contains_key(&id) {
+            return Err(NegotiationError::SessionExists);
+        }
+        if self.sessions.len() >= self.settings.sessions_max || self.handshakes >= self.settings.handshakes_max {
+            return Err(NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS });
+        }
+        Ok(())
+    }
+
+    fn negotiate(
+        &self,
+        now: Instant,
+        offer: &str,
+        purpose: Purpose<'_>,
+    ) -> Result<(Peer, Negotiated), NegotiationError> {
+        let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
+        Ok(Peer::answer(&self.context, now, offer, &options)?)
+    }
+
+    /// Keeps a new session and returns its ETag.
+    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, role: Role) -> String {
+        let ufrag = peer.ufrag().to_owned();
+        let until = now + self.settings.handshake_timeout;
+        let phase = Phase::Handshaking { until };
+        let session = Session { id, peer, role, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
+        let key = self.sessions.insert(session);
+        self.by_id.insert(id, key);
+        self.by_ufrag.insert(ufrag.clone(), key);
+        self.deadlines.insert((until, key));
+        self.handshakes += 1;
+        self.count_sessions();
+        self.drive(now, key);
+        ufrag
+    }
+
+    fn answer(&mut self, now: Instant, id: SessionId, result: Result<Answer, NegotiationError>, reply: Reply<Answer>) {
+        match &result {
+            Ok(_) => self.counters.answered.add(1),
+            Err(NegotiationError::Overloaded { .. }) => self.counters.overloaded.add(1),
+            Err(_) => self.counters.refused.add(1),
+        }
+        let was_kept = result.is_ok();
+        if reply.send(result).is_err()
+            && was_kept
+            && let Some(key) = self.by_id.get(&id).copied()
+        {
+            tracing::debug!(session = id.0, at = ?now, "nobody waits for the answer");
+            self.remove(key, EndReason::Abandoned);
+        }
+    }
+
+    fn patch(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        fragment: &str,
+        if_match: Option<&str>,
+    ) -> Result<Patched, NegotiationError> {
+        let key = self.by_id.get(&id).copied().ok_or(NegotiationError::NoSession)?;
+        let session = &mut self.sessions[key];
+        if !if_match.is_none_or(|value| matches_etag(value, &session.ufrag)) {
+            return Err(NegotiationError::EtagMismatch);
+        }
+        let fragment = session.peer.handle_fragment(fragment)?;
+        let etag = session.peer.ufrag().to_owned();
+        if fragment.is_some() {
+            let old = std::mem::replace(&mut session.ufrag, etag.clone());
+            self.by_ufrag.remove(&old);
+            self.by_ufrag.insert(etag.clone(), key);
+            self.counters.restarts.add(1);
+        }
+        self.drive(now, key);
+        Ok(Patched { fragment, etag })
+    }
+
+    fn handle_datagram(&mut self, now: Instant, path: Path, data: &[u8]) {
+        self.counters.datagrams.add(1);
+        let remote = Remote { addr: path.remote, tcp: path.link.0 >= self.settings.udp_links };
+        let key = match data.first() {
+            // RFC 7983: STUN. Only checks are for us, since a lite agent asks nothing that could be answered.
+            Some(0..=3) => match webrtc::local_ufrag(data) {
+                Some(ufrag) => self.by_ufrag.get(ufrag).copied(),
+                None => return self.counters.malformed.add(1),
+            },
+            _ => self.by_remote.get(&(path.link, path.remote)).copied(),
+        };
+        let Some(key) = key else {
+            return self.counters.unknown.add(1);
+        };
+        match self.sessions[key].peer.handle_datagram(now, remote, data) {
+            Ok(Received::Check) => self.learn(now, key, remote, path),
+            Ok(Received::Handshake) | Err(Refused::Ended) => {}
+            // DTLS that is wrong may still have changed something in its state, so it is driven like what is right.
+            Err(Refused::BadDtls) => self.counters.malformed.add(1),
+            Err(Refused::NotHandshake | Refused::Malformed) => return self.counters.malformed.add(1),
+            Err(Refused::NotAuthentic) => return self.counters.not_authentic.add(1),
+            Err(Refused::TooManyAddresses) => return self.counters.too_many_addresses.add(1),
+        }
+        self.drive(now, key);
+    }
+
+    /// Remembers the way of an authenticated check, and passes the peer's consent on.
+    fn learn(&mut self, now: Instant, key: usize, remote: Remote, path: Path) {
+        let session = &mut self.sessions[key];
+        match session.paths.iter_mut().find(|(known, _)| *known == remote) {
+            // The same address may come in by another socket, or at another address of ours.
+            Some((_, known)) => *known = path,
+            None => {
+                if session.paths.len() >= PATHS_MAX {
+                    let (_, oldest) = session.paths.remove(0);
+                    self.by_remote.remove(&(oldest.link, oldest.remote));
+                }
+                session.paths.push((remote, path));
+            }
+        }
+        self.by_remote.insert((path.link, path.remote), key);
+        if let Phase::Connected { last_consent } = &mut session.phase
+            && now.saturating_duration_since(*last_consent) >= CONSENT_INTERVAL
+        {
+            *last_consent = now;
+            let id = session.id;
+            self.command(Command::Consent { session: id });
+        }
+    }
+
+    /// Does what a session's peer wants done, and notes when it wants to be woken.
+    fn drive(&mut self, now: Instant, key: usize) {
+        loop {
+            let session = &mut self.sessions[key];
+            match session.peer.poll() {
+                Output::Transmit { remote, data } => {
+                    if let Some(path) = session.path(remote) {
+                        self.transmit(path, data);
+                    }
+                }
+                Output::Connected { keys, remote } => {
+                    // Its checks came from there, and checks are what `paths` is made from.
+                    let Some(path) = session.path(remote) else { continue };
+                    self.connect(now, key, path, keys);
+                }
+                Output::PathChanged(remote) => {
+                    if let Some(path) = session.path(remote) {
+                        let session = session.id;
+                        self.command(Command::MovePath { session, path });
+                    }
+                }
+                Output::Ended(reason) => {
+                    if let Phase::Handshaking { .. } = session.phase {
+                        self.counters.failed.add(1);
+                    }
+                    return self.remove(key, EndReason::Peer(reason));
+                }
+                Output::Timeout(at) => return self.set_deadline(key, at.max(now + SLEEP_MIN)),
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Instant, key: usize, path: Path, keys: Keys) {
+        let session = &mut self.sessions[key];
+        let id = session.id;
+        let peer = PeerSpec { session: id, path, keys: convert::session_keys(keys) };
+        session.phase = Phase::Connected { last_consent: now };
+        let command = session.role.command(peer);
+        self.handshakes -= 1;
+        self.counters.connected.add(1);
+        self.count_sessions();
+        self.command(command);
+        (self.notify)(Notice::Connected { session: id });
+    }
+
+    fn set_deadline(&mut self, key: usize, at: Instant) {
+        let session = &mut self.sessions[key];
+        let at = match session.phase {
+            Phase::Handshaking { until } => at.min(until),
+            Phase::Connected { .. } => at,
+        };
+        if at != session.deadline {
+            self.deadlines.remove(&(session.deadline, key));
+            session.deadline = at;
+            self.deadlines.insert((at, key));
+        }
+    }
+
+    /// Forgets a session: says goodbye to the peer, takes it from the worker, and tells the control plane.
+    fn remove(&mut self, key: usize, reason: EndReason) {
+        let mut session = self.sessions.remove(key);
+        self.by_id.remove(&session.id);
+        self.by_ufrag.remove(&session.ufrag);
+        self.deadlines.remove(&(session.deadline, key));
+        for (_, path) in &session.paths {
+            let place = (path.link, path.remote);
+            // Another session may have come from there since.
+            if self.by_remote.get(&place) == Some(&key) {
+                self.by_remote.remove(&place);
+            }
+        }
+        session.peer.close();
+        loop {
+            match session.peer.poll() {
+                Output::Transmit { remote, data } => {
+                    if let Some(path) = session.path(remote) {
+                        self.transmit(path, data);
+                    }
+                }
+                Output::Timeout(_) => break,
+                Output::Connected { .. } | Output::PathChanged(_) | Output::Ended(_) => {}
+            }
+        }
+        match session.phase {
+            Phase::Handshaking { .. } => self.handshakes -= 1,
+            Phase::Connected { .. } if matches!(reason, EndReason::Worker(_)) => {}
+            Phase::Connected { .. } => self.command(Command::RemoveSession(session.id)),
+        }
+        self.count_sessions();
+        tracing::debug!(session = session.id.0, ?reason, "session ended");
+        (self.notify)(Notice::Ended { session: session.id, reason });
+    }
+
+    /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
+    fn transmit(&mut self, path: Path, data: Box<[u8]>) {
+        if (self.send)(Command::Transmit { path, data }).is_err() {
+            self.counters.transmits_dropped.add(1);
+        }
+    }
+
+    /// Sends a command that must not be lost.
+    fn command(&mut self, command: Command) {
+        self.flush_backlog();
+        let unsent = if self.backlog.is_empty() { (self.send)(command).err() } else { Some(command) };
+        if let Some(command) = unsent {
+            self.counters.commands_delayed.add(1);
+            self.backlog.push_back(command);
+        }
+    }
+
+    fn flush_backlog(&mut self) {
+        while let Some(command) = self.backlog.pop_front() {
+            if let Err(command) = (self.send)(command) {
+                return self.backlog.push_front(command);
+            }
+        }
+    }
+
+    fn count_sessions(&self) {
+        self.counters.sessions.set(self.sessions.len() as u64);
+        self.counters.handshakes.set(self.handshakes as u64);
+    }
+}
+
+impl Session {
+    /// How a remote address is reached.
+    fn path(&self, remote: Remote) -> Option<Path> {
+        self.paths.iter().find(|(known, _)| *known == remote).map(|(_, path)| *path)
+    }
+}
+
+impl Role {
+    /// Hands the session over to the worker. The tracks are not needed here afterwards.
+    fn command(&mut self, peer: PeerSpec) -> Command {
+        match self {
+            Role::Publisher { stream, tracks } => {
+                Command::AddPublisher { stream: *stream, peer, tracks: std::mem::take(tracks) }
+            }
+            Role::Viewer { stream, tracks } => {
+                Command::AddViewer { stream: *stream, peer, tracks: std::mem::take(tracks) }
+            }
+        }
+    }
+}
+
+/// Whether an If-Match value (RFC 9110 §13.1.1) holds for an ETag.
+fn matches_etag(value: &str, etag: &str) -> bool {
+    value.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_matches('"') == etag)
+}

@@ -1,0 +1,433 @@
+//! A negotiator, the clients of its sessions in memory, and a worker that only keeps what it is told.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rooms::spec::{Command, Event, SessionId, StreamId, TrackSpec};
+use rooms::srtp::{Profile, SessionKeys};
+use tokio::sync::oneshot;
+use webrtc::{Candidate, Context, Direction, Keys, OfferOptions, Output, Peer, Remote};
+use wire::codec::{Codec, MediaKind};
+use wire::{LinkId, Path};
+
+use super::*;
+
+const SERVER: &str = "127.0.0.1:7000";
+const STREAM: StreamId = StreamId(5);
+const WATCH: OfferOptions<'static> = OfferOptions {
+    direction: Direction::Receive,
+    audio: true,
+    video: &[Codec::Vp8, Codec::H264],
+    rids: &[],
+    stream: "client",
+    tcp: false,
+};
+const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["f", "h", "q"], ..WATCH };
+
+type Sender = Box<dyn FnMut(Command) -> Result<(), Command>>;
+type Notifier = Box<dyn FnMut(Notice)>;
+
+/// What the worker and the control plane were told, and whether the worker has room.
+#[derive(Default)]
+struct Heard {
+    transmits: Vec<(Path, Box<[u8]>)>,
+    commands: Vec<Command>,
+    notices: Vec<Notice>,
+    is_full: bool,
+}
+
+struct Harness {
+    negotiator: Negotiator<Sender, Notifier>,
+    heard: Rc<RefCell<Heard>>,
+    context: Context,
+    now: Instant,
+}
+
+struct Client {
+    peer: Peer,
+    path: Path,
+    keys: Option<Keys>,
+    has_ended: bool,
+}
+
+impl Harness {
+    fn new() -> Self {
+        Harness::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Self {
+        let candidates = vec![Candidate { addr: SERVER.parse().unwrap(), tcp: false }];
+        let settings = Settings { candidates, udp_links: 2, ..settings };
+        let heard = Rc::new(RefCell::new(Heard::default()));
+        let (worker, control) = (heard.clone(), heard.clone());
+        let send: Sender = Box::new(move |command| {
+            let mut heard = worker.borrow_mut();
+            match command {
+                command if heard.is_full => return Err(command),
+                Command::Transmit { path, data } => heard.transmits.push((path, data)),
+                command => heard.commands.push(command),
+            }
+            Ok(())
+        });
+        let notify: Notifier = Box::new(move |notice| control.borrow_mut().notices.push(notice));
+        let context = Context::new().unwrap();
+        let negotiator = Negotiator::new(settings, context.clone(), send, notify);
+        Harness { negotiator, heard, context, now: Instant::now() }
+    }
+
+    fn request<T>(&mut self, make: impl FnOnce(Reply<T>) -> Request) -> Result<T, NegotiationError> {
+        let (reply, mut answer) = oneshot::channel();
+        self.negotiator.handle(self.now, Input::Request(make(reply)));
+        answer.try_recv().expect("each request is answered at once")
+    }
+
+    fn watch_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
+        let track = |kind, codec, clock_rate| TrackSpec { kind, codec, clock_rate, rids: Vec::new() };
+        let tracks = vec![track(MediaKind::Audio, Codec::Opus, 48_000), track(MediaKind::Video, Codec::Vp8, 90_000)];
+        let (session, name) = (SessionId(session), "stream".into());
+        self.request(|reply| Request::Watch { session, stream: STREAM, name, tracks, offer, reply })
+    }
+
+    fn publish_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
+        let session = SessionId(session);
+        self.request(|reply| Request::Publish { session, stream: STREAM, offer, reply })
+    }
+
+    fn patch(&mut self, session: u64, fragment: &str, if_match: &str) -> Result<Patched, NegotiationError> {
+        let (session, fragment) = (SessionId(session), fragment.to_owned());
+        self.request(|reply| Request::Patch { session, fragment, if_match: Some(if_match.into()), reply })
+    }
+
+    /// A client that has its answer.
+    fn client(&mut self, session: u64, options: &OfferOptions<'_>) -> (Client, Answer) {
+        let (mut peer, offer) = Peer::offer(&self.context, self.now, options).unwrap();
+        let answer = match options.direction {
+            Direction::Receive => self.watch_with(session, offer),
+            Direction::Send => self.publish_with(session, offer),
+        };
+        let answer = answer.unwrap();
+        peer.accept_answer(&answer.sdp).unwrap();
+        let remote: SocketAddr = ([127, 0, 0, 1], 9_000 + session as u16).into();
+        let path = Path { link: LinkId(1), remote, local: Some([127, 0, 0, 1].into()) };
+        (Client { peer, path, keys: None, has_ended: false }, answer)
+    }
+
+    fn deliver(&mut self, path: Path, data: &[u8]) {
+        let event = Event::Handshake { path, data: data.into() };
+        self.negotiator.handle(self.now, Input::Event(event));
+    }
+
+    /// Lets so much time pass, in steps of 10 ms.
+    fn run(&mut self, clients: &mut [&mut Client], time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(10);
+            for client in clients.iter_mut() {
+                client.peer.handle_timeout(self.now);
+                client.drain(self);
+            }
+            if self.negotiator.poll_timeout().is_some_and(|at| at <= self.now) || self.negotiator.has_backlog() {
+                self.negotiator.handle_timeout(self.now);
+            }
+            let transmits = std::mem::take(&mut self.heard.borrow_mut().transmits);
+            for (path, data) in transmits {
+                if let Some(client) = clients.iter_mut().find(|client| client.path == path) {
+                    let from = Remote { addr: SERVER.parse().unwrap(), tcp: false };
+                    let _ = client.peer.handle_datagram(self.now, from, &data);
+                    client.drain(self);
+                }
+            }
+        }
+    }
+
+    fn commands(&self) -> Vec<Command> {
+        std::mem::take(&mut self.heard.borrow_mut().commands)
+    }
+
+    fn ended(&self) -> Vec<(u64, EndReason)> {
+        let heard = self.heard.borrow();
+        let ended = heard.notices.iter().filter_map(|notice| match notice {
+            Notice::Ended { session, reason } => Some((session.0, reason.clone())),
+            Notice::Connected { .. } | Notice::Event(_) => None,
+        });
+        ended.collect()
+    }
+
+    fn counted(&self) -> CountersSnapshot {
+        self.negotiator.counters().snapshot()
+    }
+}
+
+impl Client {
+    fn drain(&mut self, harness: &mut Harness) {
+        loop {
+            match self.peer.poll() {
+                Output::Transmit { data, .. } => harness.deliver(self.path, &data),
+                Output::Connected { keys, .. } => self.keys = Some(keys),
+                Output::Ended(_) => self.has_ended = true,
+                Output::PathChanged(_) => {}
+                Output::Timeout(_) => return,
+            }
+        }
+    }
+
+    fn has_keys(&self, server: &SessionKeys) -> bool {
+        let keys = self.keys.as_ref().expect("the client has connected");
+        keys.material == server.material && server.profile == Profile::AeadAes256Gcm && !server.is_client
+    }
+}
+
+#[test]
+fn a_viewer_that_has_connected_is_handed_to_the_worker() {
+    let mut harness = Harness::new();
+    let (mut client, answer) = harness.client(1, &WATCH);
+    assert_eq!(harness.counted().handshakes, 1);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+
+    let commands = harness.commands();
+    let [Command::AddViewer { stream, peer, tracks }] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!((*stream, peer.session, peer.path), (STREAM, SessionId(1), client.path));
+    assert!(client.has_keys(&peer.keys));
+    assert_eq!(tracks.iter().map(|track| track.track).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((tracks[1].payload_type, tracks[1].rtx.map(|rtx| rtx.1)), (96, Some(97)));
+    assert!(tracks[1].extensions.transport_cc.is_some() && tracks[1].extensions.audio_level.is_none());
+    assert_eq!(answer.tracks.len(), 2);
+    assert!(matches!(harness.heard.borrow().notices[..], [Notice::Connected { session: SessionId(1) }]));
+    let counted = harness.counted();
+    assert_eq!((counted.sessions, counted.handshakes, counted.connected), (1, 0, 1));
+}
+
+#[test]
+fn a_publisher_gives_the_streams_tracks_with_layers_from_small_to_large() {
+    let mut harness = Harness::new();
+    let (mut client, answer) = harness.client(1, &PUBLISH);
+    let video = &answer.tracks[1];
+    assert_eq!((video.kind, video.codec), (MediaKind::Video, Codec::Vp8));
+    assert_eq!(video.rids.iter().map(|rid| &**rid).collect::<Vec<_>>(), ["q", "h", "f"]);
+
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    let commands = harness.commands();
+    let [Command::AddPublisher { peer, tracks, .. }] = &commands[..] else { panic!("{commands:?}") };
+    assert!(client.has_keys(&peer.keys));
+    assert_eq!((&*tracks[0].mid, tracks[0].ssrcs.len(), tracks[1].ssrcs.len()), ("0", 1, 0));
+    assert!(tracks[1].extensions.rid.is_some());
+}
+
+#[test]
+fn many_sessions_shake_hands_at_once() {
+    let mut harness = Harness::new();
+    let mut clients: Vec<Client> = (1..=20).map(|session| harness.client(session, &WATCH).0).collect();
+    let mut all: Vec<&mut Client> = clients.iter_mut().collect();
+    harness.run(&mut all, Duration::from_secs(1));
+    let commands = harness.commands();
+    assert_eq!(commands.len(), 20);
+    for command in commands {
+        let Command::AddViewer { peer, .. } = command else { panic!("{command:?}") };
+        let client = &clients[peer.session.0 as usize - 1];
+        assert!(client.path == peer.path && client.has_keys(&peer.keys));
+    }
+}
+
+#[test]
+fn who_does_not_connect_within_30_seconds_is_dropped() {
+    let mut harness = Harness::new();
+    let (_silent, _) = harness.client(1, &WATCH);
+    harness.run(&mut [], Duration::from_millis(29_900));
+    assert_eq!(harness.ended(), []);
+    harness.run(&mut [], Duration::from_millis(200));
+    assert_eq!(harness.ended(), [(1, EndReason::HandshakeTimeout)]);
+    assert!(harness.commands().is_empty(), "the worker never knew");
+    assert_eq!((harness.counted().sessions, harness.counted().handshakes), (0, 0));
+    assert_eq!(harness.negotiator.poll_timeout(), None);
+}
+
+#[test]
+fn too_many_handshakes_are_refused_until_some_are_done() {
+    let mut harness = Harness::with(Settings { handshakes_max: 2, ..Settings::default() });
+    let (mut first, _) = harness.client(1, &WATCH);
+    let (_second, _) = harness.client(2, &WATCH);
+    let (_, offer) = Peer::offer(&harness.context, harness.now, &WATCH).unwrap();
+    let refused = harness.watch_with(3, offer.clone());
+    assert_eq!(refused, Err(NegotiationError::Overloaded { retry_after_seconds: 2 }));
+    harness.run(&mut [&mut first], Duration::from_secs(1));
+    assert!(harness.watch_with(3, offer).is_ok());
+}
+
+#[test]
+fn a_bad_offer_is_refused_and_leaves_nothing_behind() {
+    let mut harness = Harness::new();
+    assert!(matches!(harness.watch_with(1, "v=0".into()), Err(NegotiationError::Sdp(_))));
+    assert!(matches!(harness.publish_with(1, "nonsense".into()), Err(NegotiationError::Sdp(_))));
+    assert_eq!((harness.counted().sessions, harness.counted().refused), (0, 2));
+    assert!(harness.ended().is_empty());
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_ends_its_session() {
+    let mut harness = Harness::new();
+    let (_, offer) = Peer::offer(&harness.context, harness.now, &PUBLISH).unwrap();
+    let (reply, answer) = oneshot::channel();
+    drop(answer);
+    let request = Request::Publish { session: SessionId(1), stream: STREAM, offer, reply };
+    harness.negotiator.handle(harness.now, Input::Request(request));
+    assert_eq!(harness.ended(), [(1, EndReason::Abandoned)]);
+    assert_eq!(harness.counted().sessions, 0);
+}
+
+#[test]
+fn a_closed_session_says_goodbye_to_the_peer_and_leaves_the_worker() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    harness.commands();
+    harness.negotiator.handle(harness.now, Input::Request(Request::Close { session: SessionId(1) }));
+    harness.run(&mut [&mut client], Duration::from_millis(100));
+    assert!(client.has_ended);
+    assert!(matches!(harness.commands()[..], [Command::RemoveSession(SessionId(1))]));
+    assert_eq!(harness.ended(), [(1, EndReason::Asked)]);
+}
+
+#[test]
+fn a_peers_goodbye_and_the_workers_word_end_a_session_once() {
+    let mut harness = Harness::new();
+    let (mut leaving, _) = harness.client(1, &WATCH);
+    let (mut silent, _) = harness.client(2, &WATCH);
+    harness.run(&mut [&mut leaving, &mut silent], Duration::from_secs(1));
+    harness.commands();
+
+    leaving.peer.close();
+    harness.run(&mut [&mut leaving], Duration::from_millis(100));
+    let reason = rooms::spec::EndReason::Silent;
+    let gone = |session| Input::Event(Event::SessionEnded { session: SessionId(session), reason });
+    harness.negotiator.handle(harness.now, gone(2));
+    harness.negotiator.handle(harness.now, gone(2));
+    harness.negotiator.handle(harness.now, gone(1));
+
+    let by_peer = EndReason::Peer(webrtc::EndReason::Closed);
+    assert_eq!(harness.ended(), [(1, by_peer), (2, EndReason::Worker(reason))]);
+    assert!(matches!(harness.commands()[..], [Command::RemoveSession(SessionId(1))]));
+    assert_eq!(harness.counted().sessions, 0);
+}
+
+#[test]
+fn consent_is_passed_on_now_and_then() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    harness.commands();
+    harness.run(&mut [&mut client], Duration::from_secs(30));
+    let commands = harness.commands();
+    assert!((2..=6).contains(&commands.len()), "{commands:?}");
+    assert!(commands.iter().all(|command| matches!(command, Command::Consent { session: SessionId(1) })));
+}
+
+#[test]
+fn a_peer_that_moves_takes_its_session_along() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    harness.commands();
+    client.path = Path { link: LinkId(0), remote: "127.0.0.1:9999".parse().unwrap(), local: None };
+    harness.run(&mut [&mut client], Duration::from_secs(20));
+    let commands = harness.commands();
+    let moved =
+        commands.iter().filter(|command| matches!(command, Command::MovePath { path, .. } if *path == client.path));
+    assert_eq!(moved.count(), 1, "{commands:?}");
+}
+
+#[test]
+fn an_ice_restart_changes_the_etag_and_the_session_goes_on() {
+    let mut harness = Harness::new();
+    let (mut client, answer) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    let trickle = "a=candidate:1 1 udp 2130706431 192.0.2.7 4000 typ host\r\n";
+    assert_eq!(harness.patch(1, trickle, "\"other\""), Err(NegotiationError::EtagMismatch));
+    assert_eq!(harness.patch(9, trickle, "*"), Err(NegotiationError::NoSession));
+    let patched = harness.patch(1, trickle, &format!("\"{}\"", answer.etag)).unwrap();
+    assert_eq!((patched.fragment, &patched.etag), (None, &answer.etag));
+
+    let restart = client.peer.start_restart();
+    let patched = harness.patch(1, &restart, "*").unwrap();
+    assert_ne!(patched.etag, answer.etag);
+    client.peer.accept_restart(&patched.fragment.unwrap()).unwrap();
+    harness.commands();
+    harness.run(&mut [&mut client], Duration::from_secs(10));
+    let is_consent = |command: &Command| matches!(command, Command::Consent { .. });
+    assert!(harness.commands().iter().any(is_consent), "checks with the new credentials arrive");
+    assert_eq!((harness.ended(), harness.counted().restarts), (vec![], 1));
+}
+
+#[test]
+fn commands_wait_for_room_and_keep_their_order() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    // Room for handshake datagrams until the keys are there.
+    while client.keys.is_none() {
+        harness.run(&mut [&mut client], Duration::from_millis(10));
+        harness.heard.borrow_mut().is_full = harness.counted().connected > 0 || client.keys.is_some();
+    }
+    harness.commands();
+    harness.negotiator.handle(harness.now, Input::Request(Request::Close { session: SessionId(1) }));
+    let (_, offer) = Peer::offer(&harness.context, harness.now, &WATCH).unwrap();
+    harness.watch_with(2, offer).unwrap();
+    assert!(harness.negotiator.has_backlog());
+    harness.heard.borrow_mut().is_full = false;
+    harness.negotiator.handle_timeout(harness.now);
+    assert!(!harness.negotiator.has_backlog());
+    assert!(matches!(harness.commands().last(), Some(Command::RemoveSession(SessionId(1)))));
+}
+
+#[test]
+fn malformed_and_foreign_datagrams_are_counted_and_harm_no_session() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    let elsewhere = Path { remote: "127.0.0.1:1234".parse().unwrap(), ..client.path };
+    let mut other = Harness::new();
+    let (mut stranger, _) = other.client(1, &WATCH);
+    let foreign = loop {
+        other.now += Duration::from_millis(10);
+        stranger.peer.handle_timeout(other.now);
+        if let Output::Transmit { data, .. } = stranger.peer.poll() {
+            break data;
+        }
+    };
+
+    let before = harness.counted();
+    for data in [&[0; 30][..], &[1, 1], &[], &[22, 254, 253], &foreign, &[0x80; 40]] {
+        harness.deliver(elsewhere, data);
+    }
+    for data in [&[0; 30][..], &[22; 60], &[21, 254, 253, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 40], &[0x80; 40]] {
+        harness.deliver(client.path, data);
+    }
+    let after = harness.counted();
+    assert_eq!(after.datagrams - before.datagrams, 10);
+    assert!(after.unknown - before.unknown == 4, "{after:?}");
+    assert!(after.malformed - before.malformed >= 4, "{after:?}");
+    harness.run(&mut [&mut client], Duration::from_secs(20));
+    assert_eq!((harness.ended(), after.sessions), (vec![], 1));
+}
+
+#[test]
+fn statistics_are_passed_through() {
+    let mut harness = Harness::new();
+    harness.negotiator.handle(harness.now, Input::Event(Event::Stats { token: 7, stats: None }));
+    assert!(matches!(harness.heard.borrow().notices[..], [Notice::Event(Event::Stats { token: 7, .. })]));
+}
+
+#[test]
+fn the_thread_ends_with_its_last_sender() {
+    let (inputs, receiver) = engine::mailbox(8).unwrap();
+    let context = Context::new().unwrap();
+    let thread = std::thread::spawn(move || {
+        run(Negotiator::new(Settings::default(), context, |_| Ok(()), |_| ()), &receiver);
+    });
+    let (reply, answer) = oneshot::channel();
+    let request = Request::Publish { session: SessionId(1), stream: STREAM, offer: String::new(), reply };
+    inputs.send(Input::Request(request)).unwrap();
+    assert!(matches!(answer.blocking_recv(), Ok(Err(NegotiationError::Sdp(_)))));
+    drop(inputs);
+    thread.join().unwrap();
+}

@@ -1,0 +1,45 @@
+//! The loop around a negotiator.
+
+use std::time::{Duration, Instant};
+
+use engine::{Receiver, RecvError};
+use rooms::spec::Command;
+
+use super::{Input, Negotiator, Notice};
+
+/// Below the workers, which must not wait for handshakes on a busy machine (nice(2)).
+const NICE: i32 = 10;
+
+/// How soon commands are tried again for which the worker's mailbox had no room.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// Inputs between two looks at the timers.
+const BATCH: usize = 64;
+
+/// Runs until every sender of `inputs` is gone. Meant to be a thread's body.
+pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>)
+where
+    C: FnMut(Command) -> Result<(), Command>,
+    N: FnMut(Notice),
+{
+    if let Err(error) = engine::sys::set_nice(NICE) {
+        tracing::debug!(%error, "cannot lower the negotiator's priority");
+    }
+    loop {
+        let mut timeout = negotiator.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
+        if negotiator.has_backlog() {
+            timeout = Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY)));
+        }
+        match inputs.recv_timeout(timeout) {
+            Ok(input) => {
+                negotiator.handle(Instant::now(), input);
+                for input in std::iter::from_fn(|| inputs.try_recv()).take(BATCH) {
+                    negotiator.handle(Instant::now(), input);
+                }
+            }
+            Err(RecvError::Timeout) => {}
+            Err(RecvError::Closed) => return,
+        }
+        negotiator.handle_timeout(Instant::now());
+    }
+}
