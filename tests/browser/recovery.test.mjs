@@ -46,6 +46,23 @@ test("a publisher whose page crashes and is opened again is seen again", async (
   assert.ok((await movement(viewer, 500)) > 1);
 });
 
+test("an ICE restart gives new credentials, and the same session goes on", async () => {
+  await markConnection(viewer, "watcher");
+  const ufrag = () =>
+    viewer.evaluate(() => /a=ice-ufrag:(.*)/.exec(window.millrace.watcher.pc.currentRemoteDescription.sdp)?.[1]);
+  const first = await ufrag();
+
+  await viewer.evaluate(() => window.millrace.watcher.session.restartIce());
+
+  await until("connected by the new credentials", 10, async () => {
+    const state = await viewer.evaluate(() => window.millrace.watcher.pc.iceConnectionState);
+    return (state === "connected" || state === "completed") && (await ufrag()) !== first;
+  });
+  const { framesDecoded } = await inbound(viewer, "video");
+  await until("thirty more frames", 5, async () => (await inbound(viewer, "video")).framesDecoded > framesDecoded + 30);
+  assert.ok(await viewer.evaluate(() => window.millrace.watcher.pc.seenBefore), "it is the same connection");
+});
+
 test("a lost connection is made again", async () => {
   await markConnection(viewer, "watcher");
   await viewer.evaluate(() => window.millrace.watcher.pc.close());

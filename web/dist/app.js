@@ -95,6 +95,34 @@ function melody() {
   return { stream: out.stream, stop: () => void audio.close() };
 }
 
+// src/fragment.ts
+function fragmentOf(sdp) {
+  const [session = "", first = ""] = sections(sdp);
+  const wanted = /^(m=|a=(mid|ice-ufrag|ice-pwd|candidate):|a=end-of-candidates)/;
+  const group = lines(session).filter((line) => line.startsWith("a=group:") || line.startsWith("a=ice-"));
+  return [...group, ...lines(first).filter((line) => wanted.test(line)), ""].join("\r\n");
+}
+function answerWith(answer, fragment) {
+  const fresh = (name) => lines(fragment).find((line) => line.startsWith(`a=${name}:`)) ?? "";
+  const candidates = lines(fragment).filter((line) => line.startsWith("a=candidate:"));
+  let placed = false;
+  const result = lines(answer).flatMap((line) => {
+    if (line.startsWith("a=candidate:") || line === "a=end-of-candidates") return [];
+    if (line.startsWith("a=ice-ufrag:")) return [fresh("ice-ufrag")];
+    if (!line.startsWith("a=ice-pwd:")) return [line];
+    if (placed) return [fresh("ice-pwd")];
+    placed = true;
+    return [fresh("ice-pwd"), ...candidates];
+  });
+  return [...result, ""].join("\r\n");
+}
+function sections(sdp) {
+  return sdp.split(/^(?=m=)/m);
+}
+function lines(text2) {
+  return text2.split(/\r?\n/).filter((line) => line !== "");
+}
+
 // src/signal.ts
 var GATHER_MS = 500;
 var HttpError = class extends Error {
@@ -107,13 +135,18 @@ var HttpError = class extends Error {
   retryAfterMs;
 };
 var Session = class _Session {
-  constructor(pc, url, token) {
+  constructor(pc, url, answer, token) {
     this.pc = pc;
     this.url = url;
+    this.answer = answer;
     this.token = token;
+    pc.addEventListener("iceconnectionstatechange", () => {
+      if (pc.iceConnectionState === "disconnected") void this.restartIce().catch(() => void 0);
+    });
   }
   pc;
   url;
+  answer;
   token;
   /** Sends the offer of `pc` to `endpoint` and applies the answer. */
   static async open(pc, endpoint, token, signal) {
@@ -127,9 +160,24 @@ var Session = class _Session {
     });
     const location2 = response.headers.get("Location");
     if (!location2) throw new Error("the answer names no resource (Location)");
-    const session = new _Session(pc, new URL(location2, response.url).href, token);
-    await pc.setRemoteDescription({ type: "answer", sdp: await response.text() });
+    const answer = await response.text();
+    const session = new _Session(pc, new URL(location2, response.url).href, answer, token);
+    await pc.setRemoteDescription({ type: "answer", sdp: answer });
     return session;
+  }
+  /** Looks for a path anew; keys and streams stay as they are. */
+  async restartIce() {
+    const { pc } = this;
+    pc.restartIce();
+    await pc.setLocalDescription();
+    await gathered(pc, GATHER_MS);
+    const response = await request(this.url, this.token, {
+      method: "PATCH",
+      headers: { "Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*" },
+      body: fragmentOf(pc.localDescription?.sdp ?? "")
+    });
+    this.answer = answerWith(this.answer, await response.text());
+    await pc.setRemoteDescription({ type: "answer", sdp: this.answer });
   }
   /** What the server says about this session, or null when it has forgotten it. */
   async stats() {
@@ -303,7 +351,7 @@ var LAYERS = [
   { rid: "f", scaleResolutionDownBy: 1, maxBitrate: 2e6 }
 ];
 var RETRY_MS = 1e3;
-var DISCONNECTED_MAX_MS = 4e3;
+var DISCONNECTED_MAX_MS = 5e3;
 var Publisher = class _Publisher {
   constructor(options, stream, release, changed) {
     this.options = options;
@@ -529,7 +577,7 @@ function byId(id) {
 // src/watch.ts
 var RETRY_FIRST_MS = 300;
 var RETRY_LONGEST_MS = 4e3;
-var DISCONNECTED_MAX_MS2 = 2500;
+var DISCONNECTED_MAX_MS2 = 5e3;
 var CONNECT_MAX_MS = 8e3;
 var SILENCE_SHOWN_MS = 2500;
 var SILENCE_MAX_MS = 2e4;

@@ -25,8 +25,8 @@ const LAYERS: RTCRtpEncodingParameters[] = [
   { rid: "f", scaleResolutionDownBy: 1, maxBitrate: 2_000_000 },
 ];
 const RETRY_MS = 1000;
-/** ICE says "disconnected" after a short silence and often recovers alone. */
-const DISCONNECTED_MAX_MS = 4000;
+/** ICE says "disconnected" after a short silence and often recovers, alone or by a restart. */
+const DISCONNECTED_MAX_MS = 5000;
 
 export class Publisher {
   state: PublishState = "starting";

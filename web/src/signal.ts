@@ -1,6 +1,8 @@
 // WHIP (RFC 9725) and WHEP are the same exchange: an SDP offer goes up by POST, the answer comes back with the
 // address of a resource that lives as long as the session.
 
+import { answerWith, fragmentOf } from "./fragment.js";
+
 /** How long candidates are gathered before the offer goes out. The server's own candidates are in its answer. */
 const GATHER_MS = 500;
 
@@ -21,8 +23,14 @@ export class Session {
   private constructor(
     readonly pc: RTCPeerConnection,
     readonly url: string,
+    private answer: string,
     private readonly token: string,
-  ) {}
+  ) {
+    // A network that changed, say, from Wi-Fi to mobile: the session goes on over another path.
+    pc.addEventListener("iceconnectionstatechange", () => {
+      if (pc.iceConnectionState === "disconnected") void this.restartIce().catch(() => undefined);
+    });
+  }
 
   /** Sends the offer of `pc` to `endpoint` and applies the answer. */
   static async open(pc: RTCPeerConnection, endpoint: string, token: string, signal: AbortSignal): Promise<Session> {
@@ -36,9 +44,25 @@ export class Session {
     });
     const location = response.headers.get("Location");
     if (!location) throw new Error("the answer names no resource (Location)");
-    const session = new Session(pc, new URL(location, response.url).href, token);
-    await pc.setRemoteDescription({ type: "answer", sdp: await response.text() });
+    const answer = await response.text();
+    const session = new Session(pc, new URL(location, response.url).href, answer, token);
+    await pc.setRemoteDescription({ type: "answer", sdp: answer });
     return session;
+  }
+
+  /** Looks for a path anew; keys and streams stay as they are. */
+  async restartIce(): Promise<void> {
+    const { pc } = this;
+    pc.restartIce();
+    await pc.setLocalDescription();
+    await gathered(pc, GATHER_MS);
+    const response = await request(this.url, this.token, {
+      method: "PATCH",
+      headers: { "Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*" },
+      body: fragmentOf(pc.localDescription?.sdp ?? ""),
+    });
+    this.answer = answerWith(this.answer, await response.text());
+    await pc.setRemoteDescription({ type: "answer", sdp: this.answer });
   }
 
   /** What the server says about this session, or null when it has forgotten it. */

@@ -14,8 +14,8 @@ export type WatchState =
 /** Wait before the first new attempt; doubled each time up to the longest. */
 const RETRY_FIRST_MS = 300;
 const RETRY_LONGEST_MS = 4000;
-/** ICE says "disconnected" after a short silence and often recovers alone. */
-const DISCONNECTED_MAX_MS = 2500;
+/** ICE says "disconnected" after a short silence and often recovers, alone or by a restart. */
+const DISCONNECTED_MAX_MS = 5000;
 const CONNECT_MAX_MS = 8000;
 /** The server keeps viewers for a while when a publisher is gone, so that they go on when it returns. */
 const SILENCE_SHOWN_MS = 2500;
