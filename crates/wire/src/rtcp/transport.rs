@@ -37,7 +37,12 @@ enum Symbol {
 impl Symbol {
     /// `None` for the reserved symbol.
     fn from_bits(bits: u16) -> Option<Self> {
-        [Symbol::Lost, Symbol::Small, Symbol::Large].get(usize::from(bits)).copied()
+        match bits {
+            0 => Some(Symbol::Lost),
+            1 => Some(Symbol::Small),
+            2 => Some(Symbol::Large),
+            _ => None,
+        }
     }
 
     fn of(delta: Option<i16>) -> Self {
