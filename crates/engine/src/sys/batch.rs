@@ -1,0 +1,322 @@
+//! Many UDP messages per system call: recvmmsg(2) and sendmmsg(2) with their control messages.
+//!
+//! A message is one datagram, or several of one size between the same two addresses: on the way out the kernel splits
+//! it (GSO, `UDP_SEGMENT`), on the way in it has joined them (GRO, `UDP_GRO`).
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use wire::{Datagram, Ecn, LinkId, Path};
+
+use super::addr::{RawAddr, in_addr, in6_addr, ipv4, ipv6};
+use super::check;
+use super::fixed::Fixed;
+
+/// Messages in one send call.
+pub const MESSAGES_MAX: usize = 128;
+
+/// Room for all control messages of one message: on receipt the local address (40 bytes with IPv6), the traffic class
+/// (24) and the segment size (24), of which a sender names the first and the last.
+const CONTROL_BYTES: usize = 96;
+
+/// The kernel wants control messages aligned like their header.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// What one header points at.
+struct Parts {
+    iovec: libc::iovec,
+    addr: RawAddr,
+    control: Control,
+}
+
+/// Headers and their parts, each header pointing at its own parts for as long as both live.
+struct Headers {
+    headers: Fixed<libc::mmsghdr>,
+    parts: Fixed<Parts>,
+}
+
+// SAFETY: the raw pointers inside lead to `parts`, which moves along, and (in an iovec) to memory that the owner names
+// anew before each call or owns itself.
+unsafe impl Send for Headers {}
+
+impl Headers {
+    fn new(count: usize) -> Self {
+        let parts = Fixed::from_fn(count, |_| Parts {
+            iovec: libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 },
+            addr: RawAddr::empty(),
+            control: Control([0; CONTROL_BYTES]),
+        });
+        let headers = Fixed::from_fn(count, |index| {
+            let parts = parts.ptr(index);
+            // SAFETY: a message header is made of integers and raw pointers, for which zero is a value.
+            let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+            // SAFETY: `parts` points at a live value; only addresses are taken.
+            unsafe {
+                header.msg_hdr.msg_name = (&raw mut (*parts).addr).cast();
+                header.msg_hdr.msg_iov = &raw mut (*parts).iovec;
+                header.msg_hdr.msg_control = (&raw mut (*parts).control).cast();
+            }
+            header.msg_hdr.msg_iovlen = 1;
+            header
+        });
+        Headers { headers, parts }
+    }
+}
+
+/// Slots for one batch of received messages.
+pub struct RecvBuffers {
+    headers: Headers,
+    payload: Fixed<u8>,
+    slot_bytes: usize,
+    filled: usize,
+}
+
+/// One received message: datagrams of `segment_bytes` each, but for a last one that may be shorter.
+#[derive(Debug)]
+pub struct Received<'a> {
+    pub remote: SocketAddr,
+    /// Our address, on sockets that asked for it.
+    pub local: Option<IpAddr>,
+    pub ecn: Ecn,
+    pub segment_bytes: usize,
+    /// The message was longer than a slot, and its end is lost.
+    pub truncated: bool,
+    pub data: &'a mut [u8],
+}
+
+impl<'a> Received<'a> {
+    pub fn datagram_count(&self) -> usize {
+        self.data.len().div_ceil(self.segment_bytes)
+    }
+
+    /// The datagrams that the kernel joined, as they were.
+    pub fn into_datagrams(self, link: LinkId) -> impl Iterator<Item = Datagram<'a>> {
+        let path = Path { link, remote: self.remote, local: self.local };
+        let ecn = self.ecn;
+        self.data.chunks_mut(self.segment_bytes).map(move |data| Datagram { path, ecn, data })
+    }
+}
+
+impl RecvBuffers {
+    pub fn new(slots: usize, slot_bytes: usize) -> Self {
+        assert!(slots > 0 && slot_bytes > 0, "a batch has room");
+        let mut headers = Headers::new(slots);
+        let payload = Fixed::new(vec![0_u8; slots * slot_bytes].into());
+        for index in 0..slots {
+            let iov_base = payload.ptr(index * slot_bytes).cast();
+            headers.parts.get_mut(index).iovec = libc::iovec { iov_base, iov_len: slot_bytes };
+        }
+        // All slots are marked as used, so that the first `fill` prepares them.
+        RecvBuffers { headers, payload, slot_bytes, filled: slots }
+    }
+
+    pub fn slots(&self) -> usize {
+        self.headers.headers.len()
+    }
+
+    /// Receives up to one batch and returns the number of messages. `Ok(0)`: the socket is drained.
+    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        for index in 0..self.filled {
+            let header = &mut self.headers.headers.get_mut(index).msg_hdr;
+            header.msg_namelen = RawAddr::SIZE;
+            header.msg_controllen = CONTROL_BYTES as _;
+            header.msg_flags = 0;
+        }
+        self.filled = 0;
+        let (fd, count) = (socket.as_raw_fd(), self.slots() as libc::c_uint);
+        // SAFETY: `new` pointed every header at its own parts and every iovec at its own slot, each with its length.
+        // Those rows never move or shrink, the fields are private, and `&mut self` excludes readers.
+        let got = unsafe {
+            let headers = self.headers.headers.ptr(0);
+            libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT as _, ptr::null_mut())
+        };
+        match check(got) {
+            Ok(got) => self.filled = got as usize,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.filled)
+    }
+
+    /// The messages of the last `fill`, in the order of arrival.
+    pub fn messages(&mut self) -> impl Iterator<Item = Received<'_>> {
+        let headers = &self.headers;
+        let slots = self.payload.as_mut_slice().chunks_mut(self.slot_bytes).take(self.filled);
+        slots.enumerate().filter_map(|(index, slot)| {
+            let header = headers.headers.get(index);
+            let remote = headers.parts.get(index).addr.read()?;
+            let len = (header.msg_len as usize).min(slot.len());
+            let notes = read_control(&header.msg_hdr);
+            Some(Received {
+                remote,
+                local: notes.local,
+                ecn: notes.ecn,
+                segment_bytes: notes.segment_bytes.unwrap_or(len).max(1),
+                truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+                data: &mut slot[..len],
+            })
+        })
+    }
+}
+
+/// What the control messages of one received message said.
+#[derive(Default)]
+struct Notes {
+    local: Option<IpAddr>,
+    ecn: Ecn,
+    segment_bytes: Option<usize>,
+}
+
+fn read_control(header: &libc::msghdr) -> Notes {
+    let mut notes = Notes::default();
+    // SAFETY: `header` is one of our own, so its control pointer and length describe bytes of its parts that the kernel
+    // filled; the macros walk only inside of them.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: as above; a pointer that is not null is a whole control message header.
+    while let Some(cmsg) = unsafe { next.as_ref() } {
+        match (cmsg.cmsg_level, cmsg.cmsg_type) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                let bytes: Option<libc::c_int> = control_value(cmsg);
+                notes.segment_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+            }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // `ipi_spec_dst` is our own address even when the datagram was sent to a group.
+                let info: Option<libc::in_pktinfo> = control_value(cmsg);
+                notes.local = info.map(|info| ipv4(info.ipi_spec_dst).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let info: Option<libc::in6_pktinfo> = control_value(cmsg);
+                notes.local = info.map(|info| ipv6(info.ipi6_addr).into());
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                notes.ecn = control_value(cmsg).map_or(Ecn::NotEct, |class: u8| Ecn::from_bits(class));
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                notes.ecn = control_value(cmsg).map_or(Ecn::NotEct, |class: libc::c_int| Ecn::from_bits(class as u8));
+            }
+            _ => {}
+        }
+        // SAFETY: `cmsg` came from the same header.
+        next = unsafe { libc::CMSG_NXTHDR(header, cmsg) };
+    }
+    notes
+}
+
+/// The value behind a control message's header; `None` when the message is too short for one. `T` is what the kernel
+/// writes for this kind: integers only.
+fn control_value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
+    // SAFETY: it only computes with sizes.
+    let needed = unsafe { libc::CMSG_LEN(size_of::<T>() as libc::c_uint) } as usize;
+    if cmsg.cmsg_len < needed {
+        return None;
+    }
+    // SAFETY: the value lies behind the header, inside of the length that was just checked, and any bits are a value.
+    Some(unsafe { libc::CMSG_DATA(cmsg).cast::<T>().read_unaligned() })
+}
+
+/// One message to send: `data` as one datagram, or as several of `segment_bytes` each.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    pub path: &'a Path,
+    pub data: &'a [u8],
+    pub segment_bytes: Option<u16>,
+}
+
+/// Room for the headers of one batch of messages to send. It holds no payload.
+pub struct SendBatch {
+    headers: Headers,
+}
+
+impl Default for SendBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SendBatch {
+    pub fn new() -> Self {
+        SendBatch { headers: Headers::new(MESSAGES_MAX) }
+    }
+
+    /// Sends the first of `messages`, at most `MESSAGES_MAX`, in one call. Returns how many the kernel took; an error
+    /// is that of the first.
+    pub fn send<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for message in messages.take(MESSAGES_MAX) {
+            self.write_header(count, &message);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        // SAFETY: headers up to `count` were just written: they point at their own parts, which never move, and at
+        // payload that is borrowed for `'a`, which outlives this call. The kernel only reads.
+        let sent = unsafe {
+            let headers = self.headers.headers.ptr(0);
+            libc::sendmmsg(socket.as_raw_fd(), headers, count as libc::c_uint, libc::MSG_DONTWAIT as _)
+        };
+        check(sent).map(|sent| sent as usize)
+    }
+
+    fn write_header(&mut self, index: usize, message: &Outgoing<'_>) {
+        let parts = self.headers.parts.get_mut(index);
+        let name_len = parts.addr.set(&message.path.remote);
+        parts.iovec = libc::iovec { iov_base: message.data.as_ptr().cast_mut().cast(), iov_len: message.data.len() };
+        let mut control = ControlWriter { control: &mut parts.control, used: 0 };
+        match (message.path.local, message.path.remote) {
+            (Some(IpAddr::V4(local)), SocketAddr::V4(_)) => {
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: in_addr(local),
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            }
+            (Some(IpAddr::V6(local)), SocketAddr::V6(_)) => {
+                let info = libc::in6_pktinfo { ipi6_addr: in6_addr(local), ipi6_ifindex: 0 };
+                control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            }
+            _ => {}
+        }
+        if let Some(segment_bytes) = message.segment_bytes {
+            control.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment_bytes);
+        }
+        let control_len = control.used;
+        let header = &mut self.headers.headers.get_mut(index).msg_hdr;
+        (header.msg_namelen, header.msg_controllen) = (name_len, control_len as _);
+    }
+}
+
+/// Writes control messages one behind the other.
+struct ControlWriter<'a> {
+    control: &'a mut Control,
+    used: usize,
+}
+
+impl ControlWriter<'_> {
+    fn put<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+        let size = size_of::<T>() as libc::c_uint;
+        // SAFETY: both only compute with sizes.
+        let (len, space) = unsafe { (libc::CMSG_LEN(size) as usize, libc::CMSG_SPACE(size) as usize) };
+        assert!(self.used + space <= CONTROL_BYTES, "room for every control message that a sender names");
+        // SAFETY: a header is made of integers, for which zero is a value.
+        let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
+        (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (len as _, level, kind);
+        // SAFETY: the assertion leaves `space` bytes from `used` on; the value lies behind the header, inside of them.
+        unsafe {
+            let start = self.control.0.as_mut_ptr().add(self.used);
+            start.cast::<libc::cmsghdr>().write_unaligned(header);
+            start.add(len - size_of::<T>()).cast::<T>().write_unaligned(value);
+        }
+        self.used += space;
+    }
+}

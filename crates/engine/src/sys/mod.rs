@@ -1,0 +1,33 @@
+//! All unsafe code of the workspace: safe types over Linux system calls. Nothing in here knows a protocol or a policy.
+//!
+//! Provides:
+//! - `RecvBuffers`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
+//! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
+//! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
+//! - `udp_socket`, `tcp_listener` and their options (`socket`)
+//! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `raise_open_files_max` (`thread`)
+
+mod addr;
+mod batch;
+mod epoll;
+mod eventfd;
+mod fixed;
+mod socket;
+mod thread;
+
+pub use batch::{MESSAGES_MAX, Outgoing, Received, RecvBuffers, SendBatch};
+pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
+pub use eventfd::EventFd;
+#[cfg(test)]
+pub use socket::refuse_gso;
+pub use socket::{
+    BufferSide, set_buffer_bytes, set_gro, set_packet_info, set_tcp_user_timeout, tcp_listener, udp_has_gso, udp_socket,
+};
+pub use thread::{pin_to_cpu, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
+
+use std::io;
+
+/// Turns the -1 of a system call into the error that it stands for.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

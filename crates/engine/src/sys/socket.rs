@@ -1,0 +1,122 @@
+//! Sockets with the options that std has no names for.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::addr::RawAddr;
+use super::check;
+
+/// Connections that wait to be accepted; more are turned away by the kernel.
+const LISTEN_BACKLOG: libc::c_int = 1_024;
+
+/// One of the two buffers that a socket has in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSide {
+    Send,
+    Receive,
+}
+
+/// A non-blocking UDP socket bound to `addr`. An IPv6 one takes IPv6 alone (RFC 3493 §5.3).
+pub fn udp_socket(addr: &SocketAddr) -> io::Result<UdpSocket> {
+    let fd = socket(addr, libc::SOCK_DGRAM)?;
+    bind(fd.as_fd(), addr)?;
+    Ok(fd.into())
+}
+
+/// A non-blocking TCP listener on `addr`. An IPv6 one takes IPv6 alone.
+pub fn tcp_listener(addr: &SocketAddr) -> io::Result<TcpListener> {
+    let fd = socket(addr, libc::SOCK_STREAM)?;
+    // So that a restart need not wait for old connections to be forgotten.
+    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    bind(fd.as_fd(), addr)?;
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::listen(fd.as_raw_fd(), LISTEN_BACKLOG) })?;
+    Ok(fd.into())
+}
+
+/// Asks for a buffer of `bytes`, beyond the system's maximum where the process may (CAP_NET_ADMIN), and returns what
+/// was got. The kernel's own bookkeeping takes about half of that.
+pub fn set_buffer_bytes(fd: BorrowedFd<'_>, side: BufferSide, bytes: usize) -> io::Result<usize> {
+    let (forced, plain) = match side {
+        BufferSide::Send => (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        BufferSide::Receive => (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+    };
+    let asked = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    if set_int(fd, libc::SOL_SOCKET, forced, asked).is_err() {
+        set_int(fd, libc::SOL_SOCKET, plain, asked)?;
+    }
+    Ok(int(fd, libc::SOL_SOCKET, plain)?.unsigned_abs() as usize)
+}
+
+/// Whether the kernel can split one send into datagrams (`UDP_SEGMENT`, Linux 4.18).
+pub fn udp_has_gso(fd: BorrowedFd<'_>) -> bool {
+    int(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
+}
+
+/// Lets the kernel join datagrams of one sender on receipt (`UDP_GRO`, Linux 5.0).
+pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Asks for the traffic class (ECN) of each message, and with `wildcard` also for the local address that it was sent
+/// to.
+pub fn set_packet_info(fd: BorrowedFd<'_>, addr: &SocketAddr, wildcard: bool) -> io::Result<()> {
+    let (level, traffic_class, local) = match addr {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_PKTINFO),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVPKTINFO),
+    };
+    set_int(fd, level, traffic_class, 1)?;
+    if wildcard {
+        set_int(fd, level, local, 1)?;
+    }
+    Ok(())
+}
+
+/// Ends a connection whose peer has acknowledged nothing of what was sent for `limit` (RFC 5482).
+pub fn set_tcp_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, limit_ms)
+}
+
+/// Makes the kernel refuse GSO on an IPv4 socket, as it does for some network cards: it cannot leave a checksum out
+/// (`SO_NO_CHECK`) and split at the same time.
+#[cfg(test)]
+pub fn refuse_gso(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+}
+
+fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
+    let domain = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: no pointer is passed.
+    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
+    // SAFETY: the call succeeded, so the descriptor is open, and nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if addr.is_ipv6() {
+        set_int(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    Ok(fd)
+}
+
+fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+    let mut raw = RawAddr::empty();
+    let len = raw.set(addr);
+    // SAFETY: `raw` is at least `len` bytes long, and the kernel reads it during the call only.
+    check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), len) }).map(drop)
+}
+
+fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value is as long as is said, and the kernel reads it during the call only.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size) };
+    check(result).map(drop)
+}
+
+fn int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes, which is the value's length.
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut size) };
+    check(result).map(|_| value)
+}
