@@ -1,1 +1,7 @@
+//! Binds the products to the engine: WHIP and WHEP, auth, configuration, metrics, start and drain.
+//!
+//! The only crate where protocol code and the machine are both visible.
+#![forbid(unsafe_code)]
 
+pub mod auth;
+pub mod config;

@@ -1,0 +1,226 @@
+//! Who may do what: bearer tokens (RFC 6750) that are JSON Web Tokens (RFC 7519), signed with HS256 or EdDSA.
+//!
+//! In: the `Authorization` header of a request. Out: `Rights`, or a `Refusal` that names what is wrong with the token.
+//!
+//! Beside the registered claims `exp` (needed), `nbf`, `iss`, `aud` and `sub`, a token has one claim of ours:
+//! `"millrace": {"publish": ["studio", "event-*"], "watch": ["*"], "admin": false}`. A name ends in `*` to stand for
+//! all names that begin so. Who may publish a stream may watch it; an admin may do everything.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+
+use crate::config;
+
+/// How far the clocks of who signs and who checks may be apart.
+const LEEWAY_SECONDS: u64 = 5;
+
+/// Checks tokens against the configured keys.
+pub struct Auth {
+    /// Without keys everyone may do everything (`auth.dev`).
+    keys: Option<Vec<(Algorithm, DecodingKey)>>,
+    validation: Validation,
+}
+
+/// The claims of a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub: Option<String>,
+    /// Seconds since 1970.
+    pub exp: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbf: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iss: Option<String>,
+    /// One audience or a list of them (RFC 7519 §4.1.3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aud: Option<serde_json::Value>,
+    #[serde(default)]
+    pub millrace: Rights,
+}
+
+/// What the bearer of a token may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rights {
+    /// Streams that may be published, by name, or by beginning with a `*` at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<String>,
+    /// Streams that may be watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watch: Vec<String>,
+    /// May do everything, also close streams of others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin: bool,
+}
+
+/// Why a request is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("this needs a token: send the header \"Authorization: Bearer …\"")]
+    NoToken,
+    #[error("the Authorization header is not of the form \"Bearer …\"")]
+    NotBearer,
+    #[error("the token {0}")]
+    BadToken(String),
+    #[error("the token does not let its bearer {0}")]
+    NotAllowed(String),
+}
+
+/// Why the keys of the configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error(
+        "nobody could get in: set auth.hs256_secret or auth.eddsa_public_key, or start with --dev to need no token"
+    )]
+    NoKey,
+    #[error(
+        "auth.eddsa_public_key: not an Ed25519 public key as PEM (make one with: openssl pkey -in key.pem -pubout)"
+    )]
+    BadPublicKey,
+    #[error("not an Ed25519 private key as PEM (make one with: openssl genpkey -algorithm ed25519 -out key.pem)")]
+    BadPrivateKey,
+}
+
+impl Auth {
+    /// Takes the keys from the configuration.
+    ///
+    /// # Errors
+    /// Without any key, unless everyone may do everything; and when the public key is none.
+    pub fn new(config: &config::Auth) -> Result<Self, KeyError> {
+        let mut keys = Vec::new();
+        if let Some(secret) = &config.hs256_secret {
+            keys.push((Algorithm::HS256, DecodingKey::from_secret(secret.0.as_bytes())));
+        }
+        if let Some(pem) = &config.eddsa_public_key {
+            keys.push((Algorithm::EdDSA, DecodingKey::from_ed_der(&ed25519_public_key(pem)?)));
+        }
+        if keys.is_empty() && !config.dev {
+            return Err(KeyError::NoKey);
+        }
+        Ok(Auth { keys: (!config.dev).then_some(keys), validation: validation(config) })
+    }
+
+    /// Returns what the sender of a request may do; `authorization` is the header's value.
+    ///
+    /// # Errors
+    /// When there is no token, or none that holds.
+    pub fn rights(&self, authorization: Option<&[u8]>) -> Result<Rights, Refusal> {
+        let Some(keys) = &self.keys else { return Ok(Rights::all()) };
+        let token = bearer(authorization.ok_or(Refusal::NoToken)?).ok_or(Refusal::NotBearer)?;
+        let header = jsonwebtoken::decode_header(token).map_err(|error| bad_token(error.kind()))?;
+        let (algorithm, key) = keys
+            .iter()
+            .find(|(algorithm, _)| *algorithm == header.alg)
+            .ok_or_else(|| Refusal::BadToken(format!("is signed with {:?}, which is not accepted here", header.alg)))?;
+        let mut validation = self.validation.clone();
+        validation.algorithms = vec![*algorithm];
+        let claims =
+            jsonwebtoken::decode::<Claims>(token, key, &validation).map_err(|error| bad_token(error.kind()))?;
+        Ok(claims.claims.millrace)
+    }
+}
+
+impl Rights {
+    pub fn all() -> Self {
+        Rights { admin: true, ..Rights::default() }
+    }
+
+    pub fn may_publish(&self, stream: &str) -> bool {
+        self.admin || self.publish.iter().any(|pattern| covers(pattern, stream))
+    }
+
+    pub fn may_watch(&self, stream: &str) -> bool {
+        self.may_publish(stream) || self.watch.iter().any(|pattern| covers(pattern, stream))
+    }
+}
+
+/// With what `mint` signs.
+pub enum SigningKey<'a> {
+    Hs256(&'a str),
+    /// PKCS #8 in PEM ("-----BEGIN PRIVATE KEY-----").
+    EdDsaPem(&'a str),
+}
+
+/// Makes a token.
+///
+/// # Errors
+/// When the private key is none.
+pub fn mint(claims: &Claims, key: SigningKey<'_>) -> Result<String, KeyError> {
+    let (algorithm, key) = match key {
+        SigningKey::Hs256(secret) => (Algorithm::HS256, EncodingKey::from_secret(secret.as_bytes())),
+        SigningKey::EdDsaPem(pem) => {
+            let der = pem_content(pem, "PRIVATE KEY").ok_or(KeyError::BadPrivateKey)?;
+            (Algorithm::EdDSA, EncodingKey::from_ed_der(&der))
+        }
+    };
+    jsonwebtoken::encode(&Header::new(algorithm), claims, &key).map_err(|_| KeyError::BadPrivateKey)
+}
+
+fn validation(config: &config::Auth) -> Validation {
+    let mut validation = Validation::new(Algorithm::HS256);
+    validation.leeway = LEEWAY_SECONDS;
+    validation.validate_nbf = true;
+    let mut required = vec!["exp"];
+    if let Some(issuer) = &config.issuer {
+        validation.set_issuer(&[issuer]);
+        required.push("iss");
+    }
+    match &config.audience {
+        Some(audience) => {
+            validation.set_audience(&[audience]);
+            required.push("aud");
+        }
+        // A token for several services is fine where no audience is asked for.
+        None => validation.validate_aud = false,
+    }
+    validation.set_required_spec_claims(&required);
+    validation
+}
+
+fn bearer(authorization: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(authorization).ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn bad_token(kind: &ErrorKind) -> Refusal {
+    Refusal::BadToken(match kind {
+        ErrorKind::ExpiredSignature => "has expired (exp)".to_owned(),
+        ErrorKind::ImmatureSignature => "is not valid yet (nbf)".to_owned(),
+        ErrorKind::InvalidSignature => "is signed with another key".to_owned(),
+        ErrorKind::InvalidIssuer => "is from another issuer (iss)".to_owned(),
+        ErrorKind::InvalidAudience => "is for another audience (aud)".to_owned(),
+        ErrorKind::MissingRequiredClaim(claim) => format!("lacks the claim {claim}"),
+        ErrorKind::Json(error) => format!("cannot be read: {error}"),
+        _ => "is not a JSON Web Token that can be checked here".to_owned(),
+    })
+}
+
+/// Whether a name of a token means a stream. Names are compared as they are; only a `*` at the end is special.
+fn covers(pattern: &str, stream: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => stream.starts_with(prefix),
+        None => pattern == stream,
+    }
+}
+
+/// The 32 bytes of a SubjectPublicKeyInfo for Ed25519 (RFC 8410 §4), which is a fixed head and the key.
+fn ed25519_public_key(pem: &str) -> Result<[u8; 32], KeyError> {
+    const HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+    let der = pem_content(pem, "PUBLIC KEY").ok_or(KeyError::BadPublicKey)?;
+    let key = der.strip_prefix(&HEAD).ok_or(KeyError::BadPublicKey)?;
+    key.try_into().map_err(|_| KeyError::BadPublicKey)
+}
+
+/// What stands between the BEGIN and END lines of a label (RFC 7468).
+fn pem_content(pem: &str, label: &str) -> Option<Vec<u8>> {
+    let (_, rest) = pem.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (content, _) = rest.split_once(&format!("-----END {label}-----"))?;
+    let content: String = content.split_ascii_whitespace().collect();
+    STANDARD.decode(content).ok()
+}

@@ -1,0 +1,156 @@
+//! What an operator may choose. The doc comments in here are the reference that `millrace check --reference` prints.
+//!
+//! In: a TOML file, `MILLRACE_SECTION_KEY` in the environment over it, `--set section.key=value` over both.
+//! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
+//! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
+
+mod load;
+mod print;
+mod section;
+mod value;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use wire::Bitrate;
+
+pub use load::{ConfigError, Place};
+use section::{Section, section};
+pub use value::{Bytes, IceServer, LogFormat, Origin, Secret};
+use value::{any, between};
+
+/// All settings. `Config::default()` is what an empty file gives.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    pub http: Http,
+    pub auth: Auth,
+    pub workers: Workers,
+    pub rtc: Rtc,
+    pub rooms: Rooms,
+    pub log: Log,
+}
+
+section! {
+    /// Where WHIP, WHEP, the API and the pages are served.
+    Http as "http" {
+        /// Address and port that the HTTP server listens on. Put a TLS proxy in front when it is not loopback:
+        /// browsers give out camera and microphone on https and on localhost only.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), any;
+        /// Origins whose pages may call this server (CORS), such as "https://example.org"; "*" is everyone.
+        cors_origins: Vec<Origin> = vec![Origin::any()], any;
+        /// After SIGTERM, running sessions may go on for this long. New ones are refused meanwhile.
+        drain_timeout: Duration = secs(10), between(secs(0), secs(86_400));
+    }
+}
+
+section! {
+    /// Who may publish and watch: bearers of a JSON Web Token (RFC 7519), signed with one of these keys.
+    Auth as "auth" {
+        /// Everyone may do everything, without a token. For development.
+        dev: bool = false, any;
+        /// Shared secret for tokens signed with HS256. At least 32 bytes (RFC 7518 §3.2).
+        hs256_secret: Option<Secret> = None, value::long_enough;
+        /// Public key for tokens signed with EdDSA (Ed25519), as PEM ("-----BEGIN PUBLIC KEY-----").
+        eddsa_public_key: Option<String> = None, any;
+        /// Tokens must carry this `iss` claim.
+        issuer: Option<String> = None, any;
+        /// Tokens must carry this `aud` claim.
+        audience: Option<String> = None, any;
+    }
+}
+
+section! {
+    /// The threads that forward media. Each has a UDP port and a TCP port of its own.
+    Workers as "workers" {
+        /// Number of workers; 0 is one for each core.
+        count: u16 = 0, between(0, 256);
+        /// Binds each worker to a core of its own. Useful where nothing else runs on the machine.
+        pin: bool = false, any;
+        /// Addresses that workers listen on. IPv6 is left out where the machine has none.
+        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], value::not_empty;
+        /// UDP port of the first worker; the second has the next one, and so on. 0 takes any free ports.
+        udp_port: u16 = 20_000, any;
+        /// ICE over TCP, for viewers whose network lets no UDP through: each worker listens on TCP too, on the
+        /// number of its UDP port.
+        tcp: bool = true, any;
+        /// TCP connections of one worker at most.
+        tcp_links_max: u32 = 10_000, between(1, 1_000_000);
+        /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
+        gso: bool = true, any;
+        /// Several packets from one sender in one system call (UDP GRO), where the kernel can.
+        gro: bool = true, any;
+        /// Kernel buffer of each socket and direction. More is limited by net.core.rmem_max and wmem_max.
+        socket_buffer: Bytes = Bytes::mib(8), between(Bytes::kib(64), Bytes::mib(1024));
+    }
+}
+
+section! {
+    /// How browsers find the workers.
+    Rtc as "rtc" {
+        /// Addresses under which the workers are reached from outside, for the ICE candidates. Needed behind NAT and
+        /// in clouds. Empty: the addresses that this machine has towards its default route, and loopback when
+        /// http.listen is loopback.
+        public_addresses: Vec<IpAddr> = vec![], any;
+        /// STUN and TURN servers that clients are told to use (Link header, RFC 9725 §4.6): a URL, and for TURN a
+        /// user name and a credential after it: "turn:turn.example.org:3478?transport=udp user secret".
+        ice_servers: Vec<IceServer> = vec![], any;
+    }
+}
+
+section! {
+    /// Streams and those who watch them.
+    Rooms as "rooms" {
+        /// A session from which nothing authentic came for this long is removed.
+        idle_timeout: Duration = secs(30), between(secs(5), secs(3_600));
+        /// A stream whose publisher is gone is kept for this long; when the publisher returns, viewers go on watching.
+        reconnect_grace: Duration = secs(10), between(secs(0), secs(3_600));
+        /// At most one keyframe request for each layer goes up to a publisher in this time.
+        keyframe_interval_min: Duration = ms(500), between(ms(50), secs(60));
+        /// A new viewer starts with a stored keyframe that is no older than this, else a keyframe is asked for.
+        keyframe_age_max: Duration = ms(1_500), between(ms(0), secs(60));
+        /// Pads the packets of a frame to one size, so that they go out in one GSO send.
+        equal_size_padding: bool = true, any;
+        /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.
+        burst_packets: u32 = 16, between(1, 64);
+        /// What a viewer is sent beyond a burst goes out at no less than this rate.
+        burst_rate_min: Bitrate = Bitrate::from_kbps(20_000), between(Bitrate::from_kbps(100), Bitrate::from_kbps(10_000_000));
+        /// Share of a viewer's rate that retransmissions may take.
+        resend_share: f64 = 0.5, between(0.0, 1.0);
+        /// Bandwidth estimate of a new viewer.
+        estimate_start: Bitrate = Bitrate::from_kbps(1_000), between(Bitrate::from_kbps(50), Bitrate::from_kbps(1_000_000));
+        /// Highest bandwidth estimate of a viewer.
+        estimate_max: Bitrate = Bitrate::from_kbps(50_000), between(Bitrate::from_kbps(50), Bitrate::from_kbps(10_000_000));
+        /// Sessions of one worker at most; newcomers over that are refused.
+        sessions_max: u32 = 20_000, between(1, 1_000_000);
+    }
+}
+
+section! {
+    /// What is written to standard error.
+    Log as "log" {
+        /// Levels: error, warn, info, debug, trace; for one part with its name, as in "info,server=debug".
+        filter: String = "info".to_owned(), any;
+        /// "text" for people, "json" for machines.
+        format: LogFormat = LogFormat::Text, any;
+    }
+}
+
+impl Config {
+    fn sections(&self) -> [&dyn Section; 6] {
+        [&self.http, &self.auth, &self.workers, &self.rtc, &self.rooms, &self.log]
+    }
+
+    fn section_mut(&mut self, table: &str) -> Option<&mut dyn Section> {
+        let all: [&mut dyn Section; 6] =
+            [&mut self.http, &mut self.auth, &mut self.workers, &mut self.rtc, &mut self.rooms, &mut self.log];
+        all.into_iter().find(|section| section.table() == table)
+    }
+}
+
+fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}

@@ -1,0 +1,140 @@
+//! Reads settings from the file, the environment and the flags, in that order, and says where one is wrong.
+
+use std::fmt;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+
+/// A setting that cannot be, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    pub place: Place,
+    /// "rooms.idle_timeout"; empty when the file cannot be read at all.
+    pub key: String,
+    /// What was found, and what is allowed.
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// File name and line, counted from 1.
+    File(String, usize),
+    /// The variable's name.
+    Environment(String),
+    Flag,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::File(name, 0) => write!(f, "{name}: ")?,
+            Place::File(name, line) => write!(f, "{name}:{line}: ")?,
+            Place::Environment(variable) => write!(f, "environment, {variable}: ")?,
+            Place::Flag => write!(f, "--set: ")?,
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads the file, then the environment over it, then `section.key=value` overrides.
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        let mut config = Config::default();
+        if let Some(path) = file {
+            let name = path.display().to_string();
+            let unreadable = |error| ConfigError {
+                place: Place::File(name.clone(), 0),
+                key: String::new(),
+                message: format!("cannot be read: {error}"),
+            };
+            let text = std::fs::read_to_string(path).map_err(unreadable)?;
+            config.apply_toml(&name, &text)?;
+        }
+        config.apply_environment(environment)?;
+        for each in overrides {
+            config.apply_override(each)?;
+        }
+        Ok(config)
+    }
+
+    /// Sets what a TOML document says; `name` is for the errors.
+    ///
+    /// # Errors
+    /// The first line that cannot be.
+    pub fn apply_toml(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        let error = |offset: usize, key: String, message: String| {
+            let line = 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+            ConfigError { place: Place::File(name.to_owned(), line), key, message }
+        };
+        let document = DeTable::parse(text).map_err(|wrong| {
+            error(wrong.span().map_or(0, |span| span.start), String::new(), wrong.message().to_owned())
+        })?;
+        for (table, content) in document.get_ref() {
+            let tables = || self.sections().map(|section| section.table()).join(", ");
+            let at = table.span().start;
+            let DeValue::Table(keys) = content.get_ref() else {
+                let message = format!("stands outside of a table; tables: {}", tables());
+                return Err(error(at, table.get_ref().to_string(), message));
+            };
+            let unknown = format!("no such table; allowed: {}", tables());
+            let Some(section) = self.section_mut(table.get_ref()) else {
+                return Err(error(at, table.get_ref().to_string(), unknown));
+            };
+            for (key, value) in keys {
+                section.set(key.get_ref(), value.get_ref()).map_err(|message| {
+                    error(key.span().start, format!("{}.{}", table.get_ref(), key.get_ref()), message)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `MILLRACE_ROOMS_IDLE_TIMEOUT` for `rooms.idle_timeout`. A variable that names no section is not ours.
+    fn apply_environment(
+        &mut self,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        for (variable, text) in environment {
+            let Some((table, key)) = variable.strip_prefix("MILLRACE_").and_then(|rest| rest.split_once('_')) else {
+                continue;
+            };
+            let (table, key) = (table.to_ascii_lowercase(), key.to_ascii_lowercase());
+            let Some(section) = self.section_mut(&table) else { continue };
+            section.set_text(&key, &text).map_err(|message| ConfigError {
+                place: Place::Environment(variable.clone()),
+                key: format!("{table}.{key}"),
+                message,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes "rooms.idle_timeout=10s".
+    fn apply_override(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        let error = |key: &str, message: String| ConfigError { place: Place::Flag, key: key.to_owned(), message };
+        let Some((path, text)) = assignment.split_once('=') else {
+            return Err(error(assignment, "is not of the form section.key=value".to_owned()));
+        };
+        let (path, text) = (path.trim(), text.trim());
+        let tables = self.sections().map(|section| section.table()).join(", ");
+        let Some((section, key)) = path.split_once('.').and_then(|(table, key)| Some((self.section_mut(table)?, key)))
+        else {
+            return Err(error(path, format!("no such table; allowed: {tables}")));
+        };
+        section.set_text(key, text).map_err(|message| error(path, message))
+    }
+}

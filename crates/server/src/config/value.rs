@@ -1,0 +1,404 @@
+//! The types of settings: how each is read from TOML or plain text, written, and named in an error.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use toml::de::DeValue;
+use wire::Bitrate;
+
+pub(super) trait Setting: Sized {
+    /// What is allowed, for people.
+    fn kind() -> String;
+
+    /// Reads the environment's or a flag's text. Inverse of what a TOML string holds.
+    fn from_text(text: &str) -> Option<Self>;
+
+    /// Reads a TOML value; by default a string.
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        value.as_str().and_then(Self::from_text)
+    }
+
+    /// TOML of the value; `None` when it is not set.
+    fn to_toml(&self) -> Option<String>;
+}
+
+/// Every value will do.
+pub(super) fn any<T>(_: &T) -> Result<(), String> {
+    Ok(())
+}
+
+/// Values from `low` to `high`, both included.
+pub(super) fn between<T: Setting + PartialOrd>(low: T, high: T) -> impl Fn(&T) -> Result<(), String> {
+    move |value| {
+        if *value >= low && *value <= high {
+            return Ok(());
+        }
+        let [got, low, high] = [value, &low, &high].map(|bound| bound.to_toml().unwrap_or_default());
+        Err(format!("got {got}; allowed: {low} to {high}"))
+    }
+}
+
+#[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
+pub(super) fn not_empty<T>(list: &Vec<T>) -> Result<(), String> {
+    if list.is_empty() { Err("got an empty list; allowed: one entry or more".to_owned()) } else { Ok(()) }
+}
+
+/// HS256 wants a key as long as its hash (RFC 7518 §3.2).
+pub(super) fn long_enough(secret: &Option<Secret>) -> Result<(), String> {
+    match secret {
+        Some(Secret(text)) if text.len() < 32 => {
+            Err(format!("got {} bytes; allowed: 32 bytes or more (try: openssl rand -base64 32)", text.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A text that is not printed.
+#[derive(Clone, PartialEq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Setting for Secret {
+    fn kind() -> String {
+        "a text".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Secret(text.to_owned()))
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted("(set, not shown)"))
+    }
+}
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub usize);
+
+impl Bytes {
+    pub const fn kib(count: usize) -> Self {
+        Bytes(count << 10)
+    }
+
+    pub const fn mib(count: usize) -> Self {
+        Bytes(count << 20)
+    }
+}
+
+impl Setting for Bytes {
+    fn kind() -> String {
+        "a size such as \"64KiB\" or \"8MiB\"".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (number, unit) = number_and_unit(text)?;
+        let scale = match unit {
+            "B" => 1.0,
+            "KiB" => 1024.0,
+            "MiB" => 1024.0 * 1024.0,
+            _ => return None,
+        };
+        Some(Bytes((number * scale) as usize))
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&match self.0 {
+            size if size % (1 << 20) == 0 => format!("{}MiB", size >> 20),
+            size if size % (1 << 10) == 0 => format!("{}KiB", size >> 10),
+            size => format!("{size}B"),
+        }))
+    }
+}
+
+/// An origin of web pages (RFC 6454), or "*".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin(pub String);
+
+impl Origin {
+    pub fn any() -> Self {
+        Origin("*".to_owned())
+    }
+
+    pub fn is_any(&self) -> bool {
+        self.0 == "*"
+    }
+}
+
+impl Setting for Origin {
+    fn kind() -> String {
+        "\"*\", or scheme and host such as \"https://example.org\", with the port where it is not the usual one, no path"
+            .to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let fits =
+            |host: &str| !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]".contains(&b));
+        (text == "*" || host.is_some_and(fits)).then(|| Origin(text.to_owned()))
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&self.0))
+    }
+}
+
+/// A STUN or TURN server for clients, as a `Link` header names it (RFC 9725 §4.6).
+#[derive(Clone, PartialEq, Eq)]
+pub struct IceServer {
+    /// RFC 7064 or RFC 7065.
+    pub url: String,
+    /// User name and credential.
+    pub login: Option<(String, String)>,
+}
+
+impl fmt::Debug for IceServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl Setting for IceServer {
+    fn kind() -> String {
+        "\"stun:host:port\", or \"turn:host:port?transport=udp user credential\" (also stuns: and turns:)".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        // The text ends up in a header, within quotes.
+        let mut words = text.split_ascii_whitespace();
+        let clean = text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !b"\"\\<>".contains(&byte));
+        let url = words.next().filter(|_| clean)?;
+        let login = words.next().zip(words.next()).map(|(user, credential)| (user.to_owned(), credential.to_owned()));
+        let needs_login = match url.split_once(':')? {
+            ("stun" | "stuns", host) if !host.is_empty() => false,
+            ("turn" | "turns", host) if !host.is_empty() => true,
+            _ => return None,
+        };
+        let words_fit = text.split_ascii_whitespace().count() == if needs_login { 3 } else { 1 };
+        words_fit.then(|| IceServer { url: url.to_owned(), login })
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&match &self.login {
+            Some((user, _)) => format!("{} {user} (not shown)", self.url),
+            None => self.url.clone(),
+        }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Setting for LogFormat {
+    fn kind() -> String {
+        "\"text\" or \"json\"".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }))
+    }
+}
+
+impl Setting for Duration {
+    fn kind() -> String {
+        "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (number, unit) = number_and_unit(text)?;
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(number * seconds).ok()
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&match self.as_millis() {
+            millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+            millis => format!("{millis}ms"),
+        }))
+    }
+}
+
+impl Setting for Bitrate {
+    fn kind() -> String {
+        "a rate such as \"800kbps\" or \"20Mbps\"".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (number, unit) = number_and_unit(text)?;
+        let scale = match unit {
+            "kbps" => 1.0,
+            "Mbps" => 1_000.0,
+            "Gbps" => 1_000_000.0,
+            _ => return None,
+        };
+        Some(Bitrate::from_kbps((number * scale) as u64))
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&match self.bps() / 1_000 {
+            kbps if kbps % 1_000 == 0 => format!("{}Mbps", kbps / 1_000),
+            kbps => format!("{kbps}kbps"),
+        }))
+    }
+}
+
+impl Setting for bool {
+    fn kind() -> String {
+        "true or false".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Setting for f64 {
+    fn kind() -> String {
+        "a number".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        match value {
+            DeValue::Float(number) => Self::from_text(number.as_str()),
+            DeValue::Integer(number) => Self::from_text(number.as_str()),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+macro_rules! whole_number {
+    ($($type:ty),*) => {$(
+        impl Setting for $type {
+            fn kind() -> String {
+                format!("a whole number up to {}", <$type>::MAX)
+            }
+
+            fn from_text(text: &str) -> Option<Self> {
+                text.replace('_', "").parse().ok()
+            }
+
+            fn from_value(value: &DeValue<'_>) -> Option<Self> {
+                value.as_integer().filter(|number| number.radix() == 10).and_then(|number| Self::from_text(number.as_str()))
+            }
+
+            fn to_toml(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+        }
+    )*};
+}
+whole_number!(u16, u32);
+
+macro_rules! quoted_text {
+    ($($type:ty: $kind:literal),*) => {$(
+        impl Setting for $type {
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+
+            fn from_text(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn to_toml(&self) -> Option<String> {
+                Some(quoted(&self.to_string()))
+            }
+        }
+    )*};
+}
+quoted_text!(
+    String: "a text",
+    IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
+    SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""
+);
+
+impl<T: Setting> Setting for Option<T> {
+    fn kind() -> String {
+        T::kind()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { T::from_text(text).map(Some) }
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        T::from_value(value).map(Some)
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        self.as_ref().and_then(T::to_toml)
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    fn kind() -> String {
+        format!("a list, each {}", T::kind())
+    }
+
+    /// Elements stand between commas.
+    fn from_text(text: &str) -> Option<Self> {
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::from_text).collect()
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        value.as_array()?.iter().map(|element| T::from_value(element.get_ref())).collect()
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        let elements: Vec<String> = self.iter().filter_map(T::to_toml).collect();
+        Some(format!("[{}]", elements.join(", ")))
+    }
+}
+
+/// "1.5Mbps" is 1.5 and "Mbps".
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(split);
+    Some((number.parse().ok()?, unit.trim_start()))
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

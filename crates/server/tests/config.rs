@@ -1,0 +1,140 @@
+//! Settings: what is read, what goes before what, and what a wrong one is answered with.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use server::config::{Config, IceServer, Origin};
+use wire::Bitrate;
+
+#[test]
+fn the_reference_reads_back_as_the_default() {
+    let mut config = Config::default();
+    config.rooms.idle_timeout = Duration::from_secs(77);
+
+    config.apply_toml("reference", &Config::reference()).expect("the reference is valid");
+
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn what_is_in_effect_prints_as_toml_that_reads_back() {
+    let mut config = Config::default();
+    config.rooms.estimate_start = Bitrate::from_kbps(1_234);
+    config.rtc.public_addresses = vec!["2001:db8::1".parse().expect("an address")];
+
+    let mut again = Config::default();
+    again.apply_toml("printed", &config.to_string()).expect("what is printed is valid");
+
+    assert_eq!(again, config);
+}
+
+#[test]
+fn every_kind_of_value_is_read() {
+    let mut config = Config::default();
+    let text = r#"
+        [http]
+        listen = "[::1]:9000"
+        cors_origins = ["https://example.org", "http://localhost:3000"]
+        [auth]
+        issuer = "https://issuer.example"
+        [workers]
+        count = 4
+        pin = true
+        [rtc]
+        ice_servers = ["stun:stun.example.org:3478", "turn:turn.example.org?transport=udp me secret"]
+        [rooms]
+        idle_timeout = "1.5m"
+        estimate_max = "2.5Mbps"
+        resend_share = 1
+    "#;
+    config.apply_toml("test.toml", text).expect("valid");
+
+    assert_eq!(config.http.listen, "[::1]:9000".parse::<SocketAddr>().expect("an address"));
+    assert_eq!(config.http.cors_origins[1], Origin("http://localhost:3000".to_owned()));
+    assert_eq!((config.workers.count, config.workers.pin), (4, true));
+    assert_eq!(config.rooms.idle_timeout, Duration::from_secs(90));
+    assert_eq!(config.rooms.estimate_max, Bitrate::from_kbps(2_500));
+    assert_eq!(config.rooms.resend_share, 1.0);
+    let turn = IceServer {
+        url: "turn:turn.example.org?transport=udp".to_owned(),
+        login: Some(("me".to_owned(), "secret".to_owned())),
+    };
+    assert_eq!(config.rtc.ice_servers[1], turn);
+}
+
+#[test]
+fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
+    let cases = [
+        ("[rooms]\n\nidle_timeout = 30", "m.toml:3: rooms.idle_timeout: got 30; allowed: a duration such as \"500ms\""),
+        ("[rooms]\nidle_timeout = \"1s\"", "m.toml:2: rooms.idle_timeout: got \"1s\"; allowed: \"5s\" to \"3600s\""),
+        ("[rooms]\nidle = \"30s\"", "m.toml:2: rooms.idle: no such key; allowed: idle_timeout, reconnect_grace,"),
+        (
+            "[room]\nidle_timeout = \"30s\"",
+            "m.toml:1: room: no such table; allowed: http, auth, workers, rtc, rooms, log",
+        ),
+        ("idle_timeout = \"30s\"", "m.toml:1: idle_timeout: stands outside of a table; tables: http,"),
+        ("[http]\nlisten = \"localhost\"", "m.toml:2: http.listen: got \"localhost\"; allowed: address and port"),
+        ("[http]\ncors_origins = [\"https://a/b\"]", "m.toml:2: http.cors_origins: got a list with an element"),
+        ("[workers]\ncount = -1", "m.toml:2: workers.count: got -1; allowed: a whole number up to 65535"),
+        ("[workers]\ncount = 1000", "m.toml:2: workers.count: got 1000; allowed: 0 to 256"),
+        ("[workers]\npin = \"yes\"", "m.toml:2: workers.pin: got \"yes\"; allowed: true or false"),
+        ("[workers]\nbind = []", "m.toml:2: workers.bind: got an empty list; allowed: one entry or more"),
+        ("[workers]\nsocket_buffer = \"8MB\"", "m.toml:2: workers.socket_buffer: got \"8MB\"; allowed: a size such as"),
+        ("[auth]\nhs256_secret = \"short\"", "m.toml:2: auth.hs256_secret: got 5 bytes; allowed: 32 bytes or more"),
+        ("[rtc]\nice_servers = [\"turn:host\"]", "m.toml:2: rtc.ice_servers: got a list with an element"),
+        ("[log]\nformat = \"xml\"", "m.toml:2: log.format: got \"xml\"; allowed: \"text\" or \"json\""),
+        ("[log]\nformat = ", "m.toml:2: "),
+        ("[rooms]\nresend_share = 2.0", "m.toml:2: rooms.resend_share: got 2.0; allowed: 0.0 to 1.0"),
+    ];
+    for (text, expected) in cases {
+        let error = Config::default().apply_toml("m.toml", text).expect_err(text).to_string();
+        assert!(error.starts_with(expected), "for {text:?}\n     got {error}\nexpected {expected}…");
+    }
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_and_that_before_the_file() {
+    let file = std::env::temp_dir().join(format!("millrace-config-{}.toml", std::process::id()));
+    std::fs::write(&file, "[rooms]\nidle_timeout = \"10s\"\nreconnect_grace = \"11s\"\nsessions_max = 12\n")
+        .expect("written");
+    let environment = [
+        ("MILLRACE_ROOMS_RECONNECT_GRACE".to_owned(), "21s".to_owned()),
+        ("MILLRACE_ROOMS_SESSIONS_MAX".to_owned(), "22".to_owned()),
+        ("MILLRACE_HTTP_CORS_ORIGINS".to_owned(), "https://a.example, https://b.example".to_owned()),
+        ("MILLRACE_CHROMIUM".to_owned(), "not ours".to_owned()),
+        ("HOME".to_owned(), "/root".to_owned()),
+    ];
+
+    let config = Config::load(Some(&file), environment, &["rooms.sessions_max=32".to_owned()]).expect("valid");
+    std::fs::remove_file(&file).expect("removed");
+
+    assert_eq!(config.rooms.idle_timeout, Duration::from_secs(10));
+    assert_eq!(config.rooms.reconnect_grace, Duration::from_secs(21));
+    assert_eq!(config.rooms.sessions_max, 32);
+    assert_eq!(config.http.cors_origins.len(), 2);
+}
+
+#[test]
+fn wrong_variables_flags_and_files_are_named() {
+    let variable = ("MILLRACE_ROOMS_IDLE".to_owned(), "1".to_owned());
+    let error = Config::load(None, [variable], &[]).expect_err("no such key").to_string();
+    assert!(error.starts_with("environment, MILLRACE_ROOMS_IDLE: rooms.idle: no such key; allowed: "), "{error}");
+
+    let error = Config::load(None, [], &["workers.gso=maybe".to_owned()]).expect_err("no bool").to_string();
+    assert_eq!(error, "--set: workers.gso: got \"maybe\"; allowed: true or false");
+
+    let error = Config::load(Some("/no/such/file".as_ref()), [], &[]).expect_err("no file").to_string();
+    assert!(error.starts_with("/no/such/file: cannot be read: "), "{error}");
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let mut config = Config::default();
+    let text = "[auth]\nhs256_secret = \"0123456789abcdef0123456789abcdef\"\n\
+                [rtc]\nice_servers = [\"turn:host me hush-hush\"]";
+    config.apply_toml("test.toml", text).expect("valid");
+
+    for printed in [config.to_string(), format!("{config:?}")] {
+        assert!(!printed.contains("0123456789abcdef") && !printed.contains("hush-hush"), "{printed}");
+    }
+}
