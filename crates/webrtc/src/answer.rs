@@ -74,8 +74,8 @@ impl<'a> Plan<'a> {
             }));
         };
         check_bundle(&offer, &accepted)?;
-        let remote = remote_transport(section)?;
-        if section.setup == Some(Setup::Passive) {
+        let remote = remote_transport(section, tagged(&offer))?;
+        if section.setup.or(tagged(&offer).and_then(|tagged| tagged.setup)) == Some(Setup::Passive) {
             return Err(Error::Invalid { what: "a=setup:passive", why: "this server is always the DTLS server" });
         }
         Ok(Plan { offer, accepted, remote })
@@ -166,7 +166,14 @@ fn is_usable(offer: &Description<'_>, index: usize) -> bool {
         None => true,
     };
     let is_secure = section.protocol.ends_with("RTP/SAVPF") || section.protocol.ends_with("RTP/SAVP");
-    section.is_wanted() && section.rtcp_mux && is_bundled && is_secure
+    let has_mux = section.rtcp_mux || tagged(offer).is_some_and(|tagged| tagged.rtcp_mux);
+    section.is_wanted() && has_mux && is_bundled && is_secure
+}
+
+/// The first section of the bundle, whose transport is everybody's: others may leave those lines out (RFC 8829 §5.2.1).
+fn tagged<'s, 'a>(offer: &'s Description<'a>) -> Option<&'s Section<'a>> {
+    let mid = offer.bundle.as_ref()?.first()?;
+    offer.sections.iter().find(|section| section.mid == *mid)
 }
 
 /// What sending and receiving have in common.
@@ -209,11 +216,13 @@ fn check_bundle(offer: &Description<'_>, accepted: &[Option<Media>]) -> Result<(
     Ok(())
 }
 
-/// Where the offerer's ICE and DTLS stand. With BUNDLE the first section's hold for all (RFC 8843 §7.1.3).
-pub(crate) fn remote_transport(section: &Section<'_>) -> Result<RemoteTransport, Error> {
-    let ufrag = section.ufrag.ok_or(Error::Missing { what: "a=ice-ufrag" })?;
-    let pwd = section.pwd.ok_or(Error::Missing { what: "a=ice-pwd" })?;
-    let fingerprint = section.fingerprint.clone().ok_or(Error::Missing { what: "a=fingerprint" })?;
+/// Where the other side's ICE and DTLS stand: in the section itself, else in the one that is tagged for its bundle.
+pub(crate) fn remote_transport(section: &Section<'_>, tagged: Option<&Section<'_>>) -> Result<RemoteTransport, Error> {
+    let source = if section.ufrag.is_some() { section } else { tagged.unwrap_or(section) };
+    let ufrag = source.ufrag.ok_or(Error::Missing { what: "a=ice-ufrag" })?;
+    let pwd = source.pwd.ok_or(Error::Missing { what: "a=ice-pwd" })?;
+    let fingerprint = section.fingerprint.as_ref().or(source.fingerprint.as_ref());
+    let fingerprint = fingerprint.cloned().ok_or(Error::Missing { what: "a=fingerprint" })?;
     if fingerprint.hash_func != "sha-256" && fingerprint.hash_func != "sha-1" {
         return Err(Error::Invalid { what: "a=fingerprint", why: "neither SHA-256 nor SHA-1" });
     }

@@ -202,7 +202,7 @@ pub(crate) fn read_answer(pending: &Pending, text: &str) -> Result<Accepted, Err
     let candidates = answer.sections.iter().flat_map(|section| &section.candidates);
     Ok(Accepted {
         media,
-        remote: remote_transport(section)?,
+        remote: remote_transport(section, None)?,
         candidates: candidates.map(|candidate| (*candidate).into()).collect(),
         is_dtls_client,
     })

@@ -459,3 +459,70 @@ fn made_up_candidates(is_server: bool, tcp: bool) -> Result<Vec<IceCandidate>, E
     }
     candidates.into_iter().collect::<Result<_, _>>().map_err(|error| Error::SetUp(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use str0m::media::MediaKind;
+    use wire::codec::Codec;
+
+    use super::*;
+    use crate::{Direction, Purpose};
+
+    const SERVER: Remote = Remote { addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000), tcp: false };
+    const CLIENT: Remote = Remote { addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000), tcp: false };
+
+    /// Lets `peer` do all that it wants now; the first bytes of what str0m itself sends go to `kinds`.
+    fn drive(now: Instant, peer: &mut Peer, other: &mut Peer, at: Remote, kinds: &mut Vec<u8>) {
+        peer.handle_timeout(now);
+        loop {
+            match peer.rtc.poll_output().unwrap() {
+                str0m::Output::Transmit(sent) => {
+                    kinds.extend(sent.contents.first());
+                    let _ = other.handle_datagram(now, at, &sent.contents);
+                }
+                str0m::Output::Event(Event::Connected) => peer.state = State::DtlsDone,
+                str0m::Output::Event(_) => {}
+                str0m::Output::Timeout(_) => return,
+            }
+        }
+    }
+
+    /// What the whole design rests on, to be seen again with each new version of str0m.
+    #[test]
+    fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
+        let context = Context::new().unwrap();
+        let start = Instant::now();
+        let tracks = [(wire::codec::MediaKind::Video, Codec::Vp8)];
+        let offer = OfferOptions {
+            direction: Direction::Receive,
+            audio: false,
+            video: &[Codec::Vp8],
+            rids: &[],
+            stream: "",
+            tcp: false,
+        };
+        let (mut client, offer) = Peer::offer(&context, start, &offer).unwrap();
+        let purpose = Purpose::Send { tracks: &tracks, stream: "s" };
+        let candidates = [Candidate { addr: SERVER.addr, tcp: false }];
+        let (mut server, answer) =
+            Peer::answer(&context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();
+        client.accept_answer(&answer.sdp).unwrap();
+        let mut api = server.rtc.direct_api();
+        api.declare_media("0".into(), MediaKind::Video);
+        api.declare_stream_tx(1.into(), Some(2.into()), "0".into(), None);
+        api.expect_stream_rx(3.into(), None, "0".into(), None);
+
+        let mut kinds = Vec::new();
+        for step in 0..1_100 {
+            let now = start + Duration::from_millis(10 * step);
+            drive(now, &mut server, &mut client, SERVER, &mut kinds);
+            drive(now, &mut client, &mut server, CLIENT, &mut kinds);
+        }
+
+        assert!(server.keys.get().is_some() && server.state == State::DtlsDone);
+        assert!(kinds.iter().any(|byte| (20..=63).contains(byte)));
+        assert!(!kinds.iter().any(|byte| (128..=191).contains(byte)));
+    }
+}

@@ -114,6 +114,18 @@ fn sections_that_the_stream_has_no_track_for_are_refused_in_place() {
 }
 
 #[test]
+fn bundled_sections_may_leave_the_transport_to_the_first() {
+    let (first, second) = CHROME_WHEP.split_once("m=video").unwrap();
+    let transport = ["a=ice-", "a=fingerprint", "a=setup", "a=rtcp-mux"];
+    let is_kept = |line: &&str| !transport.iter().any(|prefix| line.starts_with(prefix));
+    let second: String = second.lines().filter(is_kept).map(|line| format!("{line}\r\n")).collect();
+    let tracks = [(MediaKind::Video, Codec::Vp8)];
+    let negotiated =
+        answer(&format!("{first}m=video{second}"), Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+    assert_eq!(negotiated.media.len(), 1);
+}
+
+#[test]
 fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
     let tracks = [(MediaKind::Video, Codec::Vp8)];
     let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
