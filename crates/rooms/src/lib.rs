@@ -1,9 +1,27 @@
 //! The selective forwarding unit. No sockets, no clock, no threads: datagrams and commands in, datagrams and events out.
+//!
+//! `rooms::Rooms` is all of one worker; `spec` says what control tells it and hears back.
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod bwe;
+mod down_track;
 pub mod drops;
 pub mod forward;
+pub mod keyframe;
+mod log;
+pub mod pacer;
 pub mod packet;
+mod passthrough;
+mod publisher;
+mod rate;
+pub mod receive;
+pub mod reports;
+#[allow(clippy::module_inception)]
+pub mod rooms;
+mod session;
+pub mod settings;
 pub mod spec;
 pub mod srtp;
+mod stream;
+mod viewer;

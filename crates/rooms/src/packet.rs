@@ -18,6 +18,15 @@ pub struct PacketMeta {
     pub payload: PayloadInfo,
 }
 
+/// Where a packet belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub track: u8,
+    pub layer: u8,
+    /// Changes when the publisher starts the layer anew, with other sequence numbers and timestamps.
+    pub epoch: u32,
+}
+
 /// A pair of clocks from a sender report (RFC 3550 §6.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderClock {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire::codec::{Codec, MediaKind};
 use wire::{Bitrate, Path};
 
+use crate::drops::DropCounters;
 use crate::srtp::SessionKeys;
 
 /// One peer connection, unique in the process for its whole life.
@@ -136,6 +137,10 @@ pub enum Command {
         session: SessionId,
         token: u64,
     },
+    /// Asks for one `Event::Counters`.
+    Count {
+        token: u64,
+    },
     /// A handshake datagram (STUN or DTLS) that control wants sent.
     Transmit {
         path: Path,
@@ -165,18 +170,43 @@ pub enum Event {
     SessionEnded { session: SessionId, reason: EndReason },
     /// Answers `Command::Inspect`.
     Stats { token: u64, stats: Option<SessionStats> },
+    /// Answers `Command::Count`.
+    Counters { token: u64, counters: Box<Counters> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// Nothing came from the peer for the idle time.
     Silent,
-    /// The peer said goodbye (RTCP BYE for its last stream).
-    Goodbye,
     /// Its stream was closed.
     StreamClosed,
     /// Another publisher took the stream over.
     Replaced,
+    /// Its TCP connection is gone.
+    LinkClosed,
+    /// The worker has `sessions_max` sessions already.
+    Full,
+    /// The handshake gave keys that do not fit their profile.
+    BadKeys,
+}
+
+/// A worker's counters since it started, and what it has now.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    pub streams: u64,
+    pub sessions: u64,
+    pub publishers: u64,
+    pub viewers: u64,
+    /// Media packets taken from publishers.
+    pub packets_in: u64,
+    /// Media packets written for viewers, retransmissions not counted.
+    pub packets_out: u64,
+    pub packets_resent: u64,
+    /// Keyframe requests sent to publishers.
+    pub keyframe_requests: u64,
+    pub drops: DropCounters,
+    /// How late timers fired, in nanoseconds: median, 99th percentile and maximum.
+    pub lateness_ns: [u64; 3],
 }
 
 /// A session's counters, for people and for the API.

@@ -71,7 +71,7 @@ impl Timeline {
 
     /// The other layer's timestamp as the output's, by way of the wall clock that both have.
     fn translate(&self, timestamp: u32, from: SenderClock, to: SenderClock) -> u32 {
-        let since_from = i128::from(to.ntp.wrapping_sub(from.ntp) as i64) * i128::from(self.clock_rate) >> 32;
+        let since_from = (i128::from(to.ntp.wrapping_sub(from.ntp) as i64) * i128::from(self.clock_rate)) >> 32;
         let in_from = from.rtp.wrapping_add(since_from as u32).wrapping_add(timestamp.wrapping_sub(to.rtp));
         in_from.wrapping_add(self.shift)
     }

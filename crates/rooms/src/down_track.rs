@@ -1,0 +1,330 @@
+//! One track on its way to one viewer: a place in the track's log, and the numbers under which the viewer knows it.
+
+use std::time::{Duration, Instant};
+
+use wire::codec::MediaKind;
+use wire::codec::vp8;
+use wire::rtp::{self, HeaderWriter, RtpHeader};
+use wire::{Bitrate, Seq};
+
+use crate::bwe::LayerChooser;
+use crate::forward::{Forwarded, Forwarder, SwitchClocks, Vp8Rewrite};
+use crate::log::{Log, Logged};
+use crate::passthrough;
+use crate::settings::{Random, Settings};
+use crate::spec::DownTrackSpec;
+use crate::srtp::Sealer;
+use crate::stream::Track;
+
+/// Packets whose numbers are remembered for retransmission.
+const SENT_VIDEO: usize = 512;
+const SENT_AUDIO: usize = 64;
+
+/// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC.
+const PACKETS_WITH_MID: u64 = 20;
+
+/// A keyframe that is still missing is asked for again after this time.
+const ASK_AGAIN: Duration = Duration::from_millis(1_000);
+
+#[derive(Debug)]
+pub struct DownTrack {
+    pub spec: DownTrackSpec,
+    forwarder: Forwarder,
+    /// Where in the log of the current layer the next packet stands.
+    position: u64,
+    /// The log's epoch at the switch to the current layer.
+    epoch: u32,
+    chooser: LayerChooser,
+    /// The layer to be on.
+    target: u8,
+    /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
+    not_before: Instant,
+    asked_at: Option<Instant>,
+    sent: Box<[Sent]>,
+    rtx_seq: u64,
+    pub packet_count: u32,
+    pub octet_count: u32,
+    packets: u64,
+    /// Packets of the log that this viewer never got, because it was too slow.
+    pub skipped: u64,
+}
+
+/// What is needed to send a packet again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// Extended output number; 0 is never used.
+    seq: u64,
+    position: u64,
+    timestamp: u32,
+    layer: u8,
+    marker: bool,
+    /// When it was last sent again, in milliseconds since the session began.
+    resent_at_ms: u32,
+    vp8: Option<Vp8Rewrite>,
+}
+
+/// What writing a packet takes beside the packet: the session's half of the work.
+pub struct Seal<'a> {
+    pub sealer: &'a Sealer,
+    /// Transport-wide sequence number to be stamped, where that was negotiated.
+    pub transport_seq: u16,
+}
+
+/// The next packet for the viewer, with its numbers given.
+pub struct Next<'a> {
+    logged: Logged<'a>,
+    forwarded: Forwarded,
+    layer: u8,
+    position: u64,
+}
+
+impl DownTrack {
+    pub fn new(now: Instant, spec: DownTrackSpec, track: &Track, settings: &Settings, random: &mut Random) -> Self {
+        let sent = match track.spec.kind {
+            MediaKind::Video => SENT_VIDEO,
+            MediaKind::Audio => SENT_AUDIO,
+        };
+        let first = random.next_u64();
+        DownTrack {
+            spec,
+            forwarder: Forwarder::new(
+                track.spec.codec,
+                track.spec.clock_rate,
+                first as u16 & 0x7fff,
+                (first >> 16) as u32,
+            ),
+            position: 0,
+            epoch: 0,
+            chooser: LayerChooser::default(),
+            target: (track.layers.len() - 1) as u8,
+            not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
+            asked_at: None,
+            sent: vec![Sent::default(); sent].into(),
+            rtx_seq: (1 << 16) + (first >> 48),
+            packet_count: 0,
+            octet_count: 0,
+            packets: 0,
+            skipped: 0,
+        }
+    }
+
+    pub fn current(&self) -> Option<u8> {
+        self.forwarder.current()
+    }
+
+    pub fn target(&self) -> u8 {
+        self.target
+    }
+
+    /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
+    fn set_target(&mut self, now: Instant, layer: u8) {
+        if self.target == layer {
+            return;
+        }
+        self.target = layer;
+        self.asked_at = None;
+        if self.current().is_some() {
+            self.not_before = now;
+        }
+    }
+
+    /// Chooses the best of the layers with `rates` that `share` carries.
+    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) {
+        if let Some(layer) = self.chooser.choose(now, share, rates) {
+            self.set_target(now, layer);
+        }
+    }
+
+    pub fn set_temporal_max(&mut self, temporal_max: u8) {
+        self.forwarder.set_temporal_max(temporal_max);
+    }
+
+    pub fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// The layer that needs a keyframe before this track can go on or switch, when it is time to ask for it.
+    pub fn keyframe_wanted(&mut self, now: Instant, track: &Track) -> Option<u8> {
+        let waits = track.spec.kind == MediaKind::Video && self.current() != Some(self.target);
+        let asked = self.asked_at.is_some_and(|at| now.duration_since(at) < ASK_AGAIN);
+        if !waits || asked {
+            return None;
+        }
+        self.asked_at = Some(now);
+        Some(self.target)
+    }
+
+    /// Moves to the target layer when that can be done now. Called once per batch, before `next`.
+    pub fn update(&mut self, track: &Track) {
+        if self.current() == Some(self.target) {
+            return;
+        }
+        let Some(layer) = track.layers.get(usize::from(self.target)) else { return };
+        let start = match track.spec.kind {
+            MediaKind::Audio => layer.log.head().checked_sub(1),
+            MediaKind::Video => layer.log.keyframe(),
+        };
+        let Some((position, packet)) = start.and_then(|position| Some((position, layer.log.at(position)?))) else {
+            return;
+        };
+        if packet.meta.arrival < self.not_before {
+            return;
+        }
+        let from = self.current().and_then(|current| track.layers.get(usize::from(current))?.clock);
+        self.forwarder.switch(self.target, packet.meta, SwitchClocks { from, to: layer.clock });
+        self.position = position;
+        self.epoch = layer.log.epoch();
+    }
+
+    /// The next packet that has a place in the output.
+    pub fn next<'a>(&mut self, now: Instant, track: &'a Track) -> Option<Next<'a>> {
+        loop {
+            let layer = self.current()?;
+            let log = &track.layers.get(usize::from(layer))?.log;
+            if self.position >= log.head() {
+                return None;
+            }
+            let Some(logged) = log.at(self.position).filter(|_| log.epoch() == self.epoch) else {
+                self.fall_out(now, log);
+                return None;
+            };
+            let position = self.position;
+            self.position += 1;
+            if let Ok(forwarded) = self.forwarder.forward(logged.meta) {
+                return Some(Next { logged, forwarded, layer, position });
+            }
+        }
+    }
+
+    /// Whether packets wait in the log for this track.
+    pub fn is_behind(&self, track: &Track) -> bool {
+        let Some(layer) = self.current() else { return false };
+        track.layers.get(usize::from(layer)).is_some_and(|layer| self.position < layer.log.head())
+    }
+
+    /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
+    pub fn write(&mut self, slot: &mut [u8], next: &Next<'_>, seal: &Seal<'_>) -> usize {
+        let Next { logged, forwarded, .. } = next;
+        let header = RtpHeader {
+            payload_type: self.spec.payload_type,
+            marker: forwarded.marker,
+            seq: Seq(forwarded.seq as u16),
+            timestamp: forwarded.timestamp,
+            ssrc: self.spec.ssrc,
+        };
+        let Some(header_len) = self.write_header(slot, &header, logged, seal.transport_seq) else { return 0 };
+        let payload_end = header_len + logged.payload.len();
+        let padded_end = header_len + logged.padded_len.max(usize::from(logged.payload.is_empty()));
+        if padded_end + seal.sealer.rtp_overhead() > slot.len() {
+            return 0;
+        }
+        let payload = &mut slot[header_len..payload_end];
+        payload.copy_from_slice(logged.payload);
+        if let Some(rewrite) = &forwarded.vp8 {
+            vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
+        }
+        let len = rtp::pad(slot, payload_end, padded_end);
+        self.remember(next);
+        self.packets += 1;
+        self.packet_count = self.packet_count.wrapping_add(1);
+        self.octet_count = self.octet_count.wrapping_add((len - header_len) as u32);
+        seal.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
+    }
+
+    /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).
+    ///
+    /// `None` when it is not known any more, was sent again within `pause`, or the viewer takes no RTX. A retransmission
+    /// under the original number would need the same bytes: another header under the same nonce breaks GCM (RFC 7714 §8).
+    pub fn write_again(
+        &mut self,
+        slot: &mut [u8],
+        seq: u16,
+        track: &Track,
+        seal: &Seal<'_>,
+        now_ms: u32,
+        pause: Duration,
+    ) -> Option<usize> {
+        let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
+        let index = usize::from(seq) % self.sent.len();
+        let sent = self.sent[index];
+        let paused = u128::from(now_ms.wrapping_sub(sent.resent_at_ms)) < pause.as_millis();
+        if sent.seq == 0 || sent.seq as u16 != seq || (sent.resent_at_ms != 0 && paused) {
+            return None;
+        }
+        let logged = track.layers.get(usize::from(sent.layer))?.log.at(sent.position)?;
+        let header = RtpHeader {
+            payload_type: rtx_payload_type,
+            marker: sent.marker,
+            seq: Seq(self.rtx_seq as u16),
+            timestamp: sent.timestamp,
+            ssrc: rtx_ssrc,
+        };
+        let header_len = self.write_header(slot, &header, &logged, seal.transport_seq)?;
+        let len = header_len + 2 + logged.payload.len();
+        if len + seal.sealer.rtp_overhead() > slot.len() {
+            return None;
+        }
+        slot[header_len..header_len + 2].copy_from_slice(&seq.to_be_bytes());
+        let payload = &mut slot[header_len + 2..len];
+        payload.copy_from_slice(logged.payload);
+        if let Some(rewrite) = &sent.vp8 {
+            vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
+        }
+        self.sent[index].resent_at_ms = now_ms.max(1);
+        let rtx_seq = self.rtx_seq;
+        self.rtx_seq += 1;
+        Some(seal.sealer.seal_rtp(slot, header_len, len, rtx_ssrc, rtx_seq))
+    }
+
+    /// The number of the last packet sent, for probes that send it again.
+    pub fn last_sent(&self, back: u16) -> u16 {
+        (self.forwarder.last_seq().unwrap_or(0) as u16).wrapping_sub(back)
+    }
+
+    fn write_header(
+        &self,
+        slot: &mut [u8],
+        header: &RtpHeader,
+        logged: &Logged<'_>,
+        transport_seq: u16,
+    ) -> Option<usize> {
+        let ids = &self.spec.extensions;
+        let mut writer = HeaderWriter::new(slot, header)?;
+        if let Some(id) = ids.transport_cc {
+            writer.extension(id, &transport_seq.to_be_bytes());
+        }
+        if self.packets < PACKETS_WITH_MID
+            && let Some(id) = ids.mid
+        {
+            writer.extension(id, self.spec.mid.as_bytes());
+        }
+        if !logged.extensions.is_empty() {
+            passthrough::scatter(logged.extensions, ids, &mut writer);
+        }
+        Some(writer.finish())
+    }
+
+    fn remember(&mut self, next: &Next<'_>) {
+        let index = (next.forwarded.seq % self.sent.len() as u64) as usize;
+        self.sent[index] = Sent {
+            seq: next.forwarded.seq,
+            position: next.position,
+            timestamp: next.forwarded.timestamp,
+            layer: next.layer,
+            marker: next.forwarded.marker,
+            resent_at_ms: 0,
+            vp8: next.forwarded.vp8,
+        };
+    }
+
+    /// The place in the log is overwritten, because the viewer was too slow, or the publisher started anew: the track goes
+    /// on at a keyframe.
+    fn fall_out(&mut self, now: Instant, log: &Log) {
+        if log.epoch() == self.epoch {
+            self.skipped += log.head() - self.position;
+            self.not_before = now;
+        }
+        self.forwarder.stop();
+        self.asked_at = None;
+    }
+}

@@ -1,0 +1,105 @@
+//! The burst limit and rate of one destination.
+//!
+//! A burst goes out in one send; the next may follow when the link would have carried it at the pace. So a frame that
+//! fits the burst leaves at once, and a large keyframe leaves in rows of `burst` with gaps between them.
+//! Cost: one multiplication per packet.
+
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+
+/// How many packets may follow each other at line rate, and how fast the rest may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Packets per send to one destination, at least 1.
+    pub packets: usize,
+    /// The pace of everything over one burst never falls below this.
+    pub rate_min: Bitrate,
+}
+
+/// A packet as the burst counts it, in bytes.
+const FULL_PACKET: usize = 1_200;
+
+/// The pace is this much faster than the bandwidth estimate, as in libwebrtc's pacing controller.
+const PACE_OVER_ESTIMATE: f64 = 2.5;
+
+#[derive(Debug)]
+pub struct Pacer {
+    /// When everything sent so far would be through, at the pace.
+    through_at: Instant,
+    /// How far `through_at` may lie ahead.
+    allowance: Duration,
+    nanos_per_1024_bytes: u64,
+    burst: Burst,
+    waiting: bool,
+}
+
+impl Pacer {
+    pub fn new(now: Instant, burst: Burst) -> Self {
+        let mut pacer =
+            Pacer { through_at: now, allowance: Duration::ZERO, nanos_per_1024_bytes: 0, burst, waiting: false };
+        pacer.set_rate(Bitrate::ZERO);
+        pacer
+    }
+
+    /// Takes a new bandwidth estimate.
+    pub fn set_estimate(&mut self, estimate: Bitrate) {
+        self.set_rate(estimate.scale(PACE_OVER_ESTIMATE));
+    }
+
+    fn set_rate(&mut self, rate: Bitrate) {
+        let rate = rate.max(self.burst.rate_min).max(Bitrate::from_kbps(10));
+        self.nanos_per_1024_bytes = rate.time_for(1_024).as_nanos() as u64;
+        // The packet that crosses the line still goes, so the line is drawn one packet early.
+        self.allowance = rate.time_for((self.burst.packets.max(1) - 1) * FULL_PACKET);
+    }
+
+    /// When the next packet may leave: `None` is now. After a full burst this is when all of it is through, so that the
+    /// next burst can be a full one again.
+    pub fn wait_until(&mut self, now: Instant) -> Option<Instant> {
+        let allowance = if self.waiting { Duration::ZERO } else { self.allowance };
+        self.waiting = self.through_at > now + allowance;
+        self.waiting.then_some(self.through_at)
+    }
+
+    pub fn on_sent(&mut self, now: Instant, bytes: usize) {
+        let took = Duration::from_nanos((bytes as u64 * self.nanos_per_1024_bytes) >> 10);
+        self.through_at = self.through_at.max(now) + took;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_leaves_at_once_and_the_next_when_it_is_through() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(start, Burst { packets: 4, rate_min: Bitrate::from_kbps(9_600) });
+        let mut now = start;
+        let mut rows = Vec::new();
+        for _ in 0..3 {
+            let mut row = 0;
+            let wait = loop {
+                if let Some(at) = pacer.wait_until(now) {
+                    break at;
+                }
+                pacer.on_sent(now, FULL_PACKET);
+                row += 1;
+            };
+            rows.push((row, (wait.duration_since(now).as_micros() + 50) / 100));
+            now = wait;
+        }
+        assert_eq!(rows, [(4, 40), (4, 40), (4, 40)], "4 packets of 1 ms each, in 0.1 ms");
+    }
+
+    #[test]
+    fn a_burst_of_one_waits_after_each_packet() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(now, Burst { packets: 1, rate_min: Bitrate::from_kbps(9_600) });
+        assert_eq!(pacer.wait_until(now), None);
+        pacer.on_sent(now, FULL_PACKET);
+        assert!(pacer.wait_until(now).is_some());
+        assert_eq!(pacer.wait_until(now + Duration::from_millis(2)), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! What an operator may choose about rooms, and what the outside world hands in.
+
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+
+use crate::pacer::Burst;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A session from which nothing authentic came for so long is removed.
+    pub idle_timeout: Duration,
+    /// At most one keyframe request per layer reaches a publisher in this time.
+    pub keyframe_interval_min: Duration,
+    /// A new viewer starts at a stored keyframe that is no older than this.
+    pub keyframe_age_max: Duration,
+    /// Pads the packets of a frame to one size, so that they go out in one GSO send.
+    pub equal_size_padding: bool,
+    pub burst: Burst,
+    /// Retransmissions may take this share of a viewer's rate.
+    pub resend_share: f64,
+    /// The bandwidth estimate of a new viewer.
+    pub estimate_start: Bitrate,
+    pub estimate_max: Bitrate,
+    /// Sessions on one worker at most; newcomers are refused.
+    pub sessions_max: usize,
+    /// Events that wait for control at most; handshake datagrams over that are dropped and counted.
+    pub events_max: usize,
+    /// Seed of the random numbers in here (first sequence numbers, timestamps). Must differ between processes.
+    pub seed: u64,
+    /// An instant and the NTP time (32.32 fixed-point seconds since 1900) at it, for sender reports.
+    pub ntp_epoch: (Instant, u64),
+}
+
+impl Settings {
+    /// The defaults, with the clock and the seed that the caller brings.
+    pub fn new(seed: u64, ntp_epoch: (Instant, u64)) -> Self {
+        Settings {
+            idle_timeout: Duration::from_secs(30),
+            keyframe_interval_min: Duration::from_millis(500),
+            keyframe_age_max: Duration::from_millis(1_500),
+            equal_size_padding: true,
+            burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(20_000) },
+            resend_share: 0.5,
+            estimate_start: Bitrate::from_kbps(1_000),
+            estimate_max: Bitrate::from_kbps(50_000),
+            sessions_max: 20_000,
+            events_max: 4_096,
+            seed,
+            ntp_epoch,
+        }
+    }
+}
+
+/// A small generator for numbers that must differ but need not be secret (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
