@@ -1,0 +1,314 @@
+//! `millrace load rooms`: WHIP publishers and WHEP viewers, thousands on one core, that measure what a viewer would see.
+//!
+//! In: a server's URL. Out: bitrate, loss, order, latency and join times as the viewers saw them, and the server's CPU
+//! time per packet that arrived. Everything is real: HTTP, ICE, DTLS, SRTP, NACK, transport feedback and reports.
+//! Cost: about a microsecond of CPU per received packet, most of it the kernel's.
+
+mod frames;
+mod join;
+mod publisher;
+mod report;
+mod service;
+mod viewer;
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args as ClapArgs;
+use engine::{Mailbox, Worker, WorkerConfig, WorkerHandle};
+use indicatif::{ProgressBar, ProgressStyle};
+use wire::{Bitrate, LinkId};
+
+pub use report::{CpuTime, Report};
+
+use join::{Target, Video};
+use service::{Addresses, LoadService, Message, Totals};
+
+/// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
+///
+/// On loopback every viewer has an IP address of its own (127.0.0.0/8), so one thread and one socket play thousands.
+#[derive(ClapArgs, Clone, Debug)]
+pub struct Args {
+    /// The server, for instance http://127.0.0.1:8080.
+    #[arg(long, default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// Streams to publish.
+    #[arg(long, default_value_t = 1)]
+    pub publishers: u32,
+    /// Viewers in all, spread evenly over the streams.
+    #[arg(long, default_value_t = 100)]
+    pub subscribers: u32,
+    /// Video bitrate of each stream: a number with k or M.
+    #[arg(long, default_value = "1.5M")]
+    pub bitrate: Bitrate,
+    /// Frames per second.
+    #[arg(long, default_value_t = 30)]
+    pub fps: u32,
+    /// Publishes three simulcast layers that share the bitrate.
+    #[arg(long)]
+    pub simulcast: bool,
+    /// How long to count, in seconds, once everybody has joined and the warm-up is over.
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// How long to wait after the last join before counting, in seconds.
+    #[arg(long, default_value_t = 2.0)]
+    pub warm_up: f64,
+    /// Joins per second.
+    #[arg(long, default_value_t = 100.0)]
+    pub join_rate: f64,
+    /// Counts while viewers join instead of afterwards: shows what joins do to those who watch.
+    #[arg(long, default_value_t = 0)]
+    pub joiners: u32,
+    /// Share of the viewers that decrypt and check every packet, and measure latency; the others count by headers.
+    #[arg(long, default_value_t = 0.1)]
+    pub sample: f64,
+    /// Threads that play the clients.
+    #[arg(long, default_value_t = 1)]
+    pub threads: u8,
+    /// Name of the streams; a number is put behind it.
+    #[arg(long, default_value = "load")]
+    pub name: String,
+    /// Bearer token for servers that ask for one.
+    #[arg(long, env = "MILLRACE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Prints the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Exit status 1 when a larger share of packets never came, 0 to 1.
+    #[arg(long)]
+    pub max_loss: Option<f64>,
+    /// Exit status 1 when the 99th percentile of latency is larger, in milliseconds.
+    #[arg(long)]
+    pub max_p99: Option<f64>,
+}
+
+/// Runs the load and prints the report. False when the asked-for quality was not held.
+///
+/// # Errors
+/// When the server cannot be reached, refuses a join, or a socket cannot be had.
+pub fn run(args: &Args) -> anyhow::Result<bool> {
+    let report = measure(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        report.print();
+    }
+    let failures = report.failures(args.max_loss, args.max_p99);
+    for failure in &failures {
+        eprintln!("not held: {failure}");
+    }
+    Ok(failures.is_empty())
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// As `run`.
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    let run = Run::start(args)?;
+    let mut resources = run.publish(args)?;
+    resources.extend(run.watch(args, 0, args.subscribers, "joining")?);
+    std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
+
+    run.tell_all(|| Message::Reset);
+    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), own_cpu());
+    if args.joiners > 0 {
+        resources.extend(run.watch(args, args.subscribers, args.joiners, "joining while others watch")?);
+    }
+    let end = started + Duration::from_secs_f64(args.seconds);
+    count_down(args, started, end);
+    let (server_after, load_after) = (run.server_cpu(args), own_cpu());
+    let span = started.elapsed();
+    let parts = run.totals()?;
+    let server = server_before.zip(server_after).map(|(before, after)| after.since(before));
+    let wanted = (args.subscribers + args.joiners) as usize;
+    let report = Report::new(&parts, wanted, span, server, load_after.since(load_before));
+    run.leave(&resources);
+    Ok(report)
+}
+
+/// The threads that play the clients, and how to join more.
+struct Run {
+    target: Target,
+    workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
+    video: Video,
+    progress: bool,
+}
+
+/// Joins that may be under way at once.
+const JOIN_THREADS: usize = 16;
+
+impl Run {
+    fn start(args: &Args) -> anyhow::Result<Run> {
+        if !args.url.starts_with("http://") {
+            bail!("--url {}: only http:// is understood here", args.url);
+        }
+        let epoch = Instant::now();
+        let pid = std::process::id();
+        let mut workers = Vec::new();
+        for thread in 0..args.threads.max(1) {
+            let addresses = Addresses { run: 1 + thread };
+            let config = WorkerConfig {
+                name: format!("load-{thread}"),
+                udp: vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))],
+                tcp: Vec::new(),
+                ..WorkerConfig::default()
+            };
+            let bound = Worker::bind(config).context("binding the clients' socket")?;
+            let mailbox = bound.mailbox();
+            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, LinkId(0), addresses))?;
+            workers.push((handle, mailbox));
+        }
+        let target = Target {
+            agent: join::agent(),
+            url: args.url.trim_end_matches('/').into(),
+            token: args.token.clone(),
+            context: webrtc::Context::new()?,
+        };
+        let video = Video {
+            bitrate: args.bitrate,
+            frames_per_second: args.fps,
+            simulcast: args.simulcast,
+            run: pid,
+            epoch,
+        };
+        Ok(Run { target, workers, video, progress: !args.json })
+    }
+
+    fn publish(&self, args: &Args) -> anyhow::Result<Vec<String>> {
+        let mut resources = Vec::new();
+        for number in 0..args.publishers {
+            let stream = format!("{}-{number}", args.name);
+            let (joining, resource) = join::publish(&self.target, number, &stream, self.video)?;
+            self.hand_over(0, joining)?;
+            resources.push(resource);
+        }
+        Ok(resources)
+    }
+
+    /// Joins viewers `first..first + count` at the asked-for rate.
+    fn watch(&self, args: &Args, first: u32, count: u32, what: &str) -> anyhow::Result<Vec<String>> {
+        let progress = self.progress_bar(u64::from(count), what);
+        let start = Instant::now();
+        let due: Mutex<VecDeque<u32>> = Mutex::new((first..first + count).collect());
+        let resources = Mutex::new(Vec::new());
+        let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..JOIN_THREADS.min(count as usize) {
+                scope.spawn(|| {
+                    while let Some(viewer) = due.lock().ok().and_then(|mut due| due.pop_front()) {
+                        let at = start + Duration::from_secs_f64(f64::from(viewer - first) / args.join_rate.max(0.1));
+                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                        match self.watch_one(args, viewer) {
+                            Ok(resource) => resources.lock().expect("no thread panics with it").push(resource),
+                            Err(error) => {
+                                failure.lock().expect("no thread panics with it").get_or_insert(error);
+                                due.lock().expect("no thread panics with it").clear();
+                            }
+                        }
+                        progress.inc(1);
+                    }
+                });
+            }
+        });
+        progress.finish_and_clear();
+        match failure.into_inner()? {
+            Some(error) => Err(error),
+            None => Ok(resources.into_inner()?),
+        }
+    }
+
+    fn watch_one(&self, args: &Args, viewer: u32) -> anyhow::Result<String> {
+        let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
+        let thread = viewer as usize % self.workers.len();
+        let number = args.publishers + viewer / self.workers.len() as u32;
+        if number >= Addresses::MAX {
+            bail!("more than {} clients on one thread; use --threads", Addresses::MAX);
+        }
+        let every = if args.sample > 0.0 { (1.0 / args.sample).round().max(1.0) as u32 } else { u32::MAX };
+        let (joining, resource) = join::watch(&self.target, number, &stream, viewer.is_multiple_of(every))?;
+        self.hand_over(thread, joining)?;
+        Ok(resource)
+    }
+
+    fn hand_over(&self, thread: usize, joining: service::Joining) -> anyhow::Result<()> {
+        let sent = self.workers[thread].1.send(Message::Join(Box::new(joining)));
+        sent.map_err(|_| anyhow::anyhow!("the load thread does not keep up"))
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        for (_, mailbox) in &self.workers {
+            // A full mailbox means that the thread is far behind; the report will show it.
+            let _ = mailbox.send(message());
+        }
+    }
+
+    fn totals(&self) -> anyhow::Result<Vec<Totals>> {
+        let (reply, totals) = mpsc::channel();
+        self.tell_all(|| Message::Report(reply.clone()));
+        let wait = Duration::from_secs(10);
+        (0..self.workers.len()).map(|_| totals.recv_timeout(wait).context("a load thread does not answer")).collect()
+    }
+
+    fn leave(&self, resources: &[String]) {
+        for resource in resources {
+            if let Err(error) = join::leave(&self.target, resource) {
+                eprintln!("{error:#}");
+                return;
+            }
+        }
+    }
+
+    /// CPU time of the server: from the kernel by its process number, or from what it says of itself.
+    fn server_cpu(&self, args: &Args) -> Option<CpuTime> {
+        match args.server_pid {
+            Some(pid) => cpu_of(&format!("/proc/{pid}/stat")),
+            None => {
+                let url = format!("{}/metrics", self.target.url);
+                let text = self.target.agent.get(&url).call().ok()?.body_mut().read_to_string().ok()?;
+                let value = |mode: &str| {
+                    let name = format!("millrace_process_cpu_seconds_total{{mode=\"{mode}\"}}");
+                    text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok())
+                };
+                Some(CpuTime { user: value("user")?, system: value("system")? })
+            }
+        }
+    }
+
+    fn progress_bar(&self, len: u64, what: &str) -> ProgressBar {
+        if !self.progress {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
+        ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
+    }
+}
+
+fn count_down(args: &Args, started: Instant, end: Instant) {
+    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seconds as u64) };
+    while Instant::now() < end {
+        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
+        progress.set_position(started.elapsed().as_secs());
+    }
+    progress.finish_and_clear();
+}
+
+fn own_cpu() -> CpuTime {
+    cpu_of("/proc/self/stat").unwrap_or_default()
+}
+
+/// User and system time of a process (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
+fn cpu_of(path: &str) -> Option<CpuTime> {
+    let text = std::fs::read_to_string(path).ok()?;
+    // The second field is the program's name in brackets, which may hold anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some(CpuTime { user: ticks()? / 100.0, system: ticks()? / 100.0 })
+}

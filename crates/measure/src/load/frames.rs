@@ -1,0 +1,232 @@
+//! A made-up video: frames of a given rate and size, cut into packets that say when they were sent.
+//!
+//! In: the clock, NACKs and keyframe requests. Out: RTP packets, VP8 by their payload descriptor (RFC 7741) so that a
+//! server treats them as video. Every packet ends in a stamp, by which a viewer knows how long it took and whether it
+//! is whole.
+
+use std::time::{Duration, Instant};
+
+use wire::{Bitrate, Seq};
+use wire::rtp::{HeaderWriter, RtpHeader};
+
+/// What a packet ends in: a mark, the run, when it was sent, and a running number from which its other bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Differs between runs, so that packets of another publisher are not mistaken.
+    pub run: u32,
+    /// Nanoseconds since the run's own zero.
+    pub sent_ns: u64,
+    pub number: u32,
+}
+
+const MARK: [u8; 4] = *b"mlrc";
+const STAMP_LEN: usize = 20;
+
+impl Stamp {
+    fn write(&self, place: &mut [u8; STAMP_LEN]) {
+        place[..4].copy_from_slice(&MARK);
+        place[4..8].copy_from_slice(&self.run.to_be_bytes());
+        place[8..16].copy_from_slice(&self.sent_ns.to_be_bytes());
+        place[16..].copy_from_slice(&self.number.to_be_bytes());
+    }
+
+    /// Reads the stamp at the end of a payload and checks the bytes before it. `None` for what is not ours, or damaged.
+    pub fn read(payload: &[u8]) -> Option<Stamp> {
+        let (body, stamp) = payload.split_last_chunk::<STAMP_LEN>()?;
+        let word = |at: usize| stamp[at..at + 4].try_into().map(u32::from_be_bytes).ok();
+        let stamp = Stamp {
+            run: word(4)?,
+            sent_ns: u64::from(word(8)?) << 32 | u64::from(word(12)?),
+            number: word(16)?,
+        };
+        let is_whole = payload.get(payload.len() - STAMP_LEN..)?.starts_with(&MARK)
+            && body.get(DESCRIPTOR_LEN..)?.iter().all(|byte| *byte == stamp.number as u8 | 1);
+        is_whole.then_some(stamp)
+    }
+}
+
+/// VP8 payload descriptor with a 15-bit picture id, and the frame header's first byte.
+const DESCRIPTOR_LEN: usize = 5;
+/// Payload bytes of a packet at most.
+const PAYLOAD_MAX: usize = 1_160;
+/// A keyframe is so many times as large as another frame.
+const KEYFRAME_FACTOR: usize = 4;
+/// Packets that can be sent again.
+const HISTORY: usize = 1_024;
+const CLOCK_RATE: u32 = 90_000;
+
+/// One packet of the video: all that is needed to write it, as often as wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// Extended sequence number, from 65,536 on.
+    pub seq: u64,
+    pub timestamp: u32,
+    payload_len: usize,
+    marker: bool,
+    keyframe: bool,
+    starts_frame: bool,
+    picture_id: u16,
+    sent_ns: u64,
+}
+
+/// The frames of one video, or of one simulcast layer.
+#[derive(Debug)]
+pub struct Frames {
+    run: u32,
+    interval: Duration,
+    frame_bytes: usize,
+    next_at: Instant,
+    seq: u64,
+    frame: u32,
+    keyframe_wanted: bool,
+    history: Box<[Made]>,
+}
+
+impl Frames {
+    pub fn new(start: Instant, run: u32, bitrate: Bitrate, frames_per_second: u32) -> Self {
+        let frames_per_second = frames_per_second.max(1);
+        Frames {
+            run,
+            interval: Duration::from_secs(1) / frames_per_second,
+            frame_bytes: (bitrate.bps() / 8 / u64::from(frames_per_second)).max(64) as usize,
+            next_at: start,
+            seq: 1 << 16,
+            frame: 0,
+            keyframe_wanted: true,
+            history: vec![Made::default(); HISTORY].into(),
+        }
+    }
+
+    pub fn next_at(&self) -> Instant {
+        self.next_at
+    }
+
+    pub fn want_keyframe(&mut self) {
+        self.keyframe_wanted = true;
+    }
+
+    /// Makes the packets of the frame that is due. A late caller skips no frame.
+    pub fn make_frame(&mut self, sent_ns: u64, mut each: impl FnMut(&Made)) {
+        self.next_at += self.interval;
+        let keyframe = std::mem::take(&mut self.keyframe_wanted);
+        let bytes = self.frame_bytes * if keyframe { KEYFRAME_FACTOR } else { 1 };
+        let count = bytes.div_ceil(PAYLOAD_MAX);
+        for index in 0..count {
+            // Spread evenly, as packetisers do: sizes differ by one byte at most.
+            let payload_len = (bytes * (index + 1) / count - bytes * index / count).max(DESCRIPTOR_LEN + STAMP_LEN);
+            let made = Made {
+                seq: self.seq,
+                timestamp: self.timestamp(),
+                payload_len,
+                marker: index + 1 == count,
+                keyframe,
+                starts_frame: index == 0,
+                picture_id: self.frame as u16 & 0x7fff,
+                sent_ns,
+            };
+            self.history[(self.seq % HISTORY as u64) as usize] = made;
+            self.seq += 1;
+            each(&made);
+        }
+        self.frame += 1;
+    }
+
+    /// The packet with `seq`, while it is remembered.
+    pub fn sent(&self, seq: Seq) -> Option<Made> {
+        let newest = self.seq.checked_sub(1)?;
+        let back = u64::from((newest as u16).wrapping_sub(seq.0));
+        let wanted = newest.checked_sub(back)?;
+        let made = self.history[(wanted % HISTORY as u64) as usize];
+        (made.seq == wanted).then_some(made)
+    }
+
+    /// The RTP timestamp of the instant `now`, by the frame that is next.
+    pub fn timestamp_at(&self, now: Instant) -> u32 {
+        let ahead = self.next_at.saturating_duration_since(now).as_secs_f64() * f64::from(CLOCK_RATE);
+        self.timestamp().wrapping_sub(ahead as u32)
+    }
+
+    fn timestamp(&self) -> u32 {
+        self.frame.wrapping_mul((self.interval.as_secs_f64() * f64::from(CLOCK_RATE)) as u32)
+    }
+
+    pub fn packet_count(&self) -> u64 {
+        self.seq - (1 << 16)
+    }
+
+    /// Writes one packet into `slot` with the given header extensions; `original` stands before the payload of a
+    /// retransmission (RFC 4588 §4). Returns the header's length and the packet's, or `None` when it does not fit.
+    pub fn write(
+        &self,
+        made: &Made,
+        slot: &mut [u8],
+        (payload_type, ssrc, seq): (u8, u32, u64),
+        original: Option<u16>,
+        extensions: &[(u8, &[u8])],
+    ) -> Option<(usize, usize)> {
+        let header =
+            RtpHeader { payload_type, marker: made.marker, seq: Seq(seq as u16), timestamp: made.timestamp, ssrc };
+        let mut writer = HeaderWriter::new(slot, &header)?;
+        for (id, value) in extensions {
+            writer.extension(*id, value);
+        }
+        let header_len = writer.finish();
+        let mut at = header_len;
+        if let Some(original) = original {
+            slot.get_mut(at..at + 2)?.copy_from_slice(&original.to_be_bytes());
+            at += 2;
+        }
+        let payload = slot.get_mut(at..at + made.payload_len)?;
+        let number = made.seq as u32;
+        payload.fill(number as u8 | 1);
+        let starts = if made.starts_frame { 0x10 } else { 0 };
+        let [id_high, id_low] = made.picture_id.to_be_bytes();
+        let frame_header = u8::from(!made.keyframe);
+        payload[..DESCRIPTOR_LEN].copy_from_slice(&[0x80 | starts, 0x80, 0x80 | id_high, id_low, frame_header]);
+        let stamp = Stamp { run: self.run, sent_ns: made.sent_ns, number };
+        stamp.write(payload.last_chunk_mut()?);
+        Some((header_len, at + made.payload_len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::codec::{self, Codec};
+    use wire::rtp::RtpPacket;
+
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_read_back_and_damage_is_seen() {
+        let mut frames = Frames::new(Instant::now(), 7, Bitrate::from_kbps(1_500), 30);
+        let mut made = Vec::new();
+        frames.make_frame(123, |packet| made.push(*packet));
+        frames.make_frame(456, |packet| made.push(*packet));
+        assert_eq!(made.len(), 22 + 6, "a keyframe and another frame");
+        let mut slot = [0; 1_500];
+        for packet in &made {
+            let (_, len) = frames.write(packet, &mut slot, (96, 1, packet.seq), None, &[(3, &[1, 2])]).unwrap();
+            let payload = RtpPacket::parse(&slot[..len]).unwrap().payload().to_vec();
+            let info = codec::inspect(Codec::Vp8, &payload, None);
+            assert_eq!(info.vp8.unwrap().picture_id, Some(packet.picture_id));
+            assert_eq!(info.keyframe && info.starts_frame, packet.keyframe && packet.starts_frame);
+            assert_eq!(Stamp::read(&payload).unwrap().sent_ns, packet.sent_ns);
+            let mut damaged = payload;
+            damaged[40] ^= 4;
+            assert_eq!(Stamp::read(&damaged), None);
+        }
+        assert_eq!(frames.sent(Seq(2)).unwrap().seq, 65_538);
+        assert!(frames.sent(Seq(28)).is_none());
+    }
+
+    #[test]
+    fn the_rate_is_kept() {
+        let mut frames = Frames::new(Instant::now(), 7, Bitrate::from_kbps(1_500), 30);
+        frames.make_frame(0, |_| ());
+        let mut bytes = 0;
+        for _ in 0..30 {
+            frames.make_frame(0, |packet| bytes += packet.payload_len);
+        }
+        assert_eq!(bytes * 8 / 10_000, 150);
+    }
+}

@@ -1,0 +1,151 @@
+//! Joins a client by HTTP: WHIP for a publisher, WHEP for a viewer.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use rooms::srtp::{Profile, SessionKeys};
+use webrtc::{Context, Direction, Extension, Keys, Media, OfferOptions, Peer, SrtpProfile};
+use wire::Bitrate;
+use wire::codec::{Codec, MediaKind};
+
+use super::frames::Frames;
+use super::service::{Joining, JoiningRole, Role};
+use super::{publisher, viewer};
+
+/// Where and as whom to join.
+#[derive(Clone)]
+pub struct Target {
+    pub agent: ureq::Agent,
+    /// For instance "http://127.0.0.1:8080".
+    pub url: String,
+    pub token: Option<String>,
+    pub context: Context,
+}
+
+/// What a publisher sends.
+#[derive(Clone, Copy)]
+pub struct Video {
+    pub bitrate: Bitrate,
+    pub frames_per_second: u32,
+    pub simulcast: bool,
+    pub run: u32,
+    pub epoch: Instant,
+}
+
+/// Simulcast layers, smallest picture first, with their share of the rate.
+const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
+
+/// How long an HTTP request may take.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).http_status_as_error(false).build().into()
+}
+
+/// Publishes `stream`. Returns the client, to be connected, and the URL of its resource.
+pub fn publish(target: &Target, client: u32, stream: &str, video: Video) -> anyhow::Result<(Joining, String)> {
+    let rids: Vec<&str> = LAYERS.iter().map(|(rid, _)| *rid).collect();
+    let options = OfferOptions {
+        direction: Direction::Send,
+        audio: false,
+        video: &[Codec::Vp8],
+        rids: if video.simulcast { &rids } else { &[] },
+        stream,
+        tcp: false,
+    };
+    let started = Instant::now();
+    let (peer, media, resource) = exchange(target, &options, &format!("{}/whip/{stream}", target.url), started)?;
+    let numbers = publisher::Numbers {
+        mid: media.mid.clone(),
+        payload_type: media.payload_type,
+        rtx_payload_type: media.rtx_payload_type,
+        mid_id: media.extension_id(Extension::Mid),
+        rid_id: media.extension_id(Extension::Rid),
+        transport_cc: media.extension_id(Extension::TransportCc),
+    };
+    let role: JoiningRole = Box::new(move |now, opener, sealer| {
+        let layers = media.tx.iter().enumerate().map(|(index, (ssrc, rtx_ssrc))| {
+            let rid = media.rids.get(index).cloned();
+            let share = match &rid {
+                Some(rid) => LAYERS.iter().find(|(name, _)| name == rid).map_or(1.0, |(_, share)| *share),
+                None => 1.0,
+            };
+            let frames = Frames::new(now, video.run, video.bitrate.scale(share), video.frames_per_second);
+            (publisher::LayerNumbers { ssrc: *ssrc, rtx_ssrc: *rtx_ssrc, rid }, frames)
+        });
+        let layers = layers.collect();
+        Role::Publisher(publisher::Publisher::new(now, video.epoch, numbers, layers, opener, sealer))
+    });
+    Ok((Joining { client, peer, started, role }, resource))
+}
+
+/// Watches `stream`. Returns the client, to be connected, and the URL of its resource.
+pub fn watch(target: &Target, client: u32, stream: &str, is_sample: bool) -> anyhow::Result<(Joining, String)> {
+    let options = OfferOptions {
+        direction: Direction::Receive,
+        audio: false,
+        video: &[Codec::Vp8],
+        rids: &[],
+        stream,
+        tcp: false,
+    };
+    let started = Instant::now();
+    let (peer, media, resource) = exchange(target, &options, &format!("{}/whep/{stream}", target.url), started)?;
+    let Some((ssrc, rtx_ssrc)) = media.rx.first().copied() else {
+        bail!("the answer for {stream} names no SSRC");
+    };
+    let numbers = viewer::Numbers {
+        ssrc,
+        rtx_ssrc,
+        clock_rate: media.clock_rate,
+        transport_cc: media.extension_id(Extension::TransportCc),
+    };
+    let role: JoiningRole = Box::new(move |now, opener, sealer| {
+        Role::Viewer(viewer::Viewer::new(now, numbers, opener, sealer, is_sample))
+    });
+    Ok((Joining { client, peer, started, role }, resource))
+}
+
+/// Ends a session (RFC 9725 §4.2).
+pub fn leave(target: &Target, resource: &str) -> anyhow::Result<()> {
+    let mut request = target.agent.delete(resource);
+    if let Some(token) = &target.token {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    request.call().with_context(|| format!("DELETE {resource}"))?;
+    Ok(())
+}
+
+fn exchange(
+    target: &Target,
+    options: &OfferOptions<'_>,
+    url: &str,
+    now: Instant,
+) -> anyhow::Result<(Peer, Media, String)> {
+    let (mut peer, offer) = Peer::offer(&target.context, now, options)?;
+    let mut request = target.agent.post(url).header("Content-Type", "application/sdp");
+    if let Some(token) = &target.token {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    let mut response = request.send(&offer).with_context(|| format!("POST {url}"))?;
+    let body = response.body_mut().read_to_string().with_context(|| format!("POST {url}"))?;
+    if response.status().as_u16() != 201 {
+        bail!("POST {url}: {}: {body}", response.status());
+    }
+    let location = response.headers().get("Location").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let resource = if location.starts_with('/') { format!("{}{location}", target.url) } else { location.into() };
+    let negotiated = peer.accept_answer(&body).with_context(|| format!("answer of {url}"))?;
+    let media = negotiated.media.into_iter().find(|media| media.kind == MediaKind::Video);
+    let Some(media) = media else { bail!("POST {url}: the answer has no video") };
+    Ok((peer, media, resource))
+}
+
+/// The handshake's keys as the SRTP code takes them.
+pub fn session_keys(keys: &Keys) -> SessionKeys {
+    let profile = match keys.profile {
+        SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
+        SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
+        SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
+    };
+    SessionKeys { profile, material: keys.material.clone(), is_client: keys.is_client }
+}

@@ -1,0 +1,212 @@
+//! A viewer as the load generator plays it: it counts what comes, asks again for what is missing, and reports like a
+//! browser does. Some viewers decrypt and check every packet; the others read headers, which is all that counting takes.
+
+use std::time::{Duration, Instant};
+
+use rooms::receive::{Receiver, TransportRecorder};
+use rooms::srtp::{Opener, Sealer};
+use wire::rtcp;
+use wire::rtp::RtpPacket;
+use wire::{Outbox, Path, Seq};
+
+use super::frames::Stamp;
+
+/// What one viewer has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub packets: u64,
+    pub bytes: u64,
+    /// Packets that came after one with a higher number, retransmissions not counted.
+    pub reordered: u64,
+    pub duplicates: u64,
+    /// Packets that came as retransmissions.
+    pub repaired: u64,
+    /// Packets that never came.
+    pub lost: u64,
+    /// Packets that came damaged or with a wrong tag, among those that were decrypted.
+    pub damaged: u64,
+    pub decrypted: u64,
+    pub nacks: u64,
+    pub first_packet: Option<Instant>,
+    pub first_keyframe: Option<Instant>,
+}
+
+/// What the viewer's section of the answer says.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    pub ssrc: u32,
+    pub rtx_ssrc: Option<u32>,
+    pub clock_rate: u32,
+    pub transport_cc: Option<u8>,
+}
+
+pub struct Viewer {
+    numbers: Numbers,
+    own_ssrc: u32,
+    opener: Opener,
+    sealer: Sealer,
+    receiver: Receiver,
+    recorder: TransportRecorder,
+    /// Decrypts every packet, not just retransmissions.
+    is_sample: bool,
+    highest: Option<Seq>,
+    report_at: Instant,
+    /// Packets that were missing when the counting began.
+    missing_before: u64,
+    pub seen: Seen,
+}
+
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const RTT_ASSUMED: Duration = Duration::from_millis(20);
+const RTCP_MAX: usize = 1_200;
+
+impl Viewer {
+    pub fn new(now: Instant, numbers: Numbers, opener: Opener, sealer: Sealer, is_sample: bool) -> Self {
+        Viewer {
+            numbers,
+            own_ssrc: numbers.ssrc ^ 0x5555_5555,
+            opener,
+            sealer,
+            receiver: Receiver::new(now, numbers.ssrc, numbers.clock_rate),
+            recorder: TransportRecorder::new(now),
+            is_sample,
+            highest: None,
+            report_at: now + REPORT_INTERVAL,
+            missing_before: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Takes a media datagram. Returns the stamp of a packet that was decrypted and came the first time.
+    pub fn handle_rtp(&mut self, now: Instant, data: &mut [u8]) -> Option<Stamp> {
+        let packet = RtpPacket::parse_header(data).ok()?;
+        if let Some(value) = self.numbers.transport_cc.and_then(|id| packet.extension(id))
+            && let Some(seq) = value.first_chunk()
+        {
+            self.recorder.on_packet(now, u16::from_be_bytes(*seq));
+        }
+        let (ssrc, seq, timestamp, len) = (packet.ssrc(), packet.seq(), packet.timestamp(), data.len());
+        if Some(ssrc) == self.numbers.rtx_ssrc {
+            return self.handle_rtx(now, data);
+        }
+        if ssrc != self.numbers.ssrc {
+            return None;
+        }
+        if self.receiver.on_packet(now, seq, timestamp, false).is_err() {
+            self.seen.duplicates += 1;
+            return None;
+        }
+        self.count(now, seq, len);
+        if !self.is_sample {
+            return None;
+        }
+        let Ok(len) = self.opener.open_rtp(data) else {
+            self.seen.damaged += 1;
+            return None;
+        };
+        self.read(now, data.get(..len)?, 0)
+    }
+
+    /// A retransmission: its payload says which packet it is (RFC 4588 §4).
+    fn handle_rtx(&mut self, now: Instant, data: &mut [u8]) -> Option<Stamp> {
+        let len = self.opener.open_rtp(data).ok()?;
+        let plain = data.get(..len)?;
+        let packet = RtpPacket::parse(plain).ok()?;
+        let original = Seq(u16::from_be_bytes(*packet.payload().first_chunk()?));
+        if self.receiver.on_packet(now, original, packet.timestamp(), true).is_err() {
+            // Probes are made of packets that came already.
+            return None;
+        }
+        self.seen.repaired += 1;
+        self.count(now, original, len);
+        self.read(now, plain, 2)
+    }
+
+    fn count(&mut self, now: Instant, seq: Seq, len: usize) {
+        self.seen.packets += 1;
+        self.seen.bytes += len as u64;
+        self.seen.first_packet.get_or_insert(now);
+        let step = self.highest.map_or(1, |highest| highest.distance_to(seq));
+        if step > 0 {
+            self.highest = Some(seq);
+        } else {
+            self.seen.reordered += 1;
+        }
+    }
+
+    fn read(&mut self, now: Instant, plain: &[u8], offset: usize) -> Option<Stamp> {
+        let payload = RtpPacket::parse(plain).ok()?.payload().get(offset..)?;
+        self.seen.decrypted += 1;
+        let info = wire::codec::inspect(wire::codec::Codec::Vp8, payload, None);
+        if info.keyframe && info.starts_frame {
+            self.seen.first_keyframe.get_or_insert(now);
+        }
+        let stamp = Stamp::read(payload);
+        self.seen.damaged += u64::from(stamp.is_none());
+        stamp
+    }
+
+    /// Takes the server's reports.
+    pub fn handle_rtcp(&mut self, now: Instant, data: &mut [u8]) {
+        let Ok(len) = self.opener.open_rtcp(data) else { return };
+        let Ok(packets) = rtcp::packets(&data[..len]) else { return };
+        for packet in packets {
+            if let rtcp::Packet::SenderReport(report) = packet
+                && report.info.ssrc == self.numbers.ssrc
+            {
+                self.receiver.on_sender_report(now, report.info.ntp);
+            }
+        }
+    }
+
+    pub fn poll_timeout(&self) -> Instant {
+        [self.receiver.next_nack_at(), self.recorder.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .fold(self.report_at, Instant::min)
+    }
+
+    /// Sends the NACKs, the transport feedback and the reports that are due.
+    pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
+        let Viewer { sealer, receiver, recorder, own_ssrc, numbers, seen, .. } = self;
+        if receiver.next_nack_at().is_some_and(|at| at <= now) {
+            let mut lost = Vec::new();
+            receiver.poll_nacks(now, RTT_ASSUMED, &mut |seq| lost.push(Seq(seq)));
+            if !lost.is_empty() {
+                seen.nacks += lost.len() as u64;
+                send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, numbers.ssrc, lost));
+            }
+        }
+        if receiver.take_keyframe_needed() {
+            send(path, sealer, out, |buf| rtcp::write_pli(buf, *own_ssrc, numbers.ssrc));
+        }
+        if recorder.poll_timeout().is_some_and(|at| at <= now) {
+            send(path, sealer, out, |buf| recorder.write_feedback(now, buf, *own_ssrc, numbers.ssrc));
+        }
+        if self.report_at <= now {
+            self.report_at = now + REPORT_INTERVAL;
+            let block = receiver.report(now);
+            send(path, sealer, out, |buf| rtcp::write_receiver_report(buf, *own_ssrc, &[block]));
+        }
+    }
+
+    /// Forgets the counts, but not when the first packets came.
+    pub fn reset(&mut self) {
+        let Seen { first_packet, first_keyframe, .. } = self.seen;
+        self.missing_before = self.receiver.missing();
+        self.seen = Seen { first_packet, first_keyframe, ..Seen::default() };
+    }
+
+    /// What was seen, with what is missing for good.
+    pub fn finish(&mut self) -> Seen {
+        self.seen.lost = self.receiver.missing().saturating_sub(self.missing_before);
+        self.seen.clone()
+    }
+}
+
+fn send(path: &Path, sealer: &mut Sealer, out: &mut Outbox, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
+    let Some(slot) = out.slot() else { return };
+    let Some(len) = write(&mut slot[..RTCP_MAX]) else { return };
+    let len = sealer.seal_rtcp(slot, len);
+    out.commit(path, len);
+}
