@@ -15,6 +15,7 @@ mod service;
 #[allow(unsafe_code)]
 pub mod sys;
 mod tcp;
+mod turns;
 pub mod udp;
 mod worker;
 

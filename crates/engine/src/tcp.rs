@@ -10,11 +10,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use wire::framing::{self, Frame};
 use wire::{LinkId, Path, Run};
 
 use crate::CountersSnapshot;
 use crate::sys::{self, BufferSide, Epoll, Interest};
-use crate::worker::Source;
+use crate::turns::Source;
 
 /// Bytes that a link keeps of what it received. A longer frame ends the link; media and handshakes stay under 2 KiB.
 const INBOX_BYTES: usize = 16 * 1_024;
@@ -204,12 +205,12 @@ impl TcpLinks {
             return;
         };
         for datagram in bytes.chunks(run.segment_size()) {
-            let frame_len = LENGTH_BYTES + datagram.len();
-            if link.backlog.len() + frame_len > BACKLOG_BYTES {
+            let has_room = link.backlog.len() + framing::LENGTH_LEN + datagram.len() <= BACKLOG_BYTES;
+            let Some(length) = framing::length_field(datagram.len()).filter(|_| has_room) else {
                 counts.dropped_tcp_full += 1;
                 continue;
-            }
-            link.backlog.extend((datagram.len() as u16).to_be_bytes());
+            };
+            link.backlog.extend(length);
             link.backlog.extend(datagram);
             counts.tcp_datagrams_out += 1;
             counts.tcp_bytes_out += datagram.len() as u64;
@@ -340,9 +341,6 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Bytes of the length before each frame.
-const LENGTH_BYTES: usize = 2;
-
 /// What a link has received and not yet handled.
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -364,14 +362,11 @@ impl Inbox {
 
     /// The next whole frame. Empty ones are skipped.
     pub(crate) fn next_frame(&mut self) -> Option<&mut [u8]> {
-        while let Some(len) = self.frame_len() {
-            let from = self.start + LENGTH_BYTES;
-            if from + len > self.end {
-                return None;
-            }
-            self.start = from + len;
-            if len > 0 {
-                return Some(&mut self.buf[from..from + len]);
+        while let Frame::Datagram { range } = self.first_frame() {
+            let (from, to) = (self.start + range.start, self.start + range.end);
+            self.start = to;
+            if from < to {
+                return Some(&mut self.buf[from..to]);
             }
         }
         None
@@ -379,12 +374,11 @@ impl Inbox {
 
     /// Whether the frame that has begun is longer than the buffer.
     fn is_hopeless(&self) -> bool {
-        self.frame_len().is_some_and(|len| LENGTH_BYTES + len > self.buf.len())
+        matches!(self.first_frame(), Frame::TooLong { .. })
     }
 
-    fn frame_len(&self) -> Option<usize> {
-        let (len, _) = self.buf[self.start..self.end].split_first_chunk()?;
-        Some(u16::from_be_bytes(*len).into())
+    fn first_frame(&self) -> Frame {
+        framing::next_frame(&self.buf[self.start..self.end], self.buf.len().saturating_sub(framing::LENGTH_LEN))
     }
 }
 

@@ -97,9 +97,10 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Messages in one receive call where the kernel joins datagrams, and the room for each: the longest IP packet.
+/// Messages in one receive call where the kernel joins datagrams, and the room for each: the longest IP packet, and 33
+/// cache lines more. With slots a power of two apart, the first lines of all would compete for one set of the cache.
 const GRO_SLOTS: usize = 64;
-const GRO_SLOT_BYTES: usize = 1 << 16;
+const GRO_SLOT_BYTES: usize = (1 << 16) + 33 * 64;
 
 /// The same without GRO: a message is one datagram, and one that is longer is cut off and counted.
 const PLAIN_SLOTS: usize = 256;
@@ -175,6 +176,9 @@ pub struct SendQueue {
     refusals_in_row: u32,
     /// The last flush ended with drops, so the next does not wait again before something went through.
     is_stalled: bool,
+    /// Errors that the next calls meet instead of the kernel.
+    #[cfg(test)]
+    faults: std::collections::VecDeque<i32>,
 }
 
 impl SendQueue {
@@ -198,7 +202,7 @@ impl SendQueue {
         let mut waited = Duration::ZERO;
         while !pieces.is_empty() {
             self.stats.calls += 1;
-            match self.batch.send(socket.as_fd(), pieces.clone()) {
+            match self.send(socket, pieces.clone()) {
                 Ok(count) => self.count_sent(pieces.by_ref().take(count)),
                 Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
                     Refusal::Interrupted => {}
@@ -230,6 +234,14 @@ impl SendQueue {
                 },
             }
         }
+    }
+
+    fn send<'a>(&mut self, socket: &UdpSocket, messages: impl Iterator<Item = Outgoing<'a>>) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Some(errno) = self.faults.pop_front() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.batch.send(socket.as_fd(), messages)
     }
 
     fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>) {
@@ -444,6 +456,46 @@ mod tests {
         queue.send_outbox(&a, &out);
         assert_eq!(receive(&b, 4).1, sent(&out));
         assert_eq!(queue.stats().gso_refused, REFUSALS_MAX.into(), "it is not tried any more");
+    }
+
+    #[test]
+    fn after_eio_a_socket_never_asks_for_a_split_again() {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let out = outbox(&path_to(&b), &[500, 500, 200]);
+        let mut queue = SendQueue { faults: [libc::EIO].into(), ..SendQueue::new() };
+        queue.send_outbox(&a, &out);
+
+        assert_eq!(receive(&b, 3).1, sent(&out));
+        assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, a.gso()), (1, 0, false));
+    }
+
+    #[test]
+    fn a_socket_that_is_full_for_a_moment_loses_nothing() {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let out = outbox(&path_to(&b), &[500, 500, 200]);
+        let mut queue = SendQueue { faults: [libc::EAGAIN, libc::ENOBUFS, libc::EINTR].into(), ..SendQueue::new() };
+        queue.send_outbox(&a, &out);
+
+        assert_eq!(receive(&b, 3).1, sent(&out));
+        assert_eq!((queue.stats().would_block, queue.stats().dropped_full), (2, 0));
+    }
+
+    #[test]
+    fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
+        let mut queue = SendQueue { faults: [libc::ENOBUFS; 100].into(), ..SendQueue::new() };
+        queue.send_outbox(&a, &out);
+        let calls = queue.stats().calls;
+        assert!((2..=12).contains(&calls), "{calls} calls in two milliseconds");
+        assert_eq!((queue.stats().dropped_full, queue.stats().datagrams), (4, 0));
+
+        queue.send_outbox(&a, &out);
+        assert_eq!((queue.stats().dropped_full, queue.stats().calls), (8, calls + 1));
+
+        queue.faults.clear();
+        queue.send_outbox(&a, &out);
+        assert_eq!(receive(&b, 4).1, sent(&out));
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! A worker in its steady state takes no memory from the heap, with datagrams over UDP and messages coming in.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
+use wire::{Datagram, Outbox};
+
+thread_local! {
+    /// Only the worker's thread is watched; the test's own thread may allocate.
+    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator, with a count of what watched threads take.
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if IS_WATCHED.try_with(Cell::get).unwrap_or(false) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `ptr` came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Echo {
+    alarm: Option<Instant>,
+}
+
+/// True starts the watch on the worker's thread, false ends it.
+type Watch = Option<bool>;
+
+impl Service for Echo {
+    type Message = Watch;
+
+    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
+        self.alarm = Some(now + Duration::from_micros(300));
+        out.push(&datagram.path, datagram.data);
+    }
+
+    fn handle_message(&mut self, _now: Instant, message: Watch, _out: &mut Outbox) {
+        if let Some(watch) = message {
+            // One allocation on purpose, at the end of the watch: so the test sees that the count works.
+            drop(std::hint::black_box(Box::new(watch)));
+            IS_WATCHED.set(watch);
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {
+        self.alarm = None;
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.alarm
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
+        false
+    }
+}
+
+#[test]
+fn thousands_of_datagrams_cost_no_allocation_on_the_workers_thread() {
+    let config = WorkerConfig { udp: vec![([127, 0, 0, 1], 0).into()], ..WorkerConfig::default() };
+    let worker = Worker::bind(config).expect("bind").run(|| Echo { alarm: None }).expect("run");
+    let mailbox = worker.mailbox();
+
+    exchange(&worker, &mailbox, 500);
+    tell(&worker, &mailbox, Some(true));
+    exchange(&worker, &mailbox, 5_000);
+    tell(&worker, &mailbox, Some(false));
+
+    assert!(worker.counters().datagrams_in >= 5_000);
+    assert!(worker.counters().timeouts > 0);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 1, "only the one that was made on purpose");
+}
+
+/// Sends datagrams in groups of ten, with a message between groups, and waits for each answer.
+fn exchange(worker: &WorkerHandle<Watch>, mailbox: &Mailbox<Watch>, count: usize) {
+    let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    client.connect(worker.local_addrs()[0]).expect("connect");
+    client.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+    let mut buf = [0; 2_048];
+    for group in 0..count / 10 {
+        for number in 0..10 {
+            client.send(&vec![7; 100 + group % 7 + number]).expect("send");
+        }
+        mailbox.send(None).expect("room");
+        for _ in 0..10 {
+            client.recv(&mut buf).expect("an answer within ten seconds");
+        }
+    }
+}
+
+/// Sends a message and waits until it was handled.
+fn tell(worker: &WorkerHandle<Watch>, mailbox: &Mailbox<Watch>, message: Watch) {
+    let before = worker.counters().messages;
+    mailbox.send(message).expect("room");
+    let start = Instant::now();
+    while worker.counters().messages == before {
+        assert!(start.elapsed() < Duration::from_secs(10), "the message is handled");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
