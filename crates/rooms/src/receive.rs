@@ -1,7 +1,11 @@
 //! One incoming stream of packets: what came, what is missing, and what its sender is told about it.
 
+mod nacks;
 mod receiver;
+#[cfg(test)]
+mod tests;
 mod transport;
+mod window;
 
 pub use receiver::Receiver;
 pub use transport::TransportRecorder;

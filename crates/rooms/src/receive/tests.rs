@@ -1,0 +1,147 @@
+use std::time::{Duration, Instant};
+
+use wire::Seq;
+
+use super::Receiver;
+use super::nacks::MISSING_MAX;
+use crate::drops::DropReason;
+
+const RTT: Duration = Duration::from_millis(40);
+
+/// A receiver and a clock.
+struct Bench {
+    start: Instant,
+    now: Instant,
+    receiver: Receiver,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Instant::now();
+        Bench { start: now, now, receiver: Receiver::new(now, 9, 90_000) }
+    }
+
+    fn receive(&mut self, seqs: impl IntoIterator<Item = u16>) {
+        for seq in seqs {
+            self.receiver.on_packet(self.now, Seq(seq), 0, false).unwrap();
+        }
+    }
+
+    fn at_ms(&mut self, ms: u64) -> &mut Self {
+        self.now = self.start + Duration::from_millis(ms);
+        self
+    }
+
+    fn nacks(&mut self) -> Vec<u16> {
+        let mut lost = Vec::new();
+        self.receiver.poll_nacks(self.now, RTT, &mut |seq| lost.push(seq));
+        lost
+    }
+}
+
+#[test]
+fn numbers_are_extended_and_told_apart_from_duplicates() {
+    let mut bench = Bench::new();
+    let mut receive = |seq| bench.receiver.on_packet(bench.now, Seq(seq), 0, false);
+    assert_eq!(receive(65_535), Ok(65_536 + 65_535));
+    assert_eq!(receive(1), Ok(2 * 65_536 + 1));
+    assert_eq!(receive(0), Ok(2 * 65_536));
+    assert_eq!(receive(65_535), Err(DropReason::Duplicate));
+    assert_eq!(receive(64_000), Err(DropReason::TooOld));
+}
+
+#[test]
+fn a_gap_is_asked_for_after_a_moment_and_then_once_a_round_trip() {
+    let mut bench = Bench::new();
+    bench.receive([10, 12, 15]);
+    assert_eq!(bench.nacks(), []);
+    assert_eq!(bench.receiver.next_nack_at(), Some(bench.start + Duration::from_millis(5)));
+    bench.receive([13]);
+    assert_eq!(bench.at_ms(5).nacks(), [11, 14]);
+    assert_eq!(bench.at_ms(54).nacks(), []);
+    bench.receiver.on_packet(bench.now, Seq(11), 0, true).unwrap();
+    assert_eq!(bench.at_ms(55).nacks(), [14]);
+    bench.receive([14]);
+    assert_eq!(bench.receiver.next_nack_at(), None);
+}
+
+#[test]
+fn what_ten_requests_do_not_bring_needs_a_keyframe() {
+    let mut bench = Bench::new();
+    bench.receive([10, 12]);
+    let mut requests = 0;
+    while let Some(at) = bench.receiver.next_nack_at() {
+        bench.now = at;
+        requests += bench.nacks().len();
+        if bench.receiver.take_keyframe_needed() {
+            break;
+        }
+    }
+    assert_eq!((requests, bench.receiver.missing_count()), (10, 0));
+    assert_eq!(bench.receiver.next_nack_at(), None);
+    assert!(!bench.receiver.take_keyframe_needed());
+}
+
+#[test]
+fn too_much_missing_needs_a_keyframe_at_once() {
+    let mut bench = Bench::new();
+    bench.receive([0, MISSING_MAX as u16 + 1]);
+    assert_eq!(bench.receiver.missing_count(), MISSING_MAX);
+    bench.receive([MISSING_MAX as u16 + 3]);
+    assert_eq!(bench.receiver.missing_count(), 0);
+    assert_eq!(bench.receiver.next_nack_at(), Some(bench.now));
+    assert!(bench.receiver.take_keyframe_needed());
+}
+
+#[test]
+fn a_track_without_nack_is_never_asked_for() {
+    let mut bench = Bench::new();
+    bench.receiver = Receiver::new(bench.now, 9, 48_000).without_nacks();
+    bench.receive([0, 2, 2_000]);
+    assert_eq!((bench.receiver.missing_count(), bench.receiver.next_nack_at()), (0, None));
+}
+
+#[test]
+fn a_report_counts_what_was_lost_on_the_way_even_if_it_came_back() {
+    let mut bench = Bench::new();
+    bench.receive([65_534, 65_535, 1, 2]);
+    bench.receiver.on_packet(bench.now, Seq(0), 0, true).unwrap();
+    let block = bench.receiver.report(bench.now);
+    assert_eq!((block.ssrc, block.cumulative_lost, block.highest_seq), (9, 1, 65_536 + 2));
+    assert_eq!(block.fraction_lost, 51);
+    bench.receive([3]);
+    let block = bench.receiver.report(bench.now);
+    assert_eq!((block.cumulative_lost, block.fraction_lost), (1, 0));
+    assert_eq!(bench.receiver.report(bench.now).fraction_lost, 0);
+}
+
+#[test]
+fn a_report_says_when_the_last_sender_report_came() {
+    let mut bench = Bench::new();
+    bench.receiver.on_sender_report(bench.start, 0x1234_5678_9abc_def0);
+    bench.at_ms(500);
+    let block = bench.receiver.report(bench.now);
+    assert_eq!((block.last_sr, block.delay_since_last_sr), (0x5678_9abc, 32_768));
+}
+
+#[test]
+fn jitter_approaches_the_mean_step_of_the_delay() {
+    let mut bench = Bench::new();
+    let mut receive = |n: u64, late_ms: u64| {
+        let now = bench.start + Duration::from_millis(20 * n + late_ms);
+        bench.receiver.on_packet(now, Seq(n as u16), (n * 1_800) as u32, false).unwrap();
+        bench.receiver.report(now).jitter
+    };
+    assert_eq!((0..100).map(|n| receive(n, 0)).max(), Some(0));
+    let jitter = (100..300).map(|n| receive(n, n % 2 * 4)).last();
+    assert!(jitter.is_some_and(|jitter| (355..=361).contains(&jitter)), "{jitter:?}");
+}
+
+#[test]
+fn a_pause_of_the_publisher_is_no_jitter() {
+    let mut bench = Bench::new();
+    bench.receiver.on_packet(bench.now, Seq(1), 0, false).unwrap();
+    bench.at_ms(60_000);
+    bench.receiver.on_packet(bench.now, Seq(2), 3_000, false).unwrap();
+    assert_eq!(bench.receiver.report(bench.now).jitter, 0);
+}
