@@ -1,0 +1,136 @@
+//! Comparing cases fairly on a machine that is never quite quiet.
+//!
+//! In: cases that can be measured again and again. Out: their samples, round by round, and ratios of two cases with a
+//! confidence interval.
+//! How: every round measures every case once, in turn forwards and backwards (A B B A), so that a slow drift meets all
+//! alike; the first rounds are thrown away; ratios are taken within a round, between neighbours in time.
+//! Source: percentile bootstrap, Efron and Tibshirani, An Introduction to the Bootstrap, §13.3.
+
+use serde::Serialize;
+
+/// Resamples of one bootstrap.
+const RESAMPLES: usize = 2_000;
+
+/// Calls `measure` with the case's index, `cases` times a round, and returns the samples of each case, one a round.
+///
+/// # Errors
+/// The first that `measure` has.
+pub fn alternate<T, E>(
+    cases: usize,
+    warm_up_rounds: usize,
+    rounds: usize,
+    mut measure: impl FnMut(usize) -> Result<T, E>,
+) -> Result<Vec<Vec<T>>, E> {
+    let mut samples: Vec<Vec<T>> = (0..cases).map(|_| Vec::with_capacity(rounds)).collect();
+    for round in 0..warm_up_rounds + rounds {
+        for turn in 0..cases {
+            let case = if round % 2 == 0 { turn } else { cases - 1 - turn };
+            let sample = measure(case)?;
+            if round >= warm_up_rounds {
+                samples[case].push(sample);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// A ratio and where it lies with 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Ratio {
+    /// How the case compares with the baseline; samples of the same index are a pair. `None` without pairs.
+    pub fn of(case: &[f64], baseline: &[f64]) -> Option<Self> {
+        let pairs: Vec<f64> = case.iter().zip(baseline).map(|(case, baseline)| case / baseline).collect();
+        if pairs.is_empty() {
+            return None;
+        }
+        let mut random = SplitMix(pairs.len() as u64);
+        let mut resample = vec![0.0; pairs.len()];
+        let mut medians: Vec<f64> = (0..RESAMPLES)
+            .map(|_| {
+                resample.fill_with(|| pairs[(random.next() % pairs.len() as u64) as usize]);
+                median(&resample)
+            })
+            .collect();
+        medians.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| medians[((RESAMPLES - 1) as f64 * share) as usize];
+        Some(Ratio { median: median(&pairs), low: at(0.025), high: at(0.975) })
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} ({:.2}–{:.2})", self.median, self.low, self.high)
+    }
+}
+
+/// The middle value, or the mean of the middle two; 0 for none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.as_slice() {
+        [] => 0.0,
+        sorted if sorted.len() % 2 == 1 => sorted[sorted.len() / 2],
+        sorted => (sorted[sorted.len() / 2 - 1] + sorted[sorted.len() / 2]) / 2.0,
+    }
+}
+
+/// A small generator with a known start, so that the same samples give the same interval (Steele et al., SplitMix64).
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn rounds_go_forwards_and_backwards_and_the_first_are_thrown_away() {
+        let mut order = Vec::new();
+        let samples = alternate(2, 1, 2, |case| {
+            order.push(case);
+            Ok::<_, Infallible>(order.len())
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(samples, [[4, 5], [3, 6]]);
+    }
+
+    #[test]
+    fn a_drift_that_meets_both_alike_does_not_show_in_the_ratio() {
+        let baseline: Vec<f64> = (0..12).map(|round| 100.0 + 50.0 * f64::from(round)).collect();
+        let case: Vec<f64> = baseline.iter().map(|sample| sample * 0.5).collect();
+        assert_eq!(Ratio::of(&case, &baseline), Some(Ratio { median: 0.5, low: 0.5, high: 0.5 }));
+    }
+
+    #[test]
+    fn the_interval_holds_the_median_and_grows_with_the_noise() {
+        let baseline = [100.0; 9];
+        let case = [80.0, 95.0, 99.0, 100.0, 101.0, 102.0, 105.0, 120.0, 140.0];
+        let ratio = Ratio::of(&case, &baseline).unwrap();
+        assert_eq!(ratio.median, 1.01);
+        assert!(ratio.low < 1.0 && ratio.high > 1.02, "{ratio}");
+    }
+
+    #[test]
+    fn nothing_has_no_ratio() {
+        assert_eq!(Ratio::of(&[], &[]), None);
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+}
