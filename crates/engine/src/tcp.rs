@@ -127,15 +127,19 @@ impl TcpLinks {
                 // Out of descriptors or memory. The connection stays in the queue, and would wake us again at once.
                 Err(error) if is_shortage(&error) => {
                     counts.tcp_refused += 1;
-                    self.is_paused = true;
-                    self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
-                    self.watch_listeners(epoll, Interest::Nothing);
-                    return;
+                    return self.pause(now, epoll);
                 }
                 // That connection failed before it was accepted; the next may be well.
                 Err(_) => {}
             }
         }
+    }
+
+    /// Leaves the listeners alone until the next sweep.
+    fn pause(&mut self, now: Instant, epoll: &Epoll) {
+        self.is_paused = true;
+        self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
+        self.watch_listeners(epoll, Interest::Nothing);
     }
 
     fn open(&mut self, now: Instant, stream: TcpStream, remote: SocketAddr, epoll: &Epoll) -> io::Result<()> {
@@ -418,5 +422,44 @@ mod tests {
         let (found, inbox) = frames(&[0, 63, 1, 2, 3], 5);
         assert_eq!(found, [[]; 0] as [[u8; 0]; 0]);
         assert!(inbox.is_hopeless());
+    }
+
+    #[test]
+    fn a_link_that_stays_silent_is_closed_after_30_seconds() {
+        let listener = sys::tcp_listener(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound");
+        let addr = listener.local_addr().expect("it is bound");
+        let mut links = TcpLinks::new(vec![listener], 8);
+        let (epoll, mut counts) = (Epoll::new(8).expect("epoll"), CountersSnapshot::default());
+        links.register(&epoll).expect("register");
+        let start = Instant::now();
+        let client = TcpStream::connect(addr).expect("connect");
+        links.accept(start, 0, &epoll, &mut counts);
+        assert_eq!((counts.tcp_links, links.next_sweep()), (1, Some(start + SWEEP_INTERVAL)));
+
+        links.sweep(start + SILENCE_MAX - Duration::from_millis(1), &epoll);
+        assert_eq!(links.poll_closed(&mut counts), None);
+        links.sweep(start + SILENCE_MAX * 2, &epoll);
+        assert!(links.poll_closed(&mut counts).is_some_and(is_tcp));
+        assert_eq!((counts.tcp_links, counts.tcp_closed, links.next_sweep()), (0, 1, None));
+        drop(client);
+    }
+
+    #[test]
+    fn listeners_that_ran_out_of_descriptors_open_again_at_the_next_sweep() {
+        let listener = sys::tcp_listener(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound");
+        let addr = listener.local_addr().expect("it is bound");
+        let mut links = TcpLinks::new(vec![listener], 8);
+        let mut epoll = Epoll::new(8).expect("epoll");
+        links.register(&epoll).expect("register");
+        let start = Instant::now();
+        links.pause(start, &epoll);
+        let client = TcpStream::connect(addr).expect("connect");
+
+        epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+        assert_eq!(epoll.ready_count(), 0);
+        links.sweep(start + SWEEP_INTERVAL, &epoll);
+        epoll.wait(Some(Duration::from_secs(10))).expect("wait");
+        assert_eq!(epoll.ready_count(), 1);
+        drop(client);
     }
 }
