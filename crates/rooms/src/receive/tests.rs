@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use wire::Seq;
@@ -5,6 +6,7 @@ use wire::Seq;
 use super::Receiver;
 use super::nacks::MISSING_MAX;
 use crate::drops::DropReason;
+use crate::settings::Random;
 
 const RTT: Duration = Duration::from_millis(40);
 
@@ -144,4 +146,34 @@ fn a_pause_of_the_publisher_is_no_jitter() {
     bench.at_ms(60_000);
     bench.receiver.on_packet(bench.now, Seq(2), 3_000, false).unwrap();
     assert_eq!(bench.receiver.report(bench.now).jitter, 0);
+}
+
+/// Against a model that remembers everything: random loss, duplicates, reordering and repair, across wraps.
+#[test]
+fn every_packet_is_taken_once_and_what_is_asked_for_is_what_is_missing() {
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new();
+        let mut taken = HashSet::new();
+        let (mut next, mut highest) = (65_536 + random.next_u64() % 65_536, 0);
+        let first = next;
+        for step in 0..3_000 {
+            let back = [0, 0, 0, 0, 0, 0, 1, 2 + random.next_u64() % 40][random.next_u64() as usize % 8];
+            let skip = [0, 0, 0, 0, 0, 1, 1, 3][random.next_u64() as usize % 8];
+            next += 1 + skip;
+            let sent = next.saturating_sub(back).max(first + 1);
+            bench.at_ms(step * 2);
+            let result = bench.receiver.on_packet(bench.now, Seq(sent as u16), 0, back > 0);
+            let expected = if taken.insert(sent) { Ok(sent) } else { Err(DropReason::Duplicate) };
+            assert_eq!(result, expected, "seed {seed}, step {step}");
+            highest = highest.max(sent);
+            for lost in bench.nacks() {
+                let lost = highest - u64::from((highest as u16).wrapping_sub(lost));
+                assert!(lost < highest && !taken.contains(&lost), "seed {seed}: {lost} is not missing");
+            }
+            assert!(bench.receiver.missing_count() <= MISSING_MAX, "seed {seed}");
+            bench.receiver.take_keyframe_needed();
+            assert!(bench.receiver.next_nack_at().is_none_or(|at| at > bench.now), "seed {seed}: a request is overdue");
+        }
+    }
 }
