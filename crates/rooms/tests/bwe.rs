@@ -81,6 +81,14 @@ fn a_probe_discovers_3_mbps_while_300_kbps_are_sent() {
 }
 
 #[test]
+fn a_burst_on_a_link_too_fast_to_measure_proves_what_was_asked_for() {
+    let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(10_000_000), ..Link::default() });
+    path.wanted = Some(Bitrate::from_kbps(2_000));
+    path.send_frames(Bitrate::from_kbps(300), Duration::from_secs(3));
+    assert!(path.estimate() >= Bitrate::from_kbps(2_390), "{}", path.estimate());
+}
+
+#[test]
 fn a_layer_that_does_not_fit_is_not_promised_and_probed_ever_less() {
     let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(700), ..Link::default() });
     path.wanted = Some(Bitrate::from_kbps(2_000));

@@ -227,14 +227,14 @@ impl Cluster {
         {
             return None;
         }
-        // The packet at the open end of the interval took no part of it. A burst that left faster than asked is judged
-        // by its arrivals, up to the rate that was asked for.
-        let send_bps = bits_over(sent.bytes - sent.last_bytes, sent.span_us()).unwrap_or(f64::MAX).min(self.asked_bps);
-        let receive_bps = bits_over(received.bytes - received.first_bytes, received.span_us())?;
+        // The packet at the open end of the interval took no part of it. No time at all is faster than can be told.
         let sent_bps = bits_over(sent.bytes - sent.last_bytes, sent.span_us()).unwrap_or(f64::MAX);
-        if receive_bps > SPEED_UP_MAX * sent_bps {
+        let receive_bps = bits_over(received.bytes - received.first_bytes, received.span_us()).unwrap_or(f64::MAX);
+        if receive_bps / SPEED_UP_MAX > sent_bps {
             return None;
         }
+        // A burst that left faster than asked is judged by its arrivals, up to the rate that was asked for.
+        let send_bps = sent_bps.min(self.asked_bps);
         Some(if receive_bps < UNSATURATED * send_bps { UTILIZATION * receive_bps } else { send_bps.min(receive_bps) })
     }
 }
