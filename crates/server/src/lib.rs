@@ -5,3 +5,7 @@
 
 pub mod auth;
 pub mod config;
+pub mod control;
+pub mod directory;
+pub mod http;
+pub mod negotiator;

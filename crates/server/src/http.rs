@@ -1,0 +1,101 @@
+//! What is served over HTTP: WHIP, WHEP, the API, metrics, and the pages.
+//!
+//! In: requests, and the `Control` that answers them. Out: a router; every error is a problem document (RFC 9457), and
+//! every answer has CORS headers, so that pages of other origins see what went wrong.
+//! Source: RFC 9725 (WHIP), draft-ietf-wish-whep (WHEP), RFC 9110 (HTTP), the Fetch standard (CORS).
+
+mod api;
+mod broadcast;
+mod cors;
+mod metrics;
+mod pages;
+mod problem;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+
+use crate::auth::{Auth, Rights};
+use crate::config::{IceServer, Origin};
+use crate::control::{Control, DRAIN_RETRY_SECONDS};
+use crate::directory::Role;
+pub use problem::Problem;
+
+/// Bytes of an offer, a fragment or a JSON document at most. Chromium's largest offers have some 10 KB.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What the handlers share.
+pub struct Service {
+    pub control: Arc<Control>,
+    pub auth: Auth,
+    pub cors_origins: Vec<Origin>,
+    pub ice_servers: Vec<IceServer>,
+}
+
+/// Everything under one roof.
+pub fn router(service: Arc<Service>) -> Router {
+    Router::new()
+        .merge(broadcast::routes("/whip/{stream}", Role::Publisher))
+        .merge(broadcast::routes("/whep/{stream}", Role::Viewer))
+        .route("/whep/{stream}/{session}/layer", post(api::limit_layers).patch(api::limit_layers))
+        .route("/api/streams", get(api::list_streams))
+        .route("/api/streams/{stream}", delete(api::close_stream))
+        .route("/metrics", get(metrics::metrics))
+        .route("/healthz", get(health))
+        .fallback(pages::page)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(service.clone(), cors::cors))
+        .with_state(service)
+}
+
+/// Whether a load balancer should send new sessions here.
+async fn health(State(service): State<Arc<Service>>) -> Response {
+    if service.control.is_draining() {
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
+            .retry_after(DRAIN_RETRY_SECONDS)
+            .into_response();
+    }
+    "ok\n".into_response()
+}
+
+/// The router adds `Allow` (RFC 9110 §15.5.6).
+async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this resource does not know the method")
+}
+
+impl Service {
+    fn rights(&self, headers: &HeaderMap) -> Result<Rights, Problem> {
+        Ok(self.auth.rights(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
+    }
+
+    /// Lets those through who may publish, or watch, the stream.
+    fn authorize(&self, headers: &HeaderMap, role: Role, stream: &str) -> Result<(), Problem> {
+        let rights = self.rights(headers)?;
+        let (may, what) = match role {
+            Role::Publisher => (rights.may_publish(stream), "publish"),
+            Role::Viewer => (rights.may_watch(stream), "watch"),
+        };
+        if may { Ok(()) } else { Err(Problem::forbidden(&format!("{what} {stream:?}"))) }
+    }
+}
+
+/// Reads a body of a media type, up to `BODY_BYTES_MAX`.
+async fn read_body(headers: &HeaderMap, body: Body, media_type: &str) -> Result<String, Problem> {
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = sent.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case(media_type) {
+        let detail = format!("the body must be {media_type}, by its Content-Type");
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    // Only a body that is too long is the sender's fault; of one that breaks off, nobody will read the answer.
+    let bytes = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {BODY_BYTES_MAX} bytes at most"))
+    })?;
+    String::from_utf8(bytes.into()).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
+}

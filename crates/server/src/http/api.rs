@@ -1,0 +1,140 @@
+//! The JSON API: streams, statistics, and the choice of layers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use rooms::spec::{LayerLimit, LayerStats, SessionStats, TrackSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use wire::codec::{Codec, MediaKind};
+
+use super::{Problem, Service, read_body};
+use crate::directory::{Role, StreamState, StreamView};
+
+/// `GET /api/streams`: those that the sender may watch.
+pub(super) async fn list_streams(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    let rights = service.rights(&headers)?;
+    let streams = service.control.streams();
+    Ok(Json(streams.iter().filter(|stream| rights.may_watch(&stream.name)).map(stream_json).collect()))
+}
+
+/// `DELETE /api/streams/{stream}`: ends it for everybody.
+pub(super) async fn close_stream(
+    State(service): State<Arc<Service>>,
+    Path(stream): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    if !service.rights(&headers)?.admin {
+        return Err(Problem::forbidden("close streams (it lacks \"admin\")"));
+    }
+    service.control.close_stream(&stream)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /whip|whep/{stream}/{session}/stats`
+pub(super) async fn stats(
+    role: Role,
+    State(service): State<Arc<Service>>,
+    Path((stream, session)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    service.authorize(&headers, role, &stream)?;
+    let session = service.control.find(role, &stream, &session)?;
+    let stats = service.control.stats(session).await?;
+    Ok(Json(stats.as_ref().map_or_else(|| json!({"connected": false}), stats_json)))
+}
+
+/// `null`, or nothing, is no limit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayerChoice {
+    #[serde(default)]
+    spatial_max: Option<u8>,
+    #[serde(default)]
+    temporal_max: Option<u8>,
+}
+
+/// `POST /whep/{stream}/{session}/layer`
+pub(super) async fn limit_layers(
+    State(service): State<Arc<Service>>,
+    Path((stream, session)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    service.authorize(&headers, Role::Viewer, &stream)?;
+    let session = service.control.find(Role::Viewer, &stream, &session)?;
+    let body = read_body(&headers, body, "application/json").await?;
+    let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
+        let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    let layers = LayerLimit {
+        spatial_max: choice.spatial_max.unwrap_or(LayerLimit::NONE.spatial_max),
+        temporal_max: choice.temporal_max.unwrap_or(LayerLimit::NONE.temporal_max),
+    };
+    service.control.limit(session, layers)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn stream_json(stream: &StreamView) -> Value {
+    let state = match stream.state {
+        StreamState::Connecting => "connecting",
+        StreamState::Live => "live",
+        StreamState::Interrupted => "interrupted",
+    };
+    let tracks: Vec<Value> = stream.tracks.iter().map(track_json).collect();
+    json!({"name": &*stream.name, "state": state, "viewers": stream.viewers, "tracks": tracks})
+}
+
+fn track_json(track: &TrackSpec) -> Value {
+    let kind = match track.kind {
+        MediaKind::Audio => "audio",
+        MediaKind::Video => "video",
+    };
+    let codec = match track.codec {
+        Codec::Opus => "opus",
+        Codec::Vp8 => "VP8",
+        Codec::Vp9 => "VP9",
+        Codec::H264 => "H264",
+        Codec::H265 => "H265",
+        Codec::Av1 => "AV1",
+    };
+    let rids: Vec<&str> = track.rids.iter().map(|rid| &**rid).collect();
+    json!({"kind": kind, "codec": codec, "rids": rids})
+}
+
+fn stats_json(stats: &SessionStats) -> Value {
+    let layers: Vec<Value> = stats.layers.iter().map(layer_json).collect();
+    json!({
+        "connected": true,
+        "packets_sent": stats.packets_sent,
+        "bytes_sent": stats.bytes_sent,
+        "packets_received": stats.packets_received,
+        "bytes_received": stats.bytes_received,
+        "packets_resent": stats.packets_resent,
+        "packets_skipped": stats.packets_skipped,
+        "nacks_received": stats.nacks_received,
+        "keyframe_requests_received": stats.keyframe_requests_received,
+        "loss": stats.loss,
+        "round_trip_ms": stats.round_trip_ms,
+        "estimate": stats.estimate.map(|rate| rate.bps()),
+        "layers": layers,
+    })
+}
+
+fn layer_json(layer: &LayerStats) -> Value {
+    json!({
+        "mid": &*layer.mid,
+        "current": layer.current,
+        "target": layer.target,
+        "layer_count": layer.layer_count,
+        "rid": layer.rid.as_deref(),
+        "temporal_max": layer.temporal_max,
+    })
+}

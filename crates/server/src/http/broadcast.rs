@@ -1,0 +1,119 @@
+//! WHIP and WHEP: the same exchange, once for who sends and once for who receives.
+//!
+//! POST to the endpoint opens a session and names its resource; PATCH there trickles candidates or restarts ICE, DELETE
+//! ends it, and GET on `…/stats` tells how it is doing (that one is ours).
+//! Source: RFC 9725 §4.2 to §4.6, draft-ietf-wish-whep §4.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+
+use super::{Problem, Service, api, read_body};
+use crate::config::IceServer;
+use crate::control::{ControlError, Opened};
+use crate::directory::Role;
+
+/// Media type of trickle fragments (RFC 8840 §9).
+pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
+const SDP: &str = "application/sdp";
+
+/// The endpoint and its resources. Other methods are refused with 405 (RFC 9725 §4.2).
+pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<Service>> {
+    let open = move |state, path, headers, body| open(role, state, path, headers, body);
+    let amend = move |state, path, headers, body| amend(role, state, path, headers, body);
+    let close = move |state, path, headers| close(role, state, path, headers);
+    let stats = move |state, path, headers| api::stats(role, state, path, headers);
+    Router::new()
+        .route(endpoint, post(open))
+        .route(&format!("{endpoint}/{{session}}"), patch(amend).delete(close))
+        .route(&format!("{endpoint}/{{session}}/stats"), get(stats))
+}
+
+async fn open(
+    role: Role,
+    State(service): State<Arc<Service>>,
+    Path(stream): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    service.authorize(&headers, role, &stream)?;
+    let offer = read_body(&headers, body, SDP).await?;
+    let Opened { key, answer } = match role {
+        Role::Publisher => service.control.publish(&stream, &offer).await?,
+        Role::Viewer => service.control.watch(&stream, &offer).await?,
+    };
+    let endpoint = match role {
+        Role::Publisher => "whip",
+        Role::Viewer => "whep",
+    };
+    let mut response = (StatusCode::CREATED, answer.sdp).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(SDP));
+    headers.insert(header::LOCATION, header_value(&format!("/{endpoint}/{stream}/{key}"))?);
+    headers.insert(header::ETAG, etag(&answer.etag)?);
+    headers.insert("accept-patch", HeaderValue::from_static(FRAGMENT));
+    for server in &service.ice_servers {
+        headers.append(header::LINK, header_value(&link(server))?);
+    }
+    Ok(response)
+}
+
+async fn amend(
+    role: Role,
+    State(service): State<Arc<Service>>,
+    Path((stream, session)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    service.authorize(&headers, role, &stream)?;
+    let session = service.control.find(role, &stream, &session)?;
+    let fragment = read_body(&headers, body, FRAGMENT).await?;
+    // RFC 9725 §4.3.1: which ICE session is meant must be said, since fragments of an old one may come late.
+    let if_match = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok()).ok_or_else(|| {
+        let detail = "say by If-Match which ICE session is meant: its ETag, or \"*\" to restart ICE";
+        Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
+    })?;
+    let patched = service.control.patch(session, fragment, if_match.to_owned()).await?;
+    let Some(fragment) = patched.fragment else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+    let mut response = (StatusCode::OK, fragment).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(FRAGMENT));
+    headers.insert(header::ETAG, etag(&patched.etag)?);
+    Ok(response)
+}
+
+async fn close(
+    role: Role,
+    State(service): State<Arc<Service>>,
+    Path((stream, session)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    service.authorize(&headers, role, &stream)?;
+    let session = service.control.find(role, &stream, &session)?;
+    service.control.close(session)?;
+    Ok(StatusCode::OK.into_response())
+}
+
+fn etag(tag: &str) -> Result<HeaderValue, Problem> {
+    header_value(&format!("\"{tag}\""))
+}
+
+/// A server for the client's ICE agent (RFC 9725 §4.6).
+fn link(server: &IceServer) -> String {
+    match &server.login {
+        None => format!("<{}>; rel=\"ice-server\"", server.url),
+        Some((user, credential)) => format!(
+            "<{}>; rel=\"ice-server\"; username=\"{user}\"; credential=\"{credential}\"; credential-type=\"password\"",
+            server.url
+        ),
+    }
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, Problem> {
+    HeaderValue::from_str(text).map_err(|_| ControlError::Busy.into())
+}

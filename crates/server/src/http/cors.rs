@@ -1,0 +1,51 @@
+//! Lets pages of other origins in (the Fetch standard, "CORS protocol"), and answers OPTIONS (RFC 9725 §4.2, §4.6).
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ORIGIN, VARY,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Service;
+use crate::config::Origin;
+
+/// Headers of answers that pages may read.
+const EXPOSED: &str = "Location, ETag, Link, Accept-Patch, Accept-Post, Retry-After, WWW-Authenticate";
+
+pub(super) async fn cors(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(ORIGIN).cloned();
+    let is_options = request.method() == Method::OPTIONS;
+    let takes_offers = ["/whip/", "/whep/"].iter().any(|prefix| request.uri().path().starts_with(prefix));
+    let mut response = if is_options { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    let headers = response.headers_mut();
+    if is_options {
+        if takes_offers {
+            headers.insert("accept-post", HeaderValue::from_static("application/sdp"));
+            headers.insert("accept-patch", HeaderValue::from_static(super::broadcast::FRAGMENT));
+        }
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE, OPTIONS"));
+        let allowed = HeaderValue::from_static("Authorization, Content-Type, If-Match");
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    }
+    allow_origin(headers, &service.cors_origins, origin);
+    response
+}
+
+fn allow_origin(headers: &mut HeaderMap, allowed: &[Origin], origin: Option<HeaderValue>) {
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    if allowed.iter().any(Origin::is_any) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        return;
+    }
+    // The answer differs from origin to origin, which caches must know.
+    headers.append(VARY, HeaderValue::from_static("Origin"));
+    if let Some(origin) = origin.filter(|origin| allowed.iter().any(|known| known.0.as_bytes() == origin.as_bytes())) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+}

@@ -1,0 +1,36 @@
+//! The pages, which are part of the binary.
+
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+
+use super::Problem;
+
+/// Nothing from elsewhere is loaded; media comes from the peer connection.
+const POLICY: &str = "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; \
+                      object-src 'none'; base-uri 'none'; frame-ancestors 'self'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+pub(super) async fn page(method: Method, uri: Uri) -> Response {
+    let (content_type, content) = match uri.path() {
+        "/" | "/index.html" => (HTML, include_str!("../../../../web/dist/index.html")),
+        "/app.js" => (SCRIPT, include_str!("../../../../web/dist/app.js")),
+        "/style.css" => (STYLE, include_str!("../../../../web/dist/style.css")),
+        _ => return Problem::new(StatusCode::NOT_FOUND, "there is nothing here").into_response(),
+    };
+    if method != Method::GET && method != Method::HEAD {
+        let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this is a page: GET it");
+        return ([(header::ALLOW, "GET, HEAD")], problem).into_response();
+    }
+    let mut response = content.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // A new binary brings new pages under the same names.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}

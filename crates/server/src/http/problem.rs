@@ -1,0 +1,112 @@
+//! Errors as problem documents (RFC 9457), and which error has which status.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::auth::Refusal;
+use crate::control::{ControlError, DRAIN_RETRY_SECONDS};
+use crate::directory::DirectoryError;
+use crate::negotiator::NegotiationError;
+
+/// An answer that says what went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    detail: String,
+    retry_after_seconds: Option<u32>,
+    /// For `WWW-Authenticate` (RFC 6750 §3).
+    challenge: Option<&'static str>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Problem { status, detail: detail.into(), retry_after_seconds: None, challenge: None }
+    }
+
+    /// 403; `action` is what the token does not allow.
+    pub fn forbidden(action: &str) -> Self {
+        Refusal::NotAllowed(action.to_owned()).into()
+    }
+
+    pub fn retry_after(self, seconds: u32) -> Self {
+        Problem { retry_after_seconds: Some(seconds), ..self }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "title": self.status.canonical_reason(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut response = (self.status, body.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(challenge) = self.challenge {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let (status, challenge) = match refusal {
+            Refusal::NoToken => (StatusCode::UNAUTHORIZED, r#"Bearer realm="millrace""#),
+            Refusal::NotBearer | Refusal::BadToken(_) => {
+                (StatusCode::UNAUTHORIZED, r#"Bearer realm="millrace", error="invalid_token""#)
+            }
+            Refusal::NotAllowed(_) => (StatusCode::FORBIDDEN, r#"Bearer realm="millrace", error="insufficient_scope""#),
+        };
+        Problem { challenge: Some(challenge), ..Problem::new(status, refusal.to_string()) }
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ControlError::Draining => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(DRAIN_RETRY_SECONDS)
+            }
+            ControlError::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1),
+            ControlError::Directory(error) => Problem::new(directory_status(error), detail),
+            ControlError::Negotiation(NegotiationError::Overloaded { retry_after_seconds }) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(retry_after_seconds)
+            }
+            ControlError::Negotiation(error) => Problem::new(negotiation_status(&error), detail),
+        }
+    }
+}
+
+fn directory_status(error: DirectoryError) -> StatusCode {
+    match error {
+        DirectoryError::BadName => StatusCode::BAD_REQUEST,
+        DirectoryError::NoStream | DirectoryError::NoSession => StatusCode::NOT_FOUND,
+        DirectoryError::TooManyStreams => StatusCode::SERVICE_UNAVAILABLE,
+        // The second attempt met a third publisher in between.
+        DirectoryError::OtherTracks => StatusCode::CONFLICT,
+    }
+}
+
+fn negotiation_status(error: &NegotiationError) -> StatusCode {
+    use webrtc::Error;
+    match error {
+        NegotiationError::Sdp(error) => match error {
+            Error::NoCodec { .. } | Error::CodecNotOffered { .. } | Error::NoMedia(_) => StatusCode::NOT_ACCEPTABLE,
+            // It can be read, and asks for what this server does not do.
+            Error::NotBundled | Error::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::SetUp(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        },
+        NegotiationError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        NegotiationError::NoSession => StatusCode::NOT_FOUND,
+        NegotiationError::EtagMismatch => StatusCode::PRECONDITION_FAILED,
+        NegotiationError::SessionExists => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

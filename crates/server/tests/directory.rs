@@ -1,0 +1,212 @@
+//! Streams and sessions without sockets: where they go, what workers are told, and what becomes of them.
+
+use std::time::{Duration, Instant};
+
+use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
+use server::directory::{Directory, DirectoryError, Place, Role, StreamState};
+use wire::codec::{Codec, MediaKind};
+
+const GRACE: Duration = Duration::from_secs(10);
+
+#[test]
+fn sessions_go_to_the_worker_with_the_fewest() {
+    let mut test = Harness::new(3);
+    let places = [test.publish("a"), test.watch("a"), test.watch("a"), test.watch("a")];
+
+    assert_eq!(places.map(|place| place.worker.0), [0, 1, 2, 0]);
+}
+
+#[test]
+fn a_stream_comes_to_another_worker_with_its_first_viewer_and_goes_with_the_last() {
+    let mut test = Harness::new(2);
+    let id = test.publish("a").stream;
+    assert_eq!(test.commands(), [format!("0 open {}", id.0)]);
+
+    let remote = test.watch("a");
+    let local = test.watch("a");
+    let remote_too = test.watch("a");
+    assert_eq!((remote.worker.0, local.worker.0, remote_too.worker.0), (1, 0, 1));
+    assert_eq!(test.commands(), [format!("1 open {}", id.0), format!("0 feed {} to 1 on", id.0)]);
+
+    test.end(remote.session);
+    test.end(local.session);
+    assert!(test.commands().is_empty());
+    test.end(remote_too.session);
+    assert_eq!(test.commands(), [format!("0 feed {} to 1 off", id.0), format!("1 close {}", id.0)]);
+}
+
+#[test]
+fn viewers_stay_when_the_publisher_returns_with_the_same_tracks_in_time() {
+    let mut test = Harness::new(2);
+    let first = test.publish("a");
+    let viewer = test.watch("a");
+    test.commands();
+
+    test.end(first.session);
+    assert_eq!(test.state("a"), Some(StreamState::Interrupted));
+    test.advance(GRACE - Duration::from_secs(1));
+    let second = test.publish("a");
+    test.advance(GRACE);
+
+    assert_eq!((second.stream, second.worker), (first.stream, first.worker));
+    assert_eq!(test.state("a"), Some(StreamState::Live));
+    assert!(test.directory.session(viewer.session).is_some());
+    assert!(test.commands().is_empty());
+}
+
+#[test]
+fn a_stream_whose_publisher_does_not_return_is_closed_on_all_of_its_workers() {
+    let mut test = Harness::new(2);
+    let publisher = test.publish("a");
+    test.watch("a");
+    test.commands();
+
+    test.end(publisher.session);
+    test.advance(GRACE);
+
+    let id = publisher.stream.0;
+    assert_eq!(test.commands(), [format!("0 close {id}"), format!("1 close {id}")]);
+    assert_eq!(test.state("a"), None);
+    assert_eq!(test.directory.begin_watch("a").err(), Some(DirectoryError::NoStream));
+}
+
+#[test]
+fn other_tracks_make_a_new_stream_under_the_old_name() {
+    let mut test = Harness::new(1);
+    let old = test.publish("a");
+    let viewer = test.watch("a");
+    test.commands();
+
+    let place = test.directory.begin_publish("a", false).expect("a place");
+    let other = [track(Codec::H264)];
+    assert_eq!(test.directory.commit_publish(place.session, &other), Err(DirectoryError::OtherTracks));
+    test.end(place.session);
+    let new = test.directory.begin_publish("a", true).expect("a place");
+    test.directory.commit_publish(new.session, &other).expect("a new stream");
+
+    assert_ne!(new.stream, old.stream);
+    assert_eq!(test.commands(), [format!("0 close {}", old.stream.0), format!("0 open {}", new.stream.0)]);
+    // What the worker reports of the old stream's sessions does not touch the new one.
+    test.end(viewer.session);
+    test.end(old.session);
+    assert_eq!(test.state("a"), Some(StreamState::Connecting));
+}
+
+#[test]
+fn a_second_publisher_that_never_connects_leaves_the_first_one_live() {
+    let mut test = Harness::new(1);
+    let first = test.publish("a");
+    let second = test.directory.begin_publish("a", false).expect("a place");
+    test.directory.commit_publish(second.session, &tracks()).expect("the same tracks");
+
+    test.end(second.session);
+    test.advance(GRACE * 2);
+
+    assert_eq!(test.state("a"), Some(StreamState::Live));
+    assert!(test.directory.session(first.session).is_some());
+}
+
+#[test]
+fn a_publisher_that_is_replaced_does_not_interrupt_the_stream() {
+    let mut test = Harness::new(1);
+    let first = test.publish("a");
+    test.publish("a");
+
+    test.end(first.session);
+
+    assert_eq!(test.state("a"), Some(StreamState::Live));
+}
+
+#[test]
+fn a_publisher_that_says_goodbye_takes_the_stream_along_at_once() {
+    let mut test = Harness::new(1);
+    let publisher = test.publish("a");
+
+    test.directory.handle_ended(test.now, publisher.session, true);
+
+    assert_eq!(test.state("a"), None);
+}
+
+#[test]
+fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
+    let mut test = Harness::new(2);
+    let place = test.directory.begin_publish("a", false).expect("a place");
+    test.end(place.session);
+
+    assert_eq!(test.state("a"), None);
+    assert_eq!(test.directory.session_counts(Role::Publisher), (0, 0));
+    assert!(test.commands().is_empty());
+    assert_eq!(test.publish("b").worker.0, 0, "the load is given back");
+}
+
+#[test]
+fn names_that_would_need_an_escape_in_a_path_are_refused() {
+    let mut directory = Directory::new(1, GRACE);
+    let long = "x".repeat(65);
+    for name in ["", ".", "..", "a/b", "a b", "ü", "a%20", long.as_str()] {
+        assert_eq!(directory.begin_publish(name, false).err(), Some(DirectoryError::BadName), "{name:?}");
+    }
+    for name in ["a", "Studio-1.main_~", &long[..64]] {
+        assert!(directory.begin_publish(name, false).is_ok(), "{name:?}");
+    }
+}
+
+struct Harness {
+    directory: Directory,
+    now: Instant,
+}
+
+impl Harness {
+    fn new(workers: usize) -> Self {
+        Harness { directory: Directory::new(workers, GRACE), now: Instant::now() }
+    }
+
+    fn publish(&mut self, name: &str) -> Place {
+        let place = self.directory.begin_publish(name, false).expect("a place");
+        self.directory.commit_publish(place.session, &tracks()).expect("taken");
+        self.directory.handle_connected(place.session);
+        place
+    }
+
+    fn watch(&mut self, name: &str) -> Place {
+        let place = self.directory.begin_watch(name).expect("a place");
+        assert_eq!(place.tracks, tracks());
+        self.directory.handle_connected(place.session);
+        place
+    }
+
+    fn end(&mut self, session: SessionId) {
+        self.directory.handle_ended(self.now, session, false);
+    }
+
+    fn advance(&mut self, time: Duration) {
+        self.now += time;
+        self.directory.handle_timeout(self.now);
+    }
+
+    fn state(&self, name: &str) -> Option<StreamState> {
+        self.directory.streams().into_iter().find(|stream| &*stream.name == name).map(|stream| stream.state)
+    }
+
+    /// Commands since the last call, in short words.
+    fn commands(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.directory.poll_command())
+            .map(|(WorkerId(worker), command)| match command {
+                Command::OpenStream(spec) => format!("{worker} open {}", spec.id.0),
+                Command::CloseStream(StreamId(id)) => format!("{worker} close {id}"),
+                Command::Feed { stream, to, on } => {
+                    format!("{worker} feed {} to {} {}", stream.0, to.0, if on { "on" } else { "off" })
+                }
+                other => panic!("unexpected {other:?}"),
+            })
+            .collect()
+    }
+}
+
+fn tracks() -> Vec<TrackSpec> {
+    vec![track(Codec::Vp8)]
+}
+
+fn track(codec: Codec) -> TrackSpec {
+    TrackSpec { kind: MediaKind::Video, codec, clock_rate: 90_000, rids: Vec::new() }
+}

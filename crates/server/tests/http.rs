@@ -1,0 +1,432 @@
+//! WHIP, WHEP and the API as clients meet them, with a negotiator and a worker that only pretend.
+
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
+use server::auth::{Auth, Claims, Rights, SigningKey, mint};
+use server::config::{self, IceServer, Origin, Secret};
+use server::control::{Control, Meter, WorkerPort};
+use server::http::{Service, router};
+use server::negotiator::{self, Answer, NegotiationError, Notice, Patched};
+use tower::ServiceExt;
+use wire::codec::{Codec, MediaKind};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const SDP: (&str, &str) = ("content-type", "application/sdp");
+const FRAGMENT: (&str, &str) = ("content-type", "application/trickle-ice-sdpfrag");
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn an_offer_is_answered_with_a_resource_an_etag_and_ice_servers() {
+    let test = Harness::new();
+    for endpoint in ["/whip/a", "/whep/a"] {
+        let response = test.send("POST", endpoint, &[SDP], "offer").await;
+        assert_eq!(response.status(), StatusCode::CREATED, "{endpoint}");
+        assert_eq!(header(&response, "content-type"), "application/sdp");
+        assert!(header(&response, "location").starts_with(&format!("{endpoint}/")));
+        assert_eq!(header(&response, "etag"), "\"tag\"");
+        assert_eq!(header(&response, "accept-patch"), "application/trickle-ice-sdpfrag");
+        let links: Vec<_> = response.headers().get_all("link").iter().map(|link| link.to_str().unwrap()).collect();
+        let turn = "<turn:turn.example>; rel=\"ice-server\"; username=\"me\"; credential=\"secret\"; \
+                    credential-type=\"password\"";
+        assert_eq!(links, ["<stun:stun.example:3478>; rel=\"ice-server\"", turn]);
+        assert_eq!(text(response).await, "answer");
+    }
+}
+
+#[tokio::test]
+async fn offers_that_do_not_do_are_refused_each_in_its_way() {
+    let test = Harness::new();
+    let long = "x".repeat(65 * 1024);
+    let cases = [
+        ("/whip/a", SDP, "syntax", StatusCode::BAD_REQUEST, "line 3: a=mid"),
+        ("/whip/a", SDP, "codec", StatusCode::NOT_ACCEPTABLE, "Vp8 was not offered"),
+        ("/whip/a", SDP, "bundle", StatusCode::UNPROCESSABLE_ENTITY, "BUNDLE"),
+        ("/whip/a", SDP, "overload", StatusCode::SERVICE_UNAVAILABLE, "try again in 2 s"),
+        ("/whip/a", SDP, long.as_str(), StatusCode::PAYLOAD_TOO_LARGE, "65536 bytes"),
+        ("/whip/a", JSON, "offer", StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/sdp"),
+        ("/whip/a%20b", SDP, "offer", StatusCode::BAD_REQUEST, "letters"),
+        ("/whep/none", SDP, "offer", StatusCode::NOT_FOUND, "nobody publishes"),
+        ("/nothing", SDP, "offer", StatusCode::NOT_FOUND, "nothing here"),
+    ];
+    for (path, content_type, body, status, detail) in cases {
+        let response = test.send("POST", path, &[content_type], body).await;
+        assert_problem(response, status, detail).await;
+    }
+    assert_eq!(test.get_json("/api/streams").await, serde_json::json!([]));
+    assert_eq!(test.control.session_counts(server::directory::Role::Publisher), (0, 0));
+}
+
+#[tokio::test]
+async fn methods_that_a_resource_does_not_have_are_refused_with_405() {
+    let test = Harness::new();
+    let resource = test.open("/whip/a").await;
+    for (path, methods) in [
+        ("/whip/a", ["GET", "HEAD", "PUT", "DELETE", "PATCH"].as_slice()),
+        ("/whep/a", &["GET", "HEAD", "PUT", "DELETE", "PATCH"]),
+        (&resource, &["GET", "HEAD", "PUT", "POST"]),
+    ] {
+        for method in methods {
+            let response = test.send(method, path, &[], "").await;
+            assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
+            assert!(!header(&response, "allow").is_empty(), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fragment_needs_the_etag_and_a_restart_brings_a_new_one() {
+    let test = Harness::new();
+    let resource = test.open("/whip/a").await;
+    let tag = |value| [FRAGMENT, ("if-match", value)];
+
+    assert_problem(test.send("PATCH", &resource, &[FRAGMENT], "trickle").await, StatusCode::PRECONDITION_REQUIRED, "")
+        .await;
+    assert_problem(
+        test.send("PATCH", &resource, &tag("\"old\""), "trickle").await,
+        StatusCode::PRECONDITION_FAILED,
+        "another ICE session",
+    )
+    .await;
+    let wrong_type = [SDP, ("if-match", "*")];
+    assert_problem(
+        test.send("PATCH", &resource, &wrong_type, "").await,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        FRAGMENT.1,
+    )
+    .await;
+    let trickled = test.send("PATCH", &resource, &tag("\"tag\""), "trickle").await;
+    assert_eq!(trickled.status(), StatusCode::NO_CONTENT);
+    let restarted = test.send("PATCH", &resource, &tag("*"), "restart").await;
+    assert_eq!((restarted.status(), header(&restarted, "etag")), (StatusCode::OK, "\"new\""));
+    assert_eq!(header(&restarted, "content-type"), FRAGMENT.1);
+    assert_eq!(text(restarted).await, "fragment");
+}
+
+#[tokio::test]
+async fn delete_ends_a_session_and_a_publishers_stream_with_it() {
+    let test = Harness::new();
+    let publisher = test.open("/whip/a").await;
+    let viewer = test.open("/whep/a").await;
+
+    assert_eq!(test.send("DELETE", &viewer, &[], "").await.status(), StatusCode::OK);
+    assert_problem(test.send("DELETE", &viewer, &[], "").await, StatusCode::NOT_FOUND, "no such session").await;
+    assert_problem(test.send("GET", &format!("{viewer}/stats"), &[], "").await, StatusCode::NOT_FOUND, "").await;
+    assert_eq!(test.get_json("/api/streams").await[0]["viewers"], 0);
+
+    assert_eq!(test.send("DELETE", &publisher, &[], "").await.status(), StatusCode::OK);
+    assert_eq!(test.get_json("/api/streams").await, serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_session_is_found_only_under_its_own_stream_and_role() {
+    let test = Harness::new();
+    let publisher = test.open("/whip/a").await;
+    test.open("/whip/b").await;
+    for path in [publisher.replace("/whip/", "/whep/"), publisher.replace("/a/", "/b/"), "/whip/a/guess".to_owned()] {
+        assert_eq!(test.send("DELETE", &path, &[], "").await.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn streams_statistics_and_layers_are_json() {
+    let test = Harness::new();
+    let publisher = test.open("/whip/a").await;
+    let viewer = test.open("/whep/a").await;
+
+    let tracks = serde_json::json!([{"kind": "video", "codec": "VP8", "rids": ["q", "h", "f"]}]);
+    let stream = serde_json::json!({"name": "a", "state": "live", "viewers": 1, "tracks": tracks});
+    assert_eq!(test.get_json("/api/streams").await, serde_json::json!([stream]));
+
+    assert_eq!(test.get_json(&format!("{publisher}/stats")).await["packets_sent"], 17);
+    assert_eq!(test.get_json(&format!("{viewer}/stats")).await["packets_sent"], 17);
+
+    let layer = format!("{viewer}/layer");
+    let limit = r#"{"spatial_max": 1, "temporal_max": null}"#;
+    assert_eq!(test.send("POST", &layer, &[JSON], limit).await.status(), StatusCode::NO_CONTENT);
+    assert_eq!(test.limits(), [LayerLimit { spatial_max: 1, temporal_max: u8::MAX }]);
+    assert_problem(
+        test.send("POST", &layer, &[JSON], r#"{"spatial": 1}"#).await,
+        StatusCode::BAD_REQUEST,
+        "spatial_max",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_are_let_in_also_to_read_errors() {
+    let test = Harness::new();
+    for response in [
+        test.send("OPTIONS", "/whip/a", &[("origin", "https://else.example")], "").await,
+        test.send("POST", "/whep/none", &[SDP], "offer").await,
+        test.send("GET", "/nothing", &[], "").await,
+    ] {
+        assert_eq!(header(&response, "access-control-allow-origin"), "*");
+        assert!(header(&response, "access-control-expose-headers").contains("Location, ETag, Link"));
+    }
+    let preflight = test.send("OPTIONS", "/whip/a", &[], "").await;
+    assert_eq!(preflight.status(), StatusCode::NO_CONTENT);
+    assert_eq!(header(&preflight, "access-control-allow-methods"), "GET, POST, PATCH, DELETE, OPTIONS");
+    assert_eq!(header(&preflight, "access-control-allow-headers"), "Authorization, Content-Type, If-Match");
+    assert_eq!(header(&preflight, "accept-post"), "application/sdp");
+}
+
+#[tokio::test]
+async fn where_origins_are_named_others_are_not_let_in() {
+    let test = Harness::with(|service| service.cors_origins = vec![Origin("https://ours.example".to_owned())]);
+    for (origin, allowed) in [("https://ours.example", "https://ours.example"), ("https://else.example", "")] {
+        let response = test.send("GET", "/healthz", &[("origin", origin)], "").await;
+        assert_eq!(header(&response, "access-control-allow-origin"), allowed);
+        assert_eq!(header(&response, "vary"), "Origin");
+    }
+}
+
+#[tokio::test]
+async fn a_token_opens_what_it_names_and_nothing_else() {
+    let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
+    let test = Harness::with(|service| service.auth = Auth::new(&auth).expect("a good key"));
+    let token = |publish: &[&str], watch: &[&str], admin| {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let exp = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() + 60;
+        let rights = Rights { publish: list(publish), watch: list(watch), admin };
+        let claims = Claims { exp, millrace: rights, ..Claims::default() };
+        format!("Bearer {}", mint(&claims, SigningKey::Hs256(SECRET)).expect("signed"))
+    };
+    let (publisher, viewer, admin) = (token(&["a"], &[], false), token(&[], &["a"], false), token(&[], &[], true));
+    let status = async |method, path, authorization: &str| {
+        let headers = [SDP, ("authorization", authorization)];
+        let headers = if authorization.is_empty() { &headers[..1] } else { &headers };
+        test.send(method, path, headers, "offer").await.status().as_u16()
+    };
+    let matrix = [
+        ("POST", "/whip/a", ["", &viewer, &publisher, &admin], [401, 403, 201, 201]),
+        ("POST", "/whip/b", ["", &viewer, &publisher, &admin], [401, 403, 403, 201]),
+        ("POST", "/whep/a", ["", &viewer, &publisher, &admin], [401, 201, 201, 201]),
+        ("POST", "/whep/b", ["", &viewer, &publisher, &admin], [401, 403, 403, 201]),
+        ("DELETE", "/whip/a/guess", ["", &viewer, &publisher, &admin], [401, 403, 404, 404]),
+        ("GET", "/whep/a/guess/stats", ["", &viewer, &publisher, &admin], [401, 404, 404, 404]),
+        ("GET", "/api/streams", ["", &viewer, &publisher, &admin], [401, 200, 200, 200]),
+        ("DELETE", "/api/streams/b", ["", &viewer, &publisher, &admin], [401, 403, 403, 204]),
+        ("GET", "/healthz", ["", "Bearer nonsense", &viewer, &admin], [200, 200, 200, 200]),
+    ];
+    for (method, path, tokens, expected) in matrix {
+        for (token, expected) in tokens.into_iter().zip(expected) {
+            assert_eq!(status(method, path, token).await, expected, "{method} {path} {token:.20}");
+        }
+    }
+    let refused = test.send("POST", "/whip/a", &[SDP], "offer").await;
+    assert_eq!(header(&refused, "www-authenticate"), "Bearer realm=\"millrace\"");
+    assert_problem(refused, StatusCode::UNAUTHORIZED, "Authorization: Bearer").await;
+}
+
+#[tokio::test]
+async fn while_draining_new_sessions_are_refused_and_old_ones_go_on() {
+    let test = Harness::new();
+    let publisher = test.open("/whip/a").await;
+    assert_eq!(test.send("GET", "/healthz", &[], "").await.status(), StatusCode::OK);
+
+    test.control.start_drain();
+
+    let refused = test.send("POST", "/whep/a", &[SDP], "offer").await;
+    assert_eq!(header(&refused, "retry-after"), "5");
+    assert_problem(refused, StatusCode::SERVICE_UNAVAILABLE, "about to stop").await;
+    assert_eq!(test.send("GET", "/healthz", &[], "").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(test.send("DELETE", &publisher, &[], "").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text_with_each_family_once() {
+    let test = Harness::new();
+    test.open("/whip/a").await;
+    let page = text(test.send("GET", "/metrics", &[], "").await).await;
+
+    for line in [
+        "millrace_streams{state=\"live\"} 1",
+        "millrace_sessions{role=\"publisher\",state=\"connected\"} 1",
+        "millrace_draining 0",
+        "millrace_worker_datagrams_out_total{worker=\"0\"} 5",
+        "millrace_rooms_packets_in_total{worker=\"0\"} 3",
+        "millrace_rooms_dropped_total{worker=\"0\",reason=\"replayed\"} 0",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
+    }
+    let mut families: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let count = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert_eq!(families.len(), count);
+}
+
+#[tokio::test]
+async fn the_page_is_part_of_the_server() {
+    let test = Harness::new();
+    for (path, content_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/style.css", "text/css")] {
+        let response = test.send("GET", path, &[], "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        assert!(header(&response, "content-type").starts_with(content_type));
+        assert!(header(&response, "content-security-policy").contains("default-src 'self'"));
+    }
+}
+
+struct Harness {
+    control: Arc<Control>,
+    router: axum::Router,
+    shared: Arc<Shared>,
+}
+
+impl Harness {
+    fn new() -> Self {
+        Harness::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Service)) -> Self {
+        let shared = Arc::<Shared>::default();
+        let control = pretend(&shared);
+        let mut service = Service {
+            control: control.clone(),
+            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
+            cors_origins: vec![Origin::any()],
+            ice_servers: vec![
+                IceServer { url: "stun:stun.example:3478".to_owned(), login: None },
+                IceServer { url: "turn:turn.example".to_owned(), login: Some(("me".to_owned(), "secret".to_owned())) },
+            ],
+        };
+        change(&mut service);
+        Harness { control, router: router(Arc::new(service)), shared }
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response<Body> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_owned())).expect("a request");
+        self.router.clone().oneshot(request).await.expect("an answer")
+    }
+
+    /// Opens a session and connects it.
+    async fn open(&self, endpoint: &str) -> String {
+        let response = self.send("POST", endpoint, &[SDP], "offer").await;
+        assert_eq!(response.status(), StatusCode::CREATED);
+        let session = *self.shared.opened.lock().expect("not poisoned").last().expect("a session");
+        self.control.handle_notice(Notice::Connected { session });
+        header(&response, "location").to_owned()
+    }
+
+    async fn get_json(&self, path: &str) -> serde_json::Value {
+        let response = self.send("GET", path, &[], "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        serde_json::from_str(&text(response).await).expect("JSON")
+    }
+
+    fn limits(&self) -> Vec<LayerLimit> {
+        let commands = self.shared.commands.lock().expect("not poisoned");
+        let limits = commands.iter().filter_map(|command| match command {
+            Command::Limit { layers, .. } => Some(*layers),
+            _ => None,
+        });
+        limits.collect()
+    }
+}
+
+/// What the pretended worker and negotiator were asked.
+#[derive(Default)]
+struct Shared {
+    commands: Mutex<Vec<Command>>,
+    opened: Mutex<Vec<SessionId>>,
+    control: OnceLock<Weak<Control>>,
+}
+
+fn pretend(shared: &Arc<Shared>) -> Arc<Control> {
+    let (worker, handshakes) = (shared.clone(), shared.clone());
+    let port = WorkerPort {
+        command: Box::new(move |command| {
+            worker.obey(command);
+            Ok(())
+        }),
+        request: Box::new(move |request| {
+            handshakes.negotiate(request);
+            true
+        }),
+        meter: Box::new(|| Meter {
+            engine: engine::CountersSnapshot { datagrams_out: 5, ..Default::default() },
+            ..Meter::default()
+        }),
+    };
+    let control = Arc::new(Control::new(vec![port], Duration::from_secs(10)));
+    shared.control.set(Arc::downgrade(&control)).expect("set once");
+    control
+}
+
+impl Shared {
+    /// Answers questions, as a worker does: later and from elsewhere.
+    fn obey(&self, command: Command) {
+        let event = match &command {
+            Command::Inspect { token, .. } => {
+                let stats = SessionStats { packets_sent: 17, ..SessionStats::default() };
+                Some(Event::Stats { token: *token, stats: Some(stats) })
+            }
+            Command::Count { token } => {
+                let counters = Counters { packets_in: 3, ..Counters::default() };
+                Some(Event::Counters { token: *token, counters: Box::new(counters) })
+            }
+            _ => None,
+        };
+        self.commands.lock().expect("not poisoned").push(command);
+        if let Some(event) = event {
+            let control = self.control.get().and_then(Weak::upgrade).expect("control lives");
+            tokio::spawn(async move { control.handle_notice(Notice::Event(event)) });
+        }
+    }
+
+    /// Answers by what the offer or fragment says.
+    fn negotiate(&self, request: negotiator::Request) {
+        let answer = |session, offer: &str| {
+            self.opened.lock().expect("not poisoned").push(session);
+            let rids = ["q", "h", "f"].map(Arc::from).to_vec();
+            let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids };
+            match offer {
+                "syntax" => Err(webrtc::Error::Syntax { line: 3, what: "a=mid" }.into()),
+                "codec" => Err(webrtc::Error::CodecNotOffered { codec: Codec::Vp8 }.into()),
+                "bundle" => Err(webrtc::Error::NotBundled.into()),
+                "overload" => Err(NegotiationError::Overloaded { retry_after_seconds: 2 }),
+                _ => Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }),
+            }
+        };
+        // Whoever asked waits for it.
+        match request {
+            negotiator::Request::Publish { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
+            negotiator::Request::Watch { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
+            negotiator::Request::Patch { fragment, if_match, reply, .. } => {
+                let patched = match (if_match.as_deref(), fragment.as_str()) {
+                    (_, "restart") => Ok(Patched { fragment: Some("fragment".to_owned()), etag: "new".to_owned() }),
+                    (Some("\"tag\""), _) => Ok(Patched { fragment: None, etag: "tag".to_owned() }),
+                    _ => Err(NegotiationError::EtagMismatch),
+                };
+                reply.send(patched).is_ok()
+            }
+            negotiator::Request::Close { .. } => true,
+        };
+    }
+}
+
+fn header<'a>(response: &'a Response<Body>, name: &str) -> &'a str {
+    response.headers().get(name).map_or("", |value| value.to_str().expect("text"))
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    String::from_utf8(bytes.into()).expect("UTF-8")
+}
+
+async fn assert_problem(response: Response<Body>, status: StatusCode, detail: &str) {
+    assert_eq!(response.status(), status);
+    assert_eq!(header(&response, "content-type"), "application/problem+json");
+    let problem: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
+    assert_eq!(problem["status"], status.as_u16());
+    let got = problem["detail"].as_str().expect("a detail");
+    assert!(got.contains(detail), "{got:?} lacks {detail:?}");
+}
