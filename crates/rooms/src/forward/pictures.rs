@@ -1,7 +1,7 @@
 //! VP8's running numbers of one down track: picture ids without a gap where pictures were left out.
 //!
 //! In: the numbers of the payload descriptor. Out: what to write in their place, in the same widths.
-//! Cost: O(1); 24 bytes.
+//! Cost: O(1); 16 bytes.
 //! Source: RFC 7741 §4.2 (PictureID is the number of the picture in coding order, TL0PICIDX that of the base layer's).
 
 use wire::codec::Vp8Numbers;

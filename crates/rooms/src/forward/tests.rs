@@ -207,5 +207,5 @@ fn padding_stands_between_frames() {
 
 #[test]
 fn a_forwarder_stays_small() {
-    assert!(size_of::<Forwarder>() <= 288, "{}", size_of::<Forwarder>());
+    assert!(size_of::<Forwarder>() <= 192, "{}", size_of::<Forwarder>());
 }
