@@ -6,7 +6,7 @@ import { build } from "esbuild";
 const out = process.argv[2] ?? "dist";
 await mkdir(out, { recursive: true });
 await build({
-  entryPoints: ["src/main.ts"],
+  entryPoints: ["src/app.ts"],
   outfile: `${out}/app.js`,
   bundle: true,
   format: "esm",

@@ -1,3 +1,14 @@
+// src/ticker.ts
+function everyTick(intervalMs, tick) {
+  const worker = new Worker(import.meta.url, { type: "module" });
+  worker.onmessage = tick;
+  worker.postMessage(intervalMs);
+  return () => worker.terminate();
+}
+function keepTime() {
+  self.onmessage = (event) => setInterval(() => self.postMessage(0), event.data);
+}
+
 // src/picture.ts
 var FRAMES_PER_SECOND = 30;
 function testPicture(width, height) {
@@ -19,16 +30,6 @@ function testPicture(width, height) {
     for (const track of stream.getTracks()) track.stop();
   };
   return { canvas, stream, stop };
-}
-function everyTick(intervalMs, tick) {
-  const source = `setInterval(() => postMessage(0), ${intervalMs})`;
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const worker = new Worker(url);
-  worker.onmessage = tick;
-  return () => {
-    worker.terminate();
-    URL.revokeObjectURL(url);
-  };
 }
 function paint(context, width, height, frame) {
   const turn = 2 * Math.PI * frame / (10 * FRAMES_PER_SECOND);
@@ -443,7 +444,7 @@ var Publisher = class _Publisher {
   /** The server has let go of our session: it was restarted, or somebody else publishes under our name now. */
   async forgotten() {
     const list = await streams(this.options.token).catch(() => []);
-    if (!list.some((stream) => stream.name === this.options.name)) return await this.reconnect();
+    if (!list.some((stream) => stream.name === this.options.name && stream.state === "live")) return await this.reconnect();
     this.why = "somebody else publishes under this name now";
     await this.stop();
   }
@@ -735,8 +736,8 @@ function sleep(ms, signal) {
 var LIST_EVERY_MS = 2e3;
 var TOKEN_KEY = "millrace.token";
 var query = new URLSearchParams(location.search);
-var video = element("video", HTMLVideoElement);
-var tokenField = element("token", HTMLInputElement);
+var video;
+var tokenField;
 var millrace = {
   watcher: null,
   publisher: null,
@@ -745,7 +746,6 @@ var millrace = {
   publish,
   refresh
 };
-window.millrace = millrace;
 function watch(name) {
   void millrace.watcher?.stop();
   const watcher = new Watcher(name, tokenField.value, (watcher2) => {
@@ -907,7 +907,10 @@ function listen() {
     void millrace.publisher?.stop();
   });
 }
-async function start() {
+async function startPage() {
+  window.millrace = millrace;
+  video = element("video", HTMLVideoElement);
+  tokenField = element("token", HTMLInputElement);
   tokenField.value = sessionStorage.getItem(TOKEN_KEY) ?? "";
   fillForm();
   listen();
@@ -931,4 +934,7 @@ function element(id, type) {
   if (found instanceof type) return found;
   throw new Error(`the page has no ${type.name} #${id}`);
 }
-void start();
+
+// src/app.ts
+if (typeof document === "undefined") keepTime();
+else void startPage();

@@ -13,8 +13,8 @@ const LIST_EVERY_MS = 2000;
 const TOKEN_KEY = "millrace.token";
 
 const query = new URLSearchParams(location.search);
-const video = element("video", HTMLVideoElement);
-const tokenField = element("token", HTMLInputElement);
+let video: HTMLVideoElement;
+let tokenField: HTMLInputElement;
 
 /** What tests and the console may look at. */
 const millrace = {
@@ -31,8 +31,6 @@ declare global {
     millrace: typeof millrace;
   }
 }
-window.millrace = millrace;
-
 function watch(name: string): Watcher {
   void millrace.watcher?.stop();
   const watcher = new Watcher(name, tokenField.value, (watcher) => {
@@ -204,7 +202,10 @@ function listen(): void {
   });
 }
 
-async function start(): Promise<void> {
+export async function startPage(): Promise<void> {
+  window.millrace = millrace;
+  video = element("video", HTMLVideoElement);
+  tokenField = element("token", HTMLInputElement);
   tokenField.value = sessionStorage.getItem(TOKEN_KEY) ?? "";
   fillForm();
   listen();
@@ -231,5 +232,3 @@ function element<T extends HTMLElement>(id: string, type: new () => T): T {
   if (found instanceof type) return found;
   throw new Error(`the page has no ${type.name} #${id}`);
 }
-
-void start();

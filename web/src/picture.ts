@@ -1,6 +1,8 @@
 // A test picture and a tone for those without a camera: a mill wheel that turns once in ten seconds, with a clock and
 // a frame counter, so that a frozen, late or doubled frame can be seen.
 
+import { everyTick } from "./ticker.js";
+
 export interface TestPicture {
   canvas: HTMLCanvasElement;
   stream: MediaStream;
@@ -28,18 +30,6 @@ export function testPicture(width: number, height: number): TestPicture {
     for (const track of stream.getTracks()) track.stop();
   };
   return { canvas, stream, stop };
-}
-
-/** Calls `tick` from a worker's timer: a page's own timers sleep while its tab is hidden. */
-function everyTick(intervalMs: number, tick: () => void): () => void {
-  const source = `setInterval(() => postMessage(0), ${intervalMs})`;
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const worker = new Worker(url);
-  worker.onmessage = tick;
-  return () => {
-    worker.terminate();
-    URL.revokeObjectURL(url);
-  };
 }
 
 function paint(context: CanvasRenderingContext2D, width: number, height: number, frame: number): void {

@@ -121,7 +121,7 @@ export class Publisher {
   /** The server has let go of our session: it was restarted, or somebody else publishes under our name now. */
   private async forgotten(): Promise<void> {
     const list = await streams(this.options.token).catch(() => []);
-    if (!list.some((stream) => stream.name === this.options.name)) return await this.reconnect();
+    if (!list.some((stream) => stream.name === this.options.name && stream.state === "live")) return await this.reconnect();
     this.why = "somebody else publishes under this name now";
     await this.stop();
   }
