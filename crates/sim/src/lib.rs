@@ -8,3 +8,4 @@ pub mod network;
 pub mod publisher;
 pub mod random;
 pub mod viewer;
+pub mod world;

@@ -34,7 +34,7 @@ pub struct LayerPlan {
 pub struct Tag {
     pub track: u8,
     pub layer: u8,
-    /// Frames of this layer, counted from 0.
+    /// Frames of this layer, counted from where its encoder began.
     pub frame: u32,
     /// The packet's place in its frame, and how many there are.
     pub index: u16,
@@ -105,6 +105,7 @@ pub struct Encoder {
     layer: u8,
     plan: LayerPlan,
     clock_rate: u32,
+    first_frame: u32,
     frame_count: u32,
     first_timestamp: u32,
     picture_id: u16,
@@ -124,6 +125,7 @@ impl Encoder {
             layer,
             plan,
             clock_rate: clock_rate(codec),
+            first_frame: 0,
             frame_count: 0,
             first_timestamp: random.next_u64() as u32,
             picture_id: random.below(1 << 15) as u16,
@@ -131,6 +133,12 @@ impl Encoder {
             in_group: 0,
             random,
         }
+    }
+
+    /// Counts frames from `number` on, so that those of two encoders are told apart.
+    pub fn starting_at(mut self, number: u32) -> Self {
+        self.first_frame = number;
+        self
     }
 
     /// Time from one frame to the next.
@@ -153,7 +161,7 @@ impl Encoder {
         let mut tag = Tag {
             track: self.track,
             layer: self.layer,
-            frame: self.frame_count,
+            frame: self.first_frame + self.frame_count,
             index: 0,
             count: count as u16,
             keyframe,
@@ -166,15 +174,16 @@ impl Encoder {
             tag.finish(&mut payload, bytes / count);
             payload
         });
-        let frame = Frame { timestamp: self.timestamp(), keyframe, payloads: payloads.collect() };
+        let frame = Frame { timestamp: self.timestamp(sent_us), keyframe, payloads: payloads.collect() };
         self.frame_count += 1;
         self.in_group += 1;
         self.picture_id = (self.picture_id + 1) & 0x7fff;
         frame
     }
 
-    fn timestamp(&self) -> u32 {
-        let ticks = u64::from(self.frame_count) * u64::from(self.clock_rate) / u64::from(self.plan.frames_per_second);
+    /// Follows the clock, so that it also says how long a pause was.
+    fn timestamp(&self, sent_us: u64) -> u32 {
+        let ticks = (sent_us * u64::from(self.clock_rate) + 500_000) / 1_000_000;
         self.first_timestamp.wrapping_add(ticks as u32)
     }
 

@@ -123,7 +123,9 @@ struct Layer {
     frames_per_keyframe: Option<u32>,
     frames: u32,
     paused: bool,
-    last_timestamp: u32,
+    clock_rate: u32,
+    /// The newest frame's timestamp, and when that was.
+    last_frame: (u32, Instant),
     packets: u32,
     bytes: u32,
 }
@@ -139,8 +141,16 @@ struct Sent {
 }
 
 impl Publisher {
-    /// A publisher that starts to send at `now`, with `keys` of the client's side. All its numbers follow from `random`.
-    pub fn new(now: Instant, start: Instant, keys: &SessionKeys, plans: &[TrackPlan], random: &mut Random) -> Self {
+    /// A publisher that starts to send at `now`, with `keys` of the client's side. All its numbers follow from `random`;
+    /// its frames count from `first_frame`.
+    pub fn new(
+        now: Instant,
+        start: Instant,
+        keys: &SessionKeys,
+        plans: &[TrackPlan],
+        first_frame: u32,
+        random: &mut Random,
+    ) -> Self {
         let mut tracks = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             let rids = plan.rids();
@@ -148,7 +158,8 @@ impl Publisher {
             for (layer, layer_plan) in plan.layers.iter().enumerate() {
                 let seed = Random::new(random.next_u64());
                 layers.push(Layer {
-                    encoder: Encoder::new(plan.codec, index as u8, layer as u8, layer_plan.clone(), seed),
+                    encoder: Encoder::new(plan.codec, index as u8, layer as u8, layer_plan.clone(), seed)
+                        .starting_at(first_frame),
                     rid: rids.get(layer).cloned(),
                     ssrc: random.next_u64() as u32,
                     rtx_ssrc: random.next_u64() as u32,
@@ -160,7 +171,8 @@ impl Publisher {
                     frames_per_keyframe: None,
                     frames: 0,
                     paused: false,
-                    last_timestamp: 0,
+                    clock_rate: clock_rate(plan.codec),
+                    last_frame: (0, now),
                     packets: 0,
                     bytes: 0,
                 });
@@ -325,8 +337,8 @@ impl Publisher {
         let sent_us = layer.frame_due.duration_since(self.start).as_micros() as u64;
         let frame = layer.encoder.next_frame(sent_us, keyframe);
         layer.frames += 1;
+        layer.last_frame = (frame.timestamp, layer.frame_due);
         layer.frame_due += layer.encoder.interval();
-        layer.last_timestamp = frame.timestamp;
         let count = frame.payloads.len();
         for (index, payload) in frame.payloads.into_iter().enumerate() {
             let layer = &mut self.tracks[track].layers[layer_index];
@@ -414,10 +426,14 @@ impl Publisher {
         let ntp = ((3_900_000_000 + passed.as_secs()) << 32) | fraction;
         let mut reports = Vec::new();
         for layer in self.tracks.iter().flat_map(|track| &track.layers).filter(|layer| layer.packets > 0) {
+            // The timestamp of this very moment, also of a layer that is paused (RFC 3550 §6.4.1).
+            let (timestamp, made_at) = layer.last_frame;
+            let since_us = now.saturating_duration_since(made_at).as_micros() as u64;
+            let since_ticks = since_us * u64::from(layer.clock_rate) / 1_000_000;
             let info = SenderInfo {
                 ssrc: layer.ssrc,
                 ntp,
-                rtp_timestamp: layer.last_timestamp,
+                rtp_timestamp: timestamp.wrapping_add(since_ticks as u32),
                 packet_count: layer.packets,
                 byte_count: layer.bytes,
             };
