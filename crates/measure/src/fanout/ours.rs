@@ -17,7 +17,10 @@ use super::schedulers::{Bench, Tally, share};
 use super::work::{Frame, Source, Track};
 
 /// Frames on their way to one worker. Here the publisher waits when there are more; a server would drop.
-const MAILBOX_LEN: usize = 8;
+const MAILBOX_LEN: usize = 16;
+
+/// How long it waits. Sleeping costs little; spinning would count as work.
+const FULL_PAUSE: Duration = Duration::from_micros(50);
 
 /// Sends frames to `tracks` for `time`; with `sends` off, everything but the sending.
 pub(super) fn fan_out(
@@ -93,7 +96,7 @@ fn post(frame: &Frame, to: &Mailbox<Box<Frame>>, pool: &Pool<Frame>) {
     copy.copy_from(frame);
     while let Err(back) = to.send(copy) {
         copy = back;
-        thread::yield_now();
+        thread::sleep(FULL_PAUSE);
     }
 }
 

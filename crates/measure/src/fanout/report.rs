@@ -17,6 +17,9 @@ pub struct Row {
     pub profile: &'static str,
     pub down_tracks: usize,
     pub scheduler: Scheduler,
+    pub datagram_bytes: usize,
+    pub burst: usize,
+    pub threads: usize,
     pub rounds: usize,
     /// In all rounds; refused ones are those that the kernel did not take.
     pub datagrams: u64,
@@ -36,18 +39,13 @@ pub struct Row {
 /// What `run` found out.
 #[derive(Clone, Debug)]
 pub struct Report {
-    header: String,
+    options: Options,
     rows: Vec<Row>,
 }
 
 impl Report {
     pub(super) fn new(options: &Options) -> Self {
-        let header = format!(
-            "{}-byte datagrams, frames of {} packets, {} threads, {} rounds of {:?}; sent on loopback to sockets that \
-             nobody reads",
-            options.datagram_bytes, options.burst, options.threads, options.rounds, options.time
-        );
-        Report { header, rows: Vec::new() }
+        Report { options: options.clone(), rows: Vec::new() }
     }
 
     pub fn rows(&self) -> &[Row] {
@@ -74,6 +72,9 @@ impl Report {
                 profile: profile_name(profile),
                 down_tracks,
                 scheduler,
+                datagram_bytes: self.options.datagram_bytes,
+                burst: self.options.burst,
+                threads: self.options.threads,
                 rounds: own.len(),
                 datagrams: own.iter().map(|sample| sample.datagrams).sum(),
                 refused: own.iter().map(|sample| sample.refused).sum(),
@@ -115,7 +116,15 @@ impl Report {
                 ]
             })
             .collect();
-        crate::plot::svg(&self.header, &charts)
+        crate::plot::svg(&self.heading(), &charts)
+    }
+
+    fn heading(&self) -> String {
+        let Options { datagram_bytes, burst, threads, rounds, time, .. } = &self.options;
+        format!(
+            "{datagram_bytes}-byte datagrams, frames of {burst} packets, {threads} threads, {rounds} rounds of {time:?}; \
+             sent on loopback to sockets that nobody reads"
+        )
     }
 
     fn chart(&self, profile: &str, what: &str, unit: &str, value: fn(&Row) -> f64) -> Chart {
@@ -147,7 +156,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.header)?;
+        writeln!(f, "{}", self.heading())?;
         writeln!(f, "wall: one packet to all down tracks; CPU: one datagram; ratios: median (95 % interval)")?;
         let mut group = None;
         for row in &self.rows {
