@@ -1,1 +1,81 @@
-fn main() {}
+//! The binary: what was typed becomes what is meant, and is done.
+#![forbid(unsafe_code)]
+
+mod args;
+mod token;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use server::auth::{Auth, KeyError};
+use server::config::{Config, LogFormat};
+use tracing_subscriber::EnvFilter;
+
+use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve(&args),
+        Command::Check(args) => check(&args),
+        Command::Token(args) => token::print(&args),
+        Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
+        Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("millrace: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(args: &Serve) -> anyhow::Result<bool> {
+    let mut config = load(&args.settings)?;
+    config.auth.dev |= args.dev || args.demo;
+    if let Some(listen) = args.listen {
+        config.http.listen = listen;
+    }
+    start_logging(&config)?;
+    server::run::run(&config, args.demo)?;
+    Ok(true)
+}
+
+/// Prints what is in effect, or the reference.
+fn check(args: &Check) -> anyhow::Result<bool> {
+    if args.reference {
+        print!("{}", Config::reference());
+        return Ok(true);
+    }
+    let config = load(&args.settings())?;
+    log_filter(&config)?;
+    match Auth::new(&config.auth) {
+        // The file may be meant for `serve --dev`, or the key comes from the environment there.
+        Err(error @ KeyError::NoKey) => eprintln!("millrace: note: {error}"),
+        result => drop(result?),
+    }
+    print!("{config}");
+    Ok(true)
+}
+
+fn load(settings: &Settings) -> anyhow::Result<Config> {
+    // A variable that is not UTF-8 is none of ours.
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
+    Ok(Config::load(settings.config.as_deref(), environment, &settings.set)?)
+}
+
+fn start_logging(config: &Config) -> anyhow::Result<()> {
+    let subscriber = tracing_subscriber::fmt().with_env_filter(log_filter(config)?).with_writer(std::io::stderr);
+    match config.log.format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+fn log_filter(config: &Config) -> anyhow::Result<EnvFilter> {
+    EnvFilter::try_new(&config.log.filter).with_context(|| format!("log.filter {:?}", config.log.filter))
+}

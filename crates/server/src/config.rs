@@ -16,7 +16,7 @@ use wire::Bitrate;
 
 pub use load::{ConfigError, Place};
 use section::{Section, section};
-pub use value::{Bytes, IceServer, LogFormat, Origin, Secret};
+pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration};
 use value::{any, between};
 
 /// All settings. `Config::default()` is what an empty file gives.

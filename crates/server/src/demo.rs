@@ -7,6 +7,7 @@
 mod clip;
 mod ivf;
 mod ogg;
+pub mod publisher;
 
 pub use clip::{Clip, ClipError, MediaPacket, Player};
 pub use ivf::IvfError;

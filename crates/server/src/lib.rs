@@ -6,6 +6,10 @@
 pub mod auth;
 pub mod config;
 pub mod control;
+pub mod demo;
 pub mod directory;
 pub mod http;
+pub mod machine;
 pub mod negotiator;
+pub mod service;
+pub mod run;

@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use webrtc::Candidate;
 use wire::codec::Codec;
 
+pub(crate) use self::convert::session_keys;
 pub use self::core::Negotiator;
 pub use counters::{Counters, CountersSnapshot};
 pub use thread::run;

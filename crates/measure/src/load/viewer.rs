@@ -193,13 +193,13 @@ impl Viewer {
     /// Forgets the counts, but not when the first packets came.
     pub fn reset(&mut self) {
         let Seen { first_packet, first_keyframe, .. } = self.seen;
-        self.missing_before = self.receiver.missing();
+        self.missing_before = self.receiver.lost();
         self.seen = Seen { first_packet, first_keyframe, ..Seen::default() };
     }
 
     /// What was seen, with what is missing for good.
     pub fn finish(&mut self) -> Seen {
-        self.seen.lost = self.receiver.missing().saturating_sub(self.missing_before);
+        self.seen.lost = self.receiver.lost().saturating_sub(self.missing_before);
         self.seen.clone()
     }
 }

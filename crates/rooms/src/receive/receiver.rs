@@ -149,6 +149,11 @@ impl Receiver {
         }
     }
 
+    /// Packets that were sent, as far as the numbers tell, and have not come.
+    pub fn lost(&self) -> u64 {
+        self.expected().saturating_sub(self.received)
+    }
+
     /// Share of packets lost before the last report, 0 to 1.
     pub fn loss(&self) -> f32 {
         f32::from(self.fraction_lost) / 256.0

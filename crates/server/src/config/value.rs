@@ -244,6 +244,11 @@ impl Setting for Duration {
     }
 }
 
+/// Reads a duration as settings have it: "500ms", "30s", "5m" or "1h".
+pub fn duration(text: &str) -> Option<Duration> {
+    Setting::from_text(text)
+}
+
 impl Setting for Bitrate {
     fn kind() -> String {
         "a rate such as \"800kbps\" or \"20Mbps\"".to_owned()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use nix::sys::resource::{UsageWho, getrusage};
 use rooms::spec::Counters;
 
 use super::Service;
@@ -16,10 +17,34 @@ use crate::directory::{Role, StreamState};
 
 pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     let mut page = Page::default();
+    write_process(&mut page);
     write_sessions(&mut page, &service);
     write_meters(&mut page, &service.control.meters());
     write_rooms(&mut page, &service.control.room_counters().await);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
+}
+
+/// What the process as a whole takes. Of numbers that cannot be had there is no sample.
+fn write_process(page: &mut Page) {
+    page.family("millrace_process_cpu_seconds_total", "counter", "CPU time of the process, by where it was spent.");
+    if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
+        for (mode, time) in [("user", usage.user_time()), ("system", usage.system_time())] {
+            let seconds = time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+            page.sample("millrace_process_cpu_seconds_total", &[("mode", mode)], seconds);
+        }
+    }
+    page.family("millrace_process_resident_bytes", "gauge", "Memory of the process that is in RAM.");
+    if let Some(bytes) = resident_bytes() {
+        page.sample("millrace_process_resident_bytes", &[] as &[(&str, &str)], bytes);
+    }
+}
+
+/// The line "VmRSS: 1234 kB" of proc_pid_status(5).
+fn resident_bytes() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib: f64 =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
+    Some(kib * 1024.0)
 }
 
 fn write_sessions(page: &mut Page, service: &Service) {

@@ -85,7 +85,7 @@ fn extension_ids(media: &Media) -> ExtensionIds {
     }
 }
 
-pub(super) fn session_keys(keys: Keys) -> SessionKeys {
+pub(crate) fn session_keys(keys: Keys) -> SessionKeys {
     let profile = match keys.profile {
         SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
         SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,

@@ -93,6 +93,11 @@ where
         }
     }
 
+    /// Counts into `counters` from now on, which others may be reading already.
+    pub fn with_counters(self, counters: Arc<Counters>) -> Self {
+        Negotiator { counters, ..self }
+    }
+
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }

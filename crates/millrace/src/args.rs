@@ -1,0 +1,195 @@
+//! What can be typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Carries one live stream to very many viewers: WHIP in, WHEP out.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Start here:
+  millrace serve --demo                      a moving picture at http://127.0.0.1:8080/
+  millrace serve --dev                       publish and watch in your browser, without tokens
+  millrace check --reference > millrace.toml every setting with its default, to edit
+  millrace load rooms --subscribers 500      watch with 500 viewers, and see what arrives";
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Runs the server until SIGTERM or Ctrl-C.
+    Serve(Serve),
+    /// Reads a configuration and prints what is in effect, or what is wrong with it.
+    Check(Check),
+    /// Makes a token that lets its bearer publish or watch.
+    Token(Token),
+    /// Plays clients of a running server, and measures what they see.
+    Load {
+        #[command(subcommand)]
+        what: Load,
+    },
+    /// Compares ways of doing the same work, on this machine.
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+/// Where settings come from: the file, the environment over it, --set over both.
+#[derive(Args)]
+pub struct Settings {
+    /// TOML file with settings; see `millrace check --reference`.
+    #[arg(long, short, value_name = "FILE", env = "MILLRACE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Sets one setting, such as rooms.idle_timeout=10s. The environment has it as MILLRACE_ROOMS_IDLE_TIMEOUT.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct Serve {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Publishes a built-in clip as the stream \"demo\"; implies --dev.
+    #[arg(long)]
+    pub demo: bool,
+    /// Lets everybody publish and watch, without a token.
+    #[arg(long)]
+    pub dev: bool,
+    /// Address and port of the HTTP server.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  millrace serve --demo
+  millrace serve --dev --set workers.count=1
+  millrace serve --config millrace.toml --listen 0.0.0.0:8080
+  MILLRACE_AUTH_HS256_SECRET=$(openssl rand -base64 32) millrace serve
+
+The first SIGTERM or Ctrl-C refuses new sessions and lets those that are there go on for http.drain_timeout,
+the second one ends at once.";
+
+#[derive(Args)]
+#[command(after_help = CHECK_EXAMPLES)]
+pub struct Check {
+    /// The file to check. The environment counts too, as it does for serve.
+    #[arg(value_name = "CONFIG")]
+    config: Option<PathBuf>,
+    /// Sets one setting over the file.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Prints all settings with their meaning and their defaults, as a file to start from.
+    #[arg(long, conflicts_with_all = ["config", "set"])]
+    pub reference: bool,
+}
+
+impl Check {
+    pub fn settings(&self) -> Settings {
+        Settings { config: self.config.clone(), set: self.set.clone() }
+    }
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  millrace check millrace.toml
+  millrace check --reference > millrace.toml";
+
+#[derive(Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct Token {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Stream that may be published; a name that ends in * stands for all that begin so.
+    #[arg(long, value_name = "NAME")]
+    pub publish: Vec<String>,
+    /// Stream that may be watched.
+    #[arg(long, value_name = "NAME")]
+    pub watch: Vec<String>,
+    /// Lets its bearer do everything, also close streams of others.
+    #[arg(long)]
+    pub admin: bool,
+    /// Who the token is for (the claim \"sub\").
+    #[arg(long, value_name = "WHO")]
+    pub subject: Option<String>,
+    /// How long the token holds: a number with s, m or h.
+    #[arg(long, value_name = "TIME", default_value = "12h", value_parser = duration)]
+    pub expires: Duration,
+    /// Ed25519 private key (PEM) to sign with, where the server has the public one; otherwise auth.hs256_secret is used.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
+const TOKEN_EXAMPLES: &str = "\
+Examples:
+  millrace token --config millrace.toml --publish studio
+  millrace token --config millrace.toml --watch '*' --expires 24h --subject lobby-screen
+  openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in key.pem -pubout   # for auth.eddsa_public_key
+  millrace token --key key.pem --publish 'event-*'
+
+The token goes into the page's token field, or to any WHIP client as its bearer token.";
+
+fn duration(text: &str) -> Result<Duration, String> {
+    server::config::duration(text).ok_or_else(|| "a number with s, m or h, such as 90s or 12h".to_owned())
+}
+
+#[derive(Subcommand)]
+pub enum Load {
+    /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
+    #[command(after_help = LOAD_EXAMPLES)]
+    Rooms(measure::load::Args),
+}
+
+const LOAD_EXAMPLES: &str = "\
+Examples (each against a server that runs, such as `millrace serve --dev`):
+  millrace load rooms --subscribers 500
+  millrace load rooms --publishers 10 --subscribers 2000 --bitrate 800k --join-rate 300 --seconds 30
+  millrace load rooms --subscribers 2000 --max-loss 0.001 --max-p99 20 --json     exit status 1 when not held";
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Seals one stream for many viewers and sends it to sinks, by five ways of sharing the work among threads.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Fanout(measure::fanout::Args),
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  millrace bench fanout
+  millrace bench fanout --down-tracks 10,500,2000 --profiles gcm128 --svg fanout.svg";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_in_the_help_can_be_typed() {
+        let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, BENCH_EXAMPLES];
+        let commands = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
+        let mut count = 0;
+        for command in commands {
+            // What comes behind two blanks or a > is said about the command.
+            let typed = command.split("  ").next().unwrap_or_default().split(" > ").next().unwrap_or_default();
+            let words = typed.split_whitespace().map(|word| word.trim_matches('\''));
+            let parsed = Cli::try_parse_from(std::iter::once("millrace").chain(words));
+            assert!(parsed.is_ok(), "{command}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
+            count += 1;
+        }
+        assert!(count > 10);
+    }
+}

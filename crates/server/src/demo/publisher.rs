@@ -1,0 +1,192 @@
+//! Plays the clip into the server: an ordinary WebRTC client on a thread of its own, over loopback.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rooms::srtp::Sealer;
+use webrtc::{Context, Direction, Media, OfferOptions, Output, Peer, Remote};
+use wire::Seq;
+use wire::codec::{Codec, MediaKind};
+use wire::rtcp::{self, SenderInfo};
+use wire::rtp::{HeaderWriter, RtpHeader};
+
+use super::clip::{Clip, MediaPacket, Player};
+use crate::machine::ntp_now;
+use crate::negotiator::session_keys;
+
+/// Publishes `clip` as `stream` from now on. `publish` takes our offer and brings the server's answer.
+///
+/// # Errors
+/// When the server refuses the offer, or there is no socket or thread to be had.
+pub fn start(
+    context: &Context,
+    clip: Clip,
+    stream: &str,
+    publish: impl FnOnce(String) -> anyhow::Result<String>,
+) -> anyhow::Result<JoinHandle<()>> {
+    let options = OfferOptions {
+        direction: Direction::Send,
+        audio: true,
+        video: &[Codec::Vp8],
+        rids: &[],
+        stream,
+        tcp: false,
+    };
+    let (mut peer, offer) = Peer::offer(context, Instant::now(), &options)?;
+    let answer = publish(offer).context("publishing the demo clip")?;
+    let media = peer.accept_answer(&answer).context("reading the answer to the demo's offer")?.media;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("binding the demo's socket")?;
+    let publisher = Publisher { peer, socket, media, clip: Some(clip), playing: None };
+    std::thread::Builder::new().name("demo".into()).spawn(|| publisher.run()).context("starting the demo")
+}
+
+struct Publisher {
+    peer: Peer,
+    socket: UdpSocket,
+    media: Vec<Media>,
+    /// The clip until it plays.
+    clip: Option<Clip>,
+    playing: Option<Playing>,
+}
+
+struct Playing {
+    player: Player,
+    sealer: Sealer,
+    remote: Remote,
+    sources: Vec<Source>,
+    report_at: Instant,
+}
+
+/// One track as it is sent.
+struct Source {
+    kind: MediaKind,
+    payload_type: u8,
+    ssrc: u32,
+    /// Extended sequence number of the next packet.
+    seq: u64,
+    packet_count: u32,
+    byte_count: u32,
+}
+
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const DATAGRAM_MAX: usize = 1_500;
+
+impl Publisher {
+    /// Plays until the server says goodbye.
+    fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.peer.handle_timeout(now);
+            let Some(mut wake_at) = self.drive(now) else { return };
+            if let Some(playing) = &mut self.playing {
+                playing.send(now, &self.socket);
+                wake_at = wake_at.min(playing.player.next_at());
+            }
+            self.receive(wake_at);
+        }
+    }
+
+    /// Lets ICE and DTLS go on. Returns when to call again, or `None` when the session is over.
+    fn drive(&mut self, now: Instant) -> Option<Instant> {
+        loop {
+            match self.peer.poll() {
+                // A datagram that cannot be sent is a datagram lost, which ICE and DTLS repeat.
+                Output::Transmit { remote, data } => drop(self.socket.send_to(&data, remote.addr)),
+                Output::Connected { keys, remote } => {
+                    let sealer = Sealer::new(&session_keys(keys)).ok()?;
+                    let sources = self.media.iter().filter_map(Source::new).collect();
+                    let player = self.clip.take()?.play(now);
+                    self.playing = Some(Playing { player, sealer, remote, sources, report_at: now });
+                }
+                Output::PathChanged(_) => {}
+                Output::Ended(reason) => {
+                    tracing::info!(?reason, "the demo ends");
+                    return None;
+                }
+                Output::Timeout(at) => return Some(at),
+            }
+        }
+    }
+
+    /// Takes one datagram, or waits until `wake_at`.
+    fn receive(&mut self, wake_at: Instant) {
+        let wait = wake_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let mut buf = [0; DATAGRAM_MAX];
+        let received = self.socket.set_read_timeout(Some(wait)).and_then(|()| self.socket.recv_from(&mut buf));
+        match received {
+            Ok((len, from)) => {
+                let remote = Remote { addr: from, tcp: false };
+                // Reports about our media, and whatever else is refused, need no answer.
+                let _ = self.peer.handle_datagram(Instant::now(), remote, &buf[..len]);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(_) => std::thread::sleep(wait),
+        }
+    }
+}
+
+impl Playing {
+    fn send(&mut self, now: Instant, socket: &UdpSocket) {
+        let Playing { player, sealer, remote, sources, .. } = self;
+        while let Some(packet) = player.poll(now) {
+            let Some(source) = sources.iter_mut().find(|source| source.kind == packet.kind) else { continue };
+            let mut buf = [0; DATAGRAM_MAX];
+            if let Some(len) = source.write(&mut buf, &packet, sealer) {
+                // As on any network, a packet that was not sent is lost.
+                let _ = socket.send_to(&buf[..len], remote.addr);
+            }
+        }
+        if self.report_at <= now {
+            self.report_at = now + REPORT_INTERVAL;
+            self.report(now, socket);
+        }
+    }
+
+    /// Sends the sender reports by which viewers keep sound and picture together (RFC 3550 §6.4.1).
+    fn report(&mut self, now: Instant, socket: &UdpSocket) {
+        let ntp = ntp_now();
+        for source in &self.sources {
+            let info = SenderInfo {
+                ssrc: source.ssrc,
+                ntp,
+                rtp_timestamp: self.player.timestamp_at(source.kind, now),
+                packet_count: source.packet_count,
+                byte_count: source.byte_count,
+            };
+            let mut buf = [0; DATAGRAM_MAX];
+            if let Some(len) = rtcp::write_sender_report(&mut buf[..200], &info, &[]) {
+                let len = self.sealer.seal_rtcp(&mut buf, len);
+                let _ = socket.send_to(&buf[..len], self.remote.addr);
+            }
+        }
+    }
+}
+
+impl Source {
+    fn new(media: &Media) -> Option<Self> {
+        let (ssrc, _) = *media.tx.first()?;
+        let (kind, payload_type) = (media.kind, media.payload_type);
+        Some(Source { kind, payload_type, ssrc, seq: 1 << 16, packet_count: 0, byte_count: 0 })
+    }
+
+    fn write(&mut self, buf: &mut [u8], packet: &MediaPacket<'_>, sealer: &Sealer) -> Option<usize> {
+        let header = RtpHeader {
+            payload_type: self.payload_type,
+            marker: packet.marker,
+            seq: Seq(self.seq as u16),
+            timestamp: packet.timestamp,
+            ssrc: self.ssrc,
+        };
+        let header_len = HeaderWriter::new(buf, &header)?.finish();
+        let len = header_len + packet.payload.len();
+        buf.get_mut(header_len..len)?.copy_from_slice(packet.payload);
+        let sealed = sealer.seal_rtp(buf, header_len, len, self.ssrc, self.seq);
+        self.seq += 1;
+        self.packet_count = self.packet_count.wrapping_add(1);
+        self.byte_count = self.byte_count.wrapping_add(packet.payload.len() as u32);
+        Some(sealed)
+    }
+}

@@ -1,0 +1,145 @@
+//! From the start to the end of a server's life.
+//!
+//! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
+//! those that are there go on until the drain's time is over), a second signal ends at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::auth::Auth;
+use crate::config::Config;
+use crate::control::Control;
+use crate::demo::{self, Clip};
+use crate::directory::Role;
+use crate::http::{self, Service};
+use crate::machine::Machine;
+
+/// The stream that the demo publishes.
+pub const DEMO_STREAM: &str = "demo";
+
+/// How often what is due in the control plane is done.
+const CONTROL_TICK: Duration = Duration::from_millis(100);
+
+/// How long goodbyes may take once the last session was told to end.
+const GOODBYE: Duration = Duration::from_millis(200);
+
+/// Runs the server until it is told to stop.
+///
+/// # Errors
+/// When an address cannot be bound, a key cannot be read, or a thread fails.
+pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("control")
+        // Below the workers, which must not wait for HTTP on a busy machine.
+        .on_thread_start(|| drop(engine::sys::set_nice(CONTROL_NICE)))
+        .enable_all()
+        .build()
+        .context("starting the control threads")?;
+    runtime.block_on(serve(config, with_demo))
+}
+
+const CONTROL_NICE: i32 = 5;
+
+async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
+    let listen = config.http.listen;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
+    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
+    let machine = Machine::bind(config)?;
+    let context = machine.context();
+    let (control, running) = machine.run(config)?;
+    let service = Arc::new(Service {
+        control: control.clone(),
+        auth,
+        cors_origins: config.http.cors_origins.clone(),
+        ice_servers: config.rtc.ice_servers.clone(),
+    });
+    let addr = listener.local_addr()?;
+    let http = tokio::spawn(async move { axum::serve(listener, http::router(service)).await });
+    if with_demo {
+        start_demo(&context, &control).await?;
+    }
+    announce(addr, config, with_demo);
+    let mut signals = Signals::new()?;
+    let mut tick = tokio::time::interval(CONTROL_TICK);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => control.handle_timeout(Instant::now()),
+            () = signals.next() => break,
+        }
+        anyhow::ensure!(running.is_whole(), "a worker or negotiator thread has failed");
+    }
+    drain(config, &control, &mut signals).await;
+    http.abort();
+    Ok(())
+}
+
+async fn start_demo(context: &webrtc::Context, control: &Arc<Control>) -> anyhow::Result<()> {
+    let clip = Clip::parse(DEMO_VIDEO, DEMO_AUDIO).context("reading the built-in clip")?;
+    let (control, runtime) = (control.clone(), tokio::runtime::Handle::current());
+    let publish = move |offer: String| Ok(runtime.block_on(control.publish(DEMO_STREAM, &offer))?.answer.sdp);
+    let context = context.clone();
+    let started = move || demo::publisher::start(&context, clip, DEMO_STREAM, publish);
+    tokio::task::spawn_blocking(started).await.context("starting the demo")??;
+    Ok(())
+}
+
+const DEMO_VIDEO: &[u8] = include_bytes!("../../../assets/demo.ivf");
+const DEMO_AUDIO: &[u8] = include_bytes!("../../../assets/demo.ogg");
+
+/// What a person wants to know who started this in a terminal.
+fn announce(addr: std::net::SocketAddr, config: &Config, with_demo: bool) {
+    println!("millrace listens at http://{addr}/");
+    if with_demo {
+        println!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}");
+    }
+    println!("  publish (WHIP)    http://{addr}/whip/NAME");
+    println!("  watch (WHEP)      http://{addr}/whep/NAME");
+    println!("  metrics, health   http://{addr}/metrics  http://{addr}/healthz");
+    if config.auth.dev {
+        println!("  anybody may publish and watch (auth.dev)");
+    }
+}
+
+/// Refuses newcomers and waits for those who are there.
+async fn drain(config: &Config, control: &Control, signals: &mut Signals) {
+    control.start_drain();
+    let until = Instant::now() + config.http.drain_timeout;
+    tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
+    let mut tick = tokio::time::interval(CONTROL_TICK);
+    while Instant::now() < until && control.session_counts(Role::Viewer).1 > 0 {
+        tokio::select! {
+            _ = tick.tick() => control.handle_timeout(Instant::now()),
+            () = signals.next() => break,
+        }
+    }
+    for stream in control.streams() {
+        // A stream that ended by itself meanwhile needs no end.
+        let _ = control.close_stream(&stream.name);
+    }
+    tokio::time::sleep(GOODBYE).await;
+}
+
+/// SIGINT and SIGTERM alike.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let on = |kind| signal(kind).context("listening for signals");
+        Ok(Signals { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
