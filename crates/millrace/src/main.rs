@@ -4,6 +4,7 @@
 mod args;
 mod token;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -68,7 +69,10 @@ fn load(settings: &Settings) -> anyhow::Result<Config> {
 }
 
 fn start_logging(config: &Config) -> anyhow::Result<()> {
-    let subscriber = tracing_subscriber::fmt().with_env_filter(log_filter(config)?).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(log_filter(config)?)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match config.log.format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

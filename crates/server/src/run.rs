@@ -3,6 +3,8 @@
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
 //! those that are there go on until the drain's time is over), a second signal ends at once.
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,11 @@ const GOODBYE: Duration = Duration::from_millis(200);
 /// # Errors
 /// When an address cannot be bound, a key cannot be read, or a thread fails.
 pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
+    // Each TCP link and each HTTP connection takes one.
+    match engine::sys::raise_open_files_max() {
+        Ok(limit) => tracing::debug!(limit, "open files"),
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")
@@ -63,8 +70,9 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     if with_demo {
         start_demo(&context, &control).await?;
     }
-    announce(addr, config, with_demo);
+    // From here on whoever started it may tell it to stop.
     let mut signals = Signals::new()?;
+    announce(addr, config, with_demo);
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
@@ -92,17 +100,18 @@ const DEMO_VIDEO: &[u8] = include_bytes!("../../../assets/demo.ivf");
 const DEMO_AUDIO: &[u8] = include_bytes!("../../../assets/demo.ogg");
 
 /// What a person wants to know who started this in a terminal.
-fn announce(addr: std::net::SocketAddr, config: &Config, with_demo: bool) {
-    println!("millrace listens at http://{addr}/");
-    if with_demo {
-        println!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}");
-    }
-    println!("  publish (WHIP)    http://{addr}/whip/NAME");
-    println!("  watch (WHEP)      http://{addr}/whep/NAME");
-    println!("  metrics, health   http://{addr}/metrics  http://{addr}/healthz");
-    if config.auth.dev {
-        println!("  anybody may publish and watch (auth.dev)");
-    }
+fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {
+    let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
+    let text = format!(
+        "millrace listens at http://{addr}/\n{}\
+         \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
+         \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
+         \x20 metrics, health   http://{addr}/metrics  http://{addr}/healthz\n{}",
+        if with_demo { demo.as_str() } else { "" },
+        if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
+    );
+    // Nobody has to read it.
+    std::io::stdout().write_all(text.as_bytes()).ok();
 }
 
 /// Refuses newcomers and waits for those who are there.
