@@ -218,16 +218,20 @@ impl DownTrack {
         if padded_end + seal.sealer.rtp_overhead() > slot.len() {
             return 0;
         }
-        let payload = &mut slot[header_len..payload_end];
-        payload.copy_from_slice(logged.payload);
-        if let Some(rewrite) = &forwarded.vp8 {
-            vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
-        }
-        let len = rtp::pad(slot, payload_end, padded_end);
         self.remember(next);
         self.packets += 1;
         self.packet_count = self.packet_count.wrapping_add(1);
-        self.octet_count = self.octet_count.wrapping_add((len - header_len) as u32);
+        self.octet_count = self.octet_count.wrapping_add(logged.payload.len() as u32);
+        let rewrite = forwarded.vp8.filter(|rewrite| !rewrite.changes_nothing(logged.meta.payload.vp8.as_ref()));
+        if rewrite.is_none() && padded_end == payload_end {
+            return seal.sealer.seal_rtp_from(slot, header_len, logged.payload, self.spec.ssrc, forwarded.seq);
+        }
+        let payload = &mut slot[header_len..payload_end];
+        payload.copy_from_slice(logged.payload);
+        if let Some(rewrite) = &rewrite {
+            vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
+        }
+        let len = rtp::pad(slot, payload_end, padded_end);
         seal.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
     }
 

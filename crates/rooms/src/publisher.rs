@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use wire::codec::{self, Codec};
+use wire::codec::{self, Codec, MediaKind};
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 use wire::{Outbox, Path, Seq};
@@ -289,8 +289,10 @@ impl Publisher {
     }
 
     fn new_receiver(&self, now: Instant, ssrc: u32, track: u8, stream: &Stream) -> Receiver {
-        let clock_rate = stream.tracks.get(usize::from(track)).map_or(90_000, |track| track.spec.clock_rate);
-        Receiver::new(now, ssrc, clock_rate)
+        let spec = stream.tracks.get(usize::from(track)).map(|track| &track.spec);
+        let receiver = Receiver::new(now, ssrc, spec.map_or(90_000, |spec| spec.clock_rate));
+        // A lost audio packet is 20 ms that the decoder conceals; by the time it came again it would be late.
+        if spec.is_some_and(|spec| spec.kind == MediaKind::Audio) { receiver.without_nacks() } else { receiver }
     }
 }
 

@@ -475,6 +475,10 @@ impl Rooms {
 
     /// Notes that a layer's viewers need a keyframe. Requests are merged and throttled, per layer.
     fn want_keyframe(&mut self, now: Instant, stream: usize, track: u8, layer: u8) {
+        let kind = self.streams[stream].tracks.get(usize::from(track)).map(|track| track.spec.kind);
+        if kind != Some(MediaKind::Video) {
+            return;
+        }
         let Some(place) = self.streams[stream].layer_mut(track, layer) else { return };
         if place.keyframes.request(now) {
             self.requests.push((stream, track, layer));

@@ -18,6 +18,15 @@ pub struct Vp8Rewrite {
     pub tl0_pic_idx: Option<u8>,
 }
 
+impl Vp8Rewrite {
+    /// Whether a packet with `numbers` has these values already.
+    pub fn changes_nothing(&self, numbers: Option<&Vp8Numbers>) -> bool {
+        numbers.is_some_and(|numbers| {
+            (numbers.picture_id, numbers.tl0_pic_idx) == (self.picture_id, self.tl0_pic_idx)
+        })
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Pictures {
     /// The incoming picture id last in order; its low bits count when the incoming ids have 7.
