@@ -34,8 +34,8 @@ fn viewers_get_every_frame_that_retransmission_can_give() {
             check_track(track, VIDEO_CLOCK, seconds(2), Holes::Refused)
                 .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
             let audio = &world.viewer(viewer).tracks[1];
-            // Down tracks of audio have no RTX, so only what the way up lost is repaired.
-            assert!(audio.whole_frames() > 850, "seed {seed}: {} of 1,000 audio frames", audio.whole_frames());
+            // Audio is not repaired, neither up nor down: 0.9 × 0.9 of it comes through.
+            assert!(audio.whole_frames() > 760, "seed {seed}: {} of 1,000 audio frames", audio.whole_frames());
         }
         assert!(world.publisher(publisher).counters.nacked > 0, "the way up was lossy, too");
     }
