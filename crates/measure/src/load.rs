@@ -13,8 +13,8 @@ mod viewer;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::mpsc;
 use std::sync::Mutex;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -159,6 +159,8 @@ impl Run {
                 name: format!("load-{thread}"),
                 udp: vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))],
                 tcp: Vec::new(),
+                // One socket receives what thousands would: it must hold what comes while the thread does something else.
+                socket_buffer_bytes: 64 << 20,
                 ..WorkerConfig::default()
             };
             let bound = Worker::bind(config).context("binding the clients' socket")?;
@@ -172,13 +174,8 @@ impl Run {
             token: args.token.clone(),
             context: webrtc::Context::new()?,
         };
-        let video = Video {
-            bitrate: args.bitrate,
-            frames_per_second: args.fps,
-            simulcast: args.simulcast,
-            run: pid,
-            epoch,
-        };
+        let video =
+            Video { bitrate: args.bitrate, frames_per_second: args.fps, simulcast: args.simulcast, run: pid, epoch };
         Ok(Run { target, workers, video, progress: !args.json })
     }
 
@@ -251,7 +248,7 @@ impl Run {
     }
 
     fn totals(&self) -> anyhow::Result<Vec<Totals>> {
-        let (reply, totals) = mpsc::channel();
+        let (reply, totals) = mpsc::sync_channel(self.workers.len());
         self.tell_all(|| Message::Report(reply.clone()));
         let wait = Duration::from_secs(10);
         (0..self.workers.len()).map(|_| totals.recv_timeout(wait).context("a load thread does not answer")).collect()

@@ -11,5 +11,5 @@ pub mod directory;
 pub mod http;
 pub mod machine;
 pub mod negotiator;
-pub mod service;
 pub mod run;
+pub mod service;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use wire::{Bitrate, Seq};
 use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::{Bitrate, Seq};
 
 /// What a packet ends in: a mark, the run, when it was sent, and a running number from which its other bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,8 @@ impl Stamp {
     pub fn read(payload: &[u8]) -> Option<Stamp> {
         let (body, stamp) = payload.split_last_chunk::<STAMP_LEN>()?;
         let word = |at: usize| stamp[at..at + 4].try_into().map(u32::from_be_bytes).ok();
-        let stamp = Stamp {
-            run: word(4)?,
-            sent_ns: u64::from(word(8)?) << 32 | u64::from(word(12)?),
-            number: word(16)?,
-        };
+        let stamp =
+            Stamp { run: word(4)?, sent_ns: u64::from(word(8)?) << 32 | u64::from(word(12)?), number: word(16)? };
         let is_whole = payload.get(payload.len() - STAMP_LEN..)?.starts_with(&MARK)
             && body.get(DESCRIPTOR_LEN..)?.iter().all(|byte| *byte == stamp.number as u8 | 1);
         is_whole.then_some(stamp)

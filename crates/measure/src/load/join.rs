@@ -100,9 +100,8 @@ pub fn watch(target: &Target, client: u32, stream: &str, is_sample: bool) -> any
         clock_rate: media.clock_rate,
         transport_cc: media.extension_id(Extension::TransportCc),
     };
-    let role: JoiningRole = Box::new(move |now, opener, sealer| {
-        Role::Viewer(viewer::Viewer::new(now, numbers, opener, sealer, is_sample))
-    });
+    let role: JoiningRole =
+        Box::new(move |now, opener, sealer| Role::Viewer(viewer::Viewer::new(now, numbers, opener, sealer, is_sample)));
     Ok((Joining { client, peer, started, role }, resource))
 }
 

@@ -156,12 +156,12 @@ impl Publisher {
 
     fn send_reports(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
         let since = now.duration_since(self.epoch);
-        let ntp = since.as_secs() << 32 | (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+        let ntp = (since.as_nanos() << 32) / 1_000_000_000;
         for layer in &self.layers {
             let Some(slot) = out.slot() else { return };
             let info = SenderInfo {
                 ssrc: layer.numbers.ssrc,
-                ntp,
+                ntp: ntp as u64,
                 rtp_timestamp: layer.frames.timestamp_at(now),
                 packet_count: layer.frames.packet_count() as u32,
                 byte_count: layer.bytes,

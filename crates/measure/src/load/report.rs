@@ -83,7 +83,13 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(parts: &[Totals], viewers_wanted: usize, span: Duration, server: Option<CpuTime>, load: CpuTime) -> Self {
+    pub fn new(
+        parts: &[Totals],
+        viewers_wanted: usize,
+        span: Duration,
+        server: Option<CpuTime>,
+        load: CpuTime,
+    ) -> Self {
         let seen = || parts.iter().flat_map(|part| &part.viewers);
         let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
         let merged = |pick: fn(&Totals) -> &Histogram<u64>| {
@@ -159,15 +165,30 @@ impl Report {
         line("viewers", format!("{} of {}, {} publishers", self.viewers, self.viewers_wanted, self.publishers));
         line(
             "received",
-            format!("{:.0} packets/s, {:.0} Mbit/s over {:.1} s", self.packets_per_second, self.mbit_per_second, self.seconds),
+            format!(
+                "{:.0} packets/s, {:.0} Mbit/s over {:.1} s",
+                self.packets_per_second, self.mbit_per_second, self.seconds
+            ),
         );
         let [slowest, middle, fastest] = self.viewer_kbps;
         line("per viewer", format!("{slowest:.0} / {middle:.0} / {fastest:.0} kbit/s (slowest, median, fastest)"));
         line(
             "lost",
-            format!("{} ({:.5} %), {} viewers; {} repaired", self.lost, self.loss * 100.0, self.viewers_with_loss, self.repaired),
+            format!(
+                "{} ({:.5} %), {} viewers; {} repaired",
+                self.lost,
+                self.loss * 100.0,
+                self.viewers_with_loss,
+                self.repaired
+            ),
         );
-        line("order", format!("{} reordered, {} duplicates, {} damaged of {} decrypted", self.reordered, self.duplicates, self.damaged, self.decrypted));
+        line(
+            "order",
+            format!(
+                "{} reordered, {} duplicates, {} damaged of {} decrypted",
+                self.reordered, self.duplicates, self.damaged, self.decrypted
+            ),
+        );
         line("latency", percentiles(&self.latency));
         line("join", percentiles(&self.join));
         line("first packet", percentiles(&self.first_packet));

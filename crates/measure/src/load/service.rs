@@ -25,7 +25,7 @@ pub enum Message {
     /// Forgets what was counted so far: the warm-up is over.
     Reset,
     /// Everything counted, please.
-    Report(mpsc::Sender<Totals>),
+    Report(mpsc::SyncSender<Totals>),
 }
 
 /// A client between the answer and its first packet.
@@ -237,9 +237,15 @@ impl LoadService {
             match &mut client.role {
                 Some(Role::Viewer(viewer)) => {
                     let seen = viewer.finish();
-                    let since = |at: Instant| at.duration_since(client.started).as_micros() as u64;
-                    seen.first_packet.map(|at| totals.first_packet_us.saturating_record(since(at)));
-                    seen.first_keyframe.map(|at| totals.first_keyframe_us.saturating_record(since(at)));
+                    let marks = [
+                        (seen.first_packet, &mut totals.first_packet_us),
+                        (seen.first_keyframe, &mut totals.first_keyframe_us),
+                    ];
+                    for (at, histogram) in marks {
+                        if let Some(at) = at {
+                            histogram.saturating_record(at.duration_since(client.started).as_micros() as u64);
+                        }
+                    }
                     totals.connected_viewers += 1;
                     totals.viewers.push(seen);
                 }

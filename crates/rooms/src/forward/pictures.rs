@@ -21,9 +21,7 @@ pub struct Vp8Rewrite {
 impl Vp8Rewrite {
     /// Whether a packet with `numbers` has these values already.
     pub fn changes_nothing(&self, numbers: Option<&Vp8Numbers>) -> bool {
-        numbers.is_some_and(|numbers| {
-            (numbers.picture_id, numbers.tl0_pic_idx) == (self.picture_id, self.tl0_pic_idx)
-        })
+        numbers.is_some_and(|numbers| (numbers.picture_id, numbers.tl0_pic_idx) == (self.picture_id, self.tl0_pic_idx))
     }
 }
 

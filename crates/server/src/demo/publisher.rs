@@ -27,14 +27,8 @@ pub fn start(
     stream: &str,
     publish: impl FnOnce(String) -> anyhow::Result<String>,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let options = OfferOptions {
-        direction: Direction::Send,
-        audio: true,
-        video: &[Codec::Vp8],
-        rids: &[],
-        stream,
-        tcp: false,
-    };
+    let options =
+        OfferOptions { direction: Direction::Send, audio: true, video: &[Codec::Vp8], rids: &[], stream, tcp: false };
     let (mut peer, offer) = Peer::offer(context, Instant::now(), &options)?;
     let answer = publish(offer).context("publishing the demo clip")?;
     let media = peer.accept_answer(&answer).context("reading the answer to the demo's offer")?.media;
