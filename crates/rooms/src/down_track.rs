@@ -23,6 +23,9 @@ const SENT_AUDIO: usize = 64;
 /// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC.
 const PACKETS_WITH_MID: u64 = 20;
 
+/// So many packets before a keyframe's first one in the log may belong to it or to what follows.
+const OVERTAKING_MAX: u64 = 256;
+
 /// A keyframe that is still missing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 
@@ -172,7 +175,7 @@ impl DownTrack {
         }
         let from = self.current().and_then(|current| track.layers.get(usize::from(current))?.clock);
         self.forwarder.switch(self.target, packet.meta, SwitchClocks { from, to: layer.clock });
-        self.position = position;
+        self.position = first_of(&layer.log, position, packet.meta.seq);
         self.epoch = layer.log.epoch();
     }
 
@@ -331,4 +334,12 @@ impl DownTrack {
         self.forwarder.stop();
         self.asked_at = None;
     }
+}
+
+/// Where in the log to start for the keyframe that begins at `position` with `seq`: its first packet may have come late,
+/// after others of it. Older ones in between have no place in the output, and the forwarder drops them.
+fn first_of(log: &Log, position: u64, seq: u64) -> u64 {
+    let oldest = position.saturating_sub(OVERTAKING_MAX).max(log.start());
+    let overtook = |at: &u64| log.at(*at).is_some_and(|logged| logged.meta.seq > seq);
+    (oldest..position).find(overtook).unwrap_or(position)
 }

@@ -52,6 +52,8 @@ pub struct Log {
     bytes_head: u64,
     keyframe: Option<u64>,
     epoch: u32,
+    /// Position of the publisher's first packet.
+    start: u64,
     /// First position whose frame has not been evened out yet.
     ragged: u64,
 }
@@ -62,7 +64,7 @@ const PADDING_MAX: u16 = 48;
 impl Log {
     pub fn new(size: LogSize) -> Self {
         let bytes = vec![0; size.bytes].into();
-        Log { size, slots: Vec::new(), bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, ragged: 0 }
+        Log { size, slots: Vec::new(), bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, start: 0, ragged: 0 }
     }
 
     /// Appends a packet. One that is larger than the whole log is not stored.
@@ -103,9 +105,15 @@ impl Log {
         self.epoch
     }
 
+    /// Where the present publisher's packets begin.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// The publisher starts anew: numbers and timestamps have nothing to do with what was before.
     pub fn restart(&mut self, epoch: u32) {
         self.epoch = epoch;
+        self.start = self.head;
         self.keyframe = None;
     }
 
