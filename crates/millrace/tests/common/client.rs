@@ -1,0 +1,207 @@
+//! A WebRTC client on one socket, without a thread: `pump` lets it take part.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Instant;
+
+use rooms::srtp::{Opener, Profile, Sealer, SessionKeys};
+use webrtc::{Context, Keys, Media, OfferOptions, Output, Peer, Remote, SrtpProfile};
+
+use super::{Answer, Server, wait_until};
+
+/// How a client reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Udp4,
+    Udp6,
+    /// ICE-TCP over IPv4.
+    Tcp,
+}
+
+pub struct Client {
+    pub peer: Peer,
+    pub socket: Socket,
+    pub media: Vec<Media>,
+    /// Path of the session's resource.
+    pub resource: String,
+    pub etag: String,
+    /// The one address of the server that the client was told of.
+    pub server: SocketAddr,
+    pub link: Option<SrtpLink>,
+    /// The session is over: goodbye was said.
+    pub has_ended: bool,
+    /// Media datagrams as they came.
+    inbox: VecDeque<Vec<u8>>,
+}
+
+/// What the handshake gave.
+pub struct SrtpLink {
+    pub profile: Profile,
+    pub opener: Opener,
+    pub sealer: Sealer,
+}
+
+pub enum Socket {
+    Udp(UdpSocket),
+    Tcp {
+        stream: TcpStream,
+        /// Received bytes that are no whole frame yet.
+        received: Vec<u8>,
+    },
+}
+
+impl Client {
+    /// Sends an offer to `endpoint` and waits until ICE and DTLS are done.
+    pub fn join(server: &Server, endpoint: &str, way: Way, options: &OfferOptions<'_>) -> Client {
+        let context = Context::new().expect("a certificate");
+        let options = OfferOptions { tcp: way == Way::Tcp, ..*options };
+        let (mut peer, offer) = Peer::offer(&context, Instant::now(), &options).expect("an offer");
+        let answer = server.ask("POST", endpoint, &["Content-Type: application/sdp"], &offer);
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let (sdp, server) = with_one_candidate(&answer, way);
+        let media = peer.accept_answer(&sdp).expect("an answer that fits").media;
+        let mut client = Client {
+            peer,
+            socket: Socket::open(way, server),
+            media,
+            resource: answer.header("location").to_owned(),
+            etag: answer.header("etag").to_owned(),
+            server,
+            link: None,
+            has_ended: false,
+            inbox: VecDeque::new(),
+        };
+        wait_until("ICE and DTLS are done", || {
+            client.pump();
+            client.link.is_some()
+        });
+        client
+    }
+
+    /// Does what is due and takes what has come, without waiting.
+    pub fn pump(&mut self) {
+        while let Some(datagram) = self.socket.receive() {
+            match datagram.first() {
+                Some(128..=191) => self.inbox.push_back(datagram),
+                _ => {
+                    let remote = Remote { addr: self.server, tcp: self.socket.is_tcp() };
+                    // What is refused here is the peer's own concern.
+                    let _ = self.peer.handle_datagram(Instant::now(), remote, &datagram);
+                }
+            }
+        }
+        self.peer.handle_timeout(Instant::now());
+        loop {
+            match self.peer.poll() {
+                Output::Transmit { data, .. } => self.socket.send(&data),
+                Output::Connected { keys, .. } => self.link = Some(SrtpLink::new(keys)),
+                Output::Ended(_) => self.has_ended = true,
+                Output::PathChanged(_) => {}
+                Output::Timeout(_) => return,
+            }
+        }
+    }
+
+    /// The next media datagram, sealed as it came.
+    pub fn next_media(&mut self) -> Option<Vec<u8>> {
+        self.inbox.pop_front()
+    }
+
+    /// Seals and sends one compound RTCP packet.
+    pub fn send_rtcp(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
+        let mut buf = [0; 1_400];
+        let len = write(&mut buf[..1_200]).expect("room");
+        let len = self.link.as_mut().expect("keys").sealer.seal_rtcp(&mut buf, len);
+        self.socket.send(&buf[..len]);
+    }
+
+    /// Ends the session by HTTP.
+    pub fn leave(&self, server: &Server) {
+        assert_eq!(server.ask("DELETE", &self.resource, &[], "").status, 200);
+    }
+}
+
+impl SrtpLink {
+    fn new(keys: Keys) -> Self {
+        let profile = match keys.profile {
+            SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
+            SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
+            SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
+        };
+        let keys = SessionKeys::new(profile, &keys.material, keys.is_client).expect("keys that fit");
+        SrtpLink { profile, opener: Opener::new(&keys).expect("keys"), sealer: Sealer::new(&keys).expect("keys") }
+    }
+}
+
+impl Socket {
+    fn open(way: Way, server: SocketAddr) -> Self {
+        if way == Way::Tcp {
+            let stream = TcpStream::connect(server).expect("the worker listens");
+            stream.set_nonblocking(true).expect("nonblocking");
+            return Socket::Tcp { stream, received: Vec::new() };
+        }
+        let socket = UdpSocket::bind(if way == Way::Udp6 { "[::1]:0" } else { "127.0.0.1:0" }).expect("a free port");
+        socket.connect(server).expect("connected");
+        socket.set_nonblocking(true).expect("nonblocking");
+        Socket::Udp(socket)
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self, Socket::Tcp { .. })
+    }
+
+    pub fn send(&mut self, datagram: &[u8]) {
+        match self {
+            // As on any network, a datagram may be lost.
+            Socket::Udp(socket) => drop(socket.send(datagram)),
+            // RFC 4571 §2: the length, then the packet. So little is sent that the kernel always has room.
+            Socket::Tcp { stream, .. } => {
+                let frame = [&(datagram.len() as u16).to_be_bytes(), datagram].concat();
+                stream.write_all(&frame).expect("room in the socket");
+            }
+        }
+    }
+
+    /// The next datagram, when one is there.
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut buf = [0; 4_096];
+        match self {
+            Socket::Udp(socket) => socket.recv(&mut buf).ok().map(|len| buf[..len].to_vec()),
+            Socket::Tcp { stream, received } => {
+                if let Ok(len) = stream.read(&mut buf) {
+                    received.extend_from_slice(&buf[..len]);
+                }
+                let end = 2 + usize::from(u16::from_be_bytes(*received.first_chunk()?));
+                let frame = received.get(2..end)?.to_vec();
+                received.drain(..end);
+                Some(frame)
+            }
+        }
+    }
+}
+
+/// Leaves one candidate in an answer: the loopback address that `way` goes to.
+fn with_one_candidate(answer: &Answer, way: Way) -> (String, SocketAddr) {
+    let (ip, protocol) = match way {
+        Way::Udp4 => ("127.0.0.1", "udp"),
+        Way::Udp6 => ("::1", "udp"),
+        Way::Tcp => ("127.0.0.1", "tcp"),
+    };
+    let mut server = None;
+    let mut sdp = String::new();
+    for line in answer.body.lines() {
+        if let Some(candidate) = line.strip_prefix("a=candidate:") {
+            // foundation, component, transport, priority, address, port (RFC 8839 §5.1).
+            let words: Vec<&str> = candidate.split(' ').collect();
+            if words[4] != ip || !words[2].eq_ignore_ascii_case(protocol) {
+                continue;
+            }
+            let port = words[5].parse().expect("a port");
+            server = Some(SocketAddr::new(ip.parse().expect("an address"), port));
+        }
+        sdp.push_str(line);
+        sdp.push_str("\r\n");
+    }
+    (sdp, server.expect("a candidate on loopback"))
+}

@@ -1,0 +1,136 @@
+//! A publisher of made-up VP8 video that remembers what it sent.
+
+use std::time::{Duration, Instant};
+
+use webrtc::{Direction, Media, OfferOptions};
+use wire::Seq;
+use wire::codec::Codec;
+use wire::rtcp::{self, Packet};
+use wire::rtp::{HeaderWriter, RtpHeader};
+
+use super::{Client, Server, Viewer, Way};
+
+pub struct Publisher {
+    pub client: Client,
+    media: Media,
+    /// Everything that was sent, in order; the first has the sequence number 0.
+    pub sent: Vec<SentPacket>,
+    /// The last datagram as it went out, sealed.
+    pub last_datagram: Vec<u8>,
+    frame: u32,
+    wants_keyframe: bool,
+    next_at: Instant,
+    /// Differs between publishers, so that their payloads do.
+    id: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    pub payload: Vec<u8>,
+    pub timestamp: u32,
+    pub marker: bool,
+    pub starts_keyframe: bool,
+}
+
+const FRAME_INTERVAL: Duration = Duration::from_millis(20);
+const FRAME_TICKS: u32 = 1_800;
+
+/// Payload sizes of a frame's packets: near enough to be evened out, but for the last.
+const PACKET_SIZES: [usize; 4] = [1_000, 999, 970, 300];
+
+impl Publisher {
+    pub fn join(server: &Server, stream: &str, way: Way, id: u8) -> Self {
+        let video = [Codec::Vp8];
+        let options =
+            OfferOptions { direction: Direction::Send, audio: false, video: &video, rids: &[], stream, tcp: false };
+        let client = Client::join(server, &format!("/whip/{stream}"), way, &options);
+        Publisher {
+            media: client.media[0].clone(),
+            client,
+            sent: Vec::new(),
+            last_datagram: Vec::new(),
+            frame: 0,
+            wants_keyframe: true,
+            next_at: Instant::now(),
+            id,
+        }
+    }
+
+    /// Takes part; sends a frame when one is due.
+    pub fn pump(&mut self) {
+        self.listen();
+        if Instant::now() >= self.next_at {
+            self.next_at = Instant::now() + FRAME_INTERVAL;
+            self.send_frame();
+        }
+    }
+
+    /// Takes part without sending media.
+    pub fn listen(&mut self) {
+        self.client.pump();
+        while let Some(mut datagram) = self.client.next_media() {
+            let link = self.client.link.as_mut().expect("media comes after the keys");
+            let len = link.opener.open_rtcp(&mut datagram).expect("RTCP of the server");
+            for packet in rtcp::packets(&datagram[..len]).expect("well-formed RTCP") {
+                self.wants_keyframe |= matches!(packet, Packet::Pli(_));
+            }
+        }
+    }
+
+    pub fn send_frame(&mut self) {
+        let is_keyframe = std::mem::take(&mut self.wants_keyframe);
+        for (index, size) in PACKET_SIZES.into_iter().enumerate() {
+            // VP8: the S bit of the descriptor, then the P bit of the frame, which is 0 in keyframes (RFC 7741 §4).
+            let mut payload = vec![self.frame as u8 ^ index as u8; size];
+            payload[0] = if index == 0 { 0x10 } else { 0 };
+            payload[1] = u8::from(!is_keyframe);
+            payload[2] = self.id;
+            payload[3..7].copy_from_slice(&(self.sent.len() as u32).to_be_bytes());
+            let timestamp = self.frame.wrapping_mul(FRAME_TICKS);
+            let marker = index + 1 == PACKET_SIZES.len();
+            self.send(SentPacket { payload, timestamp, marker, starts_keyframe: is_keyframe && index == 0 });
+        }
+        self.frame += 1;
+    }
+
+    fn send(&mut self, packet: SentPacket) {
+        let seq = self.sent.len() as u64;
+        let (ssrc, _) = self.media.tx[0];
+        let header = RtpHeader {
+            payload_type: self.media.payload_type,
+            marker: packet.marker,
+            seq: Seq(seq as u16),
+            timestamp: packet.timestamp,
+            ssrc,
+        };
+        let mut buf = [0; 1_500];
+        let header_len = HeaderWriter::new(&mut buf, &header).expect("room").finish();
+        let len = header_len + packet.payload.len();
+        buf[header_len..len].copy_from_slice(&packet.payload);
+        let link = self.client.link.as_ref().expect("keys");
+        let len = link.sealer.seal_rtp(&mut buf, header_len, len, ssrc, (1 << 16) + seq);
+        self.last_datagram = buf[..len].to_vec();
+        self.client.socket.send(&self.last_datagram);
+        self.sent.push(packet);
+    }
+
+    /// Publishes until each viewer has got `count` more packets.
+    pub fn play(&mut self, viewers: &mut [&mut Viewer], count: usize) {
+        let wanted: Vec<usize> = viewers.iter().map(|viewer| viewer.received.len() + count).collect();
+        super::wait_until("all viewers get their packets", || {
+            self.pump();
+            viewers.iter_mut().for_each(|viewer| viewer.pump());
+            viewers.iter().zip(&wanted).all(|(viewer, wanted)| viewer.received.len() >= *wanted)
+        });
+    }
+
+    /// Sends nothing more, and waits until each viewer has all that was sent.
+    pub fn finish(&mut self, viewers: &mut [&mut Viewer]) {
+        let last = self.sent.last().expect("something was sent").payload.clone();
+        super::wait_until("all viewers get the last packet", || {
+            self.listen();
+            viewers.iter_mut().for_each(|viewer| viewer.pump());
+            viewers.iter().all(|viewer| viewer.received.last().is_some_and(|packet| packet.payload == last))
+        });
+    }
+}
