@@ -22,6 +22,8 @@ pub enum Way {
 pub struct Client {
     pub peer: Peer,
     pub socket: Socket,
+    /// The socket before a move to another, where late datagrams may come.
+    left: Option<Socket>,
     pub media: Vec<Media>,
     /// Path of the session's resource.
     pub resource: String,
@@ -64,6 +66,7 @@ impl Client {
         let mut client = Client {
             peer,
             socket: Socket::open(way, server),
+            left: None,
             media,
             resource: answer.header("location").to_owned(),
             etag: answer.header("etag").to_owned(),
@@ -81,7 +84,7 @@ impl Client {
 
     /// Does what is due and takes what has come, without waiting.
     pub fn pump(&mut self) {
-        while let Some(datagram) = self.socket.receive() {
+        while let Some(datagram) = self.socket.receive().or_else(|| self.left.as_mut()?.receive()) {
             match datagram.first() {
                 Some(128..=191) => self.inbox.push_back(datagram),
                 _ => {
@@ -101,6 +104,17 @@ impl Client {
                 Output::Timeout(_) => return,
             }
         }
+    }
+
+    /// Goes on from another address, as after a change of network. Checks have to follow, or nobody knows.
+    pub fn change_address(&mut self) {
+        let way = if self.server.is_ipv6() { Way::Udp6 } else { Way::Udp4 };
+        self.left = Some(std::mem::replace(&mut self.socket, Socket::open(way, self.server)));
+    }
+
+    /// Closes the socket before `change_address`.
+    pub fn forget_old_address(&mut self) {
+        self.left = None;
     }
 
     /// The next media datagram, sealed as it came.
