@@ -197,7 +197,19 @@ func assertRepaired(t *testing.T, c *clip, video []*rtp.Packet, lost int) {
 	}
 	for i := 1; i < len(indices)-15; i++ {
 		if indices[i] != (indices[i-1]+1)%len(c.frames) {
-			t.Fatalf("frame %d comes after frame %d", indices[i], indices[i-1])
+			t.Fatalf("frame %d comes after frame %d; missing of %d packets: %v",
+				indices[i], indices[i-1], len(video), missing(video))
 		}
 	}
+}
+
+// missing returns the places of the packets that did not come, counted from the first one.
+func missing(video []*rtp.Packet) []uint16 {
+	var places []uint16
+	for i := 1; i < len(video); i++ {
+		for seq := video[i-1].SequenceNumber + 1; seq != video[i].SequenceNumber && seq != video[i].SequenceNumber+1; seq++ {
+			places = append(places, seq-video[0].SequenceNumber)
+		}
+	}
+	return places
 }
