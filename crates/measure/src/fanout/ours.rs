@@ -1,26 +1,41 @@
-//! The server's own way, with the server's own parts: pool, mailbox, outbox and GSO sends.
+//! The server's own way, by the server's own code: `rooms::Rooms` with a session for each down track, its batches between
+//! workers, its outbox, and GSO sends by the engine.
 //!
-//! The publisher's worker copies a frame once for each other worker, and posts it. Every worker writes the whole frame
-//! for one down track, then for the next, straight into its outbox, and never waits for another.
+//! The publisher's frame is gathered in a batch for each worker, as for a worker without the publisher. Every worker
+//! writes the whole frame for one viewer, then for the next, and never waits for another. What runs per packet is all
+//! that runs in the server: log, renumbering, header extensions, records for NACK and bandwidth estimation, SRTP.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::udp::{Options, SendQueue, UdpSocket};
-use engine::{Mailbox, Pool, Receiver, mailbox};
-use wire::{LinkId, Outbox, Path};
+use engine::{Mailbox, Receiver, mailbox};
+use rooms::batch::{BatchPool, Post};
+use rooms::pacer::Burst;
+use rooms::packet::{PacketMeta, Place};
+use rooms::rooms::Rooms;
+use rooms::settings::Settings;
+use rooms::spec::{
+    Command, DownTrackSpec, ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId,
+};
+use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
+use wire::{Bitrate, LinkId, Outbox, Path};
 
 use super::cpu::{Spent, Stopwatch};
 use super::schedulers::{Bench, Tally, share};
 use super::work::{Frame, Source, Track};
 
-/// Frames on their way to one worker. Here the publisher waits when there are more; a server would drop.
+/// Frames on their way to one worker. Here the publisher waits when there are more; the server would drop.
 const MAILBOX_LEN: usize = 16;
 
 /// How long it waits. Sleeping costs little; spinning would count as work.
 const FULL_PAUSE: Duration = Duration::from_micros(50);
+
+const STREAM: StreamId = StreamId(1);
+const PUBLISHER: WorkerId = WorkerId(0);
 
 /// Sends frames to `tracks` for `time`; with `sends` off, everything but the sending.
 pub(super) fn fan_out(
@@ -30,17 +45,18 @@ pub(super) fn fan_out(
     time: Duration,
     sends: bool,
 ) -> Result<(Spent, Tally)> {
-    let mut workers = workers(bench, tracks, sends)?;
-    let pool = Pool::new(MAILBOX_LEN * bench.threads, Frame::default);
+    let pool = BatchPool::new(MAILBOX_LEN * bench.threads);
+    let shares = (0..bench.threads).map(|index| share(tracks, index, bench.threads)).filter(|share| !share.is_empty());
+    let workers = shares.map(|tracks| Worker::new(tracks, bench, &pool, sends));
+    let mut workers: Vec<Worker> = workers.collect::<Result<_>>()?;
+    let mut gatherer = Gatherer { pool, seq: 1 << 16 };
     thread::scope(|scope| {
-        let mut others = Vec::new();
-        let mut threads = Vec::new();
+        let (mut others, mut threads) = (Vec::new(), Vec::new());
         let mut first = workers.remove(0);
-        for mut worker in workers.drain(..).filter(|worker| !worker.tracks.is_empty()) {
+        for mut worker in workers {
             let (sender, receiver) = mailbox(MAILBOX_LEN).context("open a mailbox")?;
             others.push(sender);
-            let pool = &pool;
-            threads.push(scope.spawn(move || worker.serve(&receiver, pool)));
+            threads.push(scope.spawn(move || worker.serve(&receiver)));
         }
 
         let stopwatch = Stopwatch::start()?;
@@ -48,9 +64,10 @@ pub(super) fn fan_out(
         while start.elapsed() < time {
             let frame = source.next_frame();
             for other in &others {
-                post(frame, other, &pool);
+                post(gatherer.gather(frame), other);
             }
-            first.fan_out(frame);
+            first.fan_out(gatherer.gather(frame));
+            gatherer.seq += frame.packet_count() as u64;
         }
         // Without senders the mailboxes end, once they are empty.
         drop(others);
@@ -62,47 +79,49 @@ pub(super) fn fan_out(
     })
 }
 
-/// Sends ready-made bytes, as many and as large as `fan_out` does.
-pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<(Spent, Tally)> {
-    let mut workers = workers(bench, tracks, true)?;
-    workers.iter_mut().for_each(Worker::fill_outbox);
-    let (burst, len) = (bench.shape.burst, bench.shape.datagram_len);
-    thread::scope(|scope| {
-        let stopwatch = Stopwatch::start()?;
-        let threads = workers.into_iter().filter(|worker| !worker.tracks.is_empty()).map(|mut worker| {
-            scope.spawn(move || {
-                let start = Instant::now();
-                while start.elapsed() < time {
-                    worker.each_slot(burst, |_, _, _| len);
-                }
-                worker.tally()
-            })
-        });
-        let threads: Vec<_> = threads.collect();
-        let mut total = Tally::default();
-        for thread in threads {
-            total += thread.join().expect("a worker does not panic");
+/// Makes batches of frames.
+struct Gatherer {
+    pool: BatchPool,
+    /// Extended sequence number of the next packet.
+    seq: u64,
+}
+
+impl Gatherer {
+    fn gather(&self, frame: &Frame) -> Post {
+        let mut batch = self.pool.take(STREAM, PUBLISHER);
+        let place = Place { track: 0, layer: 0, epoch: 1 };
+        for packet in 0..frame.packet_count() {
+            let picture_id = Some((frame.timestamp / 3_000) as u16 & 0x7fff);
+            let payload = PayloadInfo {
+                starts_frame: packet == 0,
+                keyframe: true,
+                vp8: Some(Vp8Numbers { picture_id, long_picture_id: true, tl0_pic_idx: None }),
+                ..PayloadInfo::default()
+            };
+            let meta = PacketMeta {
+                seq: self.seq + packet as u64,
+                timestamp: frame.timestamp,
+                arrival: Instant::now(),
+                marker: packet + 1 == frame.packet_count(),
+                payload,
+            };
+            batch.push(place, &meta, &[], frame.payload(packet));
         }
-        Ok((stopwatch.stop()?, total))
-    })
+        Post::Packets(batch)
+    }
 }
 
-fn workers<'a>(bench: &Bench, tracks: &'a [Track], sends: bool) -> Result<Vec<Worker<'a>>> {
-    (0..bench.threads).map(|index| Worker::new(share(tracks, index, bench.threads), bench, sends)).collect()
-}
-
-fn post(frame: &Frame, to: &Mailbox<Box<Frame>>, pool: &Pool<Frame>) {
-    let mut copy = pool.take();
-    copy.copy_from(frame);
-    while let Err(back) = to.send(copy) {
-        copy = back;
+fn post(post: Post, to: &Mailbox<Post>) {
+    let mut post = post;
+    while let Err(back) = to.send(post) {
+        post = back;
         thread::sleep(FULL_PAUSE);
     }
 }
 
-/// One worker and the down tracks that it owns.
-struct Worker<'a> {
-    tracks: &'a [Track],
+/// One worker with its rooms and its socket.
+struct Worker {
+    rooms: Rooms,
     socket: UdpSocket,
     out: Outbox,
     queue: SendQueue,
@@ -111,50 +130,39 @@ struct Worker<'a> {
     unsent: u64,
 }
 
-impl<'a> Worker<'a> {
-    fn new(tracks: &'a [Track], bench: &Bench, sends: bool) -> Result<Self> {
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let socket = UdpSocket::bind(any_port, &Options::default()).context("bind a sending socket on 127.0.0.1")?;
-        let out = Outbox::new(bench.outbox_bytes);
-        Ok(Worker { tracks, socket, out, queue: SendQueue::new(), sends, unsent: 0 })
+impl Worker {
+    fn new(tracks: &[Track], bench: &Bench, pool: &BatchPool, sends: bool) -> Result<Self> {
+        let socket = any_socket()?;
+        let mut out = Outbox::new(bench.outbox_bytes);
+        let mut rooms = Rooms::new(Instant::now(), WorkerId(1), settings(), pool.clone());
+        let spec = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: Vec::new() };
+        let open = Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![spec] });
+        rooms.handle_command(Instant::now(), open, &mut out);
+        for (index, track) in tracks.iter().enumerate() {
+            let peer = PeerSpec { session: SessionId(index as u64), path: track.path, keys: track.keys.clone() };
+            let tracks = vec![down_track(index as u32)];
+            rooms.handle_command(Instant::now(), Command::AddViewer { stream: STREAM, peer, tracks }, &mut out);
+        }
+        Ok(Worker { rooms, socket, out, queue: SendQueue::new(), sends, unsent: 0 })
     }
 
-    fn serve(&mut self, frames: &Receiver<Box<Frame>>, pool: &Pool<Frame>) -> Tally {
-        while let Ok(frame) = frames.recv_timeout(None) {
-            self.fan_out(&frame);
-            pool.give(frame);
+    fn serve(&mut self, posts: &Receiver<Post>) -> Tally {
+        while let Ok(post) = posts.recv_timeout(None) {
+            self.fan_out(post);
         }
         self.tally()
     }
 
-    fn fan_out(&mut self, frame: &Frame) {
-        self.each_slot(frame.packet_count(), |track, packet, slot| track.write(frame, packet, slot));
-    }
-
-    /// Touches every byte, so that what is sent unwritten does not all come from the kernel's one page of zeros.
-    fn fill_outbox(&mut self) {
-        while let Some(slot) = self.out.slot() {
-            slot.fill(0xa5);
-            let len = slot.len();
-            self.out.commit(&Path { link: LinkId(0), remote: self.socket.local_addr(), local: None }, len);
-        }
-        self.out.clear();
-    }
-
-    /// Lets `write` fill a slot for each packet of each down track, and sends them all.
-    #[inline]
-    fn each_slot(&mut self, packets: usize, mut write: impl FnMut(&Track, usize, &mut [u8]) -> usize) {
-        for track in self.tracks {
-            for packet in 0..packets {
-                if !self.out.has_room() {
-                    self.flush();
-                }
-                let Some(slot) = self.out.slot() else { return };
-                let len = write(track, packet, slot);
-                self.out.commit(&track.path, len);
+    fn fan_out(&mut self, post: Post) {
+        let now = Instant::now();
+        self.rooms.handle_post(now, post, &mut self.out);
+        loop {
+            let more = self.rooms.poll_transmit(now, &mut self.out);
+            self.flush();
+            if !more {
+                return;
             }
         }
-        self.flush();
     }
 
     fn flush(&mut self) {
@@ -169,5 +177,84 @@ impl<'a> Worker<'a> {
     fn tally(&self) -> Tally {
         let stats = self.queue.stats();
         Tally { sent: stats.datagrams + self.unsent, refused: stats.dropped_full + stats.dropped_refused }
+    }
+}
+
+/// The server's defaults, but for the pacer: here frames come as fast as they can be sent.
+fn settings() -> Settings {
+    let burst = Burst { packets: 64, rate_min: Bitrate::from_kbps(1_000_000_000) };
+    Settings { burst, ..Settings::new(1, (Instant::now(), 0)) }
+}
+
+fn down_track(index: u32) -> DownTrackSpec {
+    let extensions = ExtensionIds { transport_cc: Some(3), ..ExtensionIds::default() };
+    let (ssrc, rtx) = (2 * index + 1, Some((2 * index + 2, 97)));
+    DownTrackSpec { track: 0, mid: Arc::from("0"), ssrc, payload_type: 96, rtx, extensions }
+}
+
+fn any_socket() -> Result<UdpSocket> {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    UdpSocket::bind(any_port, &Options::default()).context("bind a sending socket on 127.0.0.1")
+}
+
+/// Sends ready-made bytes, as many and as large as `fan_out` does.
+pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<(Spent, Tally)> {
+    let shares = (0..bench.threads).map(|index| share(tracks, index, bench.threads)).filter(|share| !share.is_empty());
+    let senders: Vec<Sender<'_>> = shares.map(|tracks| Sender::new(tracks, bench)).collect::<Result<_>>()?;
+    thread::scope(|scope| {
+        let stopwatch = Stopwatch::start()?;
+        let run = |mut sender: Sender<'_>| {
+            let start = Instant::now();
+            while start.elapsed() < time {
+                sender.send_frame(bench.shape.burst, bench.shape.datagram_len);
+            }
+            sender.queue.stats().to_owned()
+        };
+        let threads: Vec<_> = senders.into_iter().map(|sender| scope.spawn(move || run(sender))).collect();
+        let mut total = Tally::default();
+        for thread in threads {
+            let stats = thread.join().expect("a sender does not panic");
+            total += Tally { sent: stats.datagrams, refused: stats.dropped_full + stats.dropped_refused };
+        }
+        Ok((stopwatch.stop()?, total))
+    })
+}
+
+/// Sends what lies in its outbox, whatever it is.
+struct Sender<'a> {
+    tracks: &'a [Track],
+    socket: UdpSocket,
+    out: Outbox,
+    queue: SendQueue,
+}
+
+impl<'a> Sender<'a> {
+    fn new(tracks: &'a [Track], bench: &Bench) -> Result<Self> {
+        let (socket, mut out) = (any_socket()?, Outbox::new(bench.outbox_bytes));
+        // Touches every byte, so that what is sent unwritten does not all come from the kernel's one page of zeros.
+        while let Some(slot) = out.slot() {
+            slot.fill(0xa5);
+            let len = slot.len();
+            out.commit(&Path { link: LinkId(0), remote: socket.local_addr(), local: None }, len);
+        }
+        out.clear();
+        Ok(Sender { tracks, socket, out, queue: SendQueue::new() })
+    }
+
+    fn send_frame(&mut self, packets: usize, len: usize) {
+        for track in self.tracks {
+            for _ in 0..packets {
+                if !self.out.has_room() {
+                    self.flush();
+                }
+                self.out.commit(&track.path, len);
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        self.queue.send_outbox(&self.socket, &self.out);
+        self.out.clear();
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Shape {
 pub(super) struct Frame {
     payloads: Vec<u8>,
     payload_len: usize,
-    timestamp: u32,
+    pub(super) timestamp: u32,
     abs_send_time: [u8; 3],
 }
 
@@ -43,15 +43,8 @@ impl Frame {
         self.payloads.len() / self.payload_len.max(1)
     }
 
-    fn payload(&self, packet: usize) -> &[u8] {
+    pub(super) fn payload(&self, packet: usize) -> &[u8] {
         &self.payloads[packet * self.payload_len..][..self.payload_len]
-    }
-
-    /// Becomes a copy of `other`, in the memory that it has.
-    pub(super) fn copy_from(&mut self, other: &Frame) {
-        self.payloads.clone_from(&other.payloads);
-        (self.payload_len, self.timestamp) = (other.payload_len, other.timestamp);
-        self.abs_send_time = other.abs_send_time;
     }
 }
 
@@ -92,6 +85,7 @@ pub(super) fn datagram_len_min() -> usize {
 /// One viewer's copy of the stream: a session with keys of its own, and where it goes.
 pub(super) struct Track {
     pub(super) path: Path,
+    pub(super) keys: SessionKeys,
     ssrc: u32,
     sealer: Sealer,
     /// Extended sequence number of the next packet. One thread at a time writes it, so a load and a store will do.
@@ -105,6 +99,7 @@ impl Track {
             path: Path { link: LinkId(0), remote, local: None },
             ssrc: 1 + index as u32,
             sealer: Sealer::new(&ours)?,
+            keys: ours,
             next_seq: AtomicU64::new(1 << 16),
         })
     }
