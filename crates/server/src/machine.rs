@@ -26,6 +26,8 @@ use crate::service::{Message, RoomsService};
 const NEGOTIATOR_MAILBOX: usize = 8_192;
 /// What waits in a worker's mailbox at most. Packets over that are dropped for the viewers there, and counted.
 const WORKER_MAILBOX: usize = 8_192;
+/// A peer whose checks are the only sign of life may miss one, and is not forgotten.
+const CONSENTS_PER_IDLE_TIMEOUT: u32 = 6;
 /// Packet batches that are kept for reuse, per worker.
 const POOLED_BATCHES: usize = 256;
 
@@ -139,6 +141,7 @@ impl Part {
             candidates: udp.into_iter().chain(tcp).collect(),
             udp_links: worker.local_addrs().len() as u32,
             sessions_max: config.rooms.sessions_max as usize,
+            consent_interval: config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT,
             ..negotiator::Settings::default()
         };
         let (inputs, receiver) = mailbox(NEGOTIATOR_MAILBOX).context("making a mailbox")?;

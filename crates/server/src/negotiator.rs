@@ -43,6 +43,8 @@ pub struct Settings {
     pub handshakes_max: usize,
     /// From the answer to the keys; a session that takes longer is dropped.
     pub handshake_timeout: Duration,
+    /// A connected peer's checks are reported to the worker this often at most; several times in the idle timeout.
+    pub consent_interval: Duration,
 }
 
 impl Default for Settings {
@@ -54,6 +56,7 @@ impl Default for Settings {
             sessions_max: 20_000,
             handshakes_max: 4_000,
             handshake_timeout: Duration::from_secs(30),
+            consent_interval: Duration::from_secs(5),
         }
     }
 }

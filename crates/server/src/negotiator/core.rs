@@ -13,9 +13,6 @@ use wire::{LinkId, Path};
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
 
-/// A connected peer's checks are reported to the worker this often at most. Rooms wait 30 s for a silent peer.
-const CONSENT_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
 const PATHS_MAX: usize = 64;
 
@@ -320,7 +317,7 @@ where
         }
         self.by_remote.insert((path.link, path.remote), key);
         if let Phase::Connected { last_consent } = &mut session.phase
-            && now.saturating_duration_since(*last_consent) >= CONSENT_INTERVAL
+            && now.saturating_duration_since(*last_consent) >= self.settings.consent_interval
         {
             *last_consent = now;
             let id = session.id;
