@@ -63,8 +63,8 @@ const PADDING_MAX: u16 = 48;
 
 impl Log {
     pub fn new(size: LogSize) -> Self {
-        let bytes = vec![0; size.bytes].into();
-        Log { size, slots: Vec::new(), bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, start: 0, ragged: 0 }
+        let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());
+        Log { size, slots, bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, start: 0, ragged: 0 }
     }
 
     /// Appends a packet. One that is larger than the whole log is not stored.
