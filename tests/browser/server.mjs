@@ -37,6 +37,7 @@ async function start(listen, flags) {
       MILLRACE_WORKERS_UDP_PORT: "0",
     },
   });
+  process.on("exit", () => child.kill("SIGKILL"));
   let log = "";
   const keep = (data) => (log = (log + data).slice(-20_000));
   child.stdout.on("data", keep);

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,6 +48,9 @@ func startServer() (stop func(), err error) {
 	server := exec.Command(binary, "serve")
 	server.Env = append(os.Environ(),
 		"MILLRACE_HTTP_LISTEN="+address, "MILLRACE_AUTH_DEV=true", "MILLRACE_WORKERS_UDP_PORT=0")
+	// A test that panics ends this process without a word; the kernel then ends the server.
+	runtime.LockOSThread()
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	server.Stdout, server.Stderr = serverLog, serverLog
 	if err := server.Start(); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w (cargo build makes it)", binary, err)
