@@ -308,10 +308,17 @@ impl Rooms {
 
     fn move_path(&mut self, session: SessionId, path: Path) {
         let Some(&key) = self.session_by_id.get(&session) else { return };
-        let session = &mut self.sessions[key];
-        self.session_by_path.remove(&(session.path.link, session.path.remote));
-        session.path = path;
+        let previous = std::mem::replace(&mut self.sessions[key].path, path);
+        self.forget_path(key, &previous);
         self.session_by_path.insert((path.link, path.remote), key);
+    }
+
+    /// A session's packets come from there no more. Another session's may: then the way is that one's.
+    fn forget_path(&mut self, key: usize, path: &Path) {
+        let place = (path.link, path.remote);
+        if self.session_by_path.get(&place) == Some(&key) {
+            self.session_by_path.remove(&place);
+        }
     }
 
     fn set_feed(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
@@ -339,10 +346,7 @@ impl Rooms {
     fn remove(&mut self, key: usize) {
         let session = self.sessions.remove(key);
         self.session_by_id.remove(&session.id);
-        let place = (session.path.link, session.path.remote);
-        if self.session_by_path.get(&place) == Some(&key) {
-            self.session_by_path.remove(&place);
-        }
+        self.forget_path(key, &session.path);
         if let Some((_, timer)) = session.timer {
             self.wheel.cancel(timer);
         }

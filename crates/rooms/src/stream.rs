@@ -127,9 +127,11 @@ impl Stream {
         }
     }
 
+    /// Forgets a viewer; who is next in a round that is under way stays next.
     pub fn remove_viewer(&mut self, key: usize) {
-        self.viewers.retain(|viewer| *viewer != key);
-        self.next_viewer = self.next_viewer.min(self.viewers.len());
+        let Some(index) = self.viewers.iter().position(|viewer| *viewer == key) else { return };
+        self.viewers.remove(index);
+        self.next_viewer -= usize::from(index < self.next_viewer);
     }
 
     /// Evens out the frames that came since the last call, so that each goes out in one send.
@@ -181,5 +183,22 @@ impl Layer {
             self.keyframes.on_keyframe();
         }
         self.log.push(meta, extensions, payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_viewer_is_passed_over_when_another_leaves_in_mid_round() {
+        let spec = StreamSpec { id: StreamId(1), tracks: Vec::new() };
+        let mut stream = Stream::new(spec, &Settings::new(1, (Instant::now(), 0)));
+        stream.viewers = vec![10, 11, 12, 13];
+        stream.next_viewer = 2;
+        for (leaves, next) in [(10, Some(12)), (13, Some(12)), (99, Some(12)), (12, None), (11, None)] {
+            stream.remove_viewer(leaves);
+            assert_eq!(stream.viewers.get(stream.next_viewer).copied(), next, "after {leaves} left");
+        }
     }
 }
