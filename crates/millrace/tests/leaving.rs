@@ -51,6 +51,31 @@ fn a_publisher_that_leaves_takes_its_stream_along() {
     assert_eq!(server.metric("millrace_rooms_sessions"), 0.0);
 }
 
+#[test]
+fn a_goodbye_by_dtls_alone_ends_the_session_but_keeps_the_stream_for_a_return() {
+    let server = Server::start(&[]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut leaver = Viewer::join(&server, "news", Way::Udp4);
+    let mut other = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut leaver, &mut other], 100);
+
+    leaver.client.peer.close();
+    publisher.client.peer.close();
+
+    wait_until("both are gone, and the other is not", || {
+        leaver.client.pump();
+        publisher.client.pump();
+        other.pump();
+        server.metric("millrace_rooms_viewers") == 1.0 && server.metric("millrace_rooms_publishers") == 0.0
+    });
+    assert_eq!(server.stream_state("news"), "interrupted");
+    let mut returned = Publisher::join(&server, "news", Way::Udp4, 2);
+    let before = other.received.len();
+    returned.play(&mut [&mut other], 100);
+    returned.finish(&mut [&mut other]);
+    other.assert_whole(before, &returned);
+}
+
 fn play_for(time: Duration, publisher: &mut Publisher, viewer: &mut Viewer) {
     let until = Instant::now() + time;
     while Instant::now() < until {

@@ -34,13 +34,18 @@ pub struct Answer {
 impl Server {
     /// Starts a server with two workers and further settings, each as "section.key=value".
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(&[], settings)
+    }
+
+    /// The same with flags of `serve`.
+    pub fn start_with(flags: &[&str], settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
         let ours =
             std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("MILLRACE_"));
         for name in ours {
             command.env_remove(name);
         }
-        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
         for setting in ["workers.count=2", "workers.udp_port=0", "log.filter=warn"].iter().chain(settings) {
             command.args(["--set", setting]);
         }
