@@ -7,7 +7,7 @@
 
 use crate::packet::PacketMeta;
 
-/// How much a log remembers. The older end goes first, whichever limit is met.
+/// How much a log remembers, in powers of two. The older end goes first, whichever limit is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSize {
     pub packets: usize,
@@ -63,6 +63,7 @@ const PADDING_MAX: u16 = 48;
 
 impl Log {
     pub fn new(size: LogSize) -> Self {
+        assert!(size.packets.is_power_of_two() && size.bytes.is_power_of_two(), "positions are masked");
         let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());
         Log { size, slots, bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, start: 0, ragged: 0 }
     }
@@ -74,14 +75,14 @@ impl Log {
             return;
         }
         let start = self.room_for(len);
-        let at = (start % self.bytes.len() as u64) as usize;
+        let at = self.offset(start);
         self.bytes[at..at + extensions.len()].copy_from_slice(extensions);
         self.bytes[at + extensions.len()..at + len].copy_from_slice(payload);
         self.bytes_head = start + len as u64;
         let payload_len = payload.len() as u16;
         let extensions_len = extensions.len() as u16;
         let slot = Slot { meta: *meta, start, extensions_len, payload_len, padded_len: payload_len };
-        let index = (self.head % self.size.packets as u64) as usize;
+        let index = self.index(self.head);
         if index < self.slots.len() {
             self.slots[index] = slot;
         } else {
@@ -117,6 +118,11 @@ impl Log {
         self.keyframe = None;
     }
 
+    /// The newest position whose low half is `low`.
+    pub fn position_of(&self, low: u32) -> u64 {
+        self.head.saturating_sub(u64::from((self.head as u32).wrapping_sub(low)))
+    }
+
     /// The position that the next packet gets.
     pub fn head(&self) -> u64 {
         self.head
@@ -125,7 +131,7 @@ impl Log {
     /// The packet at `position`, or `None` when it is gone or not there yet.
     pub fn at(&self, position: u64) -> Option<Logged<'_>> {
         let slot = self.slot(position)?;
-        let at = (slot.start % self.bytes.len() as u64) as usize;
+        let at = self.offset(slot.start);
         let (extensions_len, payload_len) = (usize::from(slot.extensions_len), usize::from(slot.payload_len));
         Some(Logged {
             meta: &slot.meta,
@@ -170,17 +176,27 @@ impl Log {
         if len as u64 <= left { self.bytes_head } else { self.bytes_head + left }
     }
 
+    /// Sizes are powers of two, so these are masks.
+    fn index(&self, position: u64) -> usize {
+        position as usize & (self.size.packets - 1)
+    }
+
+    fn offset(&self, byte: u64) -> usize {
+        byte as usize & (self.bytes.len() - 1)
+    }
+
     fn slot(&self, position: u64) -> Option<&Slot> {
         if position >= self.head || self.head - position > self.size.packets as u64 {
             return None;
         }
-        let slot = &self.slots[(position % self.size.packets as u64) as usize];
+        let slot = &self.slots[self.index(position)];
         (self.bytes_head <= slot.start + self.bytes.len() as u64).then_some(slot)
     }
 
     /// The slot of a position that is among the last `size.packets`.
     fn slot_mut(&mut self, position: u64) -> &mut Slot {
-        &mut self.slots[(position % self.size.packets as u64) as usize]
+        let index = self.index(position);
+        &mut self.slots[index]
     }
 }
 
@@ -199,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_read_back_as_it_was_written() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 100 });
+        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
         log.push(&meta(7, 1, false), &[1, 2], &[3, 4, 5]);
         let packet = log.at(0).unwrap();
         assert_eq!((packet.meta.seq, packet.extensions, packet.payload), (7, &[1, 2][..], &[3, 4, 5][..]));
@@ -208,20 +224,20 @@ mod tests {
 
     #[test]
     fn the_oldest_packets_go_first_by_count_and_by_bytes() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 100 });
+        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
         for n in 0..6 {
             log.push(&meta(n, 0, false), &[], &[n as u8; 10]);
         }
         assert!(log.at(1).is_none());
         assert_eq!(log.at(2).unwrap().payload, [2; 10]);
-        log.push(&meta(6, 0, false), &[], &[6; 90]);
+        log.push(&meta(6, 0, false), &[], &[6; 110]);
         assert!(log.at(5).is_none(), "its bytes were overwritten");
-        assert_eq!(log.at(6).unwrap().payload, [6; 90]);
+        assert_eq!(log.at(6).unwrap().payload, [6; 110]);
     }
 
     #[test]
     fn every_stored_packet_is_whole_whatever_the_sizes() {
-        let mut log = Log::new(LogSize { packets: 16, bytes: 333 });
+        let mut log = Log::new(LogSize { packets: 16, bytes: 512 });
         for n in 0..1_000u64 {
             let len = (n * 37 % 120) as usize;
             log.push(&meta(n, 0, false), &[], &vec![n as u8; len]);
@@ -236,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_keyframe_is_known_until_it_is_overwritten() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 100 });
+        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
         log.push(&meta(0, 0, false), &[], &[0]);
         log.push(&meta(1, 9, true), &[], &[0]);
         log.push(&meta(1, 9, true), &[], &[0]);
@@ -251,7 +267,7 @@ mod tests {
 
     #[test]
     fn packets_of_a_frame_get_one_size_but_for_the_last() {
-        let mut log = Log::new(LogSize { packets: 16, bytes: 10_000 });
+        let mut log = Log::new(LogSize { packets: 16, bytes: 16_384 });
         for (timestamp, len) in [(1, 500), (1, 499), (1, 300), (2, 500), (2, 100), (2, 498)] {
             log.push(&meta(0, timestamp, false), &[], &vec![0; len]);
         }

@@ -54,14 +54,22 @@ impl Pacer {
         self.allowance = rate.time_for((self.burst.packets.max(1) - 1) * FULL_PACKET);
     }
 
-    /// When the next packet may leave: `None` is now. After a full burst this is when all of it is through, so that the
-    /// next burst can be a full one again.
-    pub fn wait_until(&mut self, now: Instant) -> Option<Instant> {
+    /// How many bytes may leave now; the packet that crosses the line still goes. After a full burst nothing may until all
+    /// of it is through, so that the next burst can be a full one again.
+    ///
+    /// # Errors
+    /// When nothing may leave: until when.
+    pub fn budget(&mut self, now: Instant) -> Result<usize, Instant> {
         let allowance = if self.waiting { Duration::ZERO } else { self.allowance };
         self.waiting = self.through_at > now + allowance;
-        self.waiting.then_some(self.through_at)
+        if self.waiting {
+            return Err(self.through_at);
+        }
+        let room = (now + self.allowance).saturating_duration_since(self.through_at.max(now));
+        Ok(((room.as_nanos() as u64) << 10).checked_div(self.nanos_per_1024_bytes).unwrap_or(u64::MAX) as usize)
     }
 
+    /// Takes note of what left; several packets at once cost the same as one.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
         let took = Duration::from_nanos((bytes as u64 * self.nanos_per_1024_bytes) >> 10);
         self.through_at = self.through_at.max(now) + took;
@@ -79,15 +87,14 @@ mod tests {
         let mut now = start;
         let mut rows = Vec::new();
         for _ in 0..3 {
-            let mut row = 0;
-            let wait = loop {
-                if let Some(at) = pacer.wait_until(now) {
-                    break at;
-                }
-                pacer.on_sent(now, FULL_PACKET);
-                row += 1;
-            };
-            rows.push((row, (wait.duration_since(now).as_micros() + 50) / 100));
+            let budget = pacer.budget(now).unwrap();
+            let mut sent = 0;
+            while sent <= budget {
+                sent += FULL_PACKET;
+            }
+            pacer.on_sent(now, sent);
+            let wait = pacer.budget(now).unwrap_err();
+            rows.push((sent / FULL_PACKET, (wait.duration_since(now).as_micros() + 50) / 100));
             now = wait;
         }
         assert_eq!(rows, [(4, 40), (4, 40), (4, 40)], "4 packets of 1 ms each, in 0.1 ms");
@@ -97,9 +104,9 @@ mod tests {
     fn a_burst_of_one_waits_after_each_packet() {
         let now = Instant::now();
         let mut pacer = Pacer::new(now, Burst { packets: 1, rate_min: Bitrate::from_kbps(9_600) });
-        assert_eq!(pacer.wait_until(now), None);
+        assert_eq!(pacer.budget(now), Ok(0));
         pacer.on_sent(now, FULL_PACKET);
-        assert!(pacer.wait_until(now).is_some());
-        assert_eq!(pacer.wait_until(now + Duration::from_millis(2)), None);
+        assert!(pacer.budget(now).is_err());
+        assert_eq!(pacer.budget(now + Duration::from_millis(2)), Ok(0));
     }
 }

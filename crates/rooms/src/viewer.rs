@@ -163,12 +163,20 @@ impl Viewer {
         let down = &mut downs[index];
         let track = &stream.tracks[usize::from(down.spec.track)];
         down.update(track);
-        while down.is_behind(track) {
-            if let Some(at) = pacer.wait_until(link.now) {
-                return Progress::Later(at);
+        if !down.is_behind(track) {
+            return Progress::Done;
+        }
+        let budget = match pacer.budget(link.now) {
+            Ok(budget) => budget,
+            Err(at) => return Progress::Later(at),
+        };
+        let (mut sent, mut count) = (0, 0);
+        let progress = loop {
+            if sent > budget {
+                break Progress::Later(link.now);
             }
-            let Some(slot) = link.out.slot() else { return Progress::Full };
-            let Some(next) = down.next(link.now, track) else { break };
+            let Some(slot) = link.out.slot() else { break Progress::Full };
+            let Some(next) = down.next(link.now, track) else { break Progress::Done };
             let seal = Seal { sealer: link.sealer, transport_seq: *transport_seq };
             let len = down.write(slot, &next, &seal);
             if len == 0 {
@@ -176,17 +184,22 @@ impl Viewer {
                 continue;
             }
             link.out.commit(link.path, len);
-            pacer.on_sent(link.now, len);
-            resend.on_sent(len, link.settings.resend_share);
+            sent += len;
+            count += 1;
             if let Some(estimator) = estimator {
                 estimator.on_sent(link.now, *transport_seq, len);
                 *transport_seq = transport_seq.wrapping_add(1);
             }
-            stats.packets_sent += 1;
-            link.counters.packets_out += 1;
-            stats.bytes_sent += len as u64;
+        };
+        pacer.on_sent(link.now, sent);
+        resend.on_sent(sent, link.settings.resend_share);
+        stats.packets_sent += count;
+        stats.bytes_sent += sent as u64;
+        link.counters.packets_out += count;
+        match progress {
+            Progress::Later(now) => Progress::Later(pacer.budget(now).err().unwrap_or(now)),
+            progress => progress,
         }
-        Progress::Done
     }
 
     /// Takes the viewer's reports, in plain text.
