@@ -3,7 +3,7 @@
 mod common;
 
 use clap::Parser;
-use common::Server;
+use common::{Server, wait_until};
 
 #[derive(Parser)]
 struct Load {
@@ -16,11 +16,16 @@ fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
     let server = Server::start(&[]);
     let url = server.url();
     let words = ["load", "--url", &url, "--subscribers", "100", "--joiners", "100", "--join-rate", "1000", "--json"];
-    let quiet = ["--bitrate", "300k", "--sample", "0.2", "--warm-up", "1", "--seconds", "4"];
+    let quiet = ["--publishers", "3", "--bitrate", "300k", "--sample", "0.2", "--warm-up", "1", "--seconds", "4"];
 
     let report = measure::load::measure(&Load::parse_from(words.iter().chain(&quiet)).args).expect("a report");
 
     assert_eq!((report.viewers, report.failed), (200, 0), "{report:?}");
     assert_eq!((report.lost, report.damaged), (0, 0), "{report:?}");
     assert!(report.viewer_kbps[0] > 0.0, "everybody got something: {report:?}");
+    wait_until("nothing is left of those who left", || {
+        ["millrace_rooms_sessions", "millrace_rooms_streams", "millrace_handshake_handshakes"]
+            .iter()
+            .all(|gauge| server.metric(gauge) == 0.0)
+    });
 }

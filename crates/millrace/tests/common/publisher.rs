@@ -17,6 +17,11 @@ pub struct Publisher {
     pub sent: Vec<SentPacket>,
     /// The last datagram as it went out, sealed.
     pub last_datagram: Vec<u8>,
+    /// Packets whose index is among these never reach the network.
+    pub loses: fn(usize) -> bool,
+    /// Packets that were sent again because the server asked for them.
+    pub resent: usize,
+    pub keyframe_requests: usize,
     frame: u32,
     wants_keyframe: bool,
     next_at: Instant,
@@ -49,6 +54,9 @@ impl Publisher {
             client,
             sent: Vec::new(),
             last_datagram: Vec::new(),
+            loses: |_| false,
+            resent: 0,
+            keyframe_requests: 0,
             frame: 0,
             wants_keyframe: true,
             next_at: Instant::now(),
@@ -72,7 +80,14 @@ impl Publisher {
             let link = self.client.link.as_mut().expect("media comes after the keys");
             let len = link.opener.open_rtcp(&mut datagram).expect("RTCP of the server");
             for packet in rtcp::packets(&datagram[..len]).expect("well-formed RTCP") {
-                self.wants_keyframe |= matches!(packet, Packet::Pli(_));
+                match packet {
+                    Packet::Pli(_) => {
+                        self.keyframe_requests += 1;
+                        self.wants_keyframe = true;
+                    }
+                    Packet::Nack(nack) => nack.lost().for_each(|seq| self.send_again(seq)),
+                    _ => {}
+                }
             }
         }
     }
@@ -94,24 +109,37 @@ impl Publisher {
     }
 
     fn send(&mut self, packet: SentPacket) {
-        let seq = self.sent.len() as u64;
-        let (ssrc, _) = self.media.tx[0];
-        let header = RtpHeader {
-            payload_type: self.media.payload_type,
-            marker: packet.marker,
-            seq: Seq(seq as u16),
-            timestamp: packet.timestamp,
-            ssrc,
-        };
+        let index = self.sent.len();
+        let numbers = (self.media.payload_type, self.media.tx[0].0, (1 << 16) + index as u64);
+        self.last_datagram = self.seal(&packet, numbers, &packet.payload);
+        self.sent.push(packet);
+        if !(self.loses)(index) {
+            self.client.socket.send(&self.last_datagram);
+        }
+    }
+
+    /// Answers a NACK (RFC 4588 §4): the original's number, then its payload.
+    fn send_again(&mut self, seq: Seq) {
+        let back = seq.distance_to(Seq(self.sent.len() as u16)) as usize;
+        let packet = self.sent[self.sent.len() - back].clone();
+        let payload = [&seq.0.to_be_bytes(), &packet.payload[..]].concat();
+        let ssrc = self.media.tx[0].1.expect("an SSRC for retransmissions");
+        let payload_type = self.media.rtx_payload_type.expect("RTX is negotiated");
+        let datagram = self.seal(&packet, (payload_type, ssrc, (1 << 16) + self.resent as u64), &payload);
+        self.client.socket.send(&datagram);
+        self.resent += 1;
+    }
+
+    fn seal(&self, packet: &SentPacket, (payload_type, ssrc, seq): (u8, u32, u64), payload: &[u8]) -> Vec<u8> {
+        let SentPacket { marker, timestamp, .. } = *packet;
+        let header = RtpHeader { payload_type, marker, seq: Seq(seq as u16), timestamp, ssrc };
         let mut buf = [0; 1_500];
         let header_len = HeaderWriter::new(&mut buf, &header).expect("room").finish();
-        let len = header_len + packet.payload.len();
-        buf[header_len..len].copy_from_slice(&packet.payload);
+        let len = header_len + payload.len();
+        buf[header_len..len].copy_from_slice(payload);
         let link = self.client.link.as_ref().expect("keys");
-        let len = link.sealer.seal_rtp(&mut buf, header_len, len, ssrc, (1 << 16) + seq);
-        self.last_datagram = buf[..len].to_vec();
-        self.client.socket.send(&self.last_datagram);
-        self.sent.push(packet);
+        let len = link.sealer.seal_rtp(&mut buf, header_len, len, ssrc, seq);
+        buf[..len].to_vec()
     }
 
     /// Publishes until each viewer has got `count` more packets.
