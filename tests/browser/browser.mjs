@@ -81,7 +81,8 @@ export async function playing(page, seconds = 10) {
 /** The watcher's inbound-rtp statistics of one kind; zeros while there are none. */
 export async function inbound(page, kind) {
   return page.evaluate(async (kind) => {
-    const none = { framesDecoded: 0, packetsReceived: 0, packetsLost: 0, freezeCount: 0, frameWidth: 0, totalAudioEnergy: 0 };
+    const video = { framesDecoded: 0, frameWidth: 0, freezeCount: 0, totalFreezesDuration: 0 };
+    const none = { ...video, packetsReceived: 0, packetsLost: 0, totalAudioEnergy: 0, audioLevel: 0 };
     const report = await window.millrace.watcher?.pc?.getStats();
     for (const entry of report?.values() ?? []) {
       if (entry.type === "inbound-rtp" && entry.kind === kind) return { ...none, ...entry };

@@ -411,6 +411,7 @@ var Publisher = class _Publisher {
         streams: [this.stream],
         sendEncodings: this.options.simulcast ? LAYERS : [{ maxBitrate: 25e5 }]
       });
+      if (this.options.source === "picture") await prefer(transceiver.sender, "maintain-resolution");
       if (this.options.codec) transceiver.setCodecPreferences(codecsFrom(this.options.codec));
     }
     for (const track of this.stream.getAudioTracks()) {
@@ -467,6 +468,10 @@ async function capture(source) {
   if (source === "screen") return await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: 30 }, audio: true });
   const video2 = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } };
   return await navigator.mediaDevices.getUserMedia({ video: video2, audio: true });
+}
+async function prefer(sender, degradationPreference) {
+  const parameters = { ...sender.getParameters(), degradationPreference };
+  await sender.setParameters(parameters);
 }
 function codecsFrom(wanted) {
   const all = RTCRtpSender.getCapabilities("video")?.codecs ?? [];

@@ -86,6 +86,8 @@ export class Publisher {
         streams: [this.stream],
         sendEncodings: this.options.simulcast ? LAYERS : [{ maxBitrate: 2_500_000 }],
       });
+      // On a machine under load a test picture loses frames, not its size: who looks at layers goes by that.
+      if (this.options.source === "picture") await prefer(transceiver.sender, "maintain-resolution");
       if (this.options.codec) transceiver.setCodecPreferences(codecsFrom(this.options.codec));
     }
     for (const track of this.stream.getAudioTracks()) {
@@ -146,6 +148,11 @@ async function capture(source: "camera" | "screen"): Promise<MediaStream> {
   if (source === "screen") return await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: 30 }, audio: true });
   const video = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } };
   return await navigator.mediaDevices.getUserMedia({ video, audio: true });
+}
+
+async function prefer(sender: RTCRtpSender, degradationPreference: string): Promise<void> {
+  const parameters = { ...sender.getParameters(), degradationPreference };
+  await sender.setParameters(parameters as RTCRtpSendParameters);
 }
 
 /** The codec asked for, and the repair formats that go with any codec. */
