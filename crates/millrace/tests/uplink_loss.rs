@@ -26,8 +26,7 @@ fn viewers_get_packets_that_were_lost_on_the_way_to_the_server() {
 
     assert!(publisher.resent >= 15, "{} packets were asked for", publisher.resent);
     for viewer in [&mut one, &mut other] {
-        let first = viewer.received[0].seq;
-        viewer.received.sort_by_key(|packet| first.distance_to(packet.seq));
+        viewer.sort();
         viewer.assert_whole(0, &publisher);
     }
 }

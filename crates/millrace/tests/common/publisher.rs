@@ -13,7 +13,7 @@ use super::{Client, Server, Viewer, Way};
 pub struct Publisher {
     pub client: Client,
     media: Media,
-    /// Everything that was sent, in order; the first has the sequence number 0.
+    /// Everything that was sent, in order.
     pub sent: Vec<SentPacket>,
     /// The last datagram as it went out, sealed.
     pub last_datagram: Vec<u8>,
@@ -39,6 +39,9 @@ pub struct SentPacket {
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(20);
 const FRAME_TICKS: u32 = 1_800;
+
+/// Extended sequence number of the first packet: numbers wrap soon.
+const FIRST_SEQ: u64 = (1 << 16) + 65_400;
 
 /// Payload sizes of a frame's packets: near enough to be evened out, but for the last.
 const PACKET_SIZES: [usize; 4] = [1_000, 999, 970, 300];
@@ -110,7 +113,7 @@ impl Publisher {
 
     fn send(&mut self, packet: SentPacket) {
         let index = self.sent.len();
-        let numbers = (self.media.payload_type, self.media.tx[0].0, (1 << 16) + index as u64);
+        let numbers = (self.media.payload_type, self.media.tx[0].0, FIRST_SEQ + index as u64);
         self.last_datagram = self.seal(&packet, numbers, &packet.payload);
         self.sent.push(packet);
         if !(self.loses)(index) {
@@ -120,12 +123,13 @@ impl Publisher {
 
     /// Answers a NACK (RFC 4588 §4): the original's number, then its payload.
     fn send_again(&mut self, seq: Seq) {
-        let back = seq.distance_to(Seq(self.sent.len() as u16)) as usize;
+        let next = Seq((FIRST_SEQ + self.sent.len() as u64) as u16);
+        let back = seq.distance_to(next) as usize;
         let packet = self.sent[self.sent.len() - back].clone();
         let payload = [&seq.0.to_be_bytes(), &packet.payload[..]].concat();
         let ssrc = self.media.tx[0].1.expect("an SSRC for retransmissions");
         let payload_type = self.media.rtx_payload_type.expect("RTX is negotiated");
-        let datagram = self.seal(&packet, (payload_type, ssrc, (1 << 16) + self.resent as u64), &payload);
+        let datagram = self.seal(&packet, (payload_type, ssrc, FIRST_SEQ + self.resent as u64), &payload);
         self.client.socket.send(&datagram);
         self.resent += 1;
     }
@@ -158,7 +162,9 @@ impl Publisher {
         super::wait_until("all viewers get the last packet", || {
             self.listen();
             viewers.iter_mut().for_each(|viewer| viewer.pump());
-            viewers.iter().all(|viewer| viewer.received.last().is_some_and(|packet| packet.payload == last))
+            // A repair may have come after it.
+            let has_it = |viewer: &Viewer| viewer.received.iter().rev().take(100).any(|packet| packet.payload == last);
+            viewers.iter().all(|viewer| has_it(viewer))
         });
     }
 }

@@ -70,6 +70,12 @@ impl Viewer {
         self.received.push(Received { seq, timestamp, marker, payload: payload.to_vec() });
     }
 
+    /// Puts what came late, as a repair or by another way, where it belongs.
+    pub fn sort(&mut self) {
+        let first = self.received.first().expect("packets came").seq;
+        self.received.sort_by_key(|packet| first.distance_to(packet.seq));
+    }
+
     /// Asserts that what came from `from` on is all that `publisher` sent since its first packet here: the same bytes, in
     /// order, numbered without a hole, and beginning with a keyframe.
     pub fn assert_whole(&self, from: usize, publisher: &Publisher) {
