@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Publisher, Server, Viewer, Way, wait_until};
+use common::{Client, Publisher, Server, Viewer, Way, wait_until};
+use webrtc::{Direction, OfferOptions};
+use wire::codec::Codec;
 
 #[test]
 fn viewers_keep_their_session_while_the_publisher_is_away() {
@@ -43,6 +45,28 @@ fn a_publisher_that_returns_before_it_was_missed_takes_its_own_place() {
         publisher.client.has_ended
     });
     assert_eq!(server.stream_state("news"), "live");
+}
+
+#[test]
+fn a_publisher_that_returns_with_other_tracks_begins_a_new_stream() {
+    let server = Server::start(&[]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut viewer = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut viewer], 50);
+
+    let video = [Codec::Vp8];
+    let with_sound =
+        OfferOptions { direction: Direction::Send, audio: true, video: &video, rids: &[], stream: "news", tcp: false };
+    let _returned = Client::join(&server, "/whip/news", Way::Udp4, &with_sound);
+
+    wait_until("those who cannot go on are told", || {
+        publisher.listen();
+        viewer.pump();
+        publisher.client.has_ended && viewer.client.has_ended
+    });
+    wait_until("the new stream is there", || server.stream_state("news") == "live");
+    let viewer = Viewer::join(&server, "news", Way::Udp4);
+    assert!(!viewer.client.has_ended);
 }
 
 /// Plays, and asserts that the viewers get all of it, numbered and timed on from what they had.
