@@ -192,7 +192,9 @@ impl Viewer {
             }
         };
         pacer.on_sent(link.now, sent);
-        resend.on_sent(sent, link.settings.resend_share);
+        // On a path that loses half of everything, sending more again only loses more.
+        let share = link.settings.resend_share * f64::from((1.0 - 2.0 * stats.loss).max(0.0));
+        resend.on_sent(sent, share);
         stats.packets_sent += count;
         stats.bytes_sent += sent as u64;
         link.counters.packets_out += count;
