@@ -249,26 +249,37 @@ impl DownTrack {
 
     /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).
     ///
-    /// `None` when it is not known any more, was sent again within `pause`, or the viewer takes no RTX. A retransmission
-    /// under the original number would need the same bytes: another header under the same nonce breaks GCM (RFC 7714 §8).
+    /// `None` when it is not known any more, was sent again lately, or the viewer takes no RTX. A retransmission under the
+    /// original number would need the same bytes: another header under the same nonce breaks GCM (RFC 7714 §8).
+    ///
+    /// Lately is within `pause`, and when the budget `is_short` also within half of the packet's age, so that the pauses
+    /// double. Some receivers (pion's) go on asking for what they have got by RTX, each time before what is newly lost.
     pub fn write_again(
         &mut self,
         slot: &mut [u8],
         seq: u16,
         track: &Track,
         seal: &Seal<'_>,
+        now: Instant,
         now_ms: u32,
-        pause: Duration,
+        mut pause: Duration,
+        is_short: bool,
     ) -> Option<usize> {
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
         let index = usize::from(seq) % self.sent.len();
         let sent = self.sent[index];
-        let paused = u128::from((now_ms as u16).wrapping_sub(sent.resent_at_ms)) < pause.as_millis();
-        if sent.layer == NOTHING_SENT || sent.seq != seq || (sent.resent_at_ms != 0 && paused) {
+        if sent.layer == NOTHING_SENT || sent.seq != seq {
             return None;
         }
         let log = &track.layers.get(usize::from(sent.layer))?.log;
         let logged = log.at(log.position_of(sent.position))?;
+        if is_short {
+            pause = pause.max(now.saturating_duration_since(logged.meta.arrival) / 2);
+        }
+        let since = Duration::from_millis((now_ms as u16).wrapping_sub(sent.resent_at_ms).into());
+        if sent.resent_at_ms != 0 && since < pause {
+            return None;
+        }
         let header = RtpHeader {
             payload_type: rtx_payload_type,
             marker: logged.meta.marker,

@@ -327,10 +327,12 @@ impl Rooms {
         if !on {
             return;
         }
+        let Rooms { streams, pool, posts, worker, .. } = self;
+        streams[key].replay(*worker, pool, |post| posts.push_back((to, post)));
         // Whoever starts over there starts at a keyframe.
         for track in 0..self.streams[key].tracks.len() {
-            if self.streams[key].tracks[track].spec.kind == MediaKind::Video {
-                let top = self.streams[key].tracks[track].layers.len() - 1;
+            let top = self.streams[key].tracks[track].layers.len() - 1;
+            if self.streams[key].tracks[track].layers[top].log.keyframe().is_none() {
                 self.want_keyframe(now, key, track as u8, top as u8);
             }
         }

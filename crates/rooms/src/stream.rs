@@ -5,7 +5,7 @@ use std::time::Instant;
 use wire::Bitrate;
 use wire::codec::MediaKind;
 
-use crate::batch::{Batch, BatchPool};
+use crate::batch::{Batch, BatchPool, Post};
 use crate::keyframe::KeyframeThrottle;
 use crate::log::{Log, LogSize};
 use crate::packet::{PacketMeta, Place, SenderClock};
@@ -118,6 +118,27 @@ impl Stream {
         self.feeds.retain(|feed| feed.to != to);
         if on {
             self.feeds.push(Feed { to, batch: None });
+        }
+    }
+
+    /// Hands out what is stored from each layer's last keyframe on, and the clocks, for a worker that has nothing yet: so
+    /// its first viewer has a picture as soon as any other.
+    pub fn replay(&self, from: WorkerId, pool: &BatchPool, mut post: impl FnMut(Post)) {
+        for (track, layers) in (0..).zip(self.tracks.iter().map(|track| &track.layers)) {
+            for (layer, Layer { log, clock, .. }) in (0..).zip(layers) {
+                if let Some(clock) = *clock {
+                    post(Post::Clock { stream: self.id, track, layer, clock });
+                }
+                let place = Place { track, layer, epoch: log.epoch() };
+                let mut batch = pool.take(self.id, from);
+                for packet in (log.keyframe().unwrap_or(log.head())..log.head()).filter_map(|at| log.at(at)) {
+                    batch.push(place, packet.meta, packet.extensions, packet.payload);
+                    if batch.is_full() {
+                        post(Post::Packets(std::mem::replace(&mut batch, pool.take(self.id, from))));
+                    }
+                }
+                post(Post::Packets(batch));
+            }
         }
     }
 

@@ -275,7 +275,7 @@ impl Viewer {
         let track = &stream.tracks[usize::from(down.spec.track)];
         let slot = link.out.slot()?;
         let seal = Seal { sealer: link.sealer, transport_seq: self.transport_seq };
-        let len = down.write_again(slot, seq, track, &seal, now_ms, pause)?;
+        let len = down.write_again(slot, seq, track, &seal, link.now, now_ms, pause, self.resend.is_short())?;
         link.out.commit(link.path, len);
         self.pacer.on_sent(link.now, len);
         if let Some(estimator) = &mut self.estimator {
@@ -443,6 +443,11 @@ impl ResendBudget {
 
     fn on_resent(&mut self, len: usize) {
         self.bytes -= len as i64;
+    }
+
+    /// Less than half of what can be saved up: repeated wishes have to wait, so that first ones do not.
+    fn is_short(&self) -> bool {
+        self.bytes < RESEND_BYTES_MAX / 2
     }
 
     fn has_some(&mut self, now: Instant) -> bool {

@@ -67,7 +67,8 @@ impl Clip {
         }
         let mut audio = ogg::opus_packets(ogg)?;
         let samples = frames.len() as u64 * frame_ticks * AUDIO_CLOCK_HZ / VIDEO_CLOCK_HZ;
-        let wanted = samples.div_ceil(AUDIO_PACKET_SAMPLES) as usize;
+        // Video that is shorter than a sample still needs a packet beside it.
+        let wanted = samples.div_ceil(AUDIO_PACKET_SAMPLES).max(1) as usize;
         if audio.len() < wanted {
             return Err(ClipError::ShortAudio { got: audio.len(), wanted });
         }
@@ -284,5 +285,18 @@ mod tests {
 
         let twice = [IVF, &IVF[32..]].concat();
         assert_eq!(Clip::parse(&twice, OGG), Err(ClipError::ShortAudio { got: 501, wanted: 1000 }));
+    }
+
+    #[test]
+    fn video_that_is_shorter_than_a_sample_is_played_with_a_packet_beside_it() {
+        let mut ivf = IVF[..32].to_vec();
+        ivf[16..20].copy_from_slice(&90_000_u32.to_le_bytes());
+        ivf.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10]);
+        let start = Instant::now();
+        let mut player = Clip::parse(&ivf, OGG).expect("one frame, one packet").play(start);
+
+        let kinds = [(); 2].map(|()| player.poll(start).map(|packet| packet.kind));
+
+        assert_eq!(kinds, [Some(MediaKind::Video), Some(MediaKind::Audio)]);
     }
 }

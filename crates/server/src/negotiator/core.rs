@@ -472,5 +472,6 @@ impl Role {
 
 /// Whether an If-Match value (RFC 9110 §13.1.1) holds for an ETag.
 fn matches_etag(value: &str, etag: &str) -> bool {
-    value.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_matches('"') == etag)
+    // RFC 9725 §4.3.1 writes the wildcard with quotes in its example, RFC 9110 §13.1.1 without.
+    value.split(',').map(|tag| tag.trim().trim_matches('"')).any(|tag| tag == "*" || tag == etag)
 }
