@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../entry.rs"]
+#[path = "../entry/wire.rs"]
 #[allow(dead_code, reason = "each target uses one of the entries")]
 mod entry;
 

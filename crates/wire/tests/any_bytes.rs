@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-#[path = "../../../fuzz/entry.rs"]
+#[path = "../../../fuzz/entry/wire.rs"]
 mod entry;
 
 proptest! {

@@ -1,0 +1,23 @@
+//! Replays the fuzz corpora of the clip's, the configuration's and the tokens' readers.
+
+#[path = "../../../fuzz/entry/server.rs"]
+mod entry;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn clip_corpus_holds() {
+    replay("../../fuzz/corpus/clip", 1_000, entry::clip);
+}
+
+#[test]
+fn config_corpus_holds() {
+    replay("../../fuzz/corpus/config", 300, entry::config);
+}
+
+#[test]
+fn token_corpus_holds() {
+    replay("../../fuzz/corpus/token", 1_000, entry::token);
+}
