@@ -84,6 +84,10 @@ fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
         ("[rtc]\nice_servers = [\"turn:host\"]", "m.toml:2: rtc.ice_servers: got a list with an element"),
         ("[log]\nformat = \"xml\"", "m.toml:2: log.format: got \"xml\"; allowed: \"text\" or \"json\""),
         ("[log]\nformat = ", "m.toml:2: "),
+        (
+            "[rooms]\nestimate_max = \"99999999999Gbps\"",
+            "m.toml:2: rooms.estimate_max: got \"18446744073709551kbps\"; allowed:",
+        ),
         ("[rooms]\nresend_share = 2.0", "m.toml:2: rooms.resend_share: got 2.0; allowed: 0.0 to 1.0"),
     ];
     for (text, expected) in cases {

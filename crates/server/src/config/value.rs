@@ -257,12 +257,12 @@ impl Setting for Bitrate {
     fn from_text(text: &str) -> Option<Self> {
         let (number, unit) = number_and_unit(text)?;
         let scale = match unit {
-            "kbps" => 1.0,
-            "Mbps" => 1_000.0,
-            "Gbps" => 1_000_000.0,
+            "kbps" => 1e3,
+            "Mbps" => 1e6,
+            "Gbps" => 1e9,
             _ => return None,
         };
-        Some(Bitrate::from_kbps((number * scale) as u64))
+        Some(Bitrate::from_bps((number * scale) as u64))
     }
 
     fn to_toml(&self) -> Option<String> {
