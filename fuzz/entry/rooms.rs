@@ -180,8 +180,10 @@ struct Party {
     path: Path,
     sealer: Sealer,
     opener: Opener,
+    /// Of what the publisher sends or a viewer gets, by SSRC.
     seqs: HashMap<u32, SeqExtender>,
-    /// The newest number that came, by SSRC.
+    /// What came, by SSRC and number, and the newest number by SSRC.
+    received: HashSet<(u32, u64)>,
     newest: HashMap<u32, u16>,
     feedback_count: u8,
 }
@@ -192,8 +194,8 @@ impl Party {
         let (ours, theirs) = SessionKeys::made_up_pair(profile, session as u8);
         let (sealer, opener) = (Sealer::new(&ours).expect("keys"), Opener::new(&ours).expect("keys"));
         let (session, path) = (SessionId(session), path(port));
-        let (seqs, newest) = (HashMap::new(), HashMap::new());
-        let party = Party { session, path, sealer, opener, seqs, newest, feedback_count: 0 };
+        let (seqs, received, newest) = (HashMap::new(), HashSet::new(), HashMap::new());
+        let party = Party { session, path, sealer, opener, seqs, received, newest, feedback_count: 0 };
         (party, PeerSpec { session, path, keys: theirs })
     }
 
@@ -203,10 +205,17 @@ impl Party {
         match rtp::classify(datagram) {
             Kind::Rtp => {
                 let header = RtpPacket::parse_header(datagram).expect("RTP").header();
-                let opened = self.opener.open_rtp(&mut packet);
-                let len = opened.unwrap_or_else(|error| panic!("{header:?}: {error}"));
-                RtpPacket::parse(&packet[..len]).expect("RTP");
-                self.newest.insert(header.ssrc, header.seq.0);
+                let seq = self.seqs.entry(header.ssrc).or_default().extend(header.seq);
+                assert!(self.received.insert((header.ssrc, seq)), "{header:?} came twice");
+                match self.opener.open_rtp(&mut packet) {
+                    Ok(len) => {
+                        RtpPacket::parse(&packet[..len]).expect("RTP");
+                        self.newest.insert(header.ssrc, header.seq.0);
+                    }
+                    // It came too late for the window of this opener.
+                    Err(SrtpError::Replayed) => {}
+                    Err(error) => panic!("{header:?}: {error}"),
+                }
             }
             Kind::Rtcp => {
                 let len = self.opener.open_rtcp(&mut packet).expect("authentic RTCP");

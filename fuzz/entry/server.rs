@@ -87,7 +87,8 @@ pub fn token(data: &[u8]) {
     for stream in ["", "studio", "*"] {
         assert!(rights.may_watch(stream) || !rights.may_publish(stream), "who may publish may watch");
     }
-    let text = std::str::from_utf8(claims).expect("claims are JSON");
+    // Claims of others may be anything between quotes.
+    let text = String::from_utf8_lossy(claims);
     assert!(text.contains("exp") || text.contains("\\u"), "a token that never ends: {text}");
     assert!(AUTH.rights(Some(format!("Bearer {signed}.").as_bytes())).is_err(), "a signature is needed");
 }

@@ -202,10 +202,18 @@ impl DownTrack {
             };
             let position = self.position;
             self.position += 1;
-            if let Ok(forwarded) = self.forwarder.forward(logged.meta) {
+            // No number goes out twice, whatever came in: with AES-GCM it would give the key away (RFC 7714 §10.1).
+            if let Ok(forwarded) = self.forwarder.forward(logged.meta)
+                && !self.was_sent(forwarded.seq)
+            {
                 return Some(Next { logged, forwarded, layer, position });
             }
         }
+    }
+
+    fn was_sent(&self, seq: u64) -> bool {
+        let sent = &self.sent[seq as usize & (self.sent.len() - 1)];
+        sent.layer != NOTHING_SENT && sent.seq == seq as u16
     }
 
     /// Whether packets wait in the log for this track.

@@ -51,6 +51,8 @@ pub struct Log {
     head: u64,
     bytes_head: u64,
     keyframe: Option<u64>,
+    /// The highest sequence number of this epoch.
+    newest_seq: Option<u64>,
     epoch: u32,
     /// Position of the publisher's first packet.
     start: u64,
@@ -65,15 +67,28 @@ impl Log {
     pub fn new(size: LogSize) -> Self {
         assert!(size.packets.is_power_of_two() && size.bytes.is_power_of_two(), "positions are masked");
         let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());
-        Log { size, slots, bytes, head: 0, bytes_head: 0, keyframe: None, epoch: 0, start: 0, ragged: 0 }
+        Log {
+            size,
+            slots,
+            bytes,
+            head: 0,
+            bytes_head: 0,
+            keyframe: None,
+            newest_seq: None,
+            epoch: 0,
+            start: 0,
+            ragged: 0,
+        }
     }
 
-    /// Appends a packet. One that is larger than the whole log is not stored.
+    /// Appends a packet. One that is larger than the whole log, or is stored already, is not stored: what is stored twice
+    /// would be sent twice under one number, and give an AES-GCM key away.
     pub fn push(&mut self, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
         let len = extensions.len() + payload.len();
-        if len > self.bytes.len().min(usize::from(u16::MAX)) {
+        if len > self.bytes.len().min(usize::from(u16::MAX)) || self.holds(meta.seq) {
             return;
         }
+        self.newest_seq = self.newest_seq.max(Some(meta.seq));
         let start = self.room_for(len);
         let at = self.offset(start);
         self.bytes[at..at + extensions.len()].copy_from_slice(extensions);
@@ -116,6 +131,7 @@ impl Log {
         self.epoch = epoch;
         self.start = self.head;
         self.keyframe = None;
+        self.newest_seq = None;
     }
 
     /// The newest position whose low half is `low`.
@@ -167,6 +183,13 @@ impl Log {
             first = end;
         }
         self.ragged = self.head;
+    }
+
+    /// Whether a packet of this epoch is here. Looks through the log only for a packet that is out of order.
+    fn holds(&self, seq: u64) -> bool {
+        let oldest = self.start.max(self.head.saturating_sub(self.size.packets as u64));
+        self.newest_seq.is_some_and(|newest| seq <= newest)
+            && (oldest..self.head).any(|position| self.slots[self.index(position)].meta.seq == seq)
     }
 
     /// Where the next `len` bytes go; they never wrap around the ring's end.
@@ -251,13 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_already_is_not_stored_again_before_a_restart() {
+        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
+        for seq in [5, 7, 5, 6, 7] {
+            log.push(&meta(seq, 0, false), &[], &[0]);
+        }
+        assert_eq!(log.head(), 3);
+        log.restart(1);
+        log.push(&meta(5, 0, false), &[], &[0]);
+        assert_eq!(log.head(), 4);
+    }
+
+    #[test]
     fn the_keyframe_is_known_until_it_is_overwritten() {
         let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
         log.push(&meta(0, 0, false), &[], &[0]);
         log.push(&meta(1, 9, true), &[], &[0]);
-        log.push(&meta(1, 9, true), &[], &[0]);
+        log.push(&meta(2, 9, true), &[], &[0]);
         assert_eq!(log.keyframe(), Some(1));
-        for n in 2..4 {
+        for n in 3..5 {
             log.push(&meta(n, 0, false), &[], &[0]);
         }
         assert_eq!(log.keyframe(), Some(1));
@@ -268,8 +303,8 @@ mod tests {
     #[test]
     fn packets_of_a_frame_get_one_size_but_for_the_last() {
         let mut log = Log::new(LogSize { packets: 16, bytes: 16_384 });
-        for (timestamp, len) in [(1, 500), (1, 499), (1, 300), (2, 500), (2, 100), (2, 498)] {
-            log.push(&meta(0, timestamp, false), &[], &vec![0; len]);
+        for (seq, (timestamp, len)) in (0..).zip([(1, 500), (1, 499), (1, 300), (2, 500), (2, 100), (2, 498)]) {
+            log.push(&meta(seq, timestamp, false), &[], &vec![0; len]);
         }
         log.even_out();
         let sizes: Vec<usize> = (0..6).map(|position| log.at(position).unwrap().padded_len).collect();

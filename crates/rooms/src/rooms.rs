@@ -323,6 +323,9 @@ impl Rooms {
 
     fn set_feed(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
         let Some(&key) = self.stream_by_id.get(&id) else { return };
+        if self.streams[key].feeds().any(|feed| feed == to) == on {
+            return;
+        }
         self.streams[key].set_feed(to, on);
         if !on {
             return;
