@@ -126,6 +126,7 @@ fn damaged(sealed: &[u8], plain: &[u8]) -> Vec<u8> {
 pub fn rooms(data: &[u8]) {
     let [codec, profile, rest @ ..] = data else { return };
     let mut world = World::new(*codec, *profile);
+    world.turn();
     for (action, bytes) in records(rest) {
         world.act(action, bytes);
         world.turn();
