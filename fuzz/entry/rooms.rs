@@ -448,8 +448,8 @@ impl World {
 
     /// One turn of each worker, as the engine does it.
     fn turn(&mut self) {
+        self.take_sent();
         for worker in 0..2 {
-            self.take_sent();
             let rests = (0..1_000).any(|_| {
                 let more = self.workers[worker].poll_transmit(self.now, &mut self.out);
                 self.take_sent();
@@ -459,6 +459,7 @@ impl World {
             while let Some((to, post)) = self.workers[worker].poll_post() {
                 self.workers[usize::from(to.0)].handle_post(self.now, post, &mut self.out);
             }
+            self.take_sent();
             while self.workers[worker].poll_event().is_some() {}
         }
     }

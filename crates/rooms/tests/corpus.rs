@@ -14,5 +14,5 @@ fn srtp_corpus_holds() {
 
 #[test]
 fn rooms_corpus_holds() {
-    replay("../../fuzz/corpus/rooms", 80, entry::rooms);
+    replay("../../fuzz/corpus/rooms", 40, entry::rooms);
 }
