@@ -53,6 +53,8 @@ struct Client {
     connected: Option<Instant>,
     joining: Option<JoiningRole>,
     role: Option<Role>,
+    /// Whether it watched when the counting began: a newcomer starts at a stored keyframe, which is old by nature.
+    is_settled: bool,
     /// The wheel's entry for the client's next deadline.
     timer: Option<(Instant, TimerId)>,
 }
@@ -75,7 +77,7 @@ pub struct Totals {
     pub published_packets: u64,
     pub resent_by_publishers: u64,
     pub keyframe_requests: u64,
-    /// Publisher's send to viewer's receive, in µs.
+    /// Publisher's send to viewer's receive, in µs, for those who watched when the counting began.
     pub latency_us: Histogram<u64>,
     /// From the start of the HTTP request until DTLS was done, in µs.
     pub join_us: Histogram<u64>,
@@ -164,6 +166,7 @@ impl LoadService {
             connected: None,
             joining: Some(joining.role),
             role: None,
+            is_settled: false,
             timer: None,
         });
         self.drive(now, joining.client, true, out);
@@ -275,7 +278,9 @@ impl Service for LoadService {
         let Some(Some(client)) = self.clients.get_mut(number as usize) else { return };
         match (rtp::classify(data), &mut client.role) {
             (Kind::Rtp, Some(Role::Viewer(viewer))) => {
-                if let Some(stamp) = viewer.handle_rtp(now, data) {
+                if let Some(stamp) = viewer.handle_rtp(now, data)
+                    && client.is_settled
+                {
                     let took = now.duration_since(self.epoch).as_nanos() as u64;
                     self.latency_us.saturating_record(took.saturating_sub(stamp.sent_ns) / 1_000);
                 }
@@ -300,6 +305,7 @@ impl Service for LoadService {
                 self.latency_us.reset();
                 for client in self.clients.iter_mut().flatten() {
                     if let Some(Role::Viewer(viewer)) = &mut client.role {
+                        client.is_settled = true;
                         viewer.reset();
                     }
                 }
