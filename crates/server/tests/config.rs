@@ -20,6 +20,7 @@ fn the_reference_reads_back_as_the_default() {
 fn what_is_in_effect_prints_as_toml_that_reads_back() {
     let mut config = Config::default();
     config.rooms.estimate_start = Bitrate::from_kbps(1_234);
+    config.rooms.estimate_max = Bitrate::from_bps(2_000_001);
     config.rtc.public_addresses = vec!["2001:db8::1".parse().expect("an address")];
 
     let mut again = Config::default();
@@ -63,6 +64,16 @@ fn every_kind_of_value_is_read() {
 }
 
 #[test]
+fn rates_are_spelled_as_everywhere_else() {
+    for value in ["\"2.5Mbps\"", "\"2.5M\"", "\"2500k\"", "\"2500 kbps\"", "\"2_500_000\"", "2_500_000", "2500000"] {
+        let mut config = Config::default();
+        let text = format!("[rooms]\nestimate_max = {value}\n");
+        config.apply_toml("test.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.rooms.estimate_max, Bitrate::from_kbps(2_500), "{value}");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
     let cases = [
         ("[rooms]\n\nidle_timeout = 30", "m.toml:3: rooms.idle_timeout: got 30; allowed: a duration such as \"500ms\""),
@@ -83,10 +94,14 @@ fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
         ("[auth]\nhs256_secret = \"short\"", "m.toml:2: auth.hs256_secret: got 5 bytes; allowed: 32 bytes or more"),
         ("[rtc]\nice_servers = [\"turn:host\"]", "m.toml:2: rtc.ice_servers: got a list with an element"),
         ("[log]\nformat = \"xml\"", "m.toml:2: log.format: got \"xml\"; allowed: \"text\" or \"json\""),
+        (
+            "[rooms]\nestimate_max = 2.5",
+            "m.toml:2: rooms.estimate_max: got 2.5; allowed: a rate such as \"800k\", \"1.5M\"",
+        ),
         ("[log]\nformat = ", "m.toml:2: "),
         (
             "[rooms]\nestimate_max = \"99999999999Gbps\"",
-            "m.toml:2: rooms.estimate_max: got \"18446744073709551kbps\"; allowed:",
+            "m.toml:2: rooms.estimate_max: got \"99999999999Gbps\"; allowed: a rate such as",
         ),
         ("[rooms]\nresend_share = 2.0", "m.toml:2: rooms.resend_share: got 2.0; allowed: 0.0 to 1.0"),
     ];

@@ -251,24 +251,25 @@ pub fn duration(text: &str) -> Option<Duration> {
 
 impl Setting for Bitrate {
     fn kind() -> String {
-        "a rate such as \"800kbps\" or \"20Mbps\"".to_owned()
+        "a rate such as \"800k\", \"1.5M\", \"20Mbps\" or 2_000_000 (bit/s)".to_owned()
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let (number, unit) = number_and_unit(text)?;
-        let scale = match unit {
-            "kbps" => 1e3,
-            "Mbps" => 1e6,
-            "Gbps" => 1e9,
-            _ => return None,
-        };
-        Some(Bitrate::from_bps((number * scale) as u64))
+        text.parse().ok()
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_integer() {
+            Some(number) if number.radix() == 10 => Self::from_text(number.as_str()),
+            _ => value.as_str().and_then(Self::from_text),
+        }
     }
 
     fn to_toml(&self) -> Option<String> {
-        Some(quoted(&match self.bps() / 1_000 {
-            kbps if kbps % 1_000 == 0 => format!("{}Mbps", kbps / 1_000),
-            kbps => format!("{kbps}kbps"),
+        Some(quoted(&match self.bps() {
+            bps if bps % 1_000_000 == 0 => format!("{}Mbps", bps / 1_000_000),
+            bps if bps % 1_000 == 0 => format!("{}kbps", bps / 1_000),
+            bps => format!("{bps}bps"),
         }))
     }
 }
