@@ -1,6 +1,7 @@
 //! Load generators and benchmarks that measure what a receiver sees, and what it costs.
 #![forbid(unsafe_code)]
 
+pub mod ab;
 pub mod fanout;
 pub mod load;
 pub mod plot;

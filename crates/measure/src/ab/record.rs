@@ -1,0 +1,289 @@
+//! What is kept of a comparison: one line of JSON per measured run, and one object about the machine.
+//!
+//! In: a results directory. Out: `machine.json` as [`Machine`], `rounds.jsonl` as [`Record`]s in the order in which they
+//! were measured; runs that were disturbed and repeated are among them, and [`kept`] leaves them out.
+//! Units: seconds, bytes, packets and events, each for the measured time only; a value that is not known is `None`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+/// The file of the machine and the plan, in a results directory.
+pub const MACHINE_FILE: &str = "machine.json";
+/// The file of the runs, in a results directory.
+pub const ROUNDS_FILE: &str = "rounds.jsonl";
+
+/// One measured run of one subject under one load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Name of the plan.
+    pub plan: String,
+    /// When the measured time began, RFC 3339 in UTC.
+    pub time: String,
+    /// Counts from 1. Subjects of the same round and point are a pair.
+    pub round: u32,
+    /// Counts from 0: the place in the round, before or after the other subjects.
+    pub turn: u32,
+    /// Name of the subject.
+    pub subject: String,
+    /// Where on the x axis, for instance how many viewers; 0 when the plan has one point only.
+    pub point: f64,
+    /// By what the run was disturbed. Such a run is repeated a few times; of several the last one counts.
+    pub disturbed: Option<String>,
+    /// Measured time in seconds.
+    pub seconds: f64,
+    /// What the receivers got.
+    pub arrived: Arrived,
+    /// What the server and all its children used.
+    pub server: Usage,
+    /// What the load and all its children used.
+    pub load: Usage,
+    /// Packets that were lost, by place.
+    pub loss: Loss,
+    /// From sender to receiver, as the load measured it.
+    pub latency_ms: Option<Latency>,
+    /// Whatever other numbers the load reported, and what the kernel counted beside the losses.
+    #[serde(default)]
+    pub values: BTreeMap<String, f64>,
+}
+
+/// What the receivers got, never what was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arrived {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// What a tree of processes used, by the kernel's accounting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time outside the kernel.
+    pub user_s: f64,
+    /// CPU time inside the kernel.
+    pub system_s: f64,
+    /// Times that a thread went to sleep.
+    pub voluntary_switches: u64,
+    /// Times that a thread was taken off its CPU.
+    pub involuntary_switches: u64,
+    /// Counted in the warm-up, where the counting disturbs nothing, and scaled to the packets of the measured time.
+    pub syscalls: Option<u64>,
+    /// The most memory since the start, not only in the measured time.
+    pub peak_memory_bytes: u64,
+}
+
+impl Usage {
+    /// CPU time in seconds, inside and outside the kernel.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+}
+
+/// Packets that were lost, by place. `None`: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// At the server's sockets that were open before the load came: their receive buffers were full.
+    pub listener: Option<u64>,
+    /// At the server's sockets that were opened for the load, such as a TURN server's relayed addresses.
+    pub relay: Option<u64>,
+    /// At the load's sockets.
+    pub client: Option<u64>,
+    /// At network interfaces, the loopback's backlog among them.
+    pub interface: Option<u64>,
+}
+
+/// Latency in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+    /// Upper bound of a class in milliseconds, and how many packets are in it; rising, empty classes left out.
+    #[serde(default)]
+    pub histogram: Vec<(f64, u64)>,
+}
+
+/// Where, of what and how it was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the CPU.
+    pub cpu: String,
+    /// CPUs that the kernel has.
+    pub cores: usize,
+    pub memory_bytes: u64,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    /// By what the machine is virtualised; `None` when nothing tells of it.
+    pub virtualised: Option<String>,
+    /// When the comparison began, RFC 3339 in UTC.
+    pub date: String,
+    pub millrace_version: String,
+    /// What the kernel can do (`gso`, `gro`), and from where the figures come (`cpu_time`, `peak_memory`, `syscalls`).
+    pub features: BTreeMap<String, String>,
+    /// In the plan's order; the first one is what the others are compared with.
+    pub subjects: Vec<Subject>,
+    /// The plan's text.
+    pub plan: String,
+    /// Name of the plan.
+    #[serde(default)]
+    pub plan_name: String,
+    /// What the points count, such as `viewers`.
+    #[serde(default)]
+    pub axis: Option<String>,
+    /// By what the subjects are compared, as the plan names it.
+    #[serde(default)]
+    pub judge: String,
+    /// How to repeat it.
+    pub command: String,
+}
+
+/// One of the compared programs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Subject {
+    pub name: String,
+    /// What the program said about itself; `None` when the plan does not ask.
+    pub version: Option<String>,
+    pub command: String,
+}
+
+/// Adds one run to the results in `directory`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn append(directory: &Path, record: &Record) -> anyhow::Result<()> {
+    let path = directory.join(ROUNDS_FILE);
+    let mut line = serde_json::to_string(record)?;
+    line.push('\n');
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).with_context(|| format!("write {}", path.display()))
+}
+
+/// Reads all runs in `directory`, disturbed ones too.
+///
+/// # Errors
+/// When there is no such file, or a line is not a record; the error names the line.
+pub fn read(directory: &Path) -> anyhow::Result<Vec<Record>> {
+    let path = directory.join(ROUNDS_FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(index, line)| {
+            serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), index + 1))
+        })
+        .collect()
+}
+
+/// Writes what is known about the machine into `directory`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_machine(directory: &Path, machine: &Machine) -> anyhow::Result<()> {
+    let path = directory.join(MACHINE_FILE);
+    let write = File::create(&path).map_err(anyhow::Error::from).and_then(|mut file| {
+        serde_json::to_writer_pretty(&mut file, machine)?;
+        Ok(writeln!(file)?)
+    });
+    write.with_context(|| format!("write {}", path.display()))
+}
+
+/// Reads what is known about the machine.
+///
+/// # Errors
+/// When there is no such file, or it is of another form.
+pub fn read_machine(directory: &Path) -> anyhow::Result<Machine> {
+    let path = directory.join(MACHINE_FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Returns the runs that count: of several for the same round, subject and point the last one, in their order.
+pub fn kept(records: &[Record]) -> Vec<&Record> {
+    let key = |record: &Record| (record.plan.clone(), record.round, record.subject.clone(), record.point.to_bits());
+    let last: HashMap<_, usize> = records.iter().enumerate().map(|(index, record)| (key(record), index)).collect();
+    let counts = |(index, record): &(usize, &Record)| last.get(&key(record)) == Some(index);
+    records.iter().enumerate().filter(counts).map(|(_, record)| record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = [full(), Record { round: 2, latency_ms: None, disturbed: None, ..full() }];
+        for record in &records {
+            append(directory.path(), record).unwrap();
+        }
+        assert_eq!(read(directory.path()).unwrap(), records);
+    }
+
+    #[test]
+    fn the_names_in_a_line_are_what_a_reader_of_the_results_expects() {
+        let line = serde_json::to_value(full()).unwrap();
+        assert_eq!(line["arrived"]["packets"], 1000);
+        assert_eq!(line["server"]["user_s"], 0.5);
+        assert_eq!(line["loss"]["relay"], serde_json::Value::Null);
+        assert_eq!(line["latency_ms"]["histogram"][1], serde_json::json!([4.0, 10]));
+        assert_eq!(line["disturbed"], "steal 4.2 %");
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        append(directory.path(), &full()).unwrap();
+        let mut file = OpenOptions::new().append(true).open(directory.path().join(ROUNDS_FILE)).unwrap();
+        file.write_all(b"{\"plan\": 7}\n").unwrap();
+        let error = format!("{:#}", read(directory.path()).unwrap_err());
+        assert!(error.contains("rounds.jsonl, line 2"), "{error}");
+    }
+
+    #[test]
+    fn of_a_repeated_run_the_last_one_counts() {
+        let run = |round, subject: &str, disturbed: Option<&str>| Record {
+            round,
+            subject: subject.into(),
+            disturbed: disturbed.map(str::to_owned),
+            ..Record::default()
+        };
+        let records = [run(1, "a", Some("steal")), run(1, "a", None), run(1, "b", None), run(2, "a", Some("steal"))];
+        let kept: Vec<_> = kept(&records).into_iter().cloned().collect();
+        assert_eq!(kept, records[1..]);
+    }
+
+    #[test]
+    fn the_machine_is_read_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let subject = Subject { name: "a".into(), version: Some("a 1.0".into()), command: "a --serve".into() };
+        let features = BTreeMap::from([("gso".to_owned(), "yes".to_owned())]);
+        let machine = Machine { cores: 2, features, subjects: vec![subject], ..Machine::default() };
+        write_machine(directory.path(), &machine).unwrap();
+        assert_eq!(read_machine(directory.path()).unwrap(), machine);
+    }
+
+    fn full() -> Record {
+        let usage =
+            Usage { user_s: 0.5, system_s: 1.5, syscalls: Some(7), peak_memory_bytes: 1 << 20, ..Usage::default() };
+        Record {
+            plan: "rooms".into(),
+            time: "2026-01-31T12:00:00Z".into(),
+            round: 1,
+            turn: 1,
+            subject: "a".into(),
+            point: 100.0,
+            disturbed: Some("steal 4.2 %".into()),
+            seconds: 5.0,
+            arrived: Arrived { packets: 1000, bytes: 1_200_000 },
+            server: usage,
+            load: Usage::default(),
+            loss: Loss { listener: Some(3), relay: None, client: Some(0), interface: Some(0) },
+            latency_ms: Some(Latency { p50: 1.0, histogram: vec![(2.0, 990), (4.0, 10)], ..Latency::default() }),
+            values: BTreeMap::from([("joined".to_owned(), 100.0)]),
+        }
+    }
+}
