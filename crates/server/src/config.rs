@@ -40,6 +40,11 @@ section! {
         cors_origins: Vec<Origin> = vec![Origin::any()], any;
         /// After SIGTERM, running sessions may go on for this long. New ones are refused meanwhile.
         drain_timeout: Duration = secs(10), between(secs(0), secs(86_400));
+        /// HTTP connections at a time. Further ones wait until one ends; media is not affected.
+        connections_max: u32 = 10_000, between(1, 1_000_000);
+        /// A request's header must be here within this time, and its body as well; a connection without a request is
+        /// closed after it. Behind a proxy that keeps connections open, make it longer than the proxy does.
+        request_timeout: Duration = secs(30), between(secs(1), secs(3_600));
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod api;
 mod broadcast;
+mod connections;
 mod cors;
 mod metrics;
 mod pages;
@@ -14,17 +15,21 @@ mod problem;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::auth::{Auth, Rights};
 use crate::config::{IceServer, Origin};
 use crate::control::{Control, DRAIN_RETRY_SECONDS};
 use crate::directory::Role;
+pub use connections::{Connections, Limits};
 pub use problem::Problem;
 
 /// Bytes of an offer, a fragment or a JSON document at most. Chromium's largest offers have some 10 KB.
@@ -36,6 +41,12 @@ pub struct Service {
     pub auth: Auth,
     pub cors_origins: Vec<Origin>,
     pub ice_servers: Vec<IceServer>,
+    pub connections: Connections,
+}
+
+/// Serves everything on a socket, until the other end of `closing` is dropped.
+pub async fn serve(service: Arc<Service>, listener: TcpListener, closing: oneshot::Receiver<()>) {
+    service.connections.serve(listener, router(service.clone()), closing).await;
 }
 
 /// Everything under one roof.
@@ -83,19 +94,27 @@ impl Service {
         };
         if may { Ok(()) } else { Err(Problem::forbidden(&format!("{what} {stream:?}"))) }
     }
-}
 
-/// Reads a body of a media type, up to `BODY_BYTES_MAX`.
-async fn read_body(headers: &HeaderMap, body: Body, media_type: &str) -> Result<String, Problem> {
-    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = sent.split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case(media_type) {
-        let detail = format!("the body must be {media_type}, by its Content-Type");
-        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    /// Reads a body of a media type: up to `BODY_BYTES_MAX`, and whole within the time that a request has.
+    async fn read_body(&self, headers: &HeaderMap, body: Body, media_type: &str) -> Result<String, Problem> {
+        let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let essence = sent.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case(media_type) {
+            let detail = format!("the body must be {media_type}, by its Content-Type");
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let too_long =
+            || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {BODY_BYTES_MAX} bytes at most"));
+        // What says so beforehand need not be waited for.
+        if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+            return Err(too_long());
+        }
+        let time = self.connections.limits().request_timeout;
+        let Ok(read) = timeout(time, axum::body::to_bytes(body, BODY_BYTES_MAX)).await else {
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body was not here after {time:?}")));
+        };
+        // Only a body that is too long is the sender's fault; of one that breaks off, nobody will read the answer.
+        let bytes = read.map_err(|_| too_long())?;
+        String::from_utf8(bytes.into()).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
     }
-    // Only a body that is too long is the sender's fault; of one that breaks off, nobody will read the answer.
-    let bytes = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {BODY_BYTES_MAX} bytes at most"))
-    })?;
-    String::from_utf8(bytes.into()).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
 }

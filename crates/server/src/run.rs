@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::control::Control;
 use crate::demo::{self, Clip};
 use crate::directory::Role;
-use crate::http::{self, Service};
+use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
 
 /// The stream that the demo publishes.
@@ -64,9 +65,11 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         auth,
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
+        connections: Connections::new(limits(config)),
     });
     let addr = listener.local_addr()?;
-    let http = tokio::spawn(async move { axum::serve(listener, http::router(service)).await });
+    let (open, closing) = oneshot::channel();
+    let http = tokio::spawn(http::serve(service, listener, closing));
     if with_demo {
         start_demo(&context, &control).await?;
     }
@@ -82,8 +85,16 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         anyhow::ensure!(running.is_whole(), "a worker or negotiator thread has failed");
     }
     drain(config, &control, &mut signals).await;
-    http.abort();
-    Ok(())
+    drop(open);
+    http.await.context("serving HTTP")
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        connections_max: config.http.connections_max as usize,
+        request_timeout: config.http.request_timeout,
+        ..Limits::default()
+    }
 }
 
 async fn start_demo(context: &webrtc::Context, control: &Arc<Control>) -> anyhow::Result<()> {

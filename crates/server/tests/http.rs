@@ -9,7 +9,7 @@ use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats,
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
 use server::control::{Control, Meter, WorkerPort};
-use server::http::{Service, router};
+use server::http::{Connections, Limits, Service, router};
 use server::negotiator::{self, Answer, NegotiationError, Notice, Patched};
 use tower::ServiceExt;
 use wire::codec::{Codec, MediaKind};
@@ -247,6 +247,8 @@ async fn metrics_are_prometheus_text_with_each_family_once() {
         "millrace_streams{state=\"live\"} 1",
         "millrace_sessions{role=\"publisher\",state=\"connected\"} 1",
         "millrace_draining 0",
+        "millrace_http_connections 0",
+        "millrace_http_connections_max 10000",
         "millrace_worker_datagrams_out_total{worker=\"0\"} 5",
         "millrace_rooms_packets_in_total{worker=\"0\"} 3",
         "millrace_rooms_dropped_total{worker=\"0\",reason=\"replayed\"} 0",
@@ -293,6 +295,7 @@ impl Harness {
                 IceServer { url: "stun:stun.example:3478".to_owned(), login: None },
                 IceServer { url: "turn:turn.example".to_owned(), login: Some(("me".to_owned(), "secret".to_owned())) },
             ],
+            connections: Connections::new(Limits::default()),
         };
         change(&mut service);
         Harness { control, router: router(Arc::new(service)), shared }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::codec::{Codec, MediaKind};
 
-use super::{Problem, Service, read_body};
+use super::{Problem, Service};
 use crate::directory::{Role, StreamState, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
@@ -69,7 +69,7 @@ pub(super) async fn limit_layers(
 ) -> Result<StatusCode, Problem> {
     service.authorize(&headers, Role::Viewer, &stream)?;
     let session = service.control.find(Role::Viewer, &stream, &session)?;
-    let body = read_body(&headers, body, "application/json").await?;
+    let body = service.read_body(&headers, body, "application/json").await?;
     let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
         let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);
         Problem::new(StatusCode::BAD_REQUEST, detail)

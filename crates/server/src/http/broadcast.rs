@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 
-use super::{Problem, Service, api, read_body};
+use super::{Problem, Service, api};
 use crate::config::IceServer;
 use crate::control::{ControlError, Opened};
 use crate::directory::Role;
@@ -42,7 +42,7 @@ async fn open(
     body: Body,
 ) -> Result<Response, Problem> {
     service.authorize(&headers, role, &stream)?;
-    let offer = read_body(&headers, body, SDP).await?;
+    let offer = service.read_body(&headers, body, SDP).await?;
     let Opened { key, answer } = match role {
         Role::Publisher => service.control.publish(&stream, &offer).await?,
         Role::Viewer => service.control.watch(&stream, &offer).await?,
@@ -72,7 +72,7 @@ async fn amend(
 ) -> Result<Response, Problem> {
     service.authorize(&headers, role, &stream)?;
     let session = service.control.find(role, &stream, &session)?;
-    let fragment = read_body(&headers, body, FRAGMENT).await?;
+    let fragment = service.read_body(&headers, body, FRAGMENT).await?;
     // RFC 9725 §4.3.1: which ICE session is meant must be said, since fragments of an old one may come late.
     let if_match = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok()).ok_or_else(|| {
         let detail = "say by If-Match which ICE session is meant: its ETag, or \"*\" to restart ICE";

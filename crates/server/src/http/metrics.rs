@@ -18,6 +18,7 @@ use crate::directory::{Role, StreamState};
 pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     let mut page = Page::default();
     write_process(&mut page);
+    write_connections(&mut page, &service);
     write_sessions(&mut page, &service);
     write_meters(&mut page, &service.control.meters());
     write_rooms(&mut page, &service.control.room_counters().await);
@@ -45,6 +46,28 @@ fn resident_bytes() -> Option<f64> {
     let kib: f64 =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
     Some(kib * 1024.0)
+}
+
+fn write_connections(page: &mut Page, service: &Service) {
+    let connections = &service.connections;
+    for (name, kind, help, value) in [
+        ("millrace_http_connections", "gauge", "HTTP connections now.", connections.open()),
+        (
+            "millrace_http_connections_max",
+            "gauge",
+            "HTTP connections at a time at most; further ones wait.",
+            connections.limits().connections_max as u64,
+        ),
+        (
+            "millrace_http_connections_accepted_total",
+            "counter",
+            "HTTP connections since the start.",
+            connections.accepted(),
+        ),
+    ] {
+        page.family(name, kind, help);
+        page.sample(name, &[] as &[(&str, &str)], value as f64);
+    }
 }
 
 fn write_sessions(page: &mut Page, service: &Service) {

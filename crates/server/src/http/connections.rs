@@ -1,0 +1,162 @@
+//! HTTP's connections: how many there are, and how long each may take.
+//!
+//! In: a listening socket, the router, limits. Out: answers; nothing else depends on who is slow or never ends.
+//! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends.
+//! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+/// What all HTTP connections may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at a time; when there are so many, further ones wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle.
+    pub request_timeout: Duration,
+    /// A connection that is older is closed behind the request that it has, even when its client reads no answer.
+    pub age_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 10_000,
+            request_timeout: Duration::from_secs(30),
+            age_max: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+/// Bytes of a request line and its header at most (431 for more).
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// How long requests that are under way may take when the server ends.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// The connections that are open.
+#[derive(Debug)]
+pub struct Connections {
+    limits: Limits,
+    places: Arc<Semaphore>,
+    open: Arc<AtomicU64>,
+    accepted: AtomicU64,
+}
+
+/// One of the connections that may be open.
+struct Place {
+    open: Arc<AtomicU64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    pub fn new(limits: Limits) -> Self {
+        let limits = Limits { connections_max: limits.connections_max.min(Semaphore::MAX_PERMITS), ..limits };
+        let places = Arc::new(Semaphore::new(limits.connections_max));
+        Connections { limits, places, open: Arc::default(), accepted: AtomicU64::new(0) }
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections since the start.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
+    /// that are under way have their answers, or have had the time for it.
+    pub async fn serve(&self, listener: TcpListener, router: Router, closing: oneshot::Receiver<()>) {
+        let mut closing = pin!(closing);
+        let (open, is_open) = watch::channel(());
+        loop {
+            let (place, stream) = tokio::select! {
+                _ = closing.as_mut() => break,
+                accepted = self.accept(&listener) => accepted,
+            };
+            let (router, limits, is_open) = (router.clone(), self.limits.clone(), is_open.clone());
+            tokio::spawn(async move {
+                converse(stream, router, &limits, is_open).await;
+                drop(place);
+            });
+        }
+        drop((listener, open));
+        let all = u32::try_from(self.limits.connections_max).unwrap_or(u32::MAX);
+        if timeout(LAST_ANSWERS, self.places.acquire_many(all)).await.is_err() {
+            tracing::debug!(count = self.open(), "connections that do not end");
+        }
+    }
+
+    /// Waits for room, and then for a connection.
+    async fn accept(&self, listener: &TcpListener) -> (Place, TcpStream) {
+        let permit = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    self.accepted.fetch_add(1, Ordering::Relaxed);
+                    self.open.fetch_add(1, Ordering::Relaxed);
+                    return (Place { open: self.open.clone(), _permit: permit }, stream);
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no HTTP connection can be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether accept(2) failed because its client has gone already.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Answers one connection's requests until it ends, gets too old, or the server ends.
+async fn converse(stream: TcpStream, router: Router, limits: &Limits, mut is_open: watch::Receiver<()>) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    tokio::select! {
+        result = connection.as_mut() => return trace(result),
+        _ = is_open.changed() => {}
+        () = sleep(limits.age_max) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    if let Ok(result) = timeout(limits.request_timeout, connection).await {
+        trace(result);
+    }
+}
+
+fn trace(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::trace!(%error, "an HTTP connection ended early");
+    }
+}

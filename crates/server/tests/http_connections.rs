@@ -1,0 +1,218 @@
+//! The HTTP server under clients that are slow, many, or never end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use server::auth::Auth;
+use server::config;
+use server::control::Control;
+use server::http::{Connections, Limits, Service, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(20);
+const GET: &str = "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n";
+const POST: &str = "POST /whep/none HTTP/1.1\r\nHost: h\r\nContent-Type: application/sdp\r\nContent-Length: 5\r\n\r\n";
+
+#[tokio::test]
+async fn who_never_finishes_a_header_is_cut_off_however_busily_it_writes() {
+    let server = Server::start(Limits { request_timeout: Duration::from_millis(300), ..Limits::default() }).await;
+    let (mut reader, mut writer) = server.connect().await.into_split();
+    let writes = tokio::spawn(async move {
+        writer.write_all(b"GET / HTTP/1.1\r\nX-Slow: ").await?;
+        loop {
+            writer.write_all(b"x").await?;
+            sleep(Duration::from_millis(20)).await;
+        }
+        #[allow(unreachable_code)]
+        Ok::<(), std::io::Error>(())
+    });
+    read_to_end(&mut reader).await;
+    assert!(timeout(LONG, writes).await.expect("the writer is told").expect("no panic").is_err());
+    server.wait_for_open(0).await;
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_cut_off_before_and_between_requests() {
+    let server = Server::start(Limits { request_timeout: Duration::from_millis(300), ..Limits::default() }).await;
+    let mut silent = server.connect().await;
+    let mut idle = server.connect().await;
+    assert_eq!(ask(&mut idle, GET).await, 200);
+    assert_eq!(read_to_end(&mut silent).await, "");
+    assert_eq!(read_to_end(&mut idle).await, "");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_with_408() {
+    let server = Server::start(Limits { request_timeout: Duration::from_millis(300), ..Limits::default() }).await;
+    let mut client = server.connect().await;
+    assert_eq!(ask(&mut client, &format!("{POST}off")).await, 408);
+    read_to_end(&mut client).await;
+}
+
+#[tokio::test]
+async fn a_header_beyond_all_measure_ends_the_connection() {
+    let server = Server::start(Limits::default()).await;
+    let mut client = server.connect().await;
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n").await.expect("written");
+    let flood =
+        async { while client.write_all(b"X-Long: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n").await.is_ok() {} };
+    timeout(LONG, flood).await.expect("the server closes");
+    // The answer, 431, is lost where the connection is reset because of what was not read.
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_beyond_all_measure_is_refused_whether_its_length_is_said_or_not() {
+    let server = Server::start(Limits::default()).await;
+    let said = POST.replace("Content-Length: 5", "Content-Length: 99999999999");
+    assert_eq!(ask(&mut server.connect().await, &said).await, 413);
+    let chunk = format!("11000\r\n{}\r\n", "x".repeat(0x11000));
+    let unsaid = POST.replace("Content-Length: 5", "Transfer-Encoding: chunked") + &chunk;
+    assert_eq!(ask(&mut server.connect().await, &unsaid).await, 413);
+}
+
+#[tokio::test]
+async fn over_the_limit_connections_wait_until_another_ends() {
+    let server = Server::start(Limits { connections_max: 2, ..Limits::default() }).await;
+    let mut first = server.connect().await;
+    let mut second = server.connect().await;
+    assert_eq!(ask(&mut first, GET).await, 200);
+    assert_eq!(ask(&mut second, GET).await, 200);
+
+    let mut third = server.connect().await;
+    third.write_all(GET.as_bytes()).await.expect("written to the backlog");
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(ask(&mut first, GET).await, 200, "the others go on");
+    assert_eq!((server.service.connections.open(), server.service.connections.accepted()), (2, 2));
+
+    drop(second);
+    assert_eq!(status(&mut third).await, 200);
+    assert_eq!(server.service.connections.accepted(), 3);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answers_is_cut_off_in_the_end() {
+    let limits = Limits {
+        age_max: Duration::from_millis(300),
+        request_timeout: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut client = server.connect().await;
+    // More answers than any socket buffer holds, unless the connection ends meanwhile.
+    let requests = "GET /app.js HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1_000);
+    let flood = async { while client.write_all(requests.as_bytes()).await.is_ok() {} };
+    timeout(LONG, flood).await.expect("the server closes");
+    server.wait_for_open(0).await;
+}
+
+#[tokio::test]
+async fn at_the_end_requests_under_way_are_answered_and_nobody_else_is_let_in() {
+    let mut server = Server::start(Limits::default()).await;
+    let mut idle = server.connect().await;
+    assert_eq!(ask(&mut idle, GET).await, 200);
+    let mut busy = server.connect().await;
+    busy.write_all(POST.as_bytes()).await.expect("written");
+    busy.write_all(b"of").await.expect("written");
+    server.wait_for_open(2).await;
+
+    drop(server.open.take());
+    assert_eq!(read_to_end(&mut idle).await, "");
+    busy.write_all(b"fer").await.expect("written");
+    let answer = read_to_end(&mut busy).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 404 ") && answer.to_ascii_lowercase().contains("connection: close"),
+        "{answer}"
+    );
+    timeout(LONG, &mut server.task).await.expect("it ends").expect("no panic");
+    assert!(TcpStream::connect(server.addr).await.is_err());
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_who_never_ends() {
+    let mut server = Server::start(Limits::default()).await;
+    let mut busy = server.connect().await;
+    busy.write_all(POST.as_bytes()).await.expect("written");
+    server.wait_for_open(1).await;
+    drop(server.open.take());
+    timeout(LONG, &mut server.task).await.expect("it ends").expect("no panic");
+}
+
+struct Server {
+    service: Arc<Service>,
+    addr: SocketAddr,
+    open: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// A server without workers: all that is asked here is answered before one is needed.
+    async fn start(limits: Limits) -> Self {
+        let service = Arc::new(Service {
+            control: Arc::new(Control::new(Vec::new(), Duration::ZERO)),
+            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
+            cors_origins: Vec::new(),
+            ice_servers: Vec::new(),
+            connections: Connections::new(limits),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let (open, closing) = oneshot::channel();
+        let task = tokio::spawn(serve(service.clone(), listener, closing));
+        Server { service, addr, open: Some(open), task }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.addr).await.expect("it listens")
+    }
+
+    async fn wait_for_open(&self, count: u64) {
+        let arrive = async {
+            while self.service.connections.open() != count {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, arrive).await.unwrap_or_else(|_| panic!("{} open", self.service.connections.open()));
+    }
+}
+
+/// Sends a request and returns the answer's status.
+async fn ask(client: &mut TcpStream, request: &str) -> u16 {
+    client.write_all(request.as_bytes()).await.expect("written");
+    status(client).await
+}
+
+/// Reads an answer, whole, and returns its status.
+async fn status(client: &mut TcpStream) -> u16 {
+    let read = async {
+        let mut answer = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&answer);
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(": ")?;
+                    name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().expect("a number"))
+                });
+                if body.len() >= length.unwrap_or(0) {
+                    return head[9..12].parse().expect("a status");
+                }
+            }
+            assert!(client.read_buf(&mut answer).await.expect("readable") > 0, "{answer:?}");
+        }
+    };
+    timeout(LONG, read).await.expect("an answer")
+}
+
+/// Reads until the server closes; a reset is an end, too.
+async fn read_to_end(client: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut answer = Vec::new();
+    let _ = timeout(LONG, client.read_to_end(&mut answer)).await.expect("the server closes");
+    String::from_utf8(answer).expect("text")
+}
