@@ -3,6 +3,7 @@
 
 pub mod ab;
 pub mod fanout;
+pub mod floor;
 pub mod load;
 pub mod plot;
 pub mod rounds;

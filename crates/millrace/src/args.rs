@@ -159,12 +159,21 @@ pub enum Bench {
     /// Seals one stream for many viewers and sends it to sinks, by five ways of sharing the work among threads.
     #[command(after_help = BENCH_EXAMPLES)]
     Fanout(measure::fanout::Args),
+    /// Measures what the bare kernel path costs: sends by batch size, receives, sendfile, SRTP.
+    #[command(after_help = FLOOR_EXAMPLES)]
+    Floor(measure::floor::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
   millrace bench fanout
   millrace bench fanout --down-tracks 10,500,2000 --profiles gcm128 --svg fanout.svg";
+
+const FLOOR_EXAMPLES: &str = "\
+Examples:
+  millrace bench floor
+  millrace bench floor --size 1316 --rounds 12 --seconds 0.5 --json
+  millrace bench floor --to 10.9.0.2:9       to an address that drops, such as in a namespace behind veth";
 
 #[cfg(test)]
 mod tests {
@@ -179,7 +188,8 @@ mod tests {
 
     #[test]
     fn examples_in_the_help_can_be_typed() {
-        let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, BENCH_EXAMPLES];
+        let texts =
+            [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES];
         let commands = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;
         for command in commands {

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
         Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
+        Command::Bench { what: Bench::Floor(args) } => measure::floor::execute(&args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

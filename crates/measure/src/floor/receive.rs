@@ -1,0 +1,92 @@
+//! Receiving datagrams that lie ready in a socket's buffer.
+//!
+//! One thread fills the socket, then the measured one empties it, in turn, so that the calls are always full. On
+//! loopback the kernel joins what was sent as one: with GRO a message is as many datagrams as the sender's was.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use engine::udp::{Options, RecvBatch, SendQueue, UdpSocket};
+use wire::{LinkId, Outbox, Path};
+
+use super::bind_loopback;
+use super::clock::{Sample, on_own_thread};
+
+/// Datagrams of one turn: the handing over costs little for each, and they do not wait long in memory.
+const DATAGRAMS_PER_TURN: usize = 1_024;
+
+/// What a datagram in the buffer costs in the kernel's bookkeeping, at most.
+const BUFFER_BYTES_PER_DATAGRAM: usize = 4_096;
+
+/// `recvmmsg` of datagrams of `len` bytes; with `joined`, the kernel joins so many.
+pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Result<Sample> {
+    let options = Options { gso: joined.is_some(), gro: joined.is_some(), ..Options::default() };
+    let (sender, receiver) = (bind_loopback(&options)?, bind_loopback(&options)?);
+    let per_turn = DATAGRAMS_PER_TURN.min(receiver.receive_buffer_bytes() / BUFFER_BYTES_PER_DATAGRAM);
+    ensure!(per_turn > 0, "a receive buffer of {} bytes is too small", receiver.receive_buffer_bytes());
+    let mut batch = RecvBatch::new(joined.is_some());
+    let (filled_tx, filled_rx) = mpsc::sync_channel::<()>(1);
+    let (emptied_tx, emptied_rx) = mpsc::sync_channel::<()>(1);
+
+    thread::scope(|scope| {
+        let target = receiver.local_addr();
+        scope.spawn(move || {
+            let mut filler = Filler::new(sender, target, len, joined.unwrap_or(1));
+            let start = Instant::now();
+            while start.elapsed() < time {
+                filler.send(per_turn);
+                if filled_tx.send(()).is_err() || emptied_rx.recv().is_err() {
+                    return;
+                }
+            }
+        });
+        on_own_thread(move || {
+            let (mut datagrams, mut messages) = (0, 0);
+            while filled_rx.recv().is_ok() {
+                loop {
+                    let count = batch.fill(&receiver).context("receive on 127.0.0.1")?;
+                    messages += count;
+                    datagrams += batch.messages().map(|message| message.datagram_count()).sum::<usize>();
+                    if !batch.is_full() {
+                        break;
+                    }
+                }
+                emptied_tx.send(()).ok();
+            }
+            ensure!(datagrams > 0, "no datagram arrived on 127.0.0.1");
+            ensure!(joined.is_none() || messages < datagrams, "the kernel has UDP_GRO, but joined nothing");
+            Ok(datagrams as f64)
+        })
+    })
+}
+
+/// Puts datagrams into the receiver's buffer.
+struct Filler {
+    socket: UdpSocket,
+    path: Path,
+    datagram: Vec<u8>,
+    joined: usize,
+    out: Outbox,
+    queue: SendQueue,
+}
+
+impl Filler {
+    fn new(socket: UdpSocket, remote: std::net::SocketAddr, len: usize, joined: usize) -> Self {
+        let path = Path { link: LinkId(0), remote, local: None };
+        let out = Outbox::new(joined * len + wire::DATAGRAM_MAX);
+        Filler { socket, path, datagram: vec![0xa5; len], joined, out, queue: SendQueue::new() }
+    }
+
+    /// One send per message, so that messages have the size that was asked for.
+    fn send(&mut self, datagrams: usize) {
+        for _ in 0..datagrams / self.joined {
+            for _ in 0..self.joined {
+                self.out.push(&self.path, &self.datagram);
+            }
+            self.queue.send_outbox(&self.socket, &self.out);
+            self.out.clear();
+        }
+    }
+}
