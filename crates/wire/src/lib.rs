@@ -13,6 +13,7 @@ pub mod rtcp;
 pub mod rtp;
 mod seq;
 pub mod stun;
+pub mod ts;
 
 pub use bitrate::Bitrate;
 pub use datagram::{Datagram, Ecn, LinkId, Path};
