@@ -1,0 +1,196 @@
+//! What the numbers say, in sentences.
+
+use super::suite::{self, Cell, Metric, Run};
+use crate::ab::compare::{Comparison, Verdict};
+
+/// A sentence, and whether it is good news for the subject that stands first in the plan.
+pub struct Sentence {
+    pub text: String,
+    pub tone: Tone,
+}
+
+/// How a comparison went for the first subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Bad,
+    Neutral,
+}
+
+/// What is compared.
+pub struct Aspect {
+    pub name: &'static str,
+    /// Goes between "uses … of" and a name: "the CPU time per packet".
+    noun: &'static str,
+    pub metric: Metric,
+    less_is_better: bool,
+}
+
+pub const ASPECTS: [Aspect; 5] = [
+    Aspect {
+        name: "CPU per packet",
+        noun: "CPU time per arrived packet",
+        metric: suite::cost_us,
+        less_is_better: true,
+    },
+    Aspect { name: "median latency", noun: "median latency", metric: suite::p50, less_is_better: true },
+    Aspect { name: "p99 latency", noun: "p99 latency", metric: suite::p99, less_is_better: true },
+    Aspect { name: "peak memory", noun: "peak memory", metric: suite::memory_mib, less_is_better: true },
+    Aspect { name: "arrived rate", noun: "arrived packets per second", metric: suite::rate, less_is_better: false },
+];
+
+impl Aspect {
+    /// The first subject to another one.
+    pub fn compare(&self, first: &Cell<'_>, other: &Cell<'_>) -> Option<Comparison> {
+        let (first, other) = first.paired(other, self.metric);
+        Comparison::of(&first, &other)
+    }
+
+    pub fn tone(&self, comparison: &Comparison) -> Tone {
+        match comparison.verdict {
+            Verdict::Real if (comparison.ratio.median < 1.0) == self.less_is_better => Tone::Good,
+            Verdict::Real => Tone::Bad,
+            _ => Tone::Neutral,
+        }
+    }
+}
+
+/// The verdicts: the first subject beside each other one at the largest point that both have, and its distance from the
+/// floor.
+pub fn verdicts(run: &Run) -> Vec<Sentence> {
+    let mut sentences: Vec<Sentence> = (1..run.subjects.len()).filter_map(|other| verdict(run, other)).collect();
+    sentences.extend(floor_distance(run).map(|text| Sentence { text, tone: Tone::Neutral }));
+    sentences
+}
+
+fn verdict(run: &Run, other: usize) -> Option<Sentence> {
+    let (first_name, other_name) = (&run.subjects[0], &run.subjects[other]);
+    let aspect = &ASPECTS[0];
+    let (point, comparison) = run
+        .points
+        .iter()
+        .rev()
+        .find_map(|&point| Some((point, aspect.compare(&run.cell(0, point), &run.cell(other, point))?)))?;
+    let at = at_point(run, point);
+    let ratio = comparison.ratio;
+    let interval = format!("{}–{}", number(ratio.low), number(ratio.high));
+    let noun = aspect.noun;
+    let text = match comparison.verdict {
+        Verdict::Real if ratio.median < 1.0 => format!(
+            "{first_name} uses {} ({interval}) of the {noun} that {other_name} uses{at}: {} times less.",
+            number(ratio.median),
+            number(1.0 / ratio.median)
+        ),
+        Verdict::Real => format!(
+            "{first_name} uses {} times ({interval}) the {noun} that {other_name} uses{at}.",
+            number(ratio.median)
+        ),
+        Verdict::WithinNoise => format!(
+            "{first_name} and {other_name} do not differ in {noun}{at}: within noise, {interval} in {} rounds.",
+            comparison.rounds
+        ),
+        Verdict::TooFewRounds => format!(
+            "{first_name} used {} ({interval}) of {other_name}'s {noun}{at}, but {} cannot tell chance from a difference.",
+            number(ratio.median),
+            counted(comparison.rounds, "round")
+        ),
+    };
+    Some(Sentence { text, tone: aspect.tone(&comparison) })
+}
+
+fn at_point(run: &Run, point: f64) -> String {
+    match run.point_name(point) {
+        name if name.is_empty() => name,
+        name => format!(" at {name}"),
+    }
+}
+
+/// How far the first subject is from what the bare kernel path costs.
+pub fn floor_distance(run: &Run) -> Option<String> {
+    let floor = run.floor.as_ref()?;
+    let Some((user, kernel)) = floor.cost_us() else {
+        return Some(format!("The physical floor ({}) could not be measured here.", floor.parts.join(" + ")));
+    };
+    let (cheapest, point) = run
+        .points
+        .iter()
+        .filter_map(|&point| Some((run.cell(0, point).median(suite::cost_us)?, point)))
+        .min_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(format!(
+        "The physical floor on this machine is {} µs per packet ({}); {} is at {} times that{}.",
+        number(user + kernel),
+        floor.parts.join(" + "),
+        run.subjects[0],
+        number(cheapest / (user + kernel)),
+        at_point(run, point)
+    ))
+}
+
+/// What one should know before quoting a figure.
+pub fn caveats(run: &Run) -> Vec<String> {
+    let mut caveats = Vec::new();
+    let cells = || run.points.iter().flat_map(|&point| run.cells(point));
+    let counted_runs = cells().map(|(_, cell)| cell.counted.len()).sum::<usize>();
+    let disturbed =
+        cells().flat_map(|(_, cell)| cell.counted.into_values()).filter(|run| run.disturbed.is_some()).count();
+    if disturbed > 0 {
+        caveats.push(format!(
+            "{disturbed} of {counted_runs} runs that count were disturbed by something else on the machine, and stayed so when \
+             they were repeated (outlined in the plots)."
+        ));
+    }
+    for &point in &run.points {
+        let sizes: Vec<(String, f64)> = run
+            .cells(point)
+            .filter_map(|(subject, cell)| Some((run.subjects[subject].clone(), cell.median(suite::packet_bytes)?)))
+            .collect();
+        let least = sizes.iter().map(|size| size.1).fold(f64::MAX, f64::min);
+        if sizes.iter().any(|(_, size)| *size > least * 1.15) {
+            let list: Vec<String> = sizes.iter().map(|(name, size)| format!("{name} {size:.0}")).collect();
+            caveats.push(format!(
+                "The subjects' packets are not of one size (mean bytes{}: {}), so a cost per packet is not quite the same \
+                 work.",
+                at_point(run, point),
+                list.join(", ")
+            ));
+            break;
+        }
+    }
+    let busiest = cells().filter_map(|(_, cell)| cell.median(suite::load_busy)).fold(0.0, f64::max);
+    if busiest > 85.0 {
+        caveats.push(format!("The load itself used up to {busiest:.0} % of a core, so it may have been the limit."));
+    }
+    caveats
+}
+
+/// What to look for in the plots of single runs.
+pub const ROUNDS: &str = "Rounds alternate between the subjects, forwards and backwards; lines that move together show the \
+                          machine's moods, not a difference.";
+
+/// A whole number with its thousands apart.
+pub fn whole(count: u64) -> String {
+    let digits = count.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// Three significant digits, as people write them.
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    match () {
+        () if !value.is_finite() => "–".into(),
+        () if magnitude >= 1e6 => format!("{:.2}M", value / 1e6),
+        () if magnitude >= 1_000.0 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", whole(magnitude.round() as u64))
+        }
+        () if magnitude >= 100.0 => format!("{value:.0}"),
+        () if magnitude >= 10.0 => format!("{value:.1}"),
+        () if magnitude >= 0.095 || value == 0.0 => format!("{value:.2}"),
+        () => format!("{value:.3}"),
+    }
+}
+
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
