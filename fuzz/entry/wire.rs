@@ -131,8 +131,10 @@ pub fn codec(data: &[u8]) {
     assert!(without.temporal_id < 8);
 
     if let Some(structure) = dependency::Structure::parse(descriptor) {
-        let _ = structure.layer(descriptor);
-        let _ = structure.layer(payload);
+        for value in [descriptor, payload] {
+            let Some(layer) = structure.layer(value) else { continue };
+            assert!(layer.temporal_id < 8 && layer.spatial_id < 4);
+        }
     }
     if let (Codec::Vp8, Some(numbers)) = (codec, without.vp8) {
         let mut rewritten = payload.to_vec();

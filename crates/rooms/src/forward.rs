@@ -193,6 +193,8 @@ impl Forwarder {
             self.temporal = self.temporal_max;
         } else if payload.switch_up && (self.temporal..=self.temporal_max).contains(&payload.temporal_id) {
             self.temporal = payload.temporal_id;
+        } else if payload.temporal_id <= self.temporal {
+            self.temporal = payload.switch_target(self.temporal_max).map_or(self.temporal, |to| to.max(self.temporal));
         }
         payload.temporal_id <= self.temporal
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use wire::codec::{self, Codec, MediaKind};
+use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 use wire::{Outbox, Path, Seq};
@@ -122,7 +122,7 @@ impl Publisher {
             timestamp: packet.timestamp(),
             arrival: now,
             marker: packet.marker(),
-            payload: codec::inspect(source.codec, payload, descriptor),
+            payload: source.receiver.inspect(source.codec, extended, payload, descriptor),
         };
         let place = Place { track: source.track, layer: source.layer, epoch: source.epoch };
         Ok(Arrived { place, meta, payload })
@@ -211,6 +211,7 @@ impl Publisher {
 
     pub fn stats(&self) -> SessionStats {
         let mut stats = self.stats.clone();
+        stats.packets_without_layer = self.sources.iter().map(|source| source.receiver.unknown_layers()).sum();
         stats.loss = self.sources.iter().map(|source| source.receiver.loss()).fold(0.0, f32::max);
         stats
     }

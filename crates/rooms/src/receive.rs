@@ -1,5 +1,6 @@
 //! One incoming stream of packets: what came, what is missing, and what its sender is told about it.
 
+mod layers;
 mod nacks;
 mod receiver;
 #[cfg(test)]

@@ -216,6 +216,9 @@ pub struct SessionStats {
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
+    /// Of a publisher: packets whose temporal layer is not known, for want of the structure that their dependency
+    /// descriptor refers to.
+    pub packets_without_layer: u64,
     pub packets_resent: u64,
     pub packets_skipped: u64,
     pub nacks_received: u64,

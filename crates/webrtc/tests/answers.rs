@@ -52,6 +52,7 @@ fn chrome_publishes_simulcast() {
         "a=rtcp-fb:96 nack pli",
         "a=rtcp-fb:96 transport-cc",
         "a=extmap:10 urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id",
+        "a=extmap:12 https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension",
         "a=candidate:1 1 udp 2130706431 203.0.113.5 7000 typ host",
         "a=candidate:3 1 tcp 1526726143 203.0.113.5 7001 typ host tcptype passive",
         "a=end-of-candidates",
@@ -84,6 +85,8 @@ fn chrome_watches_each_codec() {
         let video = video(&negotiated);
         assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (codec, payload_type, Some(rtx)));
         assert_eq!(negotiated.sdp.matches("a=sendonly").count(), 2);
+        assert_eq!(video.extension_id(Extension::DependencyDescriptor), Some(12));
+        assert!(has(&negotiated, &format!("a=extmap:12 {}", Extension::DependencyDescriptor.uri())));
         let (ssrc, rtx_ssrc) = video.tx[0];
         assert!(has(&negotiated, &format!("a=ssrc-group:FID {ssrc} {}", rtx_ssrc.unwrap())));
         assert!(has(&negotiated, &format!("a=ssrc:{ssrc} cname:mystream")));

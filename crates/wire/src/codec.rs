@@ -44,8 +44,19 @@ pub struct PayloadInfo {
     pub temporal_id: u8,
     /// A receiver of lower temporal layers may start to take this one here.
     pub switch_up: bool,
+    /// Bit t: who decodes this packet's frame may take the temporal layers up to t from here on. Only dependency
+    /// descriptors say so.
+    pub switch_to: u8,
     /// VP8's running numbers, which a forwarder has to keep free of gaps.
     pub vp8: Option<Vp8Numbers>,
+}
+
+impl PayloadInfo {
+    /// The highest temporal layer, up to `temporal_max`, that who decodes this packet's frame may take from here on.
+    pub fn switch_target(&self, temporal_max: u8) -> Option<u8> {
+        let reachable = self.switch_to & u8::MAX >> 7_u8.saturating_sub(temporal_max);
+        reachable.checked_ilog2().map(|layer| layer as u8)
+    }
 }
 
 /// Running numbers of a VP8 payload descriptor (RFC 7741 §4.2).
@@ -61,7 +72,7 @@ pub struct Vp8Numbers {
 ///
 /// The dependency descriptor counts for the codecs whose own header leaves things open, AV1, H.264 and H.265: there it
 /// decides where frames start and adds keyframes. Temporal layers that only its templates know of come from
-/// `dependency::Structure`.
+/// `dependency::Structure`, which the caller keeps.
 pub fn inspect(codec: Codec, payload: &[u8], dependency_descriptor: Option<&[u8]>) -> PayloadInfo {
     if payload.is_empty() {
         return PayloadInfo::default();
@@ -93,6 +104,14 @@ fn split_unit(data: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_goes_no_higher_than_asked_for() {
+        let info = PayloadInfo { switch_to: 0b101, ..PayloadInfo::default() };
+        assert_eq!([0, 1, 2, 255].map(|max| info.switch_target(max)), [Some(0), Some(0), Some(2), Some(2)]);
+        assert_eq!(PayloadInfo { switch_to: 0b100, ..info }.switch_target(1), None);
+        assert_eq!(PayloadInfo::default().switch_target(255), None);
+    }
 
     const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
 

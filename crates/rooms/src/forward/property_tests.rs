@@ -158,6 +158,7 @@ impl Case {
                         keyframe,
                         temporal_id,
                         switch_up: temporal_id > 0 && frame % 32 < 8,
+                        switch_to: if frame % 32 == 16 { 0b111 } else { 0 },
                         vp8: Some(numbers),
                     };
                     let meta = PacketMeta {

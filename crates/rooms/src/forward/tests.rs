@@ -114,6 +114,27 @@ fn a_temporal_layer_is_taken_up_only_where_it_may_be() {
 }
 
 #[test]
+fn a_frame_of_a_low_layer_may_open_higher_ones_to_who_decodes_it() {
+    let mut source = Source::new(70_000, 1);
+    let mut forwarder = started(&source.frame(0, 1)[0]);
+    forwarder.set_temporal_max(0);
+    let mut frame = |temporal_id, switch_to| {
+        let mut packet = source.frame(temporal_id, 1)[0];
+        packet.payload.switch_to = switch_to;
+        packet
+    };
+    assert!(forwarder.forward(&frame(0, 0b111)).is_ok(), "it goes no higher than it may");
+    assert_eq!(forwarder.forward(&frame(1, 0)), Err(DropReason::TemporalLayer));
+    forwarder.set_temporal_max(1);
+    assert_eq!(forwarder.forward(&frame(1, 0b110)), Err(DropReason::TemporalLayer), "it does not decode this one");
+    assert!(forwarder.forward(&frame(0, 0b100)).is_ok(), "which opens the layer two above only");
+    assert_eq!(forwarder.forward(&frame(1, 0)), Err(DropReason::TemporalLayer));
+    assert!(forwarder.forward(&frame(0, 0b111)).is_ok());
+    assert!(forwarder.forward(&frame(1, 0)).is_ok());
+    assert_eq!(forwarder.forward(&frame(2, 0)), Err(DropReason::TemporalLayer));
+}
+
+#[test]
 fn a_late_packet_gets_the_number_that_was_kept_for_it() {
     let mut source = Source::new(70_000, 1);
     let frames = [source.frame(0, 3), source.frame(1, 3), source.frame(0, 1)];

@@ -7,9 +7,11 @@
 
 use std::time::{Duration, Instant};
 
+use wire::codec::{Codec, PayloadInfo};
 use wire::rtcp::ReportBlock;
 use wire::{Seq, SeqExtender};
 
+use super::layers::Layers;
 use super::nacks::Nacks;
 use super::window::{self, Window};
 use crate::drops::DropReason;
@@ -37,6 +39,7 @@ pub struct Receiver {
     transit: Option<(u32, u32)>,
     /// The middle of the NTP timestamp of the last sender report, and when it came.
     sender_report: Option<(u32, Instant)>,
+    layers: Layers,
 }
 
 /// Jumps of the delay beyond this are no jitter: the publisher paused, or set its clock.
@@ -58,6 +61,7 @@ impl Receiver {
             jitter_16: 0,
             transit: None,
             sender_report: None,
+            layers: Layers::default(),
         }
     }
 
@@ -97,6 +101,16 @@ impl Receiver {
             }
         }
         Ok(extended)
+    }
+
+    /// Reads what the payload header and the dependency descriptor say of the packet that `on_packet` called `seq`.
+    pub fn inspect(&mut self, codec: Codec, seq: u64, payload: &[u8], descriptor: Option<&[u8]>) -> PayloadInfo {
+        self.layers.inspect(codec, seq, payload, descriptor)
+    }
+
+    /// Packets whose temporal layer is not known, for want of the structure that their descriptor refers to.
+    pub fn unknown_layers(&self) -> u64 {
+        self.layers.unknown()
     }
 
     /// Hands out the numbers to ask for now, in sending order. `rtt` is how long an answer takes.

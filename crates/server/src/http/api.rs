@@ -117,6 +117,7 @@ fn stats_json(stats: &SessionStats) -> Value {
         "bytes_sent": stats.bytes_sent,
         "packets_received": stats.packets_received,
         "bytes_received": stats.bytes_received,
+        "packets_without_layer": stats.packets_without_layer,
         "packets_resent": stats.packets_resent,
         "packets_skipped": stats.packets_skipped,
         "nacks_received": stats.nacks_received,

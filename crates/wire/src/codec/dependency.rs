@@ -10,7 +10,12 @@ const TEMPLATES_MAX: usize = 64;
 /// The most decode targets: five bits, plus one.
 const DECODE_TARGETS_MAX: usize = 32;
 
-/// The indication for "a receiver of this target may switch to it here".
+/// The most temporal and spatial layers: ids have three and two bits in OBU headers (AV1 §5.3.3).
+const TEMPORAL_LAYERS_MAX: u8 = 8;
+const SPATIAL_LAYERS_MAX: u8 = 4;
+
+/// The indications for "not in this decode target" and "who decodes this frame may switch to the target here".
+const NOT_PRESENT: u8 = 0;
 const SWITCH: u8 = 2;
 
 /// The fields that every descriptor has, and which of the optional parts follow.
@@ -49,8 +54,8 @@ impl Descriptor {
 pub struct FrameLayer {
     pub spatial_id: u8,
     pub temporal_id: u8,
-    /// A receiver of lower temporal layers may start to take this one here.
-    pub switch_up: bool,
+    /// Bit t: who decodes this frame may take the temporal layers up to t from here on.
+    pub switch_to: u8,
 }
 
 /// What the templates of a coded video sequence say. Valid until the next structure.
@@ -74,7 +79,7 @@ struct Template {
 
 impl Structure {
     /// Reads the structure attached to a descriptor, as far as layers and switching need it. `None` when there is
-    /// none, or it is cut.
+    /// none, or it is cut, or has more layers than AV1 knows.
     pub fn parse(value: &[u8]) -> Option<Self> {
         if !Descriptor::parse(value)?.has_structure {
             return None;
@@ -109,10 +114,21 @@ impl Structure {
             true => self.custom_indications(&descriptor, value)?,
             false => template.indications,
         };
-        let switch_up = self
-            .targets(indications)
-            .any(|(indication, temporal_id)| indication == SWITCH && temporal_id == template.temporal_id);
-        Some(FrameLayer { spatial_id: template.spatial_id, temporal_id: template.temporal_id, switch_up })
+        let (spatial_id, temporal_id) = (template.spatial_id, template.temporal_id);
+        Some(FrameLayer { spatial_id, temporal_id, switch_to: self.switch_to(indications) })
+    }
+
+    /// The temporal layers to which one may switch at a frame: the spatial layers that it belongs to must all allow it.
+    fn switch_to(&self, indications: u64) -> u8 {
+        let (mut allowed, mut denied) = (0, 0);
+        for (indication, temporal_id) in self.targets(indications) {
+            match indication {
+                NOT_PRESENT => {}
+                SWITCH => allowed |= 1 << temporal_id,
+                _ => denied |= 1 << temporal_id,
+            }
+        }
+        allowed & !denied
     }
 
     fn custom_indications(&self, descriptor: &Descriptor, value: &[u8]) -> Option<u64> {
@@ -127,6 +143,9 @@ impl Structure {
     fn read_layers(&mut self, bits: &mut Bits<'_>) -> Option<()> {
         let (mut spatial_id, mut temporal_id) = (0_u8, 0_u8);
         for template in &mut self.templates {
+            if temporal_id >= TEMPORAL_LAYERS_MAX || spatial_id >= SPATIAL_LAYERS_MAX {
+                return None;
+            }
             (template.spatial_id, template.temporal_id) = (spatial_id, temporal_id);
             self.template_count += 1;
             match bits.take(2)? {
@@ -238,10 +257,10 @@ mod tests {
     #[test]
     fn layers_come_from_the_templates() {
         let structure = Structure::parse(&l1t3()).unwrap();
-        let layer = |temporal_id, switch_up| Some(FrameLayer { spatial_id: 0, temporal_id, switch_up });
-        assert_eq!(structure.layer(&frame(10)), layer(0, true));
-        assert_eq!(structure.layer(&frame(11)), layer(1, true));
-        assert_eq!(structure.layer(&frame(12)), layer(2, true));
+        let layer = |temporal_id, switch_to| Some(FrameLayer { spatial_id: 0, temporal_id, switch_to });
+        assert_eq!(structure.layer(&frame(10)), layer(0, 0b111));
+        assert_eq!(structure.layer(&frame(11)), layer(1, 0b010));
+        assert_eq!(structure.layer(&frame(12)), layer(2, 0b100));
         assert_eq!(structure.layer(&frame(13)), None);
         assert_eq!(structure.layer(&frame(9)), None);
     }
@@ -251,9 +270,48 @@ mod tests {
         let structure = Structure::parse(&l1t3()).unwrap();
         // Custom indications: - - R, so no one may switch to the layer here.
         let value = pack(&[(0b11, 2), (12, 6), (7, 16), (0b00100, 5), (0b000011, 6)]);
-        assert_eq!(structure.layer(&value).map(|layer| layer.switch_up), Some(false));
+        assert_eq!(structure.layer(&value).map(|layer| layer.switch_to), Some(0));
         let value = pack(&[(0b11, 2), (12, 6), (7, 16), (0b01100, 5), (0b111, 3), (0b000010, 6)]);
-        assert_eq!(structure.layer(&value).map(|layer| layer.switch_up), Some(true));
+        assert_eq!(structure.layer(&value).map(|layer| layer.switch_to), Some(0b100));
+    }
+
+    #[test]
+    fn one_may_switch_where_every_spatial_layer_of_the_frame_allows_it() {
+        // Two spatial layers with two temporal ones each; targets S0T0, S0T1, S1T0, S1T1.
+        let structure = Structure::parse(&pack(&[
+            (0b10, 2),
+            (0, 6),
+            (0, 16),
+            (0b10000, 5),
+            (0, 6),
+            (3, 5),
+            (1, 2),
+            (2, 2),
+            (1, 2),
+            (3, 2),
+            (0b10_10_10_11, 8), // S0T0: S S S R
+            (0b00_10_00_01, 8), // S0T1: - S - D
+            (0b00_00_10_10, 8), // S1T0: - - S S
+            (0b00_00_00_10, 8), // S1T1: - - - S
+        ]));
+        let structure = structure.unwrap();
+        let layers = [0, 1, 2, 3].map(|template| structure.layer(&frame(template)).unwrap());
+        assert_eq!(layers.map(|layer| (layer.spatial_id, layer.temporal_id)), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        assert_eq!(layers.map(|layer| layer.switch_to), [0b01, 0, 0b11, 0b10]);
+    }
+
+    #[test]
+    fn a_structure_with_more_layers_than_there_can_be_is_refused() {
+        for (step, most) in [(1, 7), (2, 3)] {
+            let with_steps = |count: usize| {
+                let mut fields = vec![(0b10, 2), (0, 6), (0, 16), (0b10000, 5), (0, 6), (0, 5)];
+                fields.extend(vec![(step, 2); count]);
+                fields.push((3, 2));
+                fields.extend(vec![(2, 2); count + 1]);
+                Structure::parse(&pack(&fields))
+            };
+            assert!(with_steps(most).is_some() && with_steps(most + 1).is_none(), "step {step}");
+        }
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
         keyframe: starts_frame && is_key,
         temporal_id: descriptor.temporal_id,
         switch_up: descriptor.layer_sync,
+        switch_to: 0,
         vp8: Some(descriptor.numbers(payload)),
     }
 }
@@ -107,8 +108,14 @@ mod tests {
     #[test]
     fn every_field_of_the_descriptor_is_read() {
         let numbers = Vp8Numbers { picture_id: Some(0x1234), long_picture_id: true, tl0_pic_idx: Some(9) };
-        let expected =
-            PayloadInfo { starts_frame: true, keyframe: false, temporal_id: 2, switch_up: true, vp8: Some(numbers) };
+        let expected = PayloadInfo {
+            starts_frame: true,
+            keyframe: false,
+            temporal_id: 2,
+            switch_up: true,
+            switch_to: 0,
+            vp8: Some(numbers),
+        };
         assert_eq!(inspect(&LAYERED), expected);
     }
 

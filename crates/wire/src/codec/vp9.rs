@@ -23,6 +23,7 @@ fn parse(payload: &[u8]) -> Option<PayloadInfo> {
         keyframe: begins && spatial_id == 0 && !is_inter,
         temporal_id: layers >> 5,
         switch_up: layers & 0x10 != 0,
+        switch_to: 0,
         vp8: None,
     })
 }
@@ -33,7 +34,14 @@ mod tests {
 
     #[test]
     fn layer_indices_follow_the_picture_id() {
-        let expected = PayloadInfo { starts_frame: true, keyframe: false, temporal_id: 2, switch_up: true, vp8: None };
+        let expected = PayloadInfo {
+            starts_frame: true,
+            keyframe: false,
+            temporal_id: 2,
+            switch_up: true,
+            switch_to: 0,
+            vp8: None,
+        };
         assert_eq!(inspect(&[0xe8, 0x81, 0x23, 0x50, 7]), expected);
         assert_eq!(inspect(&[0xe8, 0x01, 0x50, 7]), expected, "short picture id");
     }
