@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ab;
+pub mod capacity;
 pub mod fanout;
 pub mod floor;
 pub mod load;

@@ -39,6 +39,9 @@ pub enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Predicts how many machines carry so many viewers, what gives out first, and why.
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(measure::capacity::Args),
 }
 
 /// Where settings come from: the file, the environment over it, --set over both.
@@ -175,6 +178,15 @@ Examples:
   millrace bench floor --size 1316 --rounds 12 --seconds 0.5 --json
   millrace bench floor --to 10.9.0.2:9       to an address that drops, such as in a namespace behind veth";
 
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  millrace plan --viewers 1e6 --bitrate 2M
+  millrace plan --viewers 50_000 --bitrate 800k --rooms 500 --publishers 2 --cores 8 --memory 32G --nic 10G
+  millrace plan --viewers 20000 --costs mine.toml --headroom 0.5 --json
+  millrace plan --check bench-results/rooms-2026-01-31-120000      the prediction beside what was measured
+
+The costs that are built in were measured on one machine; see docs/bench/costs.toml.";
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -188,9 +200,9 @@ mod tests {
 
     #[test]
     fn examples_in_the_help_can_be_typed() {
-        let texts =
-            [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES];
-        let commands = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
+        let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES];
+        let texts = texts.into_iter().chain([BENCH_EXAMPLES, FLOOR_EXAMPLES, PLAN_EXAMPLES]);
+        let commands = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;
         for command in commands {
             // What comes behind two blanks or a > is said about the command.

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
         Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => measure::floor::execute(&args).map(|()| true),
+        Command::Plan(args) => measure::capacity::execute(&args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,224 @@
+//! The model beside measured runs.
+//!
+//! In: a results directory of `millrace ab` with the number of viewers as its points. Out: for each size what the model
+//! says a packet costs, what it did cost (the median of the rounds), and the error.
+//! How: a stream's rate is taken from what arrived, so that the plan's load need not be known.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use super::costs::{Costs, Reach};
+use super::model::{PerPacket, Shape};
+use crate::ab::record::{self, Record};
+use crate::rounds::median;
+
+/// All sizes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    pub subject: String,
+    /// Of the machine that was measured on.
+    pub cores: f64,
+    pub sizes: Vec<Size>,
+}
+
+/// One number of viewers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Size {
+    pub viewers: f64,
+    pub rounds: usize,
+    /// CPU time of the server for each packet that arrived.
+    pub measured_ns: f64,
+    pub predicted_ns: f64,
+    /// CPU time of the server in cores, of memory in bytes.
+    pub measured_cores: f64,
+    pub predicted_cores: f64,
+    pub measured_bytes: f64,
+    pub predicted_bytes: f64,
+    /// Where it lies to the points of the model's curve.
+    #[serde(skip)]
+    pub reach: Reach,
+}
+
+impl Size {
+    /// By how much the prediction is over the measurement, as a share of it.
+    pub fn error(&self) -> f64 {
+        self.predicted_ns / self.measured_ns - 1.0
+    }
+
+    fn memory_error(&self) -> f64 {
+        self.predicted_bytes / self.measured_bytes - 1.0
+    }
+}
+
+/// Reads the results in `directory` and predicts each size of `subject`.
+///
+/// # Errors
+/// When the results cannot be read, or have no undisturbed run of the subject with viewers and packets.
+pub fn check(costs: &Costs, directory: &Path, subject: &str) -> Result<Check> {
+    let (records, machine) = (record::read(directory)?, record::read_machine(directory)?);
+    let names: Vec<&str> = machine.subjects.iter().map(|subject| subject.name.as_str()).collect();
+    let cores = machine.cores as f64;
+    let sizes = sizes(costs, cores, &record::kept(&records), subject);
+    ensure!(
+        !sizes.is_empty() && cores >= 1.0,
+        "no undisturbed run of {subject:?} with viewers and packets in {}; its subjects: {}",
+        directory.display(),
+        names.join(", ")
+    );
+    Ok(Check { subject: subject.to_owned(), cores, sizes })
+}
+
+fn sizes(costs: &Costs, cores: f64, records: &[&Record], subject: &str) -> Vec<Size> {
+    let is_good = |record: &Record| {
+        record.subject == subject
+            && record.round > 0
+            && record.disturbed.is_none()
+            && record.point >= 1.0
+            && record.arrived.packets > 0
+            && record.seconds > 0.0
+    };
+    let good: Vec<&Record> = records.iter().copied().filter(|record| is_good(record)).collect();
+    let mut points: Vec<f64> = good.iter().map(|record| record.point).collect();
+    points.sort_unstable_by(f64::total_cmp);
+    points.dedup();
+    let of_point = |point: f64| good.iter().copied().filter(move |record| record.point == point);
+    points.iter().map(|&point| size(costs, cores, point, &of_point(point).collect::<Vec<_>>())).collect()
+}
+
+fn size(costs: &Costs, cores: f64, viewers: f64, records: &[&Record]) -> Size {
+    let of = |value: fn(&Record) -> f64| median(&records.iter().map(|record| value(record)).collect::<Vec<_>>());
+    let packets_per_second = of(|record| record.arrived.packets as f64 / record.seconds);
+    let bits_per_second = of(|record| record.arrived.bytes as f64 * 8.0 / record.seconds);
+    let shape = Shape::with_packets(&costs.rooms, bits_per_second / viewers, packets_per_second / viewers);
+    let per_core = viewers / cores;
+    let predicted_ns = PerPacket::of(&costs.rooms, &shape, per_core).total_ns();
+    Size {
+        viewers,
+        rounds: records.len(),
+        measured_ns: of(|record| record.server.cpu_s() * 1e9 / record.arrived.packets as f64),
+        predicted_ns,
+        measured_cores: of(|record| record.server.cpu_s() / record.seconds),
+        predicted_cores: predicted_ns * packets_per_second / 1e9,
+        measured_bytes: of(|record| record.server.peak_memory_bytes as f64),
+        predicted_bytes: viewers * costs.rooms.memory.per_viewer().at(per_core)
+            + cores * costs.rooms.memory.bytes_per_stream,
+        reach: costs.rooms.packets.user().reach(per_core),
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} on {} cores: the server's CPU time per packet that arrived, and its memory\n",
+            self.subject, self.cores
+        )?;
+        writeln!(
+            f,
+            "{:>8} {:>7} {:>13} {:>13} {:>8} {:>13} {:>13} {:>8}",
+            "viewers", "rounds", "measured ns", "predicted ns", "error", "measured MB", "predicted MB", "error"
+        )?;
+        for size in &self.sizes {
+            let remark = match size.reach {
+                Reach::Within => "",
+                Reach::Below => "fewer than in the costs",
+                Reach::Beyond => "extrapolated",
+            };
+            let line = format!(
+                "{:>8} {:>7} {:>13.0} {:>13.0} {:>+6.1} % {:>13.1} {:>13.1} {:>+6.1} %  {remark}",
+                size.viewers,
+                size.rounds,
+                size.measured_ns,
+                size.predicted_ns,
+                size.error() * 100.0,
+                size.measured_bytes / 1e6,
+                size.predicted_bytes / 1e6,
+                size.memory_error() * 100.0
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        let worst = self.sizes.iter().map(|size| size.error().abs()).fold(0.0, f64::max);
+        writeln!(f, "\nlargest error of the CPU time: {:.1} %", worst * 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::costs::Costs;
+    use super::*;
+    use crate::ab::record::{Arrived, Machine, Subject, Usage};
+
+    fn run(round: u32, viewers: f64, cpu_ns_per_packet: f64) -> Record {
+        let packets = (viewers * 180.0 * 5.0) as u64;
+        let cpu_s = cpu_ns_per_packet * packets as f64 / 1e9;
+        Record {
+            round,
+            subject: "millrace".to_owned(),
+            point: viewers,
+            seconds: 5.0,
+            arrived: Arrived { packets, bytes: (viewers * 1.5e6 / 8.0 * 5.0) as u64 },
+            server: Usage {
+                user_s: cpu_s / 2.0,
+                system_s: cpu_s / 2.0,
+                peak_memory_bytes: 50_000_000,
+                ..Usage::default()
+            },
+            ..Record::default()
+        }
+    }
+
+    fn kept_in(directory: &Path, runs: &[Record]) {
+        let subjects = vec![Subject { name: "millrace".to_owned(), ..Subject::default() }];
+        let machine = Machine { cores: 2, subjects, ..Machine::default() };
+        record::write_machine(directory, &machine).unwrap();
+        for run in runs {
+            record::append(directory, run).unwrap();
+        }
+    }
+
+    /// What the built-in costs say of 500 viewers on two cores at the measured rate: the curve's own point.
+    fn at_500(costs: &Costs) -> f64 {
+        let point = costs.rooms.packets.curve.iter().find(|point| point.viewers_per_core == 250.0).unwrap();
+        point.user_ns + point.kernel_ns
+    }
+
+    #[test]
+    fn the_error_is_that_of_the_median_of_the_undisturbed_rounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let costs = Costs::built_in().unwrap();
+        let truth = at_500(&costs);
+        let disturbed = Record { disturbed: Some("steal".to_owned()), ..run(4, 500.0, truth * 9.0) };
+        let other = Record { subject: "another".to_owned(), ..run(1, 500.0, truth * 7.0) };
+        let of_500 = [run(1, 500.0, truth * 0.8), run(2, 500.0, truth * 0.7), run(3, 500.0, truth * 3.0)];
+        let runs = [&of_500[..], &[disturbed, other, run(1, 4_000.0, truth)]].concat();
+        kept_in(directory.path(), &runs);
+
+        let check = check(&costs, directory.path(), "millrace").unwrap();
+        assert_eq!(
+            check.sizes.iter().map(|size| (size.viewers, size.rounds)).collect::<Vec<_>>(),
+            [(500.0, 3), (4_000.0, 1)]
+        );
+        let size = check.sizes[0];
+        assert!((size.predicted_ns - truth).abs() < 1e-6, "{size:?}");
+        assert!((size.error() - 0.25).abs() < 1e-3, "{}", size.error());
+        let text = check.to_string();
+        assert!(text.contains("+25.0 %") && text.contains("extrapolated"), "{text}");
+    }
+
+    #[test]
+    fn results_without_a_run_of_the_subject_are_an_error_that_names_those_there_are() {
+        let directory = tempfile::tempdir().unwrap();
+        kept_in(directory.path(), &[run(1, 500.0, 2_000.0)]);
+        let error = check(&Costs::built_in().unwrap(), directory.path(), "ours").unwrap_err().to_string();
+        assert!(error.contains("\"ours\"") && error.contains("subjects: millrace"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_without_results_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(check(&Costs::built_in().unwrap(), directory.path(), "millrace").is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! A plan as text.
+
+use std::fmt;
+
+use super::model::{Need, Plan, Resource};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { demand, machine, shape, .. } = self;
+        writeln!(
+            f,
+            "{} viewers of {} at {}: {:.0} packets/s to each, {:.0} to a frame",
+            grouped(demand.viewers),
+            if demand.streams == 1.0 {
+                "one stream".to_owned()
+            } else {
+                format!("{} streams", grouped(demand.streams))
+            },
+            rate(demand.bitrate_bps),
+            shape.packets_per_second,
+            shape.packets_per_frame
+        )?;
+        writeln!(
+            f,
+            "on machines of {} cores, {}, {}, of which {:.0} % may be used\n",
+            machine.cores,
+            bytes(machine.memory_bytes),
+            rate(machine.nic_bps),
+            machine.headroom * 100.0
+        )?;
+        writeln!(
+            f,
+            "{} machine{}, {} viewers on each; {} gives out first, at {} viewers\n",
+            grouped(self.machines),
+            if self.machines == 1.0 { "" } else { "s" },
+            grouped(self.viewers_per_machine),
+            name(self.first),
+            grouped(self.viewers_max)
+        )?;
+        writeln!(f, "{:<10} {:>14} {:>14} {:>7}   gives out at", "machine", "used", "of", "")?;
+        for need in &self.needs {
+            let share = need.used / need.available * 100.0;
+            writeln!(
+                f,
+                "{:<10} {:>14} {:>14} {share:>5.1} %   {} viewers",
+                name(need.resource),
+                amount(need, need.used),
+                amount(need, need.available),
+                grouped(need.viewers_max)
+            )?;
+        }
+        let packet = &self.per_packet;
+        writeln!(
+            f,
+            "\na packet costs {:.2} µs of CPU here: {:.2} user, {:.2} kernel",
+            packet.total_ns() / 1e3,
+            packet.user_ns / 1e3,
+            packet.kernel_ns / 1e3
+        )?;
+        writeln!(
+            f,
+            "joins: {} per second on each machine beside its viewers, {} on an idle one\n",
+            grouped(self.joins_per_second.floor()),
+            grouped(self.joins_per_second_idle.floor())
+        )?;
+        writeln!(f, "From {}, {}:", self.source.machine, self.source.when)?;
+        for line in &self.measured {
+            writeln!(f, "  {line}")?;
+        }
+        writeln!(f, "Extrapolated:")?;
+        for line in &self.extrapolated {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn name(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Cpu => "CPU",
+        Resource::Network => "network",
+        Resource::Memory => "memory",
+        Resource::Sessions => "sessions",
+    }
+}
+
+fn amount(need: &Need, value: f64) -> String {
+    match need.resource {
+        Resource::Cpu => format!("{value:.2} cores"),
+        Resource::Network => rate(value),
+        Resource::Memory => bytes(value),
+        Resource::Sessions => grouped(value),
+    }
+}
+
+/// A whole number with a comma between thousands.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rate(bps: f64) -> String {
+    match bps {
+        bps if bps >= 1e9 => format!("{} Gbit/s", short(bps / 1e9)),
+        bps if bps >= 1e6 => format!("{} Mbit/s", short(bps / 1e6)),
+        bps => format!("{} kbit/s", short(bps / 1e3)),
+    }
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes >= 1e9 => format!("{} GB", short(bytes / 1e9)),
+        bytes => format!("{} MB", short(bytes / 1e6)),
+    }
+}
+
+/// Two digits behind the point, and none that say nothing.
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::costs::Costs;
+    use super::super::model::{Demand, Machine};
+    use super::*;
+
+    #[test]
+    fn amounts_are_written_as_people_read_them() {
+        assert_eq!([grouped(7.0), grouped(1_000.0), grouped(1_234_567.0)], ["7", "1,000", "1,234,567"]);
+        assert_eq!([rate(300e3), rate(1.5e6), rate(25e9)], ["300 kbit/s", "1.5 Mbit/s", "25 Gbit/s"]);
+        assert_eq!([bytes(64e9), bytes(1.25e6)], ["64 GB", "1.25 MB"]);
+    }
+
+    #[test]
+    fn a_plan_says_how_many_machines_why_and_what_it_rests_on() {
+        let demand = Demand { viewers: 1e6, streams: 1.0, bitrate_bps: 2e6 };
+        let machine = Machine { cores: 16.0, memory_bytes: 64e9, nic_bps: 25e9, headroom: 0.7 };
+        let plan = Plan::new(&Costs::built_in().unwrap(), &demand, &machine).unwrap();
+        let text = plan.to_string();
+        for part in
+            ["1,000,000 viewers of one stream at 2 Mbit/s", "gives out first", "Extrapolated:", "a join: assumed"]
+        {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}
