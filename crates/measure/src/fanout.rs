@@ -128,6 +128,9 @@ pub struct Args {
     /// SRTP profiles.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ProfileName::Gcm128, ProfileName::CmSha1])]
     pub profiles: Vec<ProfileName>,
+    /// Ways of sharing the work, and floors to compare them with.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Options::default().schedulers)]
+    pub schedulers: Vec<Scheduler>,
     /// Bytes of each datagram, SRTP tag included.
     #[arg(long, value_name = "BYTES", default_value_t = Options::default().datagram_bytes)]
     pub size: usize,
@@ -183,13 +186,13 @@ impl Args {
         Ok(Options {
             down_tracks: self.down_tracks.clone(),
             profiles: self.profiles.iter().map(|&name| name.into()).collect(),
+            schedulers: self.schedulers.clone(),
             datagram_bytes: self.size,
             burst: self.burst,
             rounds: self.rounds,
             time: Duration::try_from_secs_f64(self.seconds).context("--seconds")?,
             threads: self.threads.unwrap_or(defaults.threads),
             outbox_bytes: self.outbox << 10,
-            ..defaults
         })
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod huge_pages;
 mod token;
 
 use std::io::IsTerminal;
@@ -16,7 +17,11 @@ use tracing_subscriber::EnvFilter;
 use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Serve(_) | Command::Load { .. } | Command::Bench { .. }) {
+        huge_pages::ask_for();
+    }
+    let done = match command {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
         Command::Token(args) => token::print(&args),

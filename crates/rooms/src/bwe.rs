@@ -110,6 +110,13 @@ impl Estimator {
         self.prober.on_sent(now, transport_seq, sent_us, bytes);
     }
 
+    /// Reads a value from each of the cache lines that `on_sent` needs.
+    pub fn touch(&self) -> u64 {
+        u64::from(self.history.is_empty())
+            ^ u64::from(self.prober.is_probing())
+            ^ u64::from(self.last_sent > self.epoch)
+    }
+
     /// Takes the viewer's report of arrivals.
     pub fn on_feedback(&mut self, now: Instant, feedback: &TransportFeedback<'_>) {
         self.on_arrivals(now, feedback.base_seq, feedback.reference_time, feedback.arrivals());

@@ -43,6 +43,8 @@ pub struct DownTrack {
     not_before: Instant,
     asked_at: Option<Instant>,
     sent: Box<[Sent]>,
+    /// The highest output number that went out.
+    newest_sent: u64,
     rtx_seq: u64,
     pub packet_count: u32,
     pub octet_count: u32,
@@ -112,12 +114,18 @@ impl DownTrack {
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             sent: vec![Sent::NOTHING; sent].into(),
+            newest_sent: 0,
             rtx_seq: (1 << 16) + (first >> 48),
             packet_count: 0,
             octet_count: 0,
             packets: 0,
             skipped: 0,
         }
+    }
+
+    /// Reads a value from each of the cache lines that sending needs.
+    pub fn touch(&self) -> u64 {
+        self.position ^ self.newest_sent ^ u64::from(self.spec.ssrc ^ self.octet_count) ^ self.forwarder.touch()
     }
 
     pub fn current(&self) -> Option<u8> {
@@ -189,6 +197,7 @@ impl DownTrack {
     }
 
     /// The next packet that has a place in the output.
+    #[inline(always)]
     pub fn next<'a>(&mut self, now: Instant, track: &'a Track) -> Option<Next<'a>> {
         loop {
             let layer = self.current()?;
@@ -211,7 +220,11 @@ impl DownTrack {
         }
     }
 
+    /// Most numbers are new, and then the record is not read: it lies far away.
     fn was_sent(&self, seq: u64) -> bool {
+        if seq > self.newest_sent {
+            return false;
+        }
         let sent = &self.sent[seq as usize & (self.sent.len() - 1)];
         sent.layer != NOTHING_SENT && sent.seq == seq as u16
     }
@@ -223,6 +236,7 @@ impl DownTrack {
     }
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
+    #[inline]
     pub fn write(&mut self, slot: &mut [u8], next: &Next<'_>, seal: &Seal<'_>) -> usize {
         let Next { logged, forwarded, .. } = next;
         let header = RtpHeader {
@@ -342,6 +356,7 @@ impl DownTrack {
 
     fn remember(&mut self, next: &Next<'_>) {
         let vp8 = next.forwarded.vp8.unwrap_or_default();
+        self.newest_sent = self.newest_sent.max(next.forwarded.seq);
         // The size is a power of two, so this is a mask.
         let index = next.forwarded.seq as usize & (self.sent.len() - 1);
         self.sent[index] = Sent {

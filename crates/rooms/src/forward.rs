@@ -89,6 +89,11 @@ impl Forwarder {
         }
     }
 
+    /// Reads a value from each of its cache lines.
+    pub fn touch(&self) -> u64 {
+        self.numbers.last() ^ u64::from(self.timeline.last() ^ self.last.timestamp)
+    }
+
     /// Limits the temporal layers. Down at the next frame; up at the next one that says so, or at a keyframe.
     pub fn set_temporal_max(&mut self, temporal_max: u8) {
         self.temporal_max = temporal_max;

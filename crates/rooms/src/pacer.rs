@@ -30,25 +30,34 @@ pub struct Pacer {
     /// How far `through_at` may lie ahead.
     allowance: Duration,
     nanos_per_1024_bytes: u64,
+    estimate: Bitrate,
     burst: Burst,
     waiting: bool,
 }
 
 impl Pacer {
     pub fn new(now: Instant, burst: Burst) -> Self {
-        let mut pacer =
-            Pacer { through_at: now, allowance: Duration::ZERO, nanos_per_1024_bytes: 0, burst, waiting: false };
-        pacer.set_rate(Bitrate::ZERO);
+        let (estimate, allowance, nanos_per_1024_bytes) = (Bitrate::ZERO, Duration::ZERO, 0);
+        let mut pacer = Pacer { through_at: now, allowance, nanos_per_1024_bytes, estimate, burst, waiting: false };
+        pacer.follow(estimate);
         pacer
     }
 
-    /// Takes a new bandwidth estimate.
-    pub fn set_estimate(&mut self, estimate: Bitrate) {
-        self.set_rate(estimate.scale(PACE_OVER_ESTIMATE));
+    /// Reads a value from its cache line.
+    pub fn touch(&self) -> u64 {
+        self.nanos_per_1024_bytes
     }
 
-    fn set_rate(&mut self, rate: Bitrate) {
-        let rate = rate.max(self.burst.rate_min).max(Bitrate::from_kbps(10));
+    /// Takes a new bandwidth estimate. Most are the one before.
+    pub fn set_estimate(&mut self, estimate: Bitrate) {
+        if estimate != self.estimate {
+            self.follow(estimate);
+        }
+    }
+
+    fn follow(&mut self, estimate: Bitrate) {
+        self.estimate = estimate;
+        let rate = estimate.scale(PACE_OVER_ESTIMATE).max(self.burst.rate_min).max(Bitrate::from_kbps(10));
         self.nanos_per_1024_bytes = rate.time_for(1_024).as_nanos() as u64;
         // The packet that crosses the line still goes, so the line is drawn one packet early.
         self.allowance = rate.time_for((self.burst.packets.max(1) - 1) * FULL_PACKET);

@@ -428,6 +428,7 @@ impl Rooms {
         self.post_batches();
         while let Some(&stream_key) = self.dirty.front() {
             while let Some(&key) = self.streams[stream_key].viewers.get(self.streams[stream_key].next_viewer) {
+                self.look_ahead(stream_key);
                 if self.send_to(now, key, out) == Progress::Full {
                     return true;
                 }
@@ -446,6 +447,14 @@ impl Rooms {
         }
         self.send_keyframe_requests(now, out);
         false
+    }
+
+    /// Reads what the next two viewers need, so that it comes into the caches while one seals for the viewer before them:
+    /// of the second what says where the rest is, of the first the rest. Waiting for it costs a tenth of all user time.
+    fn look_ahead(&self, stream: usize) {
+        let stream = &self.streams[stream];
+        let session = |ahead: usize| self.sessions.get(*stream.viewers.get(stream.next_viewer + ahead)?);
+        std::hint::black_box((session(2).map(Session::touch), session(1).map(Session::touch_tracks)));
     }
 
     /// Hands what was gathered for other workers over, before the viewers here are served.

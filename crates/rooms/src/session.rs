@@ -51,6 +51,18 @@ impl Session {
         }
     }
 
+    /// Reads a value from each of the cache lines that sending to a viewer needs first.
+    pub fn touch(&self) -> u64 {
+        let Role::Viewer(viewer) = &self.role else { return 0 };
+        u64::from(self.path.remote.port()) ^ self.sealer.rtp_overhead() as u64 ^ viewer.touch()
+    }
+
+    /// Reads a value from each of the cache lines that sending to a viewer needs then.
+    pub fn touch_tracks(&self) -> u64 {
+        let Role::Viewer(viewer) = &self.role else { return 0 };
+        viewer.touch_tracks()
+    }
+
     pub fn poll_timeout(&self) -> Instant {
         match &self.role {
             Role::Publisher(publisher) => publisher.poll_timeout(),

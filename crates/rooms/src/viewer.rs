@@ -89,6 +89,9 @@ impl<T: Copy> Wishes<T> {
 /// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Reports leave at multiples of this, so that those of many viewers share a wake-up and a system call.
+const REPORT_GRID: Duration = Duration::from_millis(20);
+
 /// How often a viewer who could use more is considered for a probe.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -120,7 +123,8 @@ impl Viewer {
         let start = settings.estimate_start;
         let estimator = has_feedback.then(|| Estimator::new(now, start, Bitrate::from_kbps(50), settings.estimate_max));
         // Reports of many viewers that came together must not all be due together.
-        let report_at = now + REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
+        let some_time = REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
+        let report_at = on_grid(now + some_time, settings.ntp_epoch.0);
         Viewer {
             stream: stream_key,
             downs,
@@ -136,6 +140,17 @@ impl Viewer {
             paced_until: None,
             stats: SessionStats::default(),
         }
+    }
+
+    /// Reads a value from each of the cache lines that `send` needs first.
+    pub fn touch(&self) -> u64 {
+        let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
+        sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
+    }
+
+    /// Reads a value from each of the cache lines that `send` needs then, and finds by what `touch` has read.
+    pub fn touch_tracks(&self) -> u64 {
+        self.downs.iter().fold(0, |sum, down| sum ^ down.touch())
     }
 
     /// Writes the packets that the viewer has not had yet, until the outbox is full or the burst is spent.
@@ -366,7 +381,7 @@ impl Viewer {
         if link.now < self.report_at {
             return;
         }
-        self.report_at = link.now + REPORT_INTERVAL;
+        self.report_at = on_grid(link.now + REPORT_INTERVAL, link.settings.ntp_epoch.0);
         if let Some(estimator) = &mut self.estimator {
             estimator.handle_timeout(link.now);
         }
@@ -417,6 +432,12 @@ impl Viewer {
         }
         stats
     }
+}
+
+/// The last time on the grid that is not after `at`.
+fn on_grid(at: Instant, epoch: Instant) -> Instant {
+    let since_epoch = at.saturating_duration_since(epoch);
+    at - Duration::from_nanos(since_epoch.as_nanos() as u64 % REPORT_GRID.as_nanos() as u64)
 }
 
 /// Bytes that may go into retransmissions: a share of what is sent, so that a viewer who NACKs everything gets no more

@@ -71,6 +71,9 @@ section! {
         count: u16 = 0, between(0, 256);
         /// Binds each worker to a core of its own. Useful where nothing else runs on the machine.
         pin: bool = false, any;
+        /// New publishers and viewers are refused (503, to be tried again) while every worker is at work for a larger
+        /// share of its time than this, so that those who are there are served on time. 1 refuses nobody.
+        busy_max: f64 = 0.9, between(0.1, 1.0);
         /// Addresses that workers listen on. IPv6 is left out where the machine has none.
         bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], value::not_empty;
         /// UDP port of the first worker; the second has the next one, and so on. 0 takes any free ports.

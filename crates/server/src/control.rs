@@ -14,6 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, WorkerId};
 use tokio::sync::oneshot;
 
+use crate::busy::BusyMeter;
 use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
 use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
 
@@ -22,6 +23,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What clients are told to wait while the server drains.
 pub const DRAIN_RETRY_SECONDS: u32 = 5;
+
+/// What newcomers are told to wait while all workers are busy: viewers have to leave first.
+pub const OVERLOAD_RETRY_SECONDS: u32 = 10;
 
 /// The way to one worker and to its negotiator.
 pub struct WorkerPort {
@@ -44,6 +48,8 @@ pub struct Meter {
 /// Everything that HTTP can ask for.
 pub struct Control {
     ports: Vec<WorkerPort>,
+    /// A worker that is busier takes no newcomers.
+    busy_max: f64,
     state: Mutex<State>,
     is_draining: AtomicBool,
     next_token: AtomicU64,
@@ -51,6 +57,8 @@ pub struct Control {
 
 struct State {
     directory: Directory,
+    /// Of each worker.
+    busy: Vec<BusyMeter>,
     /// The last part of a session's URL. It cannot be guessed, so knowing it is a proof in itself.
     by_key: HashMap<Arc<str>, SessionId>,
     keys: HashMap<SessionId, Arc<str>>,
@@ -83,6 +91,7 @@ impl Control {
     pub fn new(ports: Vec<WorkerPort>, reconnect_grace: Duration) -> Self {
         let state = State {
             directory: Directory::new(ports.len(), reconnect_grace),
+            busy: vec![BusyMeter::default(); ports.len()],
             by_key: HashMap::new(),
             keys: HashMap::new(),
             backlog: VecDeque::new(),
@@ -90,7 +99,13 @@ impl Control {
             counts: HashMap::new(),
         };
         let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
-        Control { ports, state: Mutex::new(state), is_draining, next_token }
+        Control { ports, busy_max: 1.0, state: Mutex::new(state), is_draining, next_token }
+    }
+
+    /// Newcomers are refused while every worker is at work for a larger share of its time than this.
+    #[must_use]
+    pub fn with_busy_max(self, busy_max: f64) -> Self {
+        Control { busy_max, ..self }
     }
 
     /// Opens a publication. Who publishes a stream that has a publisher takes its place.
@@ -275,7 +290,15 @@ impl Control {
 
     /// Does what is due. To be called every 100 ms or so.
     pub fn handle_timeout(&self, now: Instant) {
-        self.with_directory(|directory| directory.handle_timeout(now));
+        let meters = self.meters();
+        self.with_state(|state| {
+            let State { directory, busy, .. } = state;
+            for (index, (busy, meter)) in busy.iter_mut().zip(&meters).enumerate() {
+                busy.update(now, meter.engine.busy_ns);
+                directory.set_full(WorkerId(index as u16), busy.share() > self.busy_max);
+            }
+            directory.handle_timeout(now);
+        });
     }
 
     /// Refuses new sessions from now on.

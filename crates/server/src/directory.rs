@@ -29,6 +29,8 @@ pub struct Directory {
     sessions: FxHashMap<SessionId, Session>,
     /// Sessions of each worker.
     load: Vec<usize>,
+    /// Workers that take no newcomers.
+    is_full: Vec<bool>,
     commands: VecDeque<(WorkerId, Command)>,
     next_session: u64,
     next_stream: u32,
@@ -88,6 +90,8 @@ pub enum DirectoryError {
     NoStream,
     #[error("there are {STREAMS_MAX} streams already")]
     TooManyStreams,
+    #[error("every worker of this server is busy")]
+    Overloaded,
     #[error("the stream has other tracks")]
     OtherTracks,
     #[error("no such session")]
@@ -116,6 +120,7 @@ impl Directory {
             by_name: HashMap::new(),
             sessions: FxHashMap::default(),
             load: vec![0; workers.max(1)],
+            is_full: vec![false; workers.max(1)],
             commands: VecDeque::new(),
             next_session: 1,
             next_stream: 1,
@@ -125,7 +130,7 @@ impl Directory {
     /// Finds a place for a publisher. `is_new` makes a new stream even where one of the name exists.
     ///
     /// # Errors
-    /// `BadName`, `TooManyStreams`.
+    /// `BadName`, `TooManyStreams`, `Overloaded`; who comes back to a stream of its own is never refused.
     pub fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Place, DirectoryError> {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
@@ -135,9 +140,10 @@ impl Directory {
             Some((id, stream)) if !is_new => (id, stream.worker, stream.name.clone()),
             None if self.streams.len() >= STREAMS_MAX => return Err(DirectoryError::TooManyStreams),
             _ => {
+                let worker = self.least_loaded()?;
                 let id = StreamId(self.next_stream);
                 self.next_stream = self.next_stream.wrapping_add(1);
-                (id, self.least_loaded(), name.into())
+                (id, worker, name.into())
             }
         };
         Ok(self.add_session(Role::Publisher, place, Vec::new()))
@@ -177,10 +183,10 @@ impl Directory {
     /// Finds a place for a viewer, and brings the stream there.
     ///
     /// # Errors
-    /// `NoStream`.
+    /// `NoStream`, `Overloaded`.
     pub fn begin_watch(&mut self, name: &str) -> Result<Place, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
-        let worker = self.least_loaded();
+        let worker = self.least_loaded()?;
         let stream = self.streams.get_mut(&id).ok_or(DirectoryError::NoStream)?;
         if let Some(viewers) = stream.viewers.get_mut(usize::from(worker.0)) {
             *viewers += 1;
@@ -238,6 +244,13 @@ impl Directory {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
         self.close(id);
         Ok(())
+    }
+
+    /// Whether a worker is too busy for more sessions than it has.
+    pub fn set_full(&mut self, worker: WorkerId, is_full: bool) {
+        if let Some(entry) = self.is_full.get_mut(usize::from(worker.0)) {
+            *entry = is_full;
+        }
     }
 
     /// Closes streams whose publisher did not come back.
@@ -316,9 +329,10 @@ impl Directory {
         }
     }
 
-    fn least_loaded(&self) -> WorkerId {
-        let least = self.load.iter().enumerate().min_by_key(|(_, load)| **load);
-        WorkerId(least.map_or(0, |(index, _)| index as u16))
+    fn least_loaded(&self) -> Result<WorkerId, DirectoryError> {
+        let workers = self.load.iter().zip(&self.is_full).enumerate();
+        let least = workers.filter(|(_, (_, is_full))| !**is_full).min_by_key(|(_, (load, _))| **load);
+        least.map(|(index, _)| WorkerId(index as u16)).ok_or(DirectoryError::Overloaded)
     }
 }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod busy;
 pub mod config;
 pub mod control;
 pub mod demo;

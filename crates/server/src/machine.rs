@@ -91,7 +91,8 @@ impl Machine {
             bodies.push((negotiator, counters, mailboxes[index].clone(), receiver));
             workers.push(handle);
         }
-        let control = Arc::new(Control::new(ports, config.rooms.reconnect_grace));
+        let control =
+            Arc::new(Control::new(ports, config.rooms.reconnect_grace).with_busy_max(config.workers.busy_max));
         let mut negotiators = Vec::new();
         for (index, (settings, counters, worker, receiver)) in bodies.into_iter().enumerate() {
             let send = move |command| worker.send(Message::Command(command)).map_err(command_of);

@@ -1,12 +1,12 @@
 //! The control plane between HTTP and workers: what happens when a worker has no room, and when tracks change.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, TrackSpec};
 use server::control::{Control, ControlError, Meter, WorkerPort};
-use server::directory::Role;
+use server::directory::{DirectoryError, Role};
 use server::negotiator::{Answer, Request};
 use wire::codec::{Codec, MediaKind};
 
@@ -59,6 +59,36 @@ async fn a_negotiator_without_room_is_told_as_busy() {
 
     assert_eq!(control.publish("a", "VP8").await, Err(ControlError::Busy));
     assert_eq!(control.session_counts(Role::Publisher), (0, 0));
+}
+
+#[tokio::test]
+async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
+    let worker = Arc::new(Worker::default());
+    let busy_ns = Arc::new(AtomicU64::new(0));
+    let counter = busy_ns.clone();
+    let meter = move || {
+        let mut meter = Meter::default();
+        meter.engine.busy_ns = counter.load(Ordering::Relaxed);
+        meter
+    };
+    let port = WorkerPort { meter: Box::new(meter), ..worker.port() };
+    let control = Control::new(vec![port], Duration::from_secs(10)).with_busy_max(0.9);
+    let start = Instant::now();
+    let work = |from: u64, to: u64, percent: u64| {
+        for tick in from..to {
+            control.handle_timeout(start + Duration::from_millis(tick * 100));
+            busy_ns.fetch_add(percent * 1_000_000, Ordering::Relaxed);
+        }
+    };
+
+    control.publish("a", "VP8").await.expect("answered");
+    work(0, 50, 99);
+    let refused = Err(ControlError::Directory(DirectoryError::Overloaded));
+    assert_eq!(control.publish("b", "VP8").await, refused);
+    assert_eq!(control.watch("a", "VP8").await, refused);
+    control.publish("a", "VP8").await.expect("who comes back is welcome");
+    work(50, 60, 20);
+    control.publish("b", "VP8").await.expect("answered");
 }
 
 /// A worker and its negotiator that write down what they are asked, in short words.

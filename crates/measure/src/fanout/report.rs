@@ -34,6 +34,8 @@ pub struct Row {
     pub cpu_to_serial: Option<Ratio>,
     pub cpu_to_sendto_floor: Option<Ratio>,
     pub cpu_to_gso_floor: Option<Ratio>,
+    /// To the sum of GSO sends alone and sealing alone: the distance from what nobody can do without.
+    pub cpu_to_floor: Option<Ratio>,
 }
 
 /// What `run` found out.
@@ -68,6 +70,11 @@ impl Report {
             let ratio_to = |baseline, value: fn(&Sample) -> f64| {
                 Ratio::of(&values(own, value), &values(samples_of(baseline)?, value))
             };
+            let floor = || {
+                let sealing = values(samples_of(Scheduler::SealFloor)?, cpu_ns);
+                let sending = values(samples_of(Scheduler::GsoFloor)?, cpu_ns);
+                Some(sealing.iter().zip(&sending).map(|(sealing, sending)| sealing + sending).collect::<Vec<_>>())
+            };
             self.rows.push(Row {
                 profile: profile_name(profile),
                 down_tracks,
@@ -86,6 +93,7 @@ impl Report {
                 cpu_to_serial: ratio_to(Scheduler::Serial, cpu_ns),
                 cpu_to_sendto_floor: ratio_to(Scheduler::SendtoFloor, cpu_ns),
                 cpu_to_gso_floor: ratio_to(Scheduler::GsoFloor, cpu_ns),
+                cpu_to_floor: floor().and_then(|floor| Ratio::of(&values(own, cpu_ns), &floor)),
             });
         }
     }
@@ -165,7 +173,7 @@ impl fmt::Display for Report {
                 writeln!(f)?;
                 writeln!(
                     f,
-                    "{:<28} {:>10} {:>8} {:>7} {:>7}  {:<19} {:<19} {:<19} {:<19}",
+                    "{:<28} {:>10} {:>8} {:>7} {:>7}  {:<19} {:<19} {:<19} {:<19} {:<19}",
                     format!("{} × {}", row.profile, row.down_tracks),
                     "wall µs",
                     "CPU ns",
@@ -174,7 +182,8 @@ impl fmt::Display for Report {
                     "wall/serial",
                     "CPU/serial",
                     "CPU/sendto",
-                    "CPU/GSO"
+                    "CPU/GSO",
+                    "CPU/(GSO+seal)"
                 )?;
             }
             write_row(f, row)?;
@@ -188,7 +197,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
     let mut line = String::new();
     write!(
         line,
-        "  {:<26} {:>10.2} {:>8.0} {:>7.0} {:>7.0}  {:<19} {:<19} {:<19} {:<19}",
+        "  {:<26} {:>10.2} {:>8.0} {:>7.0} {:>7.0}  {:<19} {:<19} {:<19} {:<19} {:<19}",
         row.scheduler.name(),
         row.wall_us_per_write,
         row.cpu_ns,
@@ -198,6 +207,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         ratio(row.cpu_to_serial),
         ratio(row.cpu_to_sendto_floor),
         ratio(row.cpu_to_gso_floor),
+        ratio(row.cpu_to_floor),
     )?;
     writeln!(f, "{}", line.trim_end())?;
     if row.refused > 0 {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 use wire::DATAGRAM_MAX;
@@ -20,7 +21,7 @@ use super::work::{Frame, Shape, Source, Track};
 const CLAIM: usize = 2;
 
 /// Who writes which packet for which down track.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
     /// One thread writes packet by packet, down track by down track.
@@ -35,6 +36,8 @@ pub enum Scheduler {
     Ours,
     /// What ours writes, never sent: the cost in user space.
     WriteOnly,
+    /// The same payloads, sealed and no more: what the cryptographic library asks at least.
+    SealFloor,
     /// The same bytes, ready made, by `sendto`.
     SendtoFloor,
     /// The same bytes, ready made, by `sendmmsg` with GSO: what the kernel asks at least.
@@ -42,13 +45,14 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    pub const ALL: [Scheduler; 8] = [
+    pub const ALL: [Scheduler; 9] = [
         Scheduler::Serial,
         Scheduler::Pool,
         Scheduler::TaskPerTrack,
         Scheduler::ClaimByCounter,
         Scheduler::Ours,
         Scheduler::WriteOnly,
+        Scheduler::SealFloor,
         Scheduler::SendtoFloor,
         Scheduler::GsoFloor,
     ];
@@ -61,6 +65,7 @@ impl Scheduler {
             Scheduler::ClaimByCounter => "claim by counter",
             Scheduler::Ours => "millrace",
             Scheduler::WriteOnly => "millrace, not sent",
+            Scheduler::SealFloor => "sealing alone",
             Scheduler::SendtoFloor => "sendto alone",
             Scheduler::GsoFloor => "GSO sends alone",
         }
@@ -68,7 +73,8 @@ impl Scheduler {
 
     /// Whether it is there to be compared with, and no way to serve viewers.
     pub fn is_floor(self) -> bool {
-        matches!(self, Scheduler::WriteOnly | Scheduler::SendtoFloor | Scheduler::GsoFloor)
+        use Scheduler::{GsoFloor, SealFloor, SendtoFloor, WriteOnly};
+        matches!(self, WriteOnly | SealFloor | SendtoFloor | GsoFloor)
     }
 }
 
@@ -134,6 +140,7 @@ impl Bench {
             Scheduler::ClaimByCounter => {
                 run.in_pool(|| run.each_packet(source, |frame, packet| run.claim(frame, packet)))?
             }
+            Scheduler::SealFloor => run.in_pool(|| run.seal_floor(source.next_frame()))?,
             Scheduler::SendtoFloor => run.in_pool(|| run.sendto_floor())?,
             Scheduler::Ours => ours::fan_out(self, source, tracks, time, true)?,
             Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false)?,
@@ -248,6 +255,28 @@ impl Run<'_> {
         rayon::scope(|scope| {
             for _ in 0..self.bench.threads.min(self.tracks.len()) {
                 scope.spawn(|_| work());
+            }
+        });
+    }
+
+    fn seal_floor(&self, frame: &Frame) {
+        rayon::broadcast(|thread| {
+            let mut lane = self.bench.lane();
+            let mut out = vec![0; self.bench.outbox_bytes];
+            let mut slots = 0..0;
+            let tracks = share(self.tracks, thread.index(), thread.num_threads());
+            let start = Instant::now();
+            while start.elapsed() < self.time && !tracks.is_empty() {
+                for track in tracks {
+                    for packet in 0..frame.packet_count() {
+                        if slots.is_empty() {
+                            slots = 0..out.len() / DATAGRAM_MAX;
+                        }
+                        let slot = slots.next().unwrap_or(0) * DATAGRAM_MAX;
+                        track.seal(frame, packet, &mut out[slot..slot + DATAGRAM_MAX]);
+                        lane.tally.sent += 1;
+                    }
+                }
             }
         });
     }

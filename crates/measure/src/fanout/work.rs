@@ -107,8 +107,7 @@ impl Track {
     /// Writes the finished datagram for one packet of the frame and returns its length.
     #[inline]
     pub(super) fn write(&self, frame: &Frame, packet: usize, slot: &mut [u8]) -> usize {
-        let seq = self.next_seq.load(Ordering::Relaxed);
-        self.next_seq.store(seq + 1, Ordering::Relaxed);
+        let seq = self.take_seq();
         let header = RtpHeader {
             payload_type: PAYLOAD_TYPE,
             marker: packet + 1 == frame.packet_count(),
@@ -121,6 +120,18 @@ impl Track {
         writer.extension(TRANSPORT_CC_ID, &(seq as u16).to_be_bytes());
         let header_len = writer.finish();
         self.sealer.seal_rtp_from(slot, header_len, frame.payload(packet), self.ssrc, seq)
+    }
+
+    /// Seals the packet under whatever stands in the slot as its header.
+    #[inline]
+    pub(super) fn seal(&self, frame: &Frame, packet: usize, slot: &mut [u8]) -> usize {
+        self.sealer.seal_rtp_from(slot, HEADER_LEN, frame.payload(packet), self.ssrc, self.take_seq())
+    }
+
+    fn take_seq(&self) -> u64 {
+        let seq = self.next_seq.load(Ordering::Relaxed);
+        self.next_seq.store(seq + 1, Ordering::Relaxed);
+        seq
     }
 }
 

@@ -62,6 +62,11 @@ impl History {
         };
     }
 
+    /// Whether nothing was ever sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_none()
+    }
+
     /// Takes one line of a report.
     pub(super) fn resolve(&mut self, seq: u16, received: bool) -> Outcome {
         let Some(slots) = &mut self.slots else { return Outcome::Unknown };

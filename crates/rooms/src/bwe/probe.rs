@@ -127,6 +127,10 @@ impl Prober {
         Some(Probe { rate, bytes, packet_bytes: (bytes / PACKETS_MIN).min(PACKET_BYTES_MAX) })
     }
 
+    pub(super) fn is_probing(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// Takes a packet that leaves; while a cluster is under way it is part of it.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, seq: u16, sent_us: i64, bytes: usize) {

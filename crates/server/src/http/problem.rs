@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::auth::Refusal;
-use crate::control::{ControlError, DRAIN_RETRY_SECONDS};
+use crate::control::{ControlError, DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 use crate::directory::DirectoryError;
 use crate::negotiator::NegotiationError;
 
@@ -75,6 +75,9 @@ impl From<ControlError> for Problem {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(DRAIN_RETRY_SECONDS)
             }
             ControlError::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1),
+            ControlError::Directory(DirectoryError::Overloaded) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(OVERLOAD_RETRY_SECONDS)
+            }
             ControlError::Directory(error) => Problem::new(directory_status(error), detail),
             ControlError::Negotiation(NegotiationError::Overloaded { retry_after_seconds }) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(retry_after_seconds)
@@ -88,7 +91,7 @@ fn directory_status(error: DirectoryError) -> StatusCode {
     match error {
         DirectoryError::BadName => StatusCode::BAD_REQUEST,
         DirectoryError::NoStream | DirectoryError::NoSession => StatusCode::NOT_FOUND,
-        DirectoryError::TooManyStreams => StatusCode::SERVICE_UNAVAILABLE,
+        DirectoryError::TooManyStreams | DirectoryError::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         // The second attempt met a third publisher in between.
         DirectoryError::OtherTracks => StatusCode::CONFLICT,
     }
