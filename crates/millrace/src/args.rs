@@ -34,6 +34,9 @@ pub enum Command {
         #[command(subcommand)]
         what: Load,
     },
+    /// Compares servers under the same load, and says what is real and what is noise.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AB_EXAMPLES)]
+    Ab(measure::ab::Args),
     /// Compares ways of doing the same work, on this machine.
     Bench {
         #[command(subcommand)]
@@ -178,6 +181,18 @@ Examples:
   millrace bench floor --size 1316 --rounds 12 --seconds 0.5 --json
   millrace bench floor --to 10.9.0.2:9       to an address that drops, such as in a namespace behind veth";
 
+const AB_EXAMPLES: &str = "\
+Examples:
+  millrace ab plan.toml --rounds 12
+  millrace ab --a ./old.sh --b ./new.sh --ready tcp:127.0.0.1:8080 --load ./load.sh --seconds 10s
+  millrace ab --a ./old.sh --b ./new.sh --ready log:listening --load ./load.sh --server-cpus 0 --load-cpus 1 --judge p99
+  millrace ab report bench-results/rooms-2026-01-31-120000
+
+The load prints what arrived as its last line:
+  {\"packets\":N,\"bytes\":N,\"seconds\":S,\"lost\":N,\"latency_ms\":{\"p50\":MS,\"p99\":MS},\"values\":{\"NAME\":X}}
+all but the first two may be left out. Where it joins or warms up at first, it says when it measures, by the lines
+  {\"mark\":\"begin\"} and {\"mark\":\"end\"}";
+
 const PLAN_EXAMPLES: &str = "\
 Examples:
   millrace plan --viewers 1e6 --bitrate 2M
@@ -201,7 +216,7 @@ mod tests {
     #[test]
     fn examples_in_the_help_can_be_typed() {
         let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES];
-        let texts = texts.into_iter().chain([BENCH_EXAMPLES, FLOOR_EXAMPLES, PLAN_EXAMPLES]);
+        let texts = texts.into_iter().chain([AB_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES, PLAN_EXAMPLES]);
         let commands = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;
         for command in commands {

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check(&args),
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
+        Command::Ab(args) => measure::ab::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => measure::floor::execute(&args).map(|()| true),
         Command::Plan(args) => measure::capacity::execute(&args).map(|()| true),

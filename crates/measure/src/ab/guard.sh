@@ -1,0 +1,32 @@
+# Reads what `millrace ab` has started, a line each, and waits. A last line `done` says that all is in order. When the
+# pipe closes without it, the owner was killed: then this ends what is left, and runs the cleanup, its first argument.
+trap '' INT TERM HUP QUIT
+groups= marks= cgroups=
+while read -r word value; do
+  case $word in
+    group) groups="$groups $value" ;;
+    mark) marks="$marks $value" ;;
+    cgroup) cgroups="$cgroups $value" ;;
+    done) exit 0 ;;
+  esac
+done
+
+# Children that left the group still have the mark in their environment.
+send() {
+  for group in $groups; do kill -s "$1" -- "-$group"; done
+  for mark in $marks; do
+    for process in $(grep -lzxF -- "$mark" /proc/[0-9]*/environ); do
+      process=${process#/proc/}
+      kill -s "$1" "${process%/environ}"
+    done
+  done
+}
+
+send TERM
+sleep 1
+send KILL
+for cgroup in $cgroups; do echo 1 > "$cgroup/cgroup.kill"; done
+[ -z "$cgroups" ] || sleep 0.2
+for cgroup in $cgroups; do rmdir "$cgroup"; done
+trap - INT TERM HUP QUIT
+[ -z "$1" ] || sh -c "$1"

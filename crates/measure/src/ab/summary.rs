@@ -1,0 +1,245 @@
+//! What the runs of a plan come to.
+//!
+//! In: records. Out: for each point and subject the median over the rounds of what was measured, how it compares with the
+//! first subject, and remarks on what makes the figures doubtful.
+
+use serde::Serialize;
+
+use super::compare::{Comparison, P_MAX, ROUNDS_MIN};
+use super::outcome::LOST;
+use super::plan::Plan;
+use super::record::{Loss, Record, kept};
+use super::values::Judge;
+use crate::rounds::median;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub plan: String,
+    /// What the points count.
+    pub axis: Option<String>,
+    /// By what subjects are compared, as the plan names it.
+    pub judge: String,
+    /// The subject that the others are compared with.
+    pub baseline: String,
+    pub points: Vec<Point>,
+    /// What one should know before believing it.
+    pub remarks: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    pub point: f64,
+    /// In the plan's order.
+    pub subjects: Vec<Row>,
+}
+
+/// One subject at one point; all figures are medians over the rounds, but the losses, which are sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    pub subject: String,
+    pub rounds: usize,
+    pub packets_per_second: f64,
+    pub bits_per_second: f64,
+    /// CPU time of the server per packet that arrived.
+    pub cpu_us_per_packet: f64,
+    pub user_us_per_packet: f64,
+    pub system_us_per_packet: f64,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub peak_memory_bytes: f64,
+    /// Context switches of the server, per thousand packets that arrived.
+    pub voluntary_per_1000: f64,
+    pub involuntary_per_1000: f64,
+    pub syscalls_per_packet: Option<f64>,
+    /// CPU time of the load per second: near 1 for each of its threads, the load is what is measured.
+    pub load_cpus: f64,
+    pub loss: Loss,
+    /// Packets that the load says it misses.
+    pub lost: Option<f64>,
+    /// What is judged by.
+    pub judged: Option<f64>,
+    /// `None` for the baseline itself, and where there is nothing to compare.
+    pub against_baseline: Option<Comparison>,
+}
+
+impl Summary {
+    /// Sums up the runs of a plan.
+    pub fn of(plan: &Plan, records: &[Record]) -> Summary {
+        let kept = kept(records);
+        let baseline = plan.subjects[0].name.clone();
+        let points = plan.points.iter().map(|&point| {
+            let of = |subject: &str| -> Vec<&Record> {
+                kept.iter().copied().filter(|record| record.subject == subject && record.point == point).collect()
+            };
+            let first = of(&baseline);
+            let rows = plan.subjects.iter().map(|subject| {
+                let runs = of(&subject.name);
+                let against_baseline =
+                    (subject.name != baseline).then(|| compare(&plan.judge, &runs, &first)).flatten();
+                Row { subject: subject.name.clone(), against_baseline, ..Row::of(&runs, &plan.judge) }
+            });
+            Point { point, subjects: rows.collect() }
+        });
+        let points: Vec<Point> = points.collect();
+        Summary {
+            plan: plan.name.clone(),
+            axis: plan.axis.clone(),
+            judge: plan.judge.to_string(),
+            remarks: remarks(plan, &kept, &points),
+            baseline,
+            points,
+        }
+    }
+}
+
+impl Row {
+    fn of(runs: &[&Record], judge: &Judge) -> Row {
+        let middle = |figure: &dyn Fn(&Record) -> f64| median(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>());
+        let middle_of = |figure: &dyn Fn(&Record) -> Option<f64>| {
+            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
+            (!figures.is_empty()).then(|| median(&figures))
+        };
+        let sum = |place: fn(&Loss) -> Option<u64>| runs.iter().map(|run| place(&run.loss)).sum::<Option<u64>>();
+        let packets = |run: &Record| run.arrived.packets as f64;
+        let lost: Vec<f64> = runs.iter().filter_map(|run| run.values.get(LOST).copied()).collect();
+        Row {
+            subject: String::new(),
+            rounds: runs.len(),
+            packets_per_second: middle(&|run| packets(run) / run.seconds),
+            bits_per_second: middle(&|run| run.arrived.bytes as f64 * 8.0 / run.seconds),
+            cpu_us_per_packet: middle(&|run| run.server.cpu_s() * 1e6 / packets(run)),
+            user_us_per_packet: middle(&|run| run.server.user_s * 1e6 / packets(run)),
+            system_us_per_packet: middle(&|run| run.server.system_s * 1e6 / packets(run)),
+            p50_ms: middle_of(&|run| run.latency_ms.as_ref().map(|latency| latency.p50)),
+            p99_ms: middle_of(&|run| run.latency_ms.as_ref().map(|latency| latency.p99)),
+            peak_memory_bytes: middle(&|run| run.server.peak_memory_bytes as f64),
+            voluntary_per_1000: middle(&|run| run.server.voluntary_switches as f64 * 1e3 / packets(run)),
+            involuntary_per_1000: middle(&|run| run.server.involuntary_switches as f64 * 1e3 / packets(run)),
+            syscalls_per_packet: middle_of(&|run| run.server.syscalls.map(|calls| calls as f64 / packets(run))),
+            load_cpus: middle(&|run| run.load.cpu_s() / run.seconds),
+            loss: Loss {
+                listener: sum(|loss| loss.listener),
+                relay: sum(|loss| loss.relay),
+                client: sum(|loss| loss.client),
+                interface: sum(|loss| loss.interface),
+            },
+            lost: (!lost.is_empty()).then(|| lost.iter().sum()),
+            judged: middle_of(&|run| judge.of(run)),
+            against_baseline: None,
+        }
+    }
+}
+
+/// Pairs the runs of the same rounds.
+fn compare(judge: &Judge, subject: &[&Record], baseline: &[&Record]) -> Option<Comparison> {
+    let pairs = subject.iter().filter_map(|run| {
+        let other = baseline.iter().find(|other| other.round == run.round)?;
+        Some((judge.of(run)?, judge.of(other)?))
+    });
+    let (subject, baseline): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    Comparison::of(&subject, &baseline)
+}
+
+/// A load that uses more of its CPUs than this is likely to be what is measured.
+const LOAD_SHARE_MAX: f64 = 0.95;
+
+fn remarks(plan: &Plan, kept: &[&Record], points: &[Point]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let disturbed: Vec<&&Record> = kept.iter().filter(|record| record.disturbed.is_some()).collect();
+    if let Some(last) = disturbed.last() {
+        remarks.push(format!(
+            "{} of {} runs that count were disturbed, also after {} repeats (the last one by {}): the intervals are \
+             wider for it, and a quieter machine would tell more.",
+            disturbed.len(),
+            kept.len(),
+            plan.repeats,
+            last.disturbed.as_deref().unwrap_or_default(),
+        ));
+    }
+    if (plan.rounds as usize) < ROUNDS_MIN {
+        let rounds = if plan.rounds == 1 { "1 round proves".into() } else { format!("{} rounds prove", plan.rounds) };
+        remarks.push(format!("{rounds} nothing, whatever the difference; {ROUNDS_MIN} are the least."));
+    }
+    let rows = || points.iter().flat_map(|point| &point.subjects);
+    let comparisons = rows().filter(|row| row.against_baseline.is_some()).count();
+    if comparisons > 1 {
+        remarks.push(format!(
+            "Of {comparisons} comparisons between equal subjects, chance alone would call {:.1} different at most.",
+            comparisons as f64 * P_MAX
+        ));
+    }
+    if rows().all(|row| row.judged.is_none()) {
+        remarks.push(format!("The load reports nothing to judge by: the plan asks for {}.", plan.judge));
+    }
+    let cpus = plan.load_cpus.as_ref().map_or(1.0, |cpus| cpus.0.len() as f64);
+    let saturated = rows().find(|row| plan.load_cpus.is_some() && row.load_cpus > LOAD_SHARE_MAX * cpus);
+    if let Some(row) = saturated {
+        remarks.push(format!(
+            "The load used all of its CPU time against {}: the rate, and perhaps the loss, are the load's.",
+            row.subject
+        ));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ab::compare::Verdict;
+    use crate::ab::record::{Arrived, Usage};
+
+    const PLAN: &str = "name = \"p\"\npoints = [1, 2]\naxis = \"viewers\"\n\
+        [[subject]]\nname = \"a\"\ncommand = \"x\"\nready = \"log:x\"\n\
+        [[subject]]\nname = \"b\"\ncommand = \"x\"\nready = \"log:x\"\n[load]\ncommand = \"x\"\n";
+
+    #[test]
+    fn runs_of_the_same_round_and_point_are_pairs_in_whatever_order_they_were_made() {
+        let plan = Plan::parse(PLAN).unwrap();
+        let mut records = Vec::new();
+        for round in 1..=8 {
+            for point in [1.0, 2.0] {
+                // The machine is slower from round to round, b always by half.
+                let cost = f64::from(round) * point;
+                records.push(run(round, "b", point, 1.5 * cost));
+                records.push(run(round, "a", point, cost));
+            }
+        }
+        let summary = Summary::of(&plan, &records);
+        for point in &summary.points {
+            let comparison = point.subjects[1].against_baseline.unwrap();
+            assert_eq!(comparison.verdict, Verdict::Real);
+            assert!((comparison.ratio.median - 1.5).abs() < 1e-9);
+            assert_eq!(point.subjects[0].against_baseline, None);
+        }
+        assert_eq!(summary.points[1].subjects[0].cpu_us_per_packet, 9000.0);
+        assert_eq!(summary.remarks.len(), 1, "{:?}", summary.remarks);
+    }
+
+    #[test]
+    fn a_disturbed_run_that_was_repeated_does_not_count_and_one_that_was_not_is_remarked_on() {
+        let plan = Plan::parse(PLAN).unwrap();
+        let disturbed = |record| Record { disturbed: Some("steal 9.0 %".into()), ..record };
+        let records = [disturbed(run(1, "a", 1.0, 50.0)), run(1, "a", 1.0, 1.0), disturbed(run(1, "b", 1.0, 1.0))];
+        let summary = Summary::of(&plan, &records);
+        assert_eq!(summary.points[0].subjects[0].cpu_us_per_packet, 1000.0);
+        assert!(summary.remarks[0].starts_with("1 of 2 runs") && summary.remarks[0].contains("steal 9.0 %"));
+    }
+
+    #[test]
+    fn losses_are_summed_up_by_place_and_unknown_ones_stay_unknown() {
+        let plan = Plan::parse(PLAN).unwrap();
+        let lossy = |round, listener| Record {
+            loss: Loss { listener: Some(listener), ..Loss::default() },
+            values: [(LOST.to_owned(), 2.0)].into(),
+            ..run(round, "a", 1.0, 1.0)
+        };
+        let row = &Summary::of(&plan, &[lossy(1, 3), lossy(2, 4)]).points[0].subjects[0];
+        assert_eq!((row.loss.listener, row.loss.relay, row.lost), (Some(7), None, Some(4.0)));
+    }
+
+    fn run(round: u32, subject: &str, point: f64, cpu_s: f64) -> Record {
+        let server = Usage { user_s: cpu_s, ..Usage::default() };
+        let arrived = Arrived { packets: 1000, bytes: 1000 };
+        Record { round, subject: subject.into(), point, seconds: 1.0, arrived, server, ..Record::default() }
+    }
+}
