@@ -1,0 +1,31 @@
+//! The pump: MPEG-TS titles as paced datagrams. No sockets, no clock, no threads: commands, chunks and the time in;
+//! datagrams and events out.
+//!
+//! `pump::Pump` is all of one worker, driven as `rooms::Rooms` is:
+//! 1. Control reads a title's first megabyte and calls `title::Title::probe`. An `Arc<Title>` is shared by its sessions.
+//! 2. `Command::Open` opens a session. The pump answers with `Event::Need` for each chunk that it wants next.
+//! 3. Control reads `Title::chunk_range`, calls `chunk::Chunk::scan` (on its own thread: this is where the bytes are
+//!    looked at), and hands `Command::Chunk` in. One `Arc<Chunk>` serves all sessions of the title.
+//! 4. The worker calls `handle_timeout` when `poll_timeout` says so, then `poll_transmit` until it returns false, then
+//!    takes all of `poll_event`.
+//!
+//! What can be known off the packet path is: `index` finds times and pictures, `trick` picks pictures for another speed.
+//! `monitor` measures what a receiver gets. `sample` makes titles to test with.
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod clock;
+mod pace;
+mod phase;
+pub mod picture;
+pub mod pids;
+#[allow(clippy::module_inception)]
+pub mod pump;
+mod queue;
+mod rewrite;
+pub mod sample;
+pub mod spec;
+mod stream;
+mod tables;
+pub mod title;
+pub mod trick;

@@ -1,0 +1,236 @@
+//! All streams of one worker.
+//!
+//! A datagram's way: `handle_timeout` finds the streams that are due on the wheel → `poll_transmit` → `Stream::transmit`
+//! (a burst of seven packets each, from the chunk into the outbox) → back on the wheel for the burst after.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
+use wheel::{TimerId, Wheel};
+use wire::Outbox;
+
+use crate::phase::{Phase, Phases};
+use crate::spec::{Activity, Command, Counters, EndReason, Event, SessionId, SessionSpec, SessionStats, Settings};
+use crate::stream::{Next, Output, Stream};
+
+/// The pump of one worker. It holds no socket and reads no clock.
+#[derive(Debug)]
+pub struct Pump {
+    start: Instant,
+    settings: Settings,
+    sessions: Slab<Session>,
+    by_id: HashMap<SessionId, usize, FxBuildHasher>,
+    wheel: Wheel<usize>,
+    /// Sessions whose time has come, and that have not been served.
+    due: VecDeque<usize>,
+    events: VecDeque<Event>,
+    phases: Phases,
+    totals: Counters,
+}
+
+#[derive(Debug)]
+struct Session {
+    stream: Stream,
+    phase: Phase,
+    timer: Option<TimerId>,
+    /// It stands in `due`.
+    is_due: bool,
+}
+
+impl Pump {
+    pub fn new(now: Instant, settings: Settings) -> Self {
+        Pump {
+            start: now,
+            wheel: Wheel::new(now, settings.tick),
+            settings,
+            sessions: Slab::new(),
+            by_id: HashMap::default(),
+            due: VecDeque::new(),
+            events: VecDeque::new(),
+            phases: Phases::default(),
+            totals: Counters::default(),
+        }
+    }
+
+    /// Takes what control asks for.
+    pub fn handle_command(&mut self, now: Instant, command: Command) {
+        let now_ns = self.ns(now);
+        match command {
+            Command::Open(spec) => self.open(now_ns, spec),
+            Command::Chunk { session, chunk } => self.with(session, now_ns, |stream, _| stream.handle_chunk(&chunk)),
+            Command::Pause(session) => self.with(session, now_ns, |stream, _| stream.pause()),
+            Command::Resume(session) => self.with(session, now_ns, |stream, _| stream.resume()),
+            Command::Seek { session, to } => {
+                self.with(session, now_ns, |stream, settings| stream.seek(now_ns, to, settings));
+            }
+            Command::Trick { session, picks } => {
+                self.with(session, now_ns, |stream, settings| stream.show(now_ns, picks, settings));
+            }
+            Command::Close(session) => {
+                if let Some(&key) = self.by_id.get(&session) {
+                    self.end(key, EndReason::Closed);
+                }
+            }
+            Command::Inspect { session, token } => {
+                let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats()));
+                self.events.push_back(Event::Stats { token, stats });
+            }
+            Command::Count { token } => {
+                let counters = Box::new(self.counters());
+                self.events.push_back(Event::Counters { token, counters });
+            }
+        }
+    }
+
+    fn open(&mut self, now_ns: i64, spec: Box<SessionSpec>) {
+        let id = spec.id;
+        if self.sessions.len() >= self.settings.sessions_max {
+            return self.refuse(id, EndReason::Full);
+        }
+        if self.by_id.contains_key(&id) {
+            return self.refuse(id, EndReason::InUse);
+        }
+        let stream = match Stream::new(spec, &self.settings) {
+            Ok(stream) => stream,
+            Err(reason) => return self.refuse(id, reason),
+        };
+        let phase = self.phases.take(stream.interval_ns());
+        let key = self.sessions.insert(Session { stream, phase, timer: None, is_due: false });
+        self.by_id.insert(id, key);
+        self.settle(key, now_ns);
+    }
+
+    fn refuse(&mut self, session: SessionId, reason: EndReason) {
+        self.events.push_back(Event::SessionEnded { session, reason, stats: Box::default() });
+    }
+
+    /// Does something to a session's stream, and what follows from it.
+    fn with(&mut self, id: SessionId, now_ns: i64, change: impl FnOnce(&mut Stream, &Settings)) {
+        if let Some(&key) = self.by_id.get(&id) {
+            change(&mut self.sessions[key].stream, &self.settings);
+            self.settle(key, now_ns);
+        }
+    }
+
+    /// A stream that can go on does, at the next time that has its phase; what it needs is asked for.
+    fn settle(&mut self, key: usize, now_ns: i64) {
+        let Session { stream, phase, .. } = &mut self.sessions[key];
+        if stream.can_begin() {
+            let not_before = stream.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
+            let from_ns = now_ns.max(not_before).max(stream.free_ns());
+            let at_ns = phase.next_ns(from_ns, stream.interval_ns());
+            stream.begin(at_ns);
+            self.schedule(key, at_ns);
+        } else if stream.has_ended() {
+            return self.end(key, EndReason::Ended);
+        }
+        self.ask(key);
+    }
+
+    fn ask(&mut self, key: usize) {
+        let stream = &mut self.sessions[key].stream;
+        let session = stream.spec().id;
+        while let Some(chunk) = stream.poll_need() {
+            self.events.push_back(Event::Need { session, chunk });
+        }
+        if stream.take_shown() {
+            self.events.push_back(Event::PicturesShown { session });
+        }
+    }
+
+    /// Finds the streams that are due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(key) = self.wheel.pop_due(now) {
+            let session = &mut self.sessions[key];
+            session.timer = None;
+            if !session.is_due {
+                session.is_due = true;
+                self.due.push_back(key);
+            }
+        }
+    }
+
+    /// When `handle_timeout` next has work.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wheel.next_deadline()
+    }
+
+    /// Writes what is due into `out` until it is full; true when there is more.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        let now_ns = self.ns(now);
+        while let Some(&key) = self.due.front() {
+            let output = &mut Output { out, totals: &mut self.totals, settings: &self.settings };
+            match self.sessions[key].stream.transmit(now_ns, output) {
+                Next::Full => return true,
+                next => {
+                    self.due.pop_front();
+                    self.sessions[key].is_due = false;
+                    self.go_on(key, next);
+                }
+            }
+        }
+        false
+    }
+
+    fn go_on(&mut self, key: usize, next: Next) {
+        match next {
+            Next::At(at_ns) => {
+                self.schedule(key, at_ns);
+                self.ask(key);
+            }
+            Next::Wait | Next::Full => self.ask(key),
+            Next::Ended => self.end(key, EndReason::Ended),
+        }
+    }
+
+    fn schedule(&mut self, key: usize, at_ns: i64) {
+        let at = self.start + Duration::from_nanos(at_ns.max(0) as u64);
+        let session = &mut self.sessions[key];
+        if let Some(timer) = session.timer.take() {
+            self.wheel.cancel(timer);
+        }
+        session.timer = Some(self.wheel.insert(at, key));
+    }
+
+    fn end(&mut self, key: usize, reason: EndReason) {
+        let Session { stream, phase, timer, is_due } = self.sessions.remove(key);
+        let session = stream.spec().id;
+        self.by_id.remove(&session);
+        self.phases.give(phase);
+        if let Some(timer) = timer {
+            self.wheel.cancel(timer);
+        }
+        if is_due {
+            self.due.retain(|due| *due != key);
+        }
+        let stats: Box<SessionStats> = Box::new(stream.stats());
+        self.events.push_back(Event::SessionEnded { session, reason, stats });
+    }
+
+    /// What control has to know, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Takes back an event for which control had no room; it waits.
+    pub fn handle_unheard(&mut self, event: Event) {
+        self.events.push_front(event);
+    }
+
+    pub fn counters(&self) -> Counters {
+        let playing = self.sessions.iter().filter(|(_, session)| session.stream.activity() == Activity::Playing);
+        Counters { sessions: self.sessions.len() as u64, playing: playing.count() as u64, ..self.totals.clone() }
+    }
+
+    fn ns(&self, at: Instant) -> i64 {
+        since(self.start, at)
+    }
+}
+
+/// Nanoseconds from `start` to `at`; zero when that is earlier.
+fn since(start: Instant, at: Instant) -> i64 {
+    i64::try_from(at.saturating_duration_since(start).as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,288 @@
+//! What one stream plays: rows of packets in the order of playing, and the chunks that hold them.
+//!
+//! In: a plan (through the title, or picture by picture), chunks as they arrive. Out: the next packets; the numbers of
+//! the chunks to ask for. Cost: constant per packet; one clone of an `Arc` per chunk.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::ts::{PACKET_LEN, Pid};
+
+use crate::chunk::Chunk;
+use crate::clock::Mark;
+use crate::pids::PidMap;
+use crate::trick::Pick;
+
+/// Rows without packets in a row, after which a plan ends: a loop over nothing.
+const EMPTY_MAX: u32 = 1_000;
+
+/// Rows of pictures that are prepared, per chunk of reading ahead: several lie in one chunk.
+const PICKS_PER_CHUNK: usize = 4;
+
+/// What is to be played.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    /// From packet `next` to `end`, and then again from `again_from`.
+    Through { next: u64, end: u64, again_from: Option<u64>, splice: bool },
+    /// One picture after the other; of the one at `next` from packet `at`.
+    Pictures { picks: Arc<[Pick]>, next: usize, at: u64 },
+}
+
+/// Packets of one chunk, in a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    number: u32,
+    /// The next packet to play, and the one at which to stop, counted from the chunk's start.
+    from: u32,
+    to: u32,
+    /// The first packet does not continue what was played before.
+    splice: bool,
+    pick: Option<Pick>,
+    is_asked: bool,
+    chunk: Option<Arc<Chunk>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    plan: Plan,
+    chunk_packets: u64,
+    ahead: usize,
+    rows: VecDeque<Row>,
+    empty: u32,
+}
+
+/// The packets that can be played without a break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supply {
+    /// So many as were asked for.
+    Enough,
+    /// So many, then there is an end or a splice; maybe none.
+    Last(u32),
+    /// The next chunk is not there.
+    Late,
+}
+
+impl Queue {
+    pub(crate) fn new(plan: Plan, chunk_packets: u32, chunks_ahead: usize) -> Self {
+        let ahead = match plan {
+            Plan::Through { .. } => chunks_ahead.max(2),
+            Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
+        };
+        let mut queue =
+            Queue { plan, chunk_packets: chunk_packets.into(), ahead, rows: VecDeque::with_capacity(ahead), empty: 0 };
+        queue.refill();
+        queue
+    }
+
+    /// Goes on with another plan. Chunks that it needs too are kept.
+    pub(crate) fn replace(&mut self, plan: Plan, chunks_ahead: usize) {
+        let old = std::mem::replace(self, Queue::new(plan, self.chunk_packets as u32, chunks_ahead));
+        for chunk in old.rows.into_iter().filter_map(|row| row.chunk) {
+            self.take(&chunk);
+        }
+    }
+
+    /// Takes a chunk that arrived. Returns false when no row needs it.
+    pub(crate) fn take(&mut self, chunk: &Arc<Chunk>) -> bool {
+        let mut is_needed = false;
+        for row in self.rows.iter_mut().filter(|row| row.number == chunk.number() && row.chunk.is_none()) {
+            row.fill(chunk);
+            is_needed = true;
+        }
+        self.leave_empty_rows();
+        is_needed
+    }
+
+    /// The number of a chunk to ask for; each is returned once.
+    pub(crate) fn poll_need(&mut self) -> Option<u32> {
+        let number = self.rows.iter().find(|row| !row.is_asked && row.chunk.is_none())?.number;
+        for row in self.rows.iter_mut().filter(|row| row.number == number) {
+            row.is_asked = true;
+        }
+        Some(number)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Position of the next packet.
+    pub(crate) fn position(&self) -> Option<u64> {
+        let row = self.rows.front()?;
+        Some(u64::from(row.number) * self.chunk_packets + u64::from(row.from))
+    }
+
+    /// Whether the next packet does not continue the last one.
+    pub(crate) fn is_at_splice(&self) -> bool {
+        self.rows.front().is_some_and(|row| row.splice)
+    }
+
+    /// The splice was noticed.
+    pub(crate) fn pass_splice(&mut self) {
+        if let Some(row) = self.rows.front_mut() {
+            row.splice = false;
+        }
+    }
+
+    /// The picture to which the next packet belongs.
+    pub(crate) fn pick(&self) -> Option<Pick> {
+        self.rows.front()?.pick
+    }
+
+    /// Whether `count` packets are there that continue each other and are sent.
+    pub(crate) fn supply(&self, count: u32, pids: Option<&PidMap>) -> Supply {
+        let mut found = 0;
+        for (index, row) in self.rows.iter().enumerate() {
+            if index > 0 && row.splice {
+                return Supply::Last(found);
+            }
+            let Some(packets) = row.packets() else { return Supply::Late };
+            found += match pids {
+                None => packets.len() as u32,
+                Some(pids) => {
+                    let sent =
+                        packets.iter().filter(|packet| pids.get(Pid::from_bytes(packet[1], packet[2])).is_some());
+                    sent.take((count - found) as usize).count() as u32
+                }
+            };
+            if found >= count {
+                return Supply::Enough;
+            }
+        }
+        // There is always a row prepared unless the plan is over.
+        Supply::Last(found)
+    }
+
+    /// `count` packets in one piece, if they lie so; plays them.
+    #[inline]
+    pub(crate) fn next_piece(&mut self, count: u32) -> Option<&[u8]> {
+        let row = self.rows.front()?;
+        if row.to - row.from <= count {
+            return None;
+        }
+        let row = self.rows.front_mut()?;
+        self.empty = 0;
+        let start = row.from as usize * PACKET_LEN;
+        row.from += count;
+        row.chunk.as_ref()?.bytes().get(start..start + count as usize * PACKET_LEN)
+    }
+
+    /// The next packet and its position, without playing it.
+    pub(crate) fn peek(&self) -> Option<(u64, &[u8; PACKET_LEN])> {
+        let row = self.rows.front()?;
+        let chunk = row.chunk.as_ref()?;
+        Some((chunk.first() + u64::from(row.from), chunk.packet(row.from)?))
+    }
+
+    /// Plays the packet at the front. Returns the chunk when this was the last of its row.
+    pub(crate) fn advance(&mut self) -> Option<Arc<Chunk>> {
+        let row = self.rows.front_mut()?;
+        row.from += 1;
+        self.empty = 0;
+        if row.from < row.to {
+            return None;
+        }
+        let done = self.rows.pop_front().and_then(|row| row.chunk);
+        self.refill();
+        self.leave_empty_rows();
+        done
+    }
+
+    /// The first mark behind `position`, in the rows that continue each other.
+    pub(crate) fn mark_behind(&self, position: u64) -> Option<Mark> {
+        let continued = self.rows.iter().enumerate().take_while(|(index, row)| *index == 0 || !row.splice);
+        continued.map_while(|(_, row)| row.chunk.as_ref()).find_map(|chunk| chunk.mark_from(position + 1))
+    }
+
+    /// The last mark at or before the next packet, else the first behind it.
+    pub(crate) fn first_mark(&self) -> Option<Mark> {
+        let position = self.position()?;
+        let before = self.rows.front()?.chunk.as_ref()?.mark_before(position);
+        before.or_else(|| self.mark_behind(position))
+    }
+
+    /// The chunk that is being played, and how far.
+    pub(crate) fn current(&self) -> Option<(&Chunk, u32)> {
+        let row = self.rows.front()?;
+        Some((row.chunk.as_deref()?, row.from))
+    }
+
+    fn refill(&mut self) {
+        while self.rows.len() < self.ahead
+            && let Some(mut row) = self.plan.next_row(self.chunk_packets)
+        {
+            if let Some(same) = self.rows.iter().find(|same| same.number == row.number) {
+                row.is_asked = same.is_asked;
+                if let Some(chunk) = same.chunk.clone() {
+                    row.fill(&chunk);
+                }
+            }
+            self.rows.push_back(row);
+        }
+    }
+
+    /// Rows whose chunk has none of their packets are gone over; what follows does not continue what was.
+    fn leave_empty_rows(&mut self) {
+        while self.rows.front().is_some_and(|row| row.chunk.is_some() && row.from >= row.to) {
+            self.rows.pop_front();
+            self.empty += 1;
+            if self.empty > EMPTY_MAX {
+                self.rows.clear();
+                self.plan = Plan::Through { next: 0, end: 0, again_from: None, splice: false };
+                return;
+            }
+            self.refill();
+            if let Some(row) = self.rows.front_mut() {
+                row.splice = true;
+            }
+        }
+    }
+}
+
+impl Row {
+    fn fill(&mut self, chunk: &Arc<Chunk>) {
+        self.to = self.to.min(chunk.packet_count());
+        self.chunk = Some(chunk.clone());
+    }
+
+    /// The packets yet to play; `None` while the chunk is not there.
+    fn packets(&self) -> Option<&[[u8; PACKET_LEN]]> {
+        let (packets, _) = self.chunk.as_ref()?.bytes().as_chunks();
+        Some(packets.get(self.from as usize..self.to as usize).unwrap_or(&[]))
+    }
+}
+
+impl Plan {
+    /// Cuts off what lies in one chunk.
+    fn next_row(&mut self, chunk_packets: u64) -> Option<Row> {
+        match self {
+            Plan::Through { next, end, again_from, splice } => {
+                if *next >= *end {
+                    *next = again_from.filter(|from| *from < *end)?;
+                    *splice = true;
+                }
+                let row = cut(*next, *end, chunk_packets, *splice, None);
+                (*next, *splice) = ((*next / chunk_packets + 1) * chunk_packets, false);
+                Some(row)
+            }
+            Plan::Pictures { picks, next, at } => {
+                let pick = *picks.get(*next)?;
+                let start = (*at).max(pick.from);
+                let row = cut(start, pick.to, chunk_packets, start == pick.from, Some(pick));
+                *at = (start / chunk_packets + 1) * chunk_packets;
+                if *at >= pick.to {
+                    (*next, *at) = (*next + 1, 0);
+                }
+                Some(row)
+            }
+        }
+    }
+}
+
+/// The packets from `start` to `end` as far as they lie in one chunk.
+fn cut(start: u64, end: u64, chunk_packets: u64, splice: bool, pick: Option<Pick>) -> Row {
+    let number = start / chunk_packets;
+    let first = number * chunk_packets;
+    let to = end.saturating_sub(first).min(chunk_packets) as u32;
+    Row { number: number as u32, from: (start - first) as u32, to, splice, pick, is_asked: false, chunk: None }
+}

@@ -1,0 +1,244 @@
+//! What control tells the pump, and hears back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wheel::Lateness;
+use wire::{Bitrate, Path};
+
+use crate::chunk::Chunk;
+use crate::pids::PidMap;
+use crate::title::Title;
+use crate::trick::Pick;
+
+/// Names a session, among all of all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// What an operator may choose about the pump.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Deadlines are served to the next whole tick: 1 ms for many streams, 100 µs for receivers with tiny buffers.
+    pub tick: Duration,
+    /// Chunks that a session holds or has asked for, the one that is being sent included.
+    pub chunks_ahead: usize,
+    /// A stream that is later than this goes on from there; up to this it catches up, at twice its pace.
+    pub late_max: Duration,
+    /// Sessions on one worker at most; newcomers are refused.
+    pub sessions_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            tick: Duration::from_micros(500),
+            chunks_ahead: 3,
+            late_max: Duration::from_millis(200),
+            sessions_max: 20_000,
+        }
+    }
+}
+
+/// What tells when a packet is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// The title's clock. Needs a title with one.
+    Clock,
+    /// A constant rate of the title's own packets: for titles that have it, or have no clock.
+    Rate(Bitrate),
+    /// The title's clock, filled up with null packets to a constant rate. References are corrected for each packet's
+    /// new place. Where the title has more than the rate for a while, packets are late by that.
+    Padded(Bitrate),
+}
+
+/// What packets are sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    /// RTP (RFC 2250). Numbers begin where control chose; they should be random (RFC 3550 §5.1).
+    Rtp {
+        ssrc: u32,
+        first_seq: u16,
+        first_timestamp: u32,
+    },
+}
+
+/// What a stream sends while its next chunk is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenStarved {
+    #[default]
+    Pause,
+    /// Null packets at the rate that was: the receiver keeps its lock.
+    Nulls,
+}
+
+/// A session to open. `new` has the defaults.
+#[derive(Clone, Debug)]
+pub struct SessionSpec {
+    pub id: SessionId,
+    pub title: Arc<Title>,
+    pub path: Path,
+    pub transport: Transport,
+    pub pacing: Pacing,
+    /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth.
+    pub burst: u8,
+    /// Where to begin and to end, in packets from the title's start. No end: the title's.
+    pub start: u64,
+    pub end: Option<u64>,
+    /// At the end it goes on at the start.
+    pub looped: bool,
+    /// Thousandths of the normal pace at which packets are sent; their references stay as they are, so this is for
+    /// receivers that store. Pictures at another speed are `Command::Trick`.
+    pub speed_permille: u32,
+    pub when_starved: WhenStarved,
+    /// References and timestamps are made to continue across loops, seeks, pauses and starving. Otherwise they stay as
+    /// they are. The discontinuity is flagged in both cases.
+    pub restamp: bool,
+    /// Which PIDs are sent, and as which. `None`: all as they are.
+    pub pids: Option<Arc<PidMap>>,
+    /// Not before this.
+    pub not_before: Option<Instant>,
+}
+
+impl SessionSpec {
+    pub fn new(id: SessionId, title: Arc<Title>, path: Path) -> Self {
+        SessionSpec {
+            id,
+            title,
+            path,
+            transport: Transport::Udp,
+            pacing: Pacing::Clock,
+            burst: 2,
+            start: 0,
+            end: None,
+            looped: false,
+            speed_permille: 1_000,
+            when_starved: WhenStarved::default(),
+            restamp: true,
+            pids: None,
+            not_before: None,
+        }
+    }
+}
+
+/// What control asks for. A command for a session that is gone does nothing.
+#[derive(Clone, Debug)]
+pub enum Command {
+    Open(Box<SessionSpec>),
+    /// A chunk that was asked for (`Event::Need`). One that cannot be had is answered with `Chunk::hole`, and skipped.
+    Chunk {
+        session: SessionId,
+        chunk: Arc<Chunk>,
+    },
+    Pause(SessionId),
+    Resume(SessionId),
+    /// Goes on at another place, in packets from the title's start (`Index::find`), at normal speed.
+    Seek {
+        session: SessionId,
+        to: u64,
+    },
+    /// Shows these pictures, at their times (`trick::picks`). `Seek` ends it.
+    Trick {
+        session: SessionId,
+        picks: Arc<[Pick]>,
+    },
+    Close(SessionId),
+    Inspect {
+        session: SessionId,
+        token: u64,
+    },
+    Count {
+        token: u64,
+    },
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// All was sent.
+    Ended,
+    /// Control closed it.
+    Closed,
+    /// There were as many as there may be.
+    Full,
+    /// The id is in use.
+    InUse,
+    /// The title has no clock, and pacing by it was asked for; or the rate is zero.
+    NoPace,
+}
+
+/// What control hears.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The session needs this chunk of its title next. Each is asked for once, until it arrives.
+    Need {
+        session: SessionId,
+        chunk: u32,
+    },
+    /// All pictures of `Command::Trick` are shown. The session sends nothing until `Command::Seek`.
+    PicturesShown {
+        session: SessionId,
+    },
+    SessionEnded {
+        session: SessionId,
+        reason: EndReason,
+        stats: Box<SessionStats>,
+    },
+    /// Answer to `Command::Inspect`; `None` when the session is gone.
+    Stats {
+        token: u64,
+        stats: Option<Box<SessionStats>>,
+    },
+    Counters {
+        token: u64,
+        counters: Box<Counters>,
+    },
+}
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// Waits for its first chunk, or the first behind a seek.
+    #[default]
+    Loading,
+    Playing,
+    Paused,
+    /// The next chunk is late.
+    Starved,
+}
+
+/// One session's numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    pub activity: Activity,
+    /// Packets from the title's start.
+    pub position: u64,
+    pub datagrams: u64,
+    pub bytes: u64,
+    /// How often the next chunk was not there when it was due, and for how long in all.
+    pub underruns: u64,
+    pub starved: Duration,
+    /// Null packets that were added.
+    pub nulls: u64,
+    /// How often the stream was so late that its schedule was moved.
+    pub shifts: u64,
+    /// References in the title that did not continue and did not say so.
+    pub clock_jumps: u64,
+    /// The latest burst's lateness at the worst.
+    pub late_max: Duration,
+}
+
+/// All of one worker's numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub sessions: u64,
+    /// Sessions that are being sent.
+    pub playing: u64,
+    pub datagrams: u64,
+    pub bytes: u64,
+    pub underruns: u64,
+    pub nulls: u64,
+    pub shifts: u64,
+    /// How long after its time each burst was written.
+    pub lateness: Lateness,
+}

@@ -1,0 +1,488 @@
+//! One session: a title on its way to one destination.
+//!
+//! In: chunks, in any order; pause, resume, seek; the time. Out: datagrams of seven packets, written where they are sent
+//! from, each burst at its time. Times are nanoseconds since the pump's start.
+//! Straight through, a datagram is one copy from the chunk. Behind a splice, or with PIDs left out or renamed, each
+//! packet is looked at. Padded, each packet has a place of its own in a constant rate.
+//! Cost: one division per burst and one copy per datagram.
+
+mod emit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::ts::{PACKET_LEN, Pcr, Pid};
+use wire::{Outbox, Seq};
+
+use crate::chunk::Chunk;
+use crate::clock::Slope;
+use crate::pace::Pace;
+use crate::queue::{Plan, Queue, Supply};
+use crate::rewrite::Rewriter;
+use crate::spec::{Activity, Counters, EndReason, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved};
+use crate::trick::Pick;
+
+/// Packets of a datagram.
+const PACKETS: u32 = wire::ts::DATAGRAM_PACKETS as u32;
+
+/// When the stream is to be served next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    At(i64),
+    /// When a command comes.
+    Wait,
+    /// As soon as the outbox has room.
+    Full,
+    Ended,
+}
+
+/// What a stream writes to.
+pub(crate) struct Output<'a> {
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) totals: &'a mut Counters,
+    pub(crate) settings: &'a Settings,
+}
+
+/// The output's own clock while pictures are shown: a reference, and when it holds.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    at_ns: i64,
+    pcr: Pcr,
+}
+
+/// A constant rate into which packets are put.
+#[derive(Clone, Copy, Debug)]
+struct Padding {
+    slope: Slope,
+    /// When its first packet was due.
+    origin_ns: i64,
+    /// Packets since then, nulls included.
+    packets: u64,
+    /// When the last reference of our own was sent.
+    stamped_ns: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    spec: Box<SessionSpec>,
+    queue: Queue,
+    rewriter: Rewriter,
+    pace: Option<Pace>,
+    padding: Option<Padding>,
+    /// The rate where the title's clock does not say: that of its head, or the given one.
+    slope: Slope,
+    /// When the first packet of the run is due.
+    origin_ns: i64,
+    /// When the next burst is due, while it plays or is starved.
+    due_ns: i64,
+    /// Position behind the last packet that was sent.
+    end_position: u64,
+    activity: Activity,
+    /// Pictures are shown, by this clock.
+    trick: Option<Anchor>,
+    /// PAT and PMT, and how many of their packets are to be sent before all else.
+    tables: Vec<[u8; PACKET_LEN]>,
+    tables_left: usize,
+    /// Datagrams of a burst that found no room.
+    burst_left: u8,
+    seq: Seq,
+    /// The time that the first RTP timestamp stands for.
+    rtp_zero_ns: Option<i64>,
+    rtp_marker: bool,
+    /// Nobody paused it.
+    is_running: bool,
+    /// The next burst of null packets, while it is starved.
+    null_due_ns: i64,
+    /// Padded, and its next chunk is late.
+    is_behind: bool,
+    /// The picture to which the last packet belonged.
+    shown: Option<Pick>,
+    /// All pictures are shown, and nobody was told.
+    is_shown: bool,
+    stats: SessionStats,
+}
+
+impl Stream {
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// When nothing says at which pace to send.
+    pub(crate) fn new(spec: Box<SessionSpec>, settings: &Settings) -> Result<Self, EndReason> {
+        let slope = match spec.pacing {
+            Pacing::Clock | Pacing::Padded(_) => spec.title.slope,
+            Pacing::Rate(rate) => Slope::of_rate(rate),
+        };
+        let slope = slope.ok_or(EndReason::NoPace)?;
+        let padding = match spec.pacing {
+            Pacing::Padded(rate) => Some(Padding::new(Slope::of_rate(rate).ok_or(EndReason::NoPace)?)),
+            Pacing::Clock | Pacing::Rate(_) => None,
+        };
+        let end = spec.end.unwrap_or(u64::MAX).min(spec.title.packet_count());
+        let plan =
+            Plan::Through { next: spec.start, end, again_from: spec.looped.then_some(spec.start), splice: false };
+        let queue = Queue::new(plan, spec.title.chunk_packets(), settings.chunks_ahead);
+        let seq = match spec.transport {
+            Transport::Udp => Seq(0),
+            Transport::Rtp { first_seq, .. } => Seq(first_seq),
+        };
+        Ok(Stream {
+            queue,
+            rewriter: Rewriter::new(&spec.title, spec.pids.clone()),
+            pace: None,
+            padding,
+            slope,
+            origin_ns: 0,
+            due_ns: 0,
+            end_position: spec.start,
+            activity: Activity::Loading,
+            trick: None,
+            tables: spec.title.table_packets(),
+            tables_left: 0,
+            burst_left: 0,
+            seq,
+            rtp_zero_ns: None,
+            rtp_marker: true,
+            is_running: true,
+            null_due_ns: 0,
+            is_behind: false,
+            shown: None,
+            is_shown: false,
+            stats: SessionStats::default(),
+            spec,
+        })
+    }
+
+    pub(crate) fn spec(&self) -> &SessionSpec {
+        &self.spec
+    }
+
+    /// Time from burst to burst, about.
+    pub(crate) fn interval_ns(&self) -> i64 {
+        let slope = self.padding.map_or(self.slope, |padding| padding.slope);
+        let ns = slope.ns(u64::from(PACKETS) * u64::from(self.burst()));
+        (ns * 1_000 / i64::from(self.spec.speed_permille.max(1))).max(1)
+    }
+
+    fn burst(&self) -> u8 {
+        self.spec.burst.clamp(1, PACKETS as u8)
+    }
+
+    /// The number of a chunk to ask for; each is returned once.
+    pub(crate) fn poll_need(&mut self) -> Option<u32> {
+        self.queue.poll_need()
+    }
+
+    pub(crate) fn handle_chunk(&mut self, chunk: &Arc<Chunk>) {
+        self.queue.take(chunk);
+    }
+
+    pub(crate) fn pause(&mut self) {
+        self.is_running = false;
+        if matches!(self.activity, Activity::Playing | Activity::Starved) {
+            self.activity = Activity::Paused;
+        }
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.is_running = true;
+    }
+
+    /// Goes on at another place, at normal speed, as soon as its chunk is there.
+    pub(crate) fn seek(&mut self, now_ns: i64, to: u64, settings: &Settings) {
+        let end = self.spec.end.unwrap_or(u64::MAX).min(self.spec.title.packet_count());
+        let again_from = self.spec.looped.then_some(self.spec.start);
+        let plan = Plan::Through { next: to.min(end), end, again_from, splice: true };
+        self.replace(now_ns, plan, settings);
+        self.rewriter.join_offsets();
+        if !matches!(self.spec.pacing, Pacing::Padded(_)) {
+            self.padding = None;
+        }
+    }
+
+    /// Shows single pictures.
+    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, settings: &Settings) {
+        self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
+        let pcr = self.output_pcr(now_ns).unwrap_or(Pcr::from_ticks(0));
+        self.trick = Some(Anchor { at_ns: now_ns, pcr });
+        // Pictures alone leave gaps, in which a receiver still wants references.
+        self.padding = Some(self.padding.unwrap_or(Padding::new(self.slope)));
+    }
+
+    fn replace(&mut self, now_ns: i64, plan: Plan, settings: &Settings) {
+        self.activate();
+        let left = self.output_pcr(now_ns);
+        self.queue.replace(plan, settings.chunks_ahead);
+        self.trick =
+            left.filter(|_| self.pace.is_some() || self.trick.is_some()).map(|pcr| Anchor { at_ns: now_ns, pcr });
+        self.pace = None;
+        self.activity = Activity::Loading;
+        self.burst_left = 0;
+        (self.shown, self.is_shown) = (None, false);
+    }
+
+    /// From now on packets are looked at. The counters sent so far are those of the chunk being played.
+    fn activate(&mut self) {
+        if self.rewriter.is_active() {
+            return;
+        }
+        let (chunk, played) = self.queue.current().map_or((None, 0), |(chunk, played)| (Some(chunk), played));
+        let packets = chunk.map_or(&[][..], |chunk| chunk.bytes().as_chunks::<PACKET_LEN>().0);
+        let played = packets.get(..played as usize).unwrap_or(packets);
+        let counters = played.iter().filter(|packet| packet[3] & 0x10 != 0);
+        let counters = counters.map(|packet| (Pid::from_bytes(packet[1], packet[2]), packet[3] & 0x0f));
+        self.rewriter.activate(counters.filter(|(pid, _)| *pid != Pid::NULL));
+    }
+
+    /// Whether it waits for a time to go on at (`begin`): its next packets are there, and nobody paused it.
+    pub(crate) fn can_begin(&self) -> bool {
+        let is_there = !self.queue.has_ended() && self.supply(PACKETS) != Supply::Late;
+        self.activity != Activity::Playing && self.is_running && is_there
+    }
+
+    /// Nothing is to be played: the plan is empty, or all of it is skipped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.queue.has_ended() && self.shown.is_none()
+    }
+
+    /// Goes on at `at_ns`.
+    pub(crate) fn begin(&mut self, at_ns: i64) {
+        let was = std::mem::replace(&mut self.activity, Activity::Playing);
+        self.burst_left = 0;
+        match (was, &self.pace) {
+            (Activity::Paused | Activity::Starved, Some(_)) => {
+                let held_ns = at_ns - self.due_ns;
+                if was == Activity::Starved {
+                    self.stats.starved += Duration::from_nanos(held_ns.max(0) as u64);
+                }
+                self.shift(held_ns);
+            }
+            _ => self.begin_run(at_ns),
+        }
+    }
+
+    /// The schedule moves by `ns`, and the clock that is sent with it.
+    fn shift(&mut self, ns: i64) {
+        self.origin_ns += ns;
+        self.due_ns += ns;
+        if let Some(padding) = &mut self.padding {
+            padding.origin_ns += ns;
+        }
+        if self.spec.restamp && self.trick.is_none() && ns != 0 {
+            self.activate();
+            self.rewriter.shift_clock(ticks(ns));
+        }
+    }
+
+    /// Begins to play at the queue's front; the first packet is due at `at_ns`.
+    fn begin_run(&mut self, at_ns: i64) {
+        let is_splice = self.queue.is_at_splice();
+        let before = self.output_pcr(at_ns);
+        self.queue.pass_splice();
+        let rate = matches!(self.spec.pacing, Pacing::Rate(_)).then_some(self.slope);
+        let position = self.queue.position().unwrap_or(self.end_position);
+        let is_trick = self.queue.pick().is_some();
+        let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille);
+        if is_splice {
+            self.activate();
+            self.rewriter.splice(true);
+            self.rtp_marker = true;
+            self.tables_left = self.tables.len();
+            let after = pace.pcr_at(position).plus(self.rewriter.clock_offset());
+            if let Some(before) = before.filter(|_| self.spec.restamp && !is_trick) {
+                self.rewriter.shift_clock(after.ticks_to(before));
+            }
+        }
+        match before.filter(|_| is_trick) {
+            Some(pcr) => self.trick = Some(Anchor { at_ns, pcr }),
+            None => self.trick = None,
+        }
+        // A loop in a padded stream does not interrupt the padding.
+        let is_new = self.pace.replace(pace).is_none();
+        (self.origin_ns, self.due_ns, self.end_position) = (at_ns, at_ns, position);
+        if let Some(padding) = self.padding.as_mut().filter(|_| is_new) {
+            *padding = Padding { origin_ns: at_ns, ..Padding::new(padding.slope) };
+        }
+    }
+
+    /// The reference that the output has at `at_ns`; `None` before anything was sent.
+    fn output_pcr(&mut self, at_ns: i64) -> Option<Pcr> {
+        if let Some(anchor) = self.trick {
+            return Some(anchor.pcr.plus(ticks(at_ns - anchor.at_ns)));
+        }
+        let pace = self.pace.as_mut()?;
+        let end_ns = self.origin_ns + pace.ns_at(&self.queue, self.end_position);
+        let end = pace.pcr_at(self.end_position).plus(self.rewriter.clock_offset());
+        Some(end.plus(ticks(at_ns - end_ns)))
+    }
+
+    /// The schedule's time of the packet at the front. A loop goes on where the run before ends.
+    fn next_due(&mut self) -> Option<i64> {
+        let position = self.queue.position()?;
+        if let Some(pick) = self.queue.pick() {
+            let (start, end) = (pick.at_ns, pick.until_ns);
+            let (done, all) = (position.saturating_sub(pick.from), (pick.to - pick.from).max(1));
+            let within = i128::from(end - start) * i128::from(done) / i128::from(all);
+            return Some(self.origin_ns + start + within as i64);
+        }
+        let pace = self.pace.as_mut()?;
+        Some(self.origin_ns + pace.ns_at(&self.queue, position))
+    }
+
+    /// At a splice: ends the run, and begins the next at once.
+    fn pass_splice(&mut self) {
+        if !self.queue.is_at_splice() || self.queue.peek().is_none() {
+            return;
+        }
+        if self.queue.pick().is_some() {
+            // The output's clock goes on, so only the counters have to be seen to.
+            self.queue.pass_splice();
+            self.rewriter.splice(false);
+            self.tables_left = self.tables.len();
+            return;
+        }
+        let pace = self.pace.as_mut();
+        let end_ns = pace.map_or(self.due_ns, |pace| self.origin_ns + pace.ns_at(&self.queue, self.end_position));
+        self.begin_run(end_ns);
+    }
+
+    /// Writes the burst that is due, if one is. **Call it until it is not `Full`.**
+    pub(crate) fn transmit(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
+        match self.activity {
+            Activity::Loading | Activity::Paused => return Next::Wait,
+            Activity::Starved => return self.transmit_nulls(now_ns, output),
+            Activity::Playing => {}
+        }
+        if self.due_ns > now_ns {
+            return Next::At(self.due_ns);
+        }
+        if self.burst_left == 0 {
+            self.burst_left = self.burst();
+            self.note_lateness(now_ns, output);
+        }
+        let was_due_ns = self.due_ns;
+        while self.burst_left > 0 {
+            if !output.out.has_room() {
+                return Next::Full;
+            }
+            match self.datagram(output) {
+                Sent::Yes => self.burst_left -= 1,
+                Sent::Late => return self.handle_late(was_due_ns, output),
+                Sent::Over => return self.end(),
+            }
+        }
+        self.next_burst(now_ns, was_due_ns)
+    }
+
+    /// Pictures that are all shown leave the session waiting for a place to go on at.
+    fn end(&mut self) -> Next {
+        self.burst_left = 0;
+        if self.shown.is_none() {
+            return Next::Ended;
+        }
+        self.activity = Activity::Loading;
+        self.is_shown = true;
+        Next::Wait
+    }
+
+    fn note_lateness(&mut self, now_ns: i64, output: &mut Output<'_>) {
+        let late = Duration::from_nanos((now_ns - self.due_ns) as u64);
+        output.totals.lateness.record(late);
+        self.stats.late_max = self.stats.late_max.max(late);
+        if late > output.settings.late_max {
+            self.stats.shifts += 1;
+            output.totals.shifts += 1;
+            self.shift(now_ns - self.due_ns);
+        }
+    }
+
+    /// A datagram has not all its packets. When it is the first of its burst, it is due, and the stream is starved.
+    fn handle_late(&mut self, was_due_ns: i64, output: &mut Output<'_>) -> Next {
+        let is_first = self.burst_left == self.burst();
+        self.burst_left = 0;
+        if !is_first {
+            self.due_ns = self.next_due().unwrap_or(self.due_ns).max(was_due_ns + 1);
+            return Next::At(self.due_ns);
+        }
+        self.activity = Activity::Starved;
+        self.null_due_ns = was_due_ns;
+        self.stats.underruns += 1;
+        output.totals.underruns += 1;
+        self.transmit_nulls(was_due_ns, output)
+    }
+
+    /// Fills the gap until the next chunk is there.
+    fn transmit_nulls(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
+        if self.spec.when_starved == WhenStarved::Pause {
+            return Next::Wait;
+        }
+        if self.null_due_ns <= now_ns {
+            for _ in 0..self.burst() {
+                if !output.out.has_room() {
+                    break;
+                }
+                self.null_datagram(self.null_due_ns, output);
+            }
+            self.null_due_ns = (self.null_due_ns + self.interval_ns()).max(now_ns);
+        }
+        Next::At(self.null_due_ns)
+    }
+
+    /// The next burst's time. A late stream catches up at twice its pace, and not in one go.
+    fn next_burst(&mut self, now_ns: i64, was_due_ns: i64) -> Next {
+        let due_ns = match &self.padding {
+            Some(padding) => padding.next_ns(),
+            None => self.next_due().unwrap_or(self.due_ns),
+        };
+        self.due_ns = due_ns;
+        if self.queue.has_ended() {
+            return self.end();
+        }
+        Next::At(due_ns.max(now_ns + (due_ns - was_due_ns) / 2))
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity
+    }
+
+    /// True once when all pictures are shown.
+    pub(crate) fn take_shown(&mut self) -> bool {
+        std::mem::take(&mut self.is_shown)
+    }
+
+    /// `begin` no earlier than this.
+    pub(crate) fn free_ns(&self) -> i64 {
+        if self.activity == Activity::Starved { self.null_due_ns.max(self.due_ns) } else { i64::MIN }
+    }
+
+    pub(crate) fn stats(&self) -> SessionStats {
+        let position = self.queue.position().unwrap_or(self.end_position);
+        let clock_jumps = self.pace.as_ref().map_or(0, Pace::jumps);
+        SessionStats { activity: self.activity, position, clock_jumps, ..self.stats.clone() }
+    }
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    /// The next chunk is not there.
+    Late,
+    /// There is nothing more to send.
+    Over,
+}
+
+impl Padding {
+    fn new(slope: Slope) -> Self {
+        Padding { slope, origin_ns: 0, packets: 0, stamped_ns: None }
+    }
+
+    /// When its next packet is due.
+    fn next_ns(&self) -> i64 {
+        self.origin_ns + self.slope.ns(self.packets)
+    }
+}
+
+/// Nanoseconds in ticks of 27 MHz.
+fn ticks(ns: i64) -> i64 {
+    (i128::from(ns) * 27 / 1_000) as i64
+}

@@ -1,0 +1,259 @@
+//! What is known of a title from its first bytes: where its packets stand, its tables, its clock; and how it is cut.
+//!
+//! In: the title's head (a megabyte is plenty) and its length. Out: a `Title`, shared by all who read or send it.
+//! A title is read in chunks of a fixed number of packets, so that any chunk can be fetched alone, and cached for all.
+//! Source: ISO/IEC 13818-1 §2.4.4 (tables).
+
+use std::ops::Range;
+
+use wire::Bitrate;
+use wire::ts::{Layout, PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, section_packets};
+
+use crate::clock::{Mark, Slope, mean_slope};
+use crate::picture::VideoCodec;
+
+/// Packets of a chunk unless told otherwise: 523,768 bytes, whole datagrams.
+pub const CHUNK_PACKETS: u32 = 2_786;
+
+/// Programs of one title that are told apart; more are left out.
+const PROGRAMS_MAX: usize = 64;
+
+/// How a title is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TitleOptions {
+    /// The program whose clock paces the title. `None`: the first with a PCR.
+    pub program: Option<u16>,
+    /// Packets of a chunk; best a multiple of seven.
+    pub chunk_packets: u32,
+}
+
+impl Default for TitleOptions {
+    fn default() -> Self {
+        TitleOptions { program: None, chunk_packets: CHUNK_PACKETS }
+    }
+}
+
+/// Why a title cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TitleError {
+    #[error("no transport stream: no row of sync bytes, 188, 192 or 204 apart, in the first {got} bytes")]
+    NoSync { got: usize },
+    #[error("the title has no program {program} in its first bytes")]
+    NoProgram { program: u16 },
+    #[error("{packets} packets are no size of a chunk")]
+    ChunkPackets { packets: u32 },
+    #[error("{len} bytes need more chunks than can be counted; take larger ones")]
+    TooLong { len: u64 },
+}
+
+/// An elementary stream of the chosen program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementaryStream {
+    pub pid: Pid,
+    pub stream_type: u8,
+}
+
+/// A program's map, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    pub number: u16,
+    pub pmt_pid: Pid,
+    /// The PMT section; empty when it was not among the first bytes.
+    pub pmt: Vec<u8>,
+}
+
+/// A title, as far as its head tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Title {
+    pub spacing: Spacing,
+    /// Byte offset of the first packet, of its prefix where there is one.
+    pub first: u64,
+    pub len_bytes: u64,
+    chunk_packets: u32,
+    /// The PAT section; empty when there is none.
+    pub pat: Vec<u8>,
+    pub programs: Vec<Program>,
+    /// The program that paces the title, where there are tables.
+    pub program_number: Option<u16>,
+    pub streams: Vec<ElementaryStream>,
+    /// `None`: nothing in the head carries a PCR, and the title can be sent at a given rate only.
+    pub pcr_pid: Option<Pid>,
+    /// The stream whose pictures are indexed.
+    pub video: Option<(Pid, VideoCodec)>,
+    /// Mean rate of the head.
+    pub slope: Option<Slope>,
+}
+
+impl Title {
+    /// Reads the head of a title that is `len_bytes` long.
+    ///
+    /// # Errors
+    /// When it is no transport stream, or has not the program that was asked for.
+    pub fn probe(head: &[u8], len_bytes: u64, options: &TitleOptions) -> Result<Title, TitleError> {
+        let layout = Layout::find(head).ok_or(TitleError::NoSync { got: head.len() })?;
+        if options.chunk_packets == 0 {
+            return Err(TitleError::ChunkPackets { packets: 0 });
+        }
+        let (spacing, first) = (layout.spacing, layout.first as u64);
+        let chunk_bytes = u64::from(options.chunk_packets) * spacing.stride() as u64;
+        if len_bytes / chunk_bytes >= u64::from(u32::MAX) {
+            return Err(TitleError::TooLong { len: len_bytes });
+        }
+        let mut title = Title {
+            spacing,
+            first,
+            len_bytes,
+            chunk_packets: options.chunk_packets,
+            pat: Vec::new(),
+            programs: Vec::new(),
+            program_number: None,
+            streams: Vec::new(),
+            pcr_pid: None,
+            video: None,
+            slope: None,
+        };
+        let head = &head[layout.first..];
+        title.read_tables(head);
+        title.choose_program(options.program, &marked_pids(head, spacing))?;
+        title.read_rate(head);
+        Ok(title)
+    }
+
+    fn read_tables(&mut self, head: &[u8]) {
+        let mut pat_buffer = SectionBuffer::default();
+        let mut pmt_buffers: Vec<SectionBuffer> = Vec::new();
+        for (_, bytes) in Packets::new(head, self.spacing) {
+            let Ok(packet) = Packet::parse(bytes) else { continue };
+            if packet.pid() == Pid::PAT {
+                pat_buffer.push(&packet, |section| self.take_pat(section));
+                pmt_buffers.resize_with(self.programs.len(), SectionBuffer::default);
+            }
+            let programs = self.programs.iter_mut().zip(&mut pmt_buffers);
+            for (program, buffer) in programs.filter(|(program, _)| program.pmt_pid == packet.pid()) {
+                buffer.push(&packet, |section| program.take(section));
+            }
+            if !self.programs.is_empty() && self.programs.iter().all(|program| !program.pmt.is_empty()) {
+                return;
+            }
+        }
+    }
+
+    fn take_pat(&mut self, bytes: &[u8]) {
+        let Ok(pat) = Section::parse(bytes).and_then(Pat::parse) else { return };
+        if !self.pat.is_empty() {
+            return;
+        }
+        self.pat = bytes.to_vec();
+        // Program 0 is the network's table.
+        let programs = pat.programs().filter(|(number, _)| *number != 0).take(PROGRAMS_MAX);
+        self.programs = programs.map(|(number, pmt_pid)| Program { number, pmt_pid, pmt: Vec::new() }).collect();
+    }
+
+    /// Takes the program that was asked for; else the first whose PCR PID carries PCRs; else any PID that does.
+    fn choose_program(&mut self, wanted: Option<u16>, marked: &[Pid]) -> Result<(), TitleError> {
+        let maps = self.programs.iter().filter_map(|program| Pmt::parse(Section::parse(&program.pmt).ok()?).ok());
+        let mut maps = maps.filter(|pmt| wanted.is_none_or(|number| pmt.program_number() == number));
+        let chosen = match wanted {
+            Some(program) => Some(maps.next().ok_or(TitleError::NoProgram { program })?),
+            None => maps.clone().find(|pmt| marked.contains(&pmt.pcr_pid())).or_else(|| maps.next()),
+        };
+        let Some(pmt) = chosen else {
+            self.pcr_pid = marked.first().copied();
+            return Ok(());
+        };
+        let (number, pcr_pid) = (pmt.program_number(), pmt.pcr_pid());
+        let streams = pmt.streams().map(|stream| ElementaryStream { pid: stream.pid, stream_type: stream.stream_type });
+        self.streams = streams.collect();
+        self.program_number = Some(number);
+        self.pcr_pid = if marked.contains(&pcr_pid) { Some(pcr_pid) } else { marked.first().copied() };
+        let video = |stream: &ElementaryStream| Some((stream.pid, VideoCodec::of_stream_type(stream.stream_type)?));
+        self.video = self.streams.iter().find_map(video);
+        Ok(())
+    }
+
+    fn read_rate(&mut self, head: &[u8]) {
+        let Some(pcr_pid) = self.pcr_pid else { return };
+        let marks = Packets::new(head, self.spacing).enumerate().filter_map(|(position, (_, bytes))| {
+            let packet = Packet::parse(bytes).ok().filter(|packet| packet.pid() == pcr_pid)?;
+            Some(Mark { position: position as u64, pcr: packet.pcr()?, discontinuity: packet.discontinuity() })
+        });
+        self.slope = mean_slope(&marks.collect::<Vec<_>>());
+    }
+
+    /// Packets of every chunk but the last.
+    pub fn chunk_packets(&self) -> u32 {
+        self.chunk_packets
+    }
+
+    pub fn chunk_count(&self) -> u32 {
+        let bytes = self.len_bytes.saturating_sub(self.first);
+        bytes.div_ceil(self.chunk_bytes()) as u32
+    }
+
+    /// The bytes to read for a chunk. They overlap with the next chunk's by less than a packet: where bytes were lost or
+    /// added, a packet lies across the border, and belongs to the chunk in which it begins.
+    pub fn chunk_range(&self, number: u32) -> Range<u64> {
+        let start = self.first + u64::from(number) * self.chunk_bytes();
+        let end = start + self.chunk_bytes() + self.overlap() as u64;
+        start.min(self.len_bytes)..end.min(self.len_bytes)
+    }
+
+    /// Bytes of a chunk's range that belong to the next.
+    pub fn overlap(&self) -> usize {
+        PACKET_LEN - 1 + self.spacing.prefix()
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        u64::from(self.chunk_packets) * self.spacing.stride() as u64
+    }
+
+    /// Packets of the whole title, if none is damaged: the position of its end.
+    pub fn packet_count(&self) -> u64 {
+        let bytes = self.len_bytes.saturating_sub(self.first);
+        let stride = self.spacing.stride() as u64;
+        // The suffix of the last packet may be missing.
+        let needed = (PACKET_LEN + self.spacing.prefix()) as u64;
+        bytes / stride + u64::from(bytes % stride >= needed)
+    }
+
+    /// Mean rate of the head; zero when it has no clock.
+    pub fn rate(&self) -> Bitrate {
+        self.slope.map_or(Bitrate::ZERO, Slope::rate)
+    }
+
+    /// PAT and PMT of the chosen program in packets, to send before anything else of the title.
+    pub fn table_packets(&self) -> Vec<[u8; PACKET_LEN]> {
+        let mut packets = Vec::new();
+        section_packets(&self.pat, Pid::PAT, 0, |packet| packets.push(*packet));
+        let chosen = self.programs.iter().find(|program| Some(program.number) == self.program_number);
+        if let Some(program) = chosen {
+            section_packets(&program.pmt, program.pmt_pid, 0, |packet| packets.push(*packet));
+        }
+        packets
+    }
+}
+
+impl Program {
+    /// Takes the section when it is this program's map; several may share a PID.
+    fn take(&mut self, bytes: &[u8]) {
+        let map = Section::parse(bytes).and_then(Pmt::parse);
+        if self.pmt.is_empty() && map.is_ok_and(|pmt| pmt.program_number() == self.number) {
+            self.pmt = bytes.to_vec();
+        }
+    }
+}
+
+/// The PIDs that carry PCRs, in the order of their first.
+fn marked_pids(head: &[u8], spacing: Spacing) -> Vec<Pid> {
+    let mut pids = Vec::new();
+    for (_, bytes) in Packets::new(head, spacing) {
+        if let Ok(packet) = Packet::parse(bytes)
+            && packet.pcr().is_some()
+            && !pids.contains(&packet.pid())
+            && pids.len() < PROGRAMS_MAX
+        {
+            pids.push(packet.pid());
+        }
+    }
+    pids
+}
