@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -78,6 +80,24 @@ async fn health(State(service): State<Arc<Service>>) -> Response {
 /// The router adds `Allow` (RFC 9110 §15.5.6).
 async fn method_not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this resource does not know the method")
+}
+
+/// The named parts of a path; a path that is not UTF-8 is answered with a problem document like any other mistake.
+struct InPath<T>(T);
+
+impl<T, S> FromRequestParts<S> for InPath<T>
+where
+    Path<T>: FromRequestParts<S, Rejection = PathRejection>,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(named)) => Ok(InPath(named)),
+            Err(rejection) => Err(Problem::new(rejection.status(), rejection.body_text())),
+        }
+    }
 }
 
 impl Service {

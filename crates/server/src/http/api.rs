@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use rooms::spec::{LayerLimit, LayerStats, SessionStats, TrackSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::codec::{Codec, MediaKind};
 
-use super::{Problem, Service};
+use super::{InPath, Problem, Service};
 use crate::directory::{Role, StreamState, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
@@ -27,7 +27,7 @@ pub(super) async fn list_streams(
 /// `DELETE /api/streams/{stream}`: ends it for everybody.
 pub(super) async fn close_stream(
     State(service): State<Arc<Service>>,
-    Path(stream): Path<String>,
+    InPath(stream): InPath<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     if !service.rights(&headers)?.admin {
@@ -41,7 +41,7 @@ pub(super) async fn close_stream(
 pub(super) async fn stats(
     role: Role,
     State(service): State<Arc<Service>>,
-    Path((stream, session)): Path<(String, String)>,
+    InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     service.authorize(&headers, role, &stream)?;
@@ -63,7 +63,7 @@ struct LayerChoice {
 /// `POST /whep/{stream}/{session}/layer`
 pub(super) async fn limit_layers(
     State(service): State<Arc<Service>>,
-    Path((stream, session)): Path<(String, String)>,
+    InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Problem> {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 
-use super::{Problem, Service, api};
+use super::{InPath, Problem, Service, api};
 use crate::config::IceServer;
 use crate::control::{ControlError, Opened};
 use crate::directory::Role;
@@ -37,7 +37,7 @@ pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<Service>> {
 async fn open(
     role: Role,
     State(service): State<Arc<Service>>,
-    Path(stream): Path<String>,
+    InPath(stream): InPath<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -66,7 +66,7 @@ async fn open(
 async fn amend(
     role: Role,
     State(service): State<Arc<Service>>,
-    Path((stream, session)): Path<(String, String)>,
+    InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -90,7 +90,7 @@ async fn amend(
 async fn close(
     role: Role,
     State(service): State<Arc<Service>>,
-    Path((stream, session)): Path<(String, String)>,
+    InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     service.authorize(&headers, role, &stream)?;

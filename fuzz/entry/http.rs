@@ -1,0 +1,120 @@
+//! What the fuzz target of the HTTP server does with its bytes: requests, one after the other, to the router with a real
+//! negotiator behind it and a worker that only pretends. Shared by the fuzz target and by `crates/server/tests`.
+//!
+//! Requests stand between zero bytes: a line with method and path, a line for each header, an empty line, the body. LAST in
+//! a path is the session that was opened last.
+
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode, header};
+use rooms::spec::{Command, Counters, Event};
+use server::auth::Auth;
+use server::config::{self, Origin};
+use server::control::{Control, Meter, WorkerPort};
+use server::http::{Connections, Limits, Service, router};
+use server::negotiator::{Input, Negotiator, Notice, Settings};
+use tower::ServiceExt;
+use webrtc::{Candidate, Context};
+
+/// Requests of one input that are sent.
+const REQUESTS_MAX: usize = 16;
+
+pub fn http(data: &[u8]) {
+    static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+        LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
+    RUNTIME.block_on(async {
+        let control = control();
+        let service = Service {
+            control: control.clone(),
+            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
+            cors_origins: vec![Origin::any()],
+            ice_servers: Vec::new(),
+            connections: Connections::new(Limits::default()),
+        };
+        let router = router(Arc::new(service));
+        let mut last = "/whip/a/none".to_owned();
+        for text in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {
+            let Some(request) = request(text, &last) else { continue };
+            let is_head = request.method() == Method::HEAD;
+            let response = router.clone().oneshot(request).await.expect("an answer");
+            if let Some(location) = response.headers().get(header::LOCATION) {
+                last = location.to_str().expect("text").to_owned();
+            }
+            check(response, is_head).await;
+        }
+    });
+}
+
+fn request(text: &[u8], last: &str) -> Option<Request<Body>> {
+    let end = text.windows(2).position(|pair| pair == b"\n\n");
+    let (head, body) = end.map_or((text, &[][..]), |end| (&text[..end], &text[end + 2..]));
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let first = str::from_utf8(lines.next()?).ok()?;
+    let (method, path) = first.split_once(' ')?;
+    let mut request = Request::builder().method(method).uri(path.replace("LAST", last));
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        request = request.header(&line[..colon], line[colon + 1..].trim_ascii());
+    }
+    request.body(Body::from(body.to_vec())).ok()
+}
+
+/// Every answer can be read by pages of other origins, every error is a problem document, and none is our own mistake.
+async fn check(response: Response<Body>, is_head: bool) {
+    let (parts, body) = response.into_parts();
+    assert_ne!(parts.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(parts.headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN), "{parts:?}");
+    let body = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
+    if parts.status == StatusCode::CREATED {
+        assert!(parts.headers.contains_key(header::LOCATION) && parts.headers.contains_key(header::ETAG), "{parts:?}");
+        assert!(body.starts_with(b"v=0\r\n"));
+    }
+    if parts.status.as_u16() >= 400 && !is_head {
+        assert_eq!(parts.headers[header::CONTENT_TYPE], "application/problem+json", "{parts:?} {body:?}");
+        let problem: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(problem["status"], parts.status.as_u16());
+    }
+}
+
+/// A control plane with one worker.
+fn control() -> Arc<Control> {
+    static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context::new().expect("a certificate"));
+    let control = Arc::<OnceLock<Weak<Control>>>::default();
+    let (tells, obeys) = (control.clone(), control.clone());
+    let notify = move |notice: Notice| {
+        if let Some(control) = tells.get().and_then(Weak::upgrade) {
+            control.handle_notice(notice);
+        }
+    };
+    let candidates = vec![Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }];
+    let settings = Settings { candidates, ..Settings::default() };
+    let negotiator = Mutex::new(Negotiator::new(settings, CONTEXT.clone(), |_: Command| Ok(()), notify));
+    let port = WorkerPort {
+        command: Box::new(move |command| {
+            obey(&obeys, &command);
+            Ok(())
+        }),
+        request: Box::new(move |request| {
+            negotiator.lock().expect("no panic").handle(Instant::now(), Input::Request(request));
+            true
+        }),
+        meter: Box::new(Meter::default),
+    };
+    let made = Arc::new(Control::new(vec![port], Duration::from_secs(10)));
+    control.set(Arc::downgrade(&made)).expect("set once");
+    made
+}
+
+/// Answers questions, later and from elsewhere, as a worker does.
+fn obey(control: &OnceLock<Weak<Control>>, command: &Command) {
+    let event = match command {
+        Command::Inspect { token, .. } => Event::Stats { token: *token, stats: None },
+        Command::Count { token } => Event::Counters { token: *token, counters: Box::<Counters>::default() },
+        _ => return,
+    };
+    if let Some(control) = control.get().and_then(Weak::upgrade) {
+        tokio::spawn(async move { control.handle_notice(Notice::Event(event)) });
+    }
+}
