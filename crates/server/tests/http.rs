@@ -49,6 +49,7 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         ("/whip/a", SDP, long.as_str(), StatusCode::PAYLOAD_TOO_LARGE, "65536 bytes"),
         ("/whip/a", JSON, "offer", StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/sdp"),
         ("/whip/a%20b", SDP, "offer", StatusCode::BAD_REQUEST, "letters"),
+        ("/whip/%ff", SDP, "offer", StatusCode::BAD_REQUEST, "UTF-8"),
         ("/whep/none", SDP, "offer", StatusCode::NOT_FOUND, "nobody publishes"),
         ("/nothing", SDP, "offer", StatusCode::NOT_FOUND, "nothing here"),
     ];
@@ -250,6 +251,7 @@ async fn metrics_are_prometheus_text_with_each_family_once() {
         "millrace_http_connections 0",
         "millrace_http_connections_max 10000",
         "millrace_worker_datagrams_out_total{worker=\"0\"} 5",
+        "millrace_handshake_certificates_refused_total{worker=\"0\"} 2",
         "millrace_rooms_packets_in_total{worker=\"0\"} 3",
         "millrace_rooms_dropped_total{worker=\"0\",reason=\"replayed\"} 0",
     ] {
@@ -356,6 +358,7 @@ fn pretend(shared: &Arc<Shared>) -> Arc<Control> {
         }),
         meter: Box::new(|| Meter {
             engine: engine::CountersSnapshot { datagrams_out: 5, ..Default::default() },
+            negotiator: negotiator::CountersSnapshot { certificates_refused: 2, ..Default::default() },
             ..Meter::default()
         }),
     };

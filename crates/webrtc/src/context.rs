@@ -89,7 +89,11 @@ impl fmt::Debug for Context {
 }
 
 /// Where a session's keys appear when DTLS is done.
-pub(crate) type KeySlot = Arc<OnceLock<Keys>>;
+pub(crate) type KeySlot = Arc<OnceLock<Result<Keys, CertificateNotEcdsa>>>;
+
+/// The peer has no certificate that dimpl could verify: it knows ECDSA alone, and asks for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CertificateNotEcdsa;
 
 thread_local! {
     /// The slot for the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
@@ -161,7 +165,7 @@ impl DtlsInstance for Instance {
             DtlsOutput::KeyingMaterial(material, profile) => {
                 if let Some(profile) = known_profile(profile) {
                     // A second handshake on the association (renegotiation) does not exist in dimpl, so `set` succeeds.
-                    let _ = self.keys.set(Keys { profile, material: material.to_vec().into(), is_client });
+                    let _ = self.keys.set(Ok(Keys { profile, material: material.to_vec().into(), is_client }));
                 }
                 DtlsOutput::Connected
             }
@@ -174,7 +178,12 @@ impl DtlsInstance for Instance {
     }
 
     fn handle_packet(&mut self, packet: &[u8]) -> Result<(), DtlsImplError> {
-        self.dtls.handle_packet(packet)
+        self.dtls.handle_packet(packet).inspect_err(|error| {
+            if is_of_certificate(error) {
+                // Where keys are, nothing of this comes any more.
+                let _ = self.keys.set(Err(CertificateNotEcdsa));
+            }
+        })
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {
@@ -206,11 +215,57 @@ impl DtlsInstance for Instance {
     }
 }
 
+/// Whether the handshake failed for want of an ECDSA certificate. OpenSSL with an RSA one sends none, since dimpl's request
+/// does not name RSA; others send theirs all the same, and its signature is of an unknown kind.
+fn is_of_certificate(error: &DtlsImplError) -> bool {
+    use dimpl::{CertificateError, CryptoError};
+    match error {
+        DtlsImplError::CertificateError(CertificateError::NoClientCertificateReceived) => true,
+        DtlsImplError::CryptoError(error) => matches!(
+            error,
+            CryptoError::UnsupportedSignatureAlgorithm(_)
+                | CryptoError::SignatureAlgorithmMismatch { .. }
+                | CryptoError::UnsupportedSignaturePair { .. }
+                | CryptoError::UnsupportedSignatureVerification { .. }
+                | CryptoError::UnsupportedPublicKeyAlgorithm
+                | CryptoError::UnsupportedEcCurve
+        ),
+        _ => false,
+    }
+}
+
 fn known_profile(profile: DimplProfile) -> Option<SrtpProfile> {
     match profile {
         DimplProfile::AEAD_AES_128_GCM => Some(SrtpProfile::AeadAes128Gcm),
         DimplProfile::AEAD_AES_256_GCM => Some(SrtpProfile::AeadAes256Gcm),
         DimplProfile::AES128_CM_SHA1_80 => Some(SrtpProfile::Aes128CmSha1_80),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dimpl::{CertificateError, CryptoError, HashAlgorithm, SignatureAlgorithm};
+
+    use super::*;
+
+    #[test]
+    fn no_certificate_and_one_of_another_kind_are_told_from_a_wrong_signature() {
+        let signature = SignatureAlgorithm::RSA;
+        let hash = HashAlgorithm::SHA256;
+        let group = dimpl::NamedGroup::Secp256r1;
+        for error in [
+            DtlsImplError::CertificateError(CertificateError::NoClientCertificateReceived),
+            DtlsImplError::CryptoError(CryptoError::UnsupportedSignatureAlgorithm(signature)),
+            DtlsImplError::CryptoError(CryptoError::UnsupportedSignaturePair { signature, hash }),
+            DtlsImplError::CryptoError(CryptoError::UnsupportedPublicKeyAlgorithm),
+        ] {
+            assert!(is_of_certificate(&error), "{error:?}");
+        }
+        let ecdsa = SignatureAlgorithm::ECDSA;
+        let wrong = CryptoError::SignatureVerificationFailed { signature: ecdsa, hash, group };
+        for error in [DtlsImplError::CryptoError(wrong), DtlsImplError::ReceiveQueueFull] {
+            assert!(!is_of_certificate(&error), "{error:?}");
+        }
     }
 }

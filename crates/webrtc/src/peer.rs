@@ -17,7 +17,7 @@ use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
-use crate::context::{Context, KeySlot, Keys};
+use crate::context::{CertificateNotEcdsa, Context, KeySlot, Keys};
 use crate::fragment::Fragment;
 use crate::media::Negotiated;
 use crate::nomination::Nomination;
@@ -57,6 +57,8 @@ pub enum EndReason {
     Closed,
     /// DTLS was done without SRTP (RFC 5764 §4.1).
     NoSrtp,
+    /// The other side has no ECDSA certificate, which is the only kind that is taken (RFC 8827 §6.5 wants it of everybody).
+    CertificateNotEcdsa,
     /// The handshake failed, for instance over a certificate with another fingerprint.
     Failed(String),
 }
@@ -277,9 +279,14 @@ impl Peer {
             return Err(Refused::NotAuthentic);
         }
         let input = input(now, remote, data).ok_or(Refused::BadDtls)?;
-        // Anybody can send a record that does not decrypt, so an error here is no reason to end.
-        self.rtc.handle_input(input).map_err(|_| Refused::BadDtls)?;
-        Ok(Received::Handshake)
+        if self.rtc.handle_input(input).is_ok() {
+            return Ok(Received::Handshake);
+        }
+        // Anybody can send a record that does not decrypt, so an error as such is no reason to end.
+        if self.keys.get() == Some(&Err(CertificateNotEcdsa)) {
+            self.end(EndReason::CertificateNotEcdsa);
+        }
+        Err(Refused::BadDtls)
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
@@ -397,7 +404,7 @@ impl Peer {
     fn connect(&mut self) {
         let remote = if self.is_server { self.nomination.remote().or(self.dtls_remote) } else { self.dtls_remote };
         match (self.keys.get().cloned(), remote) {
-            (Some(keys), Some(remote)) => {
+            (Some(Ok(keys)), Some(remote)) => {
                 self.state = State::Connected;
                 self.queue.push_back(Output::Connected { keys, remote });
             }
@@ -521,7 +528,7 @@ mod tests {
             drive(now, &mut client, &mut server, CLIENT, &mut kinds);
         }
 
-        assert!(server.keys.get().is_some() && server.state == State::DtlsDone);
+        assert!(matches!(server.keys.get(), Some(Ok(_))) && server.state == State::DtlsDone);
         assert!(kinds.iter().any(|byte| (20..=63).contains(byte)));
         assert!(!kinds.iter().any(|byte| (128..=191).contains(byte)));
     }

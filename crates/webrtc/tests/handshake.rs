@@ -113,6 +113,55 @@ fn an_unmodified_str0m_peer_connects() {
 }
 
 #[test]
+fn a_client_without_an_ecdsa_certificate_is_told_so_and_ends() {
+    let (mut now, client_at) = (Instant::now(), Remote { addr: addr("127.0.0.1:9000"), tcp: false });
+    let (mut client, offer) = Peer::offer(&Context::new().unwrap(), now, &WATCH).unwrap();
+    let candidates = [udp("127.0.0.1:7000")];
+    let options = AnswerOptions { purpose: TO_SEND, candidates: &candidates };
+    let (mut server, answer) = Peer::answer(&Context::new().unwrap(), now, &offer, &options).unwrap();
+    client.accept_answer(&answer.sdp).unwrap();
+    // Until the client has said hello and the server has asked for its certificate.
+    let is_dtls = |data: &[u8]| data[0] == 22;
+    let mut has_asked = false;
+    while !has_asked {
+        now += Duration::from_millis(10);
+        client.handle_timeout(now);
+        for data in outputs(&mut client).0 {
+            let _ = server.handle_datagram(now, client_at, &data);
+        }
+        for data in outputs(&mut server).0 {
+            has_asked |= is_dtls(&data);
+            if !is_dtls(&data) {
+                client.handle_datagram(now, Remote { addr: candidates[0].addr, tcp: false }, &data).unwrap();
+            }
+        }
+    }
+    // What OpenSSL sends when all it has is RSA: a record with the second handshake message, an empty certificate list.
+    let record = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 15];
+    let empty = [11, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+    let refused = server.handle_datagram(now, client_at, &[&record[..], &empty].concat());
+    assert_eq!(refused, Err(Refused::BadDtls));
+
+    let (sent, ended) = outputs(&mut server);
+    assert_eq!(ended, Some(EndReason::CertificateNotEcdsa));
+    assert!(sent.iter().any(|data| data[0] == 21 && data.ends_with(&[2, 40])), "no handshake_failure in {sent:?}");
+    assert_eq!(server.handle_datagram(now, client_at, &record), Err(Refused::Ended));
+}
+
+/// What a peer sends now, and why it ended.
+fn outputs(peer: &mut Peer) -> (Vec<Box<[u8]>>, Option<EndReason>) {
+    let (mut sent, mut ended) = (Vec::new(), None);
+    loop {
+        match peer.poll() {
+            Output::Transmit { data, .. } => sent.push(data),
+            Output::Ended(reason) => ended = Some(reason),
+            Output::Connected { .. } | Output::PathChanged(_) => {}
+            Output::Timeout(_) => return (sent, ended),
+        }
+    }
+}
+
+#[test]
 fn an_ice_restart_changes_the_credentials_and_moves_the_path() {
     let mut pair = Pair::connected(&WATCH, TO_SEND);
     let old_ufrag = pair.server.peer.ufrag().to_owned();

@@ -121,7 +121,7 @@ fn write_meters(page: &mut Page, meters: &[Meter]) {
 
 fn write_negotiators(page: &mut Page, meters: &[Meter]) {
     type Field = (&'static str, &'static str, &'static str, fn(&crate::negotiator::CountersSnapshot) -> u64);
-    let fields: [Field; 10] = [
+    let fields: [Field; 11] = [
         ("handshakes", "gauge", "Sessions without keys yet.", |counters| counters.handshakes),
         ("answered_total", "counter", "Offers answered.", |counters| counters.answered),
         ("refused_total", "counter", "Offers and fragments refused for their text.", |counters| counters.refused),
@@ -129,6 +129,9 @@ fn write_negotiators(page: &mut Page, meters: &[Meter]) {
         ("connected_total", "counter", "Sessions that got their keys.", |counters| counters.connected),
         ("timed_out_total", "counter", "Sessions that did not in time.", |counters| counters.timed_out),
         ("failed_total", "counter", "Sessions whose handshake failed.", |counters| counters.failed),
+        ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |counters| {
+            counters.certificates_refused
+        }),
         ("restarts_total", "counter", "ICE restarts.", |counters| counters.restarts),
         ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |counters| counters.datagrams),
         ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |counters| {

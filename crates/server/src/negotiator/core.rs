@@ -349,6 +349,9 @@ where
                 Output::Ended(reason) => {
                     if let Phase::Handshaking { .. } = session.phase {
                         self.counters.failed.add(1);
+                        if reason == webrtc::EndReason::CertificateNotEcdsa {
+                            self.counters.certificates_refused.add(1);
+                        }
                     }
                     return self.remove(key, EndReason::Peer(reason));
                 }

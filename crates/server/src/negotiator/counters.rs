@@ -41,6 +41,8 @@ counters! {
     timed_out,
     /// Sessions whose handshake failed.
     failed,
+    /// Of these: for want of an ECDSA certificate.
+    certificates_refused,
     /// ICE restarts.
     restarts,
     /// STUN and DTLS datagrams that came in.

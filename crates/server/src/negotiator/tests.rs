@@ -180,6 +180,34 @@ impl Client {
 }
 
 #[test]
+fn a_client_without_an_ecdsa_certificate_ends_at_once_and_is_counted() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    let is_dtls = |data: &[u8]| data.first() == Some(&22);
+    loop {
+        harness.now += Duration::from_millis(10);
+        client.peer.handle_timeout(harness.now);
+        client.drain(&mut harness);
+        let transmits = std::mem::take(&mut harness.heard.borrow_mut().transmits);
+        if transmits.iter().any(|(_, data)| is_dtls(data)) {
+            break;
+        }
+        let from = Remote { addr: SERVER.parse().unwrap(), tcp: false };
+        for (_, data) in transmits {
+            client.peer.handle_datagram(harness.now, from, &data).unwrap();
+        }
+    }
+    // The server has asked for a certificate: a record with the second handshake message, an empty list.
+    let record = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 15, 11, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+    harness.deliver(client.path, &record);
+
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::CertificateNotEcdsa))]);
+    let counted = harness.counted();
+    assert_eq!((counted.failed, counted.certificates_refused, counted.sessions), (1, 1, 0));
+    assert!(harness.heard.borrow().transmits.iter().any(|(_, data)| data.first() == Some(&21)), "an alert");
+}
+
+#[test]
 fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     let mut harness = Harness::new();
     let (mut client, answer) = harness.client(1, &WATCH);
