@@ -36,6 +36,12 @@ pub struct Args {
     /// The server, for instance http://127.0.0.1:8080.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     pub url: String,
+    /// Where to publish at servers with other paths, such as http://127.0.0.1:8889/{stream}/whip.
+    #[arg(long, value_name = "URL", value_parser = join::template)]
+    pub whip_url: Option<String>,
+    /// Where to watch at servers with other paths, such as http://127.0.0.1:8889/{stream}/whep.
+    #[arg(long, value_name = "URL", value_parser = join::template)]
+    pub whep_url: Option<String>,
     /// Streams to publish.
     #[arg(long, default_value_t = 1)]
     pub publishers: u32,
@@ -66,6 +72,9 @@ pub struct Args {
     /// Share of the viewers that decrypt and check every packet, and measure latency; the others count by headers.
     #[arg(long, default_value_t = 0.1)]
     pub sample: f64,
+    /// Checks and times the last packet of each frame only: for servers that cut frames into packets anew.
+    #[arg(long)]
+    pub by_frame: bool,
     /// Threads that play the clients.
     #[arg(long, default_value_t = 1)]
     pub threads: u8,
@@ -81,6 +90,9 @@ pub struct Args {
     /// Prints the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
+    #[arg(long)]
+    pub marks: bool,
     /// Exit status 1 when a larger share of packets never came, 0 to 1.
     #[arg(long)]
     pub max_loss: Option<f64>,
@@ -118,12 +130,14 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
 
     run.tell_all(|| Message::Reset);
+    mark(args, "begin");
     let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), own_cpu());
     if args.joiners > 0 {
         resources.extend(run.watch(args, args.subscribers, args.joiners, "joining while others watch")?);
     }
     let end = started + Duration::from_secs_f64(args.seconds);
     count_down(args, started, end);
+    mark(args, "end");
     let (server_after, load_after) = (run.server_cpu(args), own_cpu());
     let span = started.elapsed();
     let parts = run.totals()?;
@@ -168,10 +182,18 @@ impl Run {
             let handle = bound.run(move || LoadService::new(Instant::now(), epoch, LinkId(0), addresses))?;
             workers.push((handle, mailbox));
         }
+        let url = args.url.trim_end_matches('/');
+        let template = |given: &Option<String>, path: &str| match given {
+            Some(given) => given.clone(),
+            None => format!("{url}/{path}/{}", join::STREAM),
+        };
         let target = Target {
             agent: join::agent(),
-            url: args.url.trim_end_matches('/').into(),
+            url: url.into(),
+            whip_url: template(&args.whip_url, "whip"),
+            whep_url: template(&args.whep_url, "whep"),
             token: args.token.clone(),
+            by_frame: args.by_frame,
             context: webrtc::Context::new()?,
         };
         let video =
@@ -285,6 +307,12 @@ impl Run {
         }
         let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
         ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
+    }
+}
+
+fn mark(args: &Args, what: &str) {
+    if args.marks {
+        println!("{{\"mark\":\"{what}\"}}");
     }
 }
 

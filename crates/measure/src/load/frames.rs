@@ -32,13 +32,18 @@ impl Stamp {
 
     /// Reads the stamp at the end of a payload and checks the bytes before it. `None` for what is not ours, or damaged.
     pub fn read(payload: &[u8]) -> Option<Stamp> {
-        let (body, stamp) = payload.split_last_chunk::<STAMP_LEN>()?;
+        let stamp = Stamp::read_end(payload)?;
+        let body = payload.get(DESCRIPTOR_LEN..payload.len() - STAMP_LEN)?;
+        body.iter().all(|byte| *byte == stamp.number as u8 | 1).then_some(stamp)
+    }
+
+    /// Reads the stamp at the end of a payload, whatever stands before it.
+    pub fn read_end(payload: &[u8]) -> Option<Stamp> {
+        let stamp = payload.last_chunk::<STAMP_LEN>()?;
         let word = |at: usize| stamp[at..at + 4].try_into().map(u32::from_be_bytes).ok();
-        let stamp =
+        let read =
             Stamp { run: word(4)?, sent_ns: u64::from(word(8)?) << 32 | u64::from(word(12)?), number: word(16)? };
-        let is_whole = payload.get(payload.len() - STAMP_LEN..)?.starts_with(&MARK)
-            && body.get(DESCRIPTOR_LEN..)?.iter().all(|byte| *byte == stamp.number as u8 | 1);
-        is_whole.then_some(stamp)
+        stamp.starts_with(&MARK).then_some(read)
     }
 }
 
@@ -208,9 +213,10 @@ mod tests {
             assert_eq!(info.vp8.unwrap().picture_id, Some(packet.picture_id));
             assert_eq!(info.keyframe && info.starts_frame, packet.keyframe && packet.starts_frame);
             assert_eq!(Stamp::read(&payload).unwrap().sent_ns, packet.sent_ns);
-            let mut damaged = payload;
+            let mut damaged = payload.clone();
             damaged[40] ^= 4;
             assert_eq!(Stamp::read(&damaged), None);
+            assert_eq!(Stamp::read_end(&damaged), Stamp::read(&payload), "the end is whole");
         }
         assert_eq!(frames.sent(Seq(2)).unwrap().seq, 65_538);
         assert!(frames.sent(Seq(28)).is_none());

@@ -281,7 +281,8 @@ fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
     let layers: Vec<Layer> = layers.filter(|layer| !layer.points.is_empty()).collect();
     let last = run.records.iter().map(|record| record.round).max()?;
     let step = last.div_ceil(12).max(1);
-    let ticks = (1..=last).filter(|round| (round - 1) % step == 0).map(|round| (f64::from(round), round.to_string()));
+    let ticks =
+        (1..=last).filter(|round| (round - 1).is_multiple_of(step)).map(|round| (f64::from(round), round.to_string()));
     let figure = Figure {
         title: match run.point_name(point) {
             name if name.is_empty() => "Every run".into(),
@@ -313,7 +314,7 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
     let layers: Vec<Layer> = layers.filter(|layer| !layer.points.is_empty()).collect();
     let step = runs.len().div_ceil(6).max(1);
     let day = |run: &Run| run.machine.date.get(..10).unwrap_or(&run.machine.date).to_owned();
-    let dates = runs.iter().enumerate().filter(|(index, _)| (runs.len() - 1 - index) % step == 0);
+    let dates = runs.iter().enumerate().filter(|(index, _)| (runs.len() - 1 - index).is_multiple_of(step));
     let figure = Figure {
         title: match newest.point_name(point) {
             name if name.is_empty() => "Cost over time".into(),
