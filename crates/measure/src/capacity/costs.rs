@@ -32,7 +32,9 @@ pub enum Basis {
     Measured,
     /// Computed from measurements.
     Derived,
-    /// Neither.
+    /// A default of the server's configuration.
+    Setting,
+    /// None of these.
     Assumed,
 }
 

@@ -203,6 +203,8 @@ pub struct Plan {
     /// With `viewers_per_machine`.
     pub needs: Vec<Need>,
     pub per_packet: PerPacket,
+    /// How long a core takes to send one frame to all its viewers; the last one has it so much later than the first.
+    pub sweep_ms: f64,
     /// New viewers per second that a machine takes while it carries its viewers, and all of them that it takes idle.
     pub joins_per_second: f64,
     pub joins_per_second_idle: f64,
@@ -235,6 +237,10 @@ impl Plan {
         });
         let spare_cores = machine.cores * machine.headroom - load.used(Resource::Cpu, viewers_per_machine);
         let join_s = costs.rooms.join.cpu_us / 1e6;
+        let per_core = viewers_per_machine / machine.cores;
+        let per_packet = PerPacket::of(&costs.rooms, &shape, per_core);
+        // Viewers of other streams get their frames at other times.
+        let at_once = per_core / load.streams(viewers_per_machine);
         Ok(Plan {
             demand: *demand,
             machine: *machine,
@@ -244,7 +250,8 @@ impl Plan {
             viewers_max,
             first,
             needs: needs.into(),
-            per_packet: PerPacket::of(&costs.rooms, &shape, viewers_per_machine / machine.cores),
+            per_packet,
+            sweep_ms: at_once * shape.packets_per_frame * per_packet.total_ns() / 1e6,
             joins_per_second: spare_cores.max(0.0) / join_s,
             joins_per_second_idle: machine.cores * machine.headroom / join_s,
             source: costs.source.clone(),
@@ -387,6 +394,8 @@ mod tests {
         // 100 KB each, and the stream's log.
         assert!(close(need(&plan, Resource::Memory), 101e6));
         assert_eq!(need(&plan, Resource::Sessions), 1_001.0);
+        // A packet of 5 µs to each of 1,000.
+        assert!(close(plan.sweep_ms, 5.0), "{}", plan.sweep_ms);
         // 0.94998 cores are free, 2 ms each.
         assert!(close(plan.joins_per_second, 474.99), "{}", plan.joins_per_second);
     }

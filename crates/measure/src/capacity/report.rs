@@ -57,6 +57,7 @@ impl fmt::Display for Plan {
             packet.user_ns / 1e3,
             packet.kernel_ns / 1e3
         )?;
+        writeln!(f, "a core has sent a frame to all its viewers of a stream after {:.1} ms", self.sweep_ms)?;
         writeln!(
             f,
             "joins: {} per second on each machine beside its viewers, {} on an idle one\n",
