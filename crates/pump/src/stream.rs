@@ -325,6 +325,7 @@ impl Stream {
             return Some(self.origin_ns + start + within as i64);
         }
         let pace = self.pace.as_mut()?;
+        let position = if self.queue.is_at_splice() { self.end_position } else { position };
         Some(self.origin_ns + pace.ns_at(&self.queue, position))
     }
 
