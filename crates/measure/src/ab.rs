@@ -110,28 +110,30 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let directory = args.out.clone().unwrap_or_else(|| default_directory(&plan));
     make(&directory)?;
     let stop = Stop::on_signals()?;
-    // Orphans of what we start become our children, so that they can be waited for.
-    nix::sys::prctl::set_child_subreaper(true).context("become the parent of orphans")?;
-
     let (in_cgroup, counts_syscalls) = (tree::can_count(), syscalls::can_count());
     let machine = machine::describe(&plan, in_cgroup, counts_syscalls, machine::command_line())?;
     record::write_machine(&directory, &machine)?;
-    say(&format!(
-        "{}: {} rounds of {} subjects, into {}",
-        plan.name,
-        plan.rounds,
-        plan.subjects.len(),
-        directory.display()
-    ));
-    let bench = Bench { plan: &plan, directory: &directory, stop, in_cgroup, counts_syscalls, machine: &CpuTimes::now };
+    let runs = plan.rounds as usize * plan.points.len() * plan.subjects.len();
+    let seconds = plan.warm_up.0 + plan.seconds.0;
+    say(&format!("{}: {runs} runs of {seconds} s and more, into {}", plan.name, directory.display()));
+    let bench = Bench {
+        plan: &plan,
+        directory: &directory,
+        stop,
+        in_cgroup,
+        counts_syscalls,
+        machine: &CpuTimes::now,
+        say: &say,
+    };
     let records = bench.run()?;
 
-    report::write(&directory)?;
-    say(&format!("the page is {}", directory.join(report::PAGE_FILE).display()));
     let summary = Summary::of(&plan, &records);
     let text =
         if args.json { serde_json::to_string(&summary)? + "\n" } else { format!("\n{}", table::table(&summary)) };
-    std::io::stdout().write_all(text.as_bytes()).context("print the table")
+    std::io::stdout().write_all(text.as_bytes()).context("print the table")?;
+    report::write(&directory)?;
+    say(&format!("the page is {}", directory.join(report::PAGE_FILE).display()));
+    Ok(())
 }
 
 /// The plan from the file or the flags, with what was typed over it.

@@ -57,6 +57,7 @@ fn two_commands_are_compared_without_a_plan() {
     assert_eq!(machine["subjects"][1]["name"], "b");
     assert!(machine["command"].as_str().unwrap().contains("--ready log:listening"), "{machine}");
     assert!(machine["features"]["cpu_time"].is_string() && machine["cores"].as_u64() > Some(0), "{machine}");
+    assert!(out.join("report.html").exists());
     lab.assert_nothing_is_left();
 
     let again = millrace(&[&words[..], &flags[..]].concat());
@@ -81,8 +82,8 @@ fn a_server_that_never_listens_is_named_with_its_log() {
 #[test]
 fn a_server_that_dies_under_the_load_is_named() {
     let lab = Lab::new();
-    let server = "echo listening; sleep 0.5; echo out of luck; exit 7";
-    let output = lab.run(&lab.plan(["1", "1"], server, "sleep 600"), &[]);
+    let server = "echo listening; while [ ! -e {dir}/loading ]; do sleep 0.05; done; echo out of luck; exit 7";
+    let output = lab.run(&lab.plan(["1", "1"], server, "touch {dir}/loading; sleep 600"), &[]);
     lab.assert_error(
         &output,
         &["round 1, subject a", "the server ended (exit status: 7) under the load", "out of luck"],

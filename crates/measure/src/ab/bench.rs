@@ -15,12 +15,11 @@ use super::network::{Namespace, drops, sockets_of};
 use super::plan::{Plan, Subject};
 use super::proc::Used;
 use super::quiet::{CpuTimes, Limits};
+use super::ready;
 use super::record::{self, Loss, Record, Usage};
 use super::stop::Stop;
-use super::syscalls::Counter;
 use super::tree::{Cleanup, Guard, PATIENCE, Start, Tree};
 use super::values::Cpus;
-use super::{ready, say};
 use crate::rounds::turns;
 
 /// What a plan is run with.
@@ -35,6 +34,8 @@ pub struct Bench<'a> {
     pub counts_syscalls: bool,
     /// Reads what the machine's CPUs did; another may be put in its place in tests.
     pub machine: &'a dyn Fn(Option<&Cpus>) -> CpuTimes,
+    /// Takes a line of progress.
+    pub say: &'a dyn Fn(&str),
 }
 
 /// Which run it is.
@@ -114,7 +115,7 @@ impl Bench<'_> {
         let machine: &mut dyn FnMut() -> CpuTimes = &mut || (self.machine)(self.cpus().as_ref());
         let mut eyes = Eyes { machine, server: &mut server, server_namespace, load_namespace: None };
         let calls_per_packet = self.warm_up(place, &mut eyes, &mut guard)?;
-        let driven = self.drive(place, plan.seconds.0, &mut eyes, &mut guard)?;
+        let driven = self.drive(place, plan.seconds.0, None, &mut eyes, &mut guard)?;
         let shared = eyes.share_namespace();
         server.end(PATIENCE);
 
@@ -133,15 +134,20 @@ impl Bench<'_> {
         if self.plan.warm_up.0 <= 0.0 {
             return Ok(None);
         }
-        let output = self.directory.join("logs/perf");
-        let counter =
-            self.counts_syscalls.then(|| Counter::start(&eyes.server.members(), output, guard)).transpose()?;
-        let driven = self.drive(place, self.plan.warm_up.0, eyes, guard).context("in the warm-up")?;
-        let calls = counter.and_then(Counter::stop);
-        Ok(calls.map(|calls| calls as f64 / driven.outcome.arrived.packets as f64))
+        let calls = self.counts_syscalls.then(|| self.directory.join("logs/perf"));
+        let driven = self.drive(place, self.plan.warm_up.0, calls, eyes, guard).context("in the warm-up")?;
+        let packets_per_second = driven.outcome.arrived.packets as f64 / driven.seconds();
+        Ok(driven.calls_per_second.map(|calls| calls / packets_per_second))
     }
 
-    fn drive(&self, place: Place<'_>, seconds: f64, eyes: &mut Eyes<'_>, guard: &mut Guard) -> anyhow::Result<Driven> {
+    fn drive(
+        &self,
+        place: Place<'_>,
+        seconds: f64,
+        calls: Option<PathBuf>,
+        eyes: &mut Eyes<'_>,
+        guard: &mut Guard,
+    ) -> anyhow::Result<Driven> {
         let plan = self.plan;
         let (command, log) =
             (plan.fill(&plan.load.command, place.subject, place.point, seconds), self.log(place, "load"));
@@ -153,7 +159,7 @@ impl Bench<'_> {
             in_cgroup: self.in_cgroup,
         };
         let time_max = Duration::from_secs_f64(seconds + plan.load_timeout.0);
-        Drive { start, format: plan.load.format, time_max, stop: &self.stop }.run(eyes, guard)
+        Drive { start, format: plan.load.format, calls, time_max, stop: &self.stop }.run(eyes, guard)
     }
 
     /// The CPUs that matter: those of server and load when both have their own, else all.
@@ -166,11 +172,10 @@ impl Bench<'_> {
     }
 
     fn record(&self, place: Place<'_>, driven: &Driven, calls_per_packet: Option<f64>) -> anyhow::Result<Record> {
-        let Driven { outcome, begin, end } = driven;
+        let Driven { outcome, begin, end, .. } = driven;
         let (server, load) = (end.server.since(&begin.server), end.load.since(&begin.load));
         let span = end.machine.since(&begin.machine);
-        // On CPUs of their own, server and load have no share of ours.
-        let own_s = if self.cpus().is_some() { 0.0 } else { end.own_s - begin.own_s };
+        let own_s = end.own_s - begin.own_s;
         let used_s = server.user_s + server.system_s + load.user_s + load.system_s + own_s;
         let limits = Limits { steal_max: self.plan.steal_max, others_max: self.plan.others_max };
         let mut values = outcome.values.clone();
@@ -184,7 +189,7 @@ impl Bench<'_> {
             subject: place.subject.name.clone(),
             point: place.point,
             disturbed: limits.disturbed(&span, used_s),
-            seconds: outcome.seconds.unwrap_or(end.at.duration_since(begin.at).as_secs_f64()),
+            seconds: driven.seconds(),
             arrived: outcome.arrived,
             server: Usage { syscalls, ..usage(&server) },
             load: usage(&load),
@@ -223,7 +228,7 @@ impl Bench<'_> {
             Some(by) if repeat < self.plan.repeats => format!("; disturbed by {by}, again"),
             Some(by) => format!("; disturbed by {by}, and no more repeats"),
         };
-        say(&format!(
+        (self.say)(&format!(
             "round {round}/{rounds}{}  {subject}: {:.0} packets/s, {:.3} µs of CPU per packet{disturbed}",
             at_point(self.plan, record.point),
             arrived.packets as f64 / seconds,
@@ -333,10 +338,12 @@ mod tests {
         let burn = "while [ $i -lt 400000 ]; do i=$((i+1)); done";
         // The server burns in a child before the load comes, which does not count, and while it measures.
         let server = format!(
-            "(i=0; {burn}); echo listening; while [ ! -e $MARK ]; do sleep 0.01; done; (i=0; {burn}); touch $MARK.done; exec sleep 600"
+            "(i=0; {burn}); echo listening; while [ ! -e $MARK ]; do sleep 0.1; done; (i=0; {burn}); touch $MARK.done; \
+             exec sleep 600"
         );
         let load = format!(
-            "(i=0; {burn}); echo {{\\\"mark\\\":\\\"begin\\\"}}; touch $MARK; while [ ! -e $MARK.done ]; do sleep 0.01; done; {RESULT}; rm $MARK $MARK.done"
+            "(i=0; {burn}); echo {{\\\"mark\\\":\\\"begin\\\"}}; sleep 1; touch $MARK; \
+             while [ ! -e $MARK.done ]; do sleep 0.1; done; {RESULT}; rm $MARK $MARK.done"
         );
         for in_cgroup in [false, true] {
             if in_cgroup && !can_count() {
@@ -400,6 +407,7 @@ mod tests {
                 in_cgroup: self.in_cgroup,
                 counts_syscalls: false,
                 machine,
+                say: &|_| {},
             }
             .run()
         }

@@ -4,7 +4,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use super::outcome::{Line, Outcome};
 use super::proc::Used;
 use super::quiet::CpuTimes;
 use super::stop::Stop;
+use super::syscalls::Counter;
 use super::tree::{Guard, Start, Tree};
 use super::values::Format;
 
@@ -27,6 +28,15 @@ pub struct Driven {
     pub outcome: Outcome,
     pub begin: Look,
     pub end: Look,
+    /// System calls of the server, when they were to be counted and could be.
+    pub calls_per_second: Option<f64>,
+}
+
+impl Driven {
+    /// Measured time, by the load or else by the clock.
+    pub fn seconds(&self) -> f64 {
+        self.outcome.seconds.unwrap_or_else(|| self.end.at.duration_since(self.begin.at).as_secs_f64())
+    }
 }
 
 /// All counters at one time.
@@ -67,7 +77,7 @@ impl Eyes<'_> {
             at,
             date,
             machine: (self.machine)(),
-            own_s: cpu_s(UsageWho::RUSAGE_SELF),
+            own_s: own_cpu_s(),
             server: self.server.used(),
             server_sockets: sockets_of(&self.server.members()),
             server_namespace: self.server_namespace.counted().context("read the network's counters")?,
@@ -91,6 +101,8 @@ impl Eyes<'_> {
 pub struct Drive<'a> {
     pub start: Start<'a>,
     pub format: Option<Format>,
+    /// Counts the server's system calls, by way of this file.
+    pub calls: Option<PathBuf>,
     /// Then it is ended, and that is an error.
     pub time_max: Duration,
     pub stop: &'a Stop,
@@ -102,8 +114,9 @@ impl Drive<'_> {
     /// # Errors
     /// When it fails, takes too long, prints no result, or nothing arrived; when the server ends; when we are to stop.
     pub fn run(&self, eyes: &mut Eyes<'_>, guard: &mut Guard) -> anyhow::Result<Driven> {
-        let mut seen = Seen { begin: eyes.look(None)?, end: None, has_end_mark: false, result: None };
-        let children_before = children();
+        let calls = self.calls.as_deref().map(|file| Calls { file, counter: None, per_second: None });
+        let mut seen = Seen { begin: eyes.look(None)?, end: None, has_end_mark: false, result: None, calls };
+        seen.count_calls(eyes, guard)?;
         let mut load = Tree::start(&self.start, guard)?;
         let stdout = load.stdout().context("the load has no standard output")?;
         let lines = follow(stdout, self.start.log)?;
@@ -113,7 +126,7 @@ impl Drive<'_> {
             self.stop.check()?;
             let ended = load.exited().is_some();
             match lines.recv_timeout(LOOK_EVERY) {
-                Ok(line) => seen.line(&line, eyes, &load)?,
+                Ok(line) => seen.line(&line, eyes, &load, guard)?,
                 Err(RecvTimeoutError::Timeout) if !ended => last_seen = load.used(),
                 // It ended, and nothing came any more; a child of it may hold its standard output open.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if ended => break,
@@ -131,33 +144,47 @@ impl Drive<'_> {
         ensure!(outcome.arrived.packets > 0, "nothing got through: the load received 0 packets");
 
         let mut end = seen.end.context("the load printed no result")?;
-        end.load = most(end.load, last_seen);
+        end.load = end.load.most(&last_seen);
         if !end.load_lives {
-            // It was gone when we looked. What it used altogether is known, for we waited for it.
-            end.load = most(end.load, children().since(&children_before));
+            // It was gone when we looked, and what it used altogether is known since.
+            end.load = end.load.most(&load.used());
         }
-        Ok(Driven { outcome, begin: seen.begin, end })
+        let calls_per_second = seen.calls.and_then(|calls| calls.per_second);
+        Ok(Driven { outcome, begin: seen.begin, end, calls_per_second })
     }
 }
 
 /// What has come until now.
-struct Seen {
+struct Seen<'a> {
     begin: Look,
     end: Option<Look>,
     has_end_mark: bool,
     result: Option<Value>,
+    calls: Option<Calls<'a>>,
 }
 
-impl Seen {
-    fn line(&mut self, text: &str, eyes: &mut Eyes<'_>, load: &Tree) -> anyhow::Result<()> {
+/// A count of system calls: begun with the load and again at its mark, ended with the first result or mark.
+struct Calls<'a> {
+    file: &'a Path,
+    counter: Option<Counter>,
+    per_second: Option<f64>,
+}
+
+impl Seen<'_> {
+    fn line(&mut self, text: &str, eyes: &mut Eyes<'_>, load: &Tree, guard: &mut Guard) -> anyhow::Result<()> {
         match Line::of(text) {
-            Line::Begin => self.begin = eyes.look(Some(load))?,
+            Line::Begin => {
+                self.begin = eyes.look(Some(load))?;
+                self.count_calls(eyes, guard)?;
+            }
             Line::End => {
+                self.end_calls();
                 self.end = Some(eyes.look(Some(load))?);
                 self.has_end_mark = true;
             }
             Line::Object(result) => {
                 if !self.has_end_mark {
+                    self.end_calls();
                     self.end = Some(eyes.look(Some(load))?);
                 }
                 self.result = Some(result);
@@ -165,6 +192,22 @@ impl Seen {
             Line::Other => {}
         }
         Ok(())
+    }
+
+    fn count_calls(&mut self, eyes: &Eyes<'_>, guard: &mut Guard) -> anyhow::Result<()> {
+        if let Some(calls) = &mut self.calls {
+            calls.counter = None;
+            calls.counter = Some(Counter::start(&eyes.server.members(), calls.file, guard)?);
+        }
+        Ok(())
+    }
+
+    fn end_calls(&mut self) {
+        if let Some(calls) = &mut self.calls
+            && let Some(counter) = calls.counter.take()
+        {
+            calls.per_second = counter.stop();
+        }
     }
 }
 
@@ -192,33 +235,9 @@ fn follow(stdout: ChildStdout, log: &Path) -> anyhow::Result<Receiver<String>> {
     Ok(receiver)
 }
 
-/// What all processes used that we started and that are gone.
-fn children() -> Used {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Used::default() };
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Used {
-        user_s: seconds(usage.user_time()),
-        system_s: seconds(usage.system_time()),
-        voluntary_switches: usage.voluntary_context_switches() as u64,
-        involuntary_switches: usage.involuntary_context_switches() as u64,
-        // The kernel keeps that of the largest child ever, which may have been another.
-        peak_memory_bytes: 0,
-    }
-}
-
-fn cpu_s(who: UsageWho) -> f64 {
-    let Ok(usage) = getrusage(who) else { return 0.0 };
+/// CPU time of this program, in seconds.
+fn own_cpu_s() -> f64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0.0 };
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     seconds(usage.user_time()) + seconds(usage.system_time())
-}
-
-/// Counters only rise, so of two looks the larger is the later.
-fn most(one: Used, other: Used) -> Used {
-    Used {
-        user_s: one.user_s.max(other.user_s),
-        system_s: one.system_s.max(other.system_s),
-        voluntary_switches: one.voluntary_switches.max(other.voluntary_switches),
-        involuntary_switches: one.involuntary_switches.max(other.involuntary_switches),
-        peak_memory_bytes: one.peak_memory_bytes.max(other.peak_memory_bytes),
-    }
 }

@@ -72,7 +72,7 @@ fn features(in_cgroup: bool, counts_syscalls: bool) -> BTreeMap<String, String> 
         ("gro", yes_or_no(socket.as_ref().is_ok_and(|socket| socket.gro()))),
         ("cpu_time", if in_cgroup { "cgroup v2" } else { "sum over /proc, in ticks of 10 ms" }),
         ("peak_memory", memory),
-        ("switches", "sum over the threads in /proc"),
+        ("switches", "sum over the threads in /proc that live at the end"),
         (
             "syscalls",
             if counts_syscalls { "perf, in the warm-up" } else { "not counted: perf or its tracepoint is not there" },

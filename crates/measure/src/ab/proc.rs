@@ -18,6 +18,28 @@ pub struct Used {
 }
 
 impl Used {
+    /// Of different processes together.
+    pub fn plus(&self, other: &Used) -> Used {
+        Used {
+            user_s: self.user_s + other.user_s,
+            system_s: self.system_s + other.system_s,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+            peak_memory_bytes: self.peak_memory_bytes + other.peak_memory_bytes,
+        }
+    }
+
+    /// Counters only rise, so of two looks the larger is the later; what is gone is missing in the later one.
+    pub fn most(&self, other: &Used) -> Used {
+        Used {
+            user_s: self.user_s.max(other.user_s),
+            system_s: self.system_s.max(other.system_s),
+            voluntary_switches: self.voluntary_switches.max(other.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.max(other.involuntary_switches),
+            peak_memory_bytes: self.peak_memory_bytes.max(other.peak_memory_bytes),
+        }
+    }
+
     /// Between two looks; the peak of memory is the later one, for it never falls.
     pub fn since(&self, before: &Used) -> Used {
         Used {

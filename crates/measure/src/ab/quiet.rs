@@ -25,7 +25,9 @@ impl CpuTimes {
     pub fn now(cpus: Option<&Cpus>) -> CpuTimes {
         let times = Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default(), cpus);
         let is_softirq = |pid: &i32| {
-            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let cpu = name.strip_prefix("ksoftirqd/").and_then(|cpu| cpu.trim().parse().ok());
+            cpu.is_some_and(|cpu| cpus.is_none_or(|cpus| cpus.0.contains(&cpu)))
         };
         // They are among the first processes that the kernel makes.
         let threads = pids().into_iter().filter(|pid| *pid < KERNEL_PID_MAX).filter(is_softirq).filter_map(Stat::of);

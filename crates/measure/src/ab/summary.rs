@@ -147,12 +147,12 @@ fn remarks(plan: &Plan, kept: &[&Record], points: &[Point]) -> Vec<String> {
     let mut remarks = Vec::new();
     let disturbed: Vec<&&Record> = kept.iter().filter(|record| record.disturbed.is_some()).collect();
     if let Some(last) = disturbed.last() {
+        let repeats = if plan.repeats > 0 { format!(", also after {} repeats", plan.repeats) } else { String::new() };
         remarks.push(format!(
-            "{} of {} runs that count were disturbed, also after {} repeats (the last one by {}): the intervals are \
-             wider for it, and a quieter machine would tell more.",
+            "{} of {} runs that count were disturbed{repeats}; the last one by {}. The intervals are wider for it, and a \
+             quieter machine would tell more.",
             disturbed.len(),
             kept.len(),
-            plan.repeats,
             last.disturbed.as_deref().unwrap_or_default(),
         ));
     }

@@ -1,9 +1,9 @@
 //! Counts a server's system calls with `perf`, where that is installed and allowed.
 //!
-//! In: processes. Out: the calls between start and stop. The kernel's tracepoint slows every call down by some 100 ns, so
+//! In: processes. Out: their calls per second between start and stop. The kernel's tracepoint slows every call down by some 100 ns, so
 //! this is done in the warm-up and never while CPU time is measured.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,25 +25,27 @@ pub fn can_count() -> bool {
 pub struct Counter {
     perf: Tree,
     output: PathBuf,
+    since: Instant,
 }
 
 impl Counter {
     /// Counts the calls of these processes and of those that they start from now on; returns when it counts.
-    pub fn start(pids: &[i32], output: PathBuf, guard: &mut Guard) -> anyhow::Result<Counter> {
+    pub fn start(pids: &[i32], output: &Path, guard: &mut Guard) -> anyhow::Result<Counter> {
         let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
         let command = format!("exec perf stat -x, -e {EVENT} -p {}", pids.join(","));
-        let _ = std::fs::remove_file(&output);
-        let start = Start { command: &command, cpus: None, log: &output, piped: false, in_cgroup: false };
+        let _ = std::fs::remove_file(output);
+        let start = Start { command: &command, cpus: None, log: output, piped: false, in_cgroup: false };
         let mut perf = Tree::start(&start, guard)?;
         let deadline = Instant::now() + TIME_MAX;
         while perf.exited().is_none() && !perf.members().into_iter().any(counts) && Instant::now() < deadline {
             std::thread::sleep(PAUSE);
         }
-        Ok(Counter { perf, output })
+        Ok(Counter { perf, output: output.to_owned(), since: Instant::now() })
     }
 
-    /// Ends the count and returns it; `None` when perf did not count.
-    pub fn stop(mut self) -> Option<u64> {
+    /// Ends the count and returns the calls per second; `None` when perf did not count.
+    pub fn stop(mut self) -> Option<f64> {
+        let seconds = self.since.elapsed().as_secs_f64();
         // perf tells on SIGINT only.
         for pid in self.perf.members() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGINT);
@@ -54,7 +56,7 @@ impl Counter {
         }
         let text = std::fs::read_to_string(&self.output).ok();
         let _ = std::fs::remove_file(&self.output);
-        count_in(&text?)
+        Some(count_in(&text?)? as f64 / seconds)
     }
 }
 
@@ -71,8 +73,11 @@ fn counts(perf: i32) -> bool {
 
 /// perf's line: the count, the unit, the event, and how long it was counted.
 fn count_in(text: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.contains(EVENT))?;
-    line.split(',').next()?.parse().ok()
+    match text.lines().find(|line| line.contains(EVENT))?.split(',').next()? {
+        // None of the processes ran.
+        "<not counted>" => Some(0),
+        count => count.parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +87,7 @@ mod tests {
     #[test]
     fn the_count_is_the_first_field() {
         assert_eq!(count_in("# started on\n\n29,,raw_syscalls:sys_enter,1000,100.00,,\n"), Some(29));
+        assert_eq!(count_in("<not counted>,,raw_syscalls:sys_enter,0,100.00,,\n"), Some(0));
         assert_eq!(count_in("<not supported>,,raw_syscalls:sys_enter,0,0.00,,\n"), None);
         assert_eq!(count_in(""), None);
     }
@@ -96,8 +102,8 @@ mod tests {
         let command = "while :; do : > /dev/null; done";
         let start = Start { command, cpus: None, log: &log, piped: false, in_cgroup: false };
         let tree = Tree::start(&start, &mut guard).unwrap();
-        let counter = Counter::start(&tree.members(), directory.path().join("perf"), &mut guard).unwrap();
+        let counter = Counter::start(&tree.members(), &directory.path().join("perf"), &mut guard).unwrap();
         std::thread::sleep(Duration::from_millis(500));
-        assert!(counter.stop().unwrap() > 10);
+        assert!(counter.stop().unwrap() > 10.0);
     }
 }

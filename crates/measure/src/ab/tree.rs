@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::proc::{Cgroup, Used, members_of, used_by};
@@ -32,6 +33,8 @@ pub struct Tree {
     mark: String,
     cgroup: Option<Cgroup>,
     status: Option<ExitStatus>,
+    /// What the command itself used, with the children that it waited for; known when it is over.
+    last: Used,
     ended: bool,
 }
 
@@ -67,7 +70,7 @@ impl Tree {
         command.env("MILLRACE_AB", &name).process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(log);
         let child = spawn_on(&mut command, start.cpus).with_context(|| format!("start {:?}", start.command))?;
         let (group, mark) = (child.id() as i32, format!("MILLRACE_AB={name}"));
-        let tree = Tree { group, mark, cgroup, child, status: None, ended: false };
+        let tree = Tree { group, mark, cgroup, child, status: None, last: Used::default(), ended: false };
         guard.watch(&tree)?;
         Ok(tree)
     }
@@ -80,6 +83,12 @@ impl Tree {
     /// How the command itself ended; `None` while it runs.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
+            // As long as nobody has waited for it, /proc still tells what it used.
+            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+            match waitid(Id::Pid(Pid::from_raw(self.group)), flags) {
+                Ok(WaitStatus::StillAlive) => return None,
+                _ => self.last = used_by(&[self.group]),
+            }
             self.status = self.child.try_wait().ok().flatten();
         }
         self.status
@@ -93,9 +102,10 @@ impl Tree {
         }
     }
 
-    /// What all processes used since the start: by the cgroup exactly; else by those that live and their dead children.
+    /// What all processes used since the start: CPU time by the cgroup, exactly; all else, or all without a cgroup, by
+    /// those that live, the command itself, and for CPU time those of their children that they waited for.
     pub fn used(&self) -> Used {
-        let mut used = used_by(&self.members());
+        let mut used = used_by(&self.members()).plus(&self.last);
         if let Some(cgroup) = &self.cgroup {
             if let Some((user_s, system_s)) = cgroup.cpu() {
                 (used.user_s, used.system_s) = (user_s, system_s);
