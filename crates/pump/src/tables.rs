@@ -4,7 +4,7 @@
 //! Cost: one copy of the section per repetition; an allocation only when a table changes.
 
 use wire::ts::{PACKET_LEN, Packet, Pat, Pid, Pmt, SECTION_LEN_MAX, Section, SectionBuffer};
-use wire::ts::{rewrite_pat, rewrite_pmt, section_packets, write_null};
+use wire::ts::{rewrite_pat, rewrite_pmt, section_packets, set_continuity, write_null};
 
 use crate::pids::PidMap;
 
@@ -13,20 +13,25 @@ use crate::pids::PidMap;
 pub(crate) struct TableRewriter {
     pid: Pid,
     buffer: SectionBuffer,
-    /// The section from which `packets` were made.
-    section: Vec<u8>,
-    packets: Vec<[u8; PACKET_LEN]>,
+    written: Written,
     /// The packet to send next.
     next: usize,
+}
+
+/// A table written anew.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    /// As it was.
+    section: Vec<u8>,
+    packets: Vec<[u8; PACKET_LEN]>,
 }
 
 impl TableRewriter {
     /// Begins with the section that is known of the title; it may be empty.
     pub(crate) fn new(pid: Pid, section: &[u8], pids: &PidMap) -> Self {
-        let (buffer, packets) = (SectionBuffer::default(), Vec::new());
-        let mut table = TableRewriter { pid, buffer, section: Vec::new(), packets, next: 0 };
-        table.write(section, pids);
-        table
+        let mut written = Written::default();
+        written.write(section, pid, pids);
+        TableRewriter { pid, buffer: SectionBuffer::default(), written, next: 0 }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -35,41 +40,41 @@ impl TableRewriter {
 
     /// Puts the packet of the table that is due in the place of `packet`. Its PID and counter are not final.
     pub(crate) fn rewrite(&mut self, packet: &mut [u8; PACKET_LEN], pids: &PidMap) {
+        let TableRewriter { pid, buffer, written, next } = self;
         let Ok(parsed) = Packet::parse(packet) else { return };
         if !parsed.has_payload() {
             return;
         }
-        let starts = parsed.payload_unit_start();
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.push(&parsed, |section| self.write(section, pids));
-        self.buffer = buffer;
-        if starts {
-            self.next = 0;
+        buffer.push(&parsed, |section| written.write(section, *pid, pids));
+        if parsed.payload_unit_start() {
+            *next = 0;
         }
-        let counter = packet[3] & 0x0f;
-        match self.packets.get(self.next) {
+        let counter = parsed.continuity();
+        match written.packets.get(*next) {
             Some(other) => *packet = *other,
             None => write_null(packet),
         }
-        packet[3] |= counter;
-        self.next += 1;
+        set_continuity(packet, counter);
+        *next += 1;
     }
+}
 
-    fn write(&mut self, section: &[u8], pids: &PidMap) {
+impl Written {
+    fn write(&mut self, section: &[u8], pid: Pid, pids: &PidMap) {
         if section == self.section {
             return;
         }
         let Ok(parsed) = Section::parse(section) else { return };
         let mut buf = [0; SECTION_LEN_MAX];
-        let pid = |pid| pids.get(pid);
+        let renamed = |pid| pids.get(pid);
         let len = match (Pat::parse(parsed), Pmt::parse(parsed)) {
-            (Ok(pat), _) => rewrite_pat(&mut buf, &pat, pid),
-            (_, Ok(pmt)) => rewrite_pmt(&mut buf, &pmt, pid),
+            (Ok(pat), _) => rewrite_pat(&mut buf, &pat, renamed),
+            (_, Ok(pmt)) => rewrite_pmt(&mut buf, &pmt, renamed),
             _ => None,
         };
         let Some(len) = len else { return };
         self.section = section.to_vec();
         self.packets.clear();
-        section_packets(&buf[..len], self.pid, 0, |packet| self.packets.push(*packet));
+        section_packets(&buf[..len], pid, 0, |packet| self.packets.push(*packet));
     }
 }
