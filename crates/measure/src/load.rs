@@ -69,6 +69,9 @@ pub struct Args {
     /// Counts while viewers join instead of afterwards: shows what joins do to those who watch.
     #[arg(long, default_value_t = 0)]
     pub joiners: u32,
+    /// Those who join while others watch leave again after so many seconds, so that the number of viewers stays.
+    #[arg(long, value_name = "SECONDS", requires = "joiners")]
+    pub stay: Option<f64>,
     /// Share of the viewers that decrypt and check every packet, and measure latency; the others count by headers.
     #[arg(long, default_value_t = 0.1)]
     pub sample: f64,
@@ -126,14 +129,15 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let run = Run::start(args)?;
     let mut resources = run.publish(args)?;
-    resources.extend(run.watch(args, 0, args.subscribers, "joining")?);
+    resources.extend(run.watch(args, 0, args.subscribers, None, "joining")?);
     std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
 
     run.tell_all(|| Message::Reset);
     mark(args, "begin");
     let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), own_cpu());
     if args.joiners > 0 {
-        resources.extend(run.watch(args, args.subscribers, args.joiners, "joining while others watch")?);
+        let stay = args.stay.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+        resources.extend(run.watch(args, args.subscribers, args.joiners, stay, "joining while others watch")?);
     }
     let end = started + Duration::from_secs_f64(args.seconds);
     count_down(args, started, end);
@@ -154,6 +158,13 @@ struct Run {
     workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
     video: Video,
     progress: bool,
+}
+
+/// A viewer that has joined: the URL of its session, and where it is played.
+struct Watching {
+    resource: String,
+    thread: usize,
+    client: u32,
 }
 
 /// Joins that may be under way at once.
@@ -212,21 +223,42 @@ impl Run {
         Ok(resources)
     }
 
-    /// Joins viewers `first..first + count` at the asked-for rate.
-    fn watch(&self, args: &Args, first: u32, count: u32, what: &str) -> anyhow::Result<Vec<String>> {
+    /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`. Returns the resources of
+    /// those who stay.
+    fn watch(
+        &self,
+        args: &Args,
+        first: u32,
+        count: u32,
+        stay: Option<Duration>,
+        what: &str,
+    ) -> anyhow::Result<Vec<String>> {
         let progress = self.progress_bar(u64::from(count), what);
         let start = Instant::now();
         let due: Mutex<VecDeque<u32>> = Mutex::new((first..first + count).collect());
-        let resources = Mutex::new(Vec::new());
+        let (joined, to_leave) = mpsc::sync_channel::<(Instant, Watching)>(count as usize);
         let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
-        std::thread::scope(|scope| {
+        let staying = std::thread::scope(|scope| {
+            let leaving = scope.spawn(move || {
+                let mut staying = Vec::new();
+                for (at, watching) in to_leave {
+                    match stay {
+                        Some(stay) => self.end(at + stay, &watching),
+                        None => staying.push(watching.resource),
+                    }
+                }
+                staying
+            });
             for _ in 0..JOIN_THREADS.min(count as usize) {
-                scope.spawn(|| {
+                let joined = joined.clone();
+                let (due, failure, progress) = (&due, &failure, &progress);
+                scope.spawn(move || {
                     while let Some(viewer) = due.lock().ok().and_then(|mut due| due.pop_front()) {
                         let at = start + Duration::from_secs_f64(f64::from(viewer - first) / args.join_rate.max(0.1));
                         std::thread::sleep(at.saturating_duration_since(Instant::now()));
                         match self.watch_one(args, viewer) {
-                            Ok(resource) => resources.lock().expect("no thread panics with it").push(resource),
+                            // The other end listens until all have joined.
+                            Ok(watching) => drop(joined.send((Instant::now(), watching))),
                             Err(error) => {
                                 failure.lock().expect("no thread panics with it").get_or_insert(error);
                                 due.lock().expect("no thread panics with it").clear();
@@ -236,15 +268,24 @@ impl Run {
                     }
                 });
             }
+            drop(joined);
+            leaving.join().expect("it does not panic")
         });
         progress.finish_and_clear();
         match failure.into_inner()? {
             Some(error) => Err(error),
-            None => Ok(resources.into_inner()?),
+            None => Ok(staying),
         }
     }
 
-    fn watch_one(&self, args: &Args, viewer: u32) -> anyhow::Result<String> {
+    fn end(&self, at: Instant, watching: &Watching) {
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        // First here: who is told by the server that it has ended counts as failed. Who does not keep up shows it too.
+        let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client });
+        self.leave(std::slice::from_ref(&watching.resource));
+    }
+
+    fn watch_one(&self, args: &Args, viewer: u32) -> anyhow::Result<Watching> {
         let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
         let thread = viewer as usize % self.workers.len();
         let number = args.publishers + viewer / self.workers.len() as u32;
@@ -254,7 +295,7 @@ impl Run {
         let every = if args.sample > 0.0 { (1.0 / args.sample).round().max(1.0) as u32 } else { u32::MAX };
         let (joining, resource) = join::watch(&self.target, number, &stream, viewer.is_multiple_of(every))?;
         self.hand_over(thread, joining)?;
-        Ok(resource)
+        Ok(Watching { resource, thread, client: number })
     }
 
     fn hand_over(&self, thread: usize, joining: service::Joining) -> anyhow::Result<()> {

@@ -29,3 +29,17 @@ fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
             .all(|gauge| server.metric(gauge) == 0.0)
     });
 }
+
+#[test]
+fn who_comes_and_goes_costs_those_who_stay_no_packet() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let words = ["load", "--url", &url, "--subscribers", "20", "--joiners", "40", "--stay", "0.2", "--json"];
+    let quiet = ["--join-rate", "100", "--bitrate", "300k", "--sample", "1", "--warm-up", "1", "--seconds", "2"];
+
+    let report = measure::load::measure(&Load::parse_from(words.iter().chain(&quiet)).args).expect("a report");
+
+    assert_eq!((report.viewers, report.failed), (60, 0), "{report:?}");
+    assert_eq!((report.lost, report.damaged), (0, 0), "{report:?}");
+    wait_until("nothing is left of those who left", || server.metric("millrace_rooms_sessions") == 0.0);
+}

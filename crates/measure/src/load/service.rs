@@ -22,6 +22,8 @@ use super::viewer::{Seen, Viewer};
 pub enum Message {
     /// A client whose offer was answered; it connects now.
     Join(Box<Joining>),
+    /// A viewer that has ended its session.
+    Leave { client: u32 },
     /// Forgets what was counted so far: the warm-up is over.
     Reset,
     /// Everything counted, please.
@@ -99,6 +101,8 @@ pub struct LoadService {
     latency_us: Histogram<u64>,
     joined_us: Histogram<u64>,
     addresses: Addresses,
+    /// Viewers that were connected and have left.
+    left: usize,
     failed: usize,
 }
 
@@ -146,6 +150,7 @@ impl LoadService {
             latency_us: histogram(),
             joined_us: histogram(),
             addresses,
+            left: 0,
             failed: 0,
         }
     }
@@ -171,6 +176,14 @@ impl LoadService {
         });
         self.drive(now, joining.client, true, out);
         self.schedule(joining.client);
+    }
+
+    fn leave(&mut self, client: u32) {
+        let Some(client) = self.clients.get_mut(client as usize).and_then(Option::take) else { return };
+        self.left += usize::from(client.connected.is_some());
+        if let Some((_, timer)) = client.timer {
+            self.wheel.cancel(timer);
+        }
     }
 
     /// Lets ICE and DTLS go on.
@@ -225,7 +238,7 @@ impl LoadService {
     fn totals(&mut self) -> Totals {
         let mut totals = Totals {
             viewers: Vec::new(),
-            connected_viewers: 0,
+            connected_viewers: self.left,
             publishers: 0,
             published_packets: 0,
             resent_by_publishers: 0,
@@ -301,6 +314,7 @@ impl Service for LoadService {
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
         match message {
             Message::Join(joining) => self.join(now, *joining, out),
+            Message::Leave { client } => self.leave(client),
             Message::Reset => {
                 self.latency_us.reset();
                 for client in self.clients.iter_mut().flatten() {
