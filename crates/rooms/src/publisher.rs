@@ -9,12 +9,13 @@ use wire::{Outbox, Path, Seq};
 
 use crate::drops::DropReason;
 use crate::packet::{PacketMeta, Place, SenderClock};
+use crate::passthrough::{self, Passage};
 use crate::receive::{Receiver, TransportRecorder};
 use crate::reports;
 use crate::settings::Settings;
 use crate::spec::{ExtensionIds, SessionStats, UpTrackSpec};
 use crate::srtp::Sealer;
-use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
+use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
 use crate::viewer::KeyframeWishes;
 
 #[derive(Debug)]
@@ -27,6 +28,9 @@ pub struct Publisher {
     recorder: TransportRecorder,
     /// Our NTP time less the publisher's, by its first report.
     ntp_offset: Option<u64>,
+    /// By track: what takes the publisher's frame numbers to behind those of the publisher before; known from the first
+    /// dependency descriptor on.
+    frame_shifts: [Option<u16>; TRACKS_MAX],
     /// Counts the starts of layers, from a number that other publishers of the stream do not use.
     epoch: u32,
     /// Under which SSRC we report (RFC 3550 §6.4.2).
@@ -76,6 +80,7 @@ impl Publisher {
             sources: Vec::new(),
             recorder: TransportRecorder::new(now),
             ntp_offset: None,
+            frame_shifts: [None; TRACKS_MAX],
             epoch: ssrc,
             ssrc,
             report_at: now + REPORT_INTERVAL,
@@ -117,6 +122,12 @@ impl Publisher {
         };
         let extended = source.receiver.on_packet(now, seq, packet.timestamp(), is_rtx)?;
         let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
+        if let (Some(shift), Some([_, high, low, ..])) =
+            (self.frame_shifts.get_mut(usize::from(source.track)), descriptor)
+        {
+            let first = u16::from_be_bytes([*high, *low]);
+            shift.get_or_insert_with(|| frame_shift(stream, source.track, first));
+        }
         let meta = PacketMeta {
             seq: extended,
             timestamp: packet.timestamp(),
@@ -128,10 +139,13 @@ impl Publisher {
         Ok(Arrived { place, meta, payload })
     }
 
-    /// The header extension ids of the track that `ssrc` belongs to.
-    pub fn extensions_for(&self, ssrc: u32) -> ExtensionIds {
+    /// How header extensions of the track that `ssrc` belongs to are passed on.
+    pub fn extensions_for(&self, ssrc: u32) -> Passage {
         let source = self.sources.iter().position(|source| source.ssrc == ssrc || source.rtx_ssrc == Some(ssrc));
-        source.map_or_else(ExtensionIds::default, |index| self.extensions_of(index))
+        source.map_or_else(Passage::default, |index| {
+            let shift = self.frame_shifts.get(usize::from(self.sources[index].track)).copied().flatten();
+            Passage { ids: self.extensions_of(index), frame_shift: shift.unwrap_or(0) }
+        })
     }
 
     fn extensions_of(&self, source: usize) -> ExtensionIds {
@@ -296,6 +310,27 @@ impl Publisher {
         if spec.is_some_and(|spec| spec.kind == MediaKind::Audio) { receiver.without_nacks() } else { receiver }
     }
 }
+
+/// What to add to a publisher's frame numbers, of which the first to arrive is `first`, so that they go on behind those of
+/// the publisher before: a viewer drops a keyframe whose number is behind the last keyframe's.
+fn frame_shift(stream: &Stream, track: u8, first: u16) -> u16 {
+    let layers = stream.tracks.get(usize::from(track)).map_or(&[][..], |track| &track.layers);
+    let newest = layers.iter().filter_map(|Layer { log, .. }| {
+        let mut positions = (log.head().saturating_sub(LOOKED_AT)..log.head()).rev();
+        positions.find_map(|position| {
+            let packet = log.at(position)?;
+            Some((packet.meta.arrival, passthrough::frame_number(packet.extensions)?))
+        })
+    });
+    let last = newest.max_by_key(|(arrival, _)| *arrival).map(|(_, number)| number);
+    last.map_or(0, |last| last.wrapping_add(FRAMES_APART).wrapping_sub(first))
+}
+
+/// Frame numbers between two publishers: more than layers of one picture are apart that arrive out of order.
+const FRAMES_APART: u16 = 64;
+
+/// Packets of each layer's log in which the last frame number is looked for: retransmissions may lack the extension.
+const LOOKED_AT: u64 = 64;
 
 /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
 fn send_rtcp(link: &mut UpLink<'_>, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {

@@ -57,6 +57,18 @@ fn frames_whose_structure_is_missing_are_all_sent_and_counted() {
     assert_eq!(world.publish(&[20, 23, 22, 23, 21]), [20, 21]);
 }
 
+#[test]
+fn the_frame_numbers_of_a_publisher_that_returns_go_on_behind_those_before() {
+    let mut world = World::new();
+    world.frame = u16::MAX - 3;
+    world.publish(&[0, 1, 1, 1, 1, 1]);
+    world.replace_publisher();
+    world.frame = 40_000;
+    assert_eq!(world.publish(&[0, 3, 2, 3, 1]), [0, 3, 2, 3, 1]);
+    let steps = world.frames_seen.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    assert_eq!(steps.collect::<Vec<_>>(), [1, 1, 1, 1, 1, 64, 1, 1, 1, 1], "{:?}", world.frames_seen);
+}
+
 struct World {
     now: Instant,
     rooms: Rooms,
@@ -67,6 +79,19 @@ struct World {
     frame: u16,
     /// The first template id of the next structure.
     offset: u8,
+    /// The frame numbers that came to the viewer.
+    frames_seen: Vec<u16>,
+}
+
+fn publishes() -> UpTrackSpec {
+    UpTrackSpec {
+        track: 0,
+        mid: "0".into(),
+        payload_type: 45,
+        rtx_payload_type: None,
+        ssrcs: vec![(7, None)],
+        extensions: ExtensionIds { dependency_descriptor: Some(UP_ID), ..ExtensionIds::default() },
+    }
 }
 
 fn path(port: u16) -> Path {
@@ -82,14 +107,6 @@ impl World {
         let (up, up_there) = SessionKeys::made_up_pair(PROFILE, 1);
         let (down, down_there) = SessionKeys::made_up_pair(PROFILE, 2);
         let video = TrackSpec { kind: MediaKind::Video, codec: Codec::Av1, clock_rate: 90_000, rids: Vec::new() };
-        let publishes = UpTrackSpec {
-            track: 0,
-            mid: "0".into(),
-            payload_type: 45,
-            rtx_payload_type: None,
-            ssrcs: vec![(7, None)],
-            extensions: ExtensionIds { dependency_descriptor: Some(UP_ID), ..ExtensionIds::default() },
-        };
         let watches = DownTrackSpec {
             track: 0,
             mid: "0".into(),
@@ -101,13 +118,26 @@ impl World {
         let peer = |session, path, keys| PeerSpec { session, path, keys };
         for command in [
             Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![video] }),
-            Command::AddPublisher { stream: STREAM, peer: peer(PUBLISHER, path(1), up_there), tracks: vec![publishes] },
+            Command::AddPublisher {
+                stream: STREAM,
+                peer: peer(PUBLISHER, path(1), up_there),
+                tracks: vec![publishes()],
+            },
             Command::AddViewer { stream: STREAM, peer: peer(VIEWER, path(2), down_there), tracks: vec![watches] },
         ] {
             rooms.handle_command(now, command, &mut out);
         }
         let (sealer, opener) = (Sealer::new(&up).expect("keys"), Opener::new(&down).expect("keys"));
-        World { now, rooms, out, sealer, opener, seq: 1 << 16, frame: 0, offset: 0 }
+        World { now, rooms, out, sealer, opener, seq: 1 << 16, frame: 0, offset: 0, frames_seen: Vec::new() }
+    }
+
+    fn replace_publisher(&mut self) {
+        let (up, keys) = SessionKeys::made_up_pair(PROFILE, 3);
+        self.sealer = Sealer::new(&up).expect("keys");
+        let peer = PeerSpec { session: SessionId(3), path: path(1), keys };
+        let command = Command::AddPublisher { stream: STREAM, peer, tracks: vec![publishes()] };
+        self.rooms.handle_command(self.now, command, &mut self.out);
+        self.seq = 1 << 16;
     }
 
     fn limit(&mut self, temporal_max: u8) {
@@ -132,8 +162,8 @@ impl World {
     }
 
     fn packet(&mut self, template: u8) -> Vec<u8> {
-        (self.seq, self.frame) = (self.seq + 1, self.frame + 1);
-        let timestamp = u32::from(self.frame) * 3_000;
+        (self.seq, self.frame) = (self.seq + 1, self.frame.wrapping_add(1));
+        let timestamp = self.seq as u32 * 3_000;
         let header = RtpHeader { payload_type: 45, marker: true, seq: Seq(self.seq as u16), timestamp, ssrc: 7 };
         let mut packet = vec![0; 200];
         let mut writer = HeaderWriter::new(&mut packet, &header).expect("room");
@@ -165,6 +195,7 @@ impl World {
             let template = descriptor[0] & 0x3f;
             assert_eq!(packet.payload().last(), Some(&template));
             assert_eq!(descriptor.len() > 3, template.is_multiple_of(10), "a keyframe has its structure");
+            self.frames_seen.push(u16::from_be_bytes([descriptor[1], descriptor[2]]));
             templates.push(template);
         }
         self.out.clear();
