@@ -1,0 +1,195 @@
+//! Why a title or a chunk cannot be had, and whose fault it is.
+
+use std::io;
+use std::sync::Arc;
+
+use pump::title::TitleError;
+
+/// Why a title or a chunk cannot be had. One error is told to all who wait for the same thing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no title {location:?}")]
+    NotFound { location: String },
+    #[error("{location:?} is refused: {reason}")]
+    Refused { location: String, reason: Refusal },
+    #[error("{location:?} cannot be played: {error}")]
+    Title { location: String, error: TitleError },
+    /// It is not what it was when it was opened. Opening it again gives what it is now.
+    #[error("{location:?} has changed since it was opened")]
+    Changed { location: String },
+    #[error("the title has {count} chunks, and no chunk {index}")]
+    NoChunk { index: u64, count: u32 },
+    /// Not from `Library::open` of this library.
+    #[error("the title is not of this library")]
+    UnknownTitle,
+    #[error("{what}: {error}")]
+    Io { what: String, error: Arc<io::Error> },
+    /// What the last origin said.
+    #[error("{url}: {error}")]
+    Http { url: String, error: HttpError },
+    #[error("{what}")]
+    Settings { what: String },
+    /// The runtime is about to end.
+    #[error("stopped before it was done")]
+    Stopped,
+}
+
+/// Why a location is not even looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("it is no plain name or path inside the folder")]
+    Path,
+    #[error("it leads out of the folder")]
+    Outside,
+    #[error("it is no file")]
+    NoFile,
+    #[error("absolute paths are not allowed")]
+    PathsNotAllowed,
+    #[error("URLs are not allowed")]
+    UrlsNotAllowed,
+    #[error("it is no http or https URL")]
+    Url,
+}
+
+/// What went wrong with a request to an origin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    #[error("no connection: {0}")]
+    Connect(String),
+    #[error("the connection failed: {0}")]
+    Connection(String),
+    /// No response, or no more of it, within `stall_timeout`.
+    #[error("nothing came for {ms} ms")]
+    Stalled { ms: u64 },
+    /// Not all within `fetch_timeout`.
+    #[error("not done within {ms} ms, {got} bytes came")]
+    Slow { ms: u64, got: u64 },
+    /// More slow requests to this origin than may be under way.
+    #[error("too many slow requests to this origin")]
+    Crowded,
+    #[error("status {0}")]
+    Status(u16),
+    /// 200: the origin has no range requests, or not for this title.
+    #[error("the origin ignored the range")]
+    RangeIgnored,
+    #[error("asked for {asked} and got {got:?}")]
+    WrongRange { asked: String, got: String },
+    /// The body ended before, or its length said so from the start.
+    #[error("{got} bytes instead of {expected}")]
+    Truncated { expected: u64, got: u64 },
+    /// The title is longer or shorter than it was, or than on the origin before.
+    #[error("the title has {got} bytes here instead of {expected}")]
+    OtherLength { expected: u64, got: u64 },
+    /// ETag or Last-Modified.
+    #[error("the title has changed")]
+    Changed,
+    #[error("more than {0} redirects")]
+    Redirects(u32),
+    #[error("a redirect to {0:?}")]
+    BadRedirect(String),
+}
+
+/// Kinds of errors, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    NotFound,
+    Refused,
+    Title,
+    Changed,
+    Request,
+    Io,
+    Connect,
+    Connection,
+    Stalled,
+    Slow,
+    Crowded,
+    Status,
+    RangeIgnored,
+    WrongRange,
+    Truncated,
+    OtherLength,
+    Redirect,
+}
+
+impl ErrorKind {
+    pub const ALL: [ErrorKind; 17] = [
+        ErrorKind::NotFound,
+        ErrorKind::Refused,
+        ErrorKind::Title,
+        ErrorKind::Changed,
+        ErrorKind::Request,
+        ErrorKind::Io,
+        ErrorKind::Connect,
+        ErrorKind::Connection,
+        ErrorKind::Stalled,
+        ErrorKind::Slow,
+        ErrorKind::Crowded,
+        ErrorKind::Status,
+        ErrorKind::RangeIgnored,
+        ErrorKind::WrongRange,
+        ErrorKind::Truncated,
+        ErrorKind::OtherLength,
+        ErrorKind::Redirect,
+    ];
+
+    /// Its name in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            ErrorKind::NotFound => "not_found",
+            ErrorKind::Refused => "refused",
+            ErrorKind::Title => "title",
+            ErrorKind::Changed => "changed",
+            ErrorKind::Request => "request",
+            ErrorKind::Io => "io",
+            ErrorKind::Connect => "connect",
+            ErrorKind::Connection => "connection",
+            ErrorKind::Stalled => "stalled",
+            ErrorKind::Slow => "slow",
+            ErrorKind::Crowded => "crowded",
+            ErrorKind::Status => "status",
+            ErrorKind::RangeIgnored => "range_ignored",
+            ErrorKind::WrongRange => "wrong_range",
+            ErrorKind::Truncated => "truncated",
+            ErrorKind::OtherLength => "other_length",
+            ErrorKind::Redirect => "redirect",
+        }
+    }
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::Refused { .. } => ErrorKind::Refused,
+            Error::Title { .. } => ErrorKind::Title,
+            Error::Changed { .. } => ErrorKind::Changed,
+            Error::NoChunk { .. } | Error::UnknownTitle | Error::Settings { .. } | Error::Stopped => ErrorKind::Request,
+            Error::Io { .. } => ErrorKind::Io,
+            Error::Http { error, .. } => error.kind(),
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>, error: io::Error) -> Error {
+        Error::Io { what: what.into(), error: Arc::new(error) }
+    }
+}
+
+impl HttpError {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            HttpError::Connect(_) => ErrorKind::Connect,
+            HttpError::Connection(_) => ErrorKind::Connection,
+            HttpError::Stalled { .. } => ErrorKind::Stalled,
+            HttpError::Slow { .. } => ErrorKind::Slow,
+            HttpError::Crowded => ErrorKind::Crowded,
+            HttpError::Status(404 | 410) => ErrorKind::NotFound,
+            HttpError::Status(_) => ErrorKind::Status,
+            HttpError::RangeIgnored => ErrorKind::RangeIgnored,
+            HttpError::WrongRange { .. } => ErrorKind::WrongRange,
+            HttpError::Truncated { .. } => ErrorKind::Truncated,
+            HttpError::OtherLength { .. } => ErrorKind::OtherLength,
+            HttpError::Changed => ErrorKind::Changed,
+            HttpError::Redirects(_) | HttpError::BadRedirect(_) => ErrorKind::Redirect,
+        }
+    }
+}
