@@ -2,7 +2,8 @@
 //!
 //! In: a results directory of `millrace ab` with the number of viewers as its points. Out: for each size what the model
 //! says a packet costs, what it did cost (the median of the rounds), and the error.
-//! How: a stream's rate is taken from what arrived, so that the plan's load need not be known.
+//! How: a stream's rate is taken from what arrived, so that the plan's load need not be known; the server's cores are
+//! those that the plan gave it.
 
 use std::fmt;
 use std::path::Path;
@@ -12,14 +13,15 @@ use serde::Serialize;
 
 use super::costs::{Costs, Reach};
 use super::model::{PerPacket, Shape};
-use crate::ab::record::{self, Record};
+use crate::ab::plan;
+use crate::ab::record::{self, Machine, Record};
 use crate::rounds::median;
 
 /// All sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     pub subject: String,
-    /// Of the machine that was measured on.
+    /// That the server had.
     pub cores: f64,
     pub sizes: Vec<Size>,
 }
@@ -29,6 +31,8 @@ pub struct Check {
 pub struct Size {
     pub viewers: f64,
     pub rounds: usize,
+    /// Of the rounds; `millrace ab` keeps what stays disturbed when it is repeated.
+    pub disturbed: usize,
     /// CPU time of the server for each packet that arrived.
     pub measured_ns: f64,
     pub predicted_ns: f64,
@@ -56,26 +60,31 @@ impl Size {
 /// Reads the results in `directory` and predicts each size of `subject`.
 ///
 /// # Errors
-/// When the results cannot be read, or have no undisturbed run of the subject with viewers and packets.
+/// When the results cannot be read, or have no run of the subject with viewers and packets.
 pub fn check(costs: &Costs, directory: &Path, subject: &str) -> Result<Check> {
     let (records, machine) = (record::read(directory)?, record::read_machine(directory)?);
     let names: Vec<&str> = machine.subjects.iter().map(|subject| subject.name.as_str()).collect();
-    let cores = machine.cores as f64;
+    let cores = cores(&machine);
     let sizes = sizes(costs, cores, &record::kept(&records), subject);
     ensure!(
         !sizes.is_empty() && cores >= 1.0,
-        "no undisturbed run of {subject:?} with viewers and packets in {}; its subjects: {}",
+        "no run of {subject:?} with viewers and packets in {}; its subjects: {}",
         directory.display(),
         names.join(", ")
     );
     Ok(Check { subject: subject.to_owned(), cores, sizes })
 }
 
+/// Those that the plan gave the server, or all.
+fn cores(machine: &Machine) -> f64 {
+    let pinned = plan::Plan::parse(&machine.plan).ok().and_then(|plan| plan.server_cpus);
+    pinned.map_or(machine.cores, |cpus| cpus.0.len()) as f64
+}
+
 fn sizes(costs: &Costs, cores: f64, records: &[&Record], subject: &str) -> Vec<Size> {
     let is_good = |record: &Record| {
         record.subject == subject
             && record.round > 0
-            && record.disturbed.is_none()
             && record.point >= 1.0
             && record.arrived.packets > 0
             && record.seconds > 0.0
@@ -98,13 +107,13 @@ fn size(costs: &Costs, cores: f64, viewers: f64, records: &[&Record]) -> Size {
     Size {
         viewers,
         rounds: records.len(),
+        disturbed: records.iter().filter(|record| record.disturbed.is_some()).count(),
         measured_ns: of(|record| record.server.cpu_s() * 1e9 / record.arrived.packets as f64),
         predicted_ns,
         measured_cores: of(|record| record.server.cpu_s() / record.seconds),
         predicted_cores: predicted_ns * packets_per_second / 1e9,
         measured_bytes: of(|record| record.server.peak_memory_bytes as f64),
-        predicted_bytes: viewers * costs.rooms.memory.per_viewer().at(per_core)
-            + cores * costs.rooms.memory.bytes_per_stream,
+        predicted_bytes: costs.rooms.memory.bytes(viewers, per_core, cores),
         reach: costs.rooms.packets.user().reach(per_core),
     }
 }
@@ -122,11 +131,13 @@ impl fmt::Display for Check {
             "viewers", "rounds", "measured ns", "predicted ns", "error", "measured MB", "predicted MB", "error"
         )?;
         for size in &self.sizes {
-            let remark = match size.reach {
-                Reach::Within => "",
-                Reach::Below => "fewer than in the costs",
-                Reach::Beyond => "extrapolated",
+            let reach = match size.reach {
+                Reach::Within => None,
+                Reach::Below => Some("fewer than in the costs".to_owned()),
+                Reach::Beyond => Some("extrapolated".to_owned()),
             };
+            let disturbed = (size.disturbed > 0).then(|| format!("{} disturbed", size.disturbed));
+            let remark = reach.into_iter().chain(disturbed).collect::<Vec<_>>().join(", ");
             let line = format!(
                 "{:>8} {:>7} {:>13.0} {:>13.0} {:>+6.1} % {:>13.1} {:>13.1} {:>+6.1} %  {remark}",
                 size.viewers,
@@ -149,7 +160,7 @@ impl fmt::Display for Check {
 mod tests {
     use super::super::costs::Costs;
     use super::*;
-    use crate::ab::record::{Arrived, Machine, Subject, Usage};
+    use crate::ab::record::{Arrived, Subject, Usage};
 
     fn run(round: u32, viewers: f64, cpu_ns_per_packet: f64) -> Record {
         let packets = (viewers * 180.0 * 5.0) as u64;
@@ -186,26 +197,46 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_that_of_the_median_of_the_undisturbed_rounds() {
+    fn the_error_is_that_of_the_median_of_the_rounds() {
         let directory = tempfile::tempdir().unwrap();
         let costs = Costs::built_in().unwrap();
         let truth = at_500(&costs);
-        let disturbed = Record { disturbed: Some("steal".to_owned()), ..run(4, 500.0, truth * 9.0) };
+        // Repeated, so that it does not count.
+        let disturbed = Record { disturbed: Some("steal".to_owned()), ..run(1, 500.0, truth * 9.0) };
         let other = Record { subject: "another".to_owned(), ..run(1, 500.0, truth * 7.0) };
         let of_500 = [run(1, 500.0, truth * 0.8), run(2, 500.0, truth * 0.7), run(3, 500.0, truth * 3.0)];
-        let runs = [&of_500[..], &[disturbed, other, run(1, 4_000.0, truth)]].concat();
+        let still_disturbed = Record { disturbed: Some("steal".to_owned()), ..run(1, 4_000.0, truth) };
+        let runs = [&[disturbed, other], &of_500[..], &[still_disturbed]].concat();
         kept_in(directory.path(), &runs);
 
         let check = check(&costs, directory.path(), "millrace").unwrap();
-        assert_eq!(
-            check.sizes.iter().map(|size| (size.viewers, size.rounds)).collect::<Vec<_>>(),
-            [(500.0, 3), (4_000.0, 1)]
-        );
+        let counts: Vec<_> = check.sizes.iter().map(|size| (size.viewers, size.rounds, size.disturbed)).collect();
+        assert_eq!(counts, [(500.0, 3, 0), (4_000.0, 1, 1)]);
         let size = check.sizes[0];
         assert!((size.predicted_ns - truth).abs() < 1e-6, "{size:?}");
         assert!((size.error() - 0.25).abs() < 1e-3, "{}", size.error());
         let text = check.to_string();
-        assert!(text.contains("+25.0 %") && text.contains("extrapolated"), "{text}");
+        assert!(text.contains("+25.0 %") && text.contains("extrapolated, 1 disturbed"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_was_pinned_had_no_more_cores_than_that() {
+        let plan = r#"
+            server_cpus = "0,2"
+            [[subject]]
+            name = "millrace"
+            command = "millrace serve"
+            ready = "tcp:127.0.0.1:8080"
+            [[subject]]
+            name = "another"
+            command = "another"
+            ready = "tcp:127.0.0.1:8081"
+            [load]
+            command = "millrace load rooms"
+        "#;
+        let machine = Machine { cores: 8, plan: plan.to_owned(), ..Machine::default() };
+        assert_eq!(cores(&machine), 2.0);
+        assert_eq!(cores(&Machine { plan: String::new(), ..machine }), 8.0);
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub struct Memory {
     pub basis: Basis,
     pub from: String,
     pub curve: Vec<MemoryPoint>,
+    /// Of a server without anybody.
+    pub bytes_base: f64,
     /// For each core with viewers of it.
     pub bytes_per_stream: f64,
 }
@@ -181,6 +183,7 @@ impl Costs {
             ("rooms.viewer.kernel_ns_per_second", viewer.kernel_ns_per_second),
             ("rooms.publisher.user_ns_per_packet", publisher.user_ns_per_packet),
             ("rooms.publisher.kernel_ns_per_packet", publisher.kernel_ns_per_packet),
+            ("rooms.memory.bytes_base", memory.bytes_base),
             ("rooms.memory.bytes_per_stream", memory.bytes_per_stream),
             ("rooms.join.cpu_us", join.cpu_us),
             ("rooms.limits.sessions_per_core", limits.sessions_per_core),
@@ -227,6 +230,11 @@ impl Sends {
 }
 
 impl Memory {
+    /// Of one server, whose logs are on so many cores, all streams taken together.
+    pub fn bytes(&self, viewers: f64, viewers_per_core: f64, logs: f64) -> f64 {
+        self.bytes_base + viewers * self.per_viewer().at(viewers_per_core) + logs * self.bytes_per_stream
+    }
+
     pub fn per_viewer(&self) -> Curve {
         Curve(self.curve.iter().map(|point| (point.viewers_per_core, point.bytes_per_viewer)).collect())
     }

@@ -152,7 +152,7 @@ impl Load<'_> {
             Resource::Memory => {
                 // A stream's log is on each core that has viewers of it.
                 let logs = (streams * machine.cores).min(viewers.max(streams));
-                viewers * costs.memory.per_viewer().at(per_core) + logs * costs.memory.bytes_per_stream
+                costs.memory.bytes(viewers, per_core, logs)
             }
             Resource::Sessions => viewers + streams,
         }
@@ -330,7 +330,7 @@ mod tests {
         ] }
         viewer = { basis = "assumed", from = "", user_ns_per_second = 10_000, kernel_ns_per_second = 5_000 }
         publisher = { basis = "assumed", from = "", user_ns_per_packet = 1_000, kernel_ns_per_packet = 1_000 }
-        memory = { basis = "assumed", from = "", bytes_per_stream = 1_000_000, curve = [{ viewers_per_core = 1, bytes_per_viewer = 100_000 }] }
+        memory = { basis = "assumed", from = "", bytes_base = 5_000_000, bytes_per_stream = 1_000_000, curve = [{ viewers_per_core = 1, bytes_per_viewer = 100_000 }] }
         join = { basis = "assumed", from = "", cpu_us = 2_000 }
         limits = { basis = "assumed", from = "", sessions_per_core = 20_000 }
     "#;
@@ -391,8 +391,8 @@ mod tests {
         assert!(close(need(&plan, Resource::Cpu), 0.050_02));
         // 10 packets of 1,000 + 34 + 66 bytes, 8 bits each, 1,000 times.
         assert!(close(need(&plan, Resource::Network), 88e6));
-        // 100 KB each, and the stream's log.
-        assert!(close(need(&plan, Resource::Memory), 101e6));
+        // 100 KB each, the stream's log, and the server itself.
+        assert!(close(need(&plan, Resource::Memory), 106e6));
         assert_eq!(need(&plan, Resource::Sessions), 1_001.0);
         // A packet of 5 µs to each of 1,000.
         assert!(close(plan.sweep_ms, 5.0), "{}", plan.sweep_ms);
@@ -411,9 +411,9 @@ mod tests {
         assert_eq!(first(Machine { nic_bps: 88e6, ..LARGE }), (Resource::Network, 1_000.0, 1_000.0));
         // Of which half may be used.
         assert_eq!(first(Machine { nic_bps: 88e6, headroom: 0.5, ..LARGE }).1, 500.0);
-        // 0.1 MB each and 1 MB for the log: 90 in 10 MB.
-        assert_eq!(first(Machine { memory_bytes: 10e6, ..LARGE }).0, Resource::Memory);
-        assert_eq!(first(Machine { memory_bytes: 10e6, ..LARGE }).1, 90.0);
+        // 0.1 MB each, 1 MB for the log, 5 MB for the server: 90 in 15 MB.
+        assert_eq!(first(Machine { memory_bytes: 15e6, ..LARGE }).0, Resource::Memory);
+        assert_eq!(first(Machine { memory_bytes: 15e6, ..LARGE }).1, 90.0);
         // Beyond the last point 50 µs a second each, less 20 µs for the publisher: 19,999.6.
         assert_eq!(first(LARGE), (Resource::Cpu, 19_999.0, 51.0));
         // Half the cost, and the limit of sessions comes first; the publisher is one.
