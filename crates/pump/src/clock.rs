@@ -124,6 +124,11 @@ impl Clock {
         ns as i64
     }
 
+    /// Ticks of 27 MHz from the first mark to the packet at `position`.
+    pub fn ticks_at(&self, position: u64) -> i64 {
+        self.ticks.saturating_add(self.ticks_from_mark(position))
+    }
+
     /// The reference that the packet at `position` would carry.
     pub fn pcr_at(&self, position: u64) -> Pcr {
         self.from.pcr.plus(self.ticks_from_mark(position))

@@ -15,6 +15,7 @@
 
 pub mod chunk;
 pub mod clock;
+pub mod index;
 pub mod monitor;
 mod pace;
 mod phase;
