@@ -7,11 +7,11 @@
 //! loopback that nobody reads (see `sinks`).
 //! Source: the comparison of schedulers in LiveKit's article on fan-out; their claim-by-counter takes two at a time.
 
-mod cpu;
+pub(crate) mod cpu;
 mod ours;
 mod report;
 mod schedulers;
-mod sinks;
+pub(crate) mod sinks;
 mod work;
 
 use std::path::PathBuf;

@@ -7,4 +7,5 @@ pub mod fanout;
 pub mod floor;
 pub mod load;
 pub mod plot;
+pub mod pumping;
 pub mod rounds;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Ab(args) => measure::ab::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => measure::floor::execute(&args).map(|()| true),
+        Command::Bench { what: Bench::Pump(args) } => measure::pumping::execute(&args).map(|()| true),
         Command::Plan(args) => measure::capacity::execute(&args).map(|()| true),
     };
     match done {

@@ -1,5 +1,6 @@
-//! Wall time and CPU time between two instants, for the whole process.
+//! Wall time and CPU time between two instants, for the whole process or one thread.
 
+use std::ops::Sub;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -9,25 +10,54 @@ use nix::sys::time::TimeVal;
 /// What passed and what was spent. The kernel knows the sum of both CPU times exactly; where it accounts by ticks, it
 /// splits the sum by sampling, so the parts of short measurements are rough.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
-    pub(super) wall: Duration,
-    pub(super) user: Duration,
-    pub(super) system: Duration,
+pub(crate) struct Spent {
+    pub(crate) wall: Duration,
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+}
+
+impl Spent {
+    pub(crate) fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// What is left when a helper's CPU time is taken out; the wall time stays.
+impl Sub for Spent {
+    type Output = Spent;
+
+    fn sub(self, helper: Spent) -> Spent {
+        Spent {
+            wall: self.wall,
+            user: self.user.saturating_sub(helper.user),
+            system: self.system.saturating_sub(helper.system),
+        }
+    }
 }
 
 /// Started at the beginning of a measurement.
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
+    who: UsageWho,
     start: Instant,
     usage: Usage,
 }
 
 impl Stopwatch {
-    pub(super) fn start() -> Result<Self> {
-        Ok(Stopwatch { usage: usage()?, start: Instant::now() })
+    pub(crate) fn start() -> Result<Self> {
+        Self::of(UsageWho::RUSAGE_SELF)
     }
 
-    pub(super) fn stop(&self) -> Result<Spent> {
-        let (wall, now) = (self.start.elapsed(), usage()?);
+    /// Of the calling thread alone, which has to stop it too.
+    pub(crate) fn start_on_thread() -> Result<Self> {
+        Self::of(UsageWho::RUSAGE_THREAD)
+    }
+
+    fn of(who: UsageWho) -> Result<Self> {
+        Ok(Stopwatch { who, usage: usage(who)?, start: Instant::now() })
+    }
+
+    pub(crate) fn stop(&self) -> Result<Spent> {
+        let (wall, now) = (self.start.elapsed(), usage(self.who)?);
         Ok(Spent {
             wall,
             user: duration(now.user_time() - self.usage.user_time()),
@@ -36,8 +66,8 @@ impl Stopwatch {
     }
 }
 
-fn usage() -> Result<Usage> {
-    getrusage(UsageWho::RUSAGE_SELF).context("read the process's CPU time")
+fn usage(who: UsageWho) -> Result<Usage> {
+    getrusage(who).context("read the CPU time that was used")
 }
 
 fn duration(time: TimeVal) -> Duration {

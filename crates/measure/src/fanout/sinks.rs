@@ -15,17 +15,17 @@ const RECEIVE_BUFFER_BYTES: usize = 1;
 /// Descriptors for everything that is not a sink.
 const SPARE_FILES: u64 = 64;
 
-/// One socket for each down track, and so one port.
+/// One socket for each receiver, and so one port.
 #[derive(Debug)]
-pub(super) struct Sinks {
+pub(crate) struct Sinks {
     sockets: Vec<UdpSocket>,
 }
 
 impl Sinks {
-    pub(super) fn bind(count: usize) -> Result<Self> {
+    pub(crate) fn bind(count: usize) -> Result<Self> {
         let files_max = engine::sys::raise_open_files_max().context("raise the limit of open files")?;
         let needed = count as u64 + SPARE_FILES;
-        anyhow::ensure!(files_max >= needed, "{count} down tracks need {needed} open files, the limit is {files_max}");
+        anyhow::ensure!(files_max >= needed, "{count} receivers need {needed} open files, the limit is {files_max}");
         let options =
             Options { gso: false, gro: false, receive_buffer_bytes: RECEIVE_BUFFER_BYTES, ..Options::default() };
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -33,7 +33,7 @@ impl Sinks {
         Ok(Sinks { sockets: sockets.collect::<Result<_, _>>().context("bind a receiving socket on 127.0.0.1")? })
     }
 
-    pub(super) fn addr(&self, index: usize) -> SocketAddr {
+    pub(crate) fn addr(&self, index: usize) -> SocketAddr {
         self.sockets[index].local_addr()
     }
 }
