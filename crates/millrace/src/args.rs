@@ -188,6 +188,20 @@ Examples:
   millrace ab --a ./old.sh --b ./new.sh --ready log:listening --load ./load.sh --server-cpus 0 --load-cpus 1 --judge p99
   millrace ab report bench-results/rooms-2026-01-31-120000
 
+A plan has two subjects or more; a point is where on the x axis:
+  rounds = 8                                 seconds, warm_up, judge, server_cpus, load_cpus as the flags
+  points = [10, 100]                         axis = \"viewers\" says what they count
+  steal_max = 1.0                            percent; others_max = 5.0 for other programs. Who has more is disturbed,
+  repeats = 2                                and is repeated so often at most. ready_timeout = \"20s\", load_timeout = \"60s\"
+  [[subject]]
+  name = \"mine\"
+  command = \"millrace serve --dev\"
+  ready = \"tcp:127.0.0.1:8080\"
+  version = \"millrace --version\"            may be left out, as may cleanup
+  vars = { url = \"http://127.0.0.1:8080\" }  is put in the place of {url}
+  [load]
+  command = \"millrace load rooms --json --marks --url {url} --subscribers {point} --seconds {seconds}\"
+
 The load prints what arrived as its last line:
   {\"packets\":N,\"bytes\":N,\"seconds\":S,\"lost\":N,\"latency_ms\":{\"p50\":MS,\"p99\":MS},\"values\":{\"NAME\":X}}
 all but the first two may be left out. Where it joins or warms up at first, it says when it measures, by the lines

@@ -26,7 +26,13 @@ send TERM
 sleep 1
 send KILL
 for cgroup in $cgroups; do echo 1 > "$cgroup/cgroup.kill"; done
-[ -z "$cgroups" ] || sleep 0.2
-for cgroup in $cgroups; do rmdir "$cgroup"; done
+# The kernel lets go of a cgroup a moment after its last process.
+for cgroup in $cgroups; do
+  for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rmdir "$cgroup"
+    [ -d "$cgroup" ] || break
+    sleep 0.2
+  done
+done
 trap - INT TERM HUP QUIT
 [ -z "$1" ] || sh -c "$1"

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What processes used since they began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -200,9 +202,19 @@ impl Drop for Cgroup {
         for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             let _ = fs::remove_dir(entry.path());
         }
-        let _ = fs::remove_dir(&self.path);
+        // A process that ends is no longer listed a moment before the kernel lets go of its cgroup.
+        let deadline = Instant::now() + BUSY_MAX;
+        while fs::remove_dir(&self.path).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+            if Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
+
+/// How long the last process of a cgroup may take to vanish.
+const BUSY_MAX: Duration = Duration::from_secs(2);
 
 /// Our own directory in the tree of cgroups, version 2.
 fn place(mountinfo: &str, own: &str) -> Option<PathBuf> {

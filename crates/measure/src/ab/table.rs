@@ -1,5 +1,6 @@
 //! A summary for the terminal: a column for each subject, a block for each point.
 
+use super::compare::{Comparison, Verdict};
 use super::record::Loss;
 use super::summary::{Point, Row, Summary};
 use super::values::Judge;
@@ -62,7 +63,20 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
     line("  load's CPUs", &|row| Some(format!("{:.2}", row.load_cpus)));
     line("  lost, says the load", &|row| row.lost.map(|lost| format!("{lost:.0}")));
     line("  lost at", &|row| Some(places(&row.loss)));
+    for row in &point.subjects {
+        text += &row.against_baseline.map_or(String::new(), |comparison| sentence(summary, row, &comparison, label));
+    }
     text
+}
+
+/// The verdict in words.
+fn sentence(summary: &Summary, row: &Row, comparison: &Comparison, label: &str) -> String {
+    let (subject, baseline) = (&row.subject, &summary.baseline);
+    match comparison.verdict {
+        Verdict::Real => format!("  → {subject} has {comparison} the {label} of {baseline}\n"),
+        Verdict::WithinNoise => format!("  → {subject} and {baseline} are {comparison} ({label})\n"),
+        Verdict::TooFewRounds => String::new(),
+    }
 }
 
 /// Only places with losses, for there are mostly none.
@@ -93,7 +107,6 @@ fn thousands(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ab::compare::Comparison;
 
     #[test]
     fn a_table_shows_the_verdict_and_leaves_out_what_nobody_knows() {
@@ -109,8 +122,15 @@ mod tests {
             remarks: vec!["It rained.".into()],
         };
         let text = table(&summary);
-        for part in ["10 viewers  ", "1,234,567", "against a", "2.000× (2.000–2.000)", "0.008", "Note: It rained.\n"]
-        {
+        for part in [
+            "10 viewers  ",
+            "1,234,567",
+            "against a",
+            "2.000× (2.000–2.000)",
+            "0.008",
+            "→ b has 2.000× (2.000–2.000) the CPU",
+            "Note: It",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("latency") && !text.contains("system calls"), "{text}");

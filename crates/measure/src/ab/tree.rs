@@ -275,6 +275,9 @@ mod tests {
             let members = tree.members();
             tree.end(PATIENCE);
             assert!(members.iter().all(|pid| !alive(*pid)), "{members:?}");
+            let cgroup = tree.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+            drop(tree);
+            assert!(cgroup.is_none_or(|path| !path.exists()), "the cgroup is gone too");
         }
     }
 
