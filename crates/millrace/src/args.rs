@@ -168,6 +168,9 @@ pub enum Bench {
     /// Measures what the bare kernel path costs: sends by batch size, receives, sendfile, SRTP.
     #[command(after_help = FLOOR_EXAMPLES)]
     Floor(measure::floor::Args),
+    /// Sends thousands of paced streams in three ways, beside the bare loop: what each costs, and how late it is.
+    #[command(after_help = PUMP_BENCH_EXAMPLES)]
+    Pump(measure::pumping::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -180,6 +183,12 @@ Examples:
   millrace bench floor
   millrace bench floor --size 1316 --rounds 12 --seconds 0.5 --json
   millrace bench floor --to 10.9.0.2:9       to an address that drops, such as in a namespace behind veth";
+
+const PUMP_BENCH_EXAMPLES: &str = "\
+Examples:
+  millrace bench pump
+  millrace bench pump --streams 50,1000,3500 --burst 2,4 --netns --svg pump.svg
+  millrace bench pump --rate 1M,4.5M,20M --streams 1000 --ways ours,floor --tick 100 --reference";
 
 const AB_EXAMPLES: &str = "\
 Examples:
@@ -230,7 +239,7 @@ mod tests {
     #[test]
     fn examples_in_the_help_can_be_typed() {
         let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES];
-        let texts = texts.into_iter().chain([AB_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES, PLAN_EXAMPLES]);
+        let texts = texts.into_iter().chain([AB_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES, PUMP_BENCH_EXAMPLES, PLAN_EXAMPLES]);
         let commands = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;
         for command in commands {
