@@ -1,5 +1,6 @@
 //! What a worker runs. The one trait of the data plane.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use wire::{Datagram, LinkId, Outbox};
@@ -27,6 +28,11 @@ pub trait Service {
 
     /// Writes what is ready into `out` until it is full; true when there is more.
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool;
+
+    /// The network says that a datagram from a link that only sends (`WorkerConfig::senders`) did not get there.
+    fn handle_refused(&mut self, now: Instant, link: LinkId, remote: SocketAddr) {
+        let _ = (now, link, remote);
+    }
 
     /// A TCP link is gone: its number is not used again soon, and what is sent to it is dropped.
     fn handle_link_closed(&mut self, now: Instant, link: LinkId) {

@@ -60,6 +60,9 @@ const RECEIVE_BATCHES_MAX: usize = 4;
 /// Reads from one TCP link before everything else gets its turn.
 const LINK_READS_MAX: usize = 4;
 
+/// Refusals taken from one socket before everything else gets its turn.
+const REFUSALS_MAX: usize = 64;
+
 /// Messages taken from the mailbox before everything else gets its turn.
 const MESSAGES_MAX: usize = 256;
 
@@ -88,7 +91,9 @@ impl<M: Send + 'static> Turns<M> {
         let epoll = Epoll::new(EVENTS_MAX)?;
         epoll.add(receiver.as_fd(), Source::Mailbox.token(), Interest::Read)?;
         for (index, socket) in udp.iter().enumerate() {
-            epoll.add(socket.as_fd(), Source::Udp(index).token(), Interest::Read)?;
+            // Errors are reported in any case.
+            let interest = if socket.is_send_only() { Interest::Nothing } else { Interest::Read };
+            epoll.add(socket.as_fd(), Source::Udp(index).token(), interest)?;
         }
         let tcp = TcpLinks::new(listeners, config.tcp_links_max);
         tcp.register(&epoll)?;
@@ -166,6 +171,9 @@ impl<M: Send + 'static> Turns<M> {
     fn receive(&mut self, service: &mut impl Service, index: usize) {
         for _ in 0..RECEIVE_BATCHES_MAX {
             let Some(socket) = self.egress.udp.get(index) else { return };
+            if socket.is_send_only() {
+                return self.take_refusals(service, index);
+            }
             self.egress.counts.receive_calls += 1;
             if let Err(error) = self.batch.fill(socket) {
                 tracing::debug!(%error, "receive");
@@ -192,6 +200,21 @@ impl<M: Send + 'static> Turns<M> {
             self.transmit(service, now);
             if !is_full {
                 return;
+            }
+        }
+    }
+
+    /// Hands the service what ICMP said about destinations of one socket.
+    fn take_refusals(&mut self, service: &mut impl Service, index: usize) {
+        let now = Instant::now();
+        for _ in 0..REFUSALS_MAX {
+            let Some(socket) = self.egress.udp.get(index) else { return };
+            match socket.next_refusal() {
+                // A datagram that was too long for the path is no refusal.
+                Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
+                Ok(Some(refused)) => service.handle_refused(now, LinkId(index as u32), refused.remote),
+                Ok(None) => return,
+                Err(error) => return tracing::debug!(%error, "reading what ICMP said"),
             }
         }
     }

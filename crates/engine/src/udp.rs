@@ -15,11 +15,17 @@ use wire::{Outbox, Run};
 
 use crate::sys::{self, BufferSide, Outgoing, RecvBuffers, SendBatch};
 
-pub use crate::sys::Received;
+pub use crate::sys::{Multicast, Received, Refused};
 
 /// How to set a socket up.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// It sends and never receives; what ICMP says of its destinations is kept (`next_refusal`). GRO and the receive
+    /// buffer's size are then of no use.
+    pub send_only: bool,
+    pub multicast: Multicast,
+    /// The six upper bits of the traffic class of all that is sent (RFC 2474).
+    pub dscp: u8,
     /// Hand several datagrams to the kernel as one, where it can (GSO).
     pub gso: bool,
     /// Take several datagrams from the kernel as one, where it can (GRO).
@@ -32,7 +38,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { gso: true, gro: true, receive_buffer_bytes: 8 << 20, send_buffer_bytes: 8 << 20 }
+        Options {
+            send_only: false,
+            multicast: Multicast::default(),
+            dscp: 0,
+            gso: true,
+            gro: true,
+            receive_buffer_bytes: 8 << 20,
+            send_buffer_bytes: 8 << 20,
+        }
     }
 }
 
@@ -44,6 +58,7 @@ pub struct UdpSocket {
     /// Lowered for good when the kernel refuses to split.
     gso: AtomicBool,
     gro: bool,
+    send_only: bool,
     receive_buffer_bytes: usize,
     send_buffer_bytes: usize,
 }
@@ -53,13 +68,23 @@ impl UdpSocket {
     pub fn bind(addr: SocketAddr, options: &Options) -> io::Result<Self> {
         let socket = sys::udp_socket(&addr)?;
         let fd = socket.as_fd();
-        sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
-        let receive_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Receive, options.receive_buffer_bytes)?;
+        let send_only = options.send_only;
+        if send_only {
+            sys::set_refusals(fd, &addr)?;
+        } else {
+            sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
+        }
+        sys::set_multicast(fd, &addr, &options.multicast)?;
+        if options.dscp != 0 {
+            sys::set_dscp(fd, &addr, options.dscp)?;
+        }
+        let receive_bytes = if send_only { REFUSALS_BYTES } else { options.receive_buffer_bytes };
+        let receive_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Receive, receive_bytes)?;
         let send_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Send, options.send_buffer_bytes)?;
         let gso = options.gso && sys::udp_has_gso(fd);
-        let gro = options.gro && sys::set_gro(fd).is_ok();
+        let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
-        Ok(UdpSocket { socket, local_addr, gso: gso.into(), gro, receive_buffer_bytes, send_buffer_bytes })
+        Ok(UdpSocket { socket, local_addr, gso: gso.into(), gro, send_only, receive_buffer_bytes, send_buffer_bytes })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -74,6 +99,16 @@ impl UdpSocket {
     /// Whether several datagrams may arrive as one message.
     pub fn gro(&self) -> bool {
         self.gro
+    }
+
+    pub fn is_send_only(&self) -> bool {
+        self.send_only
+    }
+
+    /// Takes the oldest thing that ICMP said about a destination; `None` when there is nothing. Only for a socket that
+    /// just sends.
+    pub fn next_refusal(&self) -> io::Result<Option<Refused>> {
+        sys::next_refusal(self.as_fd())
     }
 
     /// What the kernel granted, its bookkeeping included.
@@ -96,6 +131,9 @@ impl AsFd for UdpSocket {
         self.socket.as_fd()
     }
 }
+
+/// Receive buffer of a socket that just sends. What ICMP says lies there; over that it is dropped.
+const REFUSALS_BYTES: usize = 64 << 10;
 
 /// Messages in one receive call where the kernel joins datagrams, and the room for each: the longest IP packet, and 33
 /// cache lines more. With slots a power of two apart, the first lines of all would compete for one set of the cache.
@@ -147,6 +185,9 @@ const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
 /// Refusals in a row, with no GSO send accepted in between, until EINVAL counts as the socket's own fault. One remote
 /// alone can cause it (by a small path MTU), and must not make the sends to all others dearer.
 const REFUSALS_MAX: u32 = 64;
+
+/// Attempts for one message when errors may be those of others.
+const RETRIES_MAX: u32 = 3;
 
 /// Running totals of what a `SendQueue` did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,10 +241,14 @@ impl SendQueue {
     pub fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run]) {
         let mut pieces = Pieces { out, runs, offset: 0, split_first: false, gso: socket.gso() };
         let mut waited = Duration::ZERO;
+        let mut retries = 0;
         while !pieces.is_empty() {
             self.stats.calls += 1;
             match self.send(socket, pieces.clone()) {
-                Ok(count) => self.count_sent(pieces.by_ref().take(count)),
+                Ok(count) => {
+                    retries = 0;
+                    self.count_sent(pieces.by_ref().take(count));
+                }
                 Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
                     Refusal::Interrupted => {}
                     Refusal::Full => {
@@ -228,7 +273,10 @@ impl SendQueue {
                             socket.lower_gso();
                         }
                     }
+                    // On a socket that keeps refusals the error may be that of an earlier message.
+                    Refusal::Message if socket.send_only && retries < RETRIES_MAX => retries += 1,
                     Refusal::Message => {
+                        retries = 0;
                         self.stats.dropped_refused += pieces.next().map_or(0, |piece| datagram_count(&piece));
                     }
                 },

@@ -10,12 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, panic};
 
+use wire::LinkId;
+
 use crate::counters::{Counters, CountersSnapshot};
 use crate::mailbox::{Mailbox, Receiver, mailbox};
 use crate::service::Service;
 use crate::sys;
 use crate::turns::Turns;
-use crate::udp::{Options, UdpSocket};
+use crate::udp::{Multicast, Options, UdpSocket};
 
 /// What a worker is to be.
 #[derive(Clone, Debug)]
@@ -26,6 +28,12 @@ pub struct WorkerConfig {
     pub cpu: Option<usize>,
     /// Addresses for UDP. Socket `n` is `LinkId(n)`. Port 0 takes any free one.
     pub udp: Vec<SocketAddr>,
+    /// Sockets that only send, each with the address that it sends from. The one at `n` is `LinkId(udp.len() + n)`.
+    pub senders: Vec<SocketAddr>,
+    /// How datagrams to groups leave from `senders`.
+    pub multicast: Multicast,
+    /// The six upper bits of the traffic class of all that leaves from `senders`.
+    pub dscp: u8,
     /// Addresses for TCP links, whose frames are datagrams (RFC 4571). Port 0 takes any free one.
     pub tcp: Vec<SocketAddr>,
     /// Use GSO where the kernel has it.
@@ -48,6 +56,9 @@ impl Default for WorkerConfig {
             name: "worker".into(),
             cpu: None,
             udp: Vec::new(),
+            senders: Vec::new(),
+            multicast: Multicast::default(),
+            dscp: 0,
             tcp: Vec::new(),
             gso: true,
             gro: true,
@@ -74,10 +85,13 @@ impl Worker {
             gro: config.gro,
             receive_buffer_bytes: config.socket_buffer_bytes,
             send_buffer_bytes: config.socket_buffer_bytes,
+            ..Options::default()
         };
-        let udp = bind_all(&config.udp, "UDP", |addr| UdpSocket::bind(*addr, &options))?;
+        let mut udp = bind_all(&config.udp, "UDP", |addr| UdpSocket::bind(*addr, &options))?;
         let listeners = bind_all(&config.tcp, "TCP", sys::tcp_listener)?;
         let local_addrs = udp.iter().map(UdpSocket::local_addr).collect();
+        let options = Options { send_only: true, multicast: config.multicast, dscp: config.dscp, ..options };
+        udp.extend(bind_all(&config.senders, "UDP", |addr| UdpSocket::bind(*addr, &options))?);
         let tcp_addrs = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         let (mailbox, receiver) = mailbox(config.mailbox_len)?;
         Ok(BoundWorker { config, udp, listeners, local_addrs, tcp_addrs, mailbox, receiver })
@@ -111,9 +125,15 @@ impl<M: Send + 'static> BoundWorker<M> {
         &self.tcp_addrs
     }
 
-    /// What the kernel granted for the smallest of the UDP receive buffers; 0 without a UDP socket.
+    /// The links that only send, each with its address.
+    pub fn senders(&self) -> impl Iterator<Item = (LinkId, SocketAddr)> {
+        let links = self.udp.iter().enumerate().filter(|(_, socket)| socket.is_send_only());
+        links.map(|(index, socket)| (LinkId(index as u32), socket.local_addr()))
+    }
+
+    /// What the kernel granted for the smallest of the UDP receive buffers; 0 without a UDP socket that receives.
     pub fn receive_buffer_bytes(&self) -> usize {
-        self.udp.iter().map(UdpSocket::receive_buffer_bytes).min().unwrap_or(0)
+        self.udp.iter().filter(|socket| !socket.is_send_only()).map(UdpSocket::receive_buffer_bytes).min().unwrap_or(0)
     }
 
     /// Takes messages already; they are handled when the worker runs.

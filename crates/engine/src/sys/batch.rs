@@ -20,12 +20,12 @@ pub const MESSAGES_MAX: usize = 128;
 
 /// Room for all control messages of one message: on receipt the local address (40 bytes with IPv6), the traffic class
 /// (24) and the segment size (24), of which a sender names the first and the last.
-const CONTROL_BYTES: usize = 96;
+pub(super) const CONTROL_BYTES: usize = 96;
 
 /// The kernel wants control messages aligned like their header.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+pub(super) struct Control(pub(super) [u8; CONTROL_BYTES]);
 
 /// What one header points at.
 struct Parts {
@@ -209,7 +209,7 @@ fn read_control(header: &libc::msghdr) -> Notes {
 
 /// The value behind a control message's header; `None` when the message is too short for one. `T` is what the kernel
 /// writes for this kind: integers only.
-fn control_value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
+pub(super) fn control_value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
     // SAFETY: it only computes with sizes.
     let needed = unsafe { libc::CMSG_LEN(size_of::<T>() as libc::c_uint) } as usize;
     if cmsg.cmsg_len < needed {

@@ -4,6 +4,7 @@
 //! - `RecvBuffers`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
+//! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `udp_socket`, `tcp_listener` and their options (`socket`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `raise_open_files_max` (`thread`)
 
@@ -12,16 +13,19 @@ mod batch;
 mod epoll;
 mod eventfd;
 mod fixed;
+mod refusal;
 mod socket;
 mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Received, RecvBuffers, SendBatch};
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
+pub use refusal::{Refused, next_refusal};
 #[cfg(test)]
 pub use socket::refuse_gso;
 pub use socket::{
-    BufferSide, set_buffer_bytes, set_gro, set_packet_info, set_tcp_user_timeout, tcp_listener, udp_has_gso, udp_socket,
+    BufferSide, Multicast, set_buffer_bytes, set_dscp, set_gro, set_multicast, set_packet_info, set_refusals,
+    set_tcp_user_timeout, tcp_listener, udp_has_gso, udp_socket,
 };
 pub use thread::{pin_to_cpu, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 

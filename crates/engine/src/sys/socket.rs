@@ -74,6 +74,63 @@ pub fn set_packet_info(fd: BorrowedFd<'_>, addr: &SocketAddr, wildcard: bool) ->
     Ok(())
 }
 
+/// Lets the kernel keep what ICMP says about single datagrams, for `next_refusal`. The next send then fails once, whomever
+/// it is for.
+pub fn set_refusals(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+    match addr {
+        SocketAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+        SocketAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+    }
+}
+
+/// The six upper bits of the traffic class of all that is sent (RFC 2474).
+pub fn set_dscp(fd: BorrowedFd<'_>, addr: &SocketAddr, dscp: u8) -> io::Result<()> {
+    let class = libc::c_int::from(dscp & 0x3f) << 2;
+    match addr {
+        SocketAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, class),
+        SocketAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class),
+    }
+}
+
+/// How datagrams to groups leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multicast {
+    /// Routers that one may pass, less one: 1 stays in the network (TTL, hop limit).
+    pub hops: u8,
+    /// Number of the interface; 0 leaves it to the routing table.
+    pub interface: u32,
+    /// Receivers on this host get them as well.
+    pub is_looped: bool,
+}
+
+impl Default for Multicast {
+    fn default() -> Self {
+        Multicast { hops: 1, interface: 0, is_looped: true }
+    }
+}
+
+pub fn set_multicast(fd: BorrowedFd<'_>, addr: &SocketAddr, multicast: &Multicast) -> io::Result<()> {
+    let Multicast { hops, interface, is_looped } = *multicast;
+    let (level, hops_name, loop_name) = match addr {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, libc::IP_MULTICAST_LOOP),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, libc::IPV6_MULTICAST_LOOP),
+    };
+    set_int(fd, level, hops_name, hops.into())?;
+    set_int(fd, level, loop_name, is_looped.into())?;
+    if interface == 0 {
+        return Ok(());
+    }
+    let index = libc::c_int::try_from(interface).map_err(|_| io::ErrorKind::InvalidInput)?;
+    match addr {
+        SocketAddr::V4(_) => {
+            let any = libc::in_addr { s_addr: 0 };
+            let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
+            set(fd, level, libc::IP_MULTICAST_IF, &request)
+        }
+        SocketAddr::V6(_) => set_int(fd, level, libc::IPV6_MULTICAST_IF, index),
+    }
+}
+
 /// Ends a connection whose peer has acknowledged nothing of what was sent for `limit` (RFC 5482).
 pub fn set_tcp_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
@@ -107,9 +164,14 @@ fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
 }
 
 fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    set(fd, level, name, &value)
+}
+
+/// `T` is what the kernel reads for this option: integers only.
+fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value is as long as is said, and the kernel reads it during the call only.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size) };
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size) };
     check(result).map(drop)
 }
 

@@ -1,0 +1,101 @@
+//! Links that only send: beside others, to groups, and to where nobody listens.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use engine::udp::Multicast;
+use engine::{Service, Worker, WorkerConfig};
+use wire::{Datagram, LinkId, Outbox, Path};
+
+/// Sends what it is told to, and reports refusals.
+struct Speaker {
+    refused: Sender<(LinkId, SocketAddr)>,
+}
+
+impl Service for Speaker {
+    type Message = (Path, Vec<u8>);
+
+    fn handle_datagram(&mut self, _now: Instant, _datagram: Datagram<'_>, _out: &mut Outbox) {}
+
+    fn handle_message(&mut self, _now: Instant, (path, bytes): (Path, Vec<u8>), out: &mut Outbox) {
+        assert!(out.push(&path, &bytes), "there is room before every call");
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
+        false
+    }
+
+    fn handle_refused(&mut self, _now: Instant, link: LinkId, remote: SocketAddr) {
+        self.refused.send((link, remote)).expect("the test listens");
+    }
+}
+
+fn receiver(addr: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(addr).expect("loopback can be bound");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    socket
+}
+
+#[test]
+fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
+    let config = WorkerConfig {
+        udp: vec!["127.0.0.1:0".parse().expect("an address")],
+        senders: ["127.0.0.1:0", "[::1]:0"].map(|addr| addr.parse().expect("an address")).into(),
+        ..WorkerConfig::default()
+    };
+    let (refused, refusals) = channel();
+    let bound = Worker::bind(config).expect("loopback can be bound");
+    let senders: Vec<_> = bound.senders().collect();
+    assert_eq!(senders.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [LinkId(1), LinkId(2)]);
+    assert_eq!(bound.local_addrs().len(), 1);
+    let worker = bound.run(move || Speaker { refused }).expect("a thread can be started");
+
+    for ((link, from), ip) in senders.into_iter().zip(["127.0.0.1:0", "[::1]:0"]) {
+        let (there, gone) = (receiver(ip), receiver(ip));
+        let to = |socket: &UdpSocket| Path { link, remote: socket.local_addr().expect("bound"), local: None };
+        let (good, bad) = (to(&there), to(&gone));
+        drop(gone);
+        for number in 0..100_u8 {
+            for path in [bad, good] {
+                worker.mailbox().send((path, vec![number; 100])).expect("room");
+            }
+        }
+        let mut buf = [0; 200];
+        for number in 0..100_u8 {
+            let (len, sender) = there.recv_from(&mut buf).expect("every datagram arrives");
+            assert_eq!((len, buf[0], sender), (100, number, from));
+        }
+        assert_eq!(refusals.recv_timeout(Duration::from_secs(10)), Ok((link, bad.remote)));
+        while refusals.recv_timeout(Duration::from_millis(50)).is_ok() {}
+    }
+}
+
+#[test]
+fn a_group_is_reached_through_the_interface_that_was_chosen() {
+    let group = Ipv4Addr::new(239, 77, 12, 9);
+    // On Linux loopback is interface 1 of every network namespace.
+    let multicast = Multicast { hops: 3, interface: 1, is_looped: true };
+    let config = WorkerConfig {
+        senders: vec!["0.0.0.0:0".parse().expect("an address")],
+        multicast,
+        dscp: 34,
+        ..WorkerConfig::default()
+    };
+    let listener = receiver("0.0.0.0:0");
+    listener.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).expect("loopback takes groups");
+    let (refused, _refusals) = channel();
+    let worker = Worker::bind(config).expect("bound").run(move || Speaker { refused }).expect("a thread");
+
+    let remote = SocketAddr::new(group.into(), listener.local_addr().expect("bound").port());
+    worker.mailbox().send((Path { link: LinkId(0), remote, local: None }, vec![7; 50])).expect("room");
+
+    let mut buf = [0; 100];
+    assert_eq!(listener.recv(&mut buf).expect("it arrives"), 50);
+}
