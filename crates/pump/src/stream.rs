@@ -25,6 +25,9 @@ use crate::trick::Pick;
 /// Packets of a datagram.
 const PACKETS: u32 = wire::ts::DATAGRAM_PACKETS as u32;
 
+/// No stream sends more than a datagram in this time over a while (1 Gbit/s), whatever its clock says.
+const DATAGRAM_NS_MIN: i64 = 10_000;
+
 /// When the stream is to be served next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -75,6 +78,8 @@ pub(crate) struct Stream {
     origin_ns: i64,
     /// When the next burst is due, while it plays or is starved.
     due_ns: i64,
+    /// From the last burst's time to that of the next.
+    step_ns: i64,
     /// Position behind the last packet that was sent.
     end_position: u64,
     activity: Activity,
@@ -133,6 +138,7 @@ impl Stream {
             slope,
             origin_ns: 0,
             due_ns: 0,
+            step_ns: 0,
             end_position: spec.start,
             activity: Activity::Loading,
             trick: None,
@@ -353,9 +359,28 @@ impl Stream {
             Activity::Starved => return self.transmit_nulls(now_ns, output),
             Activity::Playing => {}
         }
-        if self.due_ns > now_ns {
-            return Next::At(self.due_ns);
+        for _ in 0..self.bursts_max(output.settings.tick) {
+            if self.due_ns > now_ns {
+                return Next::At(self.due_ns);
+            }
+            match self.send_burst(now_ns, output) {
+                Next::At(_) if self.due_ns <= now_ns => {}
+                next => return next,
+            }
         }
+        // Late: it catches up at twice its pace, and not in one go.
+        Next::At(now_ns + (self.step_ns / 2).max(1))
+    }
+
+    /// Bursts that may be written at one time: those of two ticks, as deadlines are served once per tick.
+    fn bursts_max(&self, tick: Duration) -> i64 {
+        let tick_ns = tick.as_nanos() as i64;
+        let per_tick = tick_ns / DATAGRAM_NS_MIN / i64::from(self.burst());
+        1 + (2 * tick_ns / self.interval_ns()).min(per_tick)
+    }
+
+    /// Writes the burst that is due.
+    fn send_burst(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         if self.burst_left == 0 {
             self.burst_left = self.burst();
             self.note_lateness(now_ns, output);
@@ -371,7 +396,15 @@ impl Stream {
                 Sent::Over => return self.end(),
             }
         }
-        self.next_burst(now_ns, was_due_ns)
+        if self.queue.has_ended() {
+            return self.end();
+        }
+        self.due_ns = match &self.padding {
+            Some(padding) => padding.next_ns(),
+            None => self.next_due().unwrap_or(self.due_ns),
+        };
+        self.step_ns = self.due_ns - was_due_ns;
+        Next::At(self.due_ns)
     }
 
     /// Pictures that are all shown leave the session waiting for a place to go on at.
@@ -426,19 +459,6 @@ impl Stream {
             self.null_due_ns = (self.null_due_ns + self.interval_ns()).max(now_ns);
         }
         Next::At(self.null_due_ns)
-    }
-
-    /// The next burst's time. A late stream catches up at twice its pace, and not in one go.
-    fn next_burst(&mut self, now_ns: i64, was_due_ns: i64) -> Next {
-        let due_ns = match &self.padding {
-            Some(padding) => padding.next_ns(),
-            None => self.next_due().unwrap_or(self.due_ns),
-        };
-        self.due_ns = due_ns;
-        if self.queue.has_ended() {
-            return self.end();
-        }
-        Next::At(due_ns.max(now_ns + (due_ns - was_due_ns) / 2))
     }
 
     pub(crate) fn activity(&self) -> Activity {

@@ -178,3 +178,16 @@ fn a_title_of_192_or_204_bytes_a_packet_is_sent_as_188() {
         assert_eq!(world.packets(1).as_flattened()[..plain.len()], plain);
     }
 }
+
+#[test]
+fn a_stream_that_is_faster_than_the_ticks_keeps_its_rate() {
+    let source = Source::sample(&Sample { rate: Bitrate::from_kbps(100_000), pictures: 75, ..Sample::default() });
+    let mut world = World::new(Settings { tick: Duration::from_millis(1), ..Settings::default() });
+    world.open(1, &source, |spec| spec.burst = 1);
+    world.run_to_the_end();
+    let stats = &world.ended[0].2;
+    assert_eq!((stats.shifts, world.packets(1).len() / 7), (0, source.bytes.len().div_ceil(1_316)));
+    assert!(stats.late_max <= Duration::from_millis(1), "{stats:?}");
+    let span = world.sent[&1].last().unwrap().ns - world.sent[&1][0].ns;
+    assert!(span.abs_diff(3_000_000_000) < 3_000_000, "{span}");
+}

@@ -1,0 +1,66 @@
+//! Writes the seeds of the pump's fuzz corpus, sound and broken titles: `cargo run -p millrace-pump --example seed_corpus`.
+
+use std::fs;
+use std::path::Path;
+
+use pump::sample::Sample;
+use wire::Bitrate;
+use wire::ts::{PACKET_LEN, Packet, Pcr, set_discontinuity, set_pcr};
+
+fn main() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/pump");
+    fs::create_dir_all(&folder)?;
+    let constant =
+        Sample { rate: Bitrate::from_kbps(450), pictures: 5, group: 2, first_pcr: 27_000_000, ..Sample::default() };
+    let variable = Sample { is_constant: false, says_random_access: false, ..constant.clone() };
+    let (sound, other) = (constant.make(), variable.make());
+    let seeds = [
+        ("constant", [0, 0, 2, 0, 0, 0], sound.clone()),
+        ("variable-looped", [0, 3, 1, 0, 0x44, 7], other.clone()),
+        ("given-rate-rtp", [0x41, 6, 7, 3, 0x21, 3], sound.clone()),
+        ("padded", [0x42, 11, 1, 0, 0x30, 9], other.clone()),
+        ("other-pids", [0, 0x33, 4, 0, 0x80, 1], sound.clone()),
+        ("pictures", [0, 2, 2, 0, 0x24, 5], other.clone()),
+        ("wraps", [0, 3, 2, 0, 0, 0], Sample { first_pcr: Pcr::MODULUS - 1_000_000, ..constant }.make()),
+        ("m2ts", [0, 0, 2, 0, 0, 0], spaced(&sound, 4, 0)),
+        ("reed-solomon", [0, 0, 2, 0, 0, 0], spaced(&sound, 0, 16)),
+        ("lost-sync", [0, 3, 2, 0, 0, 0], [&sound[..2_000], &[0x47; 70], &sound[2_500..]].concat()),
+        ("truncated-last-packet", [0, 3, 2, 0, 0, 0], sound[..sound.len() - 90].to_vec()),
+        ("clock-jumps", [0, 3, 2, 0, 0, 0], jumping(&sound)),
+        ("zero-length-adaptation", [0, 3, 2, 0, 0, 0], zero_length_adaptation(&sound)),
+    ];
+    for (name, how, title) in seeds {
+        fs::write(folder.join(name), [&how[..], &title].concat())?;
+    }
+    Ok(())
+}
+
+fn spaced(title: &[u8], before: usize, behind: usize) -> Vec<u8> {
+    title.chunks(PACKET_LEN).flat_map(|packet| [&vec![9; before][..], packet, &vec![8; behind]].concat()).collect()
+}
+
+/// References that jump ahead, run back, and jump with a word of it.
+fn jumping(title: &[u8]) -> Vec<u8> {
+    let mut title = title.to_vec();
+    for (count, packet) in title.as_chunks_mut::<PACKET_LEN>().0.iter_mut().enumerate() {
+        let Some(pcr) = Packet::parse(packet).ok().and_then(|packet| packet.pcr()) else { continue };
+        let by = [0, 1 << 40, -270_000, 27_000_000_000][count % 4];
+        set_pcr(packet, pcr.plus(by));
+        set_discontinuity(packet, count % 8 == 3);
+    }
+    title
+}
+
+/// Adaptation fields of no length, of too much, and of the reserved kind.
+fn zero_length_adaptation(title: &[u8]) -> Vec<u8> {
+    let mut title = title.to_vec();
+    for (count, packet) in title.as_chunks_mut::<PACKET_LEN>().0.iter_mut().enumerate() {
+        match count % 5 {
+            0 => (packet[3], packet[4]) = (packet[3] | 0x30, 0),
+            2 if count % 10 == 2 => (packet[3], packet[4]) = (packet[3] | 0x30, 200),
+            4 if count % 20 == 4 => packet[3] &= 0x0f,
+            _ => {}
+        }
+    }
+    title
+}

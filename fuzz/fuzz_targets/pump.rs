@@ -1,0 +1,9 @@
+#![no_main]
+
+#[path = "../entry/pump.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    entry::pump(data);
+    entry::monitor(data);
+});
