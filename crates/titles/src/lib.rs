@@ -3,16 +3,30 @@
 //! In: a location (`Library::open`), then a title and a chunk's number (`Library::chunk`). Out: `pump`'s titles and
 //! chunks, shared by all who ask. Everything here may wait, and nothing here is on a packet's path.
 //! A location is probed once, and a chunk fetched and scanned once, however many want it at the same time.
+//!
+//! A chunk's way, read downwards: `library` looks into `cache`, joins a fetch under way (`flight`), reads the file
+//! (`file`), or looks on disk (`disk`) and asks the origins (`origins`, each request by `http`).
 #![forbid(unsafe_code)]
-#![allow(dead_code)]
 
+mod cache;
+mod disk;
 mod error;
+mod file;
+mod flight;
+mod folder;
+mod http;
 mod library;
+mod location;
+mod origins;
+mod probe;
+mod registry;
 mod settings;
+mod slots;
 mod stats;
 
 pub use error::{Error, ErrorKind, HttpError, Refusal};
-pub use library::{Library, Listed};
+pub use folder::Listed;
+pub use library::Library;
 pub use settings::Settings;
 pub use stats::Stats;
 pub use url::Url;

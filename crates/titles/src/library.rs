@@ -1,14 +1,34 @@
 //! All titles behind one handle.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use pump::chunk::Chunk;
 use pump::title::Title;
+use tokio::sync::Semaphore;
+use url::Url;
 
+use crate::cache::{Cache, Key};
+use crate::disk::Disk;
 use crate::error::Error;
+use crate::file::{self, OpenFile};
+use crate::flight::{Flight, lock};
+use crate::folder::{Folder, Listed};
+use crate::http::Part;
+use crate::location::{Location, check_url, join, shown};
+use crate::origins::{Origins, Remote};
+use crate::probe;
+use crate::registry::{Entry, Registry, RemoteSource, Source};
 use crate::settings::Settings;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Count, Counters, Stats};
+
+/// Reads of local files at a time; others wait. Enough for a disk that wants a long queue.
+const READS_MAX: usize = 64;
+
+/// Chunks on their way to the disk cache. More are not kept there: a slow disk delays nobody.
+const WRITES_MAX: usize = 16;
 
 /// All titles, and the chunks of them that are kept. Clones are the same library.
 #[derive(Clone)]
@@ -17,52 +37,366 @@ pub struct Library {
 }
 
 struct Shared {
-    counters: Counters,
-}
-
-/// A title of the watched folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// What `Library::open` takes: its path from the folder, with `/`.
-    pub name: String,
-    pub bytes: u64,
-    pub modified: Option<SystemTime>,
-    /// Known once it was opened.
-    pub duration: Option<Duration>,
+    settings: Settings,
+    folder: Option<Arc<Folder>>,
+    origins: Origins,
+    registry: Mutex<Registry>,
+    cache: Cache,
+    disk: Option<Arc<Disk>>,
+    opening: Flight<Location, Arc<Title>>,
+    loading: Flight<Key, Arc<Chunk>>,
+    reads: Semaphore,
+    writes: Arc<Semaphore>,
+    /// Makes states differ that nothing else tells apart.
+    nonce: Count,
+    counters: Arc<Counters>,
 }
 
 impl Library {
-    /// Looks through the folder, and reads the certificates that are trusted.
+    /// Looks through the folder and the disk cache, and reads the certificates that are trusted. Blocks for that long.
     ///
     /// # Errors
-    /// When a folder or file of the settings cannot be read.
-    pub fn new(_settings: Settings) -> Result<Library, Error> {
-        Ok(Library { shared: Arc::new(Shared { counters: Counters::default() }) })
+    /// When a folder or file of the settings cannot be read, or an origin is no http or https URL.
+    pub fn new(settings: Settings) -> Result<Library, Error> {
+        for origin in &settings.origins {
+            check_url(origin).map_err(|_| Error::Settings {
+                what: format!("{:?} is no http or https URL without a password", shown(origin.as_str())),
+            })?;
+        }
+        let counters = Arc::new(Counters::default());
+        let watch = |path: &std::path::PathBuf| Folder::watch(path, settings.rescan);
+        let disk = |path: &std::path::PathBuf| Disk::open(path, settings.disk_cache_bytes).map(Arc::new);
+        let shared = Shared {
+            folder: settings.media.as_ref().map(watch).transpose()?,
+            origins: Origins::new(&settings, counters.clone())?,
+            registry: Mutex::new(Registry::new(settings.titles_max)),
+            cache: Cache::new(settings.cache_bytes, settings.chunk_packets() as usize * 188)?,
+            disk: settings.disk_cache.as_ref().map(disk).transpose()?,
+            opening: Flight::default(),
+            loading: Flight::default(),
+            reads: Semaphore::new(READS_MAX),
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            nonce: Count::default(),
+            counters,
+            settings,
+        };
+        Ok(Library { shared: Arc::new(shared) })
     }
 
     /// Opens `name.ts` in the watched folder or at the origins; `http(s)://…` and absolute paths where they are allowed.
-    /// However many open a title at the same time, it is probed once, and all get the same.
+    /// However many open a title at the same time, it is probed once, and all get the same. Its first chunk is there
+    /// then, too.
     ///
     /// # Errors
     /// Why it cannot be played.
     pub async fn open(&self, location: &str) -> Result<Arc<Title>, Error> {
-        Err(Error::NotFound { location: location.to_owned() })
+        let shared = &self.shared;
+        let location = shared.counted(Location::parse(location, &shared.settings))?;
+        let work = shared.clone().open(location.clone());
+        shared.opening.run(location, || (), work).await
     }
 
     /// A chunk of a title that `open` gave: from memory, disk, or where the title is.
     ///
     /// # Errors
     /// Why it cannot be had, when all retries and origins are used up. `Chunk::hole` stands in for it.
-    pub async fn chunk(&self, _title: &Arc<Title>, _index: u64) -> Result<Arc<Chunk>, Error> {
-        Err(Error::UnknownTitle)
+    pub async fn chunk(&self, title: &Arc<Title>, index: u64) -> Result<Arc<Chunk>, Error> {
+        let shared = &self.shared;
+        let entry = lock(&shared.registry).entry_of(title).ok_or(Error::UnknownTitle)?;
+        let count = title.chunk_count();
+        let number = u32::try_from(index).ok().filter(|number| *number < count);
+        let key = Key { title: entry.id, number: number.ok_or(Error::NoChunk { index, count })? };
+        if let Some(chunk) = shared.cache.get(key) {
+            shared.counters.hits.add(1);
+            return Ok(chunk);
+        }
+        shared.counters.misses.add(1);
+        let joined = || shared.counters.joined.add(1);
+        shared.loading.run(key, joined, shared.clone().load(entry, key)).await
+    }
+
+    /// How long a title plays: by its clock where that is known, otherwise by its length and the rate of its start.
+    pub fn duration(&self, title: &Arc<Title>) -> Option<Duration> {
+        lock(&self.shared.registry).entry_of(title)?.duration
     }
 
     /// The titles of the watched folder, by name, as of the last look.
     pub fn list(&self) -> Vec<Listed> {
-        Vec::new()
+        self.shared.folder.as_ref().map(|folder| folder.list()).unwrap_or_default()
     }
 
     pub fn stats(&self) -> Stats {
-        self.shared.counters.read()
+        let held = self.shared.cache.held();
+        let mut stats = Stats {
+            cached_bytes: held.cached_bytes,
+            cached_chunks: held.cached_chunks,
+            held_bytes: held.held_bytes,
+            held_chunks: held.held_chunks,
+            evictions: held.evictions,
+            titles: lock(&self.shared.registry).len() as u64,
+            ..self.shared.counters.read()
+        };
+        if let Some(disk) = &self.shared.disk {
+            stats.disk_hits = disk.hits.read();
+            stats.disk_writes = disk.writes.read();
+            stats.disk_bytes = disk.bytes();
+            stats.disk_evictions = disk.evictions.read();
+            stats.disk_damaged = disk.damaged.read();
+        }
+        stats
     }
+}
+
+/// What a probe gives.
+struct Probed {
+    title: Title,
+    first: Option<(Arc<Chunk>, usize)>,
+    duration: Option<Duration>,
+}
+
+impl Shared {
+    async fn open(self: Arc<Self>, location: Location) -> Result<Arc<Title>, Error> {
+        match &location {
+            Location::Path(path) => {
+                let path = path.clone();
+                let file = self.counted(self.read(move || file::open_path(&path)).await)?;
+                self.open_file(location, file).await
+            }
+            Location::Url(url) => {
+                let urls = vec![url.clone()];
+                self.open_remote(location, urls).await
+            }
+            Location::Name(name) => {
+                let urls: Vec<Url> = self.settings.origins.iter().map(|origin| join(origin, name)).collect();
+                if let Some(folder) = self.folder.clone() {
+                    let name = name.clone();
+                    match self.read(move || folder.open_file(&name)).await {
+                        Err(Error::NotFound { .. }) if !urls.is_empty() => (),
+                        file => {
+                            let file = self.counted(file)?;
+                            return self.open_file(location, file).await;
+                        }
+                    }
+                }
+                if urls.is_empty() {
+                    return self.counted(Err(Error::NotFound { location: shown(name) }));
+                }
+                self.open_remote(location, urls).await
+            }
+        }
+    }
+
+    async fn open_file(&self, location: Location, file: OpenFile) -> Result<Arc<Title>, Error> {
+        let known = lock(&self.registry).known(&location);
+        if let Some((entry, _)) = known
+            && let Source::File(known) = &entry.source
+            && known.identity == file.identity
+        {
+            return Ok(entry.title.clone());
+        }
+        self.counters.probes.add(1);
+        let identity = file.identity;
+        let packets = self.settings.chunk_packets();
+        let file = Arc::new(file);
+        let (probed_file, shown_name) = (file.clone(), location_shown(&location));
+        let probed = self.read(move || probe_file(&probed_file, packets, shown_name)).await;
+        let probed = self.counted(probed)?;
+        if let (Some(folder), Location::Name(name), Some(duration)) = (&self.folder, &location, probed.duration) {
+            folder.note_duration(name, identity, duration);
+        }
+        let id = id_of(&format!("file {identity:?} {packets}"));
+        Ok(self.register(probed, location, id, Source::File(file)))
+    }
+
+    async fn open_remote(&self, location: Location, urls: Vec<Url>) -> Result<Arc<Title>, Error> {
+        let known = lock(&self.registry).known(&location);
+        if let Some((entry, checked)) = known {
+            let is_fresh = checked.elapsed() < self.settings.revalidate;
+            if is_fresh || self.is_still_there(&entry).await {
+                return Ok(entry.title.clone());
+            }
+        }
+        self.counters.probes.add(1);
+        let name = location_shown(&location);
+        let packets = self.settings.chunk_packets();
+        let remote = Arc::new(Remote::new(&name, urls));
+        let Part { mut bytes, len, validator } = self.origins.fetch(&remote, 0..probe::head_len(packets), None).await?;
+        let probed = loop {
+            let head = bytes;
+            let (result, head) = blocking(move || (probe::probe(&head, len, packets), head)).await?;
+            bytes = head;
+            let got = bytes.len() as u64;
+            match probe::next_head_len(&result, got, len) {
+                Some(next) => bytes.extend(self.origins.fetch(&remote, got..next, Some(len)).await?.bytes),
+                None => break self.counted(result.map_err(|error| Error::Title { location: name.clone(), error }))?,
+            }
+        };
+        let has_validator = validator.is_some();
+        let id = if has_validator {
+            id_of(&format!("http {location:?} {validator:?} {len} {packets}"))
+        } else {
+            self.nonce.add(1);
+            id_of(&format!("http {location:?} {} {packets}", self.nonce.read()))
+        };
+        let duration = probe::estimate(&probed);
+        let first = self.keep_first(&probed, id, has_validator, bytes).await?;
+        let probed = Probed { title: probed, first, duration };
+        Ok(self.register(probed, location, id, Source::Remote(RemoteSource { remote, has_validator })))
+    }
+
+    /// Whether a title that was there some time ago is what it was. When nobody answers, it is taken to be.
+    async fn is_still_there(&self, entry: &Entry) -> bool {
+        let Source::Remote(source) = &entry.source else { return false };
+        match self.origins.fetch(&source.remote, 0..1, Some(entry.title.len_bytes)).await {
+            Ok(_) => {
+                lock(&self.registry).set_checked(&entry.location);
+                true
+            }
+            Err(error) => !is_gone(&error),
+        }
+    }
+
+    /// The first chunk of a probe's bytes; also to disk.
+    async fn keep_first(
+        &self,
+        title: &Title,
+        id: u128,
+        has_validator: bool,
+        head: Vec<u8>,
+    ) -> Result<Option<(Arc<Chunk>, usize)>, Error> {
+        let range = title.chunk_range(0);
+        if has_validator && let Some(bytes) = head.get(range.start as usize..range.end as usize) {
+            self.keep_on_disk(Key { title: id, number: 0 }, bytes);
+        }
+        let title = title.clone();
+        blocking(move || probe::first_chunk(&title, head)).await
+    }
+
+    fn register(&self, probed: Probed, location: Location, id: u128, source: Source) -> Arc<Title> {
+        if let Some((chunk, read)) = probed.first {
+            self.cache.insert(Key { title: id, number: 0 }, &chunk, read);
+        }
+        lock(&self.registry).insert(Entry::new(probed.title, location, id, source, probed.duration))
+    }
+
+    async fn load(self: Arc<Self>, entry: Arc<Entry>, key: Key) -> Result<Arc<Chunk>, Error> {
+        // It may have come between the look into the cache and here.
+        if let Some(chunk) = self.cache.get(key) {
+            return Ok(chunk);
+        }
+        let range = entry.title.chunk_range(key.number);
+        let read = (range.end - range.start) as usize;
+        let title = entry.title.clone();
+        let loaded = match &entry.source {
+            Source::File(file) => {
+                let file = file.clone();
+                let scan = move || Ok(Chunk::scan(&title, key.number, file.read(range)?));
+                self.counted(self.read(scan).await)
+            }
+            Source::Remote(source) => self.load_remote(source, title, key, range).await,
+        };
+        let chunk = Arc::new(loaded.inspect_err(|error| {
+            if is_gone(error) {
+                entry.set_stale();
+            }
+        })?);
+        self.cache.insert(key, &chunk, read);
+        Ok(chunk)
+    }
+
+    async fn load_remote(
+        &self,
+        source: &RemoteSource,
+        title: Arc<Title>,
+        key: Key,
+        range: Range<u64>,
+    ) -> Result<Chunk, Error> {
+        if source.has_validator
+            && let Some(disk) = self.disk.clone()
+        {
+            let title = title.clone();
+            let read = move || disk.read(key).map(|bytes| Chunk::scan(&title, key.number, bytes));
+            if let Some(chunk) = blocking(read).await? {
+                return Ok(chunk);
+            }
+        }
+        let part = self.origins.fetch(&source.remote, range, Some(title.len_bytes)).await?;
+        if source.has_validator {
+            self.keep_on_disk(key, &part.bytes);
+        }
+        blocking(move || Chunk::scan(&title, key.number, part.bytes)).await
+    }
+
+    /// Writes a chunk to disk while others go on; not when that is behind.
+    fn keep_on_disk(&self, key: Key, bytes: &[u8]) {
+        let Some(disk) = self.disk.clone() else { return };
+        let Ok(permit) = self.writes.clone().try_acquire_owned() else { return };
+        let bytes = bytes.to_vec();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = disk.write(key, &bytes) {
+                tracing::debug!(%error, "a chunk is not kept on disk");
+            }
+            drop(permit);
+        });
+    }
+
+    /// Does something with a file where that may block.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        // The semaphore is never closed.
+        let _turn = self.reads.acquire().await.ok();
+        self.counters.reads.add(1);
+        blocking(work).await?
+    }
+
+    fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|error| self.counters.error(error.kind()))
+    }
+}
+
+/// Reads a file's head, first and last chunk.
+fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed, Error> {
+    let len = file.identity.len;
+    let mut head = file.read(0..probe::head_len(packets).min(len))?;
+    let mut probed = probe::probe(&head, len, packets);
+    if let Some(next) = probe::next_head_len(&probed, head.len() as u64, len) {
+        head = file.read(0..next)?;
+        probed = probe::probe(&head, len, packets);
+    }
+    let title = probed.map_err(|error| Error::Title { location, error })?;
+    let first = probe::first_chunk(&title, head);
+    let duration = match (&first, title.chunk_count().checked_sub(1)) {
+        (Some((first, _)), Some(last)) => {
+            let last = Chunk::scan(&title, last, file.read(title.chunk_range(last))?);
+            probe::duration(&title, first, &last)
+        }
+        _ => probe::estimate(&title),
+    };
+    Ok(Probed { title, first, duration })
+}
+
+/// Whether a title is no longer what it was, so that whoever opens it should look again.
+fn is_gone(error: &Error) -> bool {
+    use crate::error::HttpError::Status;
+    matches!(error, Error::Changed { .. } | Error::NotFound { .. } | Error::Http { error: Status(404 | 410), .. })
+}
+
+/// Clients choose some of this, so it has to be a hash that nobody finds two texts for.
+fn id_of(text: &str) -> u128 {
+    let hash = digest(&SHA256, text.as_bytes());
+    hash.as_ref().iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte))
+}
+
+fn location_shown(location: &Location) -> String {
+    match location {
+        Location::Name(name) => shown(name),
+        Location::Path(path) => shown(&path.to_string_lossy()),
+        Location::Url(url) => shown(url.as_str()),
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopped)
 }

@@ -80,12 +80,22 @@ impl Count {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    pub fn sub(&self, less: u64) {
-        self.0.fetch_sub(less, Ordering::Relaxed);
+    /// One more, until what it returns is dropped.
+    pub fn enter(&self) -> Entered<'_> {
+        self.add(1);
+        Entered(self)
     }
 
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct Entered<'a>(&'a Count);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

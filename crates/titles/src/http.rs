@@ -1,0 +1,364 @@
+//! One request for a range of a title, checked to the byte.
+//!
+//! In: a URL, a range, and what is known of the title. Out: exactly the bytes of that range, or which promise was broken.
+//! Connections are kept and used again. Redirects are followed, but never from https to http.
+//! Source: RFC 9110 §13.1.5 (If-Range), §14 (ranges), §15.4 (redirects).
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::{Request, Response, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client as Pool, Error as PoolError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::timeout;
+use url::Url;
+
+use crate::error::{Error, HttpError};
+use crate::location::check_url;
+use crate::settings::Settings;
+use crate::stats::Counters;
+
+/// Redirects of one request.
+const REDIRECTS_MAX: u32 = 5;
+
+/// A connection that was not used for so long is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Memory that is taken for a body before any of it is there.
+const RESERVE_MAX: u64 = 4 << 20;
+
+const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"));
+
+/// What an origin says a title's state is by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Validator {
+    pub etag: Option<String>,
+    pub last_modified: Option<String>,
+}
+
+impl Validator {
+    fn of(headers: &HeaderMap) -> Validator {
+        let text = |name: HeaderName| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        Validator { etag: text(header::ETAG), last_modified: text(header::LAST_MODIFIED) }
+    }
+
+    pub fn is_some(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
+    }
+
+    /// Whether this may be the same state. What only one of them has tells nothing.
+    pub fn agrees(&self, other: &Validator) -> bool {
+        let opaque = |etag: &str| etag.trim_start_matches("W/").to_owned();
+        match (&self.etag, &other.etag, &self.last_modified, &other.last_modified) {
+            (Some(one), Some(other), ..) => opaque(one) == opaque(other),
+            (_, _, Some(one), Some(other)) => one == other,
+            _ => true,
+        }
+    }
+
+    /// What If-Range may carry: no weak ETag, and a date only where there is no ETag.
+    fn if_range(&self) -> Option<&str> {
+        match &self.etag {
+            Some(etag) => (!etag.starts_with("W/")).then_some(etag),
+            None => self.last_modified.as_deref(),
+        }
+    }
+}
+
+/// What is known of a title before it is asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expected {
+    /// Bytes of the whole title.
+    pub len: Option<u64>,
+    pub validator: Validator,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub bytes: Vec<u8>,
+    /// Of the whole title.
+    pub len: u64,
+    pub validator: Validator,
+}
+
+pub(crate) struct Client {
+    pool: Pool<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    connect_timeout: Duration,
+    stall_timeout: Duration,
+    fetch_timeout: Duration,
+}
+
+impl Client {
+    /// # Errors
+    /// When the certificates of `ca_file` cannot be read.
+    pub fn new(settings: &Settings) -> Result<Client, Error> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(settings.connect_timeout));
+        let tls = ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::Settings { what: format!("TLS: {error}") })?
+            .with_root_certificates(roots(settings.ca_file.as_deref())?)
+            .with_no_client_auth();
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(settings.fetches_per_origin)
+            .build(https.wrap_connector(http));
+        Ok(Client {
+            pool,
+            connect_timeout: settings.connect_timeout,
+            stall_timeout: settings.stall_timeout,
+            fetch_timeout: settings.fetch_timeout,
+        })
+    }
+
+    /// Fetches the part of `range` that the title has.
+    ///
+    /// # Errors
+    /// Everything but exactly those bytes of that title.
+    pub async fn fetch(
+        &self,
+        url: &Url,
+        range: Range<u64>,
+        expected: &Expected,
+        counters: &Counters,
+    ) -> Result<Part, HttpError> {
+        let mut bytes = Vec::new();
+        let fetch = self.fetch_into(&mut bytes, url, range, expected, counters);
+        let result = timeout(self.fetch_timeout, fetch).await;
+        counters.fetched_bytes.add(bytes.len() as u64);
+        match result {
+            Ok(head) => head.map(|Head { len, validator, .. }| Part { bytes, len, validator }),
+            Err(_) => Err(HttpError::Slow { ms: millis(self.fetch_timeout), got: bytes.len() as u64 }),
+        }
+    }
+
+    async fn fetch_into(
+        &self,
+        bytes: &mut Vec<u8>,
+        url: &Url,
+        range: Range<u64>,
+        expected: &Expected,
+        counters: &Counters,
+    ) -> Result<Head, HttpError> {
+        let response = self.follow(url, &range, expected, counters).await?;
+        let head = Head::check(response.status(), response.headers(), &range, expected)?;
+        bytes.reserve_exact(head.body_len.min(RESERVE_MAX) as usize);
+        self.read_body(bytes, response.into_body(), head.body_len).await?;
+        Ok(head)
+    }
+
+    /// The response at the end of all redirects.
+    async fn follow(
+        &self,
+        url: &Url,
+        range: &Range<u64>,
+        expected: &Expected,
+        counters: &Counters,
+    ) -> Result<Response<Incoming>, HttpError> {
+        let mut url = url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.request(&url, range, expected).await?;
+            if !is_redirect(response.status()) {
+                return Ok(response);
+            }
+            counters.redirects.add(1);
+            url = redirected(&url, response.headers())?;
+        }
+        Err(HttpError::Redirects(REDIRECTS_MAX))
+    }
+
+    async fn request(
+        &self,
+        url: &Url,
+        range: &Range<u64>,
+        expected: &Expected,
+    ) -> Result<Response<Incoming>, HttpError> {
+        let mut request = Request::get(url.as_str())
+            .header(header::RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)))
+            .header(header::ACCEPT_ENCODING, "identity")
+            .header(header::USER_AGENT, USER_AGENT);
+        if let Some(validator) = expected.validator.if_range() {
+            request = request.header(header::IF_RANGE, validator);
+        }
+        let request = request.body(Empty::new()).map_err(|error| HttpError::Connect(error.to_string()))?;
+        let patience = self.connect_timeout + self.stall_timeout;
+        match timeout(patience, self.pool.request(request)).await {
+            Ok(response) => response.map_err(|error| not_answered(&error)),
+            Err(_) => Err(HttpError::Stalled { ms: millis(patience) }),
+        }
+    }
+
+    async fn read_body(&self, bytes: &mut Vec<u8>, mut body: Incoming, expected: u64) -> Result<(), HttpError> {
+        loop {
+            let frame = timeout(self.stall_timeout, body.frame()).await;
+            let got = bytes.len() as u64;
+            let Some(frame) = frame.map_err(|_| HttpError::Stalled { ms: millis(self.stall_timeout) })? else {
+                return if got == expected { Ok(()) } else { Err(HttpError::Truncated { expected, got }) };
+            };
+            let frame = frame.map_err(|error| match is_early_end(&error) {
+                true => HttpError::Truncated { expected, got },
+                false => HttpError::Connection(causes(&error)),
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            if got + data.len() as u64 > expected {
+                let asked = format!("{expected} bytes");
+                return Err(HttpError::WrongRange { asked, got: "more".to_owned() });
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+}
+
+/// What a response promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Head {
+    body_len: u64,
+    /// Of the whole title.
+    len: u64,
+    validator: Validator,
+}
+
+impl Head {
+    fn check(
+        status: StatusCode,
+        headers: &HeaderMap,
+        range: &Range<u64>,
+        expected: &Expected,
+    ) -> Result<Head, HttpError> {
+        let validator = Validator::of(headers);
+        let said = headers.get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
+        let content_len = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let is_success = matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT);
+        if is_success && !validator.agrees(&expected.validator) {
+            return Err(HttpError::Changed);
+        }
+        let (body_len, len) = match status {
+            StatusCode::PARTIAL_CONTENT => partial(said, range)?,
+            // All of a title that is no longer than what was asked for.
+            StatusCode::OK => match content_len {
+                Some(len) if range.start == 0 && len <= range.end => (len, len),
+                _ => return Err(HttpError::RangeIgnored),
+            },
+            StatusCode::RANGE_NOT_SATISFIABLE => match (expected.len, said.and_then(unsatisfied_len)) {
+                (Some(expected), Some(got)) if expected != got => {
+                    return Err(HttpError::OtherLength { expected, got });
+                }
+                _ => return Err(HttpError::Status(status.as_u16())),
+            },
+            _ => return Err(HttpError::Status(status.as_u16())),
+        };
+        if let Some(expected) = expected.len.filter(|expected| *expected != len) {
+            return Err(HttpError::OtherLength { expected, got: len });
+        }
+        match content_len {
+            Some(got) if got != body_len => Err(HttpError::Truncated { expected: body_len, got }),
+            _ => Ok(Head { body_len, len, validator }),
+        }
+    }
+}
+
+/// Bytes of the part, and of the whole.
+fn partial(said: Option<&str>, range: &Range<u64>) -> Result<(u64, u64), HttpError> {
+    let wrong = || HttpError::WrongRange {
+        asked: format!("bytes {}-{}", range.start, range.end.saturating_sub(1)),
+        got: said.unwrap_or("no Content-Range").chars().take(80).collect(),
+    };
+    let (first, last, len) = said.and_then(content_range).ok_or_else(wrong)?;
+    let is_asked = first == range.start && last < len && last.checked_add(1) == Some(range.end.min(len));
+    if is_asked { Ok((last + 1 - first, len)) } else { Err(wrong()) }
+}
+
+/// `bytes 0-99/1000`: first and last byte, and the length of the whole. An unknown length is of no use here.
+fn content_range(said: &str) -> Option<(u64, u64, u64)> {
+    let (range, len) = bytes_unit(said)?.split_once('/')?;
+    let (first, last) = range.trim().split_once('-')?;
+    Some((digits(first)?, digits(last)?, digits(len)?))
+}
+
+/// `bytes */1000`.
+fn unsatisfied_len(said: &str) -> Option<u64> {
+    digits(bytes_unit(said)?.trim().strip_prefix("*/")?)
+}
+
+fn bytes_unit(said: &str) -> Option<&str> {
+    let (unit, rest) = said.trim().split_once(' ')?;
+    unit.eq_ignore_ascii_case("bytes").then_some(rest)
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, HttpError> {
+    let location = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
+    let location = location.ok_or_else(|| HttpError::BadRedirect("nowhere".to_owned()))?;
+    let bad =
+        || HttpError::BadRedirect(location.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect());
+    let mut to = from.join(location).map_err(|_| bad())?;
+    to.set_fragment(None);
+    let is_downgrade = from.scheme() == "https" && to.scheme() != "https";
+    if is_downgrade || check_url(&to).is_err() { Err(bad()) } else { Ok(to) }
+}
+
+fn not_answered(error: &PoolError) -> HttpError {
+    let text = causes(error);
+    if error.is_connect() { HttpError::Connect(text) } else { HttpError::Connection(text) }
+}
+
+/// Whether the connection was closed before its time, and not broken.
+fn is_early_end(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) || error.source().is_some_and(is_early_end)
+}
+
+/// An error with what is behind it: the outer ones alone say little.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The system's certificates, and those of the file. A system without any is fine where all origins are http.
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    if let Some(path) = ca_file {
+        let what = |error: String| Error::Settings { what: format!("{}: {error}", path.display()) };
+        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| what(error.to_string()))? {
+            let certificate = certificate.map_err(|error| what(error.to_string()))?;
+            roots.add(certificate).map_err(|error| what(error.to_string()))?;
+        }
+    }
+    if roots.is_empty() {
+        tracing::warn!("no certificates to trust: https origins will not work");
+    }
+    Ok(roots)
+}

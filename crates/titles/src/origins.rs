@@ -1,0 +1,200 @@
+//! Where else to ask, and when again.
+//!
+//! In: a title's URLs in their order, and a range. Out: the bytes, from the first origin that has them.
+//! Each origin is asked a few times, with pauses that grow; then the next one is. An origin that did not answer is asked
+//! last for a while, so that a dead one costs its time-outs once and not with every chunk.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use url::Url;
+
+use crate::error::{Error, HttpError};
+use crate::flight::lock;
+use crate::http::{Client, Expected, Part, Validator};
+use crate::location::{shown, shown_url};
+use crate::settings::Settings;
+use crate::slots::Slots;
+use crate::stats::Counters;
+
+/// For how long an origin that did not answer is asked last.
+const DOWN: Duration = Duration::from_secs(5);
+
+/// Origins that are remembered as down.
+const DOWN_MAX: usize = 256;
+
+/// The longest pause before a retry.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) struct Origins {
+    client: Client,
+    slots: Slots,
+    retries: u32,
+    retry_backoff: Duration,
+    /// Until when.
+    down: Mutex<HashMap<url::Origin, Instant>>,
+    counters: Arc<Counters>,
+}
+
+/// A title at its origins.
+pub(crate) struct Remote {
+    location: String,
+    urls: Vec<Url>,
+    /// What each origin said when it was first asked. They need not agree with each other: not all servers make the
+    /// same ETag of the same file. The length has to.
+    validators: Mutex<Vec<Validator>>,
+}
+
+impl Remote {
+    pub fn new(location: &str, urls: Vec<Url>) -> Remote {
+        let validators = Mutex::new(vec![Validator::default(); urls.len()]);
+        Remote { location: shown(location), urls, validators }
+    }
+}
+
+impl Origins {
+    pub fn new(settings: &Settings, counters: Arc<Counters>) -> Result<Origins, Error> {
+        Ok(Origins {
+            client: Client::new(settings)?,
+            slots: Slots::new(settings.fetches_per_origin),
+            retries: settings.retries,
+            retry_backoff: settings.retry_backoff,
+            down: Mutex::default(),
+            counters,
+        })
+    }
+
+    /// Fetches a range of a title that has `len` bytes, if that is known.
+    ///
+    /// # Errors
+    /// `NotFound`, when all origins say so and nothing was known of it; `Changed`, when no origin has what was known;
+    /// otherwise what the last one said.
+    pub async fn fetch(&self, remote: &Remote, range: Range<u64>, len: Option<u64>) -> Result<Part, Error> {
+        let mut worst: Option<(usize, HttpError)> = None;
+        for (turn, index) in self.order(remote).into_iter().enumerate() {
+            self.counters.failovers.add(u64::from(turn > 0));
+            match self.fetch_from(remote, index, &range, len).await {
+                Ok(part) => return Ok(part),
+                Err(error) => {
+                    let is_worse = worst.as_ref().is_none_or(|(_, worst)| weight(&error) >= weight(worst));
+                    worst = if is_worse { Some((index, error)) } else { worst };
+                }
+            }
+        }
+        let location = remote.location.clone();
+        match worst {
+            None => Err(Error::NotFound { location }),
+            Some((_, HttpError::Status(404 | 410))) if len.is_none() => Err(Error::NotFound { location }),
+            Some((_, HttpError::Changed | HttpError::OtherLength { .. })) if len.is_some() => {
+                Err(Error::Changed { location })
+            }
+            Some((index, error)) => Err(Error::Http { url: shown_url(&remote.urls[index]), error }),
+        }
+    }
+
+    /// One origin, asked up to `retries` times more.
+    async fn fetch_from(
+        &self,
+        remote: &Remote,
+        index: usize,
+        range: &Range<u64>,
+        len: Option<u64>,
+    ) -> Result<Part, HttpError> {
+        let url = &remote.urls[index];
+        let mut retry = 0;
+        loop {
+            let validator = lock(&remote.validators)[index].clone();
+            let error = match self.fetch_once(url, range, Expected { len, validator }).await {
+                Ok(part) => {
+                    lock(&self.down).remove(&url.origin());
+                    lock(&remote.validators)[index] = part.validator.clone();
+                    return Ok(part);
+                }
+                Err(error) => error,
+            };
+            self.counters.error(error.kind());
+            tracing::debug!(%error, url = %shown_url(url), start = range.start, retry, "not fetched");
+            if retry == self.retries || !is_worth_a_retry(&error) {
+                self.note_down(url, &error);
+                return Err(error);
+            }
+            tokio::time::sleep(backoff(self.retry_backoff, retry)).await;
+            retry += 1;
+            self.counters.retries.add(1);
+        }
+    }
+
+    async fn fetch_once(&self, url: &Url, range: &Range<u64>, expected: Expected) -> Result<Part, HttpError> {
+        let request = async {
+            self.counters.fetches.add(1);
+            let _under_way = self.counters.fetching.enter();
+            self.client.fetch(url, range.clone(), &expected, &self.counters).await
+        };
+        self.slots.run(url, request).await
+    }
+
+    /// All origins in their order, those that did not answer lately behind the others.
+    fn order(&self, remote: &Remote) -> Vec<usize> {
+        let now = Instant::now();
+        let down = lock(&self.down);
+        let mut order: Vec<usize> = (0..remote.urls.len()).collect();
+        order.sort_by_key(|index| down.get(&remote.urls[*index].origin()).is_some_and(|until| *until > now));
+        order
+    }
+
+    fn note_down(&self, url: &Url, error: &HttpError) {
+        use HttpError::{Connect, Connection, Slow, Stalled, Status};
+        if !matches!(error, Connect(_) | Connection(_) | Slow { .. } | Stalled { .. } | Status(500..)) {
+            return;
+        }
+        let now = Instant::now();
+        let mut down = lock(&self.down);
+        if down.len() >= DOWN_MAX {
+            down.retain(|_, until| *until > now);
+        }
+        if down.len() < DOWN_MAX {
+            down.insert(url.origin(), now + DOWN);
+        }
+    }
+}
+
+/// Which of several origins' errors is told: that the title has changed, before that one failed, before that it has not
+/// the title.
+fn weight(error: &HttpError) -> u8 {
+    match error {
+        HttpError::Changed | HttpError::OtherLength { .. } => 2,
+        HttpError::Status(404 | 410) => 0,
+        _ => 1,
+    }
+}
+
+fn is_worth_a_retry(error: &HttpError) -> bool {
+    match error {
+        HttpError::Connect(_)
+        | HttpError::Connection(_)
+        | HttpError::Stalled { .. }
+        | HttpError::Slow { .. }
+        | HttpError::Crowded
+        | HttpError::WrongRange { .. }
+        | HttpError::Truncated { .. }
+        | HttpError::Status(408 | 429 | 500..) => true,
+        HttpError::Status(_)
+        | HttpError::RangeIgnored
+        | HttpError::OtherLength { .. }
+        | HttpError::Changed
+        | HttpError::Redirects(_)
+        | HttpError::BadRedirect(_) => false,
+    }
+}
+
+/// The pause before a retry: twice as long each time, and half of it random, so that those who failed together do not
+/// come back together.
+fn backoff(first: Duration, retry: u32) -> Duration {
+    let longest = first.saturating_mul(1 << retry.min(16)).min(BACKOFF_MAX);
+    let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    longest.mul_f64(0.5 + random / 2.0)
+}

@@ -1,0 +1,140 @@
+//! From a title's first bytes to a `Title`; and how long it plays.
+//!
+//! One read gives the probe and the first chunk: a session from a cold cache starts after one round trip.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pump::chunk::Chunk;
+use pump::title::{Title, TitleError, TitleOptions};
+use wire::ts::Pcr;
+
+/// A title is probed with this much, however small its chunks are.
+const HEAD_MIN: u64 = 128 << 10;
+
+/// And with this much, when its tables or its clock were not in that.
+const HEAD_MAX: u64 = 2 << 20;
+
+/// What packets of 188 bytes have in common with the next chunk.
+const OVERLAP: u64 = 187;
+
+/// Bytes to read first: what the probe needs, and all of the first chunk unless something stands between its packets.
+pub(crate) fn head_len(chunk_packets: u32) -> u64 {
+    (u64::from(chunk_packets) * 188 + OVERLAP).max(HEAD_MIN)
+}
+
+/// Of an unsuccessful or poor probe with `got` of `len` bytes: how many to try next.
+pub(crate) fn next_head_len(probed: &Result<Title, TitleError>, got: u64, len: u64) -> Option<u64> {
+    let is_poor = match probed {
+        Ok(title) => title.slope.is_none() || title.programs.iter().any(|program| program.pmt.is_empty()),
+        Err(TitleError::NoSync { .. } | TitleError::NoProgram { .. }) => true,
+        Err(_) => false,
+    };
+    let more = len.min(HEAD_MAX);
+    (is_poor && more > got).then_some(more)
+}
+
+pub(crate) fn probe(head: &[u8], len: u64, chunk_packets: u32) -> Result<Title, TitleError> {
+    Title::probe(head, len, &TitleOptions { chunk_packets, ..TitleOptions::default() })
+}
+
+/// The first chunk, when all of its bytes are in the head. With it comes how many that are.
+pub(crate) fn first_chunk(title: &Title, head: Vec<u8>) -> Option<(Arc<Chunk>, usize)> {
+    let range = title.chunk_range(0);
+    if range.is_empty() || range.end > head.len() as u64 {
+        return None;
+    }
+    let bytes = head[range.start as usize..range.end as usize].to_vec();
+    let read = bytes.len();
+    Some((Arc::new(Chunk::scan(title, 0, bytes)), read))
+}
+
+/// How long a title plays at the mean rate of its head.
+pub(crate) fn estimate(title: &Title) -> Option<Duration> {
+    let ns = title.slope?.ns(title.packet_count());
+    Some(Duration::from_nanos(u64::try_from(ns).ok()?))
+}
+
+/// How long a title plays by the references in its first and last chunk. The estimate, when they do not belong to one
+/// clock.
+pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<Duration> {
+    let (Some(slope), Some(start), Some(end)) = (title.slope, first.marks().first(), last.marks().last()) else {
+        return estimate(title);
+    };
+    let span = (end.pcr.ticks() + Pcr::MODULUS - start.pcr.ticks()) % Pcr::MODULUS;
+    // Before the first reference and behind the last one, the mean rate of the head.
+    let margins = start.position + title.packet_count().saturating_sub(end.position);
+    let by_clock = Duration::from_nanos(span * 1_000 / 27) + Duration::from_nanos(slope.ns(margins).max(0) as u64);
+    let by_rate = estimate(title)?;
+    let is_likely = by_clock >= by_rate / 8 && by_clock <= by_rate * 8;
+    Some(if is_likely { by_clock } else { by_rate })
+}
+
+#[cfg(test)]
+mod tests {
+    use pump::sample::Sample;
+
+    use super::*;
+
+    fn chunks(bytes: &[u8]) -> (Title, Chunk, Chunk) {
+        let title = probe(bytes, bytes.len() as u64, 700).unwrap();
+        let chunk = |number| {
+            let range = title.chunk_range(number);
+            Chunk::scan(&title, number, bytes[range.start as usize..range.end as usize].to_vec())
+        };
+        let (first, last) = (chunk(0), chunk(title.chunk_count() - 1));
+        (title, first, last)
+    }
+
+    #[test]
+    fn a_title_plays_as_long_as_its_clock_says_also_when_that_wraps() {
+        for is_constant in [true, false] {
+            for first_pcr in [0, Pcr::MODULUS - 3 * Pcr::HZ] {
+                let (title, first, last) = chunks(&Sample { is_constant, first_pcr, ..Sample::default() }.make());
+
+                let seconds = duration(&title, &first, &last).unwrap().as_secs_f64();
+
+                assert!((9.9..10.1).contains(&seconds), "{seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_clocks_in_one_title_do_not_make_it_a_day_long() {
+        let mut bytes = Sample { first_pcr: 1_000 * Pcr::HZ, ..Sample::default() }.make();
+        bytes.extend(Sample { first_pcr: 0, ..Sample::default() }.make());
+        let (title, first, last) = chunks(&bytes);
+
+        let seconds = duration(&title, &first, &last).unwrap().as_secs_f64();
+
+        assert!((18.0..22.0).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn the_head_has_the_first_chunk() {
+        let bytes = Sample::default().make();
+        let title = probe(&bytes[..head_len(700) as usize], bytes.len() as u64, 700).unwrap();
+
+        let (chunk, read) = first_chunk(&title, bytes[..head_len(700) as usize].to_vec()).unwrap();
+
+        assert_eq!((chunk.packet_count(), read), (700, 700 * 188 + 187));
+        assert_eq!(chunk.bytes(), &bytes[..700 * 188]);
+    }
+
+    #[test]
+    fn tables_that_come_late_are_looked_for_further_on() {
+        let mut packet = [0xff; 188];
+        packet[..4].copy_from_slice(&[0x47, 0x1f, 0xff, 0x10]);
+        let mut bytes = packet.repeat(1_000);
+        bytes.extend(Sample::default().make());
+        let len = bytes.len() as u64;
+
+        let poor = probe(&bytes[..HEAD_MIN as usize], len, 700);
+        let next = next_head_len(&poor, HEAD_MIN, len).unwrap();
+        let good = probe(&bytes[..next as usize], len, 700);
+
+        assert_eq!(next, HEAD_MAX.min(len));
+        assert!(good.as_ref().unwrap().pcr_pid.is_some());
+        assert_eq!(next_head_len(&good, next, len), None);
+    }
+}
