@@ -102,6 +102,8 @@ pub(crate) struct Stream {
     is_behind: bool,
     /// The picture to which the last packet belonged.
     shown: Option<Pick>,
+    /// The plan is one of pictures.
+    shows_pictures: bool,
     /// All pictures are shown, and nobody was told.
     is_shown: bool,
     stats: SessionStats,
@@ -152,6 +154,7 @@ impl Stream {
             null_due_ns: 0,
             is_behind: false,
             shown: None,
+            shows_pictures: false,
             is_shown: false,
             stats: SessionStats::default(),
             spec,
@@ -207,7 +210,9 @@ impl Stream {
 
     /// Shows single pictures.
     pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, settings: &Settings) {
+        let is_empty = picks.is_empty();
         self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
+        (self.shows_pictures, self.is_shown) = (true, is_empty);
         let pcr = self.output_pcr(now_ns).unwrap_or(Pcr::from_ticks(0));
         self.trick = Some(Anchor { at_ns: now_ns, pcr });
         // Pictures alone leave gaps, in which a receiver still wants references.
@@ -223,7 +228,7 @@ impl Stream {
         self.pace = None;
         self.activity = Activity::Loading;
         self.burst_left = 0;
-        (self.shown, self.is_shown) = (None, false);
+        (self.shown, self.shows_pictures, self.is_shown) = (None, false, false);
     }
 
     /// From now on packets are looked at. The counters sent so far are those of the chunk being played.
@@ -241,13 +246,13 @@ impl Stream {
 
     /// Whether it waits for a time to go on at (`begin`): its next packets are there, and nobody paused it.
     pub(crate) fn can_begin(&self) -> bool {
-        let is_there = !self.queue.has_ended() && self.supply(PACKETS) != Supply::Late;
-        self.activity != Activity::Playing && self.is_running && is_there
+        let waits = self.activity != Activity::Playing && self.is_running;
+        waits && !self.queue.has_ended() && self.supply(PACKETS) != Supply::Late
     }
 
     /// Nothing is to be played: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        self.queue.has_ended() && self.shown.is_none()
+        self.queue.has_ended() && !self.shows_pictures
     }
 
     /// Goes on at `at_ns`.
@@ -410,7 +415,7 @@ impl Stream {
     /// Pictures that are all shown leave the session waiting for a place to go on at.
     fn end(&mut self) -> Next {
         self.burst_left = 0;
-        if self.shown.is_none() {
+        if !self.shows_pictures {
             return Next::Ended;
         }
         self.activity = Activity::Loading;
@@ -472,7 +477,11 @@ impl Stream {
 
     /// `begin` no earlier than this.
     pub(crate) fn free_ns(&self) -> i64 {
-        if self.activity == Activity::Starved { self.null_due_ns.max(self.due_ns) } else { i64::MIN }
+        match self.activity {
+            Activity::Starved => self.null_due_ns.max(self.due_ns),
+            Activity::Paused => self.due_ns,
+            Activity::Loading | Activity::Playing => i64::MIN,
+        }
     }
 
     pub(crate) fn stats(&self) -> SessionStats {

@@ -327,3 +327,19 @@ fn a_session_with_nothing_to_play_ends() {
     let ended: Vec<_> = world.ended.iter().map(|(id, reason, _)| (id.0, *reason)).collect();
     assert_eq!(ended, [(1, EndReason::Ended), (2, EndReason::Ended), (3, EndReason::Ended)]);
 }
+
+#[test]
+fn pausing_and_resuming_again_and_again_makes_nothing_faster() {
+    let source = Source::sample(&Sample::default());
+    let mut world = World::new(exact());
+    let session = world.open(1, &source, |_| {});
+    for _ in 0..500 {
+        world.command(Command::Pause(session));
+        world.command(Command::Resume(session));
+        world.run(Duration::from_micros(1_700));
+    }
+    assert!(world.sent[&1].len() as u64 <= 500 * 1_700_000 / 2_339_555 + 2, "{}", world.sent[&1].len());
+    world.run_to_the_end();
+    assert_eq!(measured(&world, 1).lost, 0);
+    assert_clock_runs_on(&world, 1, 2 * DATAGRAM);
+}

@@ -173,3 +173,14 @@ fn when_all_pictures_are_shown_the_session_waits() {
     world.run(millis(3_000));
     assert!(world.sent[&1].len() > sent + 1_000);
 }
+
+#[test]
+fn showing_no_pictures_is_over_at_once_and_ends_nothing() {
+    let source = Source::sample(&samples()[0]);
+    let mut world = World::new(Settings::default());
+    let session = world.open(1, &source, |_| {});
+    world.run(millis(1_000));
+    world.command(Command::Trick { session, picks: [].into() });
+    world.run(millis(1_000));
+    assert_eq!((world.shown.len(), world.ended.len()), (1, 0));
+}
