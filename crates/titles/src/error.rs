@@ -64,9 +64,6 @@ pub enum HttpError {
     /// Not all within `fetch_timeout`.
     #[error("not done within {ms} ms, {got} bytes came")]
     Slow { ms: u64, got: u64 },
-    /// More slow requests to this origin than may be under way.
-    #[error("too many slow requests to this origin")]
-    Crowded,
     #[error("status {0}")]
     Status(u16),
     /// 200: the origin has no range requests, or not for this title.
@@ -102,7 +99,6 @@ pub enum ErrorKind {
     Connection,
     Stalled,
     Slow,
-    Crowded,
     Status,
     RangeIgnored,
     WrongRange,
@@ -112,7 +108,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub const ALL: [ErrorKind; 17] = [
+    pub const ALL: [ErrorKind; 16] = [
         ErrorKind::NotFound,
         ErrorKind::Refused,
         ErrorKind::Title,
@@ -123,7 +119,6 @@ impl ErrorKind {
         ErrorKind::Connection,
         ErrorKind::Stalled,
         ErrorKind::Slow,
-        ErrorKind::Crowded,
         ErrorKind::Status,
         ErrorKind::RangeIgnored,
         ErrorKind::WrongRange,
@@ -145,7 +140,6 @@ impl ErrorKind {
             ErrorKind::Connection => "connection",
             ErrorKind::Stalled => "stalled",
             ErrorKind::Slow => "slow",
-            ErrorKind::Crowded => "crowded",
             ErrorKind::Status => "status",
             ErrorKind::RangeIgnored => "range_ignored",
             ErrorKind::WrongRange => "wrong_range",
@@ -181,7 +175,6 @@ impl HttpError {
             HttpError::Connection(_) => ErrorKind::Connection,
             HttpError::Stalled { .. } => ErrorKind::Stalled,
             HttpError::Slow { .. } => ErrorKind::Slow,
-            HttpError::Crowded => ErrorKind::Crowded,
             HttpError::Status(404 | 410) => ErrorKind::NotFound,
             HttpError::Status(_) => ErrorKind::Status,
             HttpError::RangeIgnored => ErrorKind::RangeIgnored,

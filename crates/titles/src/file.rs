@@ -71,6 +71,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Names the file system.
+    pub fn disk(&self) -> String {
+        format!("disk {}", self.device)
+    }
+
     pub fn of(metadata: &Metadata) -> Identity {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
         Identity { device: metadata.dev(), inode: metadata.ino(), len: metadata.len(), modified }

@@ -21,6 +21,9 @@ const LISTED_MAX: usize = 100_000;
 /// Folders in folders that are looked into.
 const DEPTH_MAX: usize = 16;
 
+/// The folder is not looked through more often.
+const RESCAN_MIN: Duration = Duration::from_millis(1);
+
 /// What titles are called. Others are not listed, and can be opened nevertheless.
 const EXTENSIONS: [&str; 7] = ["ts", "m2ts", "m2t", "mts", "tsv", "trp", "tp"];
 
@@ -62,7 +65,7 @@ impl Folder {
         let folder = Arc::new(Folder { root, files, durations: Mutex::default(), _alive: alive });
         let watched = Arc::downgrade(&folder);
         let look = move || {
-            while ended.recv_timeout(rescan) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(rescan.max(RESCAN_MIN)) == Err(RecvTimeoutError::Timeout) {
                 let Some(folder) = watched.upgrade() else { return };
                 folder.rescan();
             }

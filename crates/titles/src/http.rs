@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
@@ -30,6 +30,9 @@ use crate::stats::Counters;
 
 /// Redirects of one request.
 const REDIRECTS_MAX: u32 = 5;
+
+/// What is read of what a redirect says to people.
+const REDIRECT_BODY_MAX: usize = 16 << 10;
 
 /// A connection that was not used for so long is closed.
 const IDLE: Duration = Duration::from_secs(30);
@@ -177,6 +180,9 @@ impl Client {
             }
             counters.redirects.add(1);
             url = redirected(&url, response.headers())?;
+            // A connection whose response was not read to its end cannot be used again.
+            let body = Limited::new(response.into_body(), REDIRECT_BODY_MAX).collect();
+            drop(timeout(self.stall_timeout, body).await);
         }
         Err(HttpError::Redirects(REDIRECTS_MAX))
     }
@@ -278,7 +284,8 @@ fn partial(said: Option<&str>, range: &Range<u64>) -> Result<(u64, u64), HttpErr
         got: said.unwrap_or("no Content-Range").chars().take(80).collect(),
     };
     let (first, last, len) = said.and_then(content_range).ok_or_else(wrong)?;
-    let is_asked = first == range.start && last < len && last.checked_add(1) == Some(range.end.min(len));
+    let is_asked =
+        first == range.start && first <= last && last < len && last.checked_add(1) == Some(range.end.min(len));
     if is_asked { Ok((last + 1 - first, len)) } else { Err(wrong()) }
 }
 
@@ -361,4 +368,88 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
         tracing::warn!("no certificates to trust: https origins will not work");
     }
     Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(status: u16, range: Range<u64>, headers: &[(HeaderName, String)]) -> Result<Head, HttpError> {
+        let pairs = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
+        Head::check(StatusCode::from_u16(status).unwrap(), &pairs.collect(), &range, &Expected::default())
+    }
+
+    fn said(content_range: &str) -> Result<(u64, u64), HttpError> {
+        let headers = [(header::CONTENT_RANGE, content_range.to_owned())];
+        check(206, 100..200, &headers).map(|head| (head.body_len, head.len))
+    }
+
+    #[test]
+    fn a_range_is_what_was_asked_for_or_an_error() {
+        assert_eq!(said("bytes 100-199/1000"), Ok((100, 1_000)));
+        assert_eq!(said("Bytes 100-199/1000"), Ok((100, 1_000)));
+        assert_eq!(said("bytes 100-149/150"), Ok((50, 150)), "up to the end");
+        for wrong in [
+            "bytes 100-198/1000",
+            "bytes 101-199/1000",
+            "bytes 99-199/1000",
+            "bytes 100-200/1000",
+            "bytes 100-199/*",
+            "bytes 100-199/150",
+            "bytes 100-4/5",
+            "bytes 100-18446744073709551615/18446744073709551615",
+            "bytes 100-199",
+            "bytes */1000",
+            "bytes +100-199/1000",
+            "items 100-199/1000",
+            "",
+        ] {
+            assert!(matches!(said(wrong), Err(HttpError::WrongRange { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_does_not_fit_the_range_is_told_before_the_body_comes() {
+        let headers = [(header::CONTENT_RANGE, "bytes 0-99/100".into()), (header::CONTENT_LENGTH, "99".into())];
+
+        assert_eq!(check(206, 0..500, &headers), Err(HttpError::Truncated { expected: 100, got: 99 }));
+    }
+
+    #[test]
+    fn validators_disagree_only_by_what_both_have() {
+        let of = |etag: &str, date: &str| {
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            Validator { etag: some(etag), last_modified: some(date) }
+        };
+
+        assert!(of("\"1\"", "").agrees(&of("W/\"1\"", "Monday")));
+        assert!(of("\"1\"", "Monday").agrees(&of("\"1\"", "Tuesday")), "the ETag knows better");
+        assert!(!of("\"1\"", "Monday").agrees(&of("\"2\"", "Monday")));
+        assert!(!of("", "Monday").agrees(&of("\"1\"", "Tuesday")));
+        assert!(of("", "Monday").agrees(&of("\"1\"", "")));
+        assert_eq!(of("W/\"1\"", "Monday").if_range(), None);
+        assert_eq!(of("", "Monday").if_range(), Some("Monday"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_head_says_the_body_is_what_was_asked_for(
+            status in prop_oneof![Just(200_u16), Just(206), Just(416), 100_u16..600],
+            numbers in prop::array::uniform4(prop_oneof![0_u64..300, any::<u64>()]),
+            start in 0_u64..200,
+            span in 1_u64..200,
+            text in "[ -~]{0,20}",
+            is_text in any::<bool>(),
+        ) {
+            let [first, last, len, content_len] = numbers;
+            let said = if is_text { text } else { format!("bytes {first}-{last}/{len}") };
+            let headers = [(header::CONTENT_RANGE, said), (header::CONTENT_LENGTH, content_len.to_string())];
+            if let Ok(head) = check(status, start..start + span, &headers) {
+                prop_assert!(head.body_len <= span + start && head.body_len <= head.len);
+                prop_assert_eq!(start + head.body_len, (start + span).min(head.len));
+            }
+        }
+    }
 }

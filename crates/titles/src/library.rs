@@ -22,9 +22,11 @@ use crate::origins::{Origins, Remote};
 use crate::probe;
 use crate::registry::{Entry, Registry, RemoteSource, Source};
 use crate::settings::Settings;
+use crate::slots::Slots;
 use crate::stats::{Count, Counters, Stats};
 
-/// Reads of local files at a time; others wait. Enough for a disk that wants a long queue.
+/// Reads of one disk at a time; others wait. Enough for one that wants a long queue, and a network's that hangs takes no
+/// more threads than that.
 const READS_MAX: usize = 64;
 
 /// Chunks on their way to the disk cache. More are not kept there: a slow disk delays nobody.
@@ -45,7 +47,7 @@ struct Shared {
     disk: Option<Arc<Disk>>,
     opening: Flight<Location, Arc<Title>>,
     loading: Flight<Key, Arc<Chunk>>,
-    reads: Semaphore,
+    reads: Slots,
     writes: Arc<Semaphore>,
     /// Makes states differ that nothing else tells apart.
     nonce: Count,
@@ -74,7 +76,7 @@ impl Library {
             disk: settings.disk_cache.as_ref().map(disk).transpose()?,
             opening: Flight::default(),
             loading: Flight::default(),
-            reads: Semaphore::new(READS_MAX),
+            reads: Slots::new(READS_MAX),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             nonce: Count::default(),
             counters,
@@ -159,7 +161,7 @@ impl Shared {
         match &location {
             Location::Path(path) => {
                 let path = path.clone();
-                let file = self.counted(self.read(move || file::open_path(&path)).await)?;
+                let file = self.counted(self.read("paths".to_owned(), move || file::open_path(&path)).await)?;
                 self.open_file(location, file).await
             }
             Location::Url(url) => {
@@ -170,7 +172,7 @@ impl Shared {
                 let urls: Vec<Url> = self.settings.origins.iter().map(|origin| join(origin, name)).collect();
                 if let Some(folder) = self.folder.clone() {
                     let name = name.clone();
-                    match self.read(move || folder.open_file(&name)).await {
+                    match self.read("folder".to_owned(), move || folder.open_file(&name)).await {
                         Err(Error::NotFound { .. }) if !urls.is_empty() => (),
                         file => {
                             let file = self.counted(file)?;
@@ -199,7 +201,7 @@ impl Shared {
         let packets = self.settings.chunk_packets();
         let file = Arc::new(file);
         let (probed_file, shown_name) = (file.clone(), location_shown(&location));
-        let probed = self.read(move || probe_file(&probed_file, packets, shown_name)).await;
+        let probed = self.read(identity.disk(), move || probe_file(&probed_file, packets, shown_name)).await;
         let probed = self.counted(probed)?;
         if let (Some(folder), Location::Name(name), Some(duration)) = (&self.folder, &location, probed.duration) {
             folder.note_duration(name, identity, duration);
@@ -244,16 +246,16 @@ impl Shared {
         Ok(self.register(probed, location, id, Source::Remote(RemoteSource { remote, has_validator })))
     }
 
-    /// Whether a title that was there some time ago is what it was. When nobody answers, it is taken to be.
+    /// Whether a title that was there some time ago is what it was. When nobody answers, it is taken to be, and they are
+    /// left alone for as long as if they had.
     async fn is_still_there(&self, entry: &Entry) -> bool {
         let Source::Remote(source) = &entry.source else { return false };
-        match self.origins.fetch(&source.remote, 0..1, Some(entry.title.len_bytes)).await {
-            Ok(_) => {
-                lock(&self.registry).set_checked(&entry.location);
-                true
-            }
-            Err(error) => !is_gone(&error),
+        let answer = self.origins.fetch(&source.remote, 0..1, Some(entry.title.len_bytes)).await;
+        let is_there = !answer.is_err_and(|error| is_gone(&error));
+        if is_there {
+            lock(&self.registry).set_checked(&entry.location);
         }
+        is_there
     }
 
     /// The first chunk of a probe's bytes; also to disk.
@@ -289,9 +291,9 @@ impl Shared {
         let title = entry.title.clone();
         let loaded = match &entry.source {
             Source::File(file) => {
-                let file = file.clone();
+                let (file, entry_disk) = (file.clone(), file.identity.disk());
                 let scan = move || Ok(Chunk::scan(&title, key.number, file.read(range)?));
-                self.counted(self.read(scan).await)
+                self.counted(self.read(entry_disk, scan).await)
             }
             Source::Remote(source) => self.load_remote(source, title, key, range).await,
         };
@@ -343,12 +345,14 @@ impl Shared {
     /// Does something with a file where that may block.
     async fn read<T: Send + 'static>(
         &self,
+        disk: String,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // The semaphore is never closed.
-        let _turn = self.reads.acquire().await.ok();
-        self.counters.reads.add(1);
-        blocking(work).await?
+        let read = async {
+            self.counters.reads.add(1);
+            blocking(work).await?
+        };
+        self.reads.run(disk, read).await
     }
 
     fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {

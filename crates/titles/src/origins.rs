@@ -134,7 +134,7 @@ impl Origins {
             let _under_way = self.counters.fetching.enter();
             self.client.fetch(url, range.clone(), &expected, &self.counters).await
         };
-        self.slots.run(url, request).await
+        self.slots.run(url.origin().ascii_serialization(), request).await
     }
 
     /// All origins in their order, those that did not answer lately behind the others.
@@ -178,7 +178,6 @@ fn is_worth_a_retry(error: &HttpError) -> bool {
         | HttpError::Connection(_)
         | HttpError::Stalled { .. }
         | HttpError::Slow { .. }
-        | HttpError::Crowded
         | HttpError::WrongRange { .. }
         | HttpError::Truncated { .. }
         | HttpError::Status(408 | 429 | 500..) => true,

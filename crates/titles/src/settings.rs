@@ -43,11 +43,11 @@ pub struct Settings {
     /// Before the first retry; twice as long before each later one, up to two seconds. Half of it is random.
     pub retry_backoff: Duration,
     /// Requests to one origin at a time; others wait. Those under way for longer than a second count apart, up to the
-    /// same number, so that slow titles do not hold up others.
+    /// same number, so that slow titles do not hold up others. Each takes up to a chunk's memory.
     pub fetches_per_origin: usize,
     /// A title from an origin that was asked about longer ago is asked about again by `open`.
     pub revalidate: Duration,
-    /// Titles that are remembered while nobody plays them.
+    /// Titles that are known, as long as so many are played at most. A file that is known is open.
     pub titles_max: usize,
 }
 
@@ -71,7 +71,7 @@ impl Default for Settings {
             retry_backoff: Duration::from_millis(100),
             fetches_per_origin: 64,
             revalidate: Duration::from_secs(10),
-            titles_max: 10_000,
+            titles_max: 2_000,
         }
     }
 }

@@ -70,6 +70,22 @@ async fn a_file_that_is_cut_off_while_it_plays_is_told() {
 }
 
 #[tokio::test]
+async fn what_stands_between_packets_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.m2ts");
+    let packets = sample(1);
+    let stored: Vec<u8> = packets.chunks(188).flat_map(|packet| [&[0, 1, 2, 3], packet].concat()).collect();
+    fs::write(&path, stored).unwrap();
+    let settings = Settings { allow_paths: true, chunk_bytes: CHUNK_BYTES, ..Settings::default() };
+    let library = Library::new(settings).unwrap();
+
+    let title = library.open(path.to_str().unwrap()).await.unwrap();
+
+    play(&library, &title, &packets).await;
+    assert!(library.duration(&title).unwrap().as_secs_f64() > 3.9);
+}
+
+#[tokio::test]
 async fn what_the_folder_has_not_is_looked_for_at_the_origins() {
     let media = tempfile::tempdir().unwrap();
     fs::write(media.path().join("here.ts"), &**sample(1)).unwrap();
