@@ -6,6 +6,7 @@ pub mod capacity;
 pub mod fanout;
 pub mod floor;
 pub mod load;
+pub mod load_pump;
 pub mod plot;
 pub mod pumping;
 pub mod rounds;

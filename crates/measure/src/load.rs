@@ -7,8 +7,8 @@
 mod frames;
 mod join;
 mod publisher;
-mod report;
-mod service;
+pub(crate) mod report;
+pub(crate) mod service;
 mod viewer;
 
 use std::collections::VecDeque;
@@ -23,7 +23,9 @@ use engine::{Mailbox, Worker, WorkerConfig, WorkerHandle};
 use indicatif::{ProgressBar, ProgressStyle};
 use wire::{Bitrate, LinkId};
 
-pub use report::{CpuTime, Report};
+pub use report::{CpuTime, Percentiles, Report};
+
+pub(crate) use join::agent;
 
 use join::{Target, Video};
 use service::{Addresses, LoadService, Message, Totals};
@@ -133,15 +135,15 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
 
     run.tell_all(|| Message::Reset);
-    mark(args, "begin");
+    mark(args.marks, "begin");
     let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), own_cpu());
     if args.joiners > 0 {
         let stay = args.stay.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
         resources.extend(run.watch(args, args.subscribers, args.joiners, stay, "joining while others watch")?);
     }
     let end = started + Duration::from_secs_f64(args.seconds);
-    count_down(args, started, end);
-    mark(args, "end");
+    count_down(args.json, started, end);
+    mark(args.marks, "end");
     let (server_after, load_after) = (run.server_cpu(args), own_cpu());
     let span = started.elapsed();
     let parts = run.totals()?;
@@ -326,20 +328,8 @@ impl Run {
         }
     }
 
-    /// CPU time of the server: from the kernel by its process number, or from what it says of itself.
     fn server_cpu(&self, args: &Args) -> Option<CpuTime> {
-        match args.server_pid {
-            Some(pid) => cpu_of(&format!("/proc/{pid}/stat")),
-            None => {
-                let url = format!("{}/metrics", self.target.url);
-                let text = self.target.agent.get(&url).call().ok()?.body_mut().read_to_string().ok()?;
-                let value = |mode: &str| {
-                    let name = format!("millrace_process_cpu_seconds_total{{mode=\"{mode}\"}}");
-                    text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok())
-                };
-                Some(CpuTime { user: value("user")?, system: value("system")? })
-            }
-        }
+        server_cpu(&self.target.agent, &self.target.url, args.server_pid)
     }
 
     fn progress_bar(&self, len: u64, what: &str) -> ProgressBar {
@@ -351,14 +341,28 @@ impl Run {
     }
 }
 
-fn mark(args: &Args, what: &str) {
-    if args.marks {
+/// CPU time of the server: from the kernel by its process number, or from what it says of itself.
+pub(crate) fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Option<CpuTime> {
+    if let Some(pid) = pid {
+        return cpu_of(&format!("/proc/{pid}/stat"));
+    }
+    let text = agent.get(format!("{url}/metrics")).call().ok()?.body_mut().read_to_string().ok()?;
+    let value = |mode: &str| {
+        let name = format!("millrace_process_cpu_seconds_total{{mode=\"{mode}\"}}");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok())
+    };
+    Some(CpuTime { user: value("user")?, system: value("system")? })
+}
+
+/// Tells whoever measures the server, when that was asked for.
+pub(crate) fn mark(is_wanted: bool, what: &str) {
+    if is_wanted {
         println!("{{\"mark\":\"{what}\"}}");
     }
 }
 
-fn count_down(args: &Args, started: Instant, end: Instant) {
-    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seconds as u64) };
+pub(crate) fn count_down(is_quiet: bool, started: Instant, end: Instant) {
+    let progress = if is_quiet { ProgressBar::hidden() } else { ProgressBar::new((end - started).as_secs()) };
     while Instant::now() < end {
         std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
         progress.set_position(started.elapsed().as_secs());
@@ -366,7 +370,7 @@ fn count_down(args: &Args, started: Instant, end: Instant) {
     progress.finish_and_clear();
 }
 
-fn own_cpu() -> CpuTime {
+pub(crate) fn own_cpu() -> CpuTime {
     cpu_of("/proc/self/stat").unwrap_or_default()
 }
 

@@ -152,6 +152,9 @@ pub enum Load {
     /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
     #[command(after_help = LOAD_EXAMPLES)]
     Rooms(measure::load::Args),
+    /// Starts sessions of a title at a pump, or listens to any sender of MPEG-TS, and measures what arrives.
+    #[command(after_help = PUMP_LOAD_EXAMPLES)]
+    Pump(measure::load_pump::Args),
 }
 
 const LOAD_EXAMPLES: &str = "\
@@ -159,6 +162,14 @@ Examples (each against a server that runs, such as `millrace serve --dev`):
   millrace load rooms --subscribers 500
   millrace load rooms --publishers 10 --subscribers 2000 --bitrate 800k --join-rate 300 --seconds 30
   millrace load rooms --subscribers 2000 --max-loss 0.001 --max-p99 20 --json     exit status 1 when not held";
+
+const PUMP_LOAD_EXAMPLES: &str = "\
+Examples:
+  millrace load pump --title film.ts --sessions 1000
+  millrace load pump --title film.ts --file film.ts --sessions 500 --starts-per-second 100 --max-loss 0 --max-delay-factor 12
+  millrace load pump --title film.ts --sessions 20 --unreceived 3480 --sink 198.18.0.0:5000 --json
+  millrace load pump --listen udp://127.0.0.1:20000 --sessions 20     streams of another sender, a port each
+  millrace load pump --listen udp://@239.1.1.1:5000 --seconds 60";
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -238,7 +249,7 @@ mod tests {
 
     #[test]
     fn examples_in_the_help_can_be_typed() {
-        let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES];
+        let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, PUMP_LOAD_EXAMPLES];
         let texts = texts.into_iter().chain([AB_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES, PUMP_BENCH_EXAMPLES, PLAN_EXAMPLES]);
         let commands = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;

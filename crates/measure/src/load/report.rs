@@ -40,7 +40,7 @@ pub struct Percentiles {
 const BOUNDS_US: (u64, f64) = (100, 1.2);
 
 impl Percentiles {
-    fn of(histogram_us: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram_us: &Histogram<u64>) -> Self {
         let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {
             count: histogram_us.len(),
@@ -219,7 +219,7 @@ impl Report {
     }
 }
 
-fn percentiles(all: &Percentiles) -> String {
+pub(crate) fn percentiles(all: &Percentiles) -> String {
     if all.count == 0 {
         return "none measured".into();
     }

@@ -121,7 +121,7 @@ impl Addresses {
         IpAddr::from([127, self.run, high, low])
     }
 
-    fn client(self, addr: IpAddr) -> Option<u32> {
+    pub fn client(self, addr: IpAddr) -> Option<u32> {
         match addr {
             IpAddr::V4(addr) => {
                 let [127, run, high, low] = addr.octets() else { return None };

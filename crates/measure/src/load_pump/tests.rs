@@ -1,0 +1,251 @@
+//! Against a sender of our own, and against a server that has just enough of the API.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use clap::Parser;
+use pump::sample::Sample;
+use wire::ts::DATAGRAM_LEN;
+
+use super::*;
+
+const RATE: Bitrate = Bitrate::from_kbps(2_000);
+
+#[derive(Parser)]
+struct Typed {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn typed(words: &[&str]) -> Result<Args, clap::Error> {
+    Typed::try_parse_from(["load"].iter().chain(words)).map(|typed| typed.args)
+}
+
+fn title() -> Vec<u8> {
+    Sample { rate: RATE, pictures: 25 * 20, ..Sample::default() }.make()
+}
+
+/// Sends a title at its rate until it is told to stop; of every so many datagrams one is left out.
+fn send(title: &[u8], to: SocketAddr, lost_one_in: usize, is_over: &AtomicBool) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let start = Instant::now();
+    for (count, datagram) in title.chunks_exact(DATAGRAM_LEN).enumerate() {
+        let due = start + RATE.time_for(DATAGRAM_LEN * count);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        if (count + 1) % lost_one_in != 0 {
+            // Nobody may listen yet, or any more.
+            let _ = socket.send_to(datagram, to);
+        }
+    }
+}
+
+/// Listens to two streams, of which the second loses datagrams.
+fn listen(lost_one_in: usize, more: &[&str]) -> Report {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), title()).unwrap();
+    // Two neighbours that are free now; another test may take them, so there are a few attempts.
+    let ports = (0..20).find_map(|_| {
+        let first = UdpSocket::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        UdpSocket::bind(("127.0.0.1", first.checked_add(1)?)).ok().map(|_| first)
+    });
+    let first = ports.unwrap();
+    let addr = format!("udp://127.0.0.1:{first}");
+    let words = ["--listen", &addr, "--sessions", "2", "--seconds", "2.2", "--warm-up", "0.5", "--json", "--sample", "1"];
+    let mut args = typed(&[&words, more].concat()).unwrap();
+    args.file = Some(file.path().into());
+    let (is_over, title) = (AtomicBool::new(false), title());
+    thread::scope(|scope| {
+        for (port, lost_one_in) in [(first, usize::MAX), (first + 1, lost_one_in)] {
+            let (title, is_over) = (&title, &is_over);
+            scope.spawn(move || send(title, ([127, 0, 0, 1], port).into(), lost_one_in, is_over));
+        }
+        let report = measure(&args);
+        is_over.store(true, Ordering::Relaxed);
+        report.unwrap()
+    })
+}
+
+#[test]
+fn streams_of_any_sender_are_measured() {
+    let report = listen(usize::MAX, &[]);
+    assert_eq!((report.sessions, report.sessions_wanted), (2, 2));
+    assert_eq!((report.lost, report.damaged, report.malformed, report.dropped_here), (0, 0, 0, 0), "{report:?}");
+    assert!(report.matched > 100 && report.datagrams > 100, "{report:?}");
+    // Two seconds of two streams, with much tolerance for a busy machine.
+    assert!(report.bytes > 200_000 && report.bytes < 4_000_000, "{report:?}");
+    assert!(report.interval.count > 100 && report.lateness.count > 10, "{report:?}");
+    assert!(report.delay_factor.count > 0 && report.delay_factor.max_ms > 5.0, "{report:?}");
+    assert_eq!((report.start.count, report.underruns), (0, None));
+    assert_eq!(report.failures(&Limits::default()), Vec::<String>::new());
+}
+
+#[test]
+fn losses_are_found_and_are_a_failure_when_they_are_too_many() {
+    let report = listen(20, &[]);
+    assert!(report.lost > 0 && report.sessions_with_loss == 1, "{report:?}");
+    assert_eq!(report.damaged, 0, "{report:?}");
+    let limits = Limits { max_loss: Some(0.0), max_delay_factor: Some(0.001), ..Limits::default() };
+    let failures = report.failures(&limits).join("; ");
+    assert!(failures.contains("--max-loss") && failures.contains("--max-delay-factor"), "{failures}");
+    let json = report.json();
+    assert_eq!(json["packets"], report.datagrams);
+    assert!(json["lost"].as_u64().is_some_and(|lost| lost > 0));
+    assert!(json["values"]["interval_p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{json}");
+    assert!(json["latency_ms"]["p99"].is_number());
+}
+
+/// Just enough of a pump: each session is a thread that sends the title.
+struct Api {
+    title: Vec<u8>,
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+    asked: Mutex<Vec<serde_json::Value>>,
+    is_over: AtomicBool,
+}
+
+impl Api {
+    fn serve<'scope>(&'scope self, listener: &TcpListener, scope: &'scope thread::Scope<'scope, '_>) {
+        for stream in listener.incoming() {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let stream = stream.unwrap();
+            scope.spawn(move || while self.answer(&stream, scope).is_some() {});
+        }
+    }
+
+    fn answer<'scope>(&'scope self, stream: &TcpStream, scope: &'scope thread::Scope<'scope, '_>) -> Option<()> {
+        stream.set_read_timeout(Some(Duration::from_millis(500))).ok()?;
+        let mut reader = BufReader::new(stream);
+        let (mut line, mut length) = (String::new(), 0);
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header).ok()?;
+            let Some((name, value)) = header.trim().split_once(':') else { break };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let (status, answer) = match line.split(' ').next()? {
+            "POST" => {
+                let wanted: serde_json::Value = serde_json::from_slice(&body).ok()?;
+                let to: SocketAddr = wanted["destination"].as_str()?.strip_prefix("udp://")?.parse().ok()?;
+                self.asked.lock().unwrap().push(wanted);
+                scope.spawn(move || send(&self.title, to, usize::MAX, &self.is_over));
+                let id = self.opened.fetch_add(1, Ordering::Relaxed);
+                ("201 Created", format!(r#"{{"id": "{id}"}}"#))
+            }
+            "DELETE" => {
+                self.closed.fetch_add(1, Ordering::Relaxed);
+                ("200 OK", "{}".into())
+            }
+            _ => ("200 OK", r#"{"statistics": {"underruns": 2}}"#.into()),
+        };
+        let mut stream = stream;
+        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len()).ok()
+    }
+}
+
+#[test]
+fn sessions_are_opened_received_and_closed_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let url = format!("http://{addr}/");
+    let api = Api {
+        title: title(),
+        opened: AtomicUsize::new(0),
+        closed: AtomicUsize::new(0),
+        asked: Mutex::default(),
+        is_over: AtomicBool::new(false),
+    };
+    let words = [
+        "--url",
+        &url,
+        "--title",
+        "film.ts",
+        "--sessions",
+        "5",
+        "--threads",
+        "2",
+        "--seconds",
+        "1",
+        "--warm-up",
+        "0.3",
+        "--unreceived",
+        "1",
+        "--sink",
+        "127.77.0.1:9",
+        "--burst",
+        "2",
+        "--loop",
+        "--json",
+    ];
+    let args = typed(&words).unwrap();
+    let report = thread::scope(|scope| {
+        scope.spawn(|| api.serve(&listener, scope));
+        let report = measure(&args);
+        api.is_over.store(true, Ordering::Relaxed);
+        // The last connection only wakes the listener.
+        drop(TcpStream::connect(addr));
+        report.unwrap()
+    });
+    assert_eq!((report.sessions, report.lost, report.damaged), (5, 0, 0), "{report:?}");
+    assert_eq!((report.start.count, report.underruns), (5, Some(2 * 6)), "{report:?}");
+    assert_eq!((api.opened.into_inner(), api.closed.into_inner()), (6, 6));
+    let asked = api.asked.into_inner().unwrap();
+    assert!(asked.iter().all(|asked| asked["title"] == "film.ts" && asked["burst"] == 2 && asked["loop"] == true));
+    let to = |asked: &serde_json::Value| asked["destination"].as_str().unwrap().to_owned();
+    let mut places: Vec<String> = asked.iter().map(to).collect();
+    places.sort();
+    places.dedup();
+    assert!(places.len() == 6 && places.contains(&"udp://127.77.0.1:9".to_owned()), "{places:?}");
+}
+
+#[test]
+fn a_server_that_refuses_is_quoted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let args = typed(&["--url", &url, "--title", "film.ts", "--sessions", "1", "--json"]).unwrap();
+    let error = thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4_096]);
+            let _ = write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 8\r\nConnection: close\r\n\r\nno title");
+        });
+        format!("{:#}", measure(&args).unwrap_err())
+    });
+    assert!(error.contains("404") && error.contains("no title"), "{error}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for words in [
+        &["--seconds", "1"][..],
+        &["--title", "a", "--listen", "udp://127.0.0.1:5000"],
+        &["--listen", "udp://localhost:5000"],
+        &["--title", "a", "--unreceived", "5"],
+        &["--title", "a", "--burst", "8"],
+    ] {
+        assert!(typed(words).is_err(), "{words:?}");
+    }
+    for words in [
+        &["--title", "a", "--sessions", "0"][..],
+        &["--title", "a", "--url", "https://127.0.0.1"],
+        &["--title", "a", "--sessions", "70000"],
+        &["--title", "a", "--sample", "2"],
+        &["--title", "a", "--seconds", "nan"],
+        &["--listen", "udp://127.0.0.1:65535", "--sessions", "2"],
+    ] {
+        assert!(measure(&typed(words).unwrap()).is_err(), "{words:?}");
+    }
+    assert_eq!(typed(&["--listen", "rtp://@239.1.1.1:5004"]).unwrap().listen.unwrap().to_string(), "239.1.1.1:5004");
+}

@@ -1,0 +1,243 @@
+//! What one session's receiver sees.
+//!
+//! In: datagrams with their times of arrival. Out: losses, spacing, delay factor, jitter and lateness.
+//! Lateness is how much later than its clock says a packet came, counted from the one that came earliest: a buffer of
+//! that time at the receiver would have made it even.
+
+use hdrhistogram::Histogram;
+use pump::monitor::Monitor;
+use wire::Bitrate;
+use wire::ts::{PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
+
+use super::original::{Comparison, Original};
+use crate::load::service::histogram;
+
+/// Who gets nothing for this long stalls.
+const STALL_NS: u64 = 100_000_000;
+
+/// References that are this far from where they should be begin anew: a splice.
+const JUMP_NS: i64 = 1_000_000_000;
+
+/// One session.
+pub(super) struct Watch {
+    /// Constant rate of the stream; the one that was given, else the one that its references tell in the warm-up.
+    rate: Option<Bitrate>,
+    monitor: Monitor,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+    stalls: u64,
+    packets: u64,
+    /// The first reference since the clock began, its arrival and its place.
+    zero: Option<Reference>,
+    /// The latest one.
+    latest: Option<Reference>,
+    /// How much more time passed from the first reference's arrival than by the clock, in nanoseconds, for each of them
+    /// since it was said to begin.
+    apart_ns: Vec<i64>,
+    /// Of clocks that ended.
+    lateness_us: Histogram<u64>,
+    comparison: Option<Comparison>,
+}
+
+#[derive(Clone, Copy)]
+struct Reference {
+    pid: Pid,
+    pcr: Pcr,
+    at_ns: u64,
+    /// Packets before it.
+    place: u64,
+}
+
+/// What a session came to.
+pub(super) struct Seen {
+    pub(super) report: pump::monitor::Report,
+    pub(super) first_ns: Option<u64>,
+    pub(super) stalls: u64,
+    pub(super) lateness_us: Histogram<u64>,
+    /// `None`: it was not compared.
+    pub(super) comparison: Option<Comparison>,
+}
+
+impl Watch {
+    pub(super) fn new(rate: Option<Bitrate>, is_compared: bool) -> Self {
+        Watch {
+            rate,
+            monitor: Monitor::new(rate),
+            first_ns: None,
+            last_ns: None,
+            stalls: 0,
+            packets: 0,
+            zero: None,
+            latest: None,
+            apart_ns: Vec::new(),
+            lateness_us: histogram(),
+            comparison: is_compared.then(Comparison::default),
+        }
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.first_ns.is_some()
+    }
+
+    /// Takes a datagram; the time since the one before goes into `intervals_us`.
+    pub(super) fn take(
+        &mut self,
+        at_ns: u64,
+        datagram: &[u8],
+        original: Option<&Original>,
+        intervals_us: &mut Histogram<u64>,
+    ) {
+        self.first_ns.get_or_insert(at_ns);
+        if let Some(last_ns) = self.last_ns.replace(at_ns) {
+            let interval_ns = at_ns.saturating_sub(last_ns);
+            intervals_us.saturating_record(interval_ns / 1_000);
+            self.stalls += u64::from(interval_ns > STALL_NS);
+        }
+        self.monitor.handle_datagram(at_ns, datagram);
+        let Ok((_, packets)) = datagram_packets(datagram) else { return };
+        if let Some((comparison, original)) = self.comparison.as_mut().zip(original) {
+            comparison.take(original, packets);
+        }
+        for packet in packets {
+            self.look_for_reference(at_ns, packet);
+            self.packets += 1;
+        }
+    }
+
+    fn look_for_reference(&mut self, at_ns: u64, bytes: &[u8; PACKET_LEN]) {
+        // With an adaptation field, of seven bytes at least, that says that it has one.
+        if bytes[3] & 0x20 == 0 || bytes[4] < 7 || bytes[5] & 0x10 == 0 {
+            return;
+        }
+        let Ok(packet) = Packet::parse(bytes) else { return };
+        let Some(pcr) = packet.pcr() else { return };
+        let here = Reference { pid: packet.pid(), pcr, at_ns, place: self.packets };
+        let Some(zero) = self.zero else {
+            self.begin_clock(here);
+            return;
+        };
+        if zero.pid != here.pid {
+            return;
+        }
+        let apart_ns = at_ns as i64 - zero.at_ns as i64 - clock_ns(zero.pcr, pcr);
+        let last_ns = self.apart_ns.last().copied().unwrap_or(0);
+        if packet.discontinuity() || (apart_ns - last_ns).abs() > JUMP_NS {
+            self.begin_clock(here);
+            return;
+        }
+        self.apart_ns.push(apart_ns);
+        self.latest = Some(here);
+    }
+
+    fn begin_clock(&mut self, here: Reference) {
+        self.end_clock();
+        (self.zero, self.latest) = (Some(here), None);
+        self.apart_ns.push(0);
+    }
+
+    fn end_clock(&mut self) {
+        let earliest = self.apart_ns.iter().copied().min().unwrap_or(0);
+        for apart_ns in self.apart_ns.drain(..) {
+            self.lateness_us.saturating_record((apart_ns - earliest) as u64 / 1_000);
+        }
+    }
+
+    /// Forgets what was counted: the warm-up is over. From here on the rate is known.
+    pub(super) fn reset(&mut self) {
+        self.rate = self.rate.or_else(|| rate_between(self.zero?, self.latest?));
+        self.monitor = Monitor::new(self.rate);
+        (self.zero, self.latest, self.stalls) = (None, None, 0);
+        self.apart_ns.clear();
+        self.lateness_us.reset();
+        if let Some(comparison) = &mut self.comparison {
+            comparison.reset();
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> Seen {
+        self.end_clock();
+        Seen {
+            report: self.monitor.report(),
+            first_ns: self.first_ns,
+            stalls: self.stalls,
+            lateness_us: self.lateness_us.clone(),
+            comparison: self.comparison.clone(),
+        }
+    }
+}
+
+fn clock_ns(from: Pcr, to: Pcr) -> i64 {
+    (i128::from(from.ticks_to(to)) * 1_000 / 27) as i64
+}
+
+/// The rate at which packets passed between two references.
+fn rate_between(from: Reference, to: Reference) -> Option<Bitrate> {
+    let ticks = u64::try_from(from.pcr.ticks_to(to.pcr)).ok().filter(|ticks| *ticks > 0)?;
+    let bits = u128::from(to.place - from.place) * PACKET_LEN as u128 * 8;
+    let bps = (bits * u128::from(Pcr::HZ) + u128::from(ticks / 2)) / u128::from(ticks);
+    Some(Bitrate::from_bps(u64::try_from(bps).ok()?)).filter(|rate| *rate > Bitrate::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use pump::sample::Sample;
+    use wire::ts::DATAGRAM_LEN;
+
+    use super::*;
+
+    const RATE: Bitrate = Bitrate::from_kbps(4_500);
+
+    /// Datagrams of a title at their times, `late_ns` later; the first second is the warm-up.
+    fn watch(title: &[u8], late_ns: impl Fn(u64) -> u64) -> (Seen, Histogram<u64>, Option<Bitrate>) {
+        let (mut watch, mut intervals_us) = (Watch::new(None, true), histogram());
+        let original = Original::of(title).unwrap();
+        let mut is_reset = false;
+        for (count, datagram) in title.chunks_exact(DATAGRAM_LEN).enumerate() {
+            let due_ns = RATE.time_for(DATAGRAM_LEN * count).as_nanos() as u64;
+            if due_ns > 1_000_000_000 && !std::mem::replace(&mut is_reset, true) {
+                watch.reset();
+                intervals_us.reset();
+            }
+            watch.take(1_000_000_000 + due_ns + late_ns(count as u64), datagram, Some(&original), &mut intervals_us);
+        }
+        (watch.finish(), intervals_us, watch.rate)
+    }
+
+    #[test]
+    fn an_even_stream_is_on_time_and_its_rate_is_found() {
+        let title = Sample::default().make();
+        let (seen, intervals_us, rate) = watch(&title, |_| 0);
+        let off = rate.unwrap().bps().abs_diff(RATE.bps());
+        assert!(off < 50, "{rate:?}");
+        let datagram_us = 2_340;
+        assert!(intervals_us.value_at_quantile(0.99).abs_diff(datagram_us) < 10);
+        // A reference's place in its datagram is all that it is off by.
+        assert!(seen.lateness_us.max() <= datagram_us, "{}", seen.lateness_us.max());
+        assert!(seen.report.delay_factor_max_ns.unwrap() < 2_400_000, "{:?}", seen.report);
+        assert_eq!((seen.report.lost, seen.stalls, seen.first_ns), (0, 0, Some(1_000_000_000)));
+        let comparison = seen.comparison.unwrap();
+        assert!(comparison.matched > 10_000 && comparison.damaged == 0, "{comparison:?}");
+    }
+
+    #[test]
+    fn a_late_stretch_is_late_and_a_stall_is_counted() {
+        let title = Sample::default().make();
+        // 60 datagrams come 150 ms late, all together.
+        let (seen, _, _) = watch(&title, |count| if (1_000..1_060).contains(&count) { 150_000_000 } else { 0 });
+        assert_eq!(seen.stalls, 1);
+        let late_us = seen.lateness_us.max();
+        assert!((150_000..153_000).contains(&late_us), "{late_us}");
+        assert!(seen.lateness_us.value_at_quantile(0.5) < 3_000);
+        assert!(seen.report.delay_factor_max_ns.unwrap() >= 150_000_000);
+    }
+
+    #[test]
+    fn what_is_lost_shows_in_the_counters() {
+        let mut title = Sample::default().make();
+        // The one in the middle may be null packets only.
+        title.drain(1_500 * DATAGRAM_LEN..1_510 * DATAGRAM_LEN);
+        let (seen, ..) = watch(&title, |_| 0);
+        assert!((1..=70).contains(&seen.report.lost), "{:?}", seen.report);
+        assert_eq!(seen.comparison.unwrap().damaged, 0);
+    }
+}
