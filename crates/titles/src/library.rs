@@ -8,6 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use pump::chunk::Chunk;
 use pump::title::Title;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use url::Url;
 
 use crate::cache::{Cache, Key};
@@ -31,6 +32,9 @@ const READS_MAX: usize = 64;
 
 /// Chunks on their way to the disk cache. More are not kept there: a slow disk delays nobody.
 const WRITES_MAX: usize = 16;
+
+/// What the disk cache has not given by then is fetched.
+const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// All titles, and the chunks of them that are kept. Clones are the same library.
 #[derive(Clone)]
@@ -61,9 +65,9 @@ impl Library {
     /// When a folder or file of the settings cannot be read, or an origin is no http or https URL.
     pub fn new(settings: Settings) -> Result<Library, Error> {
         for origin in &settings.origins {
-            check_url(origin).map_err(|_| Error::Settings {
-                what: format!("{:?} is no http or https URL without a password", shown(origin.as_str())),
-            })?;
+            let host = origin.host_str().unwrap_or_default();
+            let what = || format!("the origin at {host:?} has no http or https URL, or one with a password");
+            check_url(origin).map_err(|_| Error::Settings { what: what() })?;
         }
         let counters = Arc::new(Counters::default());
         let watch = |path: &std::path::PathBuf| Folder::watch(path, settings.rescan);
@@ -318,7 +322,9 @@ impl Shared {
         {
             let title = title.clone();
             let read = move || disk.read(key).map(|bytes| Chunk::scan(&title, key.number, bytes));
-            if let Some(chunk) = blocking(read).await? {
+            // A disk that hangs costs a moment, and no more threads than another one.
+            let read = self.reads.run("disk cache".to_owned(), blocking(read));
+            if let Ok(Ok(Some(chunk))) = timeout(DISK_PATIENCE, read).await {
                 return Ok(chunk);
             }
         }

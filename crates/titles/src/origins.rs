@@ -118,7 +118,9 @@ impl Origins {
             };
             self.counters.error(error.kind());
             tracing::debug!(%error, url = %shown_url(url), start = range.start, retry, "not fetched");
-            if retry == self.retries || !is_worth_a_retry(&error) {
+            // Where somebody else has just found out that it is down, another one is asked at once.
+            let is_given_up = remote.urls.len() > 1 && self.is_down(url);
+            if retry == self.retries || is_given_up || !is_worth_a_retry(&error) {
                 self.note_down(url, &error);
                 return Err(error);
             }
@@ -139,11 +141,13 @@ impl Origins {
 
     /// All origins in their order, those that did not answer lately behind the others.
     fn order(&self, remote: &Remote) -> Vec<usize> {
-        let now = Instant::now();
-        let down = lock(&self.down);
         let mut order: Vec<usize> = (0..remote.urls.len()).collect();
-        order.sort_by_key(|index| down.get(&remote.urls[*index].origin()).is_some_and(|until| *until > now));
+        order.sort_by_cached_key(|index| self.is_down(&remote.urls[*index]));
         order
+    }
+
+    fn is_down(&self, url: &Url) -> bool {
+        lock(&self.down).get(&url.origin()).is_some_and(|until| *until > Instant::now())
     }
 
     fn note_down(&self, url: &Url, error: &HttpError) {
@@ -196,4 +200,36 @@ fn backoff(first: Duration, retry: u32) -> Duration {
     let longest = first.saturating_mul(1 << retry.min(16)).min(BACKOFF_MAX);
     let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
     longest.mul_f64(0.5 + random / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins() -> (Origins, Remote) {
+        let urls = ["http://a/x.ts", "http://b/x.ts", "http://c/x.ts"].map(|url| url.parse().unwrap()).to_vec();
+        (Origins::new(&Settings::default(), Arc::default()).unwrap(), Remote::new("x.ts", urls))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_origin_that_did_not_answer_is_asked_last_for_a_while() {
+        let (origins, remote) = origins();
+
+        origins.note_down(&remote.urls[0], &HttpError::Stalled { ms: 1 });
+        origins.note_down(&remote.urls[1], &HttpError::Status(404));
+        assert_eq!(origins.order(&remote), [1, 2, 0]);
+
+        tokio::time::advance(DOWN).await;
+        assert_eq!(origins.order(&remote), [0, 1, 2]);
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit_and_are_never_less_than_half() {
+        let first = Duration::from_millis(100);
+        for (retry, longest) in [(0, 100), (1, 200), (3, 800), (10, 2_000), (u32::MAX, 2_000)] {
+            let longest = Duration::from_millis(longest);
+            let pause = backoff(first, retry);
+            assert!(pause >= longest / 2 && pause <= longest, "{retry}: {pause:?}");
+        }
+    }
 }

@@ -38,7 +38,8 @@ pub struct Settings {
     pub stall_timeout: Duration,
     /// One request from its start to its last byte.
     pub fetch_timeout: Duration,
-    /// How often an origin is asked again before the next one is. A 404 is not asked again.
+    /// How often an origin is asked again before the next one is. A 404 is not asked again. A session has two or three
+    /// chunks ahead, so what an origin that died costs until then should not be longer than those play.
     pub retries: u32,
     /// Before the first retry; twice as long before each later one, up to two seconds. Half of it is random.
     pub retry_backoff: Duration,
@@ -64,10 +65,10 @@ impl Default for Settings {
             cache_bytes: 512 << 20,
             disk_cache: None,
             disk_cache_bytes: 10 << 30,
-            connect_timeout: Duration::from_secs(2),
-            stall_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(1),
+            stall_timeout: Duration::from_millis(1_500),
             fetch_timeout: Duration::from_secs(10),
-            retries: 2,
+            retries: 1,
             retry_backoff: Duration::from_millis(100),
             fetches_per_origin: 64,
             revalidate: Duration::from_secs(10),

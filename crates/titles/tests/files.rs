@@ -137,3 +137,15 @@ async fn a_chunk_that_a_title_has_not_and_a_title_of_another_library_are_errors(
     assert!(matches!(library.chunk(&title, u64::MAX).await, Err(Error::NoChunk { .. })));
     assert!(matches!(other.chunk(&title, 0).await, Err(Error::UnknownTitle)));
 }
+
+#[test]
+fn settings_that_cannot_work_are_told_at_the_start() {
+    let nowhere = || Some("/does/not/exist".into());
+    let with_password = vec!["https://user:secret@host/".parse().unwrap()];
+    let error = |settings| Library::new(settings).err().unwrap();
+
+    assert!(matches!(error(Settings { media: nowhere(), ..Settings::default() }), Error::Io { .. }));
+    assert!(matches!(error(Settings { ca_file: nowhere(), ..Settings::default() }), Error::Settings { .. }));
+    let refused = error(Settings { origins: with_password, ..Settings::default() });
+    assert!(matches!(&refused, Error::Settings { what } if !what.contains("secret")), "{refused}");
+}
