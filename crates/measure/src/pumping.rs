@@ -300,6 +300,9 @@ pub struct Args {
     /// Lets a thread spin beside the senders, to show how late the machine alone makes it. It takes a core.
     #[arg(long)]
     pub reference: bool,
+    /// Writes a title of the first rate to this file, --seconds long, and measures nothing: for other senders.
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    pub write_title: Option<PathBuf>,
     /// Writes a plot to this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -333,6 +336,12 @@ impl Args {
 /// # Errors
 /// Those of `run`, and of writing the plot.
 pub fn execute(args: &Args) -> Result<()> {
+    if let Some(path) = &args.write_title {
+        let options = args.options()?;
+        options.check()?;
+        let title = scene::title(options.rates[0], options.time);
+        return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
+    }
     let report = run(&args.options()?)?;
     if args.json {
         print!("{}", report.json_lines()?);
@@ -387,6 +396,25 @@ mod tests {
             assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
         }
         assert!(report.svg().starts_with("<svg"));
+    }
+
+    #[test]
+    fn a_title_for_other_senders_has_the_rate_and_the_length() {
+        use clap::Parser;
+
+        #[derive(Parser)]
+        struct Typed {
+            #[command(flatten)]
+            args: Args,
+        }
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let typed = ["bench", "--write-title", path, "--rate", "2M", "--seconds", "3"];
+        execute(&Typed::try_parse_from(typed).unwrap().args).unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes.len().abs_diff(3 * 2_000_000 / 8) < 50_000, "{}", bytes.len());
+        assert!(bytes.chunks_exact(188).all(|packet| packet[0] == 0x47));
     }
 
     #[test]

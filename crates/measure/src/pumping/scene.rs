@@ -28,9 +28,7 @@ pub(super) struct Content {
 impl Content {
     /// Makes a title that lasts for `time`, wherever a stream of it begins.
     pub(super) fn make(rate: Bitrate, time: Duration) -> Result<Self> {
-        let seconds = (time + STARTS).as_secs_f64() + 1.0;
-        let pictures = (seconds * PICTURES_PER_SECOND) as u32;
-        let bytes = Sample { rate, pictures, ..Sample::default() }.make();
+        let bytes = title(rate, time + STARTS + Duration::from_secs(1));
         let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default());
         let title = title.context("read the title that was made")?;
         let chunks = (0..title.chunk_count()).map(|number| {
@@ -58,6 +56,12 @@ impl Content {
         // The pump keeps whole datagrams together, so all begin at one.
         index as u64 * 97 % places
     }
+}
+
+/// A title of a constant rate.
+pub(super) fn title(rate: Bitrate, time: Duration) -> Vec<u8> {
+    let pictures = (time.as_secs_f64() * PICTURES_PER_SECOND).ceil() as u32;
+    Sample { rate, pictures, ..Sample::default() }.make()
 }
 
 /// One stream.
