@@ -1,7 +1,7 @@
 //! Links that only send: beside others, to groups, and to where nobody listens.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use engine::udp::Multicast;
@@ -10,7 +10,7 @@ use wire::{Datagram, LinkId, Outbox, Path};
 
 /// Sends what it is told to, and reports refusals.
 struct Speaker {
-    refused: Sender<(LinkId, SocketAddr)>,
+    refused: SyncSender<(LinkId, SocketAddr)>,
 }
 
 impl Service for Speaker {
@@ -50,7 +50,7 @@ fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
         senders: ["127.0.0.1:0", "[::1]:0"].map(|addr| addr.parse().expect("an address")).into(),
         ..WorkerConfig::default()
     };
-    let (refused, refusals) = channel();
+    let (refused, refusals) = sync_channel(10_000);
     let bound = Worker::bind(config).expect("loopback can be bound");
     let senders: Vec<_> = bound.senders().collect();
     assert_eq!(senders.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [LinkId(1), LinkId(2)]);
@@ -90,7 +90,7 @@ fn a_group_is_reached_through_the_interface_that_was_chosen() {
     };
     let listener = receiver("0.0.0.0:0");
     listener.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).expect("loopback takes groups");
-    let (refused, _refusals) = channel();
+    let (refused, _refusals) = sync_channel(10_000);
     let worker = Worker::bind(config).expect("bound").run(move || Speaker { refused }).expect("a thread");
 
     let remote = SocketAddr::new(group.into(), listener.local_addr().expect("bound").port());

@@ -12,7 +12,10 @@ mod value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use titles::Url;
 use wire::Bitrate;
+
+use crate::pump::destination::Prefix;
 
 pub use load::{ConfigError, Place};
 use section::{Section, section};
@@ -28,6 +31,7 @@ pub struct Config {
     pub rtc: Rtc,
     pub rooms: Rooms,
     pub log: Log,
+    pub pump: Pump,
 }
 
 section! {
@@ -145,14 +149,72 @@ section! {
     }
 }
 
+section! {
+    /// Titles that are played to UDP destinations (MPEG-TS).
+    Pump as "pump" {
+        /// Folder of titles. They are named by their path from here.
+        media: Option<String> = None, any;
+        /// HTTP servers with range requests that have the titles which the folder has not: a URL each, to which a
+        /// title's name is added. They are copies of each other, asked in this order.
+        origins: Vec<Url> = vec![], any;
+        /// Clients may name titles by any http or https URL. They can then make this server ask any host it reaches.
+        allow_urls: bool = false, any;
+        /// Certificates (PEM) that are trusted beside the system's, for origins with private ones.
+        ca_file: Option<String> = None, any;
+        /// Memory for parts of titles, shared by all sessions.
+        cache: Bytes = Bytes::mib(512), between(Bytes::mib(8), Bytes::mib(1 << 20));
+        /// Folder for parts of titles from origins.
+        disk_cache: Option<String> = None, any;
+        /// Most that the folder may take.
+        disk_cache_size: Bytes = Bytes::mib(10_240), between(Bytes::mib(16), Bytes::mib(1 << 26));
+        /// Networks that sessions may send to. An empty list allows nothing. Loopback, private and link-local networks
+        /// and groups (multicast) are only allowed by a network within them, such as "10.0.0.0/8" or "239.0.0.0/8".
+        destinations: Vec<Prefix> = vec![], any;
+        /// Most that all sessions together may take, by the titles' average rates and with packet headers. New ones are
+        /// refused over that (503, to be tried again).
+        bandwidth_max: Bitrate = Bitrate::from_kbps(10_000_000), between(Bitrate::from_kbps(100), Bitrate::from_kbps(10_000_000_000));
+        /// Sessions of one worker at most; newcomers over that are refused.
+        sessions_max: u32 = 20_000, between(1, 1_000_000);
+        /// Datagrams per send of sessions that do not say: more cost less CPU, fewer are smoother.
+        burst: u16 = 2, between(1, 7);
+        /// Deadlines are kept to 100 µs instead of 500 µs, for receivers with tiny buffers. Costs CPU.
+        strict: bool = false, any;
+        /// A session that is later than this goes on from there; up to this it catches up.
+        late_max: Duration = ms(200), between(ms(10), secs(10));
+        /// Parts of its title (half a megabyte each) that a session holds or has asked for.
+        chunks_ahead: u16 = 3, between(2, 16);
+        /// A session ends when its destination says for this long that nobody listens (ICMP).
+        refused_timeout: Duration = secs(5), between(secs(0), secs(86_400));
+        /// Addresses that workers send from. IPv6 is left out where the machine has none.
+        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], value::not_empty;
+        /// UDP port that the first worker sends from; the second has the next one, and so on. 0 takes any free ports.
+        udp_port: u16 = 0, any;
+        /// Routers that datagrams to groups may pass, plus one (TTL, hop limit): 1 stays in the local network.
+        multicast_ttl: u16 = 1, between(0, 255);
+        /// Interface that datagrams to groups leave by, such as "eth1". Not set: as the routing table says.
+        multicast_interface: Option<String> = None, any;
+        /// Receivers on this machine get what is sent to groups as well.
+        multicast_loop: bool = true, any;
+        /// Class of service of all that is sent (DSCP, RFC 2474): 34 is AF41, usual for video.
+        dscp: u16 = 0, between(0, 63);
+    }
+}
+
 impl Config {
-    fn sections(&self) -> [&dyn Section; 6] {
-        [&self.http, &self.auth, &self.workers, &self.rtc, &self.rooms, &self.log]
+    fn sections(&self) -> [&dyn Section; 7] {
+        [&self.http, &self.auth, &self.workers, &self.rtc, &self.rooms, &self.log, &self.pump]
     }
 
     fn section_mut(&mut self, table: &str) -> Option<&mut dyn Section> {
-        let all: [&mut dyn Section; 6] =
-            [&mut self.http, &mut self.auth, &mut self.workers, &mut self.rtc, &mut self.rooms, &mut self.log];
+        let all: [&mut dyn Section; 7] = [
+            &mut self.http,
+            &mut self.auth,
+            &mut self.workers,
+            &mut self.rtc,
+            &mut self.rooms,
+            &mut self.log,
+            &mut self.pump,
+        ];
         all.into_iter().find(|section| section.table() == table)
     }
 }

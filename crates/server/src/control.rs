@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::busy::BusyMeter;
 use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
 use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
+use crate::pump::control::PumpControl;
 
 /// How long a worker or a negotiator may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,6 +54,7 @@ pub struct Control {
     state: Mutex<State>,
     is_draining: AtomicBool,
     next_token: AtomicU64,
+    pump: Option<Arc<PumpControl>>,
 }
 
 struct State {
@@ -99,7 +101,17 @@ impl Control {
             counts: HashMap::new(),
         };
         let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
-        Control { ports, busy_max: 1.0, state: Mutex::new(state), is_draining, next_token }
+        Control { ports, busy_max: 1.0, state: Mutex::new(state), is_draining, next_token, pump: None }
+    }
+
+    /// The pump that runs beside the rooms.
+    #[must_use]
+    pub fn with_pump(self, pump: Arc<PumpControl>) -> Self {
+        Control { pump: Some(pump), ..self }
+    }
+
+    pub fn pump(&self) -> Option<&Arc<PumpControl>> {
+        self.pump.as_ref()
     }
 
     /// Newcomers are refused while every worker is at work for a larger share of its time than this.
@@ -236,6 +248,11 @@ impl Control {
         Ok(self.with_directory(|directory| directory.close_stream(name))?)
     }
 
+    /// Whether anybody is sent anything.
+    pub fn has_receivers(&self) -> bool {
+        self.session_counts(Role::Viewer).1 > 0 || self.pump.as_ref().is_some_and(|pump| pump.totals().open > 0)
+    }
+
     /// Sessions of a role: all, and those that are connected.
     pub fn session_counts(&self, role: Role) -> (usize, usize) {
         self.lock().directory.session_counts(role)
@@ -299,11 +316,17 @@ impl Control {
             }
             directory.handle_timeout(now);
         });
+        if let Some(pump) = &self.pump {
+            pump.handle_timeout(now);
+        }
     }
 
     /// Refuses new sessions from now on.
     pub fn start_drain(&self) {
         self.is_draining.store(true, Ordering::Release);
+        if let Some(pump) = &self.pump {
+            pump.start_drain();
+        }
     }
 
     pub fn is_draining(&self) -> bool {

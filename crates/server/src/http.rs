@@ -1,4 +1,4 @@
-//! What is served over HTTP: WHIP, WHEP, the API, metrics, and the pages.
+//! What is served over HTTP: WHIP, WHEP, the API, the pump, metrics, and the pages.
 //!
 //! In: requests, and the `Control` that answers them. Out: a router; every error is a problem document (RFC 9457), and
 //! every answer has CORS headers, so that pages of other origins see what went wrong.
@@ -11,6 +11,7 @@ mod cors;
 mod metrics;
 mod pages;
 mod problem;
+mod pump;
 
 use std::sync::Arc;
 
@@ -59,6 +60,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/whep/{stream}/{session}/layer", post(api::limit_layers).patch(api::limit_layers))
         .route("/api/streams", get(api::list_streams))
         .route("/api/streams/{stream}", delete(api::close_stream))
+        .merge(pump::routes())
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(health))
         .fallback(pages::page)

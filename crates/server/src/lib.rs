@@ -12,5 +12,6 @@ pub mod directory;
 pub mod http;
 pub mod machine;
 pub mod negotiator;
+pub mod pump;
 pub mod run;
 pub mod service;

@@ -1,4 +1,4 @@
-//! The data plane as it is built at start: workers with their rooms, and a negotiator beside each.
+//! The data plane as it is built at start: workers with their rooms and pumps, and a negotiator beside each.
 //!
 //! Sockets are bound first, on the caller's thread, so that an address that is taken is an error with its name; then the
 //! control plane gets the ports; then the threads start.
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
+use ::pump::pump::Pump;
 use anyhow::Context as _;
 use engine::{BoundWorker, Mailbox, Receiver, Worker, WorkerConfig, WorkerHandle, mailbox};
 use rooms::batch::BatchPool;
@@ -15,12 +16,17 @@ use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Event, WorkerId};
+use tokio::runtime::Handle;
 use webrtc::{Candidate, Context};
+use wire::LinkId;
 
 use crate::config::Config;
 use crate::control::{Control, Meter, WorkerPort};
 use crate::negotiator::{self, Input, Negotiator};
-use crate::service::{Message, RoomsService};
+use crate::pump::control::PumpPort;
+use crate::pump::part::{self, PumpPart};
+use crate::pump::setup;
+use crate::service::{Message, WorkerService};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
 const NEGOTIATOR_MAILBOX: usize = 8_192;
@@ -48,7 +54,8 @@ struct Part {
 /// The running threads. They end when it is stopped.
 pub struct Running {
     workers: Vec<Arc<WorkerHandle<Message>>>,
-    negotiators: Vec<JoinHandle<()>>,
+    /// The negotiators, and the pump's librarian.
+    helpers: Vec<JoinHandle<()>>,
 }
 
 impl Machine {
@@ -71,7 +78,7 @@ impl Machine {
         self.context.clone()
     }
 
-    /// Starts the threads and returns them with the control plane above them.
+    /// Starts the threads and returns them with the control plane above them. To be called on a runtime.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -79,21 +86,31 @@ impl Machine {
         let Machine { parts, settings, context } = self;
         let mailboxes: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
-        let (mut workers, mut bodies, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut workers, mut bodies, mut ports, mut pump_ports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (pump_events, pump_heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
         for (index, Part { worker, inputs, receiver, negotiator }) in parts.into_iter().enumerate() {
             let (settings, pool, peers, events) = (settings.clone(), pool.clone(), mailboxes.clone(), inputs.clone());
+            let (pump_settings, pump_events) = (setup::pump_settings(config), pump_events.clone());
+            let senders = worker.senders().collect();
             let handle = Arc::new(worker.run(move || {
-                let rooms = Rooms::new(Instant::now(), WorkerId(index as u16), settings, pool);
-                RoomsService::new(rooms, peers, move |event| events.send(Input::Event(event)).map_err(event_of))
+                let now = Instant::now();
+                let rooms = Rooms::new(now, WorkerId(index as u16), settings, pool);
+                let pump = Pump::new(now, pump_settings);
+                let pump = PumpPart::new(now, index, pump, move |event: part::Event| pump_events.send(event));
+                WorkerService::new(rooms, peers, move |event| events.send(Input::Event(event)).map_err(event_of), pump)
             })?);
+            pump_ports.push(pump_port(mailboxes[index].clone(), senders, handle.clone()));
             let counters = Arc::new(negotiator::Counters::default());
             ports.push(port(mailboxes[index].clone(), inputs, handle.clone(), counters.clone()));
             bodies.push((negotiator, counters, mailboxes[index].clone(), receiver));
             workers.push(handle);
         }
-        let control =
-            Arc::new(Control::new(ports, config.rooms.reconnect_grace).with_busy_max(config.workers.busy_max));
-        let mut negotiators = Vec::new();
+        drop(pump_events);
+        let (library, pump_settings) = (setup::library(config)?, setup::control_settings(config));
+        let (pump, librarian) = setup::start(library, pump_ports, pump_settings, pump_heard, Handle::current())?;
+        let control = Control::new(ports, config.rooms.reconnect_grace);
+        let control = Arc::new(control.with_busy_max(config.workers.busy_max).with_pump(pump));
+        let mut helpers = vec![librarian];
         for (index, (settings, counters, worker, receiver)) in bodies.into_iter().enumerate() {
             let send = move |command| worker.send(Message::Command(command)).map_err(command_of);
             let control = control.clone();
@@ -101,16 +118,16 @@ impl Machine {
             let negotiator = Negotiator::new(settings, context.clone(), send, notify).with_counters(counters);
             let name = format!("negotiator-{index}");
             let body = move || negotiator::run(negotiator, &receiver);
-            negotiators.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
+            helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok((control, Running { workers, negotiators }))
+        Ok((control, Running { workers, helpers }))
     }
 }
 
 impl Running {
     /// Whether every thread still runs. One that does not has failed.
     pub fn is_whole(&self) -> bool {
-        !self.workers.iter().any(|worker| worker.is_finished()) && !self.negotiators.iter().any(JoinHandle::is_finished)
+        !self.workers.iter().any(|worker| worker.is_finished()) && !self.helpers.iter().any(JoinHandle::is_finished)
     }
 }
 
@@ -132,10 +149,17 @@ impl Part {
             gro: workers.gro,
             mailbox_len: WORKER_MAILBOX,
             socket_buffer_bytes: workers.socket_buffer.0,
+            senders: setup::senders(config, index)?,
+            multicast: setup::multicast(
+                config.pump.multicast_ttl as u8,
+                config.pump.multicast_interface.as_deref(),
+                config.pump.multicast_loop,
+            )?,
+            dscp: config.pump.dscp as u8,
             tcp_links_max: workers.tcp_links_max as usize,
             ..WorkerConfig::default()
         })
-        .with_context(|| format!("binding the sockets of worker {index} (see workers.bind and workers.udp_port)"))?;
+        .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind and pump.udp_port)"))?;
         let udp = candidates(worker.local_addrs(), hosts, &config.rtc.public_addresses, false);
         let tcp = candidates(worker.tcp_addrs(), hosts, &config.rtc.public_addresses, true);
         let negotiator = negotiator::Settings {
@@ -181,7 +205,7 @@ fn host_addresses(config: &Config) -> anyhow::Result<Vec<IpAddr>> {
 /// More addresses than this make an answer long and ICE slow.
 const HOST_ADDRESSES_MAX: usize = 8;
 
-fn has_ipv6() -> bool {
+pub(crate) fn has_ipv6() -> bool {
     std::net::UdpSocket::bind("[::1]:0").is_ok()
 }
 
@@ -229,11 +253,30 @@ fn port(
     }
 }
 
+fn pump_port(
+    worker: Mailbox<Message>,
+    senders: Vec<(LinkId, SocketAddr)>,
+    handle: Arc<WorkerHandle<Message>>,
+) -> PumpPort {
+    PumpPort {
+        command: Box::new(move |command| worker.send(Message::Pump(command)).map_err(pump_command_of)),
+        senders,
+        busy_ns: Box::new(move || handle.counters().busy_ns),
+    }
+}
+
 /// What a full mailbox gave back.
 fn command_of(message: Message) -> Command {
     match message {
         Message::Command(command) => command,
-        Message::Post(_) => unreachable!("a mailbox gives back what it was given"),
+        Message::Post(_) | Message::Pump(_) => unreachable!("a mailbox gives back what it was given"),
+    }
+}
+
+fn pump_command_of(message: Message) -> ::pump::spec::Command {
+    match message {
+        Message::Pump(command) => command,
+        Message::Command(_) | Message::Post(_) => unreachable!("a mailbox gives back what it was given"),
     }
 }
 

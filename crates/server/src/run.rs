@@ -17,7 +17,6 @@ use crate::auth::Auth;
 use crate::config::Config;
 use crate::control::Control;
 use crate::demo::{self, Clip};
-use crate::directory::Role;
 use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
 
@@ -117,6 +116,7 @@ fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {
         "millrace listens at http://{addr}/\n{}\
          \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
          \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
+         \x20 pump              http://{addr}/pump/sessions\n\
          \x20 metrics, health   http://{addr}/metrics  http://{addr}/healthz\n{}",
         if with_demo { demo.as_str() } else { "" },
         if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
@@ -131,7 +131,7 @@ async fn drain(config: &Config, control: &Control, signals: &mut Signals) {
     let until = Instant::now() + config.http.drain_timeout;
     tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
     let mut tick = tokio::time::interval(CONTROL_TICK);
-    while Instant::now() < until && control.session_counts(Role::Viewer).1 > 0 {
+    while Instant::now() < until && control.has_receivers() {
         tokio::select! {
             _ = tick.tick() => control.handle_timeout(Instant::now()),
             () = signals.next() => break,
@@ -141,22 +141,25 @@ async fn drain(config: &Config, control: &Control, signals: &mut Signals) {
         // A stream that ended by itself meanwhile needs no end.
         let _ = control.close_stream(&stream.name);
     }
+    if let Some(pump) = control.pump() {
+        pump.close_all();
+    }
     tokio::time::sleep(GOODBYE).await;
 }
 
 /// SIGINT and SIGTERM alike.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let on = |kind| signal(kind).context("listening for signals");
         Ok(Signals { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

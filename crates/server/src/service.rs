@@ -1,5 +1,6 @@
-//! Binds a worker's rooms to the engine: the one place where protocol and machine meet.
+//! Binds a worker's rooms and its pump to the engine: the one place where protocol and machine meet.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use engine::{Mailbox, Service};
@@ -8,25 +9,41 @@ use rooms::rooms::Rooms;
 use rooms::spec::{Command, Event, WorkerId};
 use wire::{Datagram, LinkId, Outbox};
 
+use crate::pump::part::{self, PumpPart};
+
 /// What a worker's mailbox takes.
 #[derive(Debug)]
 pub enum Message {
     Command(Command),
     Post(Post),
+    Pump(pump::spec::Command),
 }
 
-/// One worker's rooms, and where their events and posts go.
-pub struct RoomsService<S> {
+/// One worker's rooms and pump, and where their events and posts go.
+pub struct WorkerService<S, P> {
     rooms: Rooms,
     /// The mailbox of each worker, by its number.
     workers: Vec<Mailbox<Message>>,
     /// Hands an event to control; gives back what found no room.
     send_event: S,
+    pump: PumpPart<P>,
+    /// The pump writes first this time. They take turns, so that none keeps the other from a full outbox.
+    pump_leads: bool,
 }
 
-impl<S: FnMut(Event) -> Result<(), Event>> RoomsService<S> {
-    pub fn new(rooms: Rooms, workers: Vec<Mailbox<Message>>, send_event: S) -> Self {
-        RoomsService { rooms, workers, send_event }
+impl<S, P> WorkerService<S, P>
+where
+    S: FnMut(Event) -> Result<(), Event>,
+    P: FnMut(part::Event) -> Result<(), part::Event>,
+{
+    pub fn new(rooms: Rooms, workers: Vec<Mailbox<Message>>, send_event: S, pump: PumpPart<P>) -> Self {
+        WorkerService { rooms, workers, send_event, pump, pump_leads: false }
+    }
+
+    fn transmit_rooms(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        let more = self.rooms.poll_transmit(now, out);
+        self.deliver();
+        more
     }
 
     /// Passes on what the rooms have to say. Events keep their order, and wait for the next turn when control is behind.
@@ -49,9 +66,14 @@ impl<S: FnMut(Event) -> Result<(), Event>> RoomsService<S> {
     }
 }
 
-impl<S: FnMut(Event) -> Result<(), Event>> Service for RoomsService<S> {
+impl<S, P> Service for WorkerService<S, P>
+where
+    S: FnMut(Event) -> Result<(), Event>,
+    P: FnMut(part::Event) -> Result<(), part::Event>,
+{
     type Message = Message;
 
+    /// The pump's sockets only send, so every datagram is for the rooms.
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
         self.rooms.handle_datagram(now, datagram, out);
     }
@@ -60,21 +82,36 @@ impl<S: FnMut(Event) -> Result<(), Event>> Service for RoomsService<S> {
         match message {
             Message::Command(command) => self.rooms.handle_command(now, command, out),
             Message::Post(post) => self.rooms.handle_post(now, post, out),
+            Message::Pump(command) => self.pump.handle_command(now, command),
         }
     }
 
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        self.rooms.handle_timeout(now, out);
+        self.pump.handle_timeout(now);
+        // The pump's time comes far more often.
+        if self.rooms.poll_timeout().is_some_and(|at| at <= now) {
+            self.rooms.handle_timeout(now, out);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.rooms.poll_timeout()
+        match (self.rooms.poll_timeout(), self.pump.poll_timeout()) {
+            (Some(rooms), Some(pump)) => Some(rooms.min(pump)),
+            (rooms, pump) => rooms.or(pump),
+        }
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let more = self.rooms.poll_transmit(now, out);
-        self.deliver();
-        more
+        self.pump_leads = !self.pump_leads;
+        if self.pump_leads {
+            self.pump.poll_transmit(now, out) || !out.has_room() || self.transmit_rooms(now, out)
+        } else {
+            self.transmit_rooms(now, out) || !out.has_room() || self.pump.poll_transmit(now, out)
+        }
+    }
+
+    fn handle_refused(&mut self, now: Instant, _link: LinkId, remote: SocketAddr) {
+        self.pump.handle_refused(now, remote);
     }
 
     fn handle_link_closed(&mut self, _now: Instant, link: LinkId) {

@@ -4,8 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use titles::Url;
 use toml::de::DeValue;
 use wire::Bitrate;
+
+use crate::pump::destination::Prefix;
 
 pub(super) trait Setting: Sized {
     /// What is allowed, for people.
@@ -357,6 +360,8 @@ macro_rules! quoted_text {
 quoted_text!(
     String: "a text",
     IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
+    Prefix: "a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", or a single address",
+    Url: "an http or https URL",
     SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""
 );
 

@@ -1,6 +1,8 @@
-//! `/metrics`: counters of workers, rooms and negotiators for Prometheus (text format 0.0.4).
+//! `/metrics`: counters of workers, rooms, pumps and negotiators for Prometheus (text format 0.0.4).
 //!
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
+
+mod pump;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,6 +24,9 @@ pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoRes
     write_sessions(&mut page, &service);
     write_meters(&mut page, &service.control.meters());
     write_rooms(&mut page, &service.control.room_counters().await);
+    if let Some(pump) = service.control.pump() {
+        pump::write(&mut page, pump).await;
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
 }
 

@@ -1,0 +1,209 @@
+//! The pump's API: sessions that play titles to UDP destinations. For admins only.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use pump::spec::{Activity, EndReason, SessionId, SessionStats};
+use serde_json::{Value, json};
+use titles::Listed;
+
+use super::{InPath, Problem, Service};
+use crate::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
+use crate::pump::control::{Inspected, PumpControl, PumpError};
+use crate::pump::destination::DestinationError;
+use crate::pump::request::{ChangeRequest, OpenRequest, RequestError};
+use crate::pump::sessions::{End, Session};
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/pump/sessions", get(list).post(open))
+        .route("/pump/sessions/{session}", get(inspect).patch(change).delete(close))
+        .route("/pump/titles", get(titles))
+}
+
+impl Service {
+    /// The pump, for those who may do everything.
+    fn pump(&self, headers: &HeaderMap) -> Result<&Arc<PumpControl>, Problem> {
+        if !self.rights(headers)?.admin {
+            return Err(Problem::forbidden("use the pump (it lacks \"admin\")"));
+        }
+        self.control.pump().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "this server has no pump"))
+    }
+}
+
+/// `POST /pump/sessions`
+async fn open(State(service): State<Arc<Service>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    let pump = service.pump(&headers)?;
+    let body = service.read_body(&headers, body, "application/json").await?;
+    let session = pump.open(&OpenRequest::from_json(&body)?).await?;
+    let location = format!("/pump/sessions/{}", session.id.0);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session_json(&session))).into_response())
+}
+
+/// `GET /pump/sessions`: those that are open, and those that ended lately.
+async fn list(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    Ok(Json(service.pump(&headers)?.sessions().iter().map(session_json).collect()))
+}
+
+/// `GET /pump/sessions/{session}`: with statistics.
+async fn inspect(
+    State(service): State<Arc<Service>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    let inspected = service.pump(&headers)?.inspect(id_of(&session)?).await?;
+    Ok(Json(inspected_json(&inspected)))
+}
+
+/// `PATCH /pump/sessions/{session}`
+async fn change(
+    State(service): State<Arc<Service>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let pump = service.pump(&headers)?;
+    let body = service.read_body(&headers, body, "application/json").await?;
+    pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /pump/sessions/{session}`
+async fn close(
+    State(service): State<Arc<Service>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    service.pump(&headers)?.close(id_of(&session)?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /pump/titles`: those of the folder.
+async fn titles(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    Ok(Json(service.pump(&headers)?.library().list().iter().map(title_json).collect()))
+}
+
+fn id_of(text: &str) -> Result<SessionId, Problem> {
+    text.parse().map(SessionId).map_err(|_| PumpError::NoSession.into())
+}
+
+fn session_json(session: &Session) -> Value {
+    let (state, reason) = match &session.end {
+        None => ("open", None),
+        Some((why, _)) => ("ended", Some(reason(why))),
+    };
+    json!({
+        "id": session.id.0.to_string(),
+        "title": &*session.name,
+        "destination": &*session.destination,
+        "address": session.remote,
+        "rate": session.rate.bps(),
+        "worker": session.worker,
+        "state": state,
+        "paused": session.is_paused,
+        "reason": reason,
+    })
+}
+
+fn reason(why: &End) -> String {
+    match why {
+        End::Pump(EndReason::Ended) => "all was sent".to_owned(),
+        End::Pump(EndReason::Closed) => "closed".to_owned(),
+        End::Pump(EndReason::Full) => "the worker was full".to_owned(),
+        End::Pump(EndReason::InUse) => "the id was in use".to_owned(),
+        End::Pump(EndReason::NoPace) => "the title has no clock".to_owned(),
+        End::Refused => "nobody listens at the destination".to_owned(),
+        End::Unreadable(why) => why.clone(),
+    }
+}
+
+fn inspected_json(inspected: &Inspected) -> Value {
+    let Inspected { session, stats, at } = inspected;
+    let mut value = session_json(session);
+    value["statistics"] = stats_json(stats);
+    value["position"] = json!(at.as_secs_f64());
+    value
+}
+
+fn stats_json(stats: &SessionStats) -> Value {
+    let activity = match stats.activity {
+        Activity::Loading => "loading",
+        Activity::Playing => "playing",
+        Activity::Paused => "paused",
+        Activity::Starved => "starved",
+    };
+    json!({
+        "activity": activity,
+        "packet": stats.position,
+        "datagrams": stats.datagrams,
+        "bytes": stats.bytes,
+        "underruns": stats.underruns,
+        "starved_ms": stats.starved.as_secs_f64() * 1e3,
+        "null_packets": stats.nulls,
+        "shifts": stats.shifts,
+        "clock_jumps": stats.clock_jumps,
+        "late_max_ms": stats.late_max.as_secs_f64() * 1e3,
+    })
+}
+
+fn title_json(title: &Listed) -> Value {
+    let modified = title.modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    json!({
+        "name": title.name,
+        "bytes": title.bytes,
+        "modified": modified.map(|at| at.as_secs()),
+        "duration": title.duration.map(|duration| duration.as_secs_f64()),
+    })
+}
+
+impl From<RequestError> for Problem {
+    fn from(error: RequestError) -> Self {
+        Problem::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl From<PumpError> for Problem {
+    fn from(error: PumpError) -> Self {
+        let problem = Problem::new(status(&error), error.to_string());
+        match error {
+            PumpError::Draining => problem.retry_after(DRAIN_RETRY_SECONDS),
+            PumpError::Busy => problem.retry_after(1),
+            PumpError::Overloaded => problem.retry_after(OVERLOAD_RETRY_SECONDS),
+            _ => problem,
+        }
+    }
+}
+
+fn status(error: &PumpError) -> StatusCode {
+    match error {
+        PumpError::Draining | PumpError::Busy | PumpError::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        PumpError::Destination(DestinationError::Syntax(_)) => StatusCode::BAD_REQUEST,
+        PumpError::Destination(DestinationError::NotAllowed(_)) => StatusCode::FORBIDDEN,
+        PumpError::Destination(DestinationError::Unknown(_) | DestinationError::NoSocket(_)) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        PumpError::Title(error) => title_status(error),
+        PumpError::NoClock | PumpError::Empty => StatusCode::UNPROCESSABLE_ENTITY,
+        PumpError::NoSession => StatusCode::NOT_FOUND,
+        PumpError::Ended => StatusCode::CONFLICT,
+    }
+}
+
+fn title_status(error: &titles::Error) -> StatusCode {
+    use titles::Error;
+    match error {
+        Error::NotFound { .. } => StatusCode::NOT_FOUND,
+        Error::Refused { .. } => StatusCode::FORBIDDEN,
+        Error::Title { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Error::Changed { .. } => StatusCode::CONFLICT,
+        Error::Http { .. } => StatusCode::BAD_GATEWAY,
+        Error::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,510 @@
+//! The pump's control plane: sessions from the request to the end.
+//!
+//! In: requests; events from workers, by the librarian. Out: answers; commands to workers; chunks, fetched by tasks.
+//! Cost: one lock, held for a few map lookups; nothing is awaited under it, and no worker takes it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pump::chunk::Chunk;
+use pump::pids::PidMap;
+use pump::spec::{self, Command, Counters, EndReason, Pacing, SessionId, SessionSpec, SessionStats, Transport};
+use pump::title::Title;
+use titles::Library;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use wire::{Bitrate, LinkId, Path};
+
+use super::destination::{Allowed, DestinationError};
+use super::part::Event;
+use super::request::{ChangeRequest, OpenRequest};
+use super::sessions::{End, FAILURES_MAX, Limits, Newcomer, Overloaded, Session, Sessions};
+use super::times;
+use crate::busy::BusyMeter;
+
+/// How long a worker may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a datagram has beside its packets: IPv4 and UDP headers. 1,316 bytes of packets become 1,344 and more.
+const OVERHEAD: f64 = 1_344.0 / 1_316.0;
+
+/// The way to one worker.
+pub struct PumpPort {
+    /// Hands a command to the worker; gives it back when there is no room.
+    pub command: Box<dyn Fn(Command) -> Result<(), Command> + Send + Sync>,
+    /// The sockets that it sends from.
+    pub senders: Vec<(LinkId, SocketAddr)>,
+    /// Nanoseconds that the worker has been at work.
+    pub busy_ns: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// What an operator may choose.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub limits: Limits,
+    /// A worker that is busier takes no newcomers.
+    pub busy_max: f64,
+    /// Where sessions may send to; `None`: everywhere, for the one who starts the process himself.
+    pub destinations: Option<Allowed>,
+    /// Datagrams per send of a session that does not say.
+    pub burst: u8,
+}
+
+/// Everything that can be asked of the pump.
+pub struct PumpControl {
+    ports: Vec<PumpPort>,
+    settings: Settings,
+    library: Library,
+    state: Mutex<State>,
+    is_draining: AtomicBool,
+    next_token: AtomicU64,
+}
+
+struct State {
+    sessions: Sessions,
+    /// Of each worker.
+    busy: Vec<BusyMeter>,
+    /// Commands that found a worker's mailbox full, by worker; they keep their order.
+    backlog: Vec<VecDeque<Command>>,
+    inspections: HashMap<u64, oneshot::Sender<Option<Box<SessionStats>>>>,
+    counts: HashMap<u64, oneshot::Sender<Box<Counters>>>,
+    refusals: u64,
+}
+
+/// A session and its numbers.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    pub session: Session,
+    pub stats: Box<SessionStats>,
+    /// How far into the title it is.
+    pub at: Duration,
+}
+
+/// What control has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    pub open: usize,
+    pub paused: usize,
+    /// What all sessions take.
+    pub bandwidth: Bitrate,
+    pub bandwidth_max: Bitrate,
+    /// Reports that nobody listens at a destination.
+    pub refusals: u64,
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PumpError {
+    #[error("the server is about to stop")]
+    Draining,
+    #[error("the server is too busy to answer")]
+    Busy,
+    #[error("every worker of this server is busy, or the pump's bandwidth is used up")]
+    Overloaded,
+    #[error(transparent)]
+    Destination(#[from] DestinationError),
+    #[error(transparent)]
+    Title(#[from] titles::Error),
+    #[error("the title has no clock; say at which rate to send it")]
+    NoClock,
+    #[error("nothing lies between start and end")]
+    Empty,
+    #[error("no such session")]
+    NoSession,
+    #[error("the session has ended")]
+    Ended,
+}
+
+impl PumpControl {
+    pub fn new(library: Library, ports: Vec<PumpPort>, settings: Settings) -> Self {
+        let state = State {
+            sessions: Sessions::new(ports.len(), settings.limits),
+            busy: vec![BusyMeter::default(); ports.len()],
+            backlog: ports.iter().map(|_| VecDeque::new()).collect(),
+            inspections: HashMap::new(),
+            counts: HashMap::new(),
+            refusals: 0,
+        };
+        let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
+        PumpControl { ports, settings, library, state: Mutex::new(state), is_draining, next_token }
+    }
+
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Opens a session: it begins as soon as its first chunks are with the worker.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub async fn open(&self, request: &OpenRequest) -> Result<Session, PumpError> {
+        if self.is_draining.load(Ordering::Acquire) {
+            return Err(PumpError::Draining);
+        }
+        let asked = Instant::now();
+        let remote = request.destination.resolve(|ip| self.may_send_to(ip)).await?;
+        let title = self.library.open(&request.title).await?;
+        let rate = rate_of(request, &title)?;
+        let zero = times::zero(&self.library, &title).await?;
+        let place = |at, at_picture| self.position(&title, zero, request.pacing, at, at_picture);
+        let start = place(request.start, true).await?;
+        let end = match request.end {
+            Some(end) => Some(place(end, false).await?),
+            None => None,
+        };
+        if start >= end.unwrap_or(u64::MAX).min(title.packet_count()) {
+            return Err(PumpError::Empty);
+        }
+        let newcomer = Newcomer {
+            name: request.title.as_str().into(),
+            title: title.clone(),
+            zero,
+            destination: request.destination.to_string().into(),
+            remote,
+            rate,
+        };
+        let transport = transport(request.destination.is_rtp)?;
+        let path = |link| Path { link, remote, local: None };
+        self.with_state(|state| {
+            let session = state.sessions.open(newcomer).map_err(|Overloaded| PumpError::Overloaded)?.clone();
+            let link = self.ports.get(session.worker).and_then(|port| port.link_to(remote.ip()));
+            let spec = SessionSpec {
+                transport,
+                pacing: request.pacing,
+                burst: request.burst.unwrap_or(self.settings.burst),
+                start,
+                end,
+                looped: request.looped,
+                speed_permille: request.speed_permille,
+                when_starved: request.when_starved,
+                restamp: request.restamp,
+                pids: pid_map(request, &title),
+                not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
+                ..SessionSpec::new(session.id, title.clone(), path(link.unwrap_or(LinkId(u32::MAX))))
+            };
+            state.post(session.worker, Command::Open(Box::new(spec)));
+            Ok(session)
+        })
+    }
+
+    /// Whether sessions may send there.
+    fn may_send_to(&self, ip: IpAddr) -> Result<(), DestinationError> {
+        self.settings.destinations.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))?;
+        let has_socket = self.ports.iter().all(|port| port.link_to(ip).is_some());
+        if has_socket { Ok(()) } else { Err(DestinationError::NoSocket(ip)) }
+    }
+
+    async fn position(
+        &self,
+        title: &Arc<Title>,
+        zero: Option<wire::ts::Pcr>,
+        pacing: Pacing,
+        at: Duration,
+        at_picture: bool,
+    ) -> Result<u64, PumpError> {
+        if let (Pacing::Rate(rate), None) = (pacing, zero) {
+            let packets = at.as_nanos() * u128::from(rate.bps()) / (8 * wire::ts::PACKET_LEN as u128 * 1_000_000_000);
+            return Ok(u64::try_from(packets).unwrap_or(u64::MAX).min(title.packet_count()));
+        }
+        Ok(times::position_at(&self.library, title, zero, at, at_picture).await?)
+    }
+
+    /// Pauses, resumes, goes on elsewhere.
+    ///
+    /// # Errors
+    /// `NoSession`, `Ended`; what keeps the new place from being found.
+    pub async fn change(&self, id: SessionId, change: ChangeRequest) -> Result<(), PumpError> {
+        let session = self.running(id)?;
+        let to = match change.seek {
+            Some(at) => Some(times::position_at(&self.library, &session.title, session.zero, at, true).await?),
+            None => None,
+        };
+        self.with_state(|state| {
+            let running = state.sessions.running(id).ok_or(PumpError::Ended)?;
+            running.is_paused = change.paused.unwrap_or(running.is_paused);
+            if let Some(to) = to {
+                state.post(session.worker, Command::Seek { session: id, to });
+            }
+            match change.paused {
+                Some(true) => state.post(session.worker, Command::Pause(id)),
+                Some(false) => state.post(session.worker, Command::Resume(id)),
+                None => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// `NoSession`, `Ended`.
+    pub fn close(&self, id: SessionId) -> Result<(), PumpError> {
+        self.running(id)?;
+        self.close_because(id, End::Pump(EndReason::Closed));
+        Ok(())
+    }
+
+    fn close_because(&self, id: SessionId, why: End) {
+        self.with_state(|state| {
+            if let Some(worker) = state.sessions.close(id, why) {
+                state.post(worker, Command::Close(id));
+            }
+        });
+    }
+
+    fn running(&self, id: SessionId) -> Result<Session, PumpError> {
+        let mut state = self.lock();
+        match state.sessions.get(id) {
+            None => Err(PumpError::NoSession),
+            Some(_) => state.sessions.running(id).map(|session| session.clone()).ok_or(PumpError::Ended),
+        }
+    }
+
+    /// All sessions, those that ended lately included.
+    pub fn sessions(&self) -> Vec<Session> {
+        self.lock().sessions.iter().cloned().collect()
+    }
+
+    pub fn totals(&self) -> Totals {
+        let state = self.lock();
+        Totals {
+            open: state.sessions.open_count(),
+            paused: state.sessions.iter().filter(|session| session.is_paused && session.end.is_none()).count(),
+            bandwidth: state.sessions.bandwidth(),
+            bandwidth_max: self.settings.limits.bandwidth_max,
+            refusals: state.refusals,
+        }
+    }
+
+    /// A session with what its worker has counted.
+    ///
+    /// # Errors
+    /// `NoSession`, `Busy`.
+    pub async fn inspect(&self, id: SessionId) -> Result<Inspected, PumpError> {
+        let session = self.lock().sessions.get(id).cloned().ok_or(PumpError::NoSession)?;
+        let asked = match &session.end {
+            Some(_) => None,
+            None => self.ask_stats(session.worker, id).await?,
+        };
+        // It may have ended meanwhile.
+        let session = self.lock().sessions.get(id).cloned().unwrap_or(session);
+        let stats = match (&session.end, asked) {
+            (Some((_, stats)), _) => stats.clone(),
+            (None, stats) => stats.unwrap_or_default(),
+        };
+        let at = session.seen.time_at(&session.title, session.zero, stats.position);
+        Ok(Inspected { session, stats, at })
+    }
+
+    async fn ask_stats(&self, worker: usize, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let (reply, stats) = oneshot::channel();
+        self.with_state(|state| {
+            state.inspections.insert(token, reply);
+            state.post(worker, Command::Inspect { session, token });
+        });
+        let stats = wait(stats).await;
+        self.lock().inspections.remove(&token);
+        stats
+    }
+
+    /// What each worker's pump has counted; `None` for one that does not answer in time.
+    pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
+        let mut waiting = Vec::with_capacity(self.ports.len());
+        for worker in 0..self.ports.len() {
+            let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+            let (reply, counters) = oneshot::channel();
+            self.with_state(|state| {
+                state.counts.insert(token, reply);
+                state.post(worker, Command::Count { token });
+            });
+            waiting.push((token, counters));
+        }
+        let mut all = Vec::with_capacity(waiting.len());
+        for (token, counters) in waiting {
+            all.push(wait(counters).await.ok());
+            self.lock().counts.remove(&token);
+        }
+        all
+    }
+
+    /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
+    pub fn handle_event(self: &Arc<Self>, event: Event, runtime: &Handle) {
+        let event = match event {
+            Event::Pump { event, .. } => event,
+            Event::Refused { remote } => return self.handle_refused(remote),
+        };
+        match event {
+            spec::Event::Need { session, chunk } => {
+                if let Ok(found) = self.running(session) {
+                    let control = self.clone();
+                    runtime.spawn(async move { control.deliver(found, chunk).await });
+                }
+            }
+            spec::Event::SessionEnded { session, reason, stats } => {
+                let mut state = self.lock();
+                if let Some(session) = state.sessions.handle_ended(session, reason, stats) {
+                    let why = session.end.as_ref().map(|(why, _)| why);
+                    tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
+                }
+            }
+            spec::Event::Stats { token, stats } => {
+                if let Some(reply) = self.lock().inspections.remove(&token) {
+                    // Who asked may have gone.
+                    reply.send(stats).ok();
+                }
+            }
+            spec::Event::Counters { token, counters } => {
+                if let Some(reply) = self.lock().counts.remove(&token) {
+                    reply.send(counters).ok();
+                }
+            }
+            // Nobody asks for pictures alone yet.
+            spec::Event::PicturesShown { .. } => {}
+        }
+    }
+
+    /// Fetches a chunk for a session. One that cannot be had is a hole; after some of them the session ends.
+    async fn deliver(&self, session: Session, number: u32) {
+        let chunk = match self.library.chunk(&session.title, number.into()).await {
+            Ok(chunk) => {
+                self.note_chunk(session.id, &chunk);
+                chunk
+            }
+            Err(error) => {
+                let failures = self.note_failure(session.id);
+                tracing::debug!(title = &*session.name, number, %error, "a chunk cannot be had");
+                if failures >= FAILURES_MAX || matches!(error, titles::Error::Changed { .. }) {
+                    return self.close_because(session.id, End::Unreadable(error.to_string()));
+                }
+                Arc::new(Chunk::hole(&session.title, number))
+            }
+        };
+        self.with_state(|state| state.post(session.worker, Command::Chunk { session: session.id, chunk }));
+    }
+
+    fn note_chunk(&self, id: SessionId, chunk: &Chunk) {
+        if let Some(session) = self.lock().sessions.running(id) {
+            session.failures = 0;
+            session.seen.note(chunk);
+        }
+    }
+
+    /// Returns how many chunks in a row could not be had.
+    fn note_failure(&self, id: SessionId) -> u32 {
+        let mut state = self.lock();
+        let Some(session) = state.sessions.running(id) else { return 0 };
+        session.failures += 1;
+        session.failures
+    }
+
+    fn handle_refused(&self, remote: SocketAddr) {
+        let over = {
+            let mut state = self.lock();
+            state.refusals += 1;
+            state.sessions.handle_refused(Instant::now(), remote)
+        };
+        for id in over {
+            tracing::info!(session = id.0, %remote, "nobody listens there; the session ends");
+            self.close_because(id, End::Refused);
+        }
+    }
+
+    /// Does what is due. To be called every 100 ms or so.
+    pub fn handle_timeout(&self, now: Instant) {
+        let busy_ns: Vec<u64> = self.ports.iter().map(|port| (port.busy_ns)()).collect();
+        self.with_state(|state| {
+            let State { sessions, busy, .. } = state;
+            for (worker, (busy, busy_ns)) in busy.iter_mut().zip(busy_ns).enumerate() {
+                busy.update(now, busy_ns);
+                sessions.set_full(worker, busy.share() > self.settings.busy_max);
+            }
+        });
+    }
+
+    /// Refuses new sessions from now on.
+    pub fn start_drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// Ends all sessions.
+    pub fn close_all(&self) {
+        let open: Vec<SessionId> = self.lock().sessions.iter().map(|session| session.id).collect();
+        for id in open {
+            self.close_because(id, End::Pump(EndReason::Closed));
+        }
+    }
+
+    /// Changes the state and hands what workers are to be told to them, in order.
+    fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        for (backlog, port) in state.backlog.iter_mut().zip(&self.ports) {
+            while let Some(command) = backlog.pop_front() {
+                if let Err(command) = (port.command)(command) {
+                    backlog.push_front(command);
+                    break;
+                }
+            }
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl State {
+    fn post(&mut self, worker: usize, command: Command) {
+        if let Some(backlog) = self.backlog.get_mut(worker) {
+            backlog.push_back(command);
+        }
+    }
+}
+
+impl PumpPort {
+    fn link_to(&self, ip: IpAddr) -> Option<LinkId> {
+        self.senders.iter().find(|(_, addr)| addr.is_ipv4() == ip.is_ipv4()).map(|(link, _)| *link)
+    }
+}
+
+/// What a session takes on the wire.
+fn rate_of(request: &OpenRequest, title: &Title) -> Result<Bitrate, PumpError> {
+    let rate = match request.pacing {
+        Pacing::Rate(rate) => rate,
+        // Padded, speed is that of what lies between.
+        Pacing::Padded(rate) if title.slope.is_some() => return Ok(rate.scale(OVERHEAD)),
+        Pacing::Clock | Pacing::Padded(_) => title.slope.ok_or(PumpError::NoClock)?.rate(),
+    };
+    Ok(rate.scale(OVERHEAD * f64::from(request.speed_permille) / 1_000.0))
+}
+
+/// RTP begins with random numbers (RFC 3550 §5.1).
+fn transport(is_rtp: bool) -> Result<Transport, PumpError> {
+    if !is_rtp {
+        return Ok(Transport::Udp);
+    }
+    let mut random = [0; 10];
+    aws_lc_rs::rand::fill(&mut random).map_err(|_| PumpError::Busy)?;
+    let [a, b, c, d, e, f, g, h, i, j] = random;
+    Ok(Transport::Rtp {
+        ssrc: u32::from_ne_bytes([a, b, c, d]),
+        first_timestamp: u32::from_ne_bytes([e, f, g, h]),
+        first_seq: u16::from_ne_bytes([i, j]),
+    })
+}
+
+fn pid_map(request: &OpenRequest, title: &Title) -> Option<Arc<PidMap>> {
+    let is_plain = request.keep.is_none() && request.rename.is_empty();
+    (!is_plain).then(|| Arc::new(PidMap::new(title, request.keep.as_deref(), &request.rename)))
+}
+
+async fn wait<T>(answer: oneshot::Receiver<T>) -> Result<T, PumpError> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) | Err(_) => Err(PumpError::Busy),
+    }
+}

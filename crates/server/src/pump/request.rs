@@ -1,0 +1,285 @@
+//! What a client may ask for: JSON in, checked values out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pump::spec::{Pacing, WhenStarved};
+use serde::Deserialize;
+use wire::Bitrate;
+use wire::ts::Pid;
+
+use super::destination::{Destination, DestinationError};
+
+/// Longest start, end and delay.
+const SECONDS_MAX: f64 = 30.0 * 86_400.0;
+
+/// Slowest and fastest, in thousandths.
+const SPEED_PERMILLE: std::ops::RangeInclusive<f64> = 100.0..=10_000.0;
+
+/// Highest rate of a session.
+const RATE_MAX: Bitrate = Bitrate::from_kbps(10_000_000);
+
+/// A session to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    pub title: String,
+    pub destination: Destination,
+    /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
+    pub start: Duration,
+    pub end: Option<Duration>,
+    pub looped: bool,
+    /// Thousandths of the normal pace.
+    pub speed_permille: u32,
+    /// Not before this has passed.
+    pub delay: Duration,
+    pub pacing: Pacing,
+    /// Datagrams per send; `None`: as configured.
+    pub burst: Option<u8>,
+    pub restamp: bool,
+    pub when_starved: WhenStarved,
+    /// PIDs that are sent; `None`: all.
+    pub keep: Option<Vec<Pid>>,
+    pub rename: Vec<(Pid, Pid)>,
+}
+
+/// What to change of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ChangeRequest {
+    pub paused: Option<bool>,
+    /// Time in the title to go on at.
+    pub seek: Option<Duration>,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("{0}")]
+    Json(String),
+    #[error("{key} is {allowed}")]
+    Value { key: &'static str, allowed: &'static str },
+    #[error(transparent)]
+    Destination(#[from] DestinationError),
+}
+
+impl OpenRequest {
+    /// The defaults: the whole title once, by its own clock.
+    pub fn new(title: String, destination: Destination) -> Self {
+        OpenRequest {
+            title,
+            destination,
+            start: Duration::ZERO,
+            end: None,
+            looped: false,
+            speed_permille: 1_000,
+            delay: Duration::ZERO,
+            pacing: Pacing::Clock,
+            burst: None,
+            restamp: true,
+            when_starved: WhenStarved::Pause,
+            keep: None,
+            rename: Vec::new(),
+        }
+    }
+
+    /// # Errors
+    /// What is not as it may be.
+    pub fn from_json(text: &str) -> Result<Self, RequestError> {
+        let typed: Open = serde_json::from_str(text).map_err(|error| RequestError::Json(error.to_string()))?;
+        let pacing = match (typed.rate, typed.pad) {
+            (None, None) => Pacing::Clock,
+            (Some(rate), None) => Pacing::Rate(rate.checked("rate")?),
+            (None, Some(rate)) => Pacing::Padded(rate.checked("pad")?),
+            (Some(_), Some(_)) => return Err(wrong("pad", "not given together with rate")),
+        };
+        let keep = typed.pids.map(|pids| pids.into_iter().map(pid).collect::<Result<Vec<_>, _>>()).transpose()?;
+        let numbers = typed.rename.into_iter().map(|(from, to)| Ok((pid(from.parse().unwrap_or(u16::MAX))?, pid(to)?)));
+        Ok(OpenRequest {
+            start: span("start", typed.start)?,
+            end: typed.end.map(|end| span("end", end)).transpose()?,
+            looped: typed.looped,
+            speed_permille: speed_permille(typed.speed)?,
+            delay: span("delay", typed.delay)?,
+            pacing,
+            burst: typed.burst.map(burst).transpose()?,
+            restamp: typed.restamp,
+            when_starved: typed.when_starved.into(),
+            keep,
+            rename: numbers.collect::<Result<_, RequestError>>()?,
+            ..OpenRequest::new(typed.title, typed.destination.parse()?)
+        })
+    }
+}
+
+impl ChangeRequest {
+    /// # Errors
+    /// What is not as it may be.
+    pub fn from_json(text: &str) -> Result<Self, RequestError> {
+        let typed: Change = serde_json::from_str(text).map_err(|error| RequestError::Json(error.to_string()))?;
+        if typed.paused.is_none() && typed.seek.is_none() {
+            return Err(RequestError::Json(
+                r#"send {"paused": true or false, "seek": seconds}, or one of them"#.into(),
+            ));
+        }
+        Ok(ChangeRequest { paused: typed.paused, seek: typed.seek.map(|at| span("seek", at)).transpose()? })
+    }
+}
+
+/// Thousandths of a speed.
+///
+/// # Errors
+/// When it is out of range.
+pub fn speed_permille(speed: f64) -> Result<u32, RequestError> {
+    let permille = (speed * 1_000.0).round();
+    if SPEED_PERMILLE.contains(&permille) { Ok(permille as u32) } else { Err(wrong("speed", "0.1 to 10")) }
+}
+
+/// # Errors
+/// When it is none of 1 to 7.
+pub fn burst(count: u8) -> Result<u8, RequestError> {
+    if (1..=7).contains(&count) { Ok(count) } else { Err(wrong("burst", "1 to 7 datagrams")) }
+}
+
+fn span(key: &'static str, seconds: f64) -> Result<Duration, RequestError> {
+    let is_fine = (0.0..=SECONDS_MAX).contains(&seconds);
+    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong(key, "a number of seconds, 0 or more")) }
+}
+
+fn pid(number: u16) -> Result<Pid, RequestError> {
+    Pid::new(number).ok_or(wrong("pids", "a list of numbers, 0 to 8191, as are the keys and values of rename"))
+}
+
+fn wrong(key: &'static str, allowed: &'static str) -> RequestError {
+    RequestError::Value { key, allowed }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    title: String,
+    destination: String,
+    #[serde(default)]
+    start: f64,
+    end: Option<f64>,
+    #[serde(default, rename = "loop")]
+    looped: bool,
+    #[serde(default = "one")]
+    speed: f64,
+    #[serde(default)]
+    delay: f64,
+    rate: Option<Rate>,
+    pad: Option<Rate>,
+    burst: Option<u8>,
+    #[serde(default = "yes")]
+    restamp: bool,
+    #[serde(default)]
+    when_starved: Starved,
+    pids: Option<Vec<u16>>,
+    #[serde(default)]
+    rename: BTreeMap<String, u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    paused: Option<bool>,
+    seek: Option<f64>,
+}
+
+/// 4500000 or "4.5Mbps".
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Rate {
+    Number(u64),
+    Text(String),
+}
+
+impl Rate {
+    fn checked(self, key: &'static str) -> Result<Bitrate, RequestError> {
+        let rate = match self {
+            Rate::Number(bps) => Some(Bitrate::from_bps(bps)),
+            Rate::Text(text) => text.parse().ok(),
+        };
+        rate.and_then(in_range).ok_or(wrong(key, "a rate up to 10 Gbit/s, such as \"4.5Mbps\" or 4500000"))
+    }
+}
+
+/// A rate that a session may have.
+pub fn in_range(rate: Bitrate) -> Option<Bitrate> {
+    (Bitrate::from_kbps(1)..=RATE_MAX).contains(&rate).then_some(rate)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Starved {
+    #[default]
+    Pause,
+    Nulls,
+}
+
+impl From<Starved> for WhenStarved {
+    fn from(starved: Starved) -> Self {
+        match starved {
+            Starved::Pause => WhenStarved::Pause,
+            Starved::Nulls => WhenStarved::Nulls,
+        }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_and_a_destination_are_enough() {
+        let read = OpenRequest::from_json(r#"{"title": "a.ts", "destination": "udp://192.0.2.1:5000"}"#);
+        let destination = "udp://192.0.2.1:5000".parse().expect("a destination");
+        assert_eq!(read, Ok(OpenRequest::new("a.ts".to_owned(), destination)));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = r#"{"title": "a.ts", "destination": "rtp://[2001:db8::1]:5004", "start": 10.5, "end": 20, "loop": true,
+            "speed": 1.5, "delay": 2, "pad": "6Mbps", "burst": 4, "restamp": false, "when_starved": "nulls",
+            "pids": [256, 257], "rename": {"256": 512}}"#;
+        let read = OpenRequest::from_json(text).expect("all is well");
+        assert_eq!((read.start, read.end), (Duration::from_millis(10_500), Some(Duration::from_secs(20))));
+        assert_eq!((read.looped, read.speed_permille, read.delay), (true, 1_500, Duration::from_secs(2)));
+        assert_eq!((read.pacing, read.burst), (Pacing::Padded(Bitrate::from_kbps(6_000)), Some(4)));
+        assert_eq!((read.restamp, read.when_starved), (false, WhenStarved::Nulls));
+        assert_eq!(read.keep.map(|keep| keep.len()), Some(2));
+        assert_eq!(read.rename, [(Pid::new(256).expect("a PID"), Pid::new(512).expect("a PID"))]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let with = |more: &str| format!(r#"{{"title": "a", "destination": "udp://h:1"{more}}}"#);
+        for (text, expected) in [
+            (r#"{"title": "a"}"#.to_owned(), "missing field `destination`"),
+            (with(r#", "color": 1"#), "unknown field `color`"),
+            (with(r#", "start": -1"#), "start is a number of seconds"),
+            (with(r#", "end": 1e300"#), "end is a number of seconds"),
+            (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
+            (with(r#", "burst": 8"#), "burst is 1 to 7"),
+            (with(r#", "rate": "fast""#), "rate is a rate"),
+            (with(r#", "rate": 0"#), "rate is a rate"),
+            (with(r#", "rate": 1000000, "pad": 2000000"#), "pad is not given together with rate"),
+            (with(r#", "pids": [8192]"#), "pids is a list of numbers"),
+            (with(r#", "rename": {"x": 5}"#), "pids is a list of numbers"),
+            (r#"{"title": "a", "destination": "http://h"}"#.to_owned(), "a destination is udp://host:port"),
+        ] {
+            let error = OpenRequest::from_json(&text).expect_err(&text).to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        for text in ["{}", "[]", r#"{"seek": -3}"#, r#"{"speed": 2}"#] {
+            assert!(ChangeRequest::from_json(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Which sessions there are, on which workers, and how they ended.
+//!
+//! In: sessions that want a place, what workers report, the time. Out: places; sessions to close.
+//! Cost: map lookups; a look at all workers for a place. It has no socket, no clock, no lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pump::spec::{EndReason, SessionId, SessionStats};
+use pump::title::Title;
+use rustc_hash::FxHashMap;
+use wire::Bitrate;
+use wire::ts::Pcr;
+
+use super::times::Seen;
+
+/// Sessions that have ended and are still shown; the oldest are forgotten.
+const ENDED_MAX: usize = 1_000;
+
+/// A destination that is not heard of for this long takes what it gets.
+const REFUSALS_GAP: Duration = Duration::from_secs(2);
+
+/// Chunks in a row that could not be had, until the session ends.
+pub const FAILURES_MAX: u32 = 3;
+
+/// One session, as control knows it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub id: SessionId,
+    pub worker: usize,
+    /// What the client called it.
+    pub name: Arc<str>,
+    pub title: Arc<Title>,
+    /// The title's first reference.
+    pub zero: Option<Pcr>,
+    /// References around the place where it is.
+    pub seen: Seen,
+    pub destination: Arc<str>,
+    pub remote: SocketAddr,
+    /// What it takes on the wire, on average.
+    pub rate: Bitrate,
+    pub is_paused: bool,
+    /// Chunks in a row that could not be had.
+    pub failures: u32,
+    /// Why control closes it.
+    closing: Option<End>,
+    pub end: Option<(End, Box<SessionStats>)>,
+}
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, or by a client.
+    Pump(EndReason),
+    /// Nobody listens at the destination.
+    Refused,
+    /// The title cannot be read any more.
+    Unreadable(String),
+}
+
+/// What a new session brings.
+#[derive(Clone, Debug)]
+pub struct Newcomer {
+    pub name: Arc<str>,
+    pub title: Arc<Title>,
+    pub zero: Option<Pcr>,
+    pub destination: Arc<str>,
+    pub remote: SocketAddr,
+    pub rate: Bitrate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of all sessions together.
+    pub bandwidth_max: Bitrate,
+    /// Of one worker.
+    pub sessions_max: usize,
+    /// A session whose destination refuses for this long ends. `None`: it does not.
+    pub refused_timeout: Option<Duration>,
+}
+
+/// There is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded;
+
+#[derive(Debug)]
+pub struct Sessions {
+    limits: Limits,
+    next_id: u64,
+    sessions: BTreeMap<SessionId, Session>,
+    open_count: usize,
+    by_remote: FxHashMap<SocketAddr, Vec<SessionId>>,
+    refusals: FxHashMap<SocketAddr, Refusals>,
+    workers: Vec<Worker>,
+    ended: VecDeque<SessionId>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Worker {
+    bps: u64,
+    sessions: usize,
+    is_full: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refusals {
+    since: Instant,
+    last: Instant,
+}
+
+impl Sessions {
+    pub fn new(workers: usize, limits: Limits) -> Self {
+        Sessions {
+            limits,
+            next_id: 1,
+            sessions: BTreeMap::new(),
+            open_count: 0,
+            by_remote: FxHashMap::default(),
+            refusals: FxHashMap::default(),
+            workers: vec![Worker::default(); workers],
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// Finds the worker with the least bandwidth that is not too busy.
+    ///
+    /// # Errors
+    /// When there is none, or the bandwidth is used up.
+    pub fn open(&mut self, newcomer: Newcomer) -> Result<&Session, Overloaded> {
+        let Newcomer { name, title, zero, destination, remote, rate } = newcomer;
+        if self.bandwidth().bps() + rate.bps() > self.limits.bandwidth_max.bps() {
+            return Err(Overloaded);
+        }
+        let sessions_max = self.limits.sessions_max;
+        let takes = |worker: &Worker| !worker.is_full && worker.sessions < sessions_max;
+        let takers = self.workers.iter_mut().enumerate().filter(|(_, worker)| takes(worker));
+        let (index, worker) = takers.min_by_key(|(_, worker)| (worker.bps, worker.sessions)).ok_or(Overloaded)?;
+        worker.bps += rate.bps();
+        worker.sessions += 1;
+        let id = SessionId(self.next_id);
+        self.next_id += 1;
+        self.open_count += 1;
+        self.by_remote.entry(remote).or_default().push(id);
+        let (is_paused, failures, closing, end) = (false, 0, None, None);
+        let (worker, seen) = (index, Seen::default());
+        let session = Session {
+            id,
+            worker,
+            name,
+            title,
+            zero,
+            seen,
+            destination,
+            remote,
+            rate,
+            is_paused,
+            failures,
+            closing,
+            end,
+        };
+        Ok(self.sessions.entry(id).or_insert(session))
+    }
+
+    /// A session that is open.
+    pub fn running(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&id).filter(|session| session.end.is_none())
+    }
+
+    /// Remembers why control is about to close a session; returns its worker.
+    pub fn close(&mut self, id: SessionId, why: End) -> Option<usize> {
+        let session = self.running(id)?;
+        session.closing.get_or_insert(why);
+        Some(session.worker)
+    }
+
+    /// A worker says that a session is over.
+    pub fn handle_ended(&mut self, id: SessionId, reason: EndReason, stats: Box<SessionStats>) -> Option<&Session> {
+        let session = self.sessions.get_mut(&id).filter(|session| session.end.is_none())?;
+        let why = session.closing.take().filter(|_| reason == EndReason::Closed).unwrap_or(End::Pump(reason));
+        session.end = Some((why, stats));
+        if let Some(worker) = self.workers.get_mut(session.worker) {
+            worker.bps -= session.rate.bps();
+            worker.sessions -= 1;
+        }
+        self.open_count -= 1;
+        if let Some(ids) = self.by_remote.get_mut(&session.remote) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_remote.remove(&session.remote);
+                self.refusals.remove(&session.remote);
+            }
+        }
+        self.ended.push_back(id);
+        if self.ended.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.sessions.remove(&oldest);
+        }
+        self.sessions.get(&id)
+    }
+
+    /// Nobody listens at `remote`. Returns the sessions to close because of that: those whose destination has refused
+    /// for long enough, without a pause.
+    pub fn handle_refused(&mut self, now: Instant, remote: SocketAddr) -> Vec<SessionId> {
+        let (Some(timeout), Some(ids)) = (self.limits.refused_timeout, self.by_remote.get(&remote)) else {
+            return Vec::new();
+        };
+        let refusals = self.refusals.entry(remote).or_insert(Refusals { since: now, last: now });
+        if now.saturating_duration_since(refusals.last) > REFUSALS_GAP {
+            refusals.since = now;
+        }
+        refusals.last = now;
+        if now.saturating_duration_since(refusals.since) >= timeout { ids.clone() } else { Vec::new() }
+    }
+
+    /// Whether a worker is too busy for more sessions than it has.
+    pub fn set_full(&mut self, worker: usize, is_full: bool) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.is_full = is_full;
+        }
+    }
+
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    /// All, those that ended lately included.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values()
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.open_count
+    }
+
+    /// What all open sessions take.
+    pub fn bandwidth(&self) -> Bitrate {
+        Bitrate::from_bps(self.workers.iter().map(|worker| worker.bps).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pump::sample::Sample;
+    use pump::title::TitleOptions;
+
+    fn sessions(workers: usize) -> Sessions {
+        let limits = Limits {
+            bandwidth_max: Bitrate::from_kbps(10_000),
+            sessions_max: 4,
+            refused_timeout: Some(Duration::from_secs(3)),
+        };
+        Sessions::new(workers, limits)
+    }
+
+    fn newcomer(kbps: u64, port: u16) -> Newcomer {
+        let bytes = Sample { pictures: 3, ..Sample::default() }.make();
+        let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).expect("a title");
+        Newcomer {
+            name: "a".into(),
+            title: Arc::new(title),
+            zero: None,
+            destination: "udp://h:1".into(),
+            remote: ([127, 0, 0, 1], port).into(),
+            rate: Bitrate::from_kbps(kbps),
+        }
+    }
+
+    fn open(sessions: &mut Sessions, kbps: u64, port: u16) -> Option<(SessionId, usize)> {
+        sessions.open(newcomer(kbps, port)).ok().map(|session| (session.id, session.worker))
+    }
+
+    #[test]
+    fn a_session_goes_where_the_least_bandwidth_is_used() {
+        let mut sessions = sessions(2);
+        let places = [3_000, 1_000, 1_000, 2_000].map(|kbps| open(&mut sessions, kbps, 1).expect("room").1);
+        assert_eq!(places, [0, 1, 1, 1]);
+        assert_eq!(sessions.bandwidth(), Bitrate::from_kbps(7_000));
+    }
+
+    #[test]
+    fn no_more_is_taken_than_there_is_bandwidth_and_room_for() {
+        let mut sessions = sessions(1);
+        let (first, _) = open(&mut sessions, 9_000, 1).expect("room");
+        assert_eq!(open(&mut sessions, 1_001, 1), None);
+        sessions.handle_ended(first, EndReason::Ended, Box::default());
+        for _ in 0..4 {
+            assert!(open(&mut sessions, 10, 1).is_some());
+        }
+        assert_eq!(open(&mut sessions, 10, 1), None, "four sessions are all");
+    }
+
+    #[test]
+    fn busy_workers_take_none() {
+        let mut sessions = sessions(2);
+        sessions.set_full(0, true);
+        assert_eq!(open(&mut sessions, 10, 1).map(|(_, worker)| worker), Some(1));
+        sessions.set_full(1, true);
+        assert_eq!(open(&mut sessions, 10, 1), None);
+        sessions.set_full(0, false);
+        assert_eq!(open(&mut sessions, 10, 1).map(|(_, worker)| worker), Some(0));
+    }
+
+    #[test]
+    fn a_destination_that_refuses_for_long_loses_its_sessions() {
+        let mut sessions = sessions(1);
+        let (id, _) = open(&mut sessions, 10, 7).expect("room");
+        let (other, _) = open(&mut sessions, 10, 8).expect("room");
+        let start = Instant::now();
+        let mut refused = |tenths: u64| {
+            sessions.handle_refused(start + Duration::from_millis(tenths * 100), ([127, 0, 0, 1], 7).into())
+        };
+        assert!((0..=25).step_by(5).all(|tenths| refused(tenths).is_empty()));
+        assert!((60..90).step_by(5).all(|tenths| refused(tenths).is_empty()), "it took something in between");
+        assert_eq!(refused(90), [id]);
+
+        assert_eq!(sessions.close(id, End::Refused), Some(0));
+        let ended = sessions.handle_ended(id, EndReason::Closed, Box::default()).expect("it was there");
+        assert_eq!(ended.end.as_ref().map(|(why, _)| why), Some(&End::Refused));
+        assert!(sessions.running(id).is_none() && sessions.running(other).is_some());
+        assert!(sessions.handle_refused(start + Duration::from_secs(20), ([127, 0, 0, 1], 7).into()).is_empty());
+    }
+
+    #[test]
+    fn what_ended_is_shown_for_a_while() {
+        let mut sessions = sessions(1);
+        for _ in 0..ENDED_MAX + 5 {
+            let (id, _) = open(&mut sessions, 10, 1).expect("room");
+            sessions.handle_ended(id, EndReason::Ended, Box::default());
+            sessions.handle_ended(id, EndReason::Closed, Box::default());
+        }
+        assert_eq!((sessions.iter().count(), sessions.open_count()), (ENDED_MAX, 0));
+        assert_eq!(sessions.bandwidth(), Bitrate::ZERO);
+    }
+}

@@ -1,0 +1,120 @@
+//! From the configuration to what the pump is made of.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use engine::Receiver;
+use engine::udp::Multicast;
+use titles::Library;
+use tokio::runtime::Handle;
+
+use super::control::{PumpControl, PumpPort, Settings};
+use super::destination::Allowed;
+use super::librarian;
+use super::part::Event;
+use super::sessions::Limits;
+use crate::config::Config;
+use crate::machine::has_ipv6;
+
+/// Events that wait for the librarian at most; over that they wait in the pumps.
+pub const LIBRARIAN_MAILBOX: usize = 16_384;
+
+/// Deadlines are served to the next whole tick.
+pub const TICK: Duration = Duration::from_micros(500);
+/// The same for receivers with tiny buffers.
+pub const TICK_STRICT: Duration = Duration::from_micros(100);
+
+/// What a worker's pump may do.
+pub fn pump_settings(config: &Config) -> pump::spec::Settings {
+    pump::spec::Settings {
+        tick: if config.pump.strict { TICK_STRICT } else { TICK },
+        chunks_ahead: usize::from(config.pump.chunks_ahead),
+        late_max: config.pump.late_max,
+        sessions_max: config.pump.sessions_max as usize,
+    }
+}
+
+/// What the control plane may do.
+pub fn control_settings(config: &Config) -> Settings {
+    let pump = &config.pump;
+    Settings {
+        limits: Limits {
+            bandwidth_max: pump.bandwidth_max,
+            sessions_max: pump.sessions_max as usize,
+            refused_timeout: Some(pump.refused_timeout),
+        },
+        busy_max: config.workers.busy_max,
+        destinations: Some(Allowed::new(&pump.destinations)),
+        burst: pump.burst as u8,
+    }
+}
+
+/// All titles. Needs a runtime.
+///
+/// # Errors
+/// When a folder or file of the settings cannot be read.
+pub fn library(config: &Config) -> anyhow::Result<Library> {
+    let pump = &config.pump;
+    let settings = titles::Settings {
+        media: pump.media.as_ref().map(Into::into),
+        origins: pump.origins.clone(),
+        allow_urls: pump.allow_urls,
+        ca_file: pump.ca_file.as_ref().map(Into::into),
+        cache_bytes: pump.cache.0,
+        disk_cache: pump.disk_cache.as_ref().map(Into::into),
+        disk_cache_bytes: pump.disk_cache_size.0 as u64,
+        ..titles::Settings::default()
+    };
+    Library::new(settings).context("reading the titles of [pump]")
+}
+
+/// How datagrams to groups leave.
+///
+/// # Errors
+/// When there is no such interface.
+pub fn multicast(hops: u8, interface: Option<&str>, is_looped: bool) -> anyhow::Result<Multicast> {
+    let index = match interface {
+        None => 0,
+        Some(name) => {
+            let all = if_addrs::get_if_addrs().context("reading the host's interfaces")?;
+            let found = all.iter().find(|interface| interface.name == name).and_then(|interface| interface.index);
+            found.with_context(|| format!("this host has no interface {name:?} with an address"))?
+        }
+    };
+    Ok(Multicast { hops, interface: index, is_looped })
+}
+
+/// Addresses of worker `index`'s sockets.
+///
+/// # Errors
+/// When the ports do not suffice.
+pub fn senders(config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let port = match config.pump.udp_port {
+        0 => 0,
+        first => u16::try_from(usize::from(first) + index)
+            .with_context(|| format!("pump.udp_port: {first} and {} workers need ports beyond 65535", index + 1))?,
+    };
+    let addresses = config.pump.bind.iter().filter(|ip| ip.is_ipv4() || has_ipv6());
+    Ok(addresses.map(|ip| SocketAddr::new(*ip, port)).collect())
+}
+
+/// The control plane, and the thread that hears the workers. The thread ends with the last worker.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn start(
+    library: Library,
+    ports: Vec<PumpPort>,
+    settings: Settings,
+    events: Receiver<Event>,
+    runtime: Handle,
+) -> anyhow::Result<(Arc<PumpControl>, JoinHandle<()>)> {
+    let control = Arc::new(PumpControl::new(library, ports, settings));
+    let heard = control.clone();
+    let body = move || librarian::run(&heard, &events, &runtime);
+    let thread = thread::Builder::new().name("librarian".into()).spawn(body).context("starting the librarian")?;
+    Ok((control, thread))
+}

@@ -1,0 +1,263 @@
+//! From a time in a title to a place in it, and back, by the references in its chunks.
+//!
+//! In: a library, a title, seconds or packets. Out: packets or seconds. Cost of a place: a guess by the title's rate and a few
+//! chunks, most of which the session needs anyway. Where references do not continue, times are only near.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pump::chunk::Chunk;
+use pump::clock::Mark;
+use pump::title::Title;
+use titles::{Error, Library};
+use wire::ts::Pcr;
+
+/// Chunks looked at for one place. The guess is mostly right the second time.
+const LOOKS_MAX: usize = 12;
+
+/// Chunks before a place in which a picture that stands alone is looked for: more than a group has, usually.
+const PICTURE_LOOKS_MAX: usize = 8;
+
+/// The title's first reference, which is its time zero.
+///
+/// # Errors
+/// When the first chunk cannot be had.
+pub(super) async fn zero(library: &Library, title: &Arc<Title>) -> Result<Option<Pcr>, Error> {
+    let chunk = library.chunk(title, 0).await?;
+    Ok(chunk.marks().first().map(|mark| back_to(mark, 0, title)))
+}
+
+/// Where the title is `at` after its start: the packet there; with `at_picture` that of the picture that stands alone
+/// at it or before, when the chunk has one.
+///
+/// # Errors
+/// When a chunk cannot be had.
+pub(super) async fn position_at(
+    library: &Library,
+    title: &Arc<Title>,
+    zero: Option<Pcr>,
+    at: Duration,
+    at_picture: bool,
+) -> Result<u64, Error> {
+    let (Some(zero), false) = (zero, at.is_zero()) else { return Ok(guess(title, at)) };
+    let target = (at.as_nanos() * 27 / 1_000) as i64;
+    let mut search = Search::new(title, target);
+    for _ in 0..LOOKS_MAX {
+        let chunk = library.chunk(title, u64::from(search.next)).await?;
+        let Some(position) = search.take(&chunk, zero) else { continue };
+        if position >= title.packet_count() {
+            return Ok(title.packet_count());
+        }
+        return if at_picture { picture_at(library, title, &chunk, position).await } else { Ok(position) };
+    }
+    Ok(guess(title, at))
+}
+
+/// The nearest picture that stands alone, at `position` or some chunks before it; else `position`.
+async fn picture_at(library: &Library, title: &Arc<Title>, chunk: &Chunk, position: u64) -> Result<u64, Error> {
+    if let Some(start) = last_picture(chunk, position) {
+        return Ok(start);
+    }
+    for number in (0..chunk.number()).rev().take(PICTURE_LOOKS_MAX) {
+        let chunk = library.chunk(title, number.into()).await?;
+        if let Some(start) = last_picture(&chunk, position) {
+            return Ok(start);
+        }
+    }
+    Ok(position)
+}
+
+fn last_picture(chunk: &Chunk, position: u64) -> Option<u64> {
+    let starts = chunk.pictures().iter().map(|picture| chunk.first() + u64::from(picture.start));
+    starts.take_while(|start| *start <= position).last()
+}
+
+/// How long the title is; by its rate when its last chunk cannot be had.
+pub(super) async fn length(library: &Library, title: &Arc<Title>, zero: Option<Pcr>) -> Duration {
+    let mut seen = Seen::default();
+    if let Ok(chunk) = library.chunk(title, title.chunk_count().saturating_sub(1).into()).await {
+        seen.note(&chunk);
+    }
+    seen.time_at(title, zero, title.packet_count())
+}
+
+/// The references of chunks that a session was given lately: first and last of each.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    marks: VecDeque<Mark>,
+}
+
+/// References that are remembered: those of the chunks that a session holds, and some more.
+const SEEN_MAX: usize = 16;
+
+impl Seen {
+    pub(super) fn note(&mut self, chunk: &Chunk) {
+        self.marks.extend(chunk.marks().first());
+        self.marks.extend(chunk.marks().last());
+        while self.marks.len() > SEEN_MAX {
+            self.marks.pop_front();
+        }
+    }
+
+    /// How long after the title's start a packet is due, evenly between the nearest references.
+    pub(super) fn time_at(&self, title: &Title, zero: Option<Pcr>, position: u64) -> Duration {
+        let by_rate = title.slope.map_or(0, |slope| slope.ns(position));
+        let by_rate = Duration::from_nanos(by_rate.max(0) as u64);
+        let Some(zero) = zero else { return by_rate };
+        let before = self.marks.iter().filter(|mark| mark.position <= position).max_by_key(|mark| mark.position);
+        let behind = self.marks.iter().filter(|mark| mark.position > position).min_by_key(|mark| mark.position);
+        let ticks = match (before, behind) {
+            (Some(before), Some(behind)) => {
+                let (from, to) = (zero.ticks_to(before.pcr), zero.ticks_to(behind.pcr));
+                let (done, all) = (position - before.position, behind.position - before.position);
+                from + (i128::from(to - from) * i128::from(done) / i128::from(all)) as i64
+            }
+            (Some(mark), None) | (None, Some(mark)) => zero.ticks_to(back_to(mark, position, title)),
+            (None, None) => return by_rate,
+        };
+        Duration::from_nanos((ticks.max(0) as u64).saturating_mul(1_000) / 27)
+    }
+}
+
+/// The reference that a packet before or behind a mark would have.
+fn back_to(mark: &Mark, position: u64, title: &Title) -> Pcr {
+    let Some(slope) = title.slope else { return mark.pcr };
+    let packets = i128::from(position) - i128::from(mark.position);
+    let ticks = packets * i128::from(slope.ticks) / i128::from(slope.packets.max(1));
+    mark.pcr.plus(ticks as i64)
+}
+
+fn guess(title: &Title, at: Duration) -> u64 {
+    let Some(slope) = title.slope else { return 0 };
+    let packets = at.as_nanos() * 27 / 1_000 * u128::from(slope.packets) / u128::from(slope.ticks.max(1));
+    u64::try_from(packets).unwrap_or(u64::MAX).min(title.packet_count())
+}
+
+/// Goes from chunk to chunk, nearer each time.
+struct Search {
+    target: i64,
+    chunk_packets: u32,
+    ticks_per_chunk: i64,
+    low: u32,
+    high: u32,
+    /// The chunk to look at.
+    next: u32,
+}
+
+impl Search {
+    fn new(title: &Title, target: i64) -> Self {
+        let packets = u64::from(title.chunk_packets());
+        let ticks = title.slope.map_or(1, |slope| packets * slope.ticks / slope.packets.max(1));
+        let ticks_per_chunk = ticks.max(1) as i64;
+        let high = title.chunk_count().saturating_sub(1);
+        let next = u32::try_from(target / ticks_per_chunk).unwrap_or(u32::MAX).min(high);
+        Search { target, chunk_packets: title.chunk_packets(), ticks_per_chunk, low: 0, high, next }
+    }
+
+    /// The position, or `next` has changed.
+    fn take(&mut self, chunk: &Chunk, zero: Pcr) -> Option<u64> {
+        let (Some(first), Some(last)) = (chunk.marks().first(), chunk.marks().last()) else {
+            return Some(chunk.first());
+        };
+        let (from, to) = (zero.ticks_to(first.pcr), zero.ticks_to(last.pcr));
+        if self.target < from && self.next > self.low {
+            let steps = (from - self.target) / self.ticks_per_chunk + 1;
+            self.high = self.next - 1;
+            self.next = self.next.saturating_sub(steps.min(u32::MAX.into()) as u32).clamp(self.low, self.high);
+            return None;
+        }
+        if self.target > to && self.next < self.high {
+            let steps = (self.target - to) / self.ticks_per_chunk;
+            self.low = self.next + 1;
+            self.next = self.next.saturating_add(steps.min(u32::MAX.into()) as u32).clamp(self.low, self.high);
+            return None;
+        }
+        let index = chunk.marks().partition_point(|mark| zero.ticks_to(mark.pcr) <= self.target);
+        let Some(before) = index.checked_sub(1) else { return Some(chunk.first()) };
+        if index < chunk.marks().len() {
+            return Some(chunk.marks()[before].position);
+        }
+        // Behind the last reference, by the title's rate.
+        let packets = i128::from(self.target - to) * i128::from(self.chunk_packets) / i128::from(self.ticks_per_chunk);
+        Some(last.position.saturating_add(u64::try_from(packets).unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pump::sample::Sample;
+    use pump::title::TitleOptions;
+
+    /// A title in memory, and its chunks.
+    fn sample(is_constant: bool) -> (Title, Vec<Chunk>) {
+        let bytes = Sample { pictures: 1_000, is_constant, ..Sample::default() }.make();
+        let options = TitleOptions { chunk_packets: 700, ..TitleOptions::default() };
+        let title = Title::probe(&bytes[..1 << 20], bytes.len() as u64, &options).expect("a title");
+        let range = |number| title.chunk_range(number).start as usize..title.chunk_range(number).end as usize;
+        let chunks = (0..title.chunk_count()).map(|number| Chunk::scan(&title, number, bytes[range(number)].to_vec()));
+        let chunks = chunks.collect();
+        (title, chunks)
+    }
+
+    #[test]
+    fn every_second_is_found_within_a_few_looks() {
+        for is_constant in [true, false] {
+            let (title, chunks) = sample(is_constant);
+            let zero = back_to(&chunks[0].marks()[0], 0, &title);
+            for second in 1..39 {
+                let target = second * Pcr::HZ as i64;
+                let mut search = Search::new(&title, target);
+                let mut looks = 0;
+                let position = loop {
+                    looks += 1;
+                    assert!(looks <= LOOKS_MAX, "second {second}");
+                    if let Some(position) = search.take(&chunks[search.next as usize], zero) {
+                        break position;
+                    }
+                };
+                let chunk = &chunks[(position / 700) as usize];
+                let mark = chunk.mark_before(position).or(chunk.marks().first().copied()).expect("a reference");
+                let off = zero.ticks_to(mark.pcr) - target;
+                assert!(off.unsigned_abs() < Pcr::HZ / 10, "second {second}: off by {off} ticks");
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_place_is_known_from_the_chunks_around() {
+        for is_constant in [true, false] {
+            let (title, chunks) = sample(is_constant);
+            let zero = back_to(&chunks[0].marks()[0], 0, &title);
+            let mut seen = Seen::default();
+            for chunk in &chunks {
+                seen.note(chunk);
+                let mark = chunk.marks()[chunk.marks().len() / 2];
+                let told = seen.time_at(&title, Some(zero), mark.position).as_secs_f64();
+                let expected = zero.ticks_to(mark.pcr) as f64 / Pcr::HZ as f64;
+                assert!((told - expected).abs() < 0.2, "{told} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_is_the_end() {
+        let (title, chunks) = sample(true);
+        let zero = back_to(&chunks[0].marks()[0], 0, &title);
+        let mut search = Search::new(&title, 100 * Pcr::HZ as i64);
+        let position = search.take(&chunks[search.next as usize], zero).expect("the last chunk is all there is");
+        assert!(position > title.packet_count());
+    }
+
+    #[test]
+    fn the_picture_before_a_place_is_found() {
+        let (_, chunks) = sample(true);
+        let pictures: Vec<u64> = chunks.iter().filter_map(|chunk| last_picture(chunk, u64::MAX)).collect();
+        assert!(pictures.len() > 20);
+        let (chunk, first) = chunks.iter().find_map(|chunk| Some((chunk, chunk.pictures().first()?))).expect("one");
+        let start = chunk.first() + u64::from(first.start);
+        assert_eq!(last_picture(chunk, start), Some(start));
+        assert_eq!(start.checked_sub(1).and_then(|before| last_picture(chunk, before)), None);
+    }
+}
