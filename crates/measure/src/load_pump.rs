@@ -4,7 +4,7 @@
 //! content, spacing of datagrams, delay factor, clock jitter, start times, underruns; the server's CPU.
 //! Arrivals have the kernel's times, so that this program's own lateness is not in the numbers. On loopback every session
 //! has an address of its own behind one socket.
-//! Cost: about 2 µs of CPU per datagram of seven packets, half of it the kernel's.
+//! Cost: one system call per 64 messages, and a look at each packet; some 20 KiB per session.
 //! Source: RFC 4445 (delay factor), ETSI TR 101 290 (errors by priority).
 
 mod original;

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::sys::{Epoll, Interest};
-use hdrhistogram::Histogram;
 
 use super::original::Original;
 use super::receive::{Arrival, Batch};
-use super::watch::{Seen, Watch};
-use crate::load::service::{Addresses, histogram};
+use super::watch::{Seen, Times, Watch};
+use crate::load::service::Addresses;
 
 /// How often it looks for messages at least.
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,8 +39,7 @@ enum Message {
 /// What one thread's sessions saw.
 pub(super) struct Totals {
     pub(super) seen: Vec<Seen>,
-    /// Time from datagram to datagram within a session.
-    pub(super) intervals_us: Histogram<u64>,
+    pub(super) times: Times,
     /// Messages for which there was no room in the sockets.
     pub(super) dropped: u64,
 }
@@ -73,7 +71,7 @@ impl Receiver {
             sockets,
             watches,
             original,
-            intervals_us: histogram(),
+            times: Times::new(),
             begun: Arc::clone(&begun),
         };
         let thread = thread::Builder::new().name("receiver".into()).spawn(move || play.run(epoll, &asked));
@@ -117,7 +115,7 @@ struct Play {
     by: By,
     watches: Vec<Watch>,
     original: Option<Arc<Original>>,
-    intervals_us: Histogram<u64>,
+    times: Times,
     /// Of each socket: drops since it was opened, and when the counting began.
     dropped: Vec<(u32, u32)>,
     begun: Arc<AtomicU64>,
@@ -144,7 +142,7 @@ impl Play {
     }
 
     fn receive(&mut self, index: usize, batch: &mut Batch) -> Result<()> {
-        let Play { sockets, by, watches, original, intervals_us, dropped, begun } = self;
+        let Play { sockets, by, watches, original, times, dropped, begun } = self;
         for _ in 0..BATCHES_MAX {
             let filled = batch.fill(&sockets[index], |Arrival { at_ns, local, datagram }| {
                 let session = match by {
@@ -154,7 +152,7 @@ impl Play {
                 // What is none of ours was sent here by mistake.
                 let Some(watch) = session.and_then(|session| watches.get_mut(session as usize)) else { return };
                 begun.fetch_add(u64::from(!watch.has_begun()), Ordering::Relaxed);
-                watch.take(at_ns, datagram, original.as_deref(), intervals_us);
+                watch.take(at_ns, datagram, original.as_deref(), times);
             });
             let filled = filled.context("receive")?;
             dropped[index].0 = filled.dropped.unwrap_or(dropped[index].0);
@@ -167,14 +165,15 @@ impl Play {
 
     fn reset(&mut self) {
         self.watches.iter_mut().for_each(Watch::reset);
-        self.intervals_us.reset();
+        self.times.reset();
         self.dropped.iter_mut().for_each(|(now, before)| *before = *now);
     }
 
     fn totals(&mut self) -> Totals {
+        let mut times = std::mem::replace(&mut self.times, Times::new());
         Totals {
-            seen: self.watches.iter_mut().map(Watch::finish).collect(),
-            intervals_us: self.intervals_us.clone(),
+            seen: self.watches.iter_mut().map(|watch| watch.finish(&mut times)).collect(),
+            times,
             dropped: self.dropped.iter().map(|(now, before)| u64::from(now.wrapping_sub(*before))).sum(),
         }
     }

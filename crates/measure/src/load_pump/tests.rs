@@ -56,7 +56,8 @@ fn listen(lost_one_in: usize, more: &[&str]) -> Report {
     });
     let first = ports.unwrap();
     let addr = format!("udp://127.0.0.1:{first}");
-    let words = ["--listen", &addr, "--sessions", "2", "--seconds", "2.2", "--warm-up", "0.5", "--json", "--sample", "1"];
+    let words =
+        ["--listen", &addr, "--sessions", "2", "--seconds", "2.2", "--warm-up", "0.5", "--json", "--sample", "1"];
     let mut args = typed(&[&words, more].concat()).unwrap();
     args.file = Some(file.path().into());
     let (is_over, title) = (AtomicBool::new(false), title());

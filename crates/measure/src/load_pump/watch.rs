@@ -1,8 +1,9 @@
 //! What one session's receiver sees.
 //!
 //! In: datagrams with their times of arrival. Out: losses, spacing, delay factor, jitter and lateness.
-//! Lateness is how much later than its clock says a packet came, counted from the one that came earliest: a buffer of
-//! that time at the receiver would have made it even.
+//! Lateness is how much later than its clock says a packet came, counted from the one that came earliest within some
+//! half a minute: a buffer of that time at the receiver would have made it even.
+//! Cost: some 20 KiB per session; the histograms are shared.
 
 use hdrhistogram::Histogram;
 use pump::monitor::Monitor;
@@ -17,6 +18,27 @@ const STALL_NS: u64 = 100_000_000;
 
 /// References that are this far from where they should be begin anew: a splice.
 const JUMP_NS: i64 = 1_000_000_000;
+
+/// References that are compared with each other at most: at 30 a second, of half a minute.
+const REFERENCES_MAX: usize = 1_000;
+
+/// Times of all sessions of a thread, in microseconds.
+pub(super) struct Times {
+    /// From datagram to datagram within a session.
+    pub(super) intervals: Histogram<u64>,
+    pub(super) lateness: Histogram<u64>,
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Times { intervals: histogram(), lateness: histogram() }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.intervals.reset();
+        self.lateness.reset();
+    }
+}
 
 /// One session.
 pub(super) struct Watch {
@@ -34,8 +56,6 @@ pub(super) struct Watch {
     /// How much more time passed from the first reference's arrival than by the clock, in nanoseconds, for each of them
     /// since it was said to begin.
     apart_ns: Vec<i64>,
-    /// Of clocks that ended.
-    lateness_us: Histogram<u64>,
     comparison: Option<Comparison>,
 }
 
@@ -53,7 +73,6 @@ pub(super) struct Seen {
     pub(super) report: pump::monitor::Report,
     pub(super) first_ns: Option<u64>,
     pub(super) stalls: u64,
-    pub(super) lateness_us: Histogram<u64>,
     /// `None`: it was not compared.
     pub(super) comparison: Option<Comparison>,
 }
@@ -70,7 +89,6 @@ impl Watch {
             zero: None,
             latest: None,
             apart_ns: Vec::new(),
-            lateness_us: histogram(),
             comparison: is_compared.then(Comparison::default),
         }
     }
@@ -79,18 +97,12 @@ impl Watch {
         self.first_ns.is_some()
     }
 
-    /// Takes a datagram; the time since the one before goes into `intervals_us`.
-    pub(super) fn take(
-        &mut self,
-        at_ns: u64,
-        datagram: &[u8],
-        original: Option<&Original>,
-        intervals_us: &mut Histogram<u64>,
-    ) {
+    /// Takes a datagram; its times go into `times`.
+    pub(super) fn take(&mut self, at_ns: u64, datagram: &[u8], original: Option<&Original>, times: &mut Times) {
         self.first_ns.get_or_insert(at_ns);
         if let Some(last_ns) = self.last_ns.replace(at_ns) {
             let interval_ns = at_ns.saturating_sub(last_ns);
-            intervals_us.saturating_record(interval_ns / 1_000);
+            times.intervals.saturating_record(interval_ns / 1_000);
             self.stalls += u64::from(interval_ns > STALL_NS);
         }
         self.monitor.handle_datagram(at_ns, datagram);
@@ -99,12 +111,12 @@ impl Watch {
             comparison.take(original, packets);
         }
         for packet in packets {
-            self.look_for_reference(at_ns, packet);
+            self.look_for_reference(at_ns, packet, times);
             self.packets += 1;
         }
     }
 
-    fn look_for_reference(&mut self, at_ns: u64, bytes: &[u8; PACKET_LEN]) {
+    fn look_for_reference(&mut self, at_ns: u64, bytes: &[u8; PACKET_LEN], times: &mut Times) {
         // With an adaptation field, of seven bytes at least, that says that it has one.
         if bytes[3] & 0x20 == 0 || bytes[4] < 7 || bytes[5] & 0x10 == 0 {
             return;
@@ -113,7 +125,7 @@ impl Watch {
         let Some(pcr) = packet.pcr() else { return };
         let here = Reference { pid: packet.pid(), pcr, at_ns, place: self.packets };
         let Some(zero) = self.zero else {
-            self.begin_clock(here);
+            self.begin_clock(here, times);
             return;
         };
         if zero.pid != here.pid {
@@ -121,24 +133,25 @@ impl Watch {
         }
         let apart_ns = at_ns as i64 - zero.at_ns as i64 - clock_ns(zero.pcr, pcr);
         let last_ns = self.apart_ns.last().copied().unwrap_or(0);
-        if packet.discontinuity() || (apart_ns - last_ns).abs() > JUMP_NS {
-            self.begin_clock(here);
+        let is_splice = packet.discontinuity() || (apart_ns - last_ns).abs() > JUMP_NS;
+        if is_splice || self.apart_ns.len() >= REFERENCES_MAX {
+            self.begin_clock(here, times);
             return;
         }
         self.apart_ns.push(apart_ns);
         self.latest = Some(here);
     }
 
-    fn begin_clock(&mut self, here: Reference) {
-        self.end_clock();
+    fn begin_clock(&mut self, here: Reference, times: &mut Times) {
+        self.end_clock(times);
         (self.zero, self.latest) = (Some(here), None);
         self.apart_ns.push(0);
     }
 
-    fn end_clock(&mut self) {
+    fn end_clock(&mut self, times: &mut Times) {
         let earliest = self.apart_ns.iter().copied().min().unwrap_or(0);
         for apart_ns in self.apart_ns.drain(..) {
-            self.lateness_us.saturating_record((apart_ns - earliest) as u64 / 1_000);
+            times.lateness.saturating_record((apart_ns - earliest) as u64 / 1_000);
         }
     }
 
@@ -148,19 +161,17 @@ impl Watch {
         self.monitor = Monitor::new(self.rate);
         (self.zero, self.latest, self.stalls) = (None, None, 0);
         self.apart_ns.clear();
-        self.lateness_us.reset();
         if let Some(comparison) = &mut self.comparison {
             comparison.reset();
         }
     }
 
-    pub(super) fn finish(&mut self) -> Seen {
-        self.end_clock();
+    pub(super) fn finish(&mut self, times: &mut Times) -> Seen {
+        self.end_clock(times);
         Seen {
             report: self.monitor.report(),
             first_ns: self.first_ns,
             stalls: self.stalls,
-            lateness_us: self.lateness_us.clone(),
             comparison: self.comparison.clone(),
         }
     }
@@ -188,31 +199,31 @@ mod tests {
     const RATE: Bitrate = Bitrate::from_kbps(4_500);
 
     /// Datagrams of a title at their times, `late_ns` later; the first second is the warm-up.
-    fn watch(title: &[u8], late_ns: impl Fn(u64) -> u64) -> (Seen, Histogram<u64>, Option<Bitrate>) {
-        let (mut watch, mut intervals_us) = (Watch::new(None, true), histogram());
+    fn watch(title: &[u8], late_ns: impl Fn(u64) -> u64) -> (Seen, Times, Option<Bitrate>) {
+        let (mut watch, mut times) = (Watch::new(None, true), Times::new());
         let original = Original::of(title).unwrap();
         let mut is_reset = false;
         for (count, datagram) in title.chunks_exact(DATAGRAM_LEN).enumerate() {
             let due_ns = RATE.time_for(DATAGRAM_LEN * count).as_nanos() as u64;
             if due_ns > 1_000_000_000 && !std::mem::replace(&mut is_reset, true) {
                 watch.reset();
-                intervals_us.reset();
+                times.reset();
             }
-            watch.take(1_000_000_000 + due_ns + late_ns(count as u64), datagram, Some(&original), &mut intervals_us);
+            watch.take(1_000_000_000 + due_ns + late_ns(count as u64), datagram, Some(&original), &mut times);
         }
-        (watch.finish(), intervals_us, watch.rate)
+        (watch.finish(&mut times), times, watch.rate)
     }
 
     #[test]
     fn an_even_stream_is_on_time_and_its_rate_is_found() {
         let title = Sample::default().make();
-        let (seen, intervals_us, rate) = watch(&title, |_| 0);
+        let (seen, times, rate) = watch(&title, |_| 0);
         let off = rate.unwrap().bps().abs_diff(RATE.bps());
         assert!(off < 50, "{rate:?}");
         let datagram_us = 2_340;
-        assert!(intervals_us.value_at_quantile(0.99).abs_diff(datagram_us) < 10);
+        assert!(times.intervals.value_at_quantile(0.99).abs_diff(datagram_us) < 10);
         // A reference's place in its datagram is all that it is off by.
-        assert!(seen.lateness_us.max() <= datagram_us, "{}", seen.lateness_us.max());
+        assert!(times.lateness.max() <= datagram_us, "{}", times.lateness.max());
         assert!(seen.report.delay_factor_max_ns.unwrap() < 2_400_000, "{:?}", seen.report);
         assert_eq!((seen.report.lost, seen.stalls, seen.first_ns), (0, 0, Some(1_000_000_000)));
         let comparison = seen.comparison.unwrap();
@@ -223,11 +234,11 @@ mod tests {
     fn a_late_stretch_is_late_and_a_stall_is_counted() {
         let title = Sample::default().make();
         // 60 datagrams come 150 ms late, all together.
-        let (seen, _, _) = watch(&title, |count| if (1_000..1_060).contains(&count) { 150_000_000 } else { 0 });
+        let (seen, times, _) = watch(&title, |count| if (1_000..1_060).contains(&count) { 150_000_000 } else { 0 });
         assert_eq!(seen.stalls, 1);
-        let late_us = seen.lateness_us.max();
+        let late_us = times.lateness.max();
         assert!((150_000..153_000).contains(&late_us), "{late_us}");
-        assert!(seen.lateness_us.value_at_quantile(0.5) < 3_000);
+        assert!(times.lateness.value_at_quantile(0.5) < 3_000);
         assert!(seen.report.delay_factor_max_ns.unwrap() >= 150_000_000);
     }
 
