@@ -180,7 +180,8 @@ impl Run {
         let epoch = Instant::now();
         let pid = std::process::id();
         let mut workers = Vec::new();
-        for thread in 0..args.threads.max(1) {
+        // Handshakes take a thread's time, and would make what others receive look late: joiners have a thread of their own.
+        for thread in 0..args.threads.max(1) + u8::from(args.joiners > 0) {
             let addresses = Addresses { run: 1 + thread };
             let config = WorkerConfig {
                 name: format!("load-{thread}"),
@@ -289,8 +290,9 @@ impl Run {
 
     fn watch_one(&self, args: &Args, viewer: u32) -> anyhow::Result<Watching> {
         let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
-        let thread = viewer as usize % self.workers.len();
-        let number = args.publishers + viewer / self.workers.len() as u32;
+        let threads = usize::from(args.threads.max(1));
+        let thread = if viewer < args.subscribers { viewer as usize % threads } else { threads };
+        let number = args.publishers + viewer;
         if number >= Addresses::MAX {
             bail!("more than {} clients on one thread; use --threads", Addresses::MAX);
         }
