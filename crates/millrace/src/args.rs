@@ -19,7 +19,8 @@ Start here:
   millrace serve --demo                      a moving picture at http://127.0.0.1:8080/
   millrace serve --dev                       publish and watch in your browser, without tokens
   millrace check --reference > millrace.toml every setting with its default, to edit
-  millrace load rooms --subscribers 500      watch with 500 viewers, and see what arrives";
+  millrace load rooms --subscribers 500      watch with 500 viewers, and see what arrives
+  millrace pump film.ts udp://127.0.0.1:5000  plays a transport stream out, each packet on time";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -27,6 +28,9 @@ pub enum Command {
     Serve(Serve),
     /// Reads a configuration and prints what is in effect, or what is wrong with it.
     Check(Check),
+    /// Plays an MPEG transport stream to a UDP or RTP destination, each packet on time.
+    #[command(after_help = PUMP_EXAMPLES)]
+    Pump(crate::pump::Pump),
     /// Makes a token that lets its bearer publish or watch.
     Token(Token),
     /// Plays clients of a running server, and measures what they see.
@@ -134,6 +138,15 @@ pub struct Token {
     pub key: Option<PathBuf>,
 }
 
+const PUMP_EXAMPLES: &str = "\
+Examples:
+  millrace pump film.ts udp://127.0.0.1:5000
+  millrace pump film.ts rtp://239.1.2.3:5004 --loop --ttl 4 --interface eth0
+  millrace pump film.ts udp://192.0.2.7:5000 --start 10m --pad 6Mbps --burst 1
+  millrace pump https://example.org/film.ts udp://127.0.0.1:5000
+
+Ctrl-C ends it. Watch with: ffplay udp://127.0.0.1:5000   or: vlc udp://@:5000";
+
 const TOKEN_EXAMPLES: &str = "\
 Examples:
   millrace token --config millrace.toml --publish studio
@@ -143,7 +156,7 @@ Examples:
 
 The token goes into the page's token field, or to any WHIP client as its bearer token.";
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     server::config::duration(text).ok_or_else(|| "a number with s, m or h, such as 90s or 12h".to_owned())
 }
 
@@ -250,7 +263,14 @@ mod tests {
     #[test]
     fn examples_in_the_help_can_be_typed() {
         let texts = [EXAMPLES, SERVE_EXAMPLES, CHECK_EXAMPLES, TOKEN_EXAMPLES, LOAD_EXAMPLES, PUMP_LOAD_EXAMPLES];
-        let texts = texts.into_iter().chain([AB_EXAMPLES, BENCH_EXAMPLES, FLOOR_EXAMPLES, PUMP_BENCH_EXAMPLES, PLAN_EXAMPLES]);
+        let texts = texts.into_iter().chain([
+            PUMP_EXAMPLES,
+            AB_EXAMPLES,
+            BENCH_EXAMPLES,
+            FLOOR_EXAMPLES,
+            PUMP_BENCH_EXAMPLES,
+            PLAN_EXAMPLES,
+        ]);
         let commands = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  millrace "));
         let mut count = 0;
         for command in commands {

@@ -3,6 +3,7 @@
 
 mod args;
 mod huge_pages;
+mod pump;
 mod token;
 
 use std::io::IsTerminal;
@@ -18,12 +19,13 @@ use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if matches!(command, Command::Serve(_) | Command::Load { .. } | Command::Bench { .. }) {
+    if matches!(command, Command::Serve(_) | Command::Pump(_) | Command::Load { .. } | Command::Bench { .. }) {
         huge_pages::ask_for();
     }
     let done = match command {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
+        Command::Pump(args) => args.run().map(|()| true),
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
         Command::Load { what: Load::Pump(args) } => measure::load_pump::run(&args),

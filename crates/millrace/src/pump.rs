@@ -1,0 +1,106 @@
+//! `millrace pump`: what was typed becomes a session.
+
+use std::time::Duration;
+
+use clap::Args;
+use pump::spec::Pacing;
+use server::pump::destination::Destination;
+use server::pump::play::{self, Play};
+use server::pump::request::{OpenRequest, burst, in_range, speed_permille};
+use server::pump::setup::multicast;
+use wire::Bitrate;
+
+#[derive(Args)]
+pub struct Pump {
+    /// A file, or an http or https URL whose server has range requests.
+    #[arg(value_name = "FILE")]
+    title: String,
+    /// Where to: udp://host:port or rtp://host:port, a group (multicast) as well.
+    #[arg(value_parser = destination)]
+    destination: Destination,
+    /// Sends the title's packets at this constant rate, such as 4.5Mbps, instead of by its clock.
+    #[arg(long, value_parser = rate)]
+    rate: Option<Bitrate>,
+    /// Fills up with null packets to this constant rate, which is above the title's; its clock is corrected.
+    #[arg(long, value_parser = rate, conflicts_with = "rate")]
+    pad: Option<Bitrate>,
+    /// Datagrams per send, 1 to 7: more cost less CPU, fewer are smoother.
+    #[arg(long, value_name = "COUNT", default_value_t = play::DEFAULT_BURST, value_parser = burst_of)]
+    burst: u8,
+    /// Begins anew at the end, until it is stopped.
+    #[arg(long = "loop")]
+    looped: bool,
+    /// Begins so far into the title, at the picture before: a number with s, m or h.
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "0s")]
+    start: Duration,
+    /// Ends so far into the title.
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
+    end: Option<Duration>,
+    /// Waits before it begins.
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "0s")]
+    delay: Duration,
+    /// Sends so many times as fast, for receivers that store; the title's clock stays as it is.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
+    speed: u32,
+    /// Deadlines are kept to 100 µs instead of 500 µs, for receivers with tiny buffers.
+    #[arg(long)]
+    strict: bool,
+    /// Port to send from; 0 takes any free one.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    source_port: u16,
+    /// Routers that datagrams to a group may pass, plus one: 1 stays in the local network.
+    #[arg(long, default_value_t = 1)]
+    ttl: u8,
+    /// Interface that datagrams to a group leave by.
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Receivers on this machine do not get what is sent to a group.
+    #[arg(long)]
+    no_multicast_loop: bool,
+    /// Class of service (DSCP, RFC 2474), 0 to 63: 34 is AF41, usual for video.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=63))]
+    dscp: u8,
+}
+
+impl Pump {
+    pub fn run(&self) -> anyhow::Result<()> {
+        let request = OpenRequest {
+            start: self.start,
+            end: self.end,
+            looped: self.looped,
+            speed_permille: self.speed,
+            delay: self.delay,
+            pacing: match (self.rate, self.pad) {
+                (Some(rate), _) => Pacing::Rate(rate),
+                (None, Some(rate)) => Pacing::Padded(rate),
+                (None, None) => Pacing::Clock,
+            },
+            burst: Some(self.burst),
+            ..OpenRequest::new(self.title.clone(), self.destination.clone())
+        };
+        play::run(&Play {
+            request,
+            source_port: self.source_port,
+            multicast: multicast(self.ttl, self.interface.as_deref(), !self.no_multicast_loop)?,
+            dscp: self.dscp,
+            strict: self.strict,
+        })
+    }
+}
+
+fn destination(text: &str) -> Result<Destination, String> {
+    text.parse().map_err(|error: server::pump::destination::DestinationError| error.to_string())
+}
+
+fn rate(text: &str) -> Result<Bitrate, String> {
+    let read = text.parse().ok().and_then(in_range);
+    read.ok_or_else(|| "a rate up to 10 Gbit/s, such as 4.5Mbps".to_owned())
+}
+
+fn burst_of(text: &str) -> Result<u8, String> {
+    burst(text.parse().unwrap_or(0)).map_err(|error| error.to_string())
+}
+
+fn speed(text: &str) -> Result<u32, String> {
+    speed_permille(text.parse().unwrap_or(0.0)).map_err(|error| error.to_string())
+}
