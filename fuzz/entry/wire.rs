@@ -5,6 +5,7 @@ use wire::codec::{self, Codec, dependency, vp8};
 use wire::framing::{self, Frame};
 use wire::rtcp::{self, Packet};
 use wire::rtp::{self, HeaderWriter, RtpPacket};
+use wire::rtsp::{self, Item, Npt, Range, Start};
 use wire::stun;
 
 pub fn rtp(data: &[u8]) {
@@ -156,5 +157,34 @@ pub fn framing(data: &[u8]) {
         assert!(range.len() <= len_max);
         assert_eq!(framing::length_field(range.len()).as_ref().map(|field| &field[..]), rest.get(..2));
         rest = rest.get(range.end..).expect("a frame ends within the buffer");
+    }
+}
+
+pub fn rtsp(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(Some((item, len))) = rtsp::next_item(rest) {
+        assert_eq!(rtsp::next_item(&rest[..len]), Ok(Some((item, len))), "what follows changes nothing");
+        assert_eq!(rtsp::next_item(&rest[..len - 1]), Ok(None), "it is whole with its last byte, not before");
+        if let Item::Request(request) = item {
+            rtsp_request(&request);
+        }
+        rest = &rest[len..];
+    }
+    assert!(rest.len() < rtsp::HEAD_MAX + rtsp::BODY_MAX || rest[0] == b'$' || rtsp::next_item(rest).is_err());
+}
+
+fn rtsp_request(request: &rtsp::Request<'_>) {
+    let _ = (request.cseq(), request.header("Session").map(rtsp::session_id));
+    assert!(rtsp::title_of(request.uri, "track").is_none_or(|title| !title.contains(char::is_control)));
+    assert!(request.headers().all(|(name, value)| !name.is_empty() && !value.contains(['\r', '\n'])));
+    if let Some(Range { start: Start::At(start), end }) = request.header("Range").and_then(Range::parse) {
+        let text = format!("npt={}-{}", Npt(start), end.map(|end| Npt(end).to_string()).unwrap_or_default());
+        let again = Range::parse(&text).expect("what was written can be read");
+        assert_eq!(again.end.map(|end| end.as_millis()), end.map(|end| end.as_millis()));
+    }
+    assert_ne!(request.header("Scale").and_then(rtsp::scale_permille), Some(0));
+    for transport in request.header("Transport").map(rtsp::transports).into_iter().flatten() {
+        let client = [192, 0, 2, 1].into();
+        assert!(transport.for_client(client).is_none_or(|(_, port)| port != 0 && transport.is_unicast));
     }
 }

@@ -11,6 +11,7 @@ pub mod framing;
 mod outbox;
 pub mod rtcp;
 pub mod rtp;
+pub mod rtsp;
 mod seq;
 pub mod stun;
 pub mod ts;

@@ -56,6 +56,21 @@ proptest! {
     }
 
     #[test]
+    fn rtsp_takes_any_bytes(
+        data in vec(any::<u8>(), 0..200),
+        line in "[ -~]{0,40}",
+        headers in "([A-Za-z]{1,9}: ?[ -~]{0,20}\r?\n){0,4}",
+    ) {
+        entry::rtsp(&data);
+        let head = format!("{line} RTSP/1.0\r\n{headers}\r\n");
+        entry::rtsp(&[head.as_bytes(), &data[..]].concat());
+        entry::rtsp(&[&[b'$'], &data[..]].concat());
+        for name in ["Range: npt=", "Scale: ", "Transport: RTP/AVP;", "Session: "] {
+            entry::rtsp(format!("PLAY rtsp://{line} RTSP/1.0\r\n{name}{line}\r\n\r\n").as_bytes());
+        }
+    }
+
+    #[test]
     fn framing_takes_any_bytes(data in vec(any::<u8>(), 0..200), len in 0..300_u16) {
         entry::framing(&data);
         entry::framing(&[&len.to_be_bytes(), &data[..]].concat());

@@ -32,3 +32,8 @@ fn codec_corpus_holds() {
 fn framing_corpus_holds() {
     replay("../../fuzz/corpus/framing", usize::MAX, entry::framing);
 }
+
+#[test]
+fn rtsp_corpus_holds() {
+    replay("../../fuzz/corpus/rtsp", usize::MAX, entry::rtsp);
+}

@@ -1,0 +1,58 @@
+//! What DESCRIBE answers: one MPEG-TS in RTP.
+//!
+//! Source: RFC 4566; RFC 2326 appendix C (control, range); RFC 3551 §6 (payload type 33).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::Npt;
+
+/// A title for SDP.
+#[derive(Clone, Copy, Debug)]
+pub struct Description<'a> {
+    /// Tells versions of the description apart.
+    pub id: u64,
+    /// The server's address.
+    pub origin: IpAddr,
+    pub name: &'a str,
+    /// `None`: not known, so that players do not seek.
+    pub duration: Option<Duration>,
+    /// The stream's URI, relative to that of the title.
+    pub track: &'a str,
+}
+
+impl Description<'_> {
+    pub fn to_sdp(&self) -> String {
+        let Description { id, origin, track, .. } = self;
+        let (family, any) = if origin.is_ipv4() { ("IP4", "0.0.0.0") } else { ("IP6", "::") };
+        let name: String = self.name.chars().filter(|character| !character.is_control()).collect();
+        let end = self.duration.map(|end| Npt(end).to_string()).unwrap_or_default();
+        format!(
+            "v=0\r\no=- {id} {id} IN {family} {origin}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
+             a=control:*\r\na=range:npt=0-{end}\r\n\
+             m=video 0 RTP/AVP 33\r\na=rtpmap:33 MP2T/90000\r\na=control:{track}\r\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_one_stream_of_payload_type_33() {
+        let origin = IpAddr::from([192, 0, 2, 1]);
+        let description = Description {
+            id: 7,
+            origin,
+            name: "a\n.ts",
+            duration: Some(Duration::from_millis(61_500)),
+            track: "track",
+        };
+        let expected = "v=0\r\no=- 7 7 IN IP4 192.0.2.1\r\ns=a.ts\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n\
+            a=range:npt=0-61.500\r\nm=video 0 RTP/AVP 33\r\na=rtpmap:33 MP2T/90000\r\na=control:track\r\n";
+        assert_eq!(description.to_sdp(), expected);
+        let live = Description { duration: None, origin: "2001:db8::1".parse().expect("an address"), ..description };
+        assert!(live.to_sdp().contains("c=IN IP6 ::\r\n") && live.to_sdp().contains("a=range:npt=0-\r\n"));
+    }
+}
