@@ -64,7 +64,7 @@ proptest! {
         entry::rtsp(&data);
         let head = format!("{line} RTSP/1.0\r\n{headers}\r\n");
         entry::rtsp(&[head.as_bytes(), &data[..]].concat());
-        entry::rtsp(&[&[b'$'], &data[..]].concat());
+        entry::rtsp(&[b"$", &data[..]].concat());
         for name in ["Range: npt=", "Scale: ", "Transport: RTP/AVP;", "Session: "] {
             entry::rtsp(format!("PLAY rtsp://{line} RTSP/1.0\r\n{name}{line}\r\n\r\n").as_bytes());
         }

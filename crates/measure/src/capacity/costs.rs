@@ -324,7 +324,7 @@ mod tests {
             ("cores = 2", "cores = 0"),
             ("cores = 2", "cores = 2\nspeed = 3"),
             ("viewers_per_core = 50, user", "viewers_per_core = 5, user"),
-            ("kernel_ns = 2_600", "kernel_ns = -1"),
+            ("kernel_ns = 5_100", "kernel_ns = -1"),
             ("basis = \"derived\"", "basis = \"hoped\""),
         ] {
             assert!(BUILT_IN.contains(from), "{from}");

@@ -148,7 +148,7 @@ mod tests {
         let plan = Plan::new(&Costs::built_in().unwrap(), &demand, &machine).unwrap();
         let text = plan.to_string();
         for part in
-            ["1,000,000 viewers of one stream at 2 Mbit/s", "gives out first", "Extrapolated:", "a join: assumed"]
+            ["1,000,000 viewers of one stream at 2 Mbit/s", "gives out first", "Extrapolated:", "a join: derived"]
         {
             assert!(text.contains(part), "{part} in\n{text}");
         }
