@@ -73,6 +73,9 @@ impl Eyes<'_> {
         if !load_members.is_empty() && self.load_namespace.is_none() {
             self.load_namespace = Namespace::of(&load_members).ok();
         }
+        // What it used is whole only if it still lives afterwards.
+        let used = load.map(Tree::used).unwrap_or_default();
+        let load_lives = load.is_some_and(|load| !load.members().is_empty());
         Ok(Look {
             at,
             date,
@@ -81,8 +84,8 @@ impl Eyes<'_> {
             server: self.server.used(),
             server_sockets: sockets_of(&self.server.members()),
             server_namespace: self.server_namespace.counted().context("read the network's counters")?,
-            load: load.map(Tree::used).unwrap_or_default(),
-            load_lives: !load_members.is_empty(),
+            load: used,
+            load_lives,
             load_sockets: sockets_of(&load_members),
             load_namespace: match &mut self.load_namespace {
                 Some(namespace) => namespace.counted().context("read the network's counters")?,
