@@ -127,6 +127,12 @@ impl Chunk {
     }
 }
 
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Leaves out all that is not packets, and packets that begin in the next chunk.
 fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> (Vec<u8>, Damage) {
     let is_last = number + 1 >= title.chunk_count();

@@ -153,18 +153,20 @@ impl Queue {
         Supply::Last(found)
     }
 
-    /// `count` packets in one piece, if they lie so; plays them.
+    /// Up to `pieces` times `count` packets that lie in one piece: the chunk, where in its bytes they begin, and how many
+    /// times. Plays them. The row's last packet is never among them, so the next row is left for `advance`.
     #[inline]
-    pub(crate) fn next_piece(&mut self, count: u32) -> Option<&[u8]> {
-        let row = self.rows.front()?;
-        if row.to - row.from <= count {
+    pub(crate) fn next_pieces(&mut self, count: u32, pieces: u32) -> Option<(&Arc<Chunk>, usize, u32)> {
+        let row = self.rows.front_mut()?;
+        let chunk = row.chunk.as_ref()?;
+        let pieces = pieces.min((row.to - row.from).saturating_sub(1) / count);
+        if pieces == 0 {
             return None;
         }
-        let row = self.rows.front_mut()?;
         self.empty = 0;
         let start = row.from as usize * PACKET_LEN;
-        row.from += count;
-        row.chunk.as_ref()?.bytes().get(start..start + count as usize * PACKET_LEN)
+        row.from += count * pieces;
+        Some((chunk, start, pieces))
     }
 
     /// The next packet and its position, without playing it.

@@ -392,8 +392,13 @@ impl Stream {
         }
         let was_due_ns = self.due_ns;
         while self.burst_left > 0 {
-            if !output.out.has_room() {
+            if !output.out.has_room() || !output.out.has_room_for_shared() {
                 return Next::Full;
+            }
+            let ready = self.ready_datagrams(self.burst_left, output);
+            self.burst_left -= ready;
+            if ready > 0 {
+                continue;
             }
             match self.datagram(output) {
                 Sent::Yes => self.burst_left -= 1,

@@ -1,9 +1,14 @@
 //! The buffer into which services write finished packets, in place.
 //!
-//! In: datagrams, each for one path, best written destination by destination.
+//! In: datagrams, each for one path, best written destination by destination; or rows of them that lie ready elsewhere and
+//! are only pointed at (`push_shared`).
 //! Out: runs. A run is a row of neighbouring datagrams for the same path, all of one size but for a last one that may
 //! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)).
-//! Cost: no copy and no allocation; one path comparison per datagram.
+//! Cost: no copy and no allocation; one path comparison per datagram. For shared bytes one reference counted up and down
+//! per row.
+
+use std::fmt;
+use std::sync::Arc;
 
 use crate::Path;
 
@@ -16,16 +21,31 @@ const RUN_SEGMENTS_MAX: u16 = 64;
 /// The most bytes in one GSO send: 65,535 less the UDP and IPv6 headers.
 const RUN_BYTES_MAX: usize = 65_535 - 8 - 40;
 
+/// Rows of shared bytes that are queued at most: as many messages as go to the kernel in one call.
+const SHARED_MAX: usize = 128;
+
+/// Bytes that lie somewhere, and stay as they are until the last reference is gone.
+pub type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// Neighbouring datagrams for one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub path: Path,
+    source: Source,
     start: u32,
     /// Bytes in all.
     len: u32,
     /// Bytes of every datagram but the last, which may be shorter.
     segment_size: u16,
     segment_count: u16,
+}
+
+/// Where a run's bytes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Slots,
+    /// The number of the shared row.
+    Shared(u16),
 }
 
 impl Run {
@@ -44,7 +64,8 @@ impl Run {
     /// Whether another datagram of `len` bytes for `path` may stand behind the last one.
     fn takes(&self, path: &Path, len: usize) -> bool {
         let full_so_far = self.len as usize == self.segment_size() * self.segment_count();
-        full_so_far
+        self.source == Source::Slots
+            && full_so_far
             && len <= self.segment_size()
             && self.segment_count < RUN_SEGMENTS_MAX
             && self.len as usize + len <= RUN_BYTES_MAX
@@ -53,11 +74,11 @@ impl Run {
 }
 
 /// Finished datagrams on their way to the kernel. It has a fixed size; a full one takes no more until it is flushed.
-#[derive(Debug)]
 pub struct Outbox {
     buf: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
+    shared: Vec<Shared>,
     joins: bool,
 }
 
@@ -66,7 +87,8 @@ impl Outbox {
     pub fn new(size: usize) -> Self {
         assert!(size >= DATAGRAM_MAX, "an outbox holds at least one datagram");
         // A run is at least one datagram, and most datagrams are larger than 64 bytes; beyond that the vector grows once.
-        Outbox { buf: vec![0; size].into(), used: 0, runs: Vec::with_capacity(size / 64), joins: true }
+        let (runs, shared) = (Vec::with_capacity(size / 64), Vec::with_capacity(SHARED_MAX));
+        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, joins: true }
     }
 
     /// With `joins` off every datagram becomes a run of its own: for kernels without GSO, and to measure against.
@@ -105,11 +127,47 @@ impl Outbox {
         }
         self.runs.push(Run {
             path: *path,
+            source: Source::Slots,
             start: start as u32,
             len: len as u32,
             segment_size: len as u16,
             segment_count: 1,
         });
+    }
+
+    /// Whether `push_shared` has room.
+    #[inline]
+    pub fn has_room_for_shared(&self) -> bool {
+        self.shared.len() < SHARED_MAX
+    }
+
+    /// Queues `count` datagrams of `datagram_len` bytes each for `path`, which lie in `bytes` one behind the other from
+    /// `start` on. They are not copied. Returns false when there is no room, or they are not all there or more than one
+    /// send takes; then nothing is queued.
+    #[inline]
+    pub fn push_shared(&mut self, path: &Path, bytes: Shared, start: usize, datagram_len: usize, count: usize) -> bool {
+        let len = datagram_len * count;
+        let is_there = start.checked_add(len).is_some_and(|end| end <= (*bytes).as_ref().len());
+        let fits = (1..=DATAGRAM_MAX).contains(&datagram_len)
+            && (1..=usize::from(RUN_SEGMENTS_MAX)).contains(&count)
+            && len <= RUN_BYTES_MAX;
+        if !is_there || !fits || !self.has_room_for_shared() || u32::try_from(start).is_err() {
+            return false;
+        }
+        let source = Source::Shared(self.shared.len() as u16);
+        self.shared.push(bytes);
+        let (each, run_len) = if self.joins { (count, len) } else { (1, datagram_len) };
+        for start in (start..start + len).step_by(run_len) {
+            self.runs.push(Run {
+                path: *path,
+                source,
+                start: start as u32,
+                len: run_len as u32,
+                segment_size: datagram_len as u16,
+                segment_count: each as u16,
+            });
+        }
+        true
     }
 
     /// Copies one finished datagram in. Returns false, and drops it, when the outbox is full or it is too long.
@@ -134,7 +192,11 @@ impl Outbox {
 
     /// The bytes of one run.
     pub fn bytes(&self, run: &Run) -> &[u8] {
-        &self.buf[run.start as usize..][..run.len as usize]
+        let bytes = match run.source {
+            Source::Slots => &*self.buf,
+            Source::Shared(index) => (*self.shared[usize::from(index)]).as_ref(),
+        };
+        &bytes[run.start as usize..][..run.len as usize]
     }
 
     /// Each queued datagram with its path; for tests and for links without GSO.
@@ -146,6 +208,13 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.used = 0;
         self.runs.clear();
+        self.shared.clear();
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("used", &self.used).field("runs", &self.runs).finish_non_exhaustive()
     }
 }
 
@@ -210,6 +279,47 @@ mod tests {
         out.set_joins(false);
         out.push(&path(1), &[0; 10]);
         out.push(&path(1), &[0; 10]);
-        assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 1)]);
+        let shared: Shared = Arc::new(vec![0, 1, 2, 3, 4]);
+        assert!(out.push_shared(&path(1), shared, 1, 2, 2));
+        assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 1), (1, 2, 1), (1, 2, 1)]);
+        let last: Vec<&[u8]> = out.datagrams().skip(2).map(|(_, bytes)| bytes).collect();
+        assert_eq!(last, [[1, 2], [3, 4]]);
+    }
+
+    #[test]
+    fn shared_bytes_are_pointed_at_and_let_go_when_all_is_sent() {
+        let shared: Shared = Arc::new((0..100).collect::<Vec<u8>>());
+        let mut out = Outbox::new(10_000);
+        out.push(&path(1), &[7; 10]);
+        assert!(out.push_shared(&path(1), Arc::clone(&shared), 20, 10, 3));
+        out.push(&path(1), &[8; 10]);
+        assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 3), (1, 10, 1)]);
+        let sent: Vec<u8> = out.datagrams().map(|(_, bytes)| bytes[0]).collect();
+        assert_eq!(sent, [7, 20, 30, 40, 8]);
+        out.clear();
+        assert_eq!((out.is_empty(), Arc::strong_count(&shared)), (true, 1));
+    }
+
+    #[test]
+    fn shared_bytes_that_are_not_there_or_too_many_are_refused() {
+        let shared: Shared = Arc::new(vec![0; 70_000]);
+        let mut out = Outbox::new(10_000);
+        for (start, len, count) in [
+            (69_990, 10, 2),
+            (usize::MAX, 10, 1),
+            (0, 0, 1),
+            (0, 10, 0),
+            (0, 10, 65),
+            (0, DATAGRAM_MAX + 1, 1),
+            (0, 1_500, 44),
+        ] {
+            assert!(!out.push_shared(&path(1), Arc::clone(&shared), start, len, count), "{start} {len} {count}");
+        }
+        assert!(out.is_empty());
+        while out.has_room_for_shared() {
+            assert!(out.push_shared(&path(1), Arc::clone(&shared), 0, 10, 1));
+        }
+        assert!(!out.push_shared(&path(1), Arc::clone(&shared), 0, 10, 1));
+        assert_eq!(out.runs().len(), SHARED_MAX);
     }
 }

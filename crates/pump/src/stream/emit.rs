@@ -1,5 +1,8 @@
 //! Writes a stream's datagrams: straight from the chunk, packet by packet, or into a constant rate.
 
+use std::sync::Arc;
+
+use wire::Shared;
 use wire::ts::{
     DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, Pid, Timestamp, write_null, write_pcr_only,
     write_rtp_header,
@@ -46,6 +49,22 @@ impl Stream {
         Sent::Over
     }
 
+    /// Hands over datagrams that lie ready in the chunk, up to `count`, as they lie there. Returns how many, 0 when the
+    /// next one has to be written.
+    pub(super) fn ready_datagrams(&mut self, count: u8, output: &mut Output<'_>) -> u8 {
+        let is_plain = self.spec.transport == Transport::Udp && self.padding.is_none() && !self.rewriter.is_active();
+        if !is_plain || self.tables_left > 0 || self.queue.is_at_splice() || !output.out.has_room_for_shared() {
+            return 0;
+        }
+        let Some((chunk, start, count)) = self.queue.next_pieces(PACKETS, count.into()) else { return 0 };
+        let is_queued =
+            output.out.push_shared(&self.spec.path, Arc::clone(chunk) as Shared, start, DATAGRAM_LEN, count as usize);
+        debug_assert!(is_queued, "there is room, and the packets are there");
+        self.end_position += u64::from(PACKETS * count);
+        self.count_sent(u64::from(count), DATAGRAM_LEN as u64, output);
+        count as u8
+    }
+
     pub(super) fn supply(&self, count: u32) -> Supply {
         self.queue.supply(count, self.rewriter.pids().map(|pids| &**pids))
     }
@@ -58,9 +77,9 @@ impl Stream {
         let payload = &mut slot[header_len..header_len + DATAGRAM_LEN];
         if count == PACKETS
             && !self.rewriter.is_active()
-            && let Some(piece) = self.queue.next_piece(PACKETS)
+            && let Some((chunk, start, _)) = self.queue.next_pieces(PACKETS, 1)
         {
-            payload.copy_from_slice(piece);
+            payload.copy_from_slice(&chunk.bytes()[start..start + DATAGRAM_LEN]);
             self.end_position += u64::from(PACKETS);
         } else {
             let mut left = count;
@@ -249,10 +268,14 @@ impl Stream {
     fn commit(&mut self, header_len: usize, output: &mut Output<'_>) {
         let len = header_len + DATAGRAM_LEN;
         output.out.commit(&self.spec.path, len);
-        self.stats.datagrams += 1;
-        self.stats.bytes += len as u64;
-        output.totals.datagrams += 1;
-        output.totals.bytes += len as u64;
+        self.count_sent(1, len as u64, output);
+    }
+
+    fn count_sent(&mut self, count: u64, len: u64, output: &mut Output<'_>) {
+        self.stats.datagrams += count;
+        self.stats.bytes += count * len;
+        output.totals.datagrams += count;
+        output.totals.bytes += count * len;
     }
 
     fn count_nulls(&mut self, count: u64, output: &mut Output<'_>) {
