@@ -57,6 +57,8 @@ pub struct UdpSocket {
     local_addr: SocketAddr,
     /// Lowered for good when the kernel refuses to split.
     gso: AtomicBool,
+    /// The kernel need not make fragments; lowered for good at the first datagram that is longer than its path takes.
+    whole: AtomicBool,
     gro: bool,
     send_only: bool,
     receive_buffer_bytes: usize,
@@ -81,10 +83,12 @@ impl UdpSocket {
         let receive_bytes = if send_only { REFUSALS_BYTES } else { options.receive_buffer_bytes };
         let receive_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Receive, receive_bytes)?;
         let send_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Send, options.send_buffer_bytes)?;
+        let whole = sys::set_dont_fragment(fd, &addr, true).is_ok();
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
-        Ok(UdpSocket { socket, local_addr, gso: gso.into(), gro, send_only, receive_buffer_bytes, send_buffer_bytes })
+        let (gso, whole) = (gso.into(), whole.into());
+        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, receive_buffer_bytes, send_buffer_bytes })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -123,6 +127,12 @@ impl UdpSocket {
 
     fn lower_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets the kernel make fragments from now on; false when it does already.
+    fn allow_fragments(&self) -> bool {
+        let was_whole = self.whole.swap(false, Ordering::Relaxed);
+        was_whole && sys::set_dont_fragment(self.as_fd(), &self.local_addr, false).is_ok()
     }
 }
 
@@ -260,12 +270,13 @@ impl SendQueue {
                         }
                         waited += wait_for_room(socket, &error, STALL_MAX - waited);
                     }
+                    Refusal::TooLong if socket.allow_fragments() => {}
                     Refusal::Gso => {
                         self.stats.gso_refused += 1;
                         pieces.gso = false;
                         socket.lower_gso();
                     }
-                    Refusal::GsoHere => {
+                    Refusal::GsoHere | Refusal::TooLong if pieces.first_is_gso() => {
                         self.stats.gso_refused += 1;
                         self.refusals_in_row += 1;
                         pieces.split_first = true;
@@ -275,7 +286,7 @@ impl SendQueue {
                     }
                     // On a socket that keeps refusals the error may be that of an earlier message.
                     Refusal::Message if socket.send_only && retries < RETRIES_MAX => retries += 1,
-                    Refusal::Message => {
+                    Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
                         retries = 0;
                         self.stats.dropped_refused += pieces.next().map_or(0, |piece| datagram_count(&piece));
                     }
@@ -332,6 +343,8 @@ enum Refusal {
     Gso,
     /// This message could not be split: send it datagram by datagram.
     GsoHere,
+    /// It is longer than its path takes in one piece: the kernel is to make fragments.
+    TooLong,
     /// Nothing is to be done for this message; others may well pass.
     Message,
 }
@@ -342,7 +355,8 @@ impl Refusal {
             Some(libc::EINTR) => Refusal::Interrupted,
             Some(libc::EAGAIN | libc::ENOBUFS) => Refusal::Full,
             Some(libc::EIO) if is_gso => Refusal::Gso,
-            Some(libc::EINVAL | libc::EMSGSIZE) if is_gso => Refusal::GsoHere,
+            Some(libc::EINVAL) if is_gso => Refusal::GsoHere,
+            Some(libc::EMSGSIZE) => Refusal::TooLong,
             _ => Refusal::Message,
         }
     }
@@ -518,6 +532,24 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let out = outbox(&path_to(&b), &[500, 500, 200]);
+        let mut queue = SendQueue { faults: [libc::EMSGSIZE].into(), ..SendQueue::new() };
+        assert!(a.whole.load(Ordering::Relaxed));
+        queue.send_outbox(&a, &out);
+        assert_eq!(receive(&b, 3).1, sent(&out));
+        assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, queue.stats().dropped_refused), (0, 1, 0));
+        assert!(!a.whole.load(Ordering::Relaxed));
+
+        // With fragments allowed it is the split that was refused, and at last the datagram.
+        queue.faults = [libc::EMSGSIZE, libc::EMSGSIZE].into();
+        queue.send_outbox(&a, &out);
+        assert_eq!(receive(&b, 2).1, sent(&out)[1..]);
+        assert_eq!((queue.stats().gso_refused, queue.stats().dropped_refused), (1, 1));
+    }
+
+    #[test]
     fn a_socket_that_is_full_for_a_moment_loses_nothing() {
         let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
         let out = outbox(&path_to(&b), &[500, 500, 200]);
@@ -623,7 +655,8 @@ mod tests {
         let of = |errno, is_gso| Refusal::of(&io::Error::from_raw_os_error(errno), is_gso);
         assert_eq!([of(libc::EIO, true), of(libc::EINVAL, true)], [Refusal::Gso, Refusal::GsoHere]);
         assert_eq!([of(libc::EAGAIN, true), of(libc::ENOBUFS, false)], [Refusal::Full; 2]);
-        for errno in [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EPERM, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
+        assert_eq!([of(libc::EMSGSIZE, true), of(libc::EMSGSIZE, false)], [Refusal::TooLong; 2]);
+        for errno in [libc::EIO, libc::EINVAL, libc::EPERM, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
             assert_eq!(of(errno, false), Refusal::Message);
         }
         assert_eq!(of(libc::EINTR, true), Refusal::Interrupted);
