@@ -49,7 +49,7 @@ impl Chunk {
     /// Reads the bytes of a chunk's range (`Title::chunk_range`). Fewer than that is what a truncated title has.
     pub fn scan(title: &Title, number: u32, bytes: Vec<u8>) -> Chunk {
         let (bytes, damage) = compact(title, number, bytes);
-        let first = u64::from(number) * u64::from(title.chunk_packets());
+        let first = title.cut().start(number);
         let mut scan = Scan::new(title, first);
         let (packets, _) = bytes.as_chunks::<PACKET_LEN>();
         for (index, packet) in packets.iter().enumerate() {
@@ -136,7 +136,8 @@ impl AsRef<[u8]> for Chunk {
 /// Leaves out all that is not packets, and packets that begin in the next chunk.
 fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> (Vec<u8>, Damage) {
     let is_last = number + 1 >= title.chunk_count();
-    let own_len = title.chunk_packets() as usize * title.spacing.stride();
+    let own_packets = (title.cut().end(number) - title.cut().start(number)) as usize;
+    let own_len = own_packets * title.spacing.stride();
     // Packets that begin behind this belong to the next chunk.
     let end = if is_last { usize::MAX } else { own_len + title.spacing.prefix() };
     let is_clean = title.spacing == Spacing::Ts188 && bytes.iter().step_by(PACKET_LEN).all(|byte| *byte == 0x47);
@@ -148,7 +149,7 @@ fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> (Vec<u8>, Damage) 
     let mut packets = Packets::new(&bytes, title.spacing);
     let starts: Vec<usize> = packets.by_ref().map(|(at, _)| at).take_while(|at| *at < end).collect();
     let damage = Damage { sync_losses: packets.sync_losses() as u64, skipped_bytes: packets.skipped_bytes() as u64 };
-    let count = starts.len().min(title.chunk_packets() as usize);
+    let count = starts.len().min(own_packets);
     for (index, start) in starts[..count].iter().enumerate() {
         bytes.copy_within(*start..start + PACKET_LEN, index * PACKET_LEN);
     }

@@ -11,6 +11,7 @@ use wire::ts::Pcr;
 
 use crate::chunk::Chunk;
 use crate::clock::{Clock, Mark, Slope};
+use crate::cut::Cut;
 use crate::title::Title;
 
 /// A picture that stands alone is looked for so far back, then any place will do.
@@ -37,7 +38,7 @@ pub struct TimedPicture {
 /// What is known of one title.
 #[derive(Clone, Debug)]
 pub struct Index {
-    chunk_packets: u64,
+    cut: Cut,
     chunk_count: u32,
     packet_count: u64,
     has_video: bool,
@@ -61,7 +62,7 @@ struct Summary {
 impl Index {
     pub fn new(title: &Title) -> Self {
         Index {
-            chunk_packets: title.chunk_packets().into(),
+            cut: title.cut(),
             chunk_count: title.chunk_count(),
             packet_count: title.packet_count(),
             has_video: title.video.is_some(),
@@ -107,7 +108,7 @@ impl Index {
     /// The time of a packet since the title's start, as exact as is known. `None` without a clock.
     pub fn time_at(&self, position: u64) -> Option<Duration> {
         let slope = self.slope?;
-        let number = u32::try_from(position / self.chunk_packets).unwrap_or(u32::MAX);
+        let number = self.cut.number(position);
         let timeline = self.timeline();
         let before = timeline.partition_point(|(known, _)| *known <= number);
         let ticks = match before.checked_sub(1).and_then(|index| timeline.get(index)) {
@@ -135,7 +136,7 @@ impl Index {
             return Some(Found::At(from));
         }
         let summary = self.chunks.get(&number)?;
-        let end_position = (u64::from(number) + 1) * self.chunk_packets;
+        let end_position = self.cut.end(number);
         let end = start + summary.ticks_at(end_position);
         let upper = next.map_or(self.chunk_count, |(number, _)| number);
         if wanted < end || number + 1 >= upper {
@@ -143,7 +144,7 @@ impl Index {
         }
         // In between; where, by the time that lies on both sides.
         let chunks = i128::from(upper - number - 1);
-        let chunk_ticks = i128::from(slope_ticks(slope, self.chunk_packets as i64).max(1));
+        let chunk_ticks = i128::from(slope_ticks(slope, self.cut.packets() as i64).max(1));
         let ahead = match next {
             Some((_, next_start)) => i128::from(wanted - end) * chunks / i128::from((next_start - end).max(1)),
             None => i128::from(wanted - end) / chunk_ticks,
@@ -178,8 +179,8 @@ impl Index {
         if self.has_video {
             return self.picture_before(number, wanted);
         }
-        let mut low = u64::from(number) * self.chunk_packets;
-        let mut high = (low + self.chunk_packets).min(self.packet_count).max(low + 1);
+        let mut low = self.cut.start(number);
+        let mut high = self.cut.end(number).min(self.packet_count).max(low + 1);
         while high - low > 1 {
             let middle = low.midpoint(high);
             let is_early = self.chunks.get(&number).is_some_and(|summary| summary.ticks_at(middle) <= wanted);
@@ -201,7 +202,7 @@ impl Index {
                 return Found::Read(known);
             }
         }
-        Found::At(if oldest == 0 { 0 } else { u64::from(number) * self.chunk_packets })
+        Found::At(if oldest == 0 { 0 } else { self.cut.start(number) })
     }
 
     /// The last picture of a known chunk up to `limit` ticks from its first mark.
@@ -214,7 +215,7 @@ impl Index {
     fn unknown_near(&self, guess: u32, from: u32, to: u32) -> Found {
         let unknown = (from..to).filter(|number| !self.is_known(*number));
         let nearest = unknown.min_by_key(|number| number.abs_diff(guess));
-        nearest.map_or(Found::At(u64::from(guess) * self.chunk_packets), Found::Read)
+        nearest.map_or(Found::At(self.cut.start(guess)), Found::Read)
     }
 
     /// For each known chunk with a clock, in order: the ticks from the title's start to its first mark.

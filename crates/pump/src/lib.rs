@@ -15,6 +15,7 @@
 
 pub mod chunk;
 pub mod clock;
+mod cut;
 pub mod index;
 pub mod monitor;
 mod pace;

@@ -4,12 +4,14 @@
 //! the chunks to ask for. Cost: constant per packet; one clone of an `Arc` per chunk.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use wire::ts::{PACKET_LEN, Pid};
 
 use crate::chunk::Chunk;
 use crate::clock::Mark;
+use crate::cut::Cut;
 use crate::pids::PidMap;
 use crate::trick::Pick;
 
@@ -32,6 +34,8 @@ pub(crate) enum Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     number: u32,
+    /// Position of the chunk's first packet.
+    first: u64,
     /// The next packet to play, and the one at which to stop, counted from the chunk's start.
     from: u32,
     to: u32,
@@ -45,7 +49,7 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     plan: Plan,
-    chunk_packets: u64,
+    cut: Cut,
     ahead: usize,
     rows: VecDeque<Row>,
     empty: u32,
@@ -63,20 +67,19 @@ pub(crate) enum Supply {
 }
 
 impl Queue {
-    pub(crate) fn new(plan: Plan, chunk_packets: u32, chunks_ahead: usize) -> Self {
+    pub(crate) fn new(plan: Plan, cut: Cut, chunks_ahead: usize) -> Self {
         let ahead = match plan {
             Plan::Through { .. } => chunks_ahead.max(2),
             Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
         };
-        let mut queue =
-            Queue { plan, chunk_packets: chunk_packets.into(), ahead, rows: VecDeque::with_capacity(ahead), empty: 0 };
+        let mut queue = Queue { plan, cut, ahead, rows: VecDeque::with_capacity(ahead), empty: 0 };
         queue.refill();
         queue
     }
 
     /// Goes on with another plan. Chunks that it needs too are kept.
     pub(crate) fn replace(&mut self, plan: Plan, chunks_ahead: usize) {
-        let old = std::mem::replace(self, Queue::new(plan, self.chunk_packets as u32, chunks_ahead));
+        let old = std::mem::replace(self, Queue::new(plan, self.cut, chunks_ahead));
         for chunk in old.rows.into_iter().filter_map(|row| row.chunk) {
             self.take(&chunk);
         }
@@ -109,7 +112,7 @@ impl Queue {
     /// Position of the next packet.
     pub(crate) fn position(&self) -> Option<u64> {
         let row = self.rows.front()?;
-        Some(u64::from(row.number) * self.chunk_packets + u64::from(row.from))
+        Some(row.first + u64::from(row.from))
     }
 
     /// Whether the next packet does not continue the last one.
@@ -211,7 +214,7 @@ impl Queue {
 
     fn refill(&mut self) {
         while self.rows.len() < self.ahead
-            && let Some(mut row) = self.plan.next_row(self.chunk_packets)
+            && let Some(mut row) = self.plan.next_row(self.cut)
         {
             if let Some(same) = self.rows.iter().find(|same| same.number == row.number) {
                 row.is_asked = same.is_asked;
@@ -242,6 +245,14 @@ impl Queue {
 }
 
 impl Row {
+    /// The packets of a range as far as they lie in one chunk.
+    fn of(cut: Cut, range: Range<u64>, splice: bool, pick: Option<Pick>) -> Row {
+        let number = cut.number(range.start);
+        let first = cut.start(number);
+        let to = range.end.min(cut.end(number)).saturating_sub(first) as u32;
+        Row { number, first, from: (range.start - first) as u32, to, splice, pick, is_asked: false, chunk: None }
+    }
+
     fn fill(&mut self, chunk: &Arc<Chunk>) {
         self.to = self.to.min(chunk.packet_count());
         self.chunk = Some(chunk.clone());
@@ -256,22 +267,22 @@ impl Row {
 
 impl Plan {
     /// Cuts off what lies in one chunk.
-    fn next_row(&mut self, chunk_packets: u64) -> Option<Row> {
+    fn next_row(&mut self, cut: Cut) -> Option<Row> {
         match self {
             Plan::Through { next, end, again_from, splice } => {
                 if *next >= *end {
                     *next = again_from.filter(|from| *from < *end)?;
                     *splice = true;
                 }
-                let row = cut(*next, *end, chunk_packets, *splice, None);
-                (*next, *splice) = ((*next / chunk_packets + 1) * chunk_packets, false);
+                let row = Row::of(cut, *next..*end, *splice, None);
+                (*next, *splice) = (cut.end(row.number), false);
                 Some(row)
             }
             Plan::Pictures { picks, next, at } => {
                 let pick = *picks.get(*next)?;
                 let start = (*at).max(pick.from);
-                let row = cut(start, pick.to, chunk_packets, start == pick.from, Some(pick));
-                *at = (start / chunk_packets + 1) * chunk_packets;
+                let row = Row::of(cut, start..pick.to, start == pick.from, Some(pick));
+                *at = cut.end(row.number);
                 if *at >= pick.to {
                     (*next, *at) = (*next + 1, 0);
                 }
@@ -279,12 +290,4 @@ impl Plan {
             }
         }
     }
-}
-
-/// The packets from `start` to `end` as far as they lie in one chunk.
-fn cut(start: u64, end: u64, chunk_packets: u64, splice: bool, pick: Option<Pick>) -> Row {
-    let number = start / chunk_packets;
-    let first = number * chunk_packets;
-    let to = end.saturating_sub(first).min(chunk_packets) as u32;
-    Row { number: number as u32, from: (start - first) as u32, to, splice, pick, is_asked: false, chunk: None }
 }

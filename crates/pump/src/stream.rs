@@ -127,7 +127,7 @@ impl Stream {
         let end = spec.end.unwrap_or(u64::MAX).min(spec.title.packet_count());
         let plan =
             Plan::Through { next: spec.start, end, again_from: spec.looped.then_some(spec.start), splice: false };
-        let queue = Queue::new(plan, spec.title.chunk_packets(), settings.chunks_ahead);
+        let queue = Queue::new(plan, spec.title.cut(), settings.chunks_ahead);
         let seq = match spec.transport {
             Transport::Udp => Seq(0),
             Transport::Rtp { first_seq, .. } => Seq(first_seq),

@@ -10,10 +10,15 @@ use wire::Bitrate;
 use wire::ts::{Layout, PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, section_packets};
 
 use crate::clock::{Mark, Slope, mean_slope};
+use crate::cut::Cut;
 use crate::picture::VideoCodec;
 
 /// Packets of a chunk unless told otherwise: 523,768 bytes, whole datagrams.
 pub const CHUNK_PACKETS: u32 = 2_786;
+
+/// Packets of a small first chunk, with which a title that nobody has read begins soon: whole datagrams that lie within
+/// the title's first 128 KiB, whatever stands between packets (119,756 bytes; 129,948 at 204 each).
+pub const FIRST_CHUNK_PACKETS: u32 = 637;
 
 /// Programs of one title that are told apart; more are left out.
 const PROGRAMS_MAX: usize = 64;
@@ -69,7 +74,7 @@ pub struct Title {
     /// Byte offset of the first packet, of its prefix where there is one.
     pub first: u64,
     pub len_bytes: u64,
-    chunk_packets: u32,
+    cut: Cut,
     /// The PAT section; empty when there is none.
     pub pat: Vec<u8>,
     pub programs: Vec<Program>,
@@ -96,14 +101,14 @@ impl Title {
         }
         let (spacing, first) = (layout.spacing, layout.first as u64);
         let chunk_bytes = u64::from(options.chunk_packets) * spacing.stride() as u64;
-        if len_bytes / chunk_bytes >= u64::from(u32::MAX) {
+        if len_bytes / chunk_bytes >= u64::from(u32::MAX - 1) {
             return Err(TitleError::TooLong { len: len_bytes });
         }
         let mut title = Title {
             spacing,
             first,
             len_bytes,
-            chunk_packets: options.chunk_packets,
+            cut: Cut::new(options.chunk_packets),
             pat: Vec::new(),
             programs: Vec::new(),
             program_number: None,
@@ -180,31 +185,48 @@ impl Title {
         self.slope = mean_slope(&marks.collect::<Vec<_>>());
     }
 
-    /// Packets of every chunk but the last.
+    /// Cuts what was the first chunk in two: one of `packets`, rounded down to whole datagrams, and the rest. So it takes
+    /// a short read until the first packet can be sent. A size of nothing, or of a whole chunk and more, cuts nothing.
+    #[must_use]
+    pub fn with_first_chunk(self, packets: u32) -> Title {
+        Title { cut: self.cut.with_first(packets), ..self }
+    }
+
+    /// Packets of every chunk but the last, and the two of which the first is made (`with_first_chunk`).
     pub fn chunk_packets(&self) -> u32 {
-        self.chunk_packets
+        self.cut.packets() as u32
+    }
+
+    /// Packets of the first chunk, if the title has so many.
+    pub fn first_chunk_packets(&self) -> u32 {
+        self.cut.end(0) as u32
+    }
+
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut
     }
 
     pub fn chunk_count(&self) -> u32 {
         let bytes = self.len_bytes.saturating_sub(self.first);
-        bytes.div_ceil(self.chunk_bytes()) as u32
+        match bytes.div_ceil(self.spacing.stride() as u64) {
+            0 => 0,
+            packets => self.cut.number(packets - 1) + 1,
+        }
     }
 
     /// The bytes to read for a chunk. They overlap with the next chunk's by less than a packet: where bytes were lost or
     /// added, a packet lies across the border, and belongs to the chunk in which it begins.
     pub fn chunk_range(&self, number: u32) -> Range<u64> {
-        let start = self.first + u64::from(number) * self.chunk_bytes();
-        let end = start + self.chunk_bytes() + self.overlap() as u64;
+        let stride = self.spacing.stride() as u64;
+        let start = self.first.saturating_add(self.cut.start(number).saturating_mul(stride));
+        let end = self.first.saturating_add(self.cut.end(number).saturating_mul(stride));
+        let end = end.saturating_add(self.overlap() as u64);
         start.min(self.len_bytes)..end.min(self.len_bytes)
     }
 
     /// Bytes of a chunk's range that belong to the next.
     pub fn overlap(&self) -> usize {
         PACKET_LEN - 1 + self.spacing.prefix()
-    }
-
-    fn chunk_bytes(&self) -> u64 {
-        u64::from(self.chunk_packets) * self.spacing.stride() as u64
     }
 
     /// Packets of the whole title, if none is damaged: the position of its end.

@@ -239,7 +239,7 @@ impl Shared {
         };
         let has_validator = validator.is_some();
         let id = if has_validator {
-            id_of(&format!("http {location:?} {validator:?} {len} {packets}"))
+            id_of(&format!("http {location:?} {validator:?} {len} cut {packets}"))
         } else {
             self.nonce.add(1);
             id_of(&format!("http {location:?} {} {packets}", self.nonce.read()))
@@ -369,9 +369,9 @@ impl Shared {
 /// Reads a file's head, first and last chunk.
 fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed, Error> {
     let len = file.identity.len;
-    let mut head = file.read(0..probe::head_len(packets).min(len))?;
+    let mut head = file.read(0..probe::file_head_len(packets).min(len))?;
     let mut probed = probe::probe(&head, len, packets);
-    if let Some(next) = probe::next_head_len(&probed, head.len() as u64, len) {
+    while let Some(next) = probe::next_head_len(&probed, head.len() as u64, len) {
         head = file.read(0..next)?;
         probed = probe::probe(&head, len, packets);
     }

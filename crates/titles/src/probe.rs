@@ -1,12 +1,13 @@
 //! From a title's first bytes to a `Title`; and how long it plays.
 //!
-//! One read gives the probe and the first chunk: a session from a cold cache starts after one round trip.
+//! One read gives the probe and the first chunk, which is a small one: a session from a cold cache starts after one round
+//! trip and 128 KiB.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use pump::chunk::Chunk;
-use pump::title::{Title, TitleError, TitleOptions};
+use pump::title::{FIRST_CHUNK_PACKETS, Title, TitleError, TitleOptions};
 use wire::ts::Pcr;
 
 /// A title is probed with this much, however small its chunks are.
@@ -18,9 +19,20 @@ const HEAD_MAX: u64 = 2 << 20;
 /// What packets of 188 bytes have in common with the next chunk.
 const OVERLAP: u64 = 187;
 
-/// Bytes to read first: what the probe needs, and all of the first chunk unless something stands between its packets.
+/// Bytes to read first where each costs time: what the probe needs, and all of the first chunk unless something stands
+/// between its packets.
 pub(crate) fn head_len(chunk_packets: u32) -> u64 {
+    (u64::from(first_chunk_packets(chunk_packets)) * 188 + OVERLAP).max(HEAD_MIN)
+}
+
+/// Bytes to read first where they cost nothing: they tell the mean rate better.
+pub(crate) fn file_head_len(chunk_packets: u32) -> u64 {
     (u64::from(chunk_packets) * 188 + OVERLAP).max(HEAD_MIN)
+}
+
+/// Chunks that are not much larger are not cut.
+fn first_chunk_packets(chunk_packets: u32) -> u32 {
+    if chunk_packets >= 2 * FIRST_CHUNK_PACKETS { FIRST_CHUNK_PACKETS } else { chunk_packets }
 }
 
 /// Of an unsuccessful or poor probe with `got` of `len` bytes: how many to try next.
@@ -30,12 +42,13 @@ pub(crate) fn next_head_len(probed: &Result<Title, TitleError>, got: u64, len: u
         Err(TitleError::NoSync { .. } | TitleError::NoProgram { .. }) => true,
         Err(_) => false,
     };
-    let more = len.min(HEAD_MAX);
+    let more = len.min(HEAD_MAX).min(4 * got.max(HEAD_MIN));
     (is_poor && more > got).then_some(more)
 }
 
 pub(crate) fn probe(head: &[u8], len: u64, chunk_packets: u32) -> Result<Title, TitleError> {
-    Title::probe(head, len, &TitleOptions { chunk_packets, ..TitleOptions::default() })
+    let title = Title::probe(head, len, &TitleOptions { chunk_packets, ..TitleOptions::default() })?;
+    Ok(title.with_first_chunk(first_chunk_packets(chunk_packets)))
 }
 
 /// The first chunk, when all of its bytes are in the head. With it comes how many that are.
@@ -122,6 +135,19 @@ mod tests {
     }
 
     #[test]
+    fn a_title_of_large_chunks_begins_with_a_small_one() {
+        let bytes = Sample::default().make();
+        let head = bytes[..head_len(2_786) as usize].to_vec();
+        let title = probe(&head, bytes.len() as u64, 2_786).unwrap();
+
+        let (chunk, _) = first_chunk(&title, head).unwrap();
+        let second = title.chunk_range(1);
+
+        assert_eq!((head_len(2_786), chunk.packet_count()), (HEAD_MIN, FIRST_CHUNK_PACKETS));
+        assert_eq!((second.start, second.end), (637 * 188, 2_786 * 188 + 187));
+    }
+
+    #[test]
     fn tables_that_come_late_are_looked_for_further_on() {
         let mut packet = [0xff; 188];
         packet[..4].copy_from_slice(&[0x47, 0x1f, 0xff, 0x10]);
@@ -133,7 +159,7 @@ mod tests {
         let next = next_head_len(&poor, HEAD_MIN, len).unwrap();
         let good = probe(&bytes[..next as usize], len, 700);
 
-        assert_eq!(next, HEAD_MAX.min(len));
+        assert_eq!(next, 4 * HEAD_MIN);
         assert!(good.as_ref().unwrap().pcr_pid.is_some());
         assert_eq!(next_head_len(&good, next, len), None);
     }
