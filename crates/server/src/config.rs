@@ -195,6 +195,9 @@ section! {
         multicast_interface: Option<String> = None, any;
         /// Receivers on this machine get what is sent to groups as well.
         multicast_loop: bool = true, any;
+        /// Address and port that the RTSP server listens on, such as "0.0.0.0:554". Not set: there is none. Clients need
+        /// no token; each is sent titles at its own address, when `destinations` allows that.
+        rtsp_listen: Option<SocketAddr> = None, any;
         /// Class of service of all that is sent (DSCP, RFC 2474): 34 is AF41, usual for video.
         dscp: u16 = 0, between(0, 63);
     }

@@ -13,5 +13,6 @@ pub mod http;
 pub mod machine;
 pub mod negotiator;
 pub mod pump;
+pub mod rtsp;
 pub mod run;
 pub mod service;

@@ -19,6 +19,7 @@ use crate::control::Control;
 use crate::demo::{self, Clip};
 use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
+use crate::rtsp::{self, Rtsp};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -55,6 +56,10 @@ const CONTROL_NICE: i32 = 5;
 async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let listen = config.http.listen;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
+    let rtsp_listener = match config.pump.rtsp_listen {
+        Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("pump.rtsp_listen {listen}"))?),
+        None => None,
+    };
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
     let machine = Machine::bind(config)?;
     let context = machine.context();
@@ -69,6 +74,10 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let addr = listener.local_addr()?;
     let (open, closing) = oneshot::channel();
     let http = tokio::spawn(http::serve(service, listener, closing));
+    if let (Some(listener), Some(pump)) = (rtsp_listener, control.pump()) {
+        tracing::info!(listen = %listener.local_addr()?, "RTSP");
+        tokio::spawn(rtsp::listener::serve(Arc::new(Rtsp::new(pump.clone())), listener));
+    }
     if with_demo {
         start_demo(&context, &control).await?;
     }
