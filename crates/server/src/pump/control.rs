@@ -144,7 +144,8 @@ impl PumpControl {
             return Err(PumpError::Draining);
         }
         let asked = Instant::now();
-        let remote = request.destination.resolve(|ip| self.may_send_to(ip)).await?;
+        let allowed = request.destination.resolve(|ip| self.may_send_to(ip)).await?;
+        let remote = request.relay.unwrap_or(allowed);
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title)?;
         let zero = times::zero(&self.library, &title).await?;
@@ -194,6 +195,11 @@ impl PumpControl {
         self.settings.destinations.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))?;
         let has_socket = self.ports.iter().all(|port| port.link_to(ip).is_some());
         if has_socket { Ok(()) } else { Err(DestinationError::NoSocket(ip)) }
+    }
+
+    /// The sockets that each worker sends from.
+    pub fn senders(&self) -> impl Iterator<Item = &[(LinkId, SocketAddr)]> {
+        self.ports.iter().map(|port| &*port.senders)
     }
 
     async fn position(

@@ -1,6 +1,7 @@
 //! What a client may ask for: JSON in, checked values out.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use pump::spec::{Pacing, WhenStarved};
@@ -24,6 +25,9 @@ const RATE_MAX: Bitrate = Bitrate::from_kbps(10_000_000);
 pub struct OpenRequest {
     pub title: String,
     pub destination: Destination,
+    /// A socket of this process that passes everything on to the destination: for what goes there in another way than
+    /// UDP. No client chooses it.
+    pub relay: Option<SocketAddr>,
     /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
     pub start: Duration,
     pub end: Option<Duration>,
@@ -67,6 +71,7 @@ impl OpenRequest {
         OpenRequest {
             title,
             destination,
+            relay: None,
             start: Duration::ZERO,
             end: None,
             looped: false,
