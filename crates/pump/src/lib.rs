@@ -16,6 +16,7 @@
 pub mod chunk;
 pub mod clock;
 mod cut;
+pub mod fec;
 pub mod index;
 pub mod monitor;
 mod pace;

@@ -7,8 +7,10 @@
 
 mod delay;
 mod priorities;
+mod repair;
 
 pub use priorities::Priorities;
+pub use repair::Repair;
 
 use wire::Bitrate;
 use wire::rtp::RtpHeader;

@@ -7,6 +7,7 @@ use wheel::Lateness;
 use wire::{Bitrate, Path};
 
 use crate::chunk::Chunk;
+use crate::fec::Fec;
 use crate::pids::PidMap;
 use crate::title::Title;
 use crate::trick::Pick;
@@ -79,6 +80,8 @@ pub struct SessionSpec {
     pub title: Arc<Title>,
     pub path: Path,
     pub transport: Transport,
+    /// Parity, to the ports two and four above: of RTP only, and to ports up to 65,531.
+    pub fec: Option<Fec>,
     pub pacing: Pacing,
     /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth.
     pub burst: u8,
@@ -107,6 +110,7 @@ impl SessionSpec {
             title,
             path,
             transport: Transport::Udp,
+            fec: None,
             pacing: Pacing::Clock,
             burst: 2,
             start: 0,
@@ -215,6 +219,8 @@ pub struct SessionStats {
     pub position: u64,
     pub datagrams: u64,
     pub bytes: u64,
+    /// Parity datagrams, which are not among the others.
+    pub fec_datagrams: u64,
     /// How often the next chunk was not there when it was due, and for how long in all.
     pub underruns: u64,
     pub starved: Duration,
@@ -236,6 +242,8 @@ pub struct Counters {
     pub playing: u64,
     pub datagrams: u64,
     pub bytes: u64,
+    /// Parity datagrams, which are not among the others.
+    pub fec_datagrams: u64,
     pub underruns: u64,
     pub nulls: u64,
     pub shifts: u64,

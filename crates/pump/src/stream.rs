@@ -16,6 +16,7 @@ use wire::{Outbox, Seq};
 
 use crate::chunk::Chunk;
 use crate::clock::Slope;
+use crate::fec::Encoder;
 use crate::pace::Pace;
 use crate::queue::{Plan, Queue, Supply};
 use crate::rewrite::Rewriter;
@@ -91,6 +92,7 @@ pub(crate) struct Stream {
     /// Datagrams of a burst that found no room.
     burst_left: u8,
     seq: Seq,
+    fec: Option<Box<Encoder>>,
     /// The time that the first RTP timestamp stands for.
     rtp_zero_ns: Option<i64>,
     rtp_marker: bool,
@@ -132,6 +134,8 @@ impl Stream {
             Transport::Udp => Seq(0),
             Transport::Rtp { first_seq, .. } => Seq(first_seq),
         };
+        let fec = spec.fec.filter(|_| spec.transport != Transport::Udp);
+        let fec = fec.and_then(|fec| Encoder::new(fec, &spec.path, seq)).map(Box::new);
         Ok(Stream {
             queue,
             rewriter: Rewriter::new(&spec.title, spec.pids.clone()),
@@ -148,6 +152,7 @@ impl Stream {
             tables_left: 0,
             burst_left: 0,
             seq,
+            fec,
             rtp_zero_ns: None,
             rtp_marker: true,
             is_running: true,
@@ -392,7 +397,7 @@ impl Stream {
         }
         let was_due_ns = self.due_ns;
         while self.burst_left > 0 {
-            if !output.out.has_room() || !output.out.has_room_for_shared() {
+            if !self.send_parity(output) || !output.out.has_room() || !output.out.has_room_for_shared() {
                 return Next::Full;
             }
             let ready = self.ready_datagrams(self.burst_left, output);
@@ -406,6 +411,8 @@ impl Stream {
                 Sent::Over => return self.end(),
             }
         }
+        // What finds no room now goes before the next datagram.
+        self.send_parity(output);
         if self.queue.has_ended() {
             return self.end();
         }
@@ -461,7 +468,7 @@ impl Stream {
         }
         if self.null_due_ns <= now_ns {
             for _ in 0..self.burst() {
-                if !output.out.has_room() {
+                if !self.send_parity(output) || !output.out.has_room() {
                     break;
                 }
                 self.null_datagram(self.null_due_ns, output);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::Source;
+use pump::fec::Fec;
 use pump::pids::PidMap;
 use pump::pump::Pump;
 use pump::sample::{AUDIO_PID, Sample, VIDEO_PID};
@@ -122,6 +123,14 @@ fn datagrams_of_a_looped_title_cost_no_allocation() {
 fn rtp_datagrams_cost_no_allocation() {
     let transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
     steady_state_allocates_nothing(|_, spec| spec.transport = transport);
+}
+
+#[test]
+fn parity_costs_no_allocation() {
+    steady_state_allocates_nothing(|_, spec| {
+        spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
+        spec.fec = Fec::new(10, 5, true);
+    });
 }
 
 #[test]

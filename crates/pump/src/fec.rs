@@ -1,0 +1,190 @@
+//! Parity for RTP sessions: what a receiver repairs lost datagrams with.
+//!
+//! In: each datagram as it is sent. Out: parity datagrams, for the ports two and four above the session's.
+//! Datagrams stand in a matrix, row by row. The parity of a column repairs one loss in it, so a burst as long as a row;
+//! that of a row repairs single losses sooner. Columns of one matrix are sent while the next is filled, evenly.
+//! Cost: one pass over the datagram per dimension, no allocation; two matrix rows and a datagram of memory per session.
+//! Source: SMPTE 2022-1 (matrix, ports, header), RFC 2733 §3 (protection operation).
+
+use wire::rtp::FIXED_HEADER_LEN;
+use wire::ts::{DATAGRAM_LEN, FEC_HEADER_LEN, FEC_PAYLOAD_TYPE, FecHeader};
+use wire::{Path, Seq};
+
+/// Bytes of a datagram that is covered.
+const COVERED_LEN: usize = FIXED_HEADER_LEN + DATAGRAM_LEN;
+
+/// Bytes of a parity datagram.
+pub(crate) const PARITY_LEN: usize = COVERED_LEN + FEC_HEADER_LEN;
+
+/// The matrix of a session, in datagrams (SMPTE 2022-1 §8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fec {
+    columns: u8,
+    rows: u8,
+    covers_rows: bool,
+}
+
+impl Fec {
+    /// A matrix of 1 to 20 columns and 4 to 20 rows, of 100 datagrams at most; `covers_rows` adds the second dimension,
+    /// for which it takes four columns. `None`: it is of no such size.
+    pub fn new(columns: u8, rows: u8, covers_rows: bool) -> Option<Fec> {
+        let columns_min = if covers_rows { 4 } else { 1 };
+        let is_allowed = (columns_min..=20).contains(&columns) && (4..=20).contains(&rows);
+        (is_allowed && u32::from(columns) * u32::from(rows) <= 100).then_some(Fec { columns, rows, covers_rows })
+    }
+
+    pub fn columns(self) -> u8 {
+        self.columns
+    }
+
+    pub fn rows(self) -> u8 {
+        self.rows
+    }
+
+    /// Whether rows have a parity, too.
+    pub fn covers_rows(self) -> bool {
+        self.covers_rows
+    }
+}
+
+/// Makes the parity of one session.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    fec: Fec,
+    /// The columns that are being filled, then those that are being sent, and the row.
+    filling: Box<[Parity]>,
+    sending: Box<[Parity]>,
+    row: Parity,
+    /// Datagrams of the matrix so far.
+    count: u32,
+    /// Columns of the matrix before that were sent; all, while there is none.
+    sent: usize,
+    row_is_due: bool,
+    column_seq: Seq,
+    row_seq: Seq,
+    column_path: Path,
+    row_path: Path,
+    /// The last datagram's timestamp.
+    timestamp: [u8; 4],
+}
+
+/// Exclusive or of datagrams, with their headers.
+#[derive(Clone, Debug)]
+struct Parity {
+    base: Seq,
+    bytes: [u8; COVERED_LEN],
+    count: u8,
+}
+
+impl Encoder {
+    /// `None` when there are no ports above the session's.
+    pub(crate) fn new(fec: Fec, path: &Path, first_seq: Seq) -> Option<Encoder> {
+        let above = |ports: u16| {
+            let mut path = *path;
+            path.remote.set_port(path.remote.port().checked_add(ports)?);
+            Some(path)
+        };
+        let parity = Parity { base: Seq(0), bytes: [0; COVERED_LEN], count: 0 };
+        let columns = vec![parity.clone(); fec.columns.into()].into_boxed_slice();
+        Some(Encoder {
+            fec,
+            filling: columns.clone(),
+            sent: columns.len(),
+            sending: columns,
+            row: parity,
+            count: 0,
+            row_is_due: false,
+            column_seq: first_seq,
+            row_seq: first_seq,
+            column_path: above(2)?,
+            row_path: above(4)?,
+            timestamp: [0; 4],
+        })
+    }
+
+    /// Takes a datagram that is sent. Before the next, `write` is to be called until it is `None`.
+    pub(crate) fn add(&mut self, datagram: &[u8]) {
+        let Some(datagram) = datagram.first_chunk::<COVERED_LEN>() else { return };
+        self.timestamp = [datagram[4], datagram[5], datagram[6], datagram[7]];
+        let columns = u32::from(self.fec.columns);
+        if self.count == columns * u32::from(self.fec.rows) {
+            self.count = 0;
+            std::mem::swap(&mut self.filling, &mut self.sending);
+            self.sent = 0;
+        }
+        let column = self.count % columns;
+        self.filling[column as usize].add(datagram, self.count < columns);
+        if self.fec.covers_rows {
+            self.row.add(datagram, column == 0);
+            self.row_is_due = column + 1 == columns;
+        }
+        self.count += 1;
+    }
+
+    /// Writes a parity datagram that is due, and says where it goes.
+    pub(crate) fn write(&mut self, slot: &mut [u8]) -> Option<Path> {
+        let slot = slot.first_chunk_mut::<PARITY_LEN>()?;
+        if std::mem::take(&mut self.row_is_due) {
+            self.row.write(slot, self.row_seq, self.timestamp, true, 1);
+            self.row_seq = self.row_seq.plus(1);
+            return Some(self.row_path);
+        }
+        // One column for each so many datagrams as a column has.
+        if self.sent < self.sending.len() && self.count > self.sent as u32 * u32::from(self.fec.rows) {
+            self.sending[self.sent].write(slot, self.column_seq, self.timestamp, false, self.fec.columns);
+            self.sent += 1;
+            self.column_seq = self.column_seq.plus(1);
+            return Some(self.column_path);
+        }
+        None
+    }
+}
+
+impl Parity {
+    fn add(&mut self, datagram: &[u8; COVERED_LEN], is_first: bool) {
+        if is_first {
+            self.base = Seq(u16::from_be_bytes([datagram[2], datagram[3]]));
+            self.bytes = *datagram;
+            self.count = 1;
+            return;
+        }
+        self.bytes.iter_mut().zip(datagram).for_each(|(sum, byte)| *sum ^= byte);
+        self.count += 1;
+    }
+
+    fn write(&self, slot: &mut [u8; PARITY_LEN], seq: Seq, timestamp: [u8; 4], is_row: bool, offset: u8) {
+        let sum = &self.bytes;
+        let header = FecHeader {
+            base: self.base,
+            length_recovery: if self.count % 2 == 1 { DATAGRAM_LEN as u16 } else { 0 },
+            payload_type_recovery: sum[1] & 0x7f,
+            timestamp_recovery: u32::from_be_bytes([sum[4], sum[5], sum[6], sum[7]]),
+            is_row,
+            offset,
+            count: self.count,
+        };
+        // Padding, extension, sources and marker are recovered by the RTP header's own bits (RFC 2733 §3.1).
+        slot[0] = 0x80 | sum[0] & 0x3f;
+        slot[1] = sum[1] & 0x80 | FEC_PAYLOAD_TYPE;
+        slot[2..4].copy_from_slice(&seq.0.to_be_bytes());
+        slot[4..8].copy_from_slice(&timestamp);
+        slot[8..FIXED_HEADER_LEN].fill(0);
+        slot[FIXED_HEADER_LEN..FIXED_HEADER_LEN + FEC_HEADER_LEN].copy_from_slice(&header.to_bytes());
+        slot[FIXED_HEADER_LEN + FEC_HEADER_LEN..].copy_from_slice(&sum[FIXED_HEADER_LEN..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_is_of_the_sizes_that_smpte_2022_1_has() {
+        assert!(Fec::new(20, 5, true).is_some() && Fec::new(1, 4, false).is_some() && Fec::new(5, 20, true).is_some());
+        assert_eq!(Fec::new(20, 6, false), None, "120 datagrams");
+        for (columns, rows) in [(0, 4), (21, 4), (4, 3), (4, 21)] {
+            assert_eq!(Fec::new(columns, rows, false), None);
+        }
+        assert_eq!(Fec::new(3, 4, true), None);
+    }
+}
