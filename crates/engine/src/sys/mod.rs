@@ -4,6 +4,7 @@
 //! - `RecvBuffers`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
+//! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `udp_socket`, `tcp_listener` and their options (`socket`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `raise_open_files_max` (`thread`)
@@ -13,6 +14,7 @@ mod batch;
 mod epoll;
 mod eventfd;
 mod fixed;
+mod group;
 mod refusal;
 mod socket;
 mod thread;
@@ -20,6 +22,7 @@ mod thread;
 pub use batch::{MESSAGES_MAX, Outgoing, Received, RecvBuffers, SendBatch};
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
+pub use group::{group_socket, join_group};
 pub use refusal::{Refused, next_refusal};
 #[cfg(test)]
 pub use socket::refuse_gso;

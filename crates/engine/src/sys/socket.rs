@@ -158,7 +158,7 @@ pub fn refuse_gso(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
 }
 
-fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
+pub(super) fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
     let domain = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: no pointer is passed.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
@@ -170,19 +170,19 @@ fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+pub(super) fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
     let mut raw = RawAddr::empty();
     let len = raw.set(addr);
     // SAFETY: `raw` is at least `len` bytes long, and the kernel reads it during the call only.
     check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), len) }).map(drop)
 }
 
-fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+pub(super) fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set(fd, level, name, &value)
 }
 
 /// `T` is what the kernel reads for this option: integers only.
-fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let size = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value is as long as is said, and the kernel reads it during the call only.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size) };
