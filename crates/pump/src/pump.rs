@@ -66,16 +66,23 @@ impl Pump {
             Command::Seek { session, to } => {
                 self.with(session, now_ns, |stream, settings| stream.seek(now_ns, to, settings));
             }
-            Command::Trick { session, picks } => {
-                self.with(session, now_ns, |stream, settings| stream.show(now_ns, picks, settings));
+            Command::SetEnd { session, end } => {
+                self.with(session, now_ns, |stream, settings| stream.set_end(end, settings));
             }
+            Command::Trick { session, picks, run } => {
+                self.with(session, now_ns, |stream, settings| stream.show(now_ns, picks, run, settings));
+            }
+            Command::MorePictures { session, picks, run } => {
+                self.with(session, now_ns, |stream, _| stream.show_more(&picks, run));
+            }
+            Command::AwaitStart { session, token } => self.await_start(session, token),
             Command::Close(session) => {
                 if let Some(&key) = self.by_id.get(&session) {
-                    self.end(key, EndReason::Closed);
+                    self.end(key, now_ns, EndReason::Closed);
                 }
             }
             Command::Inspect { session, token } => {
-                let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats()));
+                let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats(now_ns)));
                 self.events.push_back(Event::Stats { token, stats });
             }
             Command::Count { token } => {
@@ -125,9 +132,28 @@ impl Pump {
             stream.begin(at_ns);
             self.schedule(key, at_ns);
         } else if stream.has_ended() {
-            return self.end(key, EndReason::Ended);
+            return self.end(key, now_ns, EndReason::Ended);
         }
         self.ask(key);
+        self.tell_started(key);
+    }
+
+    fn await_start(&mut self, session: SessionId, token: u64) {
+        let key = self.by_id.get(&session).copied();
+        let forgotten = match key {
+            Some(key) => self.sessions[key].stream.await_start(token),
+            None => Some(token),
+        };
+        self.events.extend(forgotten.map(|token| Event::Started { token, start: None }));
+        if let Some(key) = key {
+            self.tell_started(key);
+        }
+    }
+
+    fn tell_started(&mut self, key: usize) {
+        if let Some((token, start)) = self.sessions[key].stream.poll_started() {
+            self.events.push_back(Event::Started { token, start: Some(start) });
+        }
     }
 
     fn ask(&mut self, key: usize) {
@@ -136,8 +162,8 @@ impl Pump {
         while let Some(chunk) = stream.poll_need() {
             self.events.push_back(Event::Need { session, chunk });
         }
-        if stream.take_shown() {
-            self.events.push_back(Event::PicturesShown { session });
+        while let Some(event) = stream.poll_pictures() {
+            self.events.push_back(event);
         }
     }
 
@@ -168,21 +194,21 @@ impl Pump {
                 next => {
                     self.due.pop_front();
                     self.sessions[key].is_due = false;
-                    self.go_on(key, next);
+                    self.go_on(key, now_ns, next);
                 }
             }
         }
         false
     }
 
-    fn go_on(&mut self, key: usize, next: Next) {
+    fn go_on(&mut self, key: usize, now_ns: i64, next: Next) {
         match next {
             Next::At(at_ns) => {
                 self.schedule(key, at_ns);
                 self.ask(key);
             }
             Next::Wait | Next::Full => self.ask(key),
-            Next::Ended => self.end(key, EndReason::Ended),
+            Next::Ended => self.end(key, now_ns, EndReason::Ended),
         }
     }
 
@@ -195,8 +221,8 @@ impl Pump {
         session.timer = Some(self.wheel.insert(at, key));
     }
 
-    fn end(&mut self, key: usize, reason: EndReason) {
-        let Session { stream, phase, timer, is_due } = self.sessions.remove(key);
+    fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
+        let Session { mut stream, phase, timer, is_due } = self.sessions.remove(key);
         let session = stream.spec().id;
         self.by_id.remove(&session);
         self.phases.give(phase);
@@ -206,7 +232,8 @@ impl Pump {
         if is_due {
             self.due.retain(|due| *due != key);
         }
-        let stats: Box<SessionStats> = Box::new(stream.stats());
+        self.events.extend(stream.take_start_token().map(|token| Event::Started { token, start: None }));
+        let stats: Box<SessionStats> = Box::new(stream.stats(now_ns));
         self.events.push_back(Event::SessionEnded { session, reason, stats });
     }
 

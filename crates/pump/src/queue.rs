@@ -85,6 +85,28 @@ impl Queue {
         }
     }
 
+    /// Adds pictures behind those that are to be shown. Does nothing to another plan.
+    pub(crate) fn add_pictures(&mut self, more: &[Pick]) {
+        if let Plan::Pictures { picks, next, .. } = &mut self.plan {
+            *picks = picks.get(*next..).unwrap_or(&[]).iter().chain(more).copied().collect();
+            *next = 0;
+            self.refill();
+        }
+    }
+
+    /// Whether all pictures of the plan are cut into rows.
+    pub(crate) fn lacks_pictures(&self) -> bool {
+        matches!(&self.plan, Plan::Pictures { picks, next, .. } if *next >= picks.len())
+    }
+
+    /// Moves the end of the plan. What was being played continues.
+    pub(crate) fn set_end(&mut self, to: u64, loops_from: Option<u64>, chunks_ahead: usize) {
+        if let (Plan::Through { .. }, Some(next)) = (&self.plan, self.position()) {
+            let plan = Plan::Through { next, end: to, again_from: loops_from, splice: self.is_at_splice() };
+            self.replace(plan, chunks_ahead);
+        }
+    }
+
     /// Takes a chunk that arrived. Returns false when no row needs it.
     pub(crate) fn take(&mut self, chunk: &Arc<Chunk>) -> bool {
         let mut is_needed = false;

@@ -101,6 +101,10 @@ pub struct SessionSpec {
     pub pids: Option<Arc<PidMap>>,
     /// Not before this.
     pub not_before: Option<Instant>,
+    /// It waits for `Command::Resume`, with its first chunks at hand.
+    pub is_paused: bool,
+    /// At its end it stays, and waits for `Command::Seek`.
+    pub holds_at_end: bool,
 }
 
 impl SessionSpec {
@@ -121,6 +125,8 @@ impl SessionSpec {
             restamp: true,
             pids: None,
             not_before: None,
+            is_paused: false,
+            holds_at_end: false,
         }
     }
 }
@@ -141,10 +147,27 @@ pub enum Command {
         session: SessionId,
         to: u64,
     },
-    /// Shows these pictures, at their times (`trick::picks`). `Seek` ends it.
+    /// Where the session ends from now on, in packets from the title's start. No end: the title's.
+    SetEnd {
+        session: SessionId,
+        end: Option<u64>,
+    },
+    /// Shows these pictures, at their times (`trick::picks`). `Seek` ends it. Events say `run`.
     Trick {
         session: SessionId,
         picks: Arc<[Pick]>,
+        run: u64,
+    },
+    /// And then these, whose times count from the first picture too. Only for pictures that were begun with `run`.
+    MorePictures {
+        session: SessionId,
+        picks: Arc<[Pick]>,
+        run: u64,
+    },
+    /// Asks for one `Event::Started`: at once while it plays, else when it begins to. A later one takes its place.
+    AwaitStart {
+        session: SessionId,
+        token: u64,
     },
     Close(SessionId),
     Inspect {
@@ -179,9 +202,20 @@ pub enum Event {
         session: SessionId,
         chunk: u32,
     },
+    /// The last pictures are about to be sent: it is time for `Command::MorePictures`, if there are more.
+    PicturesWanted {
+        session: SessionId,
+        run: u64,
+    },
     /// All pictures of `Command::Trick` are shown. The session sends nothing until `Command::Seek`.
     PicturesShown {
         session: SessionId,
+        run: u64,
+    },
+    /// Answer to `Command::AwaitStart`; `None` when the session is gone, or somebody else waits for the same.
+    Started {
+        token: u64,
+        start: Option<Start>,
     },
     SessionEnded {
         session: SessionId,
@@ -211,6 +245,23 @@ pub enum Activity {
     Starved,
 }
 
+/// Where a session begins, or goes on: its next datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Packets from the title's start.
+    pub position: u64,
+    /// Sequence number and timestamp, of a session with RTP.
+    pub rtp: Option<RtpPoint>,
+}
+
+/// A place in an RTP stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtpPoint {
+    /// The next packet's.
+    pub seq: u16,
+    pub timestamp: u32,
+}
+
 /// One session's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
@@ -232,6 +283,8 @@ pub struct SessionStats {
     pub clock_jumps: u64,
     /// The latest burst's lateness at the worst.
     pub late_max: Duration,
+    /// The next sequence number, and the timestamp of this moment (RFC 3550 §6.4.1). `None` before the first packet.
+    pub rtp: Option<RtpPoint>,
 }
 
 /// All of one worker's numbers.

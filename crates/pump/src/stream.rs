@@ -7,6 +7,7 @@
 //! Cost: one division per burst and one copy per datagram.
 
 mod emit;
+mod start;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,9 @@ use crate::fec::Encoder;
 use crate::pace::Pace;
 use crate::queue::{Plan, Queue, Supply};
 use crate::rewrite::Rewriter;
-use crate::spec::{Activity, Counters, EndReason, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved};
+use crate::spec::{
+    Activity, Counters, EndReason, Event, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved,
+};
 use crate::trick::Pick;
 
 /// Packets of a datagram.
@@ -106,8 +109,14 @@ pub(crate) struct Stream {
     shown: Option<Pick>,
     /// The plan is one of pictures.
     shows_pictures: bool,
+    /// The pictures' number, from `Command::Trick`.
+    pictures_run: u64,
+    /// Control was told that pictures are about to run out.
+    is_asked_for_pictures: bool,
     /// All pictures are shown, and nobody was told.
     is_shown: bool,
+    /// Who wants to know when it plays.
+    start_token: Option<u64>,
     stats: SessionStats,
 }
 
@@ -155,12 +164,15 @@ impl Stream {
             fec,
             rtp_zero_ns: None,
             rtp_marker: true,
-            is_running: true,
+            is_running: !spec.is_paused,
             null_due_ns: 0,
             is_behind: false,
             shown: None,
             shows_pictures: false,
+            pictures_run: 0,
+            is_asked_for_pictures: false,
             is_shown: false,
+            start_token: None,
             stats: SessionStats::default(),
             spec,
         })
@@ -203,9 +215,8 @@ impl Stream {
 
     /// Goes on at another place, at normal speed, as soon as its chunk is there.
     pub(crate) fn seek(&mut self, now_ns: i64, to: u64, settings: &Settings) {
-        let end = self.spec.end.unwrap_or(u64::MAX).min(self.spec.title.packet_count());
-        let again_from = self.spec.looped.then_some(self.spec.start);
-        let plan = Plan::Through { next: to.min(end), end, again_from, splice: true };
+        let end = self.end_packet();
+        let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
         self.replace(now_ns, plan, settings);
         self.rewriter.join_offsets();
         if !matches!(self.spec.pacing, Pacing::Padded(_)) {
@@ -213,8 +224,23 @@ impl Stream {
         }
     }
 
+    /// Ends elsewhere.
+    pub(crate) fn set_end(&mut self, end: Option<u64>, settings: &Settings) {
+        self.spec.end = end;
+        self.queue.set_end(self.end_packet(), self.loops_from(), settings.chunks_ahead);
+    }
+
+    fn end_packet(&self) -> u64 {
+        self.spec.end.unwrap_or(u64::MAX).min(self.spec.title.packet_count())
+    }
+
+    fn loops_from(&self) -> Option<u64> {
+        self.spec.looped.then_some(self.spec.start)
+    }
+
     /// Shows single pictures.
-    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, settings: &Settings) {
+    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64, settings: &Settings) {
+        self.pictures_run = run;
         let is_empty = picks.is_empty();
         self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
         (self.shows_pictures, self.is_shown) = (true, is_empty);
@@ -222,6 +248,14 @@ impl Stream {
         self.trick = Some(Anchor { at_ns: now_ns, pcr });
         // Pictures alone leave gaps, in which a receiver still wants references.
         self.padding = Some(self.padding.unwrap_or(Padding::new(self.slope)));
+    }
+
+    /// Shows more of them.
+    pub(crate) fn show_more(&mut self, picks: &[Pick], run: u64) {
+        if self.shows_pictures && self.pictures_run == run {
+            self.queue.add_pictures(picks);
+            (self.is_shown, self.is_asked_for_pictures) = (false, false);
+        }
     }
 
     fn replace(&mut self, now_ns: i64, plan: Plan, settings: &Settings) {
@@ -234,6 +268,7 @@ impl Stream {
         self.activity = Activity::Loading;
         self.burst_left = 0;
         (self.shown, self.shows_pictures, self.is_shown) = (None, false, false);
+        self.is_asked_for_pictures = false;
     }
 
     /// From now on packets are looked at. The counters sent so far are those of the chunk being played.
@@ -257,7 +292,7 @@ impl Stream {
 
     /// Nothing is to be played: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        self.queue.has_ended() && !self.shows_pictures
+        self.queue.has_ended() && !self.shows_pictures && !self.spec.holds_at_end
     }
 
     /// Goes on at `at_ns`.
@@ -314,7 +349,9 @@ impl Stream {
         }
         // A loop in a padded stream does not interrupt the padding.
         let is_new = self.pace.replace(pace).is_none();
-        (self.origin_ns, self.due_ns, self.end_position) = (at_ns, at_ns, position);
+        // Pictures that came too late to go on with those before.
+        let passed_ns = self.queue.pick().map_or(0, |pick| pick.at_ns);
+        (self.origin_ns, self.due_ns, self.end_position) = (at_ns - passed_ns, at_ns, position);
         if let Some(padding) = self.padding.as_mut().filter(|_| is_new) {
             *padding = Padding { origin_ns: at_ns, ..Padding::new(padding.slope) };
         }
@@ -424,14 +461,18 @@ impl Stream {
         Next::At(self.due_ns)
     }
 
-    /// Pictures that are all shown leave the session waiting for a place to go on at.
+    /// Pictures that are all shown leave the session waiting for a place to go on at; so does an end at which it holds.
     fn end(&mut self) -> Next {
         self.burst_left = 0;
-        if !self.shows_pictures {
+        if self.has_ended() {
             return Next::Ended;
         }
         self.activity = Activity::Loading;
-        self.is_shown = true;
+        if self.shows_pictures {
+            self.is_shown = true;
+            // What comes next begins anew in the constant rate as well.
+            self.pace = None;
+        }
         Next::Wait
     }
 
@@ -482,9 +523,17 @@ impl Stream {
         self.activity
     }
 
-    /// True once when all pictures are shown.
-    pub(crate) fn take_shown(&mut self) -> bool {
-        std::mem::take(&mut self.is_shown)
+    /// What control is to be told of the pictures.
+    pub(crate) fn poll_pictures(&mut self) -> Option<Event> {
+        if !self.shows_pictures {
+            return None;
+        }
+        let (session, run) = (self.spec.id, self.pictures_run);
+        if !self.is_asked_for_pictures && self.queue.lacks_pictures() {
+            self.is_asked_for_pictures = true;
+            return Some(Event::PicturesWanted { session, run });
+        }
+        std::mem::take(&mut self.is_shown).then_some(Event::PicturesShown { session, run })
     }
 
     /// `begin` no earlier than this.
@@ -496,10 +545,12 @@ impl Stream {
         }
     }
 
-    pub(crate) fn stats(&self) -> SessionStats {
+    pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {
         let position = self.queue.position().unwrap_or(self.end_position);
         let clock_jumps = self.pace.as_ref().map_or(0, Pace::jumps);
-        SessionStats { activity: self.activity, position, clock_jumps, ..self.stats.clone() }
+        let waits = !self.is_running || self.queue.has_ended() && !self.shows_pictures;
+        let activity = if waits && self.activity == Activity::Loading { Activity::Paused } else { self.activity };
+        SessionStats { activity, position, clock_jumps, rtp: self.rtp_point(now_ns), ..self.stats.clone() }
     }
 }
 

@@ -30,28 +30,55 @@ pub fn picks(
     rate: Slope,
     spacing: Duration,
 ) -> Vec<Pick> {
-    let mut picks: Vec<Pick> = Vec::new();
     if scale_permille == 0 {
-        return picks;
+        return Vec::new();
     }
-    let spacing_ns = i64::try_from(spacing.as_nanos()).unwrap_or(i64::MAX);
     let is_ahead = |picture: &&TimedPicture| (picture.time >= start) == (scale_permille > 0) || picture.time == start;
     let mut ahead: Vec<&TimedPicture> = pictures.iter().filter(is_ahead).collect();
     if scale_permille < 0 {
         ahead.reverse();
     }
-    let mut first_ns = None;
-    for picture in ahead {
-        let passed_ns = picture.time.as_nanos().abs_diff(start.as_nanos()) as i128;
-        let shown_ns = (passed_ns * 1_000 / i128::from(scale_permille.unsigned_abs())) as i64;
-        let at_ns = shown_ns - *first_ns.get_or_insert(shown_ns);
-        let is_free = picks.last().is_none_or(|last| at_ns >= last.until_ns.max(last.at_ns.saturating_add(spacing_ns)));
-        if is_free && picture.to > picture.from {
-            let until_ns = at_ns + rate.ns(picture.to - picture.from);
-            picks.push(Pick { from: picture.from, to: picture.to, at_ns, until_ns });
+    let mut picker = Picker::new(scale_permille, rate, spacing);
+    let passed = |picture: &TimedPicture| picture.time.as_nanos().abs_diff(start.as_nanos()) as i128;
+    ahead.into_iter().filter_map(|picture| picker.push(picture.from, picture.to, passed(picture))).collect()
+}
+
+/// Picks pictures one by one, in the order of showing.
+#[derive(Clone, Debug)]
+pub struct Picker {
+    scale_permille: u32,
+    rate: Slope,
+    spacing_ns: i64,
+    /// When the first picture would be shown, counted from where the others are counted from.
+    first_ns: Option<i64>,
+    last: Option<Pick>,
+}
+
+impl Picker {
+    /// The arguments are those of `picks`. Which way the pictures go is the caller's business.
+    pub fn new(scale_permille: i32, rate: Slope, spacing: Duration) -> Self {
+        Picker {
+            scale_permille: scale_permille.unsigned_abs().max(1),
+            rate,
+            spacing_ns: i64::try_from(spacing.as_nanos()).unwrap_or(i64::MAX),
+            first_ns: None,
+            last: None,
         }
     }
-    picks
+
+    /// The next picture, its first packet and the one behind its last, which lies `passed_ns` of the title behind any one
+    /// place. `None` when it is left out.
+    pub fn push(&mut self, from: u64, to: u64, passed_ns: i128) -> Option<Pick> {
+        let shown_ns = i64::try_from(passed_ns * 1_000 / i128::from(self.scale_permille)).ok()?;
+        let at_ns = shown_ns - *self.first_ns.get_or_insert(shown_ns);
+        let free_ns = self.last.map_or(0, |last| last.until_ns.max(last.at_ns.saturating_add(self.spacing_ns)));
+        if at_ns < free_ns || to <= from {
+            return None;
+        }
+        let pick = Pick { from, to, at_ns, until_ns: at_ns + self.rate.ns(to - from) };
+        self.last = Some(pick);
+        Some(pick)
+    }
 }
 
 #[cfg(test)]

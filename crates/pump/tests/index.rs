@@ -115,7 +115,7 @@ fn shown(scale_permille: i32, span: Duration) -> (Arc<Source>, World, Vec<trick:
     let mut world = World::new(Settings { tick: Duration::from_nanos(1), ..Settings::default() });
     let session = world.open(1, &source, |spec| (spec.start, spec.burst) = (50_000, 1));
     world.run(millis(1_000));
-    world.command(Command::Trick { session, picks: picks.clone().into() });
+    world.command(Command::Trick { session, picks: picks.clone().into(), run: 1 });
     world.run(span);
     (source, world, picks)
 }
@@ -180,7 +180,7 @@ fn showing_no_pictures_is_over_at_once_and_ends_nothing() {
     let mut world = World::new(Settings::default());
     let session = world.open(1, &source, |_| {});
     world.run(millis(1_000));
-    world.command(Command::Trick { session, picks: [].into() });
+    world.command(Command::Trick { session, picks: [].into(), run: 2 });
     world.run(millis(1_000));
     assert_eq!((world.shown.len(), world.ended.len()), (1, 0));
 }

@@ -248,7 +248,7 @@ impl Stream {
     }
 
     /// The time that the next datagram's timestamp stands for. Only RTP has one.
-    fn rtp_time(&mut self) -> i64 {
+    pub(super) fn rtp_time(&mut self) -> i64 {
         match self.spec.transport {
             Transport::Udp => 0,
             Transport::Rtp { .. } => self.next_due().unwrap_or(self.due_ns),
@@ -256,10 +256,9 @@ impl Stream {
     }
 
     fn write_header(&mut self, slot: &mut [u8], due_ns: i64) -> usize {
-        let Transport::Rtp { ssrc, first_timestamp, .. } = self.spec.transport else { return 0 };
+        let Transport::Rtp { ssrc, .. } = self.spec.transport else { return 0 };
         let zero_ns = *self.rtp_zero_ns.get_or_insert(due_ns);
-        let passed = (due_ns - zero_ns).div_euclid(100_000) * 9 + (due_ns - zero_ns).rem_euclid(100_000) * 9 / 100_000;
-        let timestamp = first_timestamp.wrapping_add(passed as u32);
+        let timestamp = self.timestamp_at(zero_ns, due_ns);
         let marker = std::mem::take(&mut self.rtp_marker);
         let len = write_rtp_header(slot, self.seq, timestamp, ssrc, marker).unwrap_or(0);
         self.seq = self.seq.plus(1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pump::chunk::Chunk;
 use pump::pump::Pump;
 use pump::sample::Sample;
-use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, SessionStats, Settings};
+use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, SessionStats, Settings, Start};
 use pump::title::{Title, TitleOptions};
 use wire::ts::PACKET_LEN;
 use wire::{LinkId, Outbox, Path};
@@ -54,6 +54,8 @@ pub struct World {
     pub sent: HashMap<u64, Vec<Sent>>,
     pub ended: Vec<(SessionId, pump::spec::EndReason, SessionStats)>,
     pub shown: Vec<SessionId>,
+    pub wanted: Vec<SessionId>,
+    pub started: Vec<(u64, Option<Start>)>,
     /// Chunks on their way, with the time of their arrival.
     coming: VecDeque<(Instant, SessionId, u32)>,
     /// How long a chunk takes.
@@ -73,6 +75,8 @@ impl World {
             sent: HashMap::new(),
             ended: Vec::new(),
             shown: Vec::new(),
+            wanted: Vec::new(),
+            started: Vec::new(),
             coming: VecDeque::new(),
             delay: |_, _| Duration::ZERO,
             asked: Vec::new(),
@@ -148,7 +152,9 @@ impl World {
                 self.coming.push_back((self.now + (self.delay)(session, chunk), session, chunk));
             }
             Event::SessionEnded { session, reason, stats } => self.ended.push((session, reason, *stats)),
-            Event::PicturesShown { session } => self.shown.push(session),
+            Event::PicturesShown { session, .. } => self.shown.push(session),
+            Event::PicturesWanted { session, .. } => self.wanted.push(session),
+            Event::Started { token, start } => self.started.push((token, start)),
             Event::Stats { .. } | Event::Counters { .. } => {}
         }
     }
