@@ -31,7 +31,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args as ClapArgs;
 use time::OffsetDateTime;
 
-use bench::Bench;
+use bench::{Bench, Results};
 use plan::{Flags, Plan};
 use quiet::CpuTimes;
 use record::ROUNDS_FILE;
@@ -98,13 +98,13 @@ pub enum Command {
     Report(report::Args),
 }
 
-/// Runs the comparison, keeps its results and prints what they come to.
+/// Runs the comparison, keeps its results and prints what they come to. False when a run failed.
 ///
 /// # Errors
-/// When the plan is not sound, a run fails, or a signal came. Nothing that was started is left then.
-pub fn execute(args: &Args) -> anyhow::Result<()> {
+/// When the plan is not sound, all runs fail, or a signal came. Nothing that was started is left then.
+pub fn execute(args: &Args) -> anyhow::Result<bool> {
     if let Some(Command::Report(args)) = &args.command {
-        return report::execute(args);
+        return report::execute(args).map(|()| true);
     }
     let plan = plan_of(args)?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(&plan));
@@ -125,15 +125,15 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         machine: &CpuTimes::now,
         say: &say,
     };
-    let records = bench.run()?;
+    let Results { records, failures } = bench.run()?;
 
-    let summary = Summary::of(&plan, &records);
+    let summary = Summary::of(&plan, &records, &failures);
     let text =
         if args.json { serde_json::to_string(&summary)? + "\n" } else { format!("\n{}", table::table(&summary)) };
     std::io::stdout().write_all(text.as_bytes()).context("print the table")?;
     report::write(&directory)?;
     say(&format!("the page is {}", directory.join(report::PAGE_FILE).display()));
-    Ok(())
+    Ok(failures.is_empty())
 }
 
 /// The plan from the file or the flags, with what was typed over it.

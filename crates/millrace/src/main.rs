@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => measure::load::run(&args),
         Command::Load { what: Load::Pump(args) } => measure::load_pump::run(&args),
-        Command::Ab(args) => measure::ab::execute(&args).map(|()| true),
+        Command::Ab(args) => measure::ab::execute(&args),
         Command::Bench { what: Bench::Fanout(args) } => measure::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => measure::floor::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Pump(args) } => measure::pumping::execute(&args).map(|()| true),

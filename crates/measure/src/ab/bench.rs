@@ -1,8 +1,11 @@
 //! Runs a plan: every subject at every point in every round, forwards and backwards in turn, and keeps what was measured.
 //!
-//! In: a plan. Out: a line in `rounds.jsonl` for each run as soon as it is over, and progress on standard error.
+//! In: a plan. Out: a line in `rounds.jsonl` for each run as soon as it is over, one in `failures.jsonl` for each that
+//! failed, and progress on standard error.
 //! A run is: start the server, wait until it is ready, warm up with the load and throw the result away, measure with the
 //! load, end the server, clean up. A run that was disturbed is kept as such and repeated at once, a few times at most.
+//! One that failed does not end the others: the subject is tried again in the next round, and given up at that point when
+//! it fails there twice.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +19,7 @@ use super::plan::{Plan, Subject};
 use super::proc::Used;
 use super::quiet::{CpuTimes, Limits};
 use super::ready;
-use super::record::{self, Loss, Record, Usage};
+use super::record::{self, Failure, Loss, Record, Usage};
 use super::stop::Stop;
 use super::tree::{Cleanup, Guard, PATIENCE, Start, Tree};
 use super::values::Cpus;
@@ -50,13 +53,24 @@ struct Place<'a> {
 /// How many lines of a log an error shows.
 const LOG_LINES: usize = 20;
 
+/// A subject that has failed so often at a point is not tried there any more.
+const FAILURES_MAX: usize = 2;
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub struct Results {
+    pub records: Vec<Record>,
+    pub failures: Vec<Failure>,
+}
+
 impl Bench<'_> {
     /// Runs all rounds and returns all records.
     ///
     /// # Errors
-    /// The first error of a run; it names subject, point and round, and shows the ends of the logs.
-    pub fn run(&self) -> anyhow::Result<Vec<Record>> {
-        let mut records = Vec::new();
+    /// When a signal has come, nothing can be written, or every run of the first round failed; the error names subject,
+    /// point and round, and shows the ends of the logs.
+    pub fn run(&self) -> anyhow::Result<Results> {
+        let mut results = Results::default();
         let (plan, logs) = (self.plan, self.directory.join("logs"));
         std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
         for index in 0..plan.rounds as usize {
@@ -64,16 +78,38 @@ impl Bench<'_> {
                 for (turn, subject) in turns(plan.subjects.len(), index).enumerate() {
                     let (subject, point) = (&plan.subjects[subject], plan.points[point]);
                     let place = Place { round: index as u32 + 1, turn: turn as u32, subject, point };
-                    self.run_undisturbed(place, &mut records)?;
+                    if results.is_given_up(place) {
+                        continue;
+                    }
+                    let Err(error) = self.run_undisturbed(place, &mut results.records) else { continue };
+                    let error = self.explain(place, error);
+                    if self.stop.check().is_err() {
+                        return Err(error);
+                    }
+                    self.fail(place, &error, &mut results)?;
                 }
             }
+            if results.records.is_empty() {
+                anyhow::bail!("no run of the first round succeeded");
+            }
         }
-        Ok(records)
+        Ok(results)
+    }
+
+    /// Notes that a run failed.
+    fn fail(&self, place: Place<'_>, error: &anyhow::Error, results: &mut Results) -> anyhow::Result<()> {
+        let Place { round, turn, subject, point } = place;
+        let failure = Failure { round, turn, subject: subject.name.clone(), point, error: format!("{error:#}") };
+        record::append_failure(self.directory, &failure)?;
+        results.failures.push(failure);
+        let given_up = if results.is_given_up(place) { "; it is not tried there again" } else { "" };
+        (self.say)(&format!("failed: {error:#}\n{}{} has failed{given_up}", subject.name, at_point(self.plan, point)));
+        Ok(())
     }
 
     fn run_undisturbed(&self, place: Place<'_>, records: &mut Vec<Record>) -> anyhow::Result<()> {
         for repeat in 0..=self.plan.repeats {
-            let record = self.run_once(place).map_err(|error| self.explain(place, error))?;
+            let record = self.run_once(place)?;
             record::append(self.directory, &record)?;
             self.tell(&record, repeat);
             let quiet = record.disturbed.is_none();
@@ -234,6 +270,13 @@ impl Bench<'_> {
             arrived.packets as f64 / seconds,
             record.server.cpu_s() * 1e6 / arrived.packets as f64,
         ));
+    }
+}
+
+impl Results {
+    fn is_given_up(&self, place: Place<'_>) -> bool {
+        let is_here = |failure: &&Failure| failure.subject == place.subject.name && failure.point == place.point;
+        self.failures.iter().filter(is_here).count() >= FAILURES_MAX
     }
 }
 
@@ -400,6 +443,12 @@ mod tests {
         }
 
         fn run(&self, machine: &dyn Fn(Option<&Cpus>) -> CpuTimes) -> anyhow::Result<Vec<Record>> {
+            let results = self.run_all(machine)?;
+            assert_eq!(results.failures, []);
+            Ok(results.records)
+        }
+
+        fn run_all(&self, machine: &dyn Fn(Option<&Cpus>) -> CpuTimes) -> anyhow::Result<Results> {
             Bench {
                 plan: &self.plan,
                 directory: self.directory.path(),
@@ -411,5 +460,26 @@ mod tests {
             }
             .run()
         }
+    }
+
+    #[test]
+    fn a_subject_that_fails_is_noted_and_given_up_and_the_others_go_on() {
+        let mut lab = Lab::new("rounds = 4", "echo listening; exec sleep 600", RESULT);
+        lab.plan.subjects[1].command = "echo no such codec; exit 3".into();
+        let results = lab.run_all(&quiet).unwrap();
+        let rounds: Vec<_> = results.records.iter().map(|record| (record.round, record.subject.as_str())).collect();
+        assert_eq!(rounds, [(1, "a"), (2, "a"), (3, "a"), (4, "a")]);
+        let failed: Vec<_> = results.failures.iter().map(|failure| (failure.round, failure.subject.as_str())).collect();
+        assert_eq!(failed, [(1, "b"), (2, "b")]);
+        let error = &results.failures[0].error;
+        assert!(error.starts_with("round 1, subject b: ") && error.contains("no such codec"), "{error}");
+        assert_eq!(record::read_failures(lab.directory.path()).unwrap(), results.failures);
+    }
+
+    #[test]
+    fn when_nothing_works_in_the_first_round_there_is_no_second_one() {
+        let lab = Lab::new("rounds = 4", "exit 3", RESULT);
+        assert!(lab.run_all(&quiet).is_err());
+        assert_eq!(record::read_failures(lab.directory.path()).unwrap().len(), 2);
     }
 }

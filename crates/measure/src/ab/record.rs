@@ -1,7 +1,8 @@
 //! What is kept of a comparison: one line of JSON per measured run, and one object about the machine.
 //!
 //! In: a results directory. Out: `machine.json` as [`Machine`], `rounds.jsonl` as [`Record`]s in the order in which they
-//! were measured; runs that were disturbed and repeated are among them, and [`kept`] leaves them out.
+//! were measured; runs that were disturbed and repeated are among them, and [`kept`] leaves them out. Runs that failed
+//! stand in `failures.jsonl`, if there are any.
 //! Units: seconds, bytes, packets and events, each for the measured time only; a value that is not known is `None`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,12 +11,15 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The file of the machine and the plan, in a results directory.
 pub const MACHINE_FILE: &str = "machine.json";
 /// The file of the runs, in a results directory.
 pub const ROUNDS_FILE: &str = "rounds.jsonl";
+/// The file of the runs that failed, in a results directory.
+pub const FAILURES_FILE: &str = "failures.jsonl";
 
 /// One measured run of one subject under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,6 +112,17 @@ pub struct Latency {
     pub histogram: Vec<(f64, u64)>,
 }
 
+/// A run from which nothing was learned but that it failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    pub round: u32,
+    pub turn: u32,
+    pub subject: String,
+    pub point: f64,
+    /// What was wrong, in one line or more.
+    pub error: String,
+}
+
 /// Where, of what and how it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -156,10 +171,21 @@ pub struct Subject {
 /// # Errors
 /// When the file cannot be written.
 pub fn append(directory: &Path, record: &Record) -> anyhow::Result<()> {
-    let path = directory.join(ROUNDS_FILE);
-    let mut line = serde_json::to_string(record)?;
+    append_line(&directory.join(ROUNDS_FILE), record)
+}
+
+/// Adds a run that failed to the results in `directory`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn append_failure(directory: &Path, failure: &Failure) -> anyhow::Result<()> {
+    append_line(&directory.join(FAILURES_FILE), failure)
+}
+
+fn append_line(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_string(value)?;
     line.push('\n');
-    let file = OpenOptions::new().create(true).append(true).open(&path);
+    let file = OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(line.as_bytes())).with_context(|| format!("write {}", path.display()))
 }
 
@@ -168,8 +194,20 @@ pub fn append(directory: &Path, record: &Record) -> anyhow::Result<()> {
 /// # Errors
 /// When there is no such file, or a line is not a record; the error names the line.
 pub fn read(directory: &Path) -> anyhow::Result<Vec<Record>> {
-    let path = directory.join(ROUNDS_FILE);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    read_lines(&directory.join(ROUNDS_FILE))
+}
+
+/// Reads the runs in `directory` that failed.
+///
+/// # Errors
+/// When there are some, and a line is of another form.
+pub fn read_failures(directory: &Path) -> anyhow::Result<Vec<Failure>> {
+    let path = directory.join(FAILURES_FILE);
+    if path.exists() { read_lines(&path) } else { Ok(Vec::new()) }
+}
+
+fn read_lines<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(index, line)| {
@@ -241,6 +279,16 @@ mod tests {
         file.write_all(b"{\"plan\": 7}\n").unwrap();
         let error = format!("{:#}", read(directory.path()).unwrap_err());
         assert!(error.contains("rounds.jsonl, line 2"), "{error}");
+    }
+
+    #[test]
+    fn runs_that_failed_are_read_as_they_were_written_and_none_is_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(read_failures(directory.path()).unwrap(), []);
+        let failure = Failure { round: 2, subject: "b".into(), error: "gone\nits log".into(), ..Failure::default() };
+        append_failure(directory.path(), &failure).unwrap();
+        append_failure(directory.path(), &failure).unwrap();
+        assert_eq!(read_failures(directory.path()).unwrap(), [failure.clone(), failure]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::compare::{Comparison, P_MAX, ROUNDS_MIN};
 use super::outcome::LOST;
 use super::plan::Plan;
-use super::record::{Loss, Record, kept};
+use super::record::{Failure, Loss, Record, kept};
 use super::values::Judge;
 use crate::rounds::median;
 
@@ -29,7 +29,7 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub point: f64,
-    /// In the plan's order.
+    /// In the plan's order, without those that failed here in every round.
     pub subjects: Vec<Row>,
 }
 
@@ -64,7 +64,7 @@ pub struct Row {
 
 impl Summary {
     /// Sums up the runs of a plan.
-    pub fn of(plan: &Plan, records: &[Record]) -> Summary {
+    pub fn of(plan: &Plan, records: &[Record], failures: &[Failure]) -> Summary {
         let kept = kept(records);
         let baseline = plan.subjects[0].name.clone();
         let points = plan.points.iter().map(|&point| {
@@ -76,16 +76,17 @@ impl Summary {
                 let runs = of(&subject.name);
                 let against_baseline =
                     (subject.name != baseline).then(|| compare(&plan.judge, &runs, &first)).flatten();
-                Row { subject: subject.name.clone(), against_baseline, ..Row::of(&runs, &plan.judge) }
+                let row = Row { subject: subject.name.clone(), against_baseline, ..Row::of(&runs, &plan.judge) };
+                (!runs.is_empty()).then_some(row)
             });
-            Point { point, subjects: rows.collect() }
+            Point { point, subjects: rows.flatten().collect() }
         });
         let points: Vec<Point> = points.collect();
         Summary {
             plan: plan.name.clone(),
             axis: plan.axis.clone(),
             judge: plan.judge.to_string(),
-            remarks: remarks(plan, &kept, &points),
+            remarks: [failed(plan, failures), remarks(plan, &kept, &points)].concat(),
             baseline,
             points,
         }
@@ -138,6 +139,29 @@ fn compare(judge: &Judge, subject: &[&Record], baseline: &[&Record]) -> Option<C
     });
     let (subject, baseline): (Vec<f64>, Vec<f64>) = pairs.unzip();
     Comparison::of(&subject, &baseline)
+}
+
+/// Who failed where, and why the first time.
+fn failed(plan: &Plan, failures: &[Failure]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for point in &plan.points {
+        for subject in &plan.subjects {
+            let here = || failures.iter().filter(|failure| failure.subject == subject.name && failure.point == *point);
+            let Some(first) = here().next() else { continue };
+            let count = match here().count() {
+                1 => "once".to_owned(),
+                count => format!("{count} times, and was given up there"),
+            };
+            let place = match (plan.points.len(), &plan.axis) {
+                (1, _) => String::new(),
+                (_, Some(axis)) => format!(" at {point} {axis}"),
+                (_, None) => format!(" at point {point}"),
+            };
+            let error = first.error.lines().next().unwrap_or_default();
+            remarks.push(format!("{} failed{place} {count}: {error}", subject.name));
+        }
+    }
+    remarks
 }
 
 /// A load that uses more of its CPUs than this is likely to be what is measured.
@@ -204,7 +228,7 @@ mod tests {
                 records.push(run(round, "a", point, cost));
             }
         }
-        let summary = Summary::of(&plan, &records);
+        let summary = Summary::of(&plan, &records, &[]);
         for point in &summary.points {
             let comparison = point.subjects[1].against_baseline.unwrap();
             assert_eq!(comparison.verdict, Verdict::Real);
@@ -220,9 +244,27 @@ mod tests {
         let plan = Plan::parse(PLAN).unwrap();
         let disturbed = |record| Record { disturbed: Some("steal 9.0 %".into()), ..record };
         let records = [disturbed(run(1, "a", 1.0, 50.0)), run(1, "a", 1.0, 1.0), disturbed(run(1, "b", 1.0, 1.0))];
-        let summary = Summary::of(&plan, &records);
+        let summary = Summary::of(&plan, &records, &[]);
         assert_eq!(summary.points[0].subjects[0].cpu_us_per_packet, 1000.0);
         assert!(summary.remarks[0].starts_with("1 of 2 runs") && summary.remarks[0].contains("steal 9.0 %"));
+    }
+
+    #[test]
+    fn a_subject_that_failed_is_remarked_on_and_has_no_figures_where_it_never_ran() {
+        let plan = Plan::parse(PLAN).unwrap();
+        let failure = |round| Failure {
+            round,
+            subject: "b".into(),
+            point: 2.0,
+            error: "round 1, subject b: gone\nits log".into(),
+            ..Failure::default()
+        };
+        let records = [run(1, "a", 1.0, 1.0), run(1, "b", 1.0, 1.0), run(1, "a", 2.0, 1.0)];
+        let summary = Summary::of(&plan, &records, &[failure(1), failure(2)]);
+        let expected = "b failed at 2 viewers 2 times, and was given up there: round 1, subject b: gone";
+        assert_eq!(summary.remarks[0], expected);
+        let subjects = |point: usize| summary.points[point].subjects.iter().map(|row| row.subject.as_str());
+        assert!(subjects(0).eq(["a", "b"]) && subjects(1).eq(["a"]));
     }
 
     #[test]
@@ -233,7 +275,7 @@ mod tests {
             values: [(LOST.to_owned(), 2.0)].into(),
             ..run(round, "a", 1.0, 1.0)
         };
-        let row = &Summary::of(&plan, &[lossy(1, 3), lossy(2, 4)]).points[0].subjects[0];
+        let row = &Summary::of(&plan, &[lossy(1, 3), lossy(2, 4)], &[]).points[0].subjects[0];
         assert_eq!((row.loss.listener, row.loss.relay, row.lost), (Some(7), None, Some(4.0)));
     }
 

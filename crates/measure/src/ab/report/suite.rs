@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Deserialize;
 
-use crate::ab::record::{self, Machine, Record};
+use crate::ab::record::{self, Failure, Machine, Record};
 use crate::ab::values::Judge;
 use crate::rounds::Ratio;
 
@@ -26,6 +26,7 @@ pub struct Suite {
 pub struct Run {
     pub machine: Machine,
     pub records: Vec<Record>,
+    pub failures: Vec<Failure>,
     pub floor: Option<Floor>,
     /// The subjects' names in the plan's order; the first one is compared with the others.
     pub subjects: Vec<String>,
@@ -75,7 +76,7 @@ impl Run {
             Ok(text) => Some(serde_json::from_str(&text).with_context(|| path.display().to_string())?),
             Err(_) => None,
         };
-        Ok(Run::new(machine, records, floor))
+        Ok(Run { failures: record::read_failures(directory)?, ..Run::new(machine, records, floor) })
     }
 
     pub fn new(machine: Machine, mut records: Vec<Record>, floor: Option<Floor>) -> Run {
@@ -91,7 +92,7 @@ impl Run {
             records.iter().map(|record| record.point).filter(|point| point.is_finite()).collect();
         points.sort_unstable_by(f64::total_cmp);
         points.dedup();
-        Run { machine, records, floor, subjects, points }
+        Run { machine, records, failures: Vec::new(), floor, subjects, points }
     }
 
     fn name(&self) -> String {

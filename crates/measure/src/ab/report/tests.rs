@@ -1,6 +1,6 @@
 use super::suite::{Floor, Run};
 use super::*;
-use crate::ab::record::{self, Arrived, Latency, Loss, Machine, Record, Subject, Usage};
+use crate::ab::record::{self, Arrived, Failure, Latency, Loss, Machine, Record, Subject, Usage};
 
 /// What a hostile program could call itself, or write into a log.
 const EVIL: &str = "<script>alert(\"1\")</script>|`'&\u{1b}[31m";
@@ -132,6 +132,23 @@ fn every_picture_that_is_promised_is_on_the_page() {
     }
     assert!(!page.contains("NaN") && !page.contains(">inf"));
     assert!(page.contains(">56<"), "seven packets lost in each of eight rounds");
+}
+
+#[test]
+fn a_page_says_who_failed_and_leaves_no_hole() {
+    let mut records = records(8.0);
+    records.retain(|record| record.subject == "ours" || record.point == 10.0);
+    let directory = kept("2026-01-01T00:00:00Z", &records);
+    for round in [1, 2] {
+        let error = format!("round {round}, subject theirs, 100 viewers: nothing got through\n  the log's end");
+        let failure = Failure { round, subject: "theirs".into(), point: 100.0, error, ..Failure::default() };
+        record::append_failure(directory.path(), &failure).unwrap();
+    }
+    write(directory.path()).unwrap();
+    let page = std::fs::read_to_string(directory.path().join(PAGE_FILE)).unwrap();
+    let expected = "2 runs failed, and are missing: theirs at 100 viewers (nothing got through). A subject";
+    assert!(page.contains(expected), "{page}");
+    assert!(!page.contains("NaN") && !page.contains(">inf"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::suite::{self, Cell, Metric, Run};
 use crate::ab::compare::{Comparison, Verdict};
+use crate::ab::record::Failure;
 
 /// A sentence, and whether it is good news for the subject that stands first in the plan.
 pub struct Sentence {
@@ -139,6 +140,15 @@ pub fn caveats(run: &Run) -> Vec<String> {
              they were repeated (outlined in the plots)."
         ));
     }
+    if !run.failures.is_empty() {
+        let mut places: Vec<String> = run.failures.iter().map(|failure| failed(run, failure)).collect();
+        places.dedup();
+        caveats.push(format!(
+            "{} runs failed, and are missing: {}. A subject that failed twice was not tried there again.",
+            run.failures.len(),
+            places.join("; ")
+        ));
+    }
     for &point in &run.points {
         let sizes: Vec<(String, f64)> = run
             .cells(point)
@@ -161,6 +171,13 @@ pub fn caveats(run: &Run) -> Vec<String> {
         caveats.push(format!("The load itself used up to {busiest:.0} % of a core, so it may have been the limit."));
     }
     caveats
+}
+
+fn failed(run: &Run, failure: &Failure) -> String {
+    let reason = failure.error.lines().next().unwrap_or_default();
+    // The place stands before the reason already.
+    let reason = reason.split_once(": ").map_or(reason, |(_, reason)| reason);
+    format!("{}{} ({reason})", failure.subject, at_point(run, failure.point))
 }
 
 /// What to look for in the plots of single runs.
