@@ -1,0 +1,228 @@
+//! The way out: runs to messages, messages to the kernel, and what to do when it refuses one.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use wire::{Outbox, Run};
+
+use super::UdpSocket;
+use crate::sys::{self, Outgoing, SendBatch};
+
+/// For how long one flush waits for a full socket, all in all. Then it drops: media that is later than this is late.
+const STALL_MAX: Duration = Duration::from_millis(2);
+
+/// Pause after ENOBUFS: a queue below the socket is full, and nothing tells when it has room again.
+const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
+
+/// Refusals in a row, with no GSO send accepted in between, until EINVAL counts as the socket's own fault. One remote
+/// alone can cause it (by a small path MTU), and must not make the sends to all others dearer.
+const REFUSALS_MAX: u32 = 64;
+
+/// Attempts for one message when errors may be those of others.
+const RETRIES_MAX: u32 = 3;
+
+/// Running totals of what a `SendQueue` did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendStats {
+    /// Datagrams and bytes that the kernel took.
+    pub datagrams: u64,
+    pub bytes: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Messages of several datagrams that the kernel took.
+    pub gso_sends: u64,
+    /// Messages that the kernel would not split; they were sent again datagram by datagram.
+    pub gso_refused: u64,
+    /// Times that a socket was full.
+    pub would_block: u64,
+    /// Datagrams dropped because the socket stayed full.
+    pub dropped_full: u64,
+    /// Datagrams that the kernel refused, for their address or size.
+    pub dropped_refused: u64,
+}
+
+/// Hands runs to the kernel. Serves any number of sockets in turn.
+#[derive(Default)]
+pub struct SendQueue {
+    batch: SendBatch,
+    stats: SendStats,
+    refusals_in_row: u32,
+    /// The last flush ended with drops, so the next does not wait again before something went through.
+    is_stalled: bool,
+    /// Errors that the next calls meet instead of the kernel.
+    #[cfg(test)]
+    faults: std::collections::VecDeque<i32>,
+}
+
+impl SendQueue {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn stats(&self) -> &SendStats {
+        &self.stats
+    }
+
+    /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
+    /// dropped.
+    pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox) {
+        self.send_runs(socket, out, out.runs());
+    }
+
+    /// Sends `runs`, which are of `out`, through `socket`. Everything is sent, or counted as dropped.
+    pub fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run]) {
+        let mut pieces = Pieces { out, runs, offset: 0, split_first: false, gso: socket.gso() };
+        let mut waited = Duration::ZERO;
+        let mut retries = 0;
+        while !pieces.is_empty() {
+            self.stats.calls += 1;
+            match self.send(socket, pieces.clone()) {
+                Ok(count) => {
+                    retries = 0;
+                    self.count_sent(pieces.by_ref().take(count));
+                }
+                Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
+                    Refusal::Interrupted => {}
+                    Refusal::Full => {
+                        self.stats.would_block += 1;
+                        if self.is_stalled || waited >= STALL_MAX {
+                            self.is_stalled = true;
+                            self.stats.dropped_full += pieces.map(|piece| datagram_count(&piece)).sum::<u64>();
+                            return;
+                        }
+                        waited += wait_for_room(socket, &error, STALL_MAX - waited);
+                    }
+                    Refusal::TooLong if socket.allow_fragments() => {}
+                    Refusal::Gso => {
+                        self.stats.gso_refused += 1;
+                        pieces.gso = false;
+                        socket.lower_gso();
+                    }
+                    Refusal::GsoHere | Refusal::TooLong if pieces.first_is_gso() => {
+                        self.stats.gso_refused += 1;
+                        self.refusals_in_row += 1;
+                        pieces.split_first = true;
+                        if self.refusals_in_row >= REFUSALS_MAX {
+                            socket.lower_gso();
+                        }
+                    }
+                    // On a socket that keeps refusals the error may be that of an earlier message.
+                    Refusal::Message if socket.send_only && retries < RETRIES_MAX => retries += 1,
+                    Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
+                        retries = 0;
+                        self.stats.dropped_refused += pieces.next().map_or(0, |piece| datagram_count(&piece));
+                    }
+                },
+            }
+        }
+    }
+
+    fn send<'a>(&mut self, socket: &UdpSocket, messages: impl Iterator<Item = Outgoing<'a>>) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Some(errno) = self.faults.pop_front() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.batch.send(socket.as_fd(), messages)
+    }
+
+    fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>) {
+        self.is_stalled = false;
+        for piece in pieces {
+            self.stats.datagrams += datagram_count(&piece);
+            self.stats.bytes += piece.data.len() as u64;
+            if piece.segment_bytes.is_some() {
+                self.stats.gso_sends += 1;
+                self.refusals_in_row = 0;
+            }
+        }
+    }
+}
+
+fn datagram_count(piece: &Outgoing<'_>) -> u64 {
+    piece.segment_bytes.map_or(1, |bytes| piece.data.len().div_ceil(bytes.into()) as u64)
+}
+
+/// Waits for at most `limit` and returns how long it was.
+fn wait_for_room(socket: &UdpSocket, error: &io::Error, limit: Duration) -> Duration {
+    let start = Instant::now();
+    if error.raw_os_error() == Some(libc::ENOBUFS) {
+        std::thread::sleep(limit.min(NO_BUFFERS_PAUSE));
+    } else {
+        // An error here shows again in the next send, where it is handled.
+        sys::wait_writable(socket.as_fd(), Some(limit)).ok();
+    }
+    start.elapsed()
+}
+
+/// What a failed send means for the first of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// A signal came: once more.
+    Interrupted,
+    /// The socket or a queue below it is full: wait a little.
+    Full,
+    /// This kernel or network card cannot split: never again on this socket.
+    Gso,
+    /// This message could not be split: send it datagram by datagram.
+    GsoHere,
+    /// It is longer than its path takes in one piece: the kernel is to make fragments.
+    TooLong,
+    /// Nothing is to be done for this message; others may well pass.
+    Message,
+}
+
+impl Refusal {
+    fn of(error: &io::Error, is_gso: bool) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Refusal::Interrupted,
+            Some(libc::EAGAIN | libc::ENOBUFS) => Refusal::Full,
+            Some(libc::EIO) if is_gso => Refusal::Gso,
+            Some(libc::EINVAL) if is_gso => Refusal::GsoHere,
+            Some(libc::EMSGSIZE) => Refusal::TooLong,
+            _ => Refusal::Message,
+        }
+    }
+}
+
+/// The messages that runs become: one for each run, or one for each datagram where the kernel does not split.
+#[derive(Clone)]
+struct Pieces<'a> {
+    out: &'a Outbox,
+    runs: &'a [Run],
+    /// Bytes of the first run that are done.
+    offset: usize,
+    /// The first run goes datagram by datagram.
+    split_first: bool,
+    gso: bool,
+}
+
+impl Pieces<'_> {
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    fn first_is_gso(&self) -> bool {
+        self.clone().next().is_some_and(|piece| piece.segment_bytes.is_some())
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Outgoing<'a>;
+
+    fn next(&mut self) -> Option<Outgoing<'a>> {
+        let (run, others) = self.runs.split_first()?;
+        let rest = self.out.bytes(run).get(self.offset..)?;
+        let as_one = self.gso && !self.split_first && rest.len() > run.segment_size();
+        let len = if as_one { rest.len() } else { rest.len().min(run.segment_size()) };
+        self.offset += len;
+        if self.offset == run.len_bytes() {
+            (self.runs, self.offset, self.split_first) = (others, 0, false);
+        }
+        let segment_bytes = as_one.then_some(run.segment_size() as u16);
+        Some(Outgoing { path: &run.path, data: &rest[..len], segment_bytes })
+    }
+}

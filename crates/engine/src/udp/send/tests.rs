@@ -1,0 +1,269 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+
+use wire::{LinkId, Path};
+
+use super::*;
+use crate::udp::{Options, PLAIN_SLOT_BYTES, RecvBatch};
+
+const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+fn bind(ip: IpAddr, gso: bool, gro: bool) -> UdpSocket {
+    let options = Options { gso, gro, ..Options::default() };
+    UdpSocket::bind((ip, 0).into(), &options).expect("loopback can be bound")
+}
+
+fn path_to(socket: &UdpSocket) -> Path {
+    Path { link: LinkId(0), remote: socket.local_addr(), local: None }
+}
+
+/// Datagrams of the given lengths, each filled with its number.
+fn outbox(path: &Path, lens: &[usize]) -> Outbox {
+    let mut out = Outbox::new(1 << 20);
+    for (number, len) in lens.iter().enumerate() {
+        assert!(out.push(path, &vec![number as u8; *len]));
+    }
+    out
+}
+
+/// What arrives until `count` datagrams are there: the number of datagrams in each message, and the datagrams.
+fn receive(socket: &UdpSocket, count: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
+    let mut batch = RecvBatch::new(socket.gro());
+    let (mut shape, mut found) = (Vec::new(), Vec::new());
+    while found.len() < count {
+        let readable = sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).expect("poll");
+        assert!(readable, "{} of {count} arrived", found.len());
+        batch.fill(socket).expect("receive");
+        for message in batch.messages() {
+            assert!(!message.truncated);
+            shape.push(message.datagram_count());
+            found.extend(message.into_datagrams(LinkId(0)).map(|datagram| datagram.data.to_vec()));
+        }
+    }
+    (shape, found)
+}
+
+fn sent(out: &Outbox) -> Vec<Vec<u8>> {
+    out.datagrams().map(|(_, bytes)| bytes.to_vec()).collect()
+}
+
+#[test]
+fn eight_datagrams_for_one_receiver_leave_and_arrive_as_one_message() {
+    for ip in LOOPBACKS {
+        let (a, b) = (bind(ip, true, true), bind(ip, true, true));
+        let out = outbox(&path_to(&b), &[1_200; 8]);
+        let mut queue = SendQueue::new();
+        queue.send_outbox(&a, &out);
+
+        let expected = SendStats { datagrams: 8, bytes: 9_600, calls: 1, gso_sends: 1, ..SendStats::default() };
+        assert_eq!(*queue.stats(), expected);
+        assert_eq!(receive(&b, 8), (vec![8], sent(&out)));
+    }
+}
+
+#[test]
+fn the_same_bytes_arrive_with_and_without_gso_and_gro() {
+    let lens = [1_200, 1_200, 700, 30, 30, 30, 1_400, 1];
+    for ip in LOOPBACKS {
+        for (gso, gro) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (a, b) = (bind(ip, gso, gro), bind(ip, gso, gro));
+            assert_eq!((a.gso(), b.gro()), (gso, gro));
+            let out = outbox(&path_to(&b), &lens);
+            let mut queue = SendQueue::new();
+            queue.send_outbox(&a, &out);
+
+            assert_eq!(receive(&b, lens.len()).1, sent(&out), "{ip}, GSO {gso}, GRO {gro}");
+            assert_eq!(queue.stats().gso_sends, if gso { 3 } else { 0 });
+        }
+    }
+}
+
+#[test]
+fn many_receivers_are_served_by_few_calls() {
+    let (a, b, c) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let mut out = Outbox::new(1 << 20);
+    for _ in 0..100 {
+        for receiver in [&b, &c] {
+            out.push(&path_to(receiver), &[5; 100]);
+            out.push(&path_to(receiver), &[6; 100]);
+        }
+    }
+    let mut queue = SendQueue::new();
+    queue.send_outbox(&a, &out);
+
+    assert_eq!((queue.stats().calls, queue.stats().gso_sends), (2, 200));
+    assert_eq!((receive(&b, 200).1.len(), receive(&c, 200).1.len()), (200, 200));
+}
+
+#[test]
+fn a_kernel_that_refuses_to_split_gets_every_datagram_by_itself() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    sys::refuse_gso(a.as_fd()).expect("option");
+    let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
+    let mut queue = SendQueue::new();
+
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 4).1, sent(&out));
+    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, a.gso()), (1, 0, true));
+
+    for _ in 1..REFUSALS_MAX {
+        queue.send_outbox(&a, &out);
+        assert_eq!(receive(&b, 4).1, sent(&out));
+    }
+    assert_eq!((queue.stats().gso_refused, a.gso()), (REFUSALS_MAX.into(), false));
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 4).1, sent(&out));
+    assert_eq!(queue.stats().gso_refused, REFUSALS_MAX.into(), "it is not tried any more");
+}
+
+#[test]
+fn after_eio_a_socket_never_asks_for_a_split_again() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500, 500, 200]);
+    let mut queue = SendQueue { faults: [libc::EIO].into(), ..SendQueue::new() };
+    queue.send_outbox(&a, &out);
+
+    assert_eq!(receive(&b, 3).1, sent(&out));
+    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, a.gso()), (1, 0, false));
+}
+
+#[test]
+fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500, 500, 200]);
+    let mut queue = SendQueue { faults: [libc::EMSGSIZE].into(), ..SendQueue::new() };
+    assert!(a.whole.load(Ordering::Relaxed));
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 3).1, sent(&out));
+    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, queue.stats().dropped_refused), (0, 1, 0));
+    assert!(!a.whole.load(Ordering::Relaxed));
+
+    // With fragments allowed it is the split that was refused, and at last the datagram.
+    queue.faults = [libc::EMSGSIZE, libc::EMSGSIZE].into();
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 2).1, sent(&out)[1..]);
+    assert_eq!((queue.stats().gso_refused, queue.stats().dropped_refused), (1, 1));
+}
+
+#[test]
+fn a_socket_that_is_full_for_a_moment_loses_nothing() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500, 500, 200]);
+    let mut queue = SendQueue { faults: [libc::EAGAIN, libc::ENOBUFS, libc::EINTR].into(), ..SendQueue::new() };
+    queue.send_outbox(&a, &out);
+
+    assert_eq!(receive(&b, 3).1, sent(&out));
+    assert_eq!((queue.stats().would_block, queue.stats().dropped_full), (2, 0));
+}
+
+#[test]
+fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
+    let mut queue = SendQueue { faults: [libc::ENOBUFS; 100].into(), ..SendQueue::new() };
+    queue.send_outbox(&a, &out);
+    let calls = queue.stats().calls;
+    assert!((2..=12).contains(&calls), "{calls} calls in two milliseconds");
+    assert_eq!((queue.stats().dropped_full, queue.stats().datagrams), (4, 0));
+
+    queue.send_outbox(&a, &out);
+    assert_eq!((queue.stats().dropped_full, queue.stats().calls), (8, calls + 1));
+
+    queue.faults.clear();
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 4).1, sent(&out));
+}
+
+#[test]
+fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let nowhere = Path { remote: ([255, 255, 255, 255], 9).into(), ..path_to(&b) };
+    let mut out = Outbox::new(1 << 20);
+    out.push(&path_to(&b), &[1; 10]);
+    out.push(&nowhere, &[2; 10]);
+    out.push(&nowhere, &[2; 10]);
+    out.push(&path_to(&b), &[3; 10]);
+    let mut queue = SendQueue::new();
+    queue.send_outbox(&a, &out);
+
+    assert_eq!(receive(&b, 2).1, [[1; 10], [3; 10]]);
+    assert_eq!((queue.stats().datagrams, queue.stats().dropped_refused), (2, 2));
+}
+
+#[test]
+fn on_a_wildcard_address_the_answer_leaves_from_the_address_that_was_asked() {
+    // All of 127.0.0.0/8 is ours; without packet info the answer would leave from 127.0.0.1.
+    let asked = Ipv4Addr::new(127, 0, 0, 77);
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    let question = Path { remote: (asked, b.local_addr().port()).into(), ..path_to(&b) };
+    let mut queue = SendQueue::new();
+    queue.send_outbox(&a, &outbox(&question, &[10, 10]));
+
+    let paths = paths_of(&b);
+    assert_eq!(paths, [Path { link: LinkId(4), remote: a.local_addr(), local: Some(asked.into()) }]);
+    queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
+    assert_eq!(paths_of(&a), [Path { link: LinkId(4), remote: question.remote, local: None }]);
+    assert_eq!(queue.stats().gso_sends, 2);
+}
+
+#[test]
+fn on_an_ipv6_wildcard_address_the_local_address_is_known_and_used() {
+    let (a, b) = (bind(LOOPBACKS[1], true, true), bind(Ipv6Addr::UNSPECIFIED.into(), true, true));
+    let question = Path { remote: (Ipv6Addr::LOCALHOST, b.local_addr().port()).into(), ..path_to(&b) };
+    let mut queue = SendQueue::new();
+    queue.send_outbox(&a, &outbox(&question, &[10, 10]));
+
+    let paths = paths_of(&b);
+    assert_eq!(paths, [Path { link: LinkId(4), remote: a.local_addr(), local: Some(LOOPBACKS[1]) }]);
+    queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
+    assert_eq!(receive(&a, 2).0, [2]);
+}
+
+#[test]
+fn both_families_can_have_the_same_port() {
+    // Another test may hold just this port in one family, so there are a few attempts.
+    let is_shared = (0..10).any(|_| {
+        let v6 = bind(Ipv6Addr::UNSPECIFIED.into(), true, true);
+        let same = (Ipv4Addr::UNSPECIFIED, v6.local_addr().port());
+        UdpSocket::bind(same.into(), &Options::default()).is_ok()
+    });
+    assert!(is_shared);
+}
+
+#[test]
+fn a_datagram_longer_than_its_slot_is_marked() {
+    let (a, b) = (bind(LOOPBACKS[0], true, false), bind(LOOPBACKS[0], true, false));
+    a.socket.send_to(&[7; PLAIN_SLOT_BYTES + 1], b.local_addr()).expect("send");
+    let mut batch = RecvBatch::new(false);
+    assert!(sys::wait_readable(b.as_fd(), Some(Duration::from_secs(5))).expect("poll"));
+    assert_eq!(batch.fill(&b).expect("receive"), 1);
+    assert!(batch.messages().all(|message| message.truncated));
+}
+
+#[test]
+fn the_buffers_that_were_got_are_known() {
+    let socket = bind(LOOPBACKS[0], true, true);
+    assert!(socket.receive_buffer_bytes() >= 100_000 && socket.send_buffer_bytes() >= 100_000);
+}
+
+#[test]
+fn each_error_of_a_send_has_its_remedy() {
+    let of = |errno, is_gso| Refusal::of(&io::Error::from_raw_os_error(errno), is_gso);
+    assert_eq!([of(libc::EIO, true), of(libc::EINVAL, true)], [Refusal::Gso, Refusal::GsoHere]);
+    assert_eq!([of(libc::EAGAIN, true), of(libc::ENOBUFS, false)], [Refusal::Full; 2]);
+    assert_eq!([of(libc::EMSGSIZE, true), of(libc::EMSGSIZE, false)], [Refusal::TooLong; 2]);
+    for errno in [libc::EIO, libc::EINVAL, libc::EPERM, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
+        assert_eq!(of(errno, false), Refusal::Message);
+    }
+    assert_eq!(of(libc::EINTR, true), Refusal::Interrupted);
+}
+
+fn paths_of(socket: &UdpSocket) -> Vec<Path> {
+    let mut batch = RecvBatch::new(socket.gro());
+    assert!(sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).expect("poll"));
+    batch.fill(socket).expect("receive");
+    let mut paths: Vec<_> =
+        batch.messages().flat_map(|message| message.into_datagrams(LinkId(4))).map(|datagram| datagram.path).collect();
+    paths.dedup();
+    paths
+}
