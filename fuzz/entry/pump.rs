@@ -13,7 +13,7 @@ use pump::pids::PidMap;
 use pump::pump::Pump;
 use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Transport, WhenStarved};
 use pump::title::{Title, TitleOptions};
-use pump::trick;
+use pump::trick::{self, Pick};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Pid};
 use wire::{Bitrate, LinkId, Outbox, Path};
 
@@ -94,6 +94,16 @@ fn play(how: &[u8; 6], title: &Arc<Title>, chunks: &[Arc<Chunk>], index: &Index)
                     let chunk = Arc::new(Chunk::hole(title, chunk));
                     pump.handle_command(now, Command::Chunk { session: SESSION, chunk });
                 }
+                Event::PicturesWanted { run, .. } if how[4] & 0x40 != 0 => {
+                    let again = index.pictures().first().map(|first| Pick {
+                        from: first.from,
+                        to: first.to,
+                        at_ns: 1_000_000 * turn as i64,
+                        until_ns: 1_000_000 * turn as i64 + 1,
+                    });
+                    let picks = again.into_iter().collect();
+                    pump.handle_command(now, Command::MorePictures { session: SESSION, picks, run });
+                }
                 Event::SessionEnded { .. } => is_over = true,
                 _ => {}
             }
@@ -155,8 +165,10 @@ fn command(how: u8, turn: usize, title: &Title, index: &Index) -> Option<Command
         4 => {
             let (slope, spacing) = (title.slope?, Duration::from_millis(10));
             let picks = trick::picks(&index.pictures(), Duration::ZERO, 2_000, slope, spacing);
-            Some(Command::Trick { session: SESSION, picks: picks.into() })
+            Some(Command::Trick { session: SESSION, picks: picks.into(), run: 1 })
         }
+        5 => Some(Command::SetEnd { session: SESSION, end: Some(title.packet_count() * 3 / 4) }),
+        6 => Some(Command::AwaitStart { session: SESSION, token: 1 }),
         _ => Some(Command::Resume(SESSION)),
     }
 }
