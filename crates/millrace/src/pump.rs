@@ -6,7 +6,7 @@ use clap::Args;
 use pump::spec::Pacing;
 use server::pump::destination::Destination;
 use server::pump::play::{self, Play};
-use server::pump::request::{OpenRequest, burst, in_range, speed_permille};
+use server::pump::request::{OpenRequest, burst, fec, in_range, speed_permille};
 use server::pump::setup::multicast;
 use wire::Bitrate;
 
@@ -27,6 +27,12 @@ pub struct Pump {
     /// Datagrams per send, 1 to 7: more cost less CPU, fewer are smoother.
     #[arg(long, value_name = "COUNT", default_value_t = play::DEFAULT_BURST, value_parser = burst_of)]
     burst: u8,
+    /// Sends parity, too (SMPTE 2022-1, for rtp://): a datagram for each column of such a matrix, two ports above.
+    #[arg(long, value_name = "COLUMNSxROWS", value_parser = matrix)]
+    fec: Option<(u8, u8)>,
+    /// And a datagram for each row of it, four ports above.
+    #[arg(long, requires = "fec")]
+    fec_rows: bool,
     /// Begins anew at the end, until it is stopped.
     #[arg(long = "loop")]
     looped: bool,
@@ -64,7 +70,9 @@ pub struct Pump {
 
 impl Pump {
     pub fn run(&self) -> anyhow::Result<()> {
+        let parity = self.fec.map(|(columns, rows)| fec(columns, rows, self.fec_rows, &self.destination));
         let request = OpenRequest {
+            fec: parity.transpose()?,
             start: self.start,
             end: self.end,
             looped: self.looped,
@@ -95,6 +103,11 @@ fn destination(text: &str) -> Result<Destination, String> {
 fn rate(text: &str) -> Result<Bitrate, String> {
     let read = text.parse().ok().and_then(in_range);
     read.ok_or_else(|| "a rate up to 10 Gbit/s, such as 4.5Mbps".to_owned())
+}
+
+fn matrix(text: &str) -> Result<(u8, u8), String> {
+    let read = text.split_once('x').and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
+    read.ok_or_else(|| "columns and rows, such as 10x5".to_owned())
 }
 
 fn burst_of(text: &str) -> Result<u8, String> {

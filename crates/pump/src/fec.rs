@@ -45,6 +45,12 @@ impl Fec {
     pub fn covers_rows(self) -> bool {
         self.covers_rows
     }
+
+    /// Parity datagrams for each datagram.
+    pub fn overhead(self) -> f64 {
+        let for_rows = if self.covers_rows { 1.0 / f64::from(self.columns) } else { 0.0 };
+        1.0 / f64::from(self.rows) + for_rows
+    }
 }
 
 /// Makes the parity of one session.
@@ -186,5 +192,6 @@ mod tests {
             assert_eq!(Fec::new(columns, rows, false), None);
         }
         assert_eq!(Fec::new(3, 4, true), None);
+        assert_eq!(Fec::new(10, 5, true).map(Fec::overhead), Some(0.1 + 0.2));
     }
 }

@@ -143,6 +143,7 @@ fn stats_json(stats: &SessionStats) -> Value {
         "packet": stats.position,
         "datagrams": stats.datagrams,
         "bytes": stats.bytes,
+        "fec_datagrams": stats.fec_datagrams,
         "underruns": stats.underruns,
         "starved_ms": stats.starved.as_secs_f64() * 1e3,
         "null_packets": stats.nulls,

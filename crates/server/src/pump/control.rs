@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pump::chunk::Chunk;
+use pump::fec::Fec;
 use pump::pids::PidMap;
 use pump::spec::{self, Command, Counters, EndReason, Pacing, SessionId, SessionSpec, SessionStats, Transport};
 use pump::title::Title;
@@ -173,6 +174,7 @@ impl PumpControl {
             let link = self.ports.get(session.worker).and_then(|port| port.link_to(remote.ip()));
             let spec = SessionSpec {
                 transport,
+                fec: request.fec,
                 pacing: request.pacing,
                 burst: request.burst.unwrap_or(self.settings.burst),
                 start,
@@ -479,13 +481,14 @@ impl PumpPort {
 
 /// What a session takes on the wire.
 fn rate_of(request: &OpenRequest, title: &Title) -> Result<Bitrate, PumpError> {
+    let overhead = OVERHEAD * (1.0 + request.fec.map_or(0.0, Fec::overhead));
     let rate = match request.pacing {
         Pacing::Rate(rate) => rate,
         // Padded, speed is that of what lies between.
-        Pacing::Padded(rate) if title.slope.is_some() => return Ok(rate.scale(OVERHEAD)),
+        Pacing::Padded(rate) if title.slope.is_some() => return Ok(rate.scale(overhead)),
         Pacing::Clock | Pacing::Padded(_) => title.slope.ok_or(PumpError::NoClock)?.rate(),
     };
-    Ok(rate.scale(OVERHEAD * f64::from(request.speed_permille) / 1_000.0))
+    Ok(rate.scale(overhead * f64::from(request.speed_permille) / 1_000.0))
 }
 
 /// RTP begins with random numbers (RFC 3550 §5.1).

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pump::fec::Fec;
 use pump::spec::{Pacing, WhenStarved};
 use serde::Deserialize;
 use wire::Bitrate;
@@ -19,6 +20,9 @@ const SPEED_PERMILLE: std::ops::RangeInclusive<f64> = 100.0..=10_000.0;
 
 /// Highest rate of a session.
 const RATE_MAX: Bitrate = Bitrate::from_kbps(10_000_000);
+
+/// Parity goes up to four ports above.
+const PORT_MAX_WITH_FEC: u16 = u16::MAX - 4;
 
 /// A session to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct OpenRequest {
     /// Not before this has passed.
     pub delay: Duration,
     pub pacing: Pacing,
+    /// Parity, to the ports two and four above an RTP destination's.
+    pub fec: Option<Fec>,
     /// Datagrams per send; `None`: as configured.
     pub burst: Option<u8>,
     pub restamp: bool,
@@ -78,6 +84,7 @@ impl OpenRequest {
             speed_permille: 1_000,
             delay: Duration::ZERO,
             pacing: Pacing::Clock,
+            fec: None,
             burst: None,
             restamp: true,
             when_starved: WhenStarved::Pause,
@@ -98,7 +105,9 @@ impl OpenRequest {
         };
         let keep = typed.pids.map(|pids| pids.into_iter().map(pid).collect::<Result<Vec<_>, _>>()).transpose()?;
         let numbers = typed.rename.into_iter().map(|(from, to)| Ok((pid(from.parse().unwrap_or(u16::MAX))?, pid(to)?)));
+        let destination = typed.destination.parse()?;
         Ok(OpenRequest {
+            fec: typed.fec.map(|typed| typed.checked(&destination)).transpose()?,
             start: span("start", typed.start)?,
             end: typed.end.map(|end| span("end", end)).transpose()?,
             looped: typed.looped,
@@ -110,7 +119,7 @@ impl OpenRequest {
             when_starved: typed.when_starved.into(),
             keep,
             rename: numbers.collect::<Result<_, RequestError>>()?,
-            ..OpenRequest::new(typed.title, typed.destination.parse()?)
+            ..OpenRequest::new(typed.title, destination)
         })
     }
 }
@@ -136,6 +145,20 @@ impl ChangeRequest {
 pub fn speed_permille(speed: f64) -> Result<u32, RequestError> {
     let permille = (speed * 1_000.0).round();
     if SPEED_PERMILLE.contains(&permille) { Ok(permille as u32) } else { Err(wrong("speed", "0.1 to 10")) }
+}
+
+/// A matrix of parity for a destination.
+///
+/// # Errors
+/// When it is of no size that SMPTE 2022-1 has, or the destination takes none.
+pub fn fec(columns: u8, rows: u8, covers_rows: bool, destination: &Destination) -> Result<Fec, RequestError> {
+    let fec = Fec::new(columns, rows, covers_rows);
+    let has_ports = destination.is_rtp && destination.port <= PORT_MAX_WITH_FEC;
+    fec.filter(|_| has_ports).ok_or(wrong(
+        "fec",
+        "1 to 20 columns (4 to 20 with two_dimensional) and 4 to 20 rows, of 100 datagrams at most, \
+         and for rtp:// to a port up to 65531",
+    ))
 }
 
 /// # Errors
@@ -173,6 +196,7 @@ struct Open {
     delay: f64,
     rate: Option<Rate>,
     pad: Option<Rate>,
+    fec: Option<Matrix>,
     burst: Option<u8>,
     #[serde(default = "yes")]
     restamp: bool,
@@ -188,6 +212,22 @@ struct Open {
 struct Change {
     paused: Option<bool>,
     seek: Option<f64>,
+}
+
+/// How datagrams stand for parity.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Matrix {
+    columns: u8,
+    rows: u8,
+    #[serde(default)]
+    two_dimensional: bool,
+}
+
+impl Matrix {
+    fn checked(self, destination: &Destination) -> Result<Fec, RequestError> {
+        fec(self.columns, self.rows, self.two_dimensional, destination)
+    }
 }
 
 /// 4500000 or "4.5Mbps".
@@ -252,12 +292,14 @@ mod tests {
     #[test]
     fn everything_can_be_said() {
         let text = r#"{"title": "a.ts", "destination": "rtp://[2001:db8::1]:5004", "start": 10.5, "end": 20, "loop": true,
-            "speed": 1.5, "delay": 2, "pad": "6Mbps", "burst": 4, "restamp": false, "when_starved": "nulls",
+            "speed": 1.5, "delay": 2, "pad": "6Mbps", "burst": 4,
+            "fec": {"columns": 10, "rows": 5, "two_dimensional": true}, "restamp": false, "when_starved": "nulls",
             "pids": [256, 257], "rename": {"256": 512}}"#;
         let read = OpenRequest::from_json(text).expect("all is well");
         assert_eq!((read.start, read.end), (Duration::from_millis(10_500), Some(Duration::from_secs(20))));
         assert_eq!((read.looped, read.speed_permille, read.delay), (true, 1_500, Duration::from_secs(2)));
         assert_eq!((read.pacing, read.burst), (Pacing::Padded(Bitrate::from_kbps(6_000)), Some(4)));
+        assert_eq!(read.fec, Fec::new(10, 5, true));
         assert_eq!((read.restamp, read.when_starved), (false, WhenStarved::Nulls));
         assert_eq!(read.keep.map(|keep| keep.len()), Some(2));
         assert_eq!(read.rename, [(Pid::new(256).expect("a PID"), Pid::new(512).expect("a PID"))]);
@@ -273,6 +315,12 @@ mod tests {
             (with(r#", "end": 1e300"#), "end is a number of seconds"),
             (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
             (with(r#", "burst": 8"#), "burst is 1 to 7"),
+            (with(r#", "fec": {"columns": 10, "rows": 10}"#), "fec is 1 to 20 columns"),
+            (
+                r#"{"title": "a", "destination": "rtp://h:65532", "fec": {"columns": 10, "rows": 10}}"#.to_owned(),
+                "fec is",
+            ),
+            (r#"{"title": "a", "destination": "rtp://h:1", "fec": {"columns": 10, "rows": 11}}"#.to_owned(), "fec is"),
             (with(r#", "rate": "fast""#), "rate is a rate"),
             (with(r#", "rate": 0"#), "rate is a rate"),
             (with(r#", "rate": 1000000, "pad": 2000000"#), "pad is not given together with rate"),

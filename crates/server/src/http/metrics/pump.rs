@@ -39,9 +39,10 @@ fn write_totals(page: &mut Page, totals: &Totals, workers: &[Option<Box<Counters
 fn write_workers(page: &mut Page, workers: &[Option<Box<Counters>>]) {
     let answered = || workers.iter().enumerate().filter_map(|(worker, counters)| Some((worker, counters.as_deref()?)));
     type Field = (&'static str, &'static str, fn(&Counters) -> u64);
-    let fields: [Field; 5] = [
+    let fields: [Field; 6] = [
         ("datagrams_total", "Datagrams written.", |counters| counters.datagrams),
         ("bytes_total", "Bytes of these, RTP headers included.", |counters| counters.bytes),
+        ("fec_datagrams_total", "Parity datagrams, which are not among the others.", |counters| counters.fec_datagrams),
         ("underruns_total", "Times that a session's next part was not there when it was due.", |counters| {
             counters.underruns
         }),
