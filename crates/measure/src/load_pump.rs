@@ -3,10 +3,13 @@
 //! In: a server's URL and a title, or ports on which any sender's streams arrive. Out: losses by the continuity counters,
 //! content, spacing of datagrams, delay factor, clock jitter, start times, underruns; the server's CPU.
 //! Arrivals have the kernel's times, so that this program's own lateness is not in the numbers. On loopback every session
-//! has an address of its own behind one socket.
+//! has an address of its own behind one socket. It can be the origin of the titles too, let others come while it counts,
+//! and break their titles: nobody else should notice.
 //! Cost: one system call per 64 messages, and a look at each packet; some 20 KiB per session.
 //! Source: RFC 4445 (delay factor), ETSI TR 101 290 (errors by priority).
 
+mod guests;
+mod origin;
 mod original;
 mod receive;
 mod receiver;
@@ -14,17 +17,21 @@ mod report;
 mod sessions;
 mod watch;
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use pump::sample::Sample;
 use wire::Bitrate;
 
 pub use report::Report;
 
+use guests::{Guests, STAY};
+use origin::{Origin, faulty_title};
 use original::Original;
 use receiver::{By, Receiver, Totals};
 use sessions::{Opened, Server};
@@ -42,6 +49,9 @@ const OWN_BUFFER_BYTES: usize = 2 << 20;
 /// Sockets at most, where each session has one.
 const SOCKETS_MAX: usize = 10_000;
 
+/// What an origin of our own serves unless a file is given: long enough that no session comes to its end soon.
+const ORIGIN_PICTURES: u32 = 25 * 60;
+
 /// Starts sessions of a title, receives them all, and measures what arrives; or measures what any sender sends.
 #[derive(clap::Args, Clone, Debug)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["title", "listen"]))]
@@ -49,9 +59,23 @@ pub struct Args {
     /// The server, for instance http://127.0.0.1:8080.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     pub url: String,
-    /// Title to play.
+    /// Title to play. {n} in it stands for the session's number, so that each has a title of its own: "{n}.ts".
     #[arg(long, value_name = "NAME")]
     pub title: Option<String>,
+    /// Is an HTTP origin there, for a server with pump.origins=http://ADDR:PORT/. Every NAME.ts is a title of its own: the
+    /// file's bytes, or a minute at --rate.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "listen")]
+    pub origin: Option<SocketAddr>,
+    /// How long that origin takes before each response, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0, requires = "origin")]
+    pub origin_delay: u64,
+    /// Further sessions that come while it counts, a second, and stay for two; only their start is measured.
+    #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "listen")]
+    pub newcomers_per_second: f64,
+    /// Further sessions that come while it counts, whose titles break in the middle: the origin is slow or dead, truncates,
+    /// sends other bytes, has an error, or has them no more.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "origin")]
+    pub faulty: usize,
     /// Starts nothing, and measures what is sent here by whomever: udp://ADDR:PORT, also a group. Of more sessions than
     /// one each has a port, from this one on.
     #[arg(long, value_name = "udp://ADDR:PORT", value_parser = listen_addr)]
@@ -170,16 +194,24 @@ pub fn run(args: &Args) -> Result<bool> {
 /// As `run`.
 pub fn measure(args: &Args) -> Result<Report> {
     args.check()?;
-    let original = args.file.as_deref().map(Original::read).transpose()?.map(Arc::new);
+    let origin = args.start_origin()?;
+    let original = match (&args.file, &origin) {
+        (Some(file), _) => Some(Original::read(file)?),
+        (None, Some((_, title))) => Original::of(title),
+        (None, None) => None,
+    };
+    let original = original.map(Arc::new);
     let places = Places::open(args)?;
-    let addrs = places.addrs(args);
+    let addrs = Addrs::of(args, &places);
     let threads = places.start(args, original.as_ref())?;
     let server = args.server();
     let opened = match &server {
-        Some(server) => open(args, server, &addrs)?,
+        Some(server) => open(args, server, &addrs.asked())?,
         None => Vec::new(),
     };
-    let counted = count(args, &threads, server.as_ref(), &opened);
+    let counted = count(args, &threads, server.as_ref(), &opened, &addrs);
+    // It is asked until all is over.
+    drop(origin);
     let underruns = server.as_ref().map(|server| server.underruns_of_all(&opened));
     if let Some(server) = &server {
         server.close_all(&opened);
@@ -205,10 +237,13 @@ impl Args {
         ensure!((0.0..=3_600.0).contains(&self.wait), "--wait is 0 to an hour");
         ensure!((0.0..=1.0).contains(&self.sample), "--sample is 0 to 1");
         ensure!(self.starts_per_second > 0.0, "--starts-per-second is more than 0");
+        ensure!((0.0..=100_000.0).contains(&self.newcomers_per_second), "--newcomers-per-second is 0 to 100000");
+        ensure!(self.origin.is_none() || self.seconds >= 1.0, "--origin needs --seconds of 1 at least");
+        let places = self.place_count();
         if self.has_sockets() {
-            ensure!(sessions <= SOCKETS_MAX, "at most {SOCKETS_MAX} sessions with a port each");
+            ensure!(places <= SOCKETS_MAX, "at most {SOCKETS_MAX} sessions with a port each");
         } else {
-            let per_thread = sessions.div_ceil(usize::from(self.threads));
+            let per_thread = places.div_ceil(usize::from(self.threads));
             ensure!(per_thread <= Addresses::MAX as usize, "at most {} sessions on one thread", Addresses::MAX);
         }
         Ok(())
@@ -218,17 +253,45 @@ impl Args {
         self.sessions.unwrap_or(if self.listen.is_some() { 1 } else { 100 })
     }
 
+    fn newcomer_count(&self) -> usize {
+        (self.newcomers_per_second * self.seconds) as usize
+    }
+
+    /// All that are sent to places of ours.
+    fn place_count(&self) -> usize {
+        self.session_count() + self.newcomer_count() + self.faulty
+    }
+
+    /// The title of a session by its number; newcomers come behind the others.
+    fn title_of(&self, number: usize) -> String {
+        self.title.as_deref().unwrap_or_default().replace("{n}", &number.to_string())
+    }
+
+    /// The origin, and what it serves.
+    fn start_origin(&self) -> Result<Option<(Origin, Vec<u8>)>> {
+        let Some(listen) = self.origin else { return Ok(None) };
+        let title = match &self.file {
+            Some(file) => std::fs::read(file).with_context(|| format!("read {}", file.display()))?,
+            None => {
+                let rate = self.rate.unwrap_or(Bitrate::from_kbps(4_500));
+                Sample { rate, pictures: ORIGIN_PICTURES, ..Sample::default() }.make()
+            }
+        };
+        let delay = Duration::from_millis(self.origin_delay);
+        Ok(Some((Origin::start(listen, title.clone(), delay)?, title)))
+    }
+
     /// Each session has a socket of its own.
     fn has_sockets(&self) -> bool {
         self.listen.is_some() || self.at.is_some()
     }
 
     fn server(&self) -> Option<Server> {
+        self.title.as_ref()?;
         Some(Server {
             agent: crate::load::agent(),
             url: self.url.trim_end_matches('/').into(),
             token: self.token.clone(),
-            title: self.title.clone()?,
             scheme: if self.rtp { "rtp" } else { "udp" },
             burst: self.burst,
             looped: self.looped,
@@ -253,7 +316,7 @@ impl Places {
             return Ok(places);
         }
         engine::sys::raise_open_files_max().context("raise the limit of open files")?;
-        for session in 0..args.session_count() {
+        for session in 0..args.place_count() {
             let addr = match args.listen {
                 Some(first) => {
                     let port = u16::try_from(session).ok().and_then(|count| first.port().checked_add(count));
@@ -270,39 +333,36 @@ impl Places {
         if args.has_sockets() { By::Socket } else { By::Address(Addresses { run: 1 + thread as u8 % 250 }) }
     }
 
-    /// Where each session is to be sent to, the unreceived ones last.
-    fn addrs(&self, args: &Args) -> Vec<SocketAddrV4> {
-        let threads = self.threads.len();
+    /// Where session `number` is to be sent to.
+    fn addr(&self, args: &Args, number: usize) -> SocketAddrV4 {
         let port = |socket: &UdpSocket| socket.local_addr().map_or(0, |addr| addr.port());
-        let received = (0..args.session_count()).map(|session| {
-            let (thread, index) = (session % threads, session / threads);
-            match Self::by(args, thread) {
-                By::Address(addresses) => {
-                    let ip = match addresses.of(index as u32) {
-                        std::net::IpAddr::V4(ip) => ip,
-                        std::net::IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
-                    };
-                    SocketAddrV4::new(ip, port(&self.threads[thread][0]))
-                }
-                By::Socket => {
-                    let ip = args.at.unwrap_or(Ipv4Addr::LOCALHOST);
-                    SocketAddrV4::new(ip, port(&self.threads[thread][index]))
-                }
+        let (thread, index) = (number % self.threads.len(), number / self.threads.len());
+        match Self::by(args, thread) {
+            By::Address(addresses) => {
+                let ip = match addresses.of(index as u32) {
+                    std::net::IpAddr::V4(ip) => ip,
+                    std::net::IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
+                };
+                SocketAddrV4::new(ip, port(&self.threads[thread][0]))
             }
-        });
-        let sinks = args.sink.into_iter().flat_map(|first| {
-            let addr = move |index| Ipv4Addr::from_bits(first.ip().to_bits().wrapping_add(index as u32));
-            (0..args.unreceived).map(move |index| SocketAddrV4::new(addr(index), first.port()))
-        });
-        received.chain(sinks).collect()
+            By::Socket => {
+                let ip = args.at.unwrap_or(Ipv4Addr::LOCALHOST);
+                SocketAddrV4::new(ip, port(&self.threads[thread][index]))
+            }
+        }
     }
 
     fn start(self, args: &Args, original: Option<&Arc<Original>>) -> Result<Vec<Receiver>> {
+        // Whoever has no watch is received, and not looked at.
         let (count, threads) = (args.session_count(), self.threads.len());
+        let all = count + args.newcomer_count();
         let every = if args.sample > 0.0 { (1.0 / args.sample).round().max(1.0) as usize } else { usize::MAX };
         let start = |(thread, sockets): (usize, Vec<UdpSocket>)| {
-            let sessions = (thread..count).step_by(threads);
+            let sessions = (thread..all).step_by(threads);
             let watches = sessions.map(|session| {
+                if session >= count {
+                    return Watch::of_newcomer();
+                }
                 let is_compared = original.is_some() && session.is_multiple_of(every);
                 Watch::new(args.rate, is_compared)
             });
@@ -312,10 +372,52 @@ impl Places {
     }
 }
 
+/// Where everybody is to be sent to.
+struct Addrs {
+    received: Vec<SocketAddrV4>,
+    unreceived: Vec<SocketAddrV4>,
+    newcomers: Vec<SocketAddrV4>,
+    faulty: Vec<SocketAddrV4>,
+}
+
+impl Addrs {
+    fn of(args: &Args, places: &Places) -> Addrs {
+        let mut addrs = (0..args.place_count()).map(|number| places.addr(args, number));
+        let mut next = |count: usize| addrs.by_ref().take(count).collect();
+        let sinks = args.sink.into_iter().flat_map(|first| {
+            let addr = move |index| Ipv4Addr::from_bits(first.ip().to_bits().wrapping_add(index as u32));
+            (0..args.unreceived).map(move |index| SocketAddrV4::new(addr(index), first.port()))
+        });
+        Addrs {
+            received: next(args.session_count()),
+            unreceived: sinks.collect(),
+            newcomers: next(args.newcomer_count()),
+            faulty: next(args.faulty),
+        }
+    }
+
+    /// Of those that are opened before it counts.
+    fn asked(&self) -> Vec<SocketAddrV4> {
+        [&self.received[..], &self.unreceived].concat()
+    }
+
+    /// Those that come while it counts: newcomers, and titles that break.
+    fn guests(&self, args: &Args) -> [Guests; 2] {
+        let span = Duration::from_secs_f64(args.seconds);
+        let before = self.received.len() + self.unreceived.len();
+        let newcomers = self.newcomers.iter().enumerate().map(|(number, to)| (args.title_of(before + number), *to));
+        let faulty = self.faulty.iter().enumerate().map(|(number, to)| (faulty_title(number), *to));
+        [
+            Guests { sessions: newcomers.collect(), span, stay: STAY },
+            Guests { sessions: faulty.collect(), span, stay: span },
+        ]
+    }
+}
+
 fn open(args: &Args, server: &Server, addrs: &[SocketAddrV4]) -> Result<Vec<Opened>> {
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(addrs.len() as u64) };
     progress.set_style(ProgressStyle::with_template("starting [{bar:40}] {pos}/{len}")?.progress_chars("=> "));
-    let opened = server.open_all(addrs, args.starts_per_second, &progress);
+    let opened = server.open_all(|number| args.title_of(number), addrs, args.starts_per_second, &progress);
     progress.finish_and_clear();
     opened
 }
@@ -326,11 +428,13 @@ fn count(
     threads: &[Receiver],
     server: Option<&Server>,
     opened: &[Opened],
+    addrs: &Addrs,
 ) -> Result<(Vec<Totals>, report::Context)> {
+    let guests = addrs.guests(args);
     if server.is_none() {
         wait_for_streams(args, threads)?;
     }
-    std::thread::sleep(Duration::from_secs_f64(args.warm_up));
+    thread::sleep(Duration::from_secs_f64(args.warm_up));
     let cpu = || match (server, args.server_pid) {
         (Some(server), pid) => server_cpu(&server.agent, &server.url, pid),
         (None, Some(pid)) => server_cpu(&crate::load::agent(), "", Some(pid)),
@@ -339,24 +443,31 @@ fn count(
     threads.iter().try_for_each(Receiver::reset)?;
     mark(args.marks, "begin");
     let (started, server_before, load_before) = (Instant::now(), cpu(), own_cpu());
-    count_down(args.json, started, started + Duration::from_secs_f64(args.seconds));
-    mark(args.marks, "end");
-    let (server_after, load_after) = (cpu(), own_cpu());
-    let span = started.elapsed();
-    let totals = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
-    let asked_ns = (0..threads.len()).map(|thread| {
-        let sessions = opened.iter().take(args.session_count()).skip(thread).step_by(threads.len());
-        sessions.map(|opened| opened.asked_ns).collect()
-    });
-    let context = report::Context {
-        sessions_wanted: args.session_count(),
-        span,
-        asked_ns: asked_ns.collect(),
-        underruns: None,
-        server_cpu: server_before.zip(server_after).map(|(before, after)| after.since(before)),
-        load_cpu: load_after.since(load_before),
-    };
-    Ok((totals, context))
+    thread::scope(|scope| {
+        let visits = guests.each_ref().map(|guests| {
+            let server = server.filter(|_| !guests.sessions.is_empty())?;
+            Some(scope.spawn(move || guests.visit(server, started)))
+        });
+        count_down(args.json, started, started + Duration::from_secs_f64(args.seconds));
+        mark(args.marks, "end");
+        let (server_after, load_after) = (cpu(), own_cpu());
+        let span = started.elapsed();
+        let totals = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
+        let [newcomers, faulty] = visits.map(|visit| visit.and_then(|visit| visit.join().ok()).unwrap_or_default());
+        let asked = opened.iter().take(args.session_count()).map(Some).chain(newcomers.iter().map(Option::as_ref));
+        let asked_ns: Vec<Option<u64>> = asked.map(|opened| opened.map(|opened| opened.asked_ns)).collect();
+        let of_thread = |thread| asked_ns.iter().copied().skip(thread).step_by(threads.len()).collect();
+        let context = report::Context {
+            sessions_wanted: args.session_count(),
+            span,
+            asked_ns: (0..threads.len()).map(of_thread).collect(),
+            faulty: faulty.iter().flatten().count(),
+            underruns: None,
+            server_cpu: server_before.zip(server_after).map(|(before, after)| after.since(before)),
+            load_cpu: load_after.since(load_before),
+        };
+        Ok((totals, context))
+    })
 }
 
 /// Waits until something of every session has arrived, or of some when the time is over.
@@ -370,7 +481,7 @@ fn wait_for_streams(args: &Args, threads: &[Receiver]) -> Result<()> {
             }
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }

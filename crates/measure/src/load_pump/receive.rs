@@ -169,27 +169,40 @@ mod tests {
     #[test]
     fn joined_datagrams_come_apart_with_their_time_and_the_address_that_they_were_sent_to() {
         let socket = open(ANY, 1 << 20).unwrap();
+        // Whoever is the first on a machine to ask for times waits a moment for the kernel's workqueue to turn them on;
+        // until then the time is that of the receiving.
+        let mut attempts = 0;
+        while !are_apart_and_timed(&socket) {
+            attempts += 1;
+            assert!(attempts < 500, "the times are never those of the arrival");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends three datagrams, and receives them later; true when their times are those of the sending.
+    fn are_apart_and_timed(socket: &UdpSocket) -> bool {
         let sender = engine::udp::UdpSocket::bind(([127, 0, 0, 1], 0).into(), &Options::default()).unwrap();
         let mut out = Outbox::new(1 << 16);
         for (host, number) in [(7, 1_u8), (7, 2), (9, 3)] {
-            let path = Path { link: LinkId(0), remote: ([127, 3, 2, host], port(&socket)).into(), local: None };
+            let path = Path { link: LinkId(0), remote: ([127, 3, 2, host], port(socket)).into(), local: None };
             assert!(out.push(&path, &[number; 1_316]));
         }
         let before = now_ns();
         SendQueue::new().send_outbox(&sender, &out);
         let after = now_ns();
 
-        let (mut batch, mut seen) = (Batch::new(), Vec::new());
+        let (mut batch, mut seen, mut is_timed) = (Batch::new(), Vec::new(), true);
         while seen.len() < 3 {
             assert!(sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).unwrap(), "{seen:?}");
-            let filled = batch.fill(&socket, |arrival| {
-                assert!((before..=after).contains(&arrival.at_ns));
+            let filled = batch.fill(socket, |arrival| {
+                is_timed &= (before..=after).contains(&arrival.at_ns);
                 assert_eq!(arrival.datagram.len(), 1_316);
                 seen.push((arrival.local.map(|local| local.octets()), arrival.datagram[0]));
             });
             assert_eq!(filled.unwrap().dropped, None);
         }
         assert_eq!(seen, [(Some([127, 3, 2, 7]), 1), (Some([127, 3, 2, 7]), 2), (Some([127, 3, 2, 9]), 3)]);
+        is_timed
     }
 
     #[test]

@@ -48,6 +48,13 @@ pub struct Report {
     pub pcr_jitter: Percentiles,
     /// From the request to the first datagram.
     pub start: Percentiles,
+    /// Sessions that were opened while others were measured, and that were refused.
+    pub newcomers: usize,
+    pub refused: usize,
+    /// Those of them from whose request to their first datagram.
+    pub newcomer_start: Percentiles,
+    /// Sessions of titles that break, opened meanwhile.
+    pub faulty: usize,
     pub server_cpu: Option<CpuTime>,
     pub load_cpu: CpuTime,
 }
@@ -56,8 +63,11 @@ pub struct Report {
 pub(super) struct Context {
     pub(super) sessions_wanted: usize,
     pub(super) span: Duration,
-    /// When each session was asked for, in nanoseconds since 1970, by thread as in the totals.
-    pub(super) asked_ns: Vec<Vec<u64>>,
+    /// When each session was asked for, in nanoseconds since 1970, by thread as in the totals; newcomers are the last.
+    /// `None`: it was not, or was refused.
+    pub(super) asked_ns: Vec<Vec<Option<u64>>>,
+    /// Sessions of titles that break.
+    pub(super) faulty: usize,
     pub(super) underruns: Option<u64>,
     pub(super) server_cpu: Option<CpuTime>,
     pub(super) load_cpu: CpuTime,
@@ -65,7 +75,11 @@ pub(super) struct Context {
 
 impl Report {
     pub(super) fn new(parts: &[Totals], context: Context) -> Self {
-        let seen: Vec<&Seen> = parts.iter().flat_map(|part| &part.seen).collect();
+        let seen: Vec<&Seen> = parts.iter().flat_map(|part| &part.seen).filter(|seen| !seen.is_newcomer).collect();
+        let guests = || {
+            let parts = parts.iter().zip(&context.asked_ns);
+            parts.flat_map(|(part, asked_ns)| part.seen.iter().zip(asked_ns)).filter(|(seen, _)| seen.is_newcomer)
+        };
         let of = |value: &dyn Fn(&Seen) -> u64| seen.iter().map(|seen| value(seen)).sum::<u64>();
         let over_sessions = |ns: &dyn Fn(&Seen) -> Option<u64>| {
             let mut all = histogram();
@@ -94,7 +108,11 @@ impl Report {
             lateness: merged(parts.iter().map(|part| &part.times.lateness)),
             delay_factor: over_sessions(&|seen| seen.report.delay_factor_max_ns),
             pcr_jitter: over_sessions(&|seen| (seen.report.references > 1).then_some(seen.report.pcr_jitter_max_ns)),
-            start: starts(parts, &context.asked_ns),
+            start: starts(parts, &context.asked_ns, false),
+            newcomers: guests().filter(|(_, asked_ns)| asked_ns.is_some()).count(),
+            refused: guests().filter(|(_, asked_ns)| asked_ns.is_none()).count(),
+            newcomer_start: starts(parts, &context.asked_ns, true),
+            faulty: context.faulty,
             server_cpu: context.server_cpu,
             load_cpu: context.load_cpu,
         }
@@ -126,11 +144,15 @@ impl Report {
             ("p99 interval", self.interval.p99_ms, "--max-interval", limits.max_interval),
             ("p99 delay factor", self.delay_factor.p99_ms, "--max-delay-factor", limits.max_delay_factor),
             ("p99.9 start", self.start.p999_ms, "--max-start", limits.max_start),
+            ("newcomers' p99.9 start", self.newcomer_start.p999_ms, "--max-start", limits.max_start),
         ];
         for (name, ms, flag, max) in times {
             if let Some(max) = max.filter(|max| ms > *max) {
                 failures.push(format!("{name} {ms:.2} ms is over {flag} {max}"));
             }
+        }
+        if self.refused > 0 {
+            failures.push(format!("{} newcomers were refused, or came too late", self.refused));
         }
         if let Some(max) = limits.max_underruns.filter(|max| self.underruns.unwrap_or(0) > *max) {
             failures.push(format!("{} underruns are over --max-underruns {max}", self.underruns.unwrap_or(0)));
@@ -156,6 +178,13 @@ impl Report {
         put("damaged", self.damaged as f64);
         put("stalls", self.stalls as f64);
         put("load_cpu_s", self.load_cpu.total());
+        for (name, count) in
+            [("newcomers", self.newcomers), ("newcomers_refused", self.refused), ("faulty", self.faulty)]
+        {
+            if self.newcomers + self.refused + self.faulty > 0 {
+                put(name, count as f64);
+            }
+        }
         if let Some(underruns) = self.underruns {
             put("underruns", underruns as f64);
         }
@@ -169,6 +198,8 @@ impl Report {
             ("delay_factor", &self.delay_factor),
             ("pcr_jitter", &self.pcr_jitter),
             ("start", &self.start),
+            ("newcomer_start", &self.newcomer_start),
+            ("lateness", &self.lateness),
         ];
         for (name, all) in times.into_iter().filter(|(_, all)| all.count > 0) {
             put(&format!("{name}_p50_ms"), all.p50_ms);
@@ -215,6 +246,13 @@ impl Report {
         if self.start.count > 0 {
             line("start", percentiles(&self.start));
         }
+        if self.newcomers + self.refused > 0 {
+            let Report { newcomers, refused, newcomer_start, .. } = self;
+            line("newcomers", format!("{newcomers}, {refused} refused; start {}", percentiles(newcomer_start)));
+        }
+        if self.faulty > 0 {
+            line("faulty", format!("{} sessions of titles that broke", self.faulty));
+        }
         let underruns = self.underruns.map_or(String::new(), |count| format!(", {count} underruns at the server"));
         line("stalls", format!("{} of more than 100 ms{underruns}", self.stalls));
         if let Some((cpu, ms)) = self.server_cpu.zip(self.ms_per_stream_second()) {
@@ -232,12 +270,13 @@ fn lost(seen: &Seen) -> u64 {
     report.lost.max(report.rtp_lost * per_datagram)
 }
 
-fn starts(parts: &[Totals], asked_ns: &[Vec<u64>]) -> Percentiles {
+fn starts(parts: &[Totals], asked_ns: &[Vec<Option<u64>>], of_newcomers: bool) -> Percentiles {
     let mut all = histogram();
     for (part, asked_ns) in parts.iter().zip(asked_ns) {
-        for (seen, asked_ns) in part.seen.iter().zip(asked_ns) {
-            if let Some(first_ns) = seen.first_ns {
-                all.saturating_record(first_ns.saturating_sub(*asked_ns) / 1_000);
+        let seen = part.seen.iter().zip(asked_ns).filter(|(seen, _)| seen.is_newcomer == of_newcomers);
+        for (seen, asked_ns) in seen {
+            if let Some((first_ns, asked_ns)) = seen.first_ns.zip(*asked_ns) {
+                all.saturating_record(first_ns.saturating_sub(asked_ns) / 1_000);
             }
         }
     }

@@ -22,7 +22,6 @@ pub(super) struct Server {
     /// For instance "http://127.0.0.1:8080".
     pub(super) url: String,
     pub(super) token: Option<String>,
-    pub(super) title: String,
     /// "udp" or "rtp".
     pub(super) scheme: &'static str,
     /// Datagrams per send; the server's own choice unless given.
@@ -45,9 +44,9 @@ struct Answer {
 }
 
 impl Server {
-    fn open(&self, to: SocketAddrV4) -> Result<Opened> {
+    pub(super) fn open(&self, title: &str, to: SocketAddrV4) -> Result<Opened> {
         let mut wanted = json!({
-            "title": self.title,
+            "title": title,
             "destination": format!("{}://{to}", self.scheme),
             "loop": self.looped,
         });
@@ -80,7 +79,7 @@ impl Server {
         value["statistics"]["underruns"].as_u64().with_context(|| format!("no underruns in the answer: {body}"))
     }
 
-    fn close(&self, opened: &Opened) -> Result<()> {
+    pub(super) fn close(&self, opened: &Opened) -> Result<()> {
         let mut request = self.agent.delete(&opened.resource);
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
@@ -89,12 +88,13 @@ impl Server {
         Ok(())
     }
 
-    /// Opens a session to each of `receivers`, so many a second.
+    /// Opens a session to each of `receivers`, so many a second. `title` names the title of each.
     ///
     /// # Errors
     /// The first; those that were opened until then are closed.
     pub(super) fn open_all(
         &self,
+        title: impl Fn(usize) -> String + Sync,
         receivers: &[SocketAddrV4],
         per_second: f64,
         progress: &ProgressBar,
@@ -104,7 +104,7 @@ impl Server {
         let done = in_parallel(receivers.len(), |index| {
             let at = start + Duration::from_secs_f64(index as f64 / per_second.max(0.1));
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
-            let session = self.open(receivers[index])?;
+            let session = self.open(&title(index), receivers[index])?;
             opened.lock().expect("no thread panics with it")[index] = Some(session);
             progress.inc(1);
             Ok(())
@@ -137,7 +137,7 @@ impl Server {
 }
 
 /// Calls `work` with 0 to `count`, several at once, until one fails.
-fn in_parallel(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+pub(super) fn in_parallel(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {

@@ -212,6 +212,44 @@ fn sessions_are_opened_received_and_closed_again() {
 }
 
 #[test]
+fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_counts() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let url = format!("http://{addr}/");
+    let api = Api {
+        title: title(),
+        opened: AtomicUsize::new(0),
+        closed: AtomicUsize::new(0),
+        asked: Mutex::default(),
+        is_over: AtomicBool::new(false),
+    };
+    let words =
+        ["--url", &url, "--title", "{n}.ts", "--sessions", "2", "--newcomers-per-second", "4", "--seconds", "3"];
+    let more = ["--warm-up", "0", "--faulty", "2", "--origin", "127.0.0.1:0", "--rate", "1Mbps", "--json"];
+    let args = typed(&[&words[..], &more].concat()).unwrap();
+    let report = thread::scope(|scope| {
+        scope.spawn(|| api.serve(&listener, scope));
+        let report = measure(&args);
+        api.is_over.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(addr));
+        report.unwrap()
+    });
+    assert_eq!((report.sessions, report.start.count), (2, 2), "{report:?}");
+    // The machine may be so busy that one of the last is late.
+    assert!(report.newcomers >= 6 && report.newcomers + report.refused == 12, "{report:?}");
+    assert!(report.newcomer_start.count >= 6 && report.faulty >= 1, "{report:?}");
+    assert!(report.json()["values"]["newcomer_start_p999_ms"].is_number());
+    let opened = api.opened.into_inner();
+    assert_eq!((opened, api.closed.into_inner()), (2 + report.newcomers + report.faulty, opened));
+    let asked = api.asked.into_inner().unwrap();
+    let mut titles: Vec<&str> = asked.iter().map(|asked| asked["title"].as_str().unwrap()).collect();
+    titles.sort_unstable();
+    titles.dedup();
+    assert_eq!(titles.len(), opened);
+    assert!(titles.contains(&"0.ts") && titles.contains(&"2.ts") && titles.contains(&"slow-0.ts"), "{titles:?}");
+}
+
+#[test]
 fn a_server_that_refuses_is_quoted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -235,6 +273,9 @@ fn what_makes_no_sense_is_refused() {
         &["--listen", "udp://localhost:5000"],
         &["--title", "a", "--unreceived", "5"],
         &["--title", "a", "--burst", "8"],
+        &["--title", "a", "--faulty", "2"],
+        &["--listen", "udp://127.0.0.1:5000", "--origin", "127.0.0.1:0"],
+        &["--listen", "udp://127.0.0.1:5000", "--newcomers-per-second", "3"],
     ] {
         assert!(typed(words).is_err(), "{words:?}");
     }

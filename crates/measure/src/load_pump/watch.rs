@@ -57,6 +57,8 @@ pub(super) struct Watch {
     /// since it was said to begin.
     apart_ns: Vec<i64>,
     comparison: Option<Comparison>,
+    /// It came while others were measured: only its start counts.
+    is_newcomer: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -75,6 +77,7 @@ pub(super) struct Seen {
     pub(super) stalls: u64,
     /// `None`: it was not compared.
     pub(super) comparison: Option<Comparison>,
+    pub(super) is_newcomer: bool,
 }
 
 impl Watch {
@@ -90,7 +93,13 @@ impl Watch {
             latest: None,
             apart_ns: Vec::new(),
             comparison: is_compared.then(Comparison::default),
+            is_newcomer: false,
         }
+    }
+
+    /// Of one that comes while others are measured.
+    pub(super) fn of_newcomer() -> Self {
+        Watch { is_newcomer: true, ..Watch::new(None, false) }
     }
 
     pub(super) fn has_begun(&self) -> bool {
@@ -100,6 +109,9 @@ impl Watch {
     /// Takes a datagram; its times go into `times`.
     pub(super) fn take(&mut self, at_ns: u64, datagram: &[u8], original: Option<&Original>, times: &mut Times) {
         self.first_ns.get_or_insert(at_ns);
+        if self.is_newcomer {
+            return;
+        }
         if let Some(last_ns) = self.last_ns.replace(at_ns) {
             let interval_ns = at_ns.saturating_sub(last_ns);
             times.intervals.saturating_record(interval_ns / 1_000);
@@ -173,6 +185,7 @@ impl Watch {
             first_ns: self.first_ns,
             stalls: self.stalls,
             comparison: self.comparison.clone(),
+            is_newcomer: self.is_newcomer,
         }
     }
 }
