@@ -54,6 +54,13 @@ impl Pace {
         self.clock.pcr_at(position)
     }
 
+    /// Reads it all.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let until = self.clock.until().map_or(0, |mark| mark.position);
+        (self.zero_ns ^ self.speed_permille) as u64 ^ self.first ^ self.clock.from().position ^ until
+    }
+
     pub(crate) fn jumps(&self) -> u64 {
         self.clock.jumps()
     }

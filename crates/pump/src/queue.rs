@@ -52,6 +52,8 @@ pub(crate) struct Queue {
     cut: Cut,
     ahead: usize,
     rows: VecDeque<Row>,
+    /// A row came for whose chunk nobody may have asked.
+    has_new: bool,
     empty: u32,
 }
 
@@ -72,7 +74,7 @@ impl Queue {
             Plan::Through { .. } => chunks_ahead.max(2),
             Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
         };
-        let mut queue = Queue { plan, cut, ahead, rows: VecDeque::with_capacity(ahead), empty: 0 };
+        let mut queue = Queue { plan, cut, ahead, rows: VecDeque::with_capacity(ahead), has_new: false, empty: 0 };
         queue.refill();
         queue
     }
@@ -120,7 +122,14 @@ impl Queue {
 
     /// The number of a chunk to ask for; each is returned once.
     pub(crate) fn poll_need(&mut self) -> Option<u32> {
-        let number = self.rows.iter().find(|row| !row.is_asked && row.chunk.is_none())?.number;
+        if !self.has_new {
+            return None;
+        }
+        let Some(row) = self.rows.iter().find(|row| !row.is_asked && row.chunk.is_none()) else {
+            self.has_new = false;
+            return None;
+        };
+        let number = row.number;
         for row in self.rows.iter_mut().filter(|row| row.number == number) {
             row.is_asked = true;
         }
@@ -215,6 +224,18 @@ impl Queue {
         done
     }
 
+    /// Reads where its rows lie.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.rows.len() as u64 ^ u64::from(self.empty)
+    }
+
+    /// Reads the row that is being played.
+    #[inline]
+    pub(crate) fn touch_row(&self) -> u64 {
+        self.rows.front().map_or(0, |row| u64::from(row.from) ^ row.first ^ u64::from(row.splice))
+    }
+
     /// The first mark behind `position`, in the rows that continue each other.
     pub(crate) fn mark_behind(&self, position: u64) -> Option<Mark> {
         let continued = self.rows.iter().enumerate().take_while(|(index, row)| *index == 0 || !row.splice);
@@ -245,6 +266,7 @@ impl Queue {
                 }
             }
             self.rows.push_back(row);
+            self.has_new = true;
         }
     }
 
