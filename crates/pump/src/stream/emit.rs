@@ -76,12 +76,16 @@ impl Stream {
         let Some(slot) = output.out.slot() else { return };
         let header_len = self.write_header(slot, due_ns);
         let payload = &mut slot[header_len..header_len + DATAGRAM_LEN];
-        if count == PACKETS
-            && !self.rewriter.is_active()
-            && let Some((chunk, start, _)) = self.queue.next_pieces(PACKETS, 1)
-        {
+        let takes_all = count == PACKETS && self.rewriter.pids().is_none() && self.queue.pick().is_none();
+        if takes_all && let Some((chunk, start, _)) = self.queue.next_pieces(PACKETS, 1) {
             payload.copy_from_slice(&chunk.bytes()[start..start + DATAGRAM_LEN]);
             self.end_position += u64::from(PACKETS);
+            if self.rewriter.is_active() {
+                self.shown = None;
+                for packet in payload.as_chunks_mut::<PACKET_LEN>().0 {
+                    self.rewriter.rewrite(packet, Stamp::By(0));
+                }
+            }
         } else {
             let mut left = count;
             let mut nulls = 0;
