@@ -1,4 +1,5 @@
-//! Writes the seeds of the pump's fuzz corpus, sound and broken titles: `cargo run -p millrace-pump --example seed_corpus`.
+//! Writes the seeds of the pump's fuzz corpora, sound and broken titles and clocks:
+//! `cargo run -p millrace-pump --example seed_corpus`.
 
 use std::fs;
 use std::path::Path;
@@ -31,6 +32,35 @@ fn main() -> std::io::Result<()> {
     ];
     for (name, how, title) in seeds {
         fs::write(folder.join(name), [&how[..], &title].concat())?;
+    }
+    clocks()
+}
+
+/// References every 100 packets, each with the ticks that it adds and whether it says that it does not continue.
+fn clocks() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/clock");
+    fs::create_dir_all(&folder)?;
+    let (even, second) = (902_400, 27_000_000);
+    let seeds: [(&str, u64, &[(i64, bool)]); 8] = [
+        ("constant", 0, &[(even, false); 9]),
+        ("variable", 5_000, &[(even, false), (even / 4, false), (even * 7, false), (even, false)]),
+        ("wraps", Pcr::MODULUS - 2_000_000, &[(even, false); 9]),
+        ("jumps", 0, &[(even, false), (1 << 40, false), (even, false), (-(1 << 39), false), (even, false)]),
+        ("says-so", 0, &[(even, false), (1 << 40, true), (even, false), (-second, true), (even, false)]),
+        ("stands-still", 9, &[(even, false), (0, false), (0, false), (even, false)]),
+        ("long-gaps", 9, &[(even, false), (second, false), (20 * second, false), (40 * second, false), (even, false)]),
+        ("runs-back-a-little", second as u64, &[(even, false), (-300, false), (even, false), (-27_000, false)]),
+    ];
+    for (name, first, steps) in seeds {
+        let mut clock = vec![0, 34, 1, 8];
+        let mut pcr = Pcr::from_ticks(first);
+        for (ticks, says_so) in [(0, false)].iter().chain(steps) {
+            pcr = pcr.plus(*ticks);
+            clock.extend([100, 0, 0]);
+            clock.extend(&pcr.ticks().to_le_bytes()[..6]);
+            clock.push(u8::from(*says_so));
+        }
+        fs::write(folder.join(name), clock)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! Replays the fuzz corpus of titles, and plays titles of any bytes.
+//! Replays the fuzz corpora of titles and of clocks, plays titles of any bytes, and follows any references.
 
+#[path = "../../../fuzz/entry/clock.rs"]
+mod clock;
 #[path = "../../../fuzz/entry/pump.rs"]
 mod entry;
 #[path = "../../../fuzz/replay.rs"]
@@ -8,7 +10,7 @@ mod replay;
 use proptest::prelude::*;
 use pump::sample::Sample;
 use wire::Bitrate;
-use wire::ts::{PACKET_LEN, SYNC_BYTE};
+use wire::ts::{PACKET_LEN, Pcr, SYNC_BYTE};
 
 #[test]
 fn pump_corpus_holds() {
@@ -16,6 +18,37 @@ fn pump_corpus_holds() {
         entry::pump(data);
         entry::monitor(data);
     });
+}
+
+#[test]
+fn clock_corpus_holds() {
+    replay::replay("../../fuzz/corpus/clock", 200, clock::clock);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn any_references_are_followed(
+        rate in any::<[u8; 4]>(),
+        first in 0..Pcr::MODULUS,
+        steps in proptest::collection::vec((1..2_000_u32, -3..30_i64, 0..40_000_i64, 0..30_u8), 1..60),
+    ) {
+        // Mostly they go on by some milliseconds, sometimes by seconds, or back.
+        let (mut data, mut pcr) = (rate.to_vec(), Pcr::from_ticks(first));
+        for (packets, seconds, rest, kind) in steps {
+            pcr = pcr.plus(if kind < 3 { seconds * Pcr::HZ as i64 + rest } else { rest * 20 });
+            data.extend(&packets.to_le_bytes()[..3]);
+            data.extend(&pcr.ticks().to_le_bytes()[..6]);
+            data.push(u8::from(kind == 7));
+        }
+        clock::clock(&data);
+    }
+
+    #[test]
+    fn any_bytes_are_references(data in proptest::collection::vec(any::<u8>(), 0..400)) {
+        clock::clock(&data);
+    }
 }
 
 proptest! {
