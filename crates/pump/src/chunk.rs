@@ -4,6 +4,8 @@
 //! What stood between packets, and damage, is left out; the packets then lie 188 bytes apart.
 //! Cost: one pass, on whatever thread reads; no copy when the bytes are packets and nothing else.
 
+use std::time::Instant;
+
 use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, Timestamp};
 
 use crate::clock::Mark;
@@ -28,6 +30,14 @@ pub struct Damage {
     pub skipped_bytes: u64,
 }
 
+/// When a packet of a live input is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Packets from the input's start.
+    pub position: u64,
+    pub at: Instant,
+}
+
 /// A piece of a title.
 #[derive(Debug)]
 pub struct Chunk {
@@ -43,13 +53,24 @@ pub struct Chunk {
     /// The last continuity counter of each PID.
     continuity: Vec<(Pid, u8)>,
     damage: Damage,
+    /// Of a live input: when its packets are due.
+    dues: Vec<Due>,
 }
 
 impl Chunk {
     /// Reads the bytes of a chunk's range (`Title::chunk_range`). Fewer than that is what a truncated title has.
     pub fn scan(title: &Title, number: u32, bytes: Vec<u8>) -> Chunk {
         let (bytes, damage) = compact(title, number, bytes);
-        let first = title.cut().start(number);
+        Chunk { damage, ..Chunk::of_packets(title, number, title.cut().start(number), bytes) }
+    }
+
+    /// A piece of a live input: `bytes` are packets, the first of them `first` behind the input's start. The first packet
+    /// and the one behind the last are among `dues`, which are in order.
+    pub fn live(title: &Title, number: u32, first: u64, bytes: Vec<u8>, dues: Vec<Due>) -> Chunk {
+        Chunk { dues, ..Chunk::of_packets(title, number, first, bytes) }
+    }
+
+    fn of_packets(title: &Title, number: u32, first: u64, bytes: Vec<u8>) -> Chunk {
         let mut scan = Scan::new(title, first);
         let (packets, _) = bytes.as_chunks::<PACKET_LEN>();
         for (index, packet) in packets.iter().enumerate() {
@@ -60,7 +81,8 @@ impl Chunk {
         let continuity = scan.continuity();
         let marks = choose_marks(title.pcr_pid, &scan.marks, &scan.maps);
         let Scan { pictures, first_start, .. } = scan;
-        Chunk { number, first, bytes, marks, pictures, first_start, continuity, damage }
+        let (damage, dues) = (Damage::default(), Vec::new());
+        Chunk { number, first, bytes, marks, pictures, first_start, continuity, damage, dues }
     }
 
     /// A chunk without packets: what stands in for one that cannot be had.
@@ -124,6 +146,11 @@ impl Chunk {
 
     pub fn damage(&self) -> Damage {
         self.damage
+    }
+
+    /// Of a live input: when its first packet, the one behind its last, and some between are due.
+    pub fn dues(&self) -> &[Due] {
+        &self.dues
     }
 }
 

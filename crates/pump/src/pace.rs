@@ -2,8 +2,11 @@
 //!
 //! In: the queue's marks. Out: nanoseconds from the run's first packet to any other.
 
+use std::time::Instant;
+
 use wire::ts::Pcr;
 
+use crate::chunk::Due;
 use crate::clock::{Clock, Mark, Slope};
 use crate::queue::Queue;
 
@@ -18,23 +21,43 @@ pub(crate) struct Pace {
     /// Position of the first packet.
     first: u64,
     speed_permille: i64,
+    /// The times of a live input, which hold instead of the clock's.
+    live: Option<Box<LivePace>>,
+}
+
+/// When the packets of a live input are due, as its chunks say.
+#[derive(Clone, Debug)]
+pub(crate) struct LivePace {
+    zero: Instant,
+    /// Position and time, before the packet last asked for and behind it.
+    from: (u64, i64),
+    until: Option<(u64, i64)>,
 }
 
 impl Pace {
     /// Begins at the next packet of the queue. `slope` is the rate until the title's clock says another.
-    pub(crate) fn new(queue: &Queue, slope: Slope, rate: Option<Slope>, speed_permille: u32) -> Self {
+    pub(crate) fn new(
+        queue: &Queue,
+        slope: Slope,
+        rate: Option<Slope>,
+        speed_permille: u32,
+        mut live: Option<LivePace>,
+    ) -> Self {
         let first = queue.position().unwrap_or(0);
         // Where no reference is in sight the first one that comes counts from here.
         let nowhere = Mark { position: first, pcr: Pcr::from_ticks(0), discontinuity: true };
         let mut clock = Clock::new(queue.first_mark().unwrap_or(nowhere), slope);
         follow(&mut clock, queue, first);
-        let zero_ns = clock.ns_at(first);
-        Pace { clock, zero_ns, rate, first, speed_permille: i64::from(speed_permille.max(1)) }
+        let zero_ns = live.as_mut().map_or(clock.ns_at(first), |live| live.ns_at(queue, first));
+        Pace { clock, zero_ns, rate, first, speed_permille: i64::from(speed_permille.max(1)), live: live.map(Box::new) }
     }
 
     /// Nanoseconds from the run's first packet to the one at `position`.
     #[inline]
     pub(crate) fn ns_at(&mut self, queue: &Queue, position: u64) -> i64 {
+        if let Some(live) = &mut self.live {
+            return live.ns_at(queue, position) - self.zero_ns;
+        }
         if self.clock.until().is_none_or(|until| until.position <= position) {
             follow(&mut self.clock, queue, position);
         }
@@ -47,6 +70,11 @@ impl Pace {
         } else {
             (i128::from(ns) * 1_000 / i128::from(self.speed_permille)) as i64
         }
+    }
+
+    /// The time of the first packet, by the clock.
+    pub(crate) fn zero_ns(&self) -> i64 {
+        self.zero_ns
     }
 
     /// The reference that the title has at `position`.
@@ -63,6 +91,41 @@ impl Pace {
 
     pub(crate) fn jumps(&self) -> u64 {
         self.clock.jumps()
+    }
+}
+
+impl LivePace {
+    /// Times are counted from `zero`.
+    pub(crate) fn new(zero: Instant) -> Self {
+        LivePace { zero, from: (0, 0), until: None }
+    }
+
+    /// Nanoseconds from `zero` until the packet at `position` is due. Behind the last chunk it is as late as that one's end.
+    #[inline]
+    pub(crate) fn ns_at(&mut self, queue: &Queue, position: u64) -> i64 {
+        if self.until.is_none_or(|(until, _)| until <= position) {
+            self.follow(queue, position);
+        }
+        let (from, from_ns) = self.from;
+        let Some((until, until_ns)) = self.until else { return from_ns };
+        let (done, all) = (position.saturating_sub(from), until.saturating_sub(from).max(1));
+        from_ns + (i128::from(until_ns - from_ns) * i128::from(done) / i128::from(all)) as i64
+    }
+
+    fn follow(&mut self, queue: &Queue, position: u64) {
+        let ns = |due: &Due| {
+            let passed = due.at.saturating_duration_since(self.zero).as_nanos();
+            (due.position, i64::try_from(passed).unwrap_or(i64::MAX))
+        };
+        // Where a sender was silent, the end of a chunk is due before the start of the next.
+        let Some(chunk) = queue.chunk_before(position) else {
+            self.from = self.until.take().unwrap_or(self.from);
+            return;
+        };
+        let index = chunk.dues().partition_point(|due| due.position <= position);
+        if let Some(before) = index.checked_sub(1).and_then(|before| chunk.dues().get(before)) {
+            (self.from, self.until) = (ns(before), chunk.dues().get(index).map(ns));
+        }
     }
 }
 

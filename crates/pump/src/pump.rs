@@ -4,6 +4,7 @@
 //! (a burst of seven packets each, from the chunk into the outbox) → back on the wheel for the burst after.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -12,8 +13,12 @@ use slab::Slab;
 use wheel::{TimerId, Wheel};
 use wire::Outbox;
 
+use crate::chunk::Chunk;
+use crate::feed::{Feeds, Look};
 use crate::phase::{Phase, Phases};
-use crate::spec::{Activity, Command, Counters, EndReason, Event, SessionId, SessionSpec, SessionStats, Settings};
+use crate::spec::{
+    Activity, Command, Counters, EndReason, Event, FeedId, SessionId, SessionSpec, SessionStats, Settings,
+};
 use crate::stream::{Next, Output, Stream};
 
 /// Streams whose state is read together before they are served.
@@ -35,6 +40,7 @@ pub struct Pump {
     read: usize,
     events: VecDeque<Event>,
     phases: Phases,
+    feeds: Feeds,
     totals: Counters,
 }
 
@@ -65,6 +71,7 @@ impl Pump {
             read: 0,
             events: VecDeque::new(),
             phases: Phases::default(),
+            feeds: Feeds::default(),
             totals: Counters::default(),
         }
     }
@@ -75,6 +82,11 @@ impl Pump {
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
             Command::Chunk { session, chunk } => self.with(session, now_ns, |stream, _| stream.handle_chunk(&chunk)),
+            Command::LiveChunk { feed, chunk, oldest } => self.take_live(now_ns, feed, &chunk, oldest),
+            Command::LiveGone(feed) => self.feeds.forget(feed),
+            Command::Jump { session, to } => {
+                self.with(session, now_ns, |stream, settings| stream.jump(now_ns, to, settings));
+            }
             Command::Pause(session) => self.with(session, now_ns, |stream, _| stream.pause()),
             Command::Resume(session) => self.with(session, now_ns, |stream, _| stream.resume()),
             Command::Seek { session, to } => {
@@ -114,7 +126,7 @@ impl Pump {
         if self.by_id.contains_key(&id) {
             return self.refuse(id, EndReason::InUse);
         }
-        let stream = match Stream::new(spec, &self.settings) {
+        let stream = match Stream::new(spec, &self.settings, self.start) {
             Ok(stream) => stream,
             Err(reason) => return self.refuse(id, reason),
         };
@@ -139,6 +151,9 @@ impl Pump {
 
     /// A stream that can go on does, at the next time that has its phase; what it needs is asked for.
     fn settle(&mut self, key: usize, now_ns: i64) {
+        if self.sessions[key].stream.feed().is_some() {
+            self.ask(key);
+        }
         let Session { stream, phase, .. } = &mut self.sessions[key];
         if stream.can_begin() {
             let not_before = stream.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
@@ -174,11 +189,29 @@ impl Pump {
     fn ask(&mut self, key: usize) {
         let stream = &mut self.sessions[key].stream;
         let session = stream.spec().id;
+        let feed = stream.feed();
         while let Some(chunk) = stream.poll_need() {
-            self.events.push_back(Event::Need { session, chunk });
+            match feed.map(|feed| self.feeds.look(feed, chunk, session)) {
+                Some(Look::Here(chunk)) => stream.handle_chunk(&chunk),
+                Some(Look::Waits) => {}
+                Some(Look::Gone) | None => self.events.push_back(Event::Need { session, chunk }),
+            }
         }
         while let Some(event) = stream.poll_pictures() {
             self.events.push_back(event);
+        }
+    }
+
+    /// Sessions that waited for the chunk get it, and go on.
+    fn take_live(&mut self, now_ns: i64, feed: FeedId, chunk: &Arc<Chunk>, oldest: u32) {
+        for (session, number) in self.feeds.push(feed, chunk, oldest) {
+            let Some(&key) = self.by_id.get(&session) else { continue };
+            if number == chunk.number() {
+                self.sessions[key].stream.handle_chunk(chunk);
+                self.settle(key, now_ns);
+            } else {
+                self.events.push_back(Event::Need { session, chunk: number });
+            }
         }
     }
 
@@ -237,6 +270,8 @@ impl Pump {
                 self.schedule(key, at_ns);
                 self.ask(key);
             }
+            // What it waits for may lie there.
+            Next::Wait if self.sessions[key].stream.feed().is_some() => self.settle(key, now_ns),
             Next::Wait | Next::Full => self.ask(key),
             Next::Ended => self.end(key, now_ns, EndReason::Ended),
         }

@@ -28,6 +28,8 @@ pub(crate) enum Plan {
     Through { next: u64, end: u64, again_from: Option<u64>, splice: bool },
     /// One picture after the other; of the one at `next` from packet `at`.
     Pictures { picks: Arc<[Pick]>, next: usize, at: u64 },
+    /// What comes in, from packet `packet` of chunk `next`.
+    Live { next: u32, packet: u32, splice: bool },
 }
 
 /// Packets of one chunk, in a row.
@@ -71,7 +73,7 @@ pub(crate) enum Supply {
 impl Queue {
     pub(crate) fn new(plan: Plan, cut: Cut, chunks_ahead: usize) -> Self {
         let ahead = match plan {
-            Plan::Through { .. } => chunks_ahead.max(2),
+            Plan::Through { .. } | Plan::Live { .. } => chunks_ahead.max(2),
             Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
         };
         let mut queue = Queue { plan, cut, ahead, rows: VecDeque::with_capacity(ahead), has_new: false, empty: 0 };
@@ -218,7 +220,11 @@ impl Queue {
         if row.from < row.to {
             return None;
         }
-        let done = self.rows.pop_front().and_then(|row| row.chunk);
+        let done = self.rows.pop_front()?;
+        if let (Plan::Live { .. }, Some(next)) = (&self.plan, self.rows.front_mut()) {
+            next.first = done.first + u64::from(done.from);
+        }
+        let done = done.chunk;
         self.refill();
         self.leave_empty_rows();
         done
@@ -247,6 +253,12 @@ impl Queue {
         let position = self.position()?;
         let before = self.rows.front()?.chunk.as_ref()?.mark_before(position);
         before.or_else(|| self.mark_behind(position))
+    }
+
+    /// The last chunk that begins at `position` or before it.
+    pub(crate) fn chunk_before(&self, position: u64) -> Option<&Chunk> {
+        let chunks = self.rows.iter().rev().filter_map(|row| row.chunk.as_deref());
+        chunks.into_iter().find(|chunk| chunk.first() <= position)
     }
 
     /// The chunk that is being played, and how far.
@@ -299,6 +311,8 @@ impl Row {
 
     fn fill(&mut self, chunk: &Arc<Chunk>) {
         self.to = self.to.min(chunk.packet_count());
+        // Of a live input it is known only now.
+        self.first = chunk.first();
         self.chunk = Some(chunk.clone());
     }
 
@@ -331,6 +345,11 @@ impl Plan {
                     (*next, *at) = (*next + 1, 0);
                 }
                 Some(row)
+            }
+            Plan::Live { next, packet, splice } => {
+                let (number, from, splice) = (*next, std::mem::take(packet), std::mem::take(splice));
+                *next = next.wrapping_add(1);
+                Some(Row { number, first: 0, from, to: u32::MAX, splice, pick: None, is_asked: false, chunk: None })
             }
         }
     }

@@ -8,6 +8,7 @@ use wire::{Bitrate, Path};
 
 use crate::chunk::Chunk;
 use crate::fec::Fec;
+use crate::live;
 use crate::pids::PidMap;
 use crate::title::Title;
 use crate::trick::Pick;
@@ -15,6 +16,18 @@ use crate::trick::Pick;
 /// Names a session, among all of all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
+
+/// Names a live input, among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FeedId(pub u32);
+
+/// A session's live input, instead of the bytes of its title, which says what comes. It is sent as it is: `start`, `end`,
+/// `looped`, `speed_permille` and `restamp` mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveSpec {
+    pub feed: FeedId,
+    pub start: live::Start,
+}
 
 /// What an operator may choose about the pump.
 #[derive(Clone, Debug)]
@@ -101,6 +114,8 @@ pub struct SessionSpec {
     pub pids: Option<Arc<PidMap>>,
     /// Not before this.
     pub not_before: Option<Instant>,
+    /// It plays what comes in.
+    pub live: Option<LiveSpec>,
     /// It waits for `Command::Resume`, with its first chunks at hand.
     pub is_paused: bool,
     /// At its end it stays, and waits for `Command::Seek`.
@@ -125,6 +140,7 @@ impl SessionSpec {
             restamp: true,
             pids: None,
             not_before: None,
+            live: None,
             is_paused: false,
             holds_at_end: false,
         }
@@ -139,6 +155,20 @@ pub enum Command {
     Chunk {
         session: SessionId,
         chunk: Arc<Chunk>,
+    },
+    /// The next chunk of a live input, for all of its sessions that need it. Those before `oldest` are forgotten. To be
+    /// sent, in order, from before the first session of the input is opened.
+    LiveChunk {
+        feed: FeedId,
+        chunk: Arc<Chunk>,
+        oldest: u32,
+    },
+    /// No session plays this input any more.
+    LiveGone(FeedId),
+    /// A session goes on elsewhere in its live input: after a pause, or when it needs a chunk that is gone (`Event::Need`).
+    Jump {
+        session: SessionId,
+        to: live::Start,
     },
     Pause(SessionId),
     Resume(SessionId),
@@ -197,7 +227,8 @@ pub enum EndReason {
 /// What control hears.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The session needs this chunk of its title next. Each is asked for once, until it arrives.
+    /// The session needs this chunk of its title next. Each is asked for once, until it arrives. With a live input: the
+    /// chunk is gone, and the session needs `Command::Jump`.
     Need {
         session: SessionId,
         chunk: u32,
@@ -207,7 +238,8 @@ pub enum Event {
         session: SessionId,
         run: u64,
     },
-    /// All pictures of `Command::Trick` are shown. The session sends nothing until `Command::Seek`.
+    /// All pictures of `Command::Trick` are shown, and of so many commands in all, it included. The session sends nothing
+    /// until there are more, or until `Command::Seek`.
     PicturesShown {
         session: SessionId,
         run: u64,

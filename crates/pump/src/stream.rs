@@ -7,10 +7,11 @@
 //! Cost: one division per burst and one copy per datagram.
 
 mod emit;
+mod live;
 mod start;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::ts::{PACKET_LEN, Pcr, Pid};
 use wire::{Outbox, Seq};
@@ -18,7 +19,7 @@ use wire::{Outbox, Seq};
 use crate::chunk::Chunk;
 use crate::clock::Slope;
 use crate::fec::Encoder;
-use crate::pace::Pace;
+use crate::pace::{LivePace, Pace};
 use crate::queue::{Plan, Queue, Supply};
 use crate::rewrite::Rewriter;
 use crate::spec::{
@@ -109,7 +110,7 @@ pub(crate) struct Stream {
     shown: Option<Pick>,
     /// The plan is one of pictures.
     shows_pictures: bool,
-    /// The pictures' number, from `Command::Trick`.
+    /// The pictures' number, from `Command::Trick`, and how many commands they came by.
     pictures_run: u64,
     /// Control was told that pictures are about to run out.
     is_asked_for_pictures: bool,
@@ -118,14 +119,16 @@ pub(crate) struct Stream {
     /// Who wants to know when it plays.
     start_token: Option<u64>,
     stats: SessionStats,
+    /// It plays a live input, and times count from here.
+    live_zero: Option<Instant>,
 }
 
 impl Stream {
-    /// Opens a session.
+    /// Opens a session. Times count from `zero`.
     ///
     /// # Errors
     /// When nothing says at which pace to send.
-    pub(crate) fn new(spec: Box<SessionSpec>, settings: &Settings) -> Result<Self, EndReason> {
+    pub(crate) fn new(mut spec: Box<SessionSpec>, settings: &Settings, zero: Instant) -> Result<Self, EndReason> {
         let slope = match spec.pacing {
             Pacing::Clock | Pacing::Padded(_) => spec.title.slope,
             Pacing::Rate(rate) => Slope::of_rate(rate),
@@ -136,8 +139,14 @@ impl Stream {
             Pacing::Clock | Pacing::Rate(_) => None,
         };
         let end = spec.end.unwrap_or(u64::MAX).min(spec.title.packet_count());
-        let plan =
-            Plan::Through { next: spec.start, end, again_from: spec.looped.then_some(spec.start), splice: false };
+        let plan = match spec.live {
+            Some(live) => Plan::Live { next: live.start.chunk, packet: live.start.packet, splice: false },
+            None => {
+                Plan::Through { next: spec.start, end, again_from: spec.looped.then_some(spec.start), splice: false }
+            }
+        };
+        // What comes in is sent as it is.
+        spec.restamp &= spec.live.is_none();
         let queue = Queue::new(plan, spec.title.cut(), settings.chunks_ahead);
         let seq = match spec.transport {
             Transport::Udp => Seq(0),
@@ -175,6 +184,7 @@ impl Stream {
             start_token: None,
             stats: SessionStats::default(),
             spec,
+            live_zero: spec.live.map(|_| zero),
         })
     }
 
@@ -217,6 +227,9 @@ impl Stream {
     pub(crate) fn seek(&mut self, now_ns: i64, to: u64, settings: &Settings) {
         let end = self.end_packet();
         let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
+        if self.spec.live.is_some() {
+            return;
+        }
         self.replace(now_ns, plan, settings);
         self.rewriter.join_offsets();
         if !matches!(self.spec.pacing, Pacing::Padded(_)) {
@@ -305,7 +318,9 @@ impl Stream {
                 if was == Activity::Starved {
                     self.stats.starved += Duration::from_nanos(held_ns.max(0) as u64);
                 }
-                self.shift(held_ns);
+                if !self.resume_live(at_ns) {
+                    self.shift(held_ns);
+                }
             }
             _ => self.begin_run(at_ns),
         }
@@ -332,7 +347,8 @@ impl Stream {
         let rate = matches!(self.spec.pacing, Pacing::Rate(_)).then_some(self.slope);
         let position = self.queue.position().unwrap_or(self.end_position);
         let is_trick = self.queue.pick().is_some();
-        let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille);
+        let live = self.live_zero.map(LivePace::new);
+        let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille, live);
         if is_splice {
             self.activate();
             self.rewriter.splice(true);
@@ -562,11 +578,12 @@ impl Stream {
 
     /// `begin` no earlier than this.
     pub(crate) fn free_ns(&self) -> i64 {
-        match self.activity {
+        let free_ns = match self.activity {
             Activity::Starved => self.null_due_ns.max(self.due_ns),
             Activity::Paused => self.due_ns,
             Activity::Loading | Activity::Playing => i64::MIN,
-        }
+        };
+        self.live_due_ns().map_or(free_ns, |due_ns| due_ns.max(free_ns))
     }
 
     pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {

@@ -1,0 +1,482 @@
+//! A live input: a transport stream that comes by UDP or RTP, made into chunks that sessions play as it goes.
+//!
+//! In: datagrams, who sent them, and when they arrived. Out: chunks with rising numbers, in which the time is written at
+//! which each packet is due; where a newcomer begins; a report. What is sent by these times is as even as the sender
+//! meant it, `delay` behind its arrival, and goes on with the sender's clock (`recovery`).
+//!
+//! A datagram's way: `sorter` puts RTP in order → packets; those with a reference of the title's clock get a time from
+//! `recovery` → `cutter` makes chunks from one reference to a later one. `search` finds out beside that what the stream
+//! is, at the start, when its tables change, when its clock stops and when its source is another.
+//!
+//! Bytes are passed on as they came, with one exception: a reference that does not continue those before, and does not
+//! say so, is made to say it (discontinuity_indicator).
+//! Cost: two copies per packet, once for all sessions. It holds no socket and reads no clock.
+//! Source: RFC 2250 (RTP), ISO/IEC 13818-1 §2.4.3.5 (references, discontinuity).
+
+mod cutter;
+mod recovery;
+mod search;
+mod sorter;
+mod tuned;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+use wire::rtp::RtpPacket;
+use wire::ts::{Packet, Packets, Pcr, SYNC_BYTE, Spacing, set_discontinuity};
+
+use crate::chunk::{Chunk, Due};
+use crate::monitor::Monitor;
+use crate::title::Title;
+use cutter::{Cutter, Piece};
+use recovery::Recovery;
+use search::Search;
+use sorter::Sorter;
+use tuned::Tuned;
+
+/// Another source is listened to once this one was silent for so long.
+pub const SOURCE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Chunks are kept for so long, for newcomers and for sessions that are behind, and up to so many bytes.
+const KEEP: Duration = Duration::from_secs(10);
+const KEEP_BYTES: usize = 64 << 20;
+
+/// A newcomer begins with a picture that stands alone, if that is no older. Else it begins with the newest table.
+const START_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// References that come further apart make one look whether the clock has moved to another PID.
+const CLOCK_TIMEOUT_NS: i64 = 1_000_000_000;
+
+/// After so long a silence a sender is taken to have paused.
+const SILENCE_NS: i64 = 500_000_000;
+
+/// What an operator may choose of one input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// From a packet's arrival until it is due. It has to last from one reference to the next (100 ms at most, by the
+    /// standard), and for what arrives late.
+    pub delay: Duration,
+    /// Nobody else is listened to.
+    pub source: Option<IpAddr>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { delay: Duration::from_millis(250), source: None }
+    }
+}
+
+/// What an input does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing comes.
+    #[default]
+    Silent,
+    /// Something comes, and it is not known yet what it is.
+    Searching,
+    Receiving,
+}
+
+/// What was counted, and what holds now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    pub state: State,
+    /// From whom it is.
+    pub source: Option<SocketAddr>,
+    /// Mean rate; zero before it is known.
+    pub rate: Bitrate,
+    pub datagrams: u64,
+    pub bytes: u64,
+    /// Datagrams of others than the source.
+    pub foreign: u64,
+    /// Datagrams without a packet, and packets that are none.
+    pub malformed: u64,
+    /// RTP packets that did not come, that were put in order, and that came late or twice.
+    pub rtp_lost: u64,
+    pub rtp_reordered: u64,
+    pub rtp_late: u64,
+    /// Packets that are missing by the continuity counters.
+    pub lost: u64,
+    /// How often the line had to be moved, because the clock did not continue or arrivals were all early or late.
+    pub resyncs: u64,
+    /// How often another source was taken.
+    pub sources: u64,
+    /// Packets left out because the source sent them a second and more before their time.
+    pub overruns: u64,
+    /// Chunks that went by the rate that was, as no reference came.
+    pub flushes: u64,
+    pub chunks: u64,
+    /// How much slower the sender's clock is than ours.
+    pub drift_ppm: f64,
+    /// From the earliest to the latest arrival of the last second's references.
+    pub jitter: Duration,
+    /// RFC 4445, by the mean rate: the worst second so far.
+    pub delay_factor_max: Option<Duration>,
+}
+
+/// Where a newcomer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub chunk: u32,
+    /// Packets before it in that chunk.
+    pub packet: u32,
+}
+
+/// One input.
+#[derive(Debug)]
+pub struct Live {
+    zero: Instant,
+    settings: Settings,
+    sender: Option<Sender>,
+    sorter: Sorter,
+    search: Option<Search>,
+    tuned: Option<Tuned>,
+    recovery: Option<Recovery>,
+    cutter: Option<Cutter>,
+    monitor: Option<Monitor>,
+    /// When the last reference came.
+    clock_ns: i64,
+    /// What comes is too early, and left out.
+    is_ahead: bool,
+    number: u32,
+    ring: VecDeque<Arc<Chunk>>,
+    ring_bytes: usize,
+    /// Chunks at the end of the ring that were not taken yet.
+    fresh: usize,
+    report: Report,
+}
+
+/// Who is listened to.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    from: SocketAddr,
+    ssrc: Option<u32>,
+    heard_ns: i64,
+}
+
+impl Live {
+    pub fn new(now: Instant, settings: Settings) -> Self {
+        let patience_ns = ns(settings.delay) / 4;
+        Live {
+            zero: now,
+            settings,
+            sender: None,
+            sorter: Sorter::new(patience_ns),
+            search: Some(Search::default()),
+            tuned: None,
+            recovery: None,
+            cutter: None,
+            monitor: None,
+            clock_ns: 0,
+            is_ahead: false,
+            number: 0,
+            ring: VecDeque::new(),
+            ring_bytes: 0,
+            fresh: 0,
+            report: Report::default(),
+        }
+    }
+
+    /// Takes a datagram.
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+        let now_ns = self.ns(now);
+        let (rtp, payload) = match datagram.first() {
+            Some(&SYNC_BYTE) => (None, datagram),
+            _ => match RtpPacket::parse(datagram) {
+                Ok(packet) => (Some((packet.header().ssrc, packet.header().seq)), packet.payload()),
+                Err(_) => (None, datagram),
+            },
+        };
+        if !self.is_heard(now_ns, from, rtp.map(|(ssrc, _)| ssrc)) {
+            self.report.foreign += 1;
+            return;
+        }
+        self.report.datagrams += 1;
+        self.report.bytes += datagram.len() as u64;
+        if let Some(monitor) = &mut self.monitor {
+            monitor.handle_datagram(now_ns.max(0) as u64, datagram);
+        }
+        match rtp {
+            None => self.take_payload(now_ns, payload),
+            Some((_, seq)) => self.sort(|sorter, out| sorter.push(now_ns, seq, payload, out)),
+        }
+    }
+
+    /// Lets go of what waited long enough.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now_ns = self.ns(now);
+        self.sort(|sorter, out| sorter.handle_timeout(now_ns, out));
+        if self.cutter_timeout().is_some_and(|at_ns| at_ns <= now_ns)
+            && let Some(piece) = self.cutter.as_mut().and_then(Cutter::flush)
+        {
+            self.report.flushes += 1;
+            self.publish(piece);
+        }
+    }
+
+    /// When `handle_timeout` next has work.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let at_ns = self.sorter.poll_timeout().into_iter().chain(self.cutter_timeout()).min()?;
+        Some(self.instant(at_ns))
+    }
+
+    /// What waits for a reference goes when three quarters of the delay are over: in time for the slowest session.
+    fn cutter_timeout(&self) -> Option<i64> {
+        let since_ns = self.cutter.as_ref()?.waits_since_ns()?;
+        Some(since_ns.saturating_add(ns(self.settings.delay) / 4 * 3))
+    }
+
+    /// The next chunk, and the number of the oldest that is kept.
+    pub fn poll_chunk(&mut self) -> Option<(Arc<Chunk>, u32)> {
+        let index = self.ring.len().checked_sub(self.fresh)?;
+        let chunk = self.ring.get(index)?.clone();
+        self.fresh -= 1;
+        Some((chunk, self.oldest()))
+    }
+
+    /// Chunks that are kept, and were taken.
+    pub fn kept(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        self.ring.iter().take(self.ring.len() - self.fresh)
+    }
+
+    /// The number of the oldest chunk that is kept.
+    pub fn oldest(&self) -> u32 {
+        self.ring.front().map_or(self.number, |chunk| chunk.number())
+    }
+
+    /// What comes, once that is known.
+    pub fn title(&self) -> Option<&Arc<Title>> {
+        self.tuned.as_ref().map(|tuned| &tuned.title)
+    }
+
+    /// Where a newcomer begins: at the last picture that stands alone, with the tables before it; else at the newest
+    /// tables; else at the newest packet. `None` before the first chunk.
+    pub fn start(&self) -> Option<Start> {
+        let newest = self.kept().last()?;
+        let end = newest.dues().last()?;
+        let place = |position: u64| {
+            let index = self.ring.partition_point(|chunk| chunk.first() <= position).checked_sub(1)?;
+            let chunk = self.ring.get(index).filter(|chunk| chunk.number() <= newest.number())?;
+            let packet =
+                u32::try_from(position - chunk.first()).ok().filter(|packet| *packet < chunk.packet_count())?;
+            let age = end.at.saturating_duration_since(chunk.dues().first()?.at);
+            (age <= START_AGE_MAX).then_some(Start { chunk: chunk.number(), packet })
+        };
+        let tuned = self.tuned.as_ref()?;
+        let picture = tuned.pictures().rev().find(|position| *position < end.position).and_then(place);
+        let tables = || tuned.tables().rev().find(|position| *position < end.position).and_then(place);
+        picture.or_else(tables).or(Some(Start { chunk: newest.number(), packet: 0 }))
+    }
+
+    pub fn report(&self, now: Instant) -> Report {
+        let (sorted, now_ns) = (self.sorter.counts(), self.ns(now));
+        let timeout_ns = ns(SOURCE_TIMEOUT);
+        let is_heard = self.sender.is_some_and(|sender| now_ns.saturating_sub(sender.heard_ns) <= timeout_ns);
+        let measured = self.monitor.as_ref().map(Monitor::report).unwrap_or_default();
+        let state = match (is_heard, &self.tuned) {
+            (false, _) => State::Silent,
+            (true, None) => State::Searching,
+            (true, Some(_)) => State::Receiving,
+        };
+        let jitter_ns = self.recovery.as_ref().map_or(0, Recovery::jitter_ns);
+        Report {
+            state,
+            source: self.sender.map(|sender| sender.from),
+            rate: self.title().map_or(Bitrate::ZERO, |title| title.rate()),
+            rtp_lost: sorted.lost,
+            rtp_reordered: sorted.reordered,
+            rtp_late: sorted.late,
+            lost: measured.lost,
+            resyncs: self.report.resyncs + self.recovery.as_ref().map_or(0, Recovery::steps),
+            drift_ppm: self.recovery.as_ref().map_or(0.0, Recovery::drift_ppm),
+            jitter: Duration::from_nanos(jitter_ns.max(0) as u64),
+            delay_factor_max: measured.delay_factor_max_ns.map(Duration::from_nanos),
+            ..self.report.clone()
+        }
+    }
+
+    /// Whether a datagram is of the source that is listened to. The first that comes is; another takes its place when it
+    /// was silent for `SOURCE_TIMEOUT`.
+    fn is_heard(&mut self, now_ns: i64, from: SocketAddr, ssrc: Option<u32>) -> bool {
+        if self.settings.source.is_some_and(|source| source != from.ip().to_canonical()) {
+            return false;
+        }
+        if let Some(sender) = &mut self.sender {
+            if (sender.from, sender.ssrc) == (from, ssrc) {
+                sender.heard_ns = now_ns;
+                return true;
+            }
+            if now_ns.saturating_sub(sender.heard_ns) <= ns(SOURCE_TIMEOUT) {
+                return false;
+            }
+            self.report.sources += 1;
+            self.sort(|sorter, out| sorter.restart(out));
+            self.search = Some(Search::default());
+        }
+        self.sender = Some(Sender { from, ssrc, heard_ns: now_ns });
+        true
+    }
+
+    /// Does something with the sorter, and takes what comes out of it.
+    fn sort(&mut self, act: impl FnOnce(&mut Sorter, &mut dyn FnMut(i64, &[u8]))) {
+        // It stands aside meanwhile.
+        let mut sorter = std::mem::replace(&mut self.sorter, Sorter::new(0));
+        act(&mut sorter, &mut |arrived_ns, payload| self.take_payload(arrived_ns, payload));
+        self.sorter = sorter;
+    }
+
+    fn take_payload(&mut self, arrived_ns: i64, payload: &[u8]) {
+        let mut packets = Packets::new(payload, Spacing::Ts188);
+        let mut count = 0;
+        for (_, bytes) in packets.by_ref() {
+            count += 1;
+            match Packet::parse(bytes) {
+                Ok(packet) => self.take_packet(arrived_ns, &packet),
+                Err(_) => self.report.malformed += 1,
+            }
+        }
+        self.report.malformed += packets.sync_losses() as u64;
+        self.report.malformed += u64::from(count == 0 && packets.sync_losses() == 0);
+    }
+
+    fn take_packet(&mut self, arrived_ns: i64, packet: &Packet<'_>) {
+        let step_ns = ns(self.settings.delay) / 2;
+        if let Some(search) = &mut self.search
+            && let Some(found) = search.push(arrived_ns, packet, step_ns)
+        {
+            self.search = None;
+            self.tune(arrived_ns, found);
+        }
+        let Some(tuned) = &mut self.tuned else { return };
+        let is_clock = packet.pid() == tuned.pcr_pid;
+        let mut bytes = *packet.bytes();
+        if let Some(pcr) = packet.pcr().filter(|_| is_clock) {
+            let is_flagged = packet.discontinuity();
+            match self.take_reference(arrived_ns, pcr, is_flagged) {
+                Reference::Continues => {}
+                Reference::Jumps => drop(set_discontinuity(&mut bytes, true)),
+                Reference::Ahead => {}
+            }
+        } else if arrived_ns.saturating_sub(self.clock_ns) > CLOCK_TIMEOUT_NS {
+            self.search.get_or_insert_default();
+        }
+        if self.is_ahead {
+            self.report.overruns += 1;
+            return;
+        }
+        let (Some(cutter), Some(tuned)) = (&mut self.cutter, &mut self.tuned) else { return };
+        if tuned.push(cutter.position(), packet) {
+            self.search.get_or_insert_default();
+        }
+        if let Some(piece) = cutter.push(arrived_ns, &bytes) {
+            self.publish(piece);
+        }
+    }
+
+    /// Goes on with what was found.
+    fn tune(&mut self, arrived_ns: i64, found: search::Found) {
+        let title = Arc::new(found.title);
+        let slope = title.slope.map_or((1, 1_000_000), |slope| (slope.packets, slope.ns(slope.packets)));
+        self.report.rate = title.rate();
+        self.recovery.get_or_insert(found.recovery);
+        self.cutter.get_or_insert_with(|| Cutter::new(slope));
+        self.monitor.get_or_insert_with(|| Monitor::new(Some(title.rate())));
+        self.clock_ns = arrived_ns;
+        self.tuned = Some(Tuned::new(title, found.pcr_pid, self.tuned.take()));
+    }
+
+    /// The packet that comes next has a reference of the title's clock.
+    fn take_reference(&mut self, arrived_ns: i64, pcr: Pcr, is_flagged: bool) -> Reference {
+        let (delay_ns, step_ns) = (ns(self.settings.delay), ns(self.settings.delay) / 2);
+        let (Some(recovery), Some(cutter)) = (&mut self.recovery, &mut self.cutter) else { return Reference::Ahead };
+        let silence_ns = arrived_ns.saturating_sub(std::mem::replace(&mut self.clock_ns, arrived_ns));
+        let (by_clock_ns, expected_ns) = (recovery.time_of(pcr), cutter.expected_ns().map(|due_ns| due_ns - delay_ns));
+        let off_ns = arrived_ns.saturating_sub(by_clock_ns);
+        let is_near = |at_ns: i64, other_ns: i64| at_ns.saturating_sub(other_ns).abs() <= step_ns;
+        if self.is_ahead {
+            if off_ns < -recovery::JUMP_NS / 2 && off_ns > -AHEAD_MAX_NS {
+                return Reference::Ahead;
+            }
+            self.is_ahead = false;
+        }
+        let continues = recovery.continues(pcr, arrived_ns) && !(is_flagged && off_ns.abs() > step_ns);
+        let time_ns = if continues {
+            recovery.note(pcr, arrived_ns)
+        } else {
+            let is_silent = silence_ns > SILENCE_NS;
+            if !is_silent && off_ns < 0 && expected_ns.is_some_and(|expected_ns| is_near(by_clock_ns, expected_ns)) {
+                // Neither clock nor rate jumps, so it is the sender that is too fast.
+                self.is_ahead = true;
+                return Reference::Ahead;
+            }
+            let goes_on = expected_ns.filter(|expected_ns| !is_silent && is_near(arrived_ns, *expected_ns));
+            let time_ns = goes_on.unwrap_or(arrived_ns);
+            recovery.restart(pcr, time_ns);
+            self.report.resyncs += 1;
+            time_ns
+        };
+        if let Some(piece) = cutter.mark(time_ns.saturating_add(delay_ns)) {
+            self.publish(piece);
+        }
+        if continues { Reference::Continues } else { Reference::Jumps }
+    }
+
+    fn publish(&mut self, piece: Piece) {
+        let Some(tuned) = &self.tuned else { return };
+        let Piece { first, bytes, dues } = piece;
+        let dues = dues.into_iter().map(|(position, at_ns)| Due { position, at: self.instant(at_ns) }).collect();
+        let chunk = Chunk::live(&tuned.title, self.number, first, bytes, dues);
+        self.number = self.number.wrapping_add(1);
+        self.report.chunks += 1;
+        self.ring_bytes += chunk.bytes().len();
+        self.ring.push_back(Arc::new(chunk));
+        self.fresh += 1;
+        self.forget();
+    }
+
+    /// Lets go of what is too old, or too much.
+    fn forget(&mut self) {
+        let end = self.ring.back().and_then(|chunk| chunk.dues().last()).map(|due| due.at);
+        while self.ring.len() > 1
+            && let (Some(end), Some(oldest)) = (end, self.ring.front())
+        {
+            let is_old = oldest.dues().last().is_some_and(|due| end.saturating_duration_since(due.at) > KEEP);
+            if !is_old && self.ring_bytes <= KEEP_BYTES {
+                break;
+            }
+            self.ring_bytes -= oldest.bytes().len();
+            self.ring.pop_front();
+        }
+        self.fresh = self.fresh.min(self.ring.len());
+        if let (Some(tuned), Some(oldest)) = (&mut self.tuned, self.ring.front()) {
+            tuned.forget(oldest.first());
+        }
+    }
+
+    fn ns(&self, at: Instant) -> i64 {
+        i64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    fn instant(&self, at_ns: i64) -> Instant {
+        self.zero + Duration::from_nanos(at_ns.max(0) as u64)
+    }
+}
+
+/// References that are further ahead than this are of another clock.
+const AHEAD_MAX_NS: i64 = 60_000_000_000;
+
+/// What a reference is to those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reference {
+    Continues,
+    Jumps,
+    /// The packet is to be left out.
+    Ahead,
+}
+
+fn ns(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,537 @@
+//! What comes in goes out: a sender over a network that is uneven, an input, and sessions that play it; by a clock that is
+//! set.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use pump::live::{Live, Settings, State};
+use pump::monitor::Monitor;
+use pump::pump::Pump;
+use pump::sample::Sample;
+use pump::spec::{self, Command, Event, FeedId, LiveSpec, SessionId, SessionSpec, SessionStats};
+use wire::ts::{DATAGRAM_LEN, PACKET_LEN, Packet, write_rtp_header};
+use wire::{Bitrate, LinkId, Outbox, Path, Seq};
+
+const FEED: FeedId = FeedId(4);
+const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 5_000);
+const MS: i64 = 1_000_000;
+
+/// A datagram on its way: when it was sent and arrives, in nanoseconds from the start.
+#[derive(Clone, Debug)]
+struct Flight {
+    sent_ns: i64,
+    arrives_ns: i64,
+    from: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+/// A constant rate from `begin_ns` on, by a clock that is slower by `ppm`.
+fn flights(
+    bytes: &[u8],
+    rate: Bitrate,
+    begin_ns: i64,
+    ppm: f64,
+    mut network_ns: impl FnMut(usize) -> i64,
+) -> Vec<Flight> {
+    let of = |(index, part): (usize, &[u8])| {
+        let passed_ns = (index * DATAGRAM_LEN * 8) as f64 * 1e9 / rate.bps() as f64 * (1.0 + ppm / 1e6);
+        let sent_ns = begin_ns + passed_ns as i64;
+        Flight { sent_ns, arrives_ns: sent_ns + network_ns(index), from: SOURCE, bytes: part.to_vec() }
+    };
+    bytes.chunks(DATAGRAM_LEN).enumerate().map(of).collect()
+}
+
+fn with_rtp(mut flights: Vec<Flight>, first: u16) -> Vec<Flight> {
+    for (index, flight) in flights.iter_mut().enumerate() {
+        let mut datagram = vec![0; 12];
+        write_rtp_header(&mut datagram, Seq(first.wrapping_add(index as u16)), index as u32 * 210, 7, false).unwrap();
+        datagram.append(&mut flight.bytes);
+        flight.bytes = datagram;
+    }
+    flights
+}
+
+/// Even noise up to `span_ns`.
+fn noise(span_ns: i64) -> impl FnMut(usize) -> i64 {
+    let mut random: u64 = 5;
+    move |_| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as i64 % span_ns
+    }
+}
+
+/// In the order of sending, as a network does it.
+fn in_order(mut flights: Vec<Flight>) -> Vec<Flight> {
+    let mut last = 0;
+    for flight in &mut flights {
+        flight.arrives_ns = flight.arrives_ns.max(last);
+        last = flight.arrives_ns;
+    }
+    flights
+}
+
+struct World {
+    start: Instant,
+    now: Instant,
+    live: Live,
+    pump: Pump,
+    out: Outbox,
+    /// Time and bytes of each datagram, by session.
+    sent: HashMap<u64, Vec<(i64, Vec<u8>)>>,
+    needs: Vec<u32>,
+    /// Chunks with these numbers never come to the worker.
+    lost: std::ops::Range<u32>,
+    stats: Option<SessionStats>,
+}
+
+impl World {
+    fn new(settings: Settings) -> World {
+        let start = Instant::now();
+        World {
+            start,
+            now: start,
+            live: Live::new(start, settings),
+            pump: Pump::new(start, spec::Settings::default()),
+            out: Outbox::new(1 << 20),
+            sent: HashMap::new(),
+            needs: Vec::new(),
+            lost: 0..0,
+            stats: None,
+        }
+    }
+
+    fn open(&mut self, number: u64) {
+        let title = self.live.title().expect("it is known what comes").clone();
+        let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
+        let live = LiveSpec { feed: FEED, start: self.live.start().expect("there are chunks") };
+        let spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
+        self.command(Command::Open(Box::new(spec)));
+    }
+
+    fn command(&mut self, command: Command) {
+        self.pump.handle_command(self.now, command);
+        self.turn();
+    }
+
+    fn stats(&mut self, number: u64) -> SessionStats {
+        self.command(Command::Inspect { session: SessionId(number), token: 1 });
+        self.stats.take().expect("it is open")
+    }
+
+    fn ns(&self) -> i64 {
+        (self.now - self.start).as_nanos() as i64
+    }
+
+    /// Everything arrives that does so until `until_ns`.
+    fn receive(&mut self, flights: &[Flight], until_ns: i64) {
+        let from_ns = self.ns();
+        let mut coming: Vec<&Flight> = flights.iter().collect();
+        coming.retain(|flight| flight.arrives_ns > from_ns && flight.arrives_ns <= until_ns);
+        coming.sort_by_key(|flight| flight.arrives_ns);
+        for flight in coming {
+            self.run(flight.arrives_ns);
+            self.live.handle_datagram(self.now, flight.from, &flight.bytes);
+            self.turn();
+        }
+        self.run(until_ns);
+    }
+
+    fn run(&mut self, until_ns: i64) {
+        let until = self.start + Duration::from_nanos(until_ns as u64);
+        while let Some(at) = self.pump.poll_timeout().into_iter().chain(self.live.poll_timeout()).min()
+            && at <= until
+        {
+            self.now = self.now.max(at);
+            self.turn();
+        }
+        self.now = until;
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.live.handle_timeout(self.now);
+        while let Some((chunk, oldest)) = self.live.poll_chunk() {
+            if !self.lost.contains(&chunk.number()) {
+                self.pump.handle_command(self.now, Command::LiveChunk { feed: FEED, chunk, oldest });
+            }
+        }
+        self.pump.handle_timeout(self.now);
+        loop {
+            let more = self.pump.poll_transmit(self.now, &mut self.out);
+            let ns = self.ns();
+            for (path, bytes) in self.out.datagrams() {
+                self.sent.entry(path.remote.port().into()).or_default().push((ns, bytes.to_vec()));
+            }
+            self.out.clear();
+            if !more {
+                break;
+            }
+        }
+        while let Some(event) = self.pump.poll_event() {
+            match event {
+                Event::Need { chunk, .. } => self.needs.push(chunk),
+                Event::Stats { stats, .. } => self.stats = stats.map(|stats| *stats),
+                _ => {}
+            }
+        }
+    }
+
+    fn bytes(&self, number: u64) -> Vec<u8> {
+        self.sent
+            .get(&number)
+            .map(|sent| sent.iter().flat_map(|(_, bytes)| bytes.clone()).collect())
+            .unwrap_or_default()
+    }
+
+    /// For each datagram that a session got: how long ago its first packet was sent to the input. Only of a source that is
+    /// sent whole, and no datagram is when it is.
+    fn delays(&self, number: u64, source: &[u8], flights: &[Flight]) -> Vec<i64> {
+        let sent = &self.sent[&number];
+        let at = find(source, &sent[0].1) / PACKET_LEN;
+        let times = sent.iter().enumerate().map(|(index, (ns, _))| {
+            let (before, within) = ((at + 7 * index) / 7, (at + 7 * index) % 7);
+            let next_ns = flights.get(before + 1).map_or(0, |next| next.sent_ns - flights[before].sent_ns);
+            ns - flights[before].sent_ns - next_ns * within as i64 / 7
+        });
+        times.collect()
+    }
+}
+
+fn find(source: &[u8], part: &[u8]) -> usize {
+    let mut places = source.windows(part.len()).step_by(PACKET_LEN);
+    places.position(|place| place == part).expect("it is of the source") * PACKET_LEN
+}
+
+fn sample(rate: Bitrate, seconds: u32, first_pcr: u64) -> Vec<u8> {
+    Sample { rate, pictures: 25 * seconds, first_pcr, ..Sample::default() }.make()
+}
+
+const RATE: Bitrate = Bitrate::from_kbps(4_500);
+
+#[test]
+fn what_arrives_unevenly_goes_out_evenly_and_unchanged_to_all() {
+    let source = sample(RATE, 20, 5);
+    // Delays change every 50 ms.
+    let mut delays = noise(100 * MS);
+    let delays: Vec<i64> = (0..1_000).map(&mut delays).collect();
+    let flights = in_order(flights(&source, RATE, 0, 0.0, |index| delays[index / 20]));
+    let mut world = World::new(Settings::default());
+    world.receive(&flights, 3_000 * MS);
+    for number in 1..=3 {
+        world.open(number);
+        world.receive(&flights, 3_000 * MS + number as i64 * 1_700 * MS);
+    }
+    world.receive(&flights, 20_000 * MS);
+
+    for number in 1..=3 {
+        let sent = world.bytes(number);
+        let start = find(&source, &sent[..DATAGRAM_LEN]);
+        assert!(source[start..].starts_with(&sent), "session {number}");
+        let first = Packet::parse(&sent).unwrap();
+        assert_eq!(first.pid(), wire::ts::Pid::PAT, "it begins with the tables before a picture");
+        let stats = world.stats(number);
+        assert_eq!((stats.underruns, stats.shifts, stats.nulls), (0, 0, 0));
+        let delays = world.delays(number, &source, &flights);
+        for second in delays.windows(428).step_by(20) {
+            let (low, high) = (second.iter().min().unwrap(), second.iter().max().unwrap());
+            assert!(high - low < 900_000, "{} ns within a second", high - low);
+        }
+        let mut monitor = Monitor::new(Some(RATE));
+        world.sent[&number].iter().for_each(|(ns, bytes)| monitor.handle_datagram(*ns as u64, bytes));
+        let report = monitor.report();
+        assert!(report.delay_factor_max_ns.is_some_and(|ns| ns < 4_000_000), "{:?}", report.delay_factor_max_ns);
+        assert_eq!((report.lost, report.malformed), (0, 0));
+    }
+    let report = world.live.report(world.now);
+    assert_eq!((report.state, report.source, report.resyncs, report.flushes), (State::Receiving, Some(SOURCE), 0, 0));
+    assert!(report.jitter > Duration::from_millis(40) && report.delay_factor_max > Some(Duration::from_millis(40)));
+}
+
+#[test]
+fn a_newcomer_begins_with_the_last_picture_that_stands_alone_and_not_before_its_time() {
+    let source = sample(RATE, 10, 5);
+    let flights = flights(&source, RATE, 0, 0.0, |_| 0);
+    let mut world = World::new(Settings::default());
+    for at_ns in [3_000 * MS, 4_170 * MS, 5_400 * MS, 6_810 * MS] {
+        world.receive(&flights, at_ns);
+        world.open(at_ns as u64 / MS as u64);
+        world.receive(&flights, at_ns + 700 * MS);
+        let (first_ns, _) = world.sent[&(at_ns as u64 / MS as u64)][0];
+        assert!(first_ns - at_ns <= 260 * MS, "it waits for {first_ns}");
+        let delays = world.delays(at_ns as u64 / MS as u64, &source, &flights);
+        // A picture stands alone every 480 ms.
+        assert!(delays.iter().all(|ns| (249 * MS..(480 + 250 + 10) * MS).contains(ns)), "{:?}", &delays[..5]);
+    }
+}
+
+#[test]
+fn rtp_is_put_in_order_and_what_is_lost_is_counted() {
+    let source = sample(RATE, 12, 5);
+    let all = flights(&source, RATE, 0, 0.0, noise(8 * MS));
+    let mut sent = with_rtp(all, 65_000);
+    let is_lost = |index: usize| index > 1_000 && index.is_multiple_of(100);
+    let dropped: Vec<usize> = (0..sent.len()).filter(|index| is_lost(*index)).collect();
+    for index in dropped.iter().rev() {
+        sent.remove(*index);
+    }
+    let twice = sent[500].clone();
+    sent.push(Flight { arrives_ns: twice.arrives_ns + 30 * MS, ..twice });
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 2_000 * MS);
+    world.open(1);
+    world.receive(&sent, 14_000 * MS);
+
+    let report = world.live.report(world.now);
+    assert_eq!((report.rtp_lost, report.rtp_late), (dropped.len() as u64, 1));
+    assert!(report.rtp_reordered > 500);
+    let mut expected = source.clone();
+    for index in dropped.iter().rev() {
+        expected.drain(index * DATAGRAM_LEN..(index + 1) * DATAGRAM_LEN);
+    }
+    let sent = world.bytes(1);
+    let start = find(&expected, &sent[..DATAGRAM_LEN]);
+    assert!(expected[start..].starts_with(&sent));
+    assert!(sent.len() > 9 * 4_500_000 / 8, "{} bytes", sent.len());
+    assert_eq!(world.stats(1).underruns, 1, "when it was over");
+}
+
+#[test]
+fn a_sender_whose_clock_drifts_neither_starves_nor_lags_a_session() {
+    let rate = Bitrate::from_kbps(500);
+    let source = sample(rate, 600, 5);
+    for ppm in [-100.0, 100.0] {
+        let flights = in_order(flights(&source, rate, 0, ppm, noise(60 * MS)));
+        let mut world = World::new(Settings::default());
+        world.receive(&flights, 3_000 * MS);
+        world.open(1);
+        world.receive(&flights, 600_000 * MS);
+        assert_eq!(world.stats(1).underruns, 0, "{ppm} ppm");
+        let delays = world.delays(1, &source, &flights);
+        let (low, high) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
+        assert!(high - low < 25 * MS, "{ppm} ppm: from {low} to {high} ns");
+        let report = world.live.report(world.now);
+        assert_eq!((report.resyncs, report.overruns), (0, 0));
+        assert!((report.drift_ppm - ppm).abs() < 15.0, "{} for {ppm} ppm", report.drift_ppm);
+    }
+}
+
+/// Delay of the session's last packet, when that was of `source`.
+fn last_delay(world: &World, source: &[u8], flights: &[Flight]) -> i64 {
+    // Null packets are all alike.
+    let is_unique = |bytes: &[u8]| bytes.as_chunks().0.iter().any(|packet: &[u8; PACKET_LEN]| packet[1] != 0x1f);
+    let (ns, bytes) = world.sent[&1].iter().rev().find(|(_, bytes)| is_unique(bytes)).unwrap();
+    ns - flights[find(source, bytes) / DATAGRAM_LEN].sent_ns
+}
+
+#[test]
+fn another_source_with_another_clock_takes_over_after_a_silence() {
+    let (first, second) = (sample(RATE, 8, 50 * 27_000_000), sample(RATE, 8, 7));
+    let before = flights(&first, RATE, 0, 0.0, |_| 5 * MS);
+    let mut after = flights(&second, RATE, 10_000 * MS, 0.0, |_| 5 * MS);
+    after.iter_mut().for_each(|flight| flight.from = "192.0.2.2:7000".parse().unwrap());
+    let mut world = World::new(Settings::default());
+    world.receive(&before, 2_000 * MS);
+    world.open(1);
+    world.receive(&before, 9_500 * MS);
+    let delay_ns = last_delay(&world, &first, &before);
+    assert_eq!(world.stats(1).activity, spec::Activity::Starved);
+    assert_eq!(world.live.report(world.now).state, State::Silent);
+    world.receive(&after, 16_000 * MS);
+
+    let report = world.live.report(world.now);
+    assert_eq!((report.state, report.sources, report.foreign), (State::Receiving, 1, 0));
+    assert_eq!(report.source, Some(after[0].from));
+    let off_ns = last_delay(&world, &second, &after) - delay_ns;
+    assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
+    assert_eq!(world.stats(1).underruns, 1);
+    let sent = world.bytes(1);
+    let flagged = |packet: &[u8; PACKET_LEN]| Packet::parse(packet).is_ok_and(|packet| packet.discontinuity());
+    let flagged = sent.as_chunks().0.iter().filter(|packet| flagged(packet)).count();
+    assert_eq!(flagged, 1, "the new clock's first reference says that it does not continue");
+    assert!(world.needs.is_empty());
+}
+
+#[test]
+fn a_hole_in_what_is_sent_delays_nothing_behind_it() {
+    let source = sample(RATE, 12, 5);
+    let all = flights(&source, RATE, 0, 0.0, |_| 5 * MS);
+    let there = |flight: &&Flight| !(5_000 * MS..7_000 * MS).contains(&flight.sent_ns);
+    let sent: Vec<Flight> = all.iter().filter(there).cloned().collect();
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 2_000 * MS);
+    world.open(1);
+    world.receive(&sent, 4_900 * MS);
+    let delay_ns = last_delay(&world, &source, &all);
+    world.receive(&sent, 11_000 * MS);
+    let off_ns = last_delay(&world, &source, &all) - delay_ns;
+    assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
+    assert_eq!(world.live.report(world.now).sources, 0, "the same source goes on");
+}
+
+#[test]
+fn nobody_but_the_source_is_listened_to() {
+    let (ours, theirs) = (sample(RATE, 6, 5), sample(RATE, 6, 999));
+    let mut sent = flights(&ours, RATE, MS, 0.0, |_| 0);
+    let mut other = flights(&theirs, RATE, MS + 1, 0.0, |_| 0);
+    other.iter_mut().for_each(|flight| flight.from = "192.0.2.9:5000".parse().unwrap());
+    let count = other.len() as u64;
+    sent.extend(other);
+    for source in [None, Some(SOURCE.ip())] {
+        let mut world = World::new(Settings { source, ..Settings::default() });
+        world.receive(&sent, 3_000 * MS);
+        world.open(1);
+        world.receive(&sent, 6_500 * MS);
+        let sent = world.bytes(1);
+        let start = find(&ours, &sent[..DATAGRAM_LEN]);
+        assert!(ours[start..].starts_with(&sent));
+        assert_eq!(world.live.report(world.now).foreign, count);
+    }
+    // When ours is silent, a configured source is still the only one.
+    let mut world = World::new(Settings { source: Some("192.0.2.77".parse().unwrap()), ..Settings::default() });
+    world.receive(&sent, 3_000 * MS);
+    assert_eq!((world.live.report(world.now).state, world.live.title()), (State::Silent, None));
+}
+
+#[test]
+fn a_sender_that_is_too_fast_fills_no_memory_and_floods_nobody() {
+    let source = sample(RATE, 60, 5);
+    // A minute in six seconds, after two at the right pace.
+    let fast = Bitrate::from_bps(RATE.bps() * 10);
+    let slow_len = source.len() / 30 / DATAGRAM_LEN * DATAGRAM_LEN;
+    let mut sent = flights(&source[..slow_len], RATE, 0, 0.0, |_| 0);
+    sent.extend(flights(&source[slow_len..], fast, 2_000 * MS, 0.0, |_| 0));
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 1_900 * MS);
+    world.open(1);
+    world.receive(&sent, 8_000 * MS);
+    let report = world.live.report(world.now);
+    assert!(report.overruns > 50_000, "{report:?}");
+    let last_second = world.sent[&1].iter().filter(|(ns, _)| *ns >= 7_000 * MS).count();
+    assert!(last_second < 2 * 430, "{last_second} datagrams");
+    let newest = world.live.kept().last().and_then(|chunk| chunk.dues().last()).unwrap().at;
+    assert!(newest.saturating_duration_since(world.now) < Duration::from_millis(2_500));
+}
+
+#[test]
+fn a_session_whose_chunk_is_gone_is_told_and_goes_on_where_it_is_sent() {
+    let source = sample(RATE, 10, 5);
+    let flights = flights(&source, RATE, 0, 0.0, |_| 0);
+    let mut world = World::new(Settings::default());
+    world.receive(&flights, 2_000 * MS);
+    world.open(1);
+    world.receive(&flights, 4_000 * MS);
+    let next = world.live.kept().last().unwrap().number() + 1;
+    world.lost = next..next + 10;
+    world.receive(&flights, 5_000 * MS);
+    assert!(world.needs.iter().all(|number| world.lost.contains(number)) && !world.needs.is_empty());
+    let to = world.live.start().unwrap();
+    world.command(Command::Jump { session: SessionId(1), to });
+    world.receive(&flights, 8_000 * MS);
+    let mut monitor = Monitor::new(None);
+    world.sent[&1].iter().for_each(|(ns, bytes)| monitor.handle_datagram(*ns as u64, bytes));
+    assert_eq!(monitor.report().lost, 0, "counters go on");
+    assert!(world.stats(1).datagrams > 4 * 400);
+}
+
+#[test]
+fn tables_that_change_give_newcomers_another_title() {
+    let first = sample(RATE, 4, 5);
+    // The same, with its video renamed.
+    let mut second = sample(RATE, 4, 5 + 4 * 27_000_000);
+    let tables = rename_video(&mut second);
+    assert!(tables > 10);
+    let mut sent = flights(&first, RATE, 0, 0.0, |_| 0);
+    sent.extend(flights(&second, RATE, 4_000 * MS, 0.0, |_| 0));
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 3_000 * MS);
+    world.open(1);
+    assert_eq!(world.live.title().unwrap().pcr_pid, Some(pump::sample::VIDEO_PID));
+    world.receive(&sent, 7_900 * MS);
+    assert_eq!(world.live.title().unwrap().pcr_pid.map(|pid| pid.number()), Some(0x155));
+    world.open(2);
+    world.receive(&sent, 9_000 * MS);
+    let both = [first, second].concat();
+    for number in [1, 2] {
+        let sent = world.bytes(number);
+        assert!(both[find(&both, &sent[..DATAGRAM_LEN])..].starts_with(&sent), "session {number}");
+    }
+    assert_eq!(world.stats(1).underruns, 1, "when it was over");
+}
+
+fn rename_video(bytes: &mut [u8]) -> usize {
+    let to = wire::ts::Pid::new(0x155).unwrap();
+    let mut tables = 0;
+    for packet in bytes.as_chunks_mut::<PACKET_LEN>().0 {
+        let pid = wire::ts::Pid::from_bytes(packet[1], packet[2]);
+        if pid == pump::sample::VIDEO_PID {
+            wire::ts::set_pid(packet, to);
+        } else if pid == pump::sample::PMT_PID {
+            tables += 1;
+            let section_len = 3 + (usize::from(packet[6] & 0x0f) << 8 | usize::from(packet[7]));
+            let section = &mut packet[5..5 + section_len];
+            for at in 8..section_len - 6 {
+                if section[at] & 0x1f == 0x01 && section[at + 1] == 0 && [8, 13].contains(&at) {
+                    (section[at], section[at + 1]) = (0xe1, 0x55);
+                }
+            }
+            let crc = wire::ts::crc32(&section[..section_len - 4]);
+            section[section_len - 4..].copy_from_slice(&crc.to_be_bytes());
+        }
+    }
+    tables
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn no_datagram_whatever_it_is_does_harm(
+        seed in any::<u64>(),
+        broken in proptest::collection::vec((0_usize..3_000, 0_u8..9, any::<u64>()), 0..200),
+    ) {
+        let source = Sample { seed, ..Sample { rate: RATE, pictures: 150, ..Sample::default() } }.make();
+        let mut sent = with_rtp(flights(&source, RATE, 0, 0.0, noise(20 * MS)), seed as u16);
+        for (index, kind, value) in broken {
+            let len = sent.len();
+            let flight = &mut sent[index % len];
+            let at = value as usize % flight.bytes.len().max(1);
+            match kind {
+                0 => flight.bytes.truncate(at),
+                1 => flight.bytes.iter_mut().skip(at).for_each(|byte| *byte = byte.rotate_left(3) ^ value as u8),
+                2 => flight.bytes = value.to_le_bytes().repeat(at / 8),
+                3 => flight.arrives_ns += (value % 5_000) as i64 * MS,
+                4 => drop(flight.bytes.drain(..12.min(flight.bytes.len()))),
+                5 => flight.from.set_port(value as u16 % 3),
+                6 => flight.bytes.iter_mut().step_by(PACKET_LEN).for_each(|byte| *byte = 0x47),
+                // References anywhere.
+                7 => flight.bytes.get_mut(12..).unwrap_or(&mut []).chunks_mut(PACKET_LEN).for_each(|packet| {
+                    if packet.len() == PACKET_LEN && packet[3] & 0x20 != 0 && packet[5] & 0x10 != 0 {
+                        packet[6..12].copy_from_slice(&value.to_be_bytes()[..6]);
+                    }
+                }),
+                _ => flight.bytes.clear(),
+            }
+        }
+        let mut world = World::new(Settings::default());
+        for step in 1..12 {
+            world.receive(&sent, step * 1_000 * MS);
+            if world.live.start().is_some() {
+                world.open(step as u64);
+            }
+            if let Some(to) = world.live.start().filter(|_| !world.needs.is_empty()) {
+                world.needs.clear();
+                world.command(Command::Jump { session: SessionId(step as u64 / 2), to });
+            }
+        }
+        let chunks: Vec<_> = world.live.kept().collect();
+        for pair in chunks.windows(2) {
+            prop_assert_eq!(pair[0].number() + 1, pair[1].number());
+            prop_assert_eq!(pair[0].first() + u64::from(pair[0].packet_count()), pair[1].first());
+            prop_assert!(pair[0].dues().last().unwrap().at <= pair[1].dues()[0].at);
+        }
+        for chunk in chunks {
+            prop_assert!(chunk.dues().windows(2).all(|pair| pair[0].position < pair[1].position && pair[0].at <= pair[1].at));
+        }
+    }
+}
