@@ -1,28 +1,29 @@
 //! Where in a title a time is, and where its pictures that stand alone are; built from the chunks as they are read.
 //!
 //! In: chunks, in any order. Out: times of positions, positions of times, pictures. What was not read yet is found by
-//! reading: a search says which chunk to read next, and takes a few, however long the title is.
-//! Cost: some 200 bytes per chunk; a pass over the known chunks per question. Not for the packet path.
+//! reading: a search says which chunk to read next, and takes a few, however long the title is. Where it looks first, a
+//! chunk's first part will do, as that has its clock.
+//! Cost: some 600 bytes per chunk; a pass over the known chunks per question. Not for the packet path.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wire::ts::Pcr;
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Picture};
 use crate::clock::{Clock, Mark, Slope};
 use crate::cut::Cut;
 use crate::title::Title;
 
 /// A picture that stands alone is looked for so far back, then any place will do.
-const LOOK_BACK: u32 = 64;
+const LOOK_BACK: u32 = 32;
 
 /// What a search says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Begin with this packet, counted from the title's start.
     At(u64),
-    /// Read this chunk, add it, and search again.
+    /// Read this chunk, add it, and search again. When it was not even known in part, a part may be enough.
     Read(u32),
 }
 
@@ -46,11 +47,23 @@ pub struct Index {
     chunks: BTreeMap<u32, Summary>,
 }
 
+/// A chunk, and the ticks from the title's start to its first mark.
+#[derive(Clone, Copy, Debug)]
+struct InChunk {
+    number: u32,
+    start: i64,
+    /// The same of the next chunk that is known.
+    next: Option<(u32, i64)>,
+}
+
 /// What a chunk tells. Ticks are of 27 MHz, and count from its first mark.
 #[derive(Clone, Debug)]
 struct Summary {
-    /// The first and the last mark, and the ticks between them.
-    marks: Option<(Mark, Mark, i64)>,
+    is_whole: bool,
+    /// The first and the last mark.
+    marks: Option<(Mark, Mark)>,
+    /// Where each mark is, and its ticks.
+    times: Box<[(u64, i64)]>,
     /// First packet, packet behind the last, if that is in the chunk, and ticks.
     pictures: Vec<(u64, Option<u64>, i64)>,
     /// The first packet with which a picture begins.
@@ -73,13 +86,27 @@ impl Index {
 
     /// Takes note of a chunk. One that is known already changes nothing.
     pub fn add(&mut self, chunk: &Chunk) {
-        let Some(slope) = self.slope else { return };
-        if !self.chunks.contains_key(&chunk.number()) && chunk.number() < self.chunk_count {
+        let is_known = self.is_known(chunk.number());
+        if let Some(slope) = self.slope.filter(|_| !is_known && chunk.number() < self.chunk_count) {
             self.chunks.insert(chunk.number(), Summary::of(chunk, slope));
         }
     }
 
+    /// Takes note of a chunk of which only the first packets were read: of its clock.
+    pub fn add_part(&mut self, chunk: &Chunk) {
+        if let Some(slope) = self.slope.filter(|_| chunk.number() < self.chunk_count) {
+            let part = || Summary { is_whole: false, pictures: Vec::new(), ..Summary::of(chunk, slope) };
+            self.chunks.entry(chunk.number()).or_insert_with(part);
+        }
+    }
+
+    /// Whether all of a chunk was added.
     pub fn is_known(&self, chunk: u32) -> bool {
+        self.chunks.get(&chunk).is_some_and(|summary| summary.is_whole)
+    }
+
+    /// Whether a chunk, or its first part, was added.
+    pub fn is_known_in_part(&self, chunk: u32) -> bool {
         self.chunks.contains_key(&chunk)
     }
 
@@ -93,6 +120,7 @@ impl Index {
         for number in (0..self.chunk_count).rev().take(LOOK_BACK as usize) {
             match self.chunks.get(&number) {
                 None => return Some(number),
+                Some(summary) if !summary.is_whole => return Some(number),
                 Some(summary) if summary.marks.is_some() => return None,
                 Some(_) => {}
             }
@@ -120,36 +148,62 @@ impl Index {
 
     /// Finds the last picture that stands alone and is not behind `time`; in a title without video, the packet.
     pub fn find(&self, time: Duration) -> Option<Found> {
-        let slope = self.slope?;
         let wanted = ticks(time);
-        let timeline = self.timeline();
-        let before = timeline.partition_point(|(_, start)| *start <= wanted);
-        let next = timeline.get(before).map(|(number, start)| (*number, *start));
-        let Some((number, start)) = before.checked_sub(1).and_then(|index| timeline.get(index)).copied() else {
-            // Before the first mark that is known.
-            return Some(if self.is_known(0) { Found::At(0) } else { Found::Read(0) });
+        let InChunk { number, start, next } = match self.chunk_at(wanted)? {
+            Ok(place) => place,
+            Err(found) => return Some(found),
         };
+        if !self.has_video {
+            return Some(self.packet_in(number, wanted - start));
+        }
         // What lies before a chunk's first mark is earlier than the mark.
         if let Some((next, next_start)) = next.filter(|(next, _)| *next == number + 1)
             && let Some(from) = self.last_picture(next, wanted - next_start)
         {
             return Some(Found::At(from));
         }
-        let summary = self.chunks.get(&number)?;
+        Some(self.picture_before(number, wanted - start))
+    }
+
+    /// Finds the last packet that is not behind `time`.
+    pub fn find_packet(&self, time: Duration) -> Option<Found> {
+        let wanted = ticks(time);
+        let found = self.chunk_at(wanted)?;
+        Some(found.map_or_else(|found| found, |place| self.packet_in(place.number, wanted - place.start)))
+    }
+
+    /// The packet at a time by the title's mean rate, when nothing better can be had.
+    pub fn position_by_rate(&self, time: Duration) -> Option<u64> {
+        let slope = self.slope?;
+        let packets =
+            u128::from(ticks(time).max(0) as u64) * u128::from(slope.packets) / u128::from(slope.ticks.max(1));
+        Some(u64::try_from(packets).unwrap_or(u64::MAX).min(self.packet_count))
+    }
+
+    /// The chunk in whose time `wanted` ticks are, or what is to be read to know.
+    fn chunk_at(&self, wanted: i64) -> Option<Result<InChunk, Found>> {
+        let slope = self.slope?;
+        let timeline = self.timeline();
+        let before = timeline.partition_point(|(_, start)| *start <= wanted);
+        let next = timeline.get(before).copied();
+        let Some((number, start)) = before.checked_sub(1).and_then(|index| timeline.get(index)).copied() else {
+            // Before the first mark that is known.
+            return Some(Err(if self.is_known(0) { Found::At(0) } else { Found::Read(0) }));
+        };
         let end_position = self.cut.end(number);
-        let end = start + summary.ticks_at(end_position);
+        let end = start + self.chunks.get(&number)?.ticks_at(end_position);
         let upper = next.map_or(self.chunk_count, |(number, _)| number);
         if wanted < end || number + 1 >= upper {
-            return Some(self.in_chunk(number, wanted - start));
+            return Some(Ok(InChunk { number, start, next }));
         }
         // In between; where, by the time that lies on both sides.
-        let chunks = i128::from(upper - number - 1);
-        let chunk_ticks = i128::from(slope_ticks(slope, self.cut.packets() as i64).max(1));
-        let ahead = match next {
-            Some((_, next_start)) => i128::from(wanted - end) * chunks / i128::from((next_start - end).max(1)),
-            None => i128::from(wanted - end) / chunk_ticks,
+        let (packets, ticks) = match next {
+            Some((next, next_start)) => (self.cut.start(next) - end_position, (next_start - end).max(1) as u64),
+            None => (slope.packets, slope.ticks),
         };
-        Some(self.unknown_near(number + 1 + ahead.clamp(0, chunks - 1) as u32, number + 1, upper))
+        let ahead = u128::from((wanted - end) as u64) * u128::from(packets) / u128::from(ticks.max(1));
+        let guess = self.cut.number(end_position.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX)));
+        Some(Err(self.unknown_near(guess.clamp(number + 1, upper - 1), number + 1, upper)))
     }
 
     /// The pictures that stand alone, as far as they are known whole, in order.
@@ -167,17 +221,19 @@ impl Index {
     /// Where the picture ends that does not in chunk `number`.
     fn next_start(&self, number: u32) -> Option<u64> {
         for next in number + 1..self.chunk_count {
-            if let Some(start) = self.chunks.get(&next)?.first_start {
+            let summary = self.chunks.get(&next)?;
+            if let Some(start) = summary.first_start {
                 return Some(start);
             }
+            summary.is_whole.then_some(())?;
         }
         Some(self.packet_count)
     }
 
-    /// The place in chunk `number` for `wanted` ticks from its first mark.
-    fn in_chunk(&self, number: u32, wanted: i64) -> Found {
-        if self.has_video {
-            return self.picture_before(number, wanted);
+    /// The packet of chunk `number` at `wanted` ticks from its first mark.
+    fn packet_in(&self, number: u32, wanted: i64) -> Found {
+        if !self.is_known(number) {
+            return Found::Read(number);
         }
         let mut low = self.cut.start(number);
         let mut high = self.cut.end(number).min(self.packet_count).max(low + 1);
@@ -213,7 +269,8 @@ impl Index {
 
     /// The chunk nearest to `guess`, between two known ones, that is to be read; when all are known, its start.
     fn unknown_near(&self, guess: u32, from: u32, to: u32) -> Found {
-        let unknown = (from..to).filter(|number| !self.is_known(*number));
+        let has_told = |summary: &Summary| summary.is_whole || summary.marks.is_some();
+        let unknown = (from..to).filter(|number| !self.chunks.get(number).is_some_and(has_told));
         let nearest = unknown.min_by_key(|number| number.abs_diff(guess));
         nearest.map_or(Found::At(self.cut.start(guess)), Found::Read)
     }
@@ -224,7 +281,7 @@ impl Index {
         let mut timeline: Vec<(u32, i64)> = Vec::new();
         let mut before: Option<(u32, Mark, i64, Slope)> = None;
         for (number, summary) in &self.chunks {
-            let Some((first, last, within)) = summary.marks else { continue };
+            let (Some((first, last)), Some((_, within))) = (summary.marks, summary.times.last()) else { continue };
             let start = match before {
                 None => slope_ticks(slope, first.position as i64),
                 Some((known, mark, at, near)) => {
@@ -241,49 +298,44 @@ impl Index {
 
 impl Summary {
     fn of(chunk: &Chunk, slope: Slope) -> Summary {
-        let marks = chunk.marks();
-        let Some(first) = marks.first() else {
-            let first_start = chunk.first_start().map(|start| chunk.first() + u64::from(start));
-            return Summary { marks: None, pictures: Vec::new(), first_start, slope };
+        let at = |packet: u32| chunk.first() + u64::from(packet);
+        let first_start = chunk.first_start().map(at);
+        let Some((first, others)) = chunk.marks().split_first() else {
+            return Summary {
+                is_whole: true,
+                marks: None,
+                times: Box::default(),
+                pictures: Vec::new(),
+                first_start,
+                slope,
+            };
         };
         let mut clock = Clock::new(*first, slope);
-        let mut ahead = marks[1..].iter();
-        if let Some(next) = ahead.next() {
-            clock.aim(*next);
-        }
-        let mut pictures = Vec::new();
-        for picture in chunk.pictures() {
-            let from = chunk.first() + u64::from(picture.start);
-            while clock.until().is_some_and(|until| until.position <= from) {
-                clock.reach();
-                if let Some(next) = ahead.next() {
-                    clock.aim(*next);
-                }
-            }
-            let to = picture.end.map(|end| chunk.first() + u64::from(end));
-            pictures.push((from, to, clock.ticks_at(from)));
-        }
-        while clock.until().is_some() {
+        let mut times = vec![(first.position, 0)];
+        for mark in others {
+            clock.aim(*mark);
             clock.reach();
-            if let Some(next) = ahead.next() {
-                clock.aim(*next);
+            let last = clock.from().position;
+            if times.last().is_some_and(|(position, _)| *position < last) {
+                times.push((last, clock.ticks_at(last)));
             }
         }
-        let last = clock.from();
-        let first_start = chunk.first_start().map(|start| chunk.first() + u64::from(start));
-        let marks = Some((*first, last, clock.ticks_at(last.position)));
-        Summary { marks, pictures, first_start, slope: clock.slope() }
+        let (marks, times) = (Some((*first, clock.from())), times.into());
+        let mut summary =
+            Summary { is_whole: true, marks, times, pictures: Vec::new(), first_start, slope: clock.slope() };
+        let timed = |picture: &Picture| (at(picture.start), picture.end.map(at), summary.ticks_at(at(picture.start)));
+        summary.pictures = chunk.pictures().iter().map(timed).collect();
+        summary
     }
 
-    /// Ticks from the first mark to a packet: between the marks evenly, which is near enough for a position.
+    /// Ticks from the first mark to a packet: between marks evenly.
     fn ticks_at(&self, position: u64) -> i64 {
-        let Some((first, last, within)) = self.marks else { return 0 };
-        let behind = position as i64 - last.position as i64;
-        if behind >= 0 || last.position == first.position {
-            return within + slope_ticks(self.slope, behind);
-        }
-        let (done, all) = (position as i64 - first.position as i64, (last.position - first.position) as i64);
-        (i128::from(within) * i128::from(done) / i128::from(all)) as i64
+        let behind = self.times.partition_point(|(mark, _)| *mark <= position).max(1);
+        let Some((mark, ticks)) = self.times.get(behind - 1) else { return 0 };
+        let packets = position as i64 - *mark as i64;
+        let Some((next, next_ticks)) = self.times.get(behind) else { return ticks + slope_ticks(self.slope, packets) };
+        let (all, between) = (i128::from(next - mark), i128::from(next_ticks - ticks));
+        ticks + (between * i128::from(packets)).div_euclid(all) as i64
     }
 }
 

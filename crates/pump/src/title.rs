@@ -206,6 +206,11 @@ impl Title {
         self.cut
     }
 
+    /// The chunk in which a packet is.
+    pub fn chunk_of(&self, position: u64) -> u32 {
+        self.cut.number(position)
+    }
+
     pub fn chunk_count(&self) -> u32 {
         let bytes = self.len_bytes.saturating_sub(self.first);
         match bytes.div_ceil(self.spacing.stride() as u64) {

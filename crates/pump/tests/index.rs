@@ -184,3 +184,47 @@ fn showing_no_pictures_is_over_at_once_and_ends_nothing() {
     world.run(millis(1_000));
     assert_eq!((world.shown.len(), world.ended.len()), (1, 0));
 }
+
+#[test]
+fn a_search_reads_first_parts_and_the_chunk_of_the_picture_whole() {
+    for sample in samples() {
+        let source = Source::sample(&sample);
+        for wanted in [479, 12_345, 25_000, 39_000] {
+            let mut index = Index::new(&source.title);
+            index.add(&source.chunk(0));
+            let (mut parts, mut wholes) = (0, Vec::new());
+            let position = loop {
+                match index.find(millis(wanted)).unwrap() {
+                    Found::At(position) => break position,
+                    Found::Read(number) if index.is_known_in_part(number) => {
+                        wholes.push(number);
+                        index.add(&source.chunk(number));
+                    }
+                    Found::Read(number) => {
+                        parts += 1;
+                        index.add_part(&source.part(number, 300));
+                    }
+                }
+            };
+            let expected = whole(&source).pictures().into_iter().rfind(|picture| picture.time <= millis(wanted));
+            assert!(position.abs_diff(expected.unwrap().from) < 2_000, "{wanted}: {position}");
+            assert!(parts <= 8 && wholes.len() <= 4, "{wanted}: {parts} parts, {wholes:?}");
+            // A part says nothing about pictures, nor how long the title is.
+            assert!(index.pictures().iter().all(|picture| index.is_known((picture.from / 700) as u32)));
+        }
+    }
+}
+
+#[test]
+fn a_packet_is_found_by_the_marks_around_it() {
+    for sample in samples() {
+        let source = Source::sample(&sample);
+        let index = whole(&source);
+        for wanted in [0, 40, 12_345, 25_000, 39_900] {
+            let Some(Found::At(position)) = index.find_packet(millis(wanted)) else { panic!("all is known") };
+            let time = index.time_at(position).unwrap();
+            let next = index.time_at(position + 1).unwrap();
+            assert!(time <= millis(wanted + 1) && millis(wanted) <= next + millis(1), "{wanted}: {time:?} {next:?}");
+        }
+    }
+}

@@ -89,6 +89,11 @@ impl Disk {
         Ok(disk)
     }
 
+    /// Whether it was written, and not let go.
+    pub fn has(&self, key: Key) -> bool {
+        lock(&self.state).files.contains_key(&key)
+    }
+
     /// The bytes that were written, if they are still what they were.
     pub fn read(&self, key: Key) -> Option<Vec<u8>> {
         lock(&self.state).touch(key).then_some(())?;

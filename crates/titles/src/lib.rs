@@ -4,6 +4,8 @@
 //! chunks, shared by all who ask. Everything here may wait, and nothing here is on a packet's path.
 //! A location is probed once, and a chunk fetched and scanned once, however many want it at the same time.
 //!
+//! `places` finds times in a title.
+//!
 //! A chunk's way, read downwards: `library` looks into `cache`, joins a fetch under way (`flight`), reads the file
 //! (`file`), or looks on disk (`disk`) and asks the origins (`origins`, each request by `http`).
 #![forbid(unsafe_code)]
@@ -18,6 +20,7 @@ mod http;
 mod library;
 mod location;
 mod origins;
+mod places;
 mod probe;
 mod registry;
 mod settings;

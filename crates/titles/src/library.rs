@@ -51,6 +51,8 @@ struct Shared {
     disk: Option<Arc<Disk>>,
     opening: Flight<Location, Arc<Title>>,
     loading: Flight<Key, Arc<Chunk>>,
+    /// First parts of chunks.
+    looking: Flight<Key, Arc<Chunk>>,
     reads: Slots,
     writes: Arc<Semaphore>,
     /// Makes states differ that nothing else tells apart.
@@ -80,6 +82,7 @@ impl Library {
             disk: settings.disk_cache.as_ref().map(disk).transpose()?,
             opening: Flight::default(),
             loading: Flight::default(),
+            looking: Flight::default(),
             reads: Slots::new(READS_MAX),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             nonce: Count::default(),
@@ -119,6 +122,37 @@ impl Library {
         shared.counters.misses.add(1);
         let joined = || shared.counters.joined.add(1);
         shared.loading.run(key, joined, shared.clone().load(entry, key)).await
+    }
+
+    /// The first packets of a chunk, scanned like one, where that is less to read than all of it: at an origin, when the
+    /// chunk is neither in memory nor on disk. They are not kept.
+    ///
+    /// # Errors
+    /// As `chunk`.
+    pub(crate) async fn first_part(
+        &self,
+        title: &Arc<Title>,
+        number: u32,
+        packets: u64,
+    ) -> Result<Option<Arc<Chunk>>, Error> {
+        let shared = &self.shared;
+        let entry = lock(&shared.registry).entry_of(title).ok_or(Error::UnknownTitle)?;
+        let key = Key { title: entry.id, number };
+        let whole = title.chunk_range(number);
+        let bytes = packets.saturating_mul(title.spacing.stride() as u64);
+        let is_near = shared.cache.get(key).is_some() || shared.disk.as_ref().is_some_and(|disk| disk.has(key));
+        let Source::Remote(source) = &entry.source else { return Ok(None) };
+        if is_near || bytes > (whole.end - whole.start) / 2 {
+            return Ok(None);
+        }
+        let remote = source.remote.clone();
+        let (work, title) = (shared.clone(), title.clone());
+        let read = async move {
+            let range = whole.start..whole.start + bytes;
+            let part = work.origins.fetch(&remote, range, Some(title.len_bytes)).await?;
+            Ok(Arc::new(blocking(move || Chunk::scan(&title, number, part.bytes)).await?))
+        };
+        shared.looking.run(key, || (), read).await.map(Some)
     }
 
     /// How long a title plays: by its clock where that is known, otherwise by its length and the rate of its start.

@@ -35,6 +35,13 @@ impl Source {
         let bytes = self.bytes[range.start as usize..range.end as usize].to_vec();
         Arc::new(Chunk::scan(&self.title, number, bytes))
     }
+
+    /// The first packets of a chunk.
+    pub fn part(&self, number: u32, packets: usize) -> Arc<Chunk> {
+        let range = self.title.chunk_range(number);
+        let bytes = &self.bytes[range.start as usize..range.end as usize];
+        Arc::new(Chunk::scan(&self.title, number, bytes[..bytes.len().min(packets * 188)].to_vec()))
+    }
 }
 
 /// A datagram on its way.
