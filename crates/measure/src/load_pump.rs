@@ -72,6 +72,9 @@ pub struct Args {
     /// Further sessions that come while it counts, a second, and stay for two; only their start is measured.
     #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "listen")]
     pub newcomers_per_second: f64,
+    /// Their title, if it is another one; {n} stands for their number.
+    #[arg(long, value_name = "NAME", requires = "newcomers_per_second")]
+    pub newcomers_title: Option<String>,
     /// Further sessions that come while it counts, whose titles break in the middle: the origin is slow or dead, truncates,
     /// sends other bytes, has an error, or has them no more.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "origin")]
@@ -264,7 +267,8 @@ impl Args {
 
     /// The title of a session by its number; newcomers come behind the others.
     fn title_of(&self, number: usize) -> String {
-        self.title.as_deref().unwrap_or_default().replace("{n}", &number.to_string())
+        let own = self.newcomers_title.as_ref().filter(|_| number >= self.session_count() + self.unreceived);
+        own.or(self.title.as_ref()).map_or(String::new(), |title| title.replace("{n}", &number.to_string()))
     }
 
     /// The origin, and what it serves.

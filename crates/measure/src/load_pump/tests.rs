@@ -225,7 +225,19 @@ fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_
     };
     let words =
         ["--url", &url, "--title", "{n}.ts", "--sessions", "2", "--newcomers-per-second", "4", "--seconds", "3"];
-    let more = ["--warm-up", "0", "--faulty", "2", "--origin", "127.0.0.1:0", "--rate", "1Mbps", "--json"];
+    let more = [
+        "--warm-up",
+        "0",
+        "--newcomers-title",
+        "new-{n}.ts",
+        "--faulty",
+        "2",
+        "--origin",
+        "127.0.0.1:0",
+        "--rate",
+        "1Mbps",
+        "--json",
+    ];
     let args = typed(&[&words[..], &more].concat()).unwrap();
     let report = thread::scope(|scope| {
         scope.spawn(|| api.serve(&listener, scope));
@@ -246,7 +258,7 @@ fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_
     titles.sort_unstable();
     titles.dedup();
     assert_eq!(titles.len(), opened);
-    assert!(titles.contains(&"0.ts") && titles.contains(&"2.ts") && titles.contains(&"slow-0.ts"), "{titles:?}");
+    assert!(titles.contains(&"0.ts") && titles.contains(&"new-2.ts") && titles.contains(&"slow-0.ts"), "{titles:?}");
 }
 
 #[test]
