@@ -12,6 +12,7 @@ use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
 use wire::stun::Message;
 use wire::{LinkId, Outbox, Path, Seq};
 
+use crate::pumping;
 use crate::region::Region;
 use crate::world::World;
 
@@ -37,6 +38,10 @@ pub enum Case {
     StunParse,
     /// A timer inserted, and fired.
     WheelTimer,
+    /// A burst of four datagrams of a title to one of 32 receivers, from the wheel to the outbox: `pump::Pump`.
+    PumpBurst,
+    /// The same of streams that were paused once, so that all clocks are changed.
+    PumpBurstChanged,
     /// A datagram of no content through slot and commit.
     OutboxCommit,
     /// One turn of the loop that slows a case down, to know how much it adds.
@@ -45,7 +50,7 @@ pub enum Case {
 
 impl Case {
     /// Those with a number that is checked in.
-    pub const MEASURED: [Case; 10] = [
+    pub const MEASURED: [Case; 12] = [
         Case::FanOutGcm128,
         Case::FanOutCmSha1,
         Case::PublishGcm128,
@@ -56,6 +61,8 @@ impl Case {
         Case::StunParse,
         Case::WheelTimer,
         Case::OutboxCommit,
+        Case::PumpBurst,
+        Case::PumpBurstChanged,
     ];
 
     pub fn name(self) -> String {
@@ -78,6 +85,8 @@ impl Case {
             Case::StunParse => stun_parse(region),
             Case::WheelTimer => wheel_timer(region),
             Case::OutboxCommit => outbox_commit(region),
+            Case::PumpBurst => pumping::bursts(region, false),
+            Case::PumpBurstChanged => pumping::bursts(region, true),
             Case::IdleLoop => {
                 // The loop alone, once per unit.
                 *region = Region::new(1.0);

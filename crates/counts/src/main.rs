@@ -11,6 +11,7 @@
 mod baseline;
 mod callgrind;
 mod cases;
+mod pumping;
 mod region;
 mod world;
 

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use wire::ts::{
-    PACKET_LEN, Packet, Pcr, Pid, set_continuity, set_discontinuity, set_pcr, set_pid, shift_timestamps, write_null,
+    PACKET_LEN, Packet, Pcr, Pid, SYNC_BYTE, set_continuity, set_discontinuity, set_pcr, set_pid, shift_timestamps,
+    write_null,
 };
 
 use crate::pids::PidMap;
@@ -141,7 +142,19 @@ impl Rewriter {
     }
 
     /// Changes a packet of the title.
+    #[inline]
     pub(crate) fn rewrite(&mut self, packet: &mut [u8; PACKET_LEN], stamp: Stamp) {
+        if self.pids.is_some() || !is_plain(packet) {
+            return self.rewrite_any(packet, stamp);
+        }
+        let pid = Pid::from_bytes(packet[1], packet[2]);
+        if pid != Pid::NULL {
+            let counter = self.next_counter(pid, packet[3] & 0x0f, true);
+            set_continuity(packet, counter);
+        }
+    }
+
+    fn rewrite_any(&mut self, packet: &mut [u8; PACKET_LEN], stamp: Stamp) {
         let Ok(parsed) = Packet::parse(packet) else { return };
         let pid = parsed.pid();
         if pid == Pid::NULL {
@@ -220,4 +233,10 @@ impl Rewriter {
         }
         &mut self.states[self.hit]
     }
+}
+
+/// Whether a packet has a payload in which nothing begins, and nothing else: most have. Then it has no clock.
+#[inline]
+fn is_plain(packet: &[u8; PACKET_LEN]) -> bool {
+    packet[0] == SYNC_BYTE && packet[1] & 0xc0 == 0 && packet[3] & 0x30 == 0x10
 }
