@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -217,7 +217,8 @@ impl Pump {
 
     /// Finds the streams that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(key) = self.wheel.pop_due(now) {
+        let now_ns = self.ns(now) as u64;
+        while let Some(key) = self.wheel.pop_due_ns(now_ns) {
             let turn = &mut self.turns[key];
             turn.timer = None;
             if !turn.is_due {
@@ -278,12 +279,11 @@ impl Pump {
     }
 
     fn schedule(&mut self, key: usize, at_ns: i64) {
-        let at = self.start + Duration::from_nanos(at_ns.max(0) as u64);
         let turn = &mut self.turns[key];
         if let Some(timer) = turn.timer.take() {
             self.wheel.cancel(timer);
         }
-        turn.timer = Some(self.wheel.insert(at, key));
+        turn.timer = Some(self.wheel.insert_ns(at_ns.max(0) as u64, key));
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {

@@ -70,7 +70,11 @@ impl<T> Wheel<T> {
 
     /// Adds a timer. With a deadline in the past it is due at once.
     pub fn insert(&mut self, at: Instant, value: T) -> TimerId {
-        let at_ns = self.since_start(at);
+        self.insert_ns(self.since_start(at), value)
+    }
+
+    /// `insert` with a deadline in nanoseconds since the wheel's start, for who counts so anyway.
+    pub fn insert_ns(&mut self, at_ns: u64, value: T) -> TimerId {
         let index = self.take_node();
         let node = &mut self.nodes[index as usize];
         (node.at_ns, node.value) = (at_ns, Some(value));
@@ -94,7 +98,12 @@ impl<T> Wheel<T> {
     ///
     /// `now` never runs backwards; a smaller one than before counts as the one before.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
-        self.now_ns = self.now_ns.max(self.since_start(now));
+        self.pop_due_ns(self.since_start(now))
+    }
+
+    /// `pop_due` at a time in nanoseconds since the wheel's start.
+    pub fn pop_due_ns(&mut self, now_ns: u64) -> Option<T> {
+        self.now_ns = self.now_ns.max(now_ns);
         let target = self.now_ns / self.tick_ns;
         loop {
             let index = self.levels[0].head(self.cursor);
