@@ -189,9 +189,8 @@ impl Pump {
     fn ask(&mut self, key: usize) {
         let stream = &mut self.sessions[key].stream;
         let session = stream.spec().id;
-        let feed = stream.feed();
         while let Some(chunk) = stream.poll_need() {
-            match feed.map(|feed| self.feeds.look(feed, chunk, session)) {
+            match stream.feed().map(|feed| self.feeds.look(feed, chunk, session)) {
                 Some(Look::Here(chunk)) => stream.handle_chunk(&chunk),
                 Some(Look::Waits) => {}
                 Some(Look::Gone) | None => self.events.push_back(Event::Need { session, chunk }),
