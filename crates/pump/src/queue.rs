@@ -212,8 +212,8 @@ impl Queue {
         Some((chunk.first() + u64::from(row.from), chunk.packet(row.from)?))
     }
 
-    /// Plays the packet at the front. Returns the chunk when this was the last of its row.
-    pub(crate) fn advance(&mut self) -> Option<Arc<Chunk>> {
+    /// Plays the packet at the front. When this was the last of its row, returns the chunk and how far it was played.
+    pub(crate) fn advance(&mut self) -> Option<(Arc<Chunk>, u32)> {
         let row = self.rows.front_mut()?;
         row.from += 1;
         self.empty = 0;
@@ -224,10 +224,9 @@ impl Queue {
         if let (Plan::Live { .. }, Some(next)) = (&self.plan, self.rows.front_mut()) {
             next.first = done.first + u64::from(done.from);
         }
-        let done = done.chunk;
         self.refill();
         self.leave_empty_rows();
-        done
+        Some((done.chunk?, done.from))
     }
 
     /// Reads where its rows lie.
@@ -261,9 +260,9 @@ impl Queue {
         chunks.into_iter().find(|chunk| chunk.first() <= position)
     }
 
-    /// The chunk that is being played, and how far.
+    /// The chunk that is being played, and how far. `None` before the first packet behind a splice.
     pub(crate) fn current(&self) -> Option<(&Chunk, u32)> {
-        let row = self.rows.front()?;
+        let row = self.rows.front().filter(|row| !row.splice)?;
         Some((row.chunk.as_deref()?, row.from))
     }
 

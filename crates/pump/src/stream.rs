@@ -13,7 +13,7 @@ mod start;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::ts::{PACKET_LEN, Pcr, Pid};
+use wire::ts::{PACKET_LEN, Pcr};
 use wire::{Outbox, Seq};
 
 use crate::chunk::Chunk;
@@ -289,12 +289,8 @@ impl Stream {
         if self.rewriter.is_active() {
             return;
         }
-        let (chunk, played) = self.queue.current().map_or((None, 0), |(chunk, played)| (Some(chunk), played));
-        let packets = chunk.map_or(&[][..], |chunk| chunk.bytes().as_chunks::<PACKET_LEN>().0);
-        let played = packets.get(..played as usize).unwrap_or(packets);
-        let counters = played.iter().filter(|packet| packet[3] & 0x10 != 0);
-        let counters = counters.map(|packet| (Pid::from_bytes(packet[1], packet[2]), packet[3] & 0x0f));
-        self.rewriter.activate(counters.filter(|(pid, _)| *pid != Pid::NULL));
+        let current = self.queue.current().into_iter();
+        self.rewriter.activate(current.flat_map(|(chunk, played)| emit::counters(chunk, played)));
     }
 
     /// Whether it waits for a time to go on at (`begin`): its next packets are there, and nobody paused it.
@@ -343,6 +339,9 @@ impl Stream {
     fn begin_run(&mut self, at_ns: i64) {
         let is_splice = self.queue.is_at_splice();
         let before = self.output_pcr(at_ns);
+        if is_splice {
+            self.activate();
+        }
         self.queue.pass_splice();
         let rate = matches!(self.spec.pacing, Pacing::Rate(_)).then_some(self.slope);
         let position = self.queue.position().unwrap_or(self.end_position);
@@ -350,7 +349,6 @@ impl Stream {
         let live = self.live_zero.map(LivePace::new);
         let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille, live);
         if is_splice {
-            self.activate();
             self.rewriter.splice(true);
             self.rtp_marker = true;
             self.tables_left = self.tables.len();

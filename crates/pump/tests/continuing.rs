@@ -88,6 +88,26 @@ fn a_loop_continues_counters_clock_and_timestamps_and_says_so() {
 }
 
 #[test]
+fn a_loop_between_two_places_continues_counters_wherever_they_are() {
+    let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
+    for (start, end) in [(0, 1_000), (300, 699), (300, 701), (650, 1_995), (701, 3_333)] {
+        let mut world = World::new(exact());
+        world.open(1, &source, |spec| (spec.looped, spec.start, spec.end) = (true, start, Some(end)));
+        let session = world.open(2, &source, |spec| {
+            (spec.holds_at_end, spec.start, spec.end) = (true, start, Some(end));
+        });
+        world.run(Duration::from_secs(5));
+        world.command(Command::Seek { session, to: start + 100 });
+        world.run(Duration::from_secs(5));
+        for number in [1, 2] {
+            let report = measured(&world, number);
+            assert_eq!((report.lost, report.priorities.continuity), (0, 0), "{number}: {start} to {end}");
+        }
+        assert!(world.packets(2).len() as u64 > 2 * (end - start) - 150, "it plays again");
+    }
+}
+
+#[test]
 fn without_restamping_references_stay_and_the_loop_is_flagged() {
     let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
     let mut world = World::new(exact());

@@ -1,14 +1,12 @@
 //! Writes a stream's datagrams: straight from the chunk, packet by packet, or into a constant rate.
 
-use std::sync::Arc;
-
-use wire::Shared;
 use wire::ts::{
     DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, Pid, Timestamp, write_null, write_pcr_only,
     write_rtp_header,
 };
 
 use super::{Output, PACKETS, Sent, Stream, Supply, Transport, ticks};
+use crate::chunk::Chunk;
 use crate::fec::PARITY_LEN;
 use crate::rewrite::Stamp;
 
@@ -58,8 +56,7 @@ impl Stream {
             return 0;
         }
         let Some((chunk, start, count)) = self.queue.next_pieces(PACKETS, count.into()) else { return 0 };
-        let is_queued =
-            output.out.push_shared(&self.spec.path, Arc::clone(chunk) as Shared, start, DATAGRAM_LEN, count as usize);
+        let is_queued = output.out.push_shared(&self.spec.path, chunk, start, DATAGRAM_LEN, count as usize);
         debug_assert!(is_queued, "there is room, and the packets are there");
         self.end_position += u64::from(PACKETS * count);
         self.count_sent(u64::from(count), DATAGRAM_LEN as u64, output);
@@ -228,10 +225,14 @@ impl Stream {
     fn advance(&mut self) {
         self.shown = self.queue.pick();
         self.end_position = self.queue.position().map_or(self.end_position, |position| position + 1);
-        if let Some(done) = self.queue.advance()
+        if let Some((done, played)) = self.queue.advance()
             && !self.rewriter.is_active()
         {
-            self.rewriter.learn(done.continuity().iter().copied());
+            if played == done.packet_count() {
+                self.rewriter.learn(done.continuity().iter().copied());
+            } else {
+                self.rewriter.learn(counters(&done, played));
+            }
         }
     }
 
@@ -303,6 +304,13 @@ impl Stream {
         self.stats.nulls += count;
         output.totals.nulls += count;
     }
+}
+
+/// The continuity counters of a chunk's first packets, those with payload.
+pub(super) fn counters(chunk: &Chunk, packets: u32) -> impl Iterator<Item = (Pid, u8)> + use<'_> {
+    let packets = chunk.bytes().as_chunks::<PACKET_LEN>().0.iter().take(packets as usize);
+    let counters = packets.filter(|packet| packet[3] & 0x10 != 0).map(|packet| (pid_of(packet), packet[3] & 0x0f));
+    counters.filter(|(pid, _)| *pid != Pid::NULL)
 }
 
 fn pid_of(packet: &[u8; PACKET_LEN]) -> Pid {
