@@ -243,6 +243,7 @@ pub enum Event {
     PicturesShown {
         session: SessionId,
         run: u64,
+        parts: u32,
     },
     /// Answer to `Command::AwaitStart`; `None` when the session is gone, or somebody else waits for the same.
     Started {

@@ -112,6 +112,7 @@ pub(crate) struct Stream {
     shows_pictures: bool,
     /// The pictures' number, from `Command::Trick`, and how many commands they came by.
     pictures_run: u64,
+    pictures_parts: u32,
     /// Control was told that pictures are about to run out.
     is_asked_for_pictures: bool,
     /// All pictures are shown, and nobody was told.
@@ -179,12 +180,13 @@ impl Stream {
             shown: None,
             shows_pictures: false,
             pictures_run: 0,
+            pictures_parts: 0,
             is_asked_for_pictures: false,
             is_shown: false,
             start_token: None,
             stats: SessionStats::default(),
-            spec,
             live_zero: spec.live.map(|_| zero),
+            spec,
         })
     }
 
@@ -253,7 +255,7 @@ impl Stream {
 
     /// Shows single pictures.
     pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64, settings: &Settings) {
-        self.pictures_run = run;
+        (self.pictures_run, self.pictures_parts) = (run, 1);
         let is_empty = picks.is_empty();
         self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
         (self.shows_pictures, self.is_shown) = (true, is_empty);
@@ -267,6 +269,7 @@ impl Stream {
     pub(crate) fn show_more(&mut self, picks: &[Pick], run: u64) {
         if self.shows_pictures && self.pictures_run == run {
             self.queue.add_pictures(picks);
+            self.pictures_parts += 1;
             (self.is_shown, self.is_asked_for_pictures) = (false, false);
         }
     }
@@ -571,7 +574,8 @@ impl Stream {
             self.is_asked_for_pictures = true;
             return Some(Event::PicturesWanted { session, run });
         }
-        std::mem::take(&mut self.is_shown).then_some(Event::PicturesShown { session, run })
+        let parts = self.pictures_parts;
+        std::mem::take(&mut self.is_shown).then_some(Event::PicturesShown { session, run, parts })
     }
 
     /// `begin` no earlier than this.

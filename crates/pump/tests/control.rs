@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::{Source, World};
 use pump::index::Index;
+use pump::monitor::Monitor;
 use pump::sample::Sample;
 use pump::spec::{Activity, Command, EndReason, RtpPoint, SessionId, Settings, Transport};
 use pump::trick::{self, Pick};
@@ -125,6 +126,26 @@ fn a_session_that_holds_at_its_end_goes_on_by_a_seek() {
     assert!(world.sent[&1].len() >= 2 * sent && world.ended.is_empty());
     world.command(Command::Close(SESSION));
     assert_eq!(world.ended[0].2.activity, Activity::Paused);
+}
+
+#[test]
+fn a_part_that_ends_within_a_chunk_is_continued_by_a_loop_and_by_a_seek() {
+    let source = Source::sample(&Sample::default());
+    for looped in [true, false] {
+        let mut world = World::new(exact());
+        world.open(1, &source, |spec| {
+            (spec.start, spec.end, spec.looped, spec.holds_at_end) = (100, Some(5_001), looped, true);
+        });
+        world.run(millis(4_000));
+        if !looped {
+            world.command(Command::Seek { session: SESSION, to: 300 });
+            world.run(millis(1_000));
+        }
+        let mut monitor = Monitor::new(None);
+        world.sent[&1].iter().for_each(|sent| monitor.handle_datagram(sent.ns, &sent.bytes));
+        assert_eq!((monitor.report().lost, monitor.report().priorities.continuity), (0, 0), "{looped}");
+        assert!(world.packets(1).len() > 6_000);
+    }
 }
 
 /// A source, and its pictures from 20 seconds on, twice as fast.

@@ -157,8 +157,8 @@ impl Rtsp {
         end: Option<Duration>,
     ) -> Result<Option<Duration>, Status> {
         let Some(id) = playing.pump.filter(|_| end.is_none() && playing.end.is_none()) else { return Ok(None) };
-        match self.pump.change(id, ChangeRequest { paused: Some(false), seek: start }).await {
-            Ok(()) => Ok(Some(match start {
+        match self.pump.change(id, ChangeRequest { paused: Some(false), seek: start, ..ChangeRequest::default() }).await {
+            Ok(_) => Ok(Some(match start {
                 Some(at) => at,
                 None => self.position(id).await?,
             })),
@@ -196,9 +196,9 @@ impl Rtsp {
     async fn pause(&self, session: &Session) -> Result<Response, Status> {
         let playing = session.playing.lock().await;
         let id = playing.pump.ok_or(Status::MethodNotValidInThisState)?;
-        match self.pump.change(id, ChangeRequest { paused: Some(true), seek: None }).await {
+        match self.pump.change(id, ChangeRequest { paused: Some(true), ..ChangeRequest::default() }).await {
             // At its end it sends nothing anyway.
-            Ok(()) | Err(PumpError::Ended | PumpError::NoSession) => Ok(Response::new(Status::Ok)),
+            Ok(_) | Err(PumpError::Ended | PumpError::NoSession) => Ok(Response::new(Status::Ok)),
             Err(error) => Err(status(&error)),
         }
     }

@@ -61,17 +61,16 @@ async fn inspect(
     Ok(Json(inspected_json(&inspected)))
 }
 
-/// `PATCH /pump/sessions/{session}`
+/// `PATCH /pump/sessions/{session}`: the session as it is then.
 async fn change(
     State(service): State<Arc<Service>>,
     InPath(session): InPath<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Result<Json<Value>, Problem> {
     let pump = service.pump(&headers)?;
     let body = service.read_body(&headers, body, "application/json").await?;
-    pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Json(session_json(&pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?)))
 }
 
 /// `DELETE /pump/sessions/{session}`
@@ -107,6 +106,8 @@ fn session_json(session: &Session) -> Value {
         "worker": session.worker,
         "state": state,
         "paused": session.is_paused,
+        "scale": f64::from(session.scale_permille) / 1_000.0,
+        "lease": session.lease.map(|lease| lease.as_secs_f64()),
         "reason": reason,
     })
 }
@@ -119,6 +120,7 @@ fn reason(why: &End) -> String {
         End::Pump(EndReason::InUse) => "the id was in use".to_owned(),
         End::Pump(EndReason::NoPace) => "the title has no clock".to_owned(),
         End::Refused => "nobody listens at the destination".to_owned(),
+        End::Lapsed => "nobody asked for it within its lease".to_owned(),
         End::Unreadable(why) => why.clone(),
     }
 }

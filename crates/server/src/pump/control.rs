@@ -3,6 +3,9 @@
 //! In: requests; events from workers, by the librarian. Out: answers; commands to workers; chunks, fetched by tasks.
 //! Cost: one lock, held for a few map lookups; nothing is awaited under it, and no worker takes it.
 
+mod change;
+mod fast;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,10 +24,13 @@ use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
 use super::part::Event;
-use super::request::{ChangeRequest, OpenRequest};
+use super::request::OpenRequest;
 use super::sessions::{End, FAILURES_MAX, Limits, Newcomer, Overloaded, Session, Sessions};
 use super::times;
 use crate::busy::BusyMeter;
+
+pub(super) use change::Fast;
+pub use change::Started;
 
 /// How long a worker may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,6 +78,7 @@ struct State {
     backlog: Vec<VecDeque<Command>>,
     inspections: HashMap<u64, oneshot::Sender<Option<Box<SessionStats>>>>,
     counts: HashMap<u64, oneshot::Sender<Box<Counters>>>,
+    starts: HashMap<u64, oneshot::Sender<Option<spec::Start>>>,
     refusals: u64,
 }
 
@@ -126,6 +133,7 @@ impl PumpControl {
             backlog: ports.iter().map(|_| VecDeque::new()).collect(),
             inspections: HashMap::new(),
             counts: HashMap::new(),
+            starts: HashMap::new(),
             refusals: 0,
         };
         let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
@@ -156,9 +164,11 @@ impl PumpControl {
             Some(end) => Some(place(end, false).await?),
             None => None,
         };
-        if start >= end.unwrap_or(u64::MAX).min(title.packet_count()) {
+        let end_packet = end.unwrap_or(u64::MAX).min(title.packet_count());
+        if start >= end_packet {
             return Err(PumpError::Empty);
         }
+        let transport = transport(request.destination.is_rtp)?;
         let newcomer = Newcomer {
             name: request.title.as_str().into(),
             title: title.clone(),
@@ -166,11 +176,16 @@ impl PumpControl {
             destination: request.destination.to_string().into(),
             remote,
             rate,
+            transport,
+            start,
+            end_packet,
+            is_paused: request.paused,
+            lease: request.lease,
         };
-        let transport = transport(request.destination.is_rtp)?;
         let path = |link| Path { link, remote, local: None };
         self.with_state(|state| {
             let session = state.sessions.open(newcomer).map_err(|Overloaded| PumpError::Overloaded)?.clone();
+            state.sessions.renew(asked, session.id);
             let link = self.ports.get(session.worker).and_then(|port| port.link_to(remote.ip()));
             let spec = SessionSpec {
                 transport,
@@ -184,6 +199,8 @@ impl PumpControl {
                 when_starved: request.when_starved,
                 restamp: request.restamp,
                 pids: pid_map(request, &title),
+                is_paused: request.paused,
+                holds_at_end: request.hold,
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
                 ..SessionSpec::new(session.id, title.clone(), path(link.unwrap_or(LinkId(u32::MAX))))
             };
@@ -219,29 +236,9 @@ impl PumpControl {
         Ok(times::position_at(&self.library, title, zero, at, at_picture).await?)
     }
 
-    /// Pauses, resumes, goes on elsewhere.
-    ///
-    /// # Errors
-    /// `NoSession`, `Ended`; what keeps the new place from being found.
-    pub async fn change(&self, id: SessionId, change: ChangeRequest) -> Result<(), PumpError> {
-        let session = self.running(id)?;
-        let to = match change.seek {
-            Some(at) => Some(times::position_at(&self.library, &session.title, session.zero, at, true).await?),
-            None => None,
-        };
-        self.with_state(|state| {
-            let running = state.sessions.running(id).ok_or(PumpError::Ended)?;
-            running.is_paused = change.paused.unwrap_or(running.is_paused);
-            if let Some(to) = to {
-                state.post(session.worker, Command::Seek { session: id, to });
-            }
-            match change.paused {
-                Some(true) => state.post(session.worker, Command::Pause(id)),
-                Some(false) => state.post(session.worker, Command::Resume(id)),
-                None => {}
-            }
-            Ok(())
-        })
+    /// Somebody still wants the session: its lease begins anew.
+    pub fn renew(&self, id: SessionId) {
+        self.lock().sessions.renew(Instant::now(), id);
     }
 
     /// Ends a session.
@@ -270,6 +267,11 @@ impl PumpControl {
         }
     }
 
+    /// Whether the session is there and has not ended.
+    pub fn is_open(&self, id: SessionId) -> bool {
+        self.lock().sessions.running(id).is_some()
+    }
+
     /// All sessions, those that ended lately included.
     pub fn sessions(&self) -> Vec<Session> {
         self.lock().sessions.iter().cloned().collect()
@@ -291,7 +293,11 @@ impl PumpControl {
     /// # Errors
     /// `NoSession`, `Busy`.
     pub async fn inspect(&self, id: SessionId) -> Result<Inspected, PumpError> {
-        let session = self.lock().sessions.get(id).cloned().ok_or(PumpError::NoSession)?;
+        let session = {
+            let mut state = self.lock();
+            state.sessions.renew(Instant::now(), id);
+            state.sessions.get(id).cloned().ok_or(PumpError::NoSession)?
+        };
         let asked = match &session.end {
             Some(_) => None,
             None => self.ask_stats(session.worker, id).await?,
@@ -307,7 +313,7 @@ impl PumpControl {
     }
 
     async fn ask_stats(&self, worker: usize, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let token = self.next_token();
         let (reply, stats) = oneshot::channel();
         self.with_state(|state| {
             state.inspections.insert(token, reply);
@@ -322,7 +328,7 @@ impl PumpControl {
     pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
         let mut waiting = Vec::with_capacity(self.ports.len());
         for worker in 0..self.ports.len() {
-            let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+            let token = self.next_token();
             let (reply, counters) = oneshot::channel();
             self.with_state(|state| {
                 state.counts.insert(token, reply);
@@ -336,6 +342,10 @@ impl PumpControl {
             self.lock().counts.remove(&token);
         }
         all
+    }
+
+    fn next_token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
@@ -369,8 +379,19 @@ impl PumpControl {
                     reply.send(counters).ok();
                 }
             }
-            // Nobody asks for pictures alone yet.
-            spec::Event::PicturesShown { .. } => {}
+            spec::Event::PicturesWanted { session, run } => {
+                if let Ok(found) = self.running(session) {
+                    let control = self.clone();
+                    runtime.spawn(async move { control.feed(found, run).await });
+                }
+            }
+            spec::Event::PicturesShown { session, run, parts } => {
+                if let Ok(found) = self.running(session) {
+                    let control = self.clone();
+                    runtime.spawn(async move { control.handle_shown(found, run, parts).await });
+                }
+            }
+            spec::Event::Started { token, start } => self.handle_started(token, start),
         }
     }
 
@@ -430,6 +451,11 @@ impl PumpControl {
                 sessions.set_full(worker, busy.share() > self.settings.busy_max);
             }
         });
+        let lapsed = self.lock().sessions.lapsed(now);
+        for id in lapsed {
+            tracing::debug!(session = id.0, "nobody asked for it within its lease; the session ends");
+            self.close_because(id, End::Lapsed);
+        }
     }
 
     /// Refuses new sessions from now on.

@@ -40,6 +40,12 @@ pub struct OpenRequest {
     pub speed_permille: u32,
     /// Not before this has passed.
     pub delay: Duration,
+    /// It waits to be resumed, with its first parts at hand.
+    pub paused: bool,
+    /// At its end it stays, and waits for another place to go on at.
+    pub hold: bool,
+    /// It ends when nobody asks for it for this long.
+    pub lease: Option<Duration>,
     pub pacing: Pacing,
     /// Parity, to the ports two and four above an RTP destination's.
     pub fec: Option<Fec>,
@@ -58,6 +64,10 @@ pub struct ChangeRequest {
     pub paused: Option<bool>,
     /// Time in the title to go on at.
     pub seek: Option<Duration>,
+    /// Speed of viewing: 1 is normal, others show the pictures that stand alone, negative ones backwards. Not 0.
+    pub scale: Option<f64>,
+    /// Time in the title to end at.
+    pub end: Option<Duration>,
 }
 
 /// What is wrong with a request.
@@ -83,6 +93,9 @@ impl OpenRequest {
             looped: false,
             speed_permille: 1_000,
             delay: Duration::ZERO,
+            paused: false,
+            hold: false,
+            lease: None,
             pacing: Pacing::Clock,
             fec: None,
             burst: None,
@@ -113,6 +126,9 @@ impl OpenRequest {
             looped: typed.looped,
             speed_permille: speed_permille(typed.speed)?,
             delay: span("delay", typed.delay)?,
+            paused: typed.paused,
+            hold: typed.hold,
+            lease: typed.lease.map(lease).transpose()?,
             pacing,
             burst: typed.burst.map(burst).transpose()?,
             restamp: typed.restamp,
@@ -129,12 +145,16 @@ impl ChangeRequest {
     /// What is not as it may be.
     pub fn from_json(text: &str) -> Result<Self, RequestError> {
         let typed: Change = serde_json::from_str(text).map_err(|error| RequestError::Json(error.to_string()))?;
-        if typed.paused.is_none() && typed.seek.is_none() {
-            return Err(RequestError::Json(
-                r#"send {"paused": true or false, "seek": seconds}, or one of them"#.into(),
-            ));
+        let scale_is_fine = typed.scale.is_none_or(|scale| scale.is_finite() && scale != 0.0);
+        if !scale_is_fine {
+            return Err(wrong("scale", "a speed, such as 1, 2, 8, -1 or -4; to stand still, pause"));
         }
-        Ok(ChangeRequest { paused: typed.paused, seek: typed.seek.map(|at| span("seek", at)).transpose()? })
+        Ok(ChangeRequest {
+            paused: typed.paused,
+            seek: typed.seek.map(|at| span("seek", at)).transpose()?,
+            scale: typed.scale,
+            end: typed.end.map(|at| span("end", at)).transpose()?,
+        })
     }
 }
 
@@ -172,6 +192,12 @@ fn span(key: &'static str, seconds: f64) -> Result<Duration, RequestError> {
     if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong(key, "a number of seconds, 0 or more")) }
 }
 
+/// Long enough to be renewed in time.
+fn lease(seconds: f64) -> Result<Duration, RequestError> {
+    let is_fine = (1.0..=86_400.0).contains(&seconds);
+    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong("lease", "1 to 86400 seconds")) }
+}
+
 fn pid(number: u16) -> Result<Pid, RequestError> {
     Pid::new(number).ok_or(wrong("pids", "a list of numbers, 0 to 8191, as are the keys and values of rename"))
 }
@@ -194,6 +220,11 @@ struct Open {
     speed: f64,
     #[serde(default)]
     delay: f64,
+    #[serde(default)]
+    paused: bool,
+    #[serde(default)]
+    hold: bool,
+    lease: Option<f64>,
     rate: Option<Rate>,
     pad: Option<Rate>,
     fec: Option<Matrix>,
@@ -212,6 +243,8 @@ struct Open {
 struct Change {
     paused: Option<bool>,
     seek: Option<f64>,
+    scale: Option<f64>,
+    end: Option<f64>,
 }
 
 /// How datagrams stand for parity.
@@ -315,6 +348,7 @@ mod tests {
             (with(r#", "end": 1e300"#), "end is a number of seconds"),
             (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
             (with(r#", "burst": 8"#), "burst is 1 to 7"),
+            (with(r#", "lease": 0.5"#), "lease is 1 to 86400 seconds"),
             (with(r#", "fec": {"columns": 10, "rows": 10}"#), "fec is 1 to 20 columns"),
             (
                 r#"{"title": "a", "destination": "rtp://h:65532", "fec": {"columns": 10, "rows": 10}}"#.to_owned(),
@@ -331,7 +365,7 @@ mod tests {
             let error = OpenRequest::from_json(&text).expect_err(&text).to_string();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
-        for text in ["{}", "[]", r#"{"seek": -3}"#, r#"{"speed": 2}"#] {
+        for text in ["[]", r#"{"seek": -3}"#, r#"{"speed": 2}"#, r#"{"scale": 0}"#, r#"{"end": -1}"#] {
             assert!(ChangeRequest::from_json(text).is_err(), "{text}");
         }
     }

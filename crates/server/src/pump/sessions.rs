@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pump::spec::{EndReason, SessionId, SessionStats};
+use pump::spec::{EndReason, SessionId, SessionStats, Transport};
 use pump::title::Title;
 use rustc_hash::FxHashMap;
 use wire::Bitrate;
 use wire::ts::Pcr;
 
+use super::control::Fast;
 use super::times::Seen;
 
 /// Sessions that have ended and are still shown; the oldest are forgotten.
@@ -41,7 +42,17 @@ pub struct Session {
     pub remote: SocketAddr,
     /// What it takes on the wire, on average.
     pub rate: Bitrate,
+    pub transport: Transport,
+    /// The packets that it plays, counted from the title's start.
+    pub start: u64,
+    pub end_packet: u64,
     pub is_paused: bool,
+    /// Thousandths of normal speed; negative backwards.
+    pub scale_permille: i32,
+    /// Where the pictures come from, at another speed than the normal one.
+    pub(super) fast: Option<Fast>,
+    /// It ends when nobody asks for it for this long.
+    pub lease: Option<Duration>,
     /// Chunks in a row that could not be had.
     pub failures: u32,
     /// Why control closes it.
@@ -56,6 +67,8 @@ pub enum End {
     Pump(EndReason),
     /// Nobody listens at the destination.
     Refused,
+    /// Nobody asked for it within its lease.
+    Lapsed,
     /// The title cannot be read any more.
     Unreadable(String),
 }
@@ -69,6 +82,11 @@ pub struct Newcomer {
     pub destination: Arc<str>,
     pub remote: SocketAddr,
     pub rate: Bitrate,
+    pub transport: Transport,
+    pub start: u64,
+    pub end_packet: u64,
+    pub is_paused: bool,
+    pub lease: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +113,8 @@ pub struct Sessions {
     refusals: FxHashMap<SocketAddr, Refusals>,
     workers: Vec<Worker>,
     ended: VecDeque<SessionId>,
+    /// When sessions with a lease end.
+    leases: FxHashMap<SessionId, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,6 +141,7 @@ impl Sessions {
             refusals: FxHashMap::default(),
             workers: vec![Worker::default(); workers],
             ended: VecDeque::new(),
+            leases: FxHashMap::default(),
         }
     }
 
@@ -129,7 +150,8 @@ impl Sessions {
     /// # Errors
     /// When there is none, or the bandwidth is used up.
     pub fn open(&mut self, newcomer: Newcomer) -> Result<&Session, Overloaded> {
-        let Newcomer { name, title, zero, destination, remote, rate } = newcomer;
+        let Newcomer { name, title, zero, destination, remote, rate, transport, .. } = newcomer;
+        let Newcomer { start, end_packet, is_paused, lease, .. } = newcomer;
         if self.bandwidth().bps() + rate.bps() > self.limits.bandwidth_max.bps() {
             return Err(Overloaded);
         }
@@ -143,22 +165,26 @@ impl Sessions {
         self.next_id += 1;
         self.open_count += 1;
         self.by_remote.entry(remote).or_default().push(id);
-        let (is_paused, failures, closing, end) = (false, 0, None, None);
-        let (worker, seen) = (index, Seen::default());
         let session = Session {
             id,
-            worker,
+            worker: index,
             name,
             title,
             zero,
-            seen,
+            seen: Seen::default(),
             destination,
             remote,
             rate,
+            transport,
+            start,
+            end_packet,
             is_paused,
-            failures,
-            closing,
-            end,
+            scale_permille: 1_000,
+            fast: None,
+            lease,
+            failures: 0,
+            closing: None,
+            end: None,
         };
         Ok(self.sessions.entry(id).or_insert(session))
     }
@@ -192,6 +218,8 @@ impl Sessions {
                 self.refusals.remove(&session.remote);
             }
         }
+        session.fast = None;
+        self.leases.remove(&id);
         self.ended.push_back(id);
         if self.ended.len() > ENDED_MAX
             && let Some(oldest) = self.ended.pop_front()
@@ -213,6 +241,18 @@ impl Sessions {
         }
         refusals.last = now;
         if now.saturating_duration_since(refusals.since) >= timeout { ids.clone() } else { Vec::new() }
+    }
+
+    /// Somebody asked for a session: its lease begins anew.
+    pub fn renew(&mut self, now: Instant, id: SessionId) {
+        if let Some(lease) = self.running(id).and_then(|session| session.lease) {
+            self.leases.insert(id, now + lease);
+        }
+    }
+
+    /// Sessions for which nobody asked within their leases.
+    pub fn lapsed(&self, now: Instant) -> Vec<SessionId> {
+        self.leases.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
     }
 
     /// Whether a worker is too busy for more sessions than it has.
@@ -266,6 +306,11 @@ mod tests {
             destination: "udp://h:1".into(),
             remote: ([127, 0, 0, 1], port).into(),
             rate: Bitrate::from_kbps(kbps),
+            transport: Transport::Udp,
+            start: 0,
+            end_packet: 1,
+            is_paused: false,
+            lease: None,
         }
     }
 

@@ -54,6 +54,15 @@ pub(super) async fn position_at(
     Ok(guess(title, at))
 }
 
+/// The same from a packet.
+///
+/// # Errors
+/// When a chunk cannot be had.
+pub(super) async fn picture_before(library: &Library, title: &Arc<Title>, position: u64) -> Result<u64, Error> {
+    let chunk = library.chunk(title, title.chunk_of(position).into()).await?;
+    picture_at(library, title, &chunk, position).await
+}
+
 /// The nearest picture that stands alone, at `position` or some chunks before it; else `position`.
 async fn picture_at(library: &Library, title: &Arc<Title>, chunk: &Chunk, position: u64) -> Result<u64, Error> {
     if let Some(start) = last_picture(chunk, position) {

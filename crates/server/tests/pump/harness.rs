@@ -133,6 +133,15 @@ impl Harness {
         self.origin.is_dead.store(true, Ordering::SeqCst);
     }
 
+    pub fn pump(&self) -> &PumpControl {
+        self.control.pump().expect("there is one")
+    }
+
+    /// What is due is done now.
+    pub fn tick(&self) {
+        self.pump().handle_timeout(Instant::now());
+    }
+
     pub fn start_drain(&self) {
         self.control.start_drain();
     }

@@ -1,0 +1,220 @@
+//! Changes of a session that plays: pauses, another place, another speed, another end; and where it then goes on.
+//!
+//! A speed other than 1 is a row of pictures, which `Planner` finds ahead of the session: the worker says when the last
+//! ones that it knows are about to be sent (`Event::PicturesWanted`), a task finds more, and they are added. When the
+//! pictures are used up the session goes on at normal speed: backwards from the first place it may play, forwards behind
+//! the last one, which is its end, or a loop's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pump::spec::{self, Command, RtpPoint, SessionId};
+use pump::trick::Pick;
+use tokio::sync::{Mutex, oneshot};
+
+use super::fast::{Planner, nearest};
+use super::{End, PumpControl, PumpError, Session, State, times};
+use crate::pump::request::ChangeRequest;
+
+/// How long a session may take to begin before nobody waits for it any more.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pictures that are found before the first one is shown, and later at a time.
+const FIRST_PICTURES: usize = 4;
+const MORE_PICTURES: usize = 24;
+
+/// A session that is shown at another speed.
+#[derive(Clone, Debug)]
+pub(in crate::pump) struct Fast {
+    /// The worker's number for these pictures.
+    run: u64,
+    planner: Arc<Mutex<Planner>>,
+    /// How often pictures were sent to the worker.
+    parts: u32,
+    /// All of these are shown.
+    is_shown: bool,
+    /// There are no more.
+    is_over: bool,
+}
+
+/// Where a session began, or goes on: its next datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Time in the title.
+    pub at: Duration,
+    /// The next sequence number and timestamp, of a session with RTP.
+    pub rtp: Option<RtpPoint>,
+}
+
+/// Where a session is to go on.
+enum Place {
+    Here,
+    At(u64),
+    Pictures(Planner, Vec<Pick>),
+}
+
+impl PumpControl {
+    /// Pauses, resumes, goes on elsewhere or at another speed, ends elsewhere. The session that is returned says at which
+    /// speed: 1 in a title without pictures that stand alone. Going elsewhere without a speed is at normal speed.
+    ///
+    /// # Errors
+    /// `NoSession`, `Ended`; `Empty` behind the end; what keeps the new place from being found.
+    pub async fn change(&self, id: SessionId, change: ChangeRequest) -> Result<Session, PumpError> {
+        let session = self.running(id)?;
+        let position = |at, at_picture| times::position_at(&self.library, &session.title, session.zero, at, at_picture);
+        let end = match change.end {
+            Some(at) => Some(position(at, false).await?.min(session.title.packet_count())),
+            None => None,
+        };
+        let bounds = (session.start, end.unwrap_or(session.end_packet));
+        let seek = match change.seek {
+            Some(at) => Some(position(at, true).await?),
+            None => None,
+        };
+        if seek.is_some_and(|seek| seek >= bounds.1) || end.is_some_and(|end| end <= session.start) {
+            return Err(PumpError::Empty);
+        }
+        let place = self.place(&session, bounds, seek, change.scale).await?;
+        self.with_state(|state| {
+            state.sessions.renew(Instant::now(), id);
+            state.sessions.running(id).ok_or(PumpError::Ended)?;
+            if let Some(end) = end {
+                state.post(session.worker, Command::SetEnd { session: id, end: Some(end) });
+            }
+            state.go(id, session.worker, place, self.next_token());
+            match change.paused {
+                Some(true) => state.post(session.worker, Command::Pause(id)),
+                Some(false) => state.post(session.worker, Command::Resume(id)),
+                None => {}
+            }
+            let running = state.sessions.running(id).ok_or(PumpError::Ended)?;
+            running.is_paused = change.paused.unwrap_or(running.is_paused);
+            running.end_packet = bounds.1;
+            Ok(running.clone())
+        })
+    }
+
+    async fn place(
+        &self,
+        session: &Session,
+        (low, high): (u64, u64),
+        seek: Option<u64>,
+        scale: Option<f64>,
+    ) -> Result<Place, PumpError> {
+        let permille = scale.map_or(1_000, nearest);
+        let is_fast = session.scale_permille != 1_000;
+        let from = match seek {
+            Some(to) => to,
+            None if scale.is_none() || permille == session.scale_permille => return Ok(Place::Here),
+            None => {
+                let stats = self.ask_stats(session.worker, session.id).await?;
+                stats.ok_or(PumpError::Ended)?.position.min(high.saturating_sub(1))
+            }
+        };
+        if permille != 1_000
+            && let Some(mut planner) = Planner::new(&session.title, from, (low.min(from), high), permille)
+        {
+            let picks = planner.plan(&self.library, FIRST_PICTURES).await?;
+            if !picks.is_empty() {
+                return Ok(Place::Pictures(planner, picks));
+            }
+        }
+        match seek {
+            Some(to) => Ok(Place::At(to)),
+            None if is_fast => Ok(Place::At(times::picture_before(&self.library, &session.title, from).await?)),
+            None => Ok(Place::Here),
+        }
+    }
+
+    /// Waits until the session plays, and says where it began. Meant to follow `open`, or a `change` that made it go on.
+    /// `None` when it does not begin within two seconds, ends before, or somebody else asks as well.
+    ///
+    /// # Errors
+    /// `NoSession`, `Ended`.
+    pub async fn started(&self, id: SessionId) -> Result<Option<Started>, PumpError> {
+        let session = self.running(id)?;
+        let token = self.next_token();
+        let (reply, answer) = oneshot::channel();
+        self.with_state(|state| {
+            state.starts.insert(token, reply);
+            state.post(session.worker, Command::AwaitStart { session: id, token });
+        });
+        let start = tokio::time::timeout(START_TIMEOUT, answer).await.ok().and_then(Result::ok).flatten();
+        self.lock().starts.remove(&token);
+        let Some(start) = start else { return Ok(None) };
+        let session = self.lock().sessions.get(id).cloned().unwrap_or(session);
+        let at = session.seen.time_at(&session.title, session.zero, start.position);
+        Ok(Some(Started { at, rtp: start.rtp }))
+    }
+
+    pub(super) fn handle_started(&self, token: u64, start: Option<spec::Start>) {
+        if let Some(reply) = self.lock().starts.remove(&token) {
+            // Who asked may have gone.
+            reply.send(start).ok();
+        }
+    }
+
+    /// Finds more pictures for a session, if there are more.
+    pub(super) async fn feed(&self, session: Session, run: u64) {
+        let Some(fast) = session.fast.filter(|fast| fast.run == run) else { return };
+        let mut planner = fast.planner.lock().await;
+        let found = planner.plan(&self.library, MORE_PICTURES).await;
+        let picks = match found {
+            Ok(picks) => picks,
+            Err(error) => return self.close_because(session.id, End::Unreadable(error.to_string())),
+        };
+        let behind = planner.place_behind();
+        self.with_state(|state| {
+            let Some(fast) = state.fast(session.id, run) else { return };
+            if picks.is_empty() {
+                fast.is_over = true;
+                state.go_on_behind(session.id, session.worker, run, behind);
+            } else {
+                (fast.parts, fast.is_shown) = (fast.parts + 1, false);
+                state.post(session.worker, Command::MorePictures { session: session.id, picks: picks.into(), run });
+            }
+        });
+    }
+
+    /// The worker has shown all pictures of the first `parts` parts.
+    pub(super) async fn handle_shown(&self, session: Session, run: u64, parts: u32) {
+        let Some(fast) = session.fast.filter(|fast| fast.run == run) else { return };
+        let behind = fast.planner.lock().await.place_behind();
+        self.with_state(|state| {
+            if let Some(fast) = state.fast(session.id, run) {
+                fast.is_shown = fast.parts == parts;
+                state.go_on_behind(session.id, session.worker, run, behind);
+            }
+        });
+    }
+}
+
+impl State {
+    fn go(&mut self, id: SessionId, worker: usize, place: Place, run: u64) {
+        let Some(session) = self.sessions.running(id) else { return };
+        match place {
+            Place::Here => {}
+            Place::At(to) => {
+                (session.fast, session.scale_permille) = (None, 1_000);
+                self.post(worker, Command::Seek { session: id, to });
+            }
+            Place::Pictures(planner, picks) => {
+                session.scale_permille = planner.scale_permille();
+                let planner = Arc::new(Mutex::new(planner));
+                session.fast = Some(Fast { run, planner, parts: 1, is_shown: false, is_over: false });
+                self.post(worker, Command::Trick { session: id, picks: picks.into(), run });
+            }
+        }
+    }
+
+    fn fast(&mut self, id: SessionId, run: u64) -> Option<&mut Fast> {
+        self.sessions.running(id)?.fast.as_mut().filter(|fast| fast.run == run)
+    }
+
+    /// When all pictures were shown, and there are no more.
+    fn go_on_behind(&mut self, id: SessionId, worker: usize, run: u64, to: u64) {
+        if self.fast(id, run).is_some_and(|fast| fast.is_shown && fast.is_over) {
+            self.go(id, worker, Place::At(to), run);
+        }
+    }
+}
