@@ -18,5 +18,5 @@ pub mod ts;
 
 pub use bitrate::Bitrate;
 pub use datagram::{Datagram, Ecn, LinkId, Path};
-pub use outbox::{DATAGRAM_MAX, Outbox, Run, Shared};
+pub use outbox::{DATAGRAM_MAX, Outbox, Run};
 pub use seq::{Seq, SeqExtender};

@@ -4,8 +4,7 @@
 //! are only pointed at (`push_shared`).
 //! Out: runs. A run is a row of neighbouring datagrams for the same path, all of one size but for a last one that may
 //! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)).
-//! Cost: no copy and no allocation; one path comparison per datagram. For shared bytes one reference counted up and down
-//! per row.
+//! Cost: no copy and no allocation; one path comparison per datagram.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,10 +21,14 @@ const RUN_SEGMENTS_MAX: u16 = 64;
 const RUN_BYTES_MAX: usize = 65_535 - 8 - 40;
 
 /// Rows of shared bytes that are queued at most: as many messages as go to the kernel in one call.
-const SHARED_MAX: usize = 128;
+const SHARED_ROWS_MAX: usize = 128;
+
+/// References that are looked through for one to the same bytes. Counting a reference costs little, but not when another
+/// thread counts references to the same bytes.
+const SHARED_RECENT: usize = 8;
 
 /// Bytes that lie somewhere, and stay as they are until the last reference is gone.
-pub type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
+type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Neighbouring datagrams for one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +82,7 @@ pub struct Outbox {
     used: usize,
     runs: Vec<Run>,
     shared: Vec<Shared>,
+    shared_rows: usize,
     joins: bool,
 }
 
@@ -87,8 +91,8 @@ impl Outbox {
     pub fn new(size: usize) -> Self {
         assert!(size >= DATAGRAM_MAX, "an outbox holds at least one datagram");
         // A run is at least one datagram, and most datagrams are larger than 64 bytes; beyond that the vector grows once.
-        let (runs, shared) = (Vec::with_capacity(size / 64), Vec::with_capacity(SHARED_MAX));
-        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, joins: true }
+        let (runs, shared) = (Vec::with_capacity(size / 64), Vec::with_capacity(SHARED_ROWS_MAX));
+        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, shared_rows: 0, joins: true }
     }
 
     /// With `joins` off every datagram becomes a run of its own: for kernels without GSO, and to measure against.
@@ -138,24 +142,31 @@ impl Outbox {
     /// Whether `push_shared` has room.
     #[inline]
     pub fn has_room_for_shared(&self) -> bool {
-        self.shared.len() < SHARED_MAX
+        self.shared_rows < SHARED_ROWS_MAX
     }
 
     /// Queues `count` datagrams of `datagram_len` bytes each for `path`, which lie in `bytes` one behind the other from
     /// `start` on. They are not copied. Returns false when there is no room, or they are not all there or more than one
     /// send takes; then nothing is queued.
     #[inline]
-    pub fn push_shared(&mut self, path: &Path, bytes: Shared, start: usize, datagram_len: usize, count: usize) -> bool {
+    pub fn push_shared<T: AsRef<[u8]> + Send + Sync + 'static>(
+        &mut self,
+        path: &Path,
+        bytes: &Arc<T>,
+        start: usize,
+        datagram_len: usize,
+        count: usize,
+    ) -> bool {
         let len = datagram_len * count;
-        let is_there = start.checked_add(len).is_some_and(|end| end <= (*bytes).as_ref().len());
+        let is_there = start.checked_add(len).is_some_and(|end| end <= (**bytes).as_ref().len());
         let fits = (1..=DATAGRAM_MAX).contains(&datagram_len)
             && (1..=usize::from(RUN_SEGMENTS_MAX)).contains(&count)
             && len <= RUN_BYTES_MAX;
         if !is_there || !fits || !self.has_room_for_shared() || u32::try_from(start).is_err() {
             return false;
         }
-        let source = Source::Shared(self.shared.len() as u16);
-        self.shared.push(bytes);
+        let source = Source::Shared(self.keep(bytes));
+        self.shared_rows += 1;
         let (each, run_len) = if self.joins { (count, len) } else { (1, datagram_len) };
         for start in (start..start + len).step_by(run_len) {
             self.runs.push(Run {
@@ -168,6 +179,18 @@ impl Outbox {
             });
         }
         true
+    }
+
+    /// Keeps a reference to the bytes until all is sent; returns its number.
+    #[inline]
+    fn keep<T: AsRef<[u8]> + Send + Sync + 'static>(&mut self, bytes: &Arc<T>) -> u16 {
+        let recent = self.shared.iter().enumerate().rev().take(SHARED_RECENT);
+        let mut same = recent.filter(|(_, kept)| std::ptr::addr_eq(Arc::as_ptr(kept), Arc::as_ptr(bytes)));
+        let kept = same.next().map(|(index, _)| index);
+        kept.unwrap_or_else(|| {
+            self.shared.push(Arc::<T>::clone(bytes));
+            self.shared.len() - 1
+        }) as u16
     }
 
     /// Copies one finished datagram in. Returns false, and drops it, when the outbox is full or it is too long.
@@ -209,6 +232,7 @@ impl Outbox {
         self.used = 0;
         self.runs.clear();
         self.shared.clear();
+        self.shared_rows = 0;
     }
 }
 
@@ -279,8 +303,8 @@ mod tests {
         out.set_joins(false);
         out.push(&path(1), &[0; 10]);
         out.push(&path(1), &[0; 10]);
-        let shared: Shared = Arc::new(vec![0, 1, 2, 3, 4]);
-        assert!(out.push_shared(&path(1), shared, 1, 2, 2));
+        let shared = Arc::new(vec![0, 1, 2, 3, 4]);
+        assert!(out.push_shared(&path(1), &shared, 1, 2, 2));
         assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 1), (1, 2, 1), (1, 2, 1)]);
         let last: Vec<&[u8]> = out.datagrams().skip(2).map(|(_, bytes)| bytes).collect();
         assert_eq!(last, [[1, 2], [3, 4]]);
@@ -288,21 +312,23 @@ mod tests {
 
     #[test]
     fn shared_bytes_are_pointed_at_and_let_go_when_all_is_sent() {
-        let shared: Shared = Arc::new((0..100).collect::<Vec<u8>>());
+        let shared = Arc::new((0..100).collect::<Vec<u8>>());
         let mut out = Outbox::new(10_000);
         out.push(&path(1), &[7; 10]);
-        assert!(out.push_shared(&path(1), Arc::clone(&shared), 20, 10, 3));
+        assert!(out.push_shared(&path(1), &shared, 20, 10, 3));
         out.push(&path(1), &[8; 10]);
         assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 3), (1, 10, 1)]);
         let sent: Vec<u8> = out.datagrams().map(|(_, bytes)| bytes[0]).collect();
         assert_eq!(sent, [7, 20, 30, 40, 8]);
+        assert!(out.push_shared(&path(2), &shared, 0, 10, 3));
+        assert_eq!(Arc::strong_count(&shared), 2, "it is kept once");
         out.clear();
         assert_eq!((out.is_empty(), Arc::strong_count(&shared)), (true, 1));
     }
 
     #[test]
     fn shared_bytes_that_are_not_there_or_too_many_are_refused() {
-        let shared: Shared = Arc::new(vec![0; 70_000]);
+        let shared = Arc::new(vec![0; 70_000]);
         let mut out = Outbox::new(10_000);
         for (start, len, count) in [
             (69_990, 10, 2),
@@ -313,13 +339,13 @@ mod tests {
             (0, DATAGRAM_MAX + 1, 1),
             (0, 1_500, 44),
         ] {
-            assert!(!out.push_shared(&path(1), Arc::clone(&shared), start, len, count), "{start} {len} {count}");
+            assert!(!out.push_shared(&path(1), &shared, start, len, count), "{start} {len} {count}");
         }
         assert!(out.is_empty());
         while out.has_room_for_shared() {
-            assert!(out.push_shared(&path(1), Arc::clone(&shared), 0, 10, 1));
+            assert!(out.push_shared(&path(1), &shared, 0, 10, 1));
         }
-        assert!(!out.push_shared(&path(1), Arc::clone(&shared), 0, 10, 1));
-        assert_eq!(out.runs().len(), SHARED_MAX);
+        assert!(!out.push_shared(&path(1), &shared, 0, 10, 1));
+        assert_eq!(out.runs().len(), SHARED_ROWS_MAX);
     }
 }
