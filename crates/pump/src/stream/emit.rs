@@ -1,8 +1,8 @@
 //! Writes a stream's datagrams: straight from the chunk, packet by packet, or into a constant rate.
 
 use wire::ts::{
-    DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, Pid, Timestamp, write_null,
-    write_pcr_only, write_rtp_header,
+    DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, Pid, Timestamp, write_null, write_pcr_only,
+    write_rtp_header,
 };
 
 use super::{Output, PACKETS, Sent, Stream, Supply, Transport, ticks};
@@ -51,23 +51,12 @@ impl Stream {
     /// Hands over datagrams that lie ready in the chunk, up to `count`, as they lie there. Returns how many, 0 when the
     /// next one has to be written.
     pub(super) fn ready_datagrams(&mut self, count: u8, output: &mut Output<'_>) -> u8 {
-        let is_plain = self.spec.transport == Transport::Udp
-            && self.padding.is_none()
-            && !self.rewriter.is_active();
-        if !is_plain
-            || self.tables_left > 0
-            || self.queue.is_at_splice()
-            || !output.out.has_room_for_shared()
-        {
+        let is_plain = self.spec.transport == Transport::Udp && self.padding.is_none() && !self.rewriter.is_active();
+        if !is_plain || self.tables_left > 0 || self.queue.is_at_splice() || !output.out.has_room_for_shared() {
             return 0;
         }
-        let Some((chunk, start, count)) = self.queue.next_pieces(PACKETS, count.into()) else {
-            return 0;
-        };
-        let is_queued =
-            output
-                .out
-                .push_shared(&self.spec.path, chunk, start, DATAGRAM_LEN, count as usize);
+        let Some((chunk, start, count)) = self.queue.next_pieces(PACKETS, count.into()) else { return 0 };
+        let is_queued = output.out.push_shared(&self.spec.path, chunk, start, DATAGRAM_LEN, count as usize);
         debug_assert!(is_queued, "there is room, and the packets are there");
         self.end_position += u64::from(PACKETS * count);
         self.count_sent(u64::from(count), DATAGRAM_LEN as u64, output);
@@ -75,20 +64,16 @@ impl Stream {
     }
 
     pub(super) fn supply(&self, count: u32) -> Supply {
-        self.queue
-            .supply(count, self.rewriter.pids().map(|pids| &**pids))
+        self.queue.supply(count, self.rewriter.pids().map(|pids| &**pids))
     }
 
     /// Writes tables that are waiting, `count` packets, and null packets up to seven.
     fn write(&mut self, count: u32, output: &mut Output<'_>) {
         let due_ns = self.rtp_time();
-        let Some(slot) = output.out.slot() else {
-            return;
-        };
+        let Some(slot) = output.out.slot() else { return };
         let header_len = self.write_header(slot, due_ns);
         let payload = &mut slot[header_len..header_len + DATAGRAM_LEN];
-        let takes_all =
-            count == PACKETS && self.rewriter.pids().is_none() && self.queue.pick().is_none();
+        let takes_all = count == PACKETS && self.rewriter.pids().is_none() && self.queue.pick().is_none();
         if takes_all && let Some((chunk, start, _)) = self.queue.next_pieces(PACKETS, 1) {
             payload.copy_from_slice(&chunk.bytes()[start..start + DATAGRAM_LEN]);
             self.end_position += u64::from(PACKETS);
@@ -122,9 +107,7 @@ impl Stream {
         if self.queue.has_ended() {
             return Sent::Over;
         }
-        let due_ns = self
-            .padding
-            .map_or(self.due_ns, |padding| padding.next_ns());
+        let due_ns = self.padding.map_or(self.due_ns, |padding| padding.next_ns());
         // Written aside, as a packet may need a look at the whole stream.
         let mut payload = [[0; PACKET_LEN]; DATAGRAM_PACKETS];
         for packet in &mut payload {
@@ -136,9 +119,7 @@ impl Stream {
                 padding.packets += 1;
             }
         }
-        let Some(slot) = output.out.slot() else {
-            return Sent::Late;
-        };
+        let Some(slot) = output.out.slot() else { return Sent::Late };
         let header_len = self.write_header(slot, due_ns);
         slot[header_len..header_len + DATAGRAM_LEN].copy_from_slice(payload.as_flattened());
         self.commit(header_len, output);
@@ -147,33 +128,22 @@ impl Stream {
 
     /// Writes what has its place now; false when that is nothing.
     fn padded_packet(&mut self, packet: &mut [u8; PACKET_LEN], output: &mut Output<'_>) -> bool {
-        let Some(padding) = self.padding else {
-            return false;
-        };
+        let Some(padding) = self.padding else { return false };
         let place_ns = padding.next_ns();
         self.pass_splice();
         if self.tables_left > 0 {
             self.write_table(packet);
             return true;
         }
-        let stamp_is_due = padding
-            .stamped_ns
-            .is_none_or(|at| place_ns - at >= STAMP_NS);
+        let stamp_is_due = padding.stamped_ns.is_none_or(|at| place_ns - at >= STAMP_NS);
         if self.trick.is_some() && stamp_is_due && self.write_stamp(packet, place_ns) {
             return true;
         }
-        while self
-            .queue
-            .peek()
-            .is_some_and(|(_, packet)| !self.is_kept(pid_of(packet)))
-            && !self.queue.is_at_splice()
-        {
+        while self.queue.peek().is_some_and(|(_, packet)| !self.is_kept(pid_of(packet))) && !self.queue.is_at_splice() {
             self.advance();
         }
         self.pass_splice();
-        let Some(due_ns) = self.next_due().filter(|due| *due <= place_ns) else {
-            return false;
-        };
+        let Some(due_ns) = self.next_due().filter(|due| *due <= place_ns) else { return false };
         if self.queue.peek().is_none() {
             if !self.is_behind {
                 self.stats.underruns += 1;
@@ -206,13 +176,8 @@ impl Stream {
 
     /// Writes a reference of our own, while pictures are shown.
     fn write_stamp(&mut self, packet: &mut [u8; PACKET_LEN], place_ns: i64) -> bool {
-        let Some(pid) = self.spec.title.pcr_pid else {
-            return false;
-        };
-        let (Some(pcr), Some(renamed)) = (self.output_pcr(place_ns), self.rewriter.renamed(pid))
-        else {
-            return false;
-        };
+        let Some(pid) = self.spec.title.pcr_pid else { return false };
+        let (Some(pcr), Some(renamed)) = (self.output_pcr(place_ns), self.rewriter.renamed(pid)) else { return false };
         let (counter, flag) = (self.rewriter.counter(pid), self.rewriter.take_flag(pid));
         write_pcr_only(packet, renamed, counter, pcr, flag);
         if let Some(padding) = &mut self.padding {
@@ -247,12 +212,8 @@ impl Stream {
     /// A single picture is decoded when it is there, whatever its own timestamps were.
     fn time_picture(&mut self, packet: &[u8; PACKET_LEN]) {
         let Some(pick) = self.shown else { return };
-        let parsed = Packet::parse(packet)
-            .ok()
-            .filter(|packet| packet.payload_unit_start());
-        let Some(header) = parsed.and_then(|packet| PesHeader::parse(packet.payload())) else {
-            return;
-        };
+        let parsed = Packet::parse(packet).ok().filter(|packet| packet.payload_unit_start());
+        let Some(header) = parsed.and_then(|packet| PesHeader::parse(packet.payload())) else { return };
         let until_ns = self.origin_ns + pick.until_ns;
         if let (Some(was), Some(pcr)) = (header.dts.or(header.pts), self.output_pcr(until_ns)) {
             let shown = Timestamp::from_ticks(pcr.ticks() / 300).plus(PICTURE_DELAY);
@@ -263,10 +224,7 @@ impl Stream {
     /// Goes over the packet at the front.
     fn advance(&mut self) {
         self.shown = self.queue.pick();
-        self.end_position = self
-            .queue
-            .position()
-            .map_or(self.end_position, |position| position + 1);
+        self.end_position = self.queue.position().map_or(self.end_position, |position| position + 1);
         if let Some((done, played)) = self.queue.advance()
             && !self.rewriter.is_active()
         {
@@ -279,21 +237,15 @@ impl Stream {
     }
 
     fn is_kept(&self, pid: Pid) -> bool {
-        let is_shown = self.queue.pick().is_none()
-            || self.spec.title.video.is_some_and(|(video, _)| video == pid);
+        let is_shown = self.queue.pick().is_none() || self.spec.title.video.is_some_and(|(video, _)| video == pid);
         is_shown && self.rewriter.renamed(pid).is_some()
     }
 
     /// A datagram of null packets, to fill a gap.
     pub(super) fn null_datagram(&mut self, due_ns: i64, output: &mut Output<'_>) {
-        let Some(slot) = output.out.slot() else {
-            return;
-        };
+        let Some(slot) = output.out.slot() else { return };
         let header_len = self.write_header(slot, due_ns);
-        for packet in slot[header_len..header_len + DATAGRAM_LEN]
-            .as_chunks_mut::<PACKET_LEN>()
-            .0
-        {
+        for packet in slot[header_len..header_len + DATAGRAM_LEN].as_chunks_mut::<PACKET_LEN>().0 {
             write_null(packet);
         }
         self.count_nulls(DATAGRAM_PACKETS as u64, output);
@@ -309,9 +261,7 @@ impl Stream {
     }
 
     fn write_header(&mut self, slot: &mut [u8], due_ns: i64) -> usize {
-        let Transport::Rtp { ssrc, .. } = self.spec.transport else {
-            return 0;
-        };
+        let Transport::Rtp { ssrc, .. } = self.spec.transport else { return 0 };
         let zero_ns = *self.rtp_zero_ns.get_or_insert(due_ns);
         let timestamp = self.timestamp_at(zero_ns, due_ns);
         let marker = std::mem::take(&mut self.rtp_marker);
@@ -333,16 +283,10 @@ impl Stream {
 
     /// Writes the parity that is due; false when there is no room left.
     pub(super) fn send_parity(&mut self, output: &mut Output<'_>) -> bool {
-        let Some(fec) = &mut self.fec else {
-            return true;
-        };
+        let Some(fec) = &mut self.fec else { return true };
         loop {
-            let Some(slot) = output.out.slot() else {
-                return false;
-            };
-            let Some(path) = fec.write(slot) else {
-                return true;
-            };
+            let Some(slot) = output.out.slot() else { return false };
+            let Some(path) = fec.write(slot) else { return true };
             output.out.commit(&path, PARITY_LEN);
             self.stats.fec_datagrams += 1;
             output.totals.fec_datagrams += 1;
@@ -364,15 +308,8 @@ impl Stream {
 
 /// The continuity counters of a chunk's first packets, those with payload.
 pub(super) fn counters(chunk: &Chunk, packets: u32) -> impl Iterator<Item = (Pid, u8)> + use<'_> {
-    let packets = chunk
-        .bytes()
-        .as_chunks::<PACKET_LEN>()
-        .0
-        .iter()
-        .take(packets as usize);
-    let counters = packets
-        .filter(|packet| packet[3] & 0x10 != 0)
-        .map(|packet| (pid_of(packet), packet[3] & 0x0f));
+    let packets = chunk.bytes().as_chunks::<PACKET_LEN>().0.iter().take(packets as usize);
+    let counters = packets.filter(|packet| packet[3] & 0x10 != 0).map(|packet| (pid_of(packet), packet[3] & 0x0f));
     counters.filter(|(pid, _)| *pid != Pid::NULL)
 }
 
