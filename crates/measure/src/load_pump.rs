@@ -213,8 +213,6 @@ pub fn measure(args: &Args) -> Result<Report> {
         None => Vec::new(),
     };
     let counted = count(args, &threads, server.as_ref(), &opened, &addrs);
-    // It is asked until all is over.
-    drop(origin);
     let underruns = server.as_ref().map(|server| server.underruns_of_all(&opened));
     if let Some(server) = &server {
         server.close_all(&opened);

@@ -72,6 +72,22 @@ fn a_server_that_fails_is_named_with_its_log() {
 }
 
 #[test]
+fn one_that_fails_does_not_end_the_comparison_of_the_others() {
+    let lab = Lab::new();
+    let server = format!("if [ {{cost}} = 7 ]; then echo no such codec >&2; exit 3; fi; {SERVER}");
+    let output = lab.run(&lab.plan(["1000", "7"], &server, LOAD), &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("Note: b failed 2 times, and was given up there: round 1, subject b: "), "{text}");
+    assert_eq!(lab.records().len(), 2);
+    let failures = std::fs::read_to_string(lab.path("out/failures.jsonl")).unwrap();
+    assert!(failures.lines().count() == 2 && failures.contains("no such codec"), "{failures}");
+    let page = std::fs::read_to_string(lab.path("out/report.html")).unwrap();
+    assert!(page.contains("2 runs failed, and are missing: b (the server ended"), "{page}");
+    lab.assert_nothing_is_left();
+}
+
+#[test]
 fn a_server_that_never_listens_is_named_with_its_log() {
     let lab = Lab::new();
     let server = "echo $$ >> {dir}/pids; echo still thinking; exec sleep 600";
@@ -138,7 +154,8 @@ fn a_real_server_is_ready_when_it_answers() {
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for kind in ["tcp:", "http://"] {
         let addr = free();
-        let server = format!("exec {} serve --dev --listen {addr}", env!("CARGO_BIN_EXE_millrace"));
+        let server =
+            format!("exec {} serve --dev --listen {addr} --set workers.udp_port=0", env!("CARGO_BIN_EXE_millrace"));
         let plan = lab.plan(["1000", "1000"], &server, LOAD).replace("log:listening", &format!("{kind}{addr}"));
         let output = lab.run(&plan.replace("ready_timeout = 2", "ready_timeout = 60"), &["--rounds", "1"]);
         assert!(output.status.success(), "{}", stderr(&output));
