@@ -1,7 +1,7 @@
 //! From a time in a title to a place in it, and back, by the references in its chunks.
 //!
-//! In: a library, a title, seconds or packets. Out: packets or seconds. Cost of a place: a guess by the title's rate and a few
-//! chunks, most of which the session needs anyway. Where references do not continue, times are only near.
+//! In: a library, a title, seconds or packets. Out: packets or seconds. Cost of a place: what `Library::place` reads; of a
+//! time, nothing. Where references do not continue, times are only near.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +13,8 @@ use pump::title::Title;
 use titles::{Error, Library};
 use wire::ts::Pcr;
 
-/// Chunks looked at for one place. The guess is mostly right the second time.
-const LOOKS_MAX: usize = 12;
-
-/// Chunks before a place in which a picture that stands alone is looked for: more than a group has, usually.
-const PICTURE_LOOKS_MAX: usize = 8;
+/// Chunks in which a picture that stands alone is looked for: more than a group has, usually.
+const PICTURE_LOOKS_MAX: usize = 9;
 
 /// The title's first reference, which is its time zero.
 ///
@@ -29,7 +26,7 @@ pub(super) async fn zero(library: &Library, title: &Arc<Title>) -> Result<Option
 }
 
 /// Where the title is `at` after its start: the packet there; with `at_picture` that of the picture that stands alone
-/// at it or before, when the chunk has one.
+/// at it or before, when there is one.
 ///
 /// # Errors
 /// When a chunk cannot be had.
@@ -40,18 +37,11 @@ pub(super) async fn position_at(
     at: Duration,
     at_picture: bool,
 ) -> Result<u64, Error> {
-    let (Some(zero), false) = (zero, at.is_zero()) else { return Ok(guess(title, at)) };
-    let target = (at.as_nanos() * 27 / 1_000) as i64;
-    let mut search = Search::new(title, target);
-    for _ in 0..LOOKS_MAX {
-        let chunk = library.chunk(title, u64::from(search.next)).await?;
-        let Some(position) = search.take(&chunk, zero) else { continue };
-        if position >= title.packet_count() {
-            return Ok(title.packet_count());
-        }
-        return if at_picture { picture_at(library, title, &chunk, position).await } else { Ok(position) };
-    }
-    Ok(guess(title, at))
+    let place = match zero.filter(|_| !at.is_zero()) {
+        Some(_) => library.place(title, at, !at_picture).await?,
+        None => None,
+    };
+    Ok(place.unwrap_or_else(|| guess(title, at)))
 }
 
 /// The same from a packet.
@@ -64,11 +54,11 @@ pub(super) async fn picture_before(library: &Library, title: &Arc<Title>, positi
 }
 
 /// The nearest picture that stands alone, at `position` or some chunks before it; else `position`.
-async fn picture_at(library: &Library, title: &Arc<Title>, chunk: &Chunk, position: u64) -> Result<u64, Error> {
-    if let Some(start) = last_picture(chunk, position) {
-        return Ok(start);
-    }
-    for number in (0..chunk.number()).rev().take(PICTURE_LOOKS_MAX) {
+///
+/// # Errors
+/// When a chunk cannot be had.
+pub(super) async fn picture_before(library: &Library, title: &Arc<Title>, position: u64) -> Result<u64, Error> {
+    for number in (0..=title.chunk_of(position)).rev().take(PICTURE_LOOKS_MAX) {
         let chunk = library.chunk(title, number.into()).await?;
         if let Some(start) = last_picture(&chunk, position) {
             return Ok(start);
@@ -143,56 +133,6 @@ fn guess(title: &Title, at: Duration) -> u64 {
     u64::try_from(packets).unwrap_or(u64::MAX).min(title.packet_count())
 }
 
-/// Goes from chunk to chunk, nearer each time.
-struct Search {
-    target: i64,
-    chunk_packets: u32,
-    ticks_per_chunk: i64,
-    low: u32,
-    high: u32,
-    /// The chunk to look at.
-    next: u32,
-}
-
-impl Search {
-    fn new(title: &Title, target: i64) -> Self {
-        let packets = u64::from(title.chunk_packets());
-        let ticks = title.slope.map_or(1, |slope| packets * slope.ticks / slope.packets.max(1));
-        let ticks_per_chunk = ticks.max(1) as i64;
-        let high = title.chunk_count().saturating_sub(1);
-        let next = u32::try_from(target / ticks_per_chunk).unwrap_or(u32::MAX).min(high);
-        Search { target, chunk_packets: title.chunk_packets(), ticks_per_chunk, low: 0, high, next }
-    }
-
-    /// The position, or `next` has changed.
-    fn take(&mut self, chunk: &Chunk, zero: Pcr) -> Option<u64> {
-        let (Some(first), Some(last)) = (chunk.marks().first(), chunk.marks().last()) else {
-            return Some(chunk.first());
-        };
-        let (from, to) = (zero.ticks_to(first.pcr), zero.ticks_to(last.pcr));
-        if self.target < from && self.next > self.low {
-            let steps = (from - self.target) / self.ticks_per_chunk + 1;
-            self.high = self.next - 1;
-            self.next = self.next.saturating_sub(steps.min(u32::MAX.into()) as u32).clamp(self.low, self.high);
-            return None;
-        }
-        if self.target > to && self.next < self.high {
-            let steps = (self.target - to) / self.ticks_per_chunk;
-            self.low = self.next + 1;
-            self.next = self.next.saturating_add(steps.min(u32::MAX.into()) as u32).clamp(self.low, self.high);
-            return None;
-        }
-        let index = chunk.marks().partition_point(|mark| zero.ticks_to(mark.pcr) <= self.target);
-        let Some(before) = index.checked_sub(1) else { return Some(chunk.first()) };
-        if index < chunk.marks().len() {
-            return Some(chunk.marks()[before].position);
-        }
-        // Behind the last reference, by the title's rate.
-        let packets = i128::from(self.target - to) * i128::from(self.chunk_packets) / i128::from(self.ticks_per_chunk);
-        Some(last.position.saturating_add(u64::try_from(packets).unwrap_or(0)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,30 +151,6 @@ mod tests {
     }
 
     #[test]
-    fn every_second_is_found_within_a_few_looks() {
-        for is_constant in [true, false] {
-            let (title, chunks) = sample(is_constant);
-            let zero = back_to(&chunks[0].marks()[0], 0, &title);
-            for second in 1..39 {
-                let target = second * Pcr::HZ as i64;
-                let mut search = Search::new(&title, target);
-                let mut looks = 0;
-                let position = loop {
-                    looks += 1;
-                    assert!(looks <= LOOKS_MAX, "second {second}");
-                    if let Some(position) = search.take(&chunks[search.next as usize], zero) {
-                        break position;
-                    }
-                };
-                let chunk = &chunks[(position / 700) as usize];
-                let mark = chunk.mark_before(position).or(chunk.marks().first().copied()).expect("a reference");
-                let off = zero.ticks_to(mark.pcr) - target;
-                assert!(off.unsigned_abs() < Pcr::HZ / 10, "second {second}: off by {off} ticks");
-            }
-        }
-    }
-
-    #[test]
     fn the_time_of_a_place_is_known_from_the_chunks_around() {
         for is_constant in [true, false] {
             let (title, chunks) = sample(is_constant);
@@ -248,15 +164,6 @@ mod tests {
                 assert!((told - expected).abs() < 0.2, "{told} for {expected}");
             }
         }
-    }
-
-    #[test]
-    fn what_lies_behind_the_end_is_the_end() {
-        let (title, chunks) = sample(true);
-        let zero = back_to(&chunks[0].marks()[0], 0, &title);
-        let mut search = Search::new(&title, 100 * Pcr::HZ as i64);
-        let position = search.take(&chunks[search.next as usize], zero).expect("the last chunk is all there is");
-        assert!(position > title.packet_count());
     }
 
     #[test]
