@@ -95,7 +95,10 @@ impl Sender {
         let mut now = Instant::now();
         while now < window.end {
             let next = self.wheel.next_deadline().unwrap_or(window.end);
-            self.epoll.wait(Some(next.saturating_duration_since(now))).context("wait for the next deadline")?;
+            // What was sent since took its time, and the next tick is none the later for it.
+            self.epoll
+                .wait(Some(next.saturating_duration_since(Instant::now())))
+                .context("wait for the next deadline")?;
             now = Instant::now();
             while let Some(index) = self.wheel.pop_due(now) {
                 self.waiting.push((index, self.lines[index as usize].due()));
