@@ -249,6 +249,50 @@ fn what_arrives_unevenly_goes_out_evenly_and_unchanged_to_all() {
     assert!(report.jitter > Duration::from_millis(40) && report.delay_factor_max > Some(Duration::from_millis(40)));
 }
 
+/// A title as its clock says: each datagram when its last packet is due.
+fn by_clock(bytes: &[u8]) -> Vec<Flight> {
+    let packets: &[[u8; PACKET_LEN]] = bytes.as_chunks().0;
+    let marks = packets.iter().enumerate().filter_map(|(at, packet)| Some((at, Packet::parse(packet).ok()?.pcr()?)));
+    let marks: Vec<(usize, wire::ts::Pcr)> = marks.collect();
+    let time_ns = |position: usize| {
+        let next = marks.partition_point(|(at, _)| *at <= position).clamp(1, marks.len() - 1);
+        let ((from, before), (to, behind)) = (marks[next - 1], marks[next]);
+        let ticks = before.ticks_to(behind) * (position as i64 - from as i64) / (to - from) as i64;
+        (marks[0].1.ticks_to(before) + ticks) * 1_000 / 27
+    };
+    let of = |(index, part): (usize, &[u8])| {
+        let ns = time_ns(7 * index + 6) + MS;
+        Flight { sent_ns: ns, arrives_ns: ns, from: SOURCE, bytes: part.to_vec() }
+    };
+    bytes.chunks(DATAGRAM_LEN).enumerate().map(of).collect()
+}
+
+#[test]
+fn a_variable_rate_and_rare_references_starve_nobody() {
+    let variable = Sample { rate: RATE, pictures: 500, is_constant: false, ..Sample::default() }.make();
+    let mut rare = sample(RATE, 20, 5);
+    let has_pcr =
+        |packet: &&mut [u8; PACKET_LEN]| Packet::parse(&packet[..]).is_ok_and(|packet| packet.pcr().is_some());
+    // One in 400 ms; the standard wants one in 100.
+    for (count, packet) in rare.as_chunks_mut::<PACKET_LEN>().0.iter_mut().filter(has_pcr).enumerate() {
+        if !count.is_multiple_of(12) {
+            packet[5] &= !0x10;
+        }
+    }
+    for (source, flushes) in [(variable, false), (rare, true)] {
+        let flights = by_clock(&source);
+        let mut world = World::new(Settings::default());
+        world.receive(&flights, 4_000 * MS);
+        world.open(1);
+        world.receive(&flights, 19_000 * MS);
+        let sent = world.bytes(1);
+        assert!(source[find(&source, &sent[..DATAGRAM_LEN])..].starts_with(&sent));
+        assert_eq!(world.stats(1).underruns, 0);
+        let report = world.live.report(world.now);
+        assert_eq!((report.resyncs, report.flushes > 20), (0, flushes), "{report:?}");
+    }
+}
+
 #[test]
 fn a_newcomer_begins_with_the_last_picture_that_stands_alone_and_not_before_its_time() {
     let source = sample(RATE, 10, 5);
