@@ -44,15 +44,6 @@ pub(super) async fn position_at(
     Ok(place.unwrap_or_else(|| guess(title, at)))
 }
 
-/// The same from a packet.
-///
-/// # Errors
-/// When a chunk cannot be had.
-pub(super) async fn picture_before(library: &Library, title: &Arc<Title>, position: u64) -> Result<u64, Error> {
-    let chunk = library.chunk(title, title.chunk_of(position).into()).await?;
-    picture_at(library, title, &chunk, position).await
-}
-
 /// The nearest picture that stands alone, at `position` or some chunks before it; else `position`.
 ///
 /// # Errors
