@@ -36,8 +36,8 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
         if figures.iter().all(Option::is_none) {
             return;
         }
-        let columns = figures.iter().map(|figure| format!("{:<COLUMN_WIDTH$}", figure.as_deref().unwrap_or("–")));
-        text += format!("{name:<NAMES_WIDTH$}{}", columns.collect::<String>()).trim_end();
+        let columns = figures.iter().map(|figure| column(figure.as_deref().unwrap_or("–"), COLUMN_WIDTH));
+        text += format!("{}{}", column(name, NAMES_WIDTH), columns.collect::<String>()).trim_end();
         text.push('\n');
     };
     line(&title, &|row| Some(row.subject.clone()));
@@ -67,6 +67,11 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
         text += &row.against_baseline.map_or(String::new(), |comparison| sentence(summary, row, &comparison, label));
     }
     text
+}
+
+/// Two spaces at least stand behind what is too long for its column.
+fn column(text: &str, width: usize) -> String {
+    format!("{text:<width$}", width = width.max(text.chars().count() + 2))
 }
 
 /// The verdict in words.
@@ -134,6 +139,11 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("latency") && !text.contains("system calls"), "{text}");
+    }
+
+    #[test]
+    fn what_is_too_long_for_its_column_stays_apart_from_the_next() {
+        assert_eq!((column("–", 4), column("too long", 4)), ("–   ".to_owned(), "too long  ".to_owned()));
     }
 
     #[test]
