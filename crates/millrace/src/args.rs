@@ -144,6 +144,7 @@ Examples:
   millrace pump film.ts rtp://239.1.2.3:5004 --loop --ttl 4 --interface eth0
   millrace pump film.ts udp://192.0.2.7:5000 --start 10m --pad 6Mbps --burst 1
   millrace pump https://example.org/film.ts udp://127.0.0.1:5000
+  millrace pump udp://@239.1.1.1:5000 rtp://192.0.2.7:5004            what comes in, evened out
 
 Ctrl-C ends it. Watch with: ffplay udp://127.0.0.1:5000   or: vlc udp://@:5000";
 

@@ -12,7 +12,8 @@ use wire::Bitrate;
 
 #[derive(Args)]
 pub struct Pump {
-    /// A file, or an http or https URL whose server has range requests.
+    /// A file, an http or https URL whose server has range requests, or a live input: udp://@group:port, rtp://@:port, with
+    /// source@group for one source, and ?interface=eth0&delay=300ms.
     #[arg(value_name = "FILE")]
     title: String,
     /// Where to: udp://host:port or rtp://host:port, a group (multicast) as well.

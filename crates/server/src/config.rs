@@ -4,6 +4,7 @@
 //! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
 //! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
 
+mod live;
 mod load;
 mod print;
 mod section;
@@ -16,6 +17,7 @@ use titles::Url;
 use wire::Bitrate;
 
 use crate::pump::destination::Prefix;
+use crate::pump::live::LiveInput;
 
 pub use load::{ConfigError, Place};
 use section::{Section, section};
@@ -195,6 +197,10 @@ section! {
         multicast_interface: Option<String> = None, any;
         /// Receivers on this machine get what is sent to groups as well.
         multicast_loop: bool = true, any;
+        /// Live inputs: what is received once, and sent evenly to the sessions of the title "live/NAME", a table each:
+        /// [[pump.live]] with name and url. Only these are received. `delay` (250ms) is how long after its arrival a
+        /// packet leaves; it must last from one clock reference to the next, and for what comes late.
+        live: Vec<LiveInput> = vec![], live::different_names;
         /// Address and port that the RTSP server listens on, such as "0.0.0.0:554". Not set: there is none. Clients need
         /// no token; each is sent titles at its own address, when `destinations` allows that.
         rtsp_listen: Option<SocketAddr> = None, any;

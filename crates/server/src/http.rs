@@ -8,6 +8,7 @@ mod api;
 mod broadcast;
 mod connections;
 mod cors;
+mod live;
 mod metrics;
 mod pages;
 mod problem;

@@ -108,6 +108,7 @@ impl Machine {
         drop(pump_events);
         let (library, pump_settings) = (setup::library(config)?, setup::control_settings(config));
         let (pump, librarian) = setup::start(library, pump_ports, pump_settings, pump_heard, Handle::current())?;
+        pump.start_live(&config.pump.live)?;
         let control = Control::new(ports, config.rooms.reconnect_grace);
         let control = Arc::new(control.with_busy_max(config.workers.busy_max).with_pump(pump));
         let mut helpers = vec![librarian];

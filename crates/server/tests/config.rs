@@ -64,6 +64,51 @@ fn every_kind_of_value_is_read() {
 }
 
 #[test]
+fn live_inputs_are_a_table_each_or_a_line() {
+    let text = r#"
+        [[pump.live]]
+        name = "news"
+        url = "udp://@239.1.1.1:5000"
+        [[pump.live]]
+        name = "sport"
+        url = "rtp://@[ff3e::7]:5004"
+        source = "2001:db8::1"
+        interface = "eth1"
+        delay = "400ms"
+    "#;
+    let mut config = Config::default();
+    config.apply_toml("test.toml", text).expect("valid");
+    assert_eq!(config.pump.live[0].to_string(), "udp://@239.1.1.1:5000");
+    let sport = &config.pump.live[1];
+    assert_eq!((sport.delay, sport.interface.as_deref()), (Duration::from_millis(400), Some("eth1")));
+    assert_eq!(sport.source, Some("2001:db8::1".parse().expect("an address")));
+
+    let mut again = Config::default();
+    again.apply_toml("printed", &config.to_string()).expect("what is printed is valid");
+    assert_eq!(again, config);
+    let line = "news=udp://@239.1.1.1:5000, sport=rtp://2001:db8::1@[ff3e::7]:5004?interface=eth1&delay=400ms";
+    let by_flag = Config::load(None, [], &[format!("pump.live={line}")]).expect("valid");
+    assert_eq!(by_flag, config);
+
+    for (wrong, expected) in [
+        (
+            "name = \"a\"",
+            "got a list with an element that does not fit; allowed: a list, each a table with name and url",
+        ),
+        ("name = \"a\"\nurl = \"udp://h:1\"", "got a list with an element"),
+        ("name = \"a\"\nurl = \"udp://:1\"\nttl = \"3\"", "got a list with an element"),
+        (
+            "name = \"a\"\nurl = \"udp://:1\"\n[[pump.live]]\nname = \"a\"\nurl = \"udp://:2\"",
+            "got two inputs named \"a\"",
+        ),
+    ] {
+        let text = format!("[[pump.live]]\n{wrong}\n");
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).message;
+        assert!(error.starts_with(expected), "{text}: {error}");
+    }
+}
+
+#[test]
 fn rates_are_spelled_as_everywhere_else() {
     for value in ["\"2.5Mbps\"", "\"2.5M\"", "\"2500k\"", "\"2500 kbps\"", "\"2_500_000\"", "2_500_000", "2500000"] {
         let mut config = Config::default();

@@ -2,6 +2,7 @@
 //!
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
 
+mod live;
 mod pump;
 
 use std::fmt::Write;
@@ -26,6 +27,7 @@ pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoRes
     write_rooms(&mut page, &service.control.room_counters().await);
     if let Some(pump) = service.control.pump() {
         pump::write(&mut page, pump).await;
+        live::write(&mut page, &pump.live_inputs());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
 }

@@ -13,6 +13,7 @@ use pump::spec::{Activity, EndReason, SessionId, SessionStats};
 use serde_json::{Value, json};
 use titles::Listed;
 
+use super::live::input_json;
 use super::{InPath, Problem, Service};
 use crate::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 use crate::pump::control::{Inspected, PumpControl, PumpError};
@@ -83,9 +84,11 @@ async fn close(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /pump/titles`: those of the folder.
+/// `GET /pump/titles`: those of the folder, and live inputs.
 async fn titles(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
-    Ok(Json(service.pump(&headers)?.library().list().iter().map(title_json).collect()))
+    let pump = service.pump(&headers)?;
+    let inputs = pump.live_inputs();
+    Ok(Json(pump.library().list().iter().map(title_json).chain(inputs.iter().map(input_json)).collect()))
 }
 
 fn id_of(text: &str) -> Result<SessionId, Problem> {
@@ -176,7 +179,7 @@ impl From<PumpError> for Problem {
         let problem = Problem::new(status(&error), error.to_string());
         match error {
             PumpError::Draining => problem.retry_after(DRAIN_RETRY_SECONDS),
-            PumpError::Busy => problem.retry_after(1),
+            PumpError::Busy | PumpError::NoSignal => problem.retry_after(1),
             PumpError::Overloaded => problem.retry_after(OVERLOAD_RETRY_SECONDS),
             _ => problem,
         }
@@ -192,7 +195,8 @@ fn status(error: &PumpError) -> StatusCode {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         PumpError::Title(error) => title_status(error),
-        PumpError::NoClock | PumpError::Empty => StatusCode::UNPROCESSABLE_ENTITY,
+        PumpError::NoSignal => StatusCode::SERVICE_UNAVAILABLE,
+        PumpError::NoClock | PumpError::Empty | PumpError::Live(_) => StatusCode::UNPROCESSABLE_ENTITY,
         PumpError::NoSession => StatusCode::NOT_FOUND,
         PumpError::Ended => StatusCode::CONFLICT,
     }

@@ -5,6 +5,7 @@
 
 mod change;
 mod fast;
+mod live;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
+use super::live::Inputs;
 use super::part::Event;
 use super::request::OpenRequest;
 use super::sessions::{End, FAILURES_MAX, Limits, Newcomer, Overloaded, Session, Sessions};
@@ -65,6 +67,7 @@ pub struct PumpControl {
     ports: Vec<PumpPort>,
     settings: Settings,
     library: Library,
+    live: Inputs,
     state: Mutex<State>,
     is_draining: AtomicBool,
     next_token: AtomicU64,
@@ -119,6 +122,10 @@ pub enum PumpError {
     NoClock,
     #[error("nothing lies between start and end")]
     Empty,
+    #[error("nothing comes at this live input, or nothing with a clock")]
+    NoSignal,
+    #[error("a live input has no {0}")]
+    Live(&'static str),
     #[error("no such session")]
     NoSession,
     #[error("the session has ended")]
@@ -137,7 +144,15 @@ impl PumpControl {
             refusals: 0,
         };
         let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
-        PumpControl { ports, settings, library, state: Mutex::new(state), is_draining, next_token }
+        PumpControl {
+            ports,
+            settings,
+            library,
+            live: Inputs::default(),
+            state: Mutex::new(state),
+            is_draining,
+            next_token,
+        }
     }
 
     pub fn library(&self) -> &Library {
@@ -155,6 +170,9 @@ impl PumpControl {
         let asked = Instant::now();
         let allowed = request.destination.resolve(|ip| self.may_send_to(ip)).await?;
         let remote = request.relay.unwrap_or(allowed);
+        if let Some(input) = self.live.find(&request.title) {
+            return self.open_live(asked, request, remote, &input);
+        }
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title)?;
         let zero = times::zero(&self.library, &title).await?;
@@ -267,6 +285,11 @@ impl PumpControl {
         }
     }
 
+    /// Whether a title's name is that of a live input.
+    pub fn is_live(&self, title: &str) -> bool {
+        self.live.find(title).is_some()
+    }
+
     /// Whether the session is there and has not ended.
     pub fn is_open(&self, id: SessionId) -> bool {
         self.lock().sessions.running(id).is_some()
@@ -355,6 +378,7 @@ impl PumpControl {
             Event::Refused { remote } => return self.handle_refused(remote),
         };
         match event {
+            spec::Event::Need { session, .. } if self.live.plays(session) => self.handle_gone(session, runtime),
             spec::Event::Need { session, chunk } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
@@ -362,6 +386,7 @@ impl PumpControl {
                 }
             }
             spec::Event::SessionEnded { session, reason, stats } => {
+                self.live.end(session, &self.ports);
                 let mut state = self.lock();
                 if let Some(session) = state.sessions.handle_ended(session, reason, stats) {
                     let why = session.end.as_ref().map(|(why, _)| why);

@@ -17,7 +17,8 @@ use titles::Library;
 use tokio::runtime::{Builder, Handle};
 use wire::Bitrate;
 
-use super::control::{Inspected, PumpControl, PumpPort, Settings};
+use super::control::{Inspected, PumpControl, PumpError, PumpPort, Settings};
+use super::live::LiveInput;
 use super::part::{Event, PumpPart, PumpService};
 use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
@@ -37,7 +38,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// What to play, and how.
 #[derive(Clone, Debug)]
 pub struct Play {
-    /// Its `title` is a file's path, or a URL.
+    /// Its `title` is a file's path, or a URL; that of a live input with udp or rtp.
     pub request: OpenRequest,
     /// Port to send from; 0 takes any free one.
     pub source_port: u16,
@@ -59,7 +60,10 @@ pub fn run(play: &Play) -> anyhow::Result<()> {
 
 async fn start(play: &Play) -> anyhow::Result<()> {
     let mut request = play.request.clone();
-    if !request.title.contains("://") {
+    let live = LiveInput::new("input", &request.title);
+    if live.is_some() {
+        request.title = "live/input".to_owned();
+    } else if !request.title.contains("://") {
         let path = Path::new(&request.title).canonicalize().with_context(|| request.title.clone())?;
         request.title = path.to_str().context("the file's path is not UTF-8")?.to_owned();
     }
@@ -67,9 +71,10 @@ async fn start(play: &Play) -> anyhow::Result<()> {
     let library = Library::new(settings).context("preparing to read titles")?;
     // Stopped when this function ends.
     let (control, _worker) = control(play, library)?;
+    control.start_live(live.as_slice())?;
     let mut signals = Signals::new()?;
     let session = tokio::select! {
-        opened = control.open(&request) => opened?,
+        opened = open(&control, &request) => opened?,
         () = signals.next() => return Ok(()),
     };
     let mut screen = Screen::new(&control, &session).await;
@@ -96,6 +101,23 @@ async fn start(play: &Play) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits for a live input until something comes.
+async fn open(control: &PumpControl, request: &OpenRequest) -> Result<Session, PumpError> {
+    let mut is_told = false;
+    loop {
+        match control.open(request).await {
+            Err(PumpError::NoSignal) => {}
+            opened => return opened,
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            for input in control.live_inputs() {
+                say(&format!("waiting for a transport stream at {}\n", input.config));
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn ended(control: &PumpControl, id: SessionId) -> Option<End> {
@@ -141,8 +163,8 @@ pub const DEFAULT_BURST: u8 = 2;
 /// What a person sees.
 struct Screen {
     id: SessionId,
-    /// The title's length.
-    length: Duration,
+    /// The title's length; `None`: it goes on as long as it comes.
+    length: Option<Duration>,
     is_terminal: bool,
     /// When the last line was written, and the bytes sent by then.
     last: (Instant, u64),
@@ -151,11 +173,15 @@ struct Screen {
 impl Screen {
     async fn new(control: &PumpControl, session: &Session) -> Self {
         let (title, zero) = (&session.title, session.zero);
-        let length = times::length(control.library(), title, zero).await;
+        let length = match session.end_packet {
+            u64::MAX => None,
+            _ => Some(times::length(control.library(), title, zero).await),
+        };
         let is_terminal = std::io::stderr().is_terminal();
         let Session { name, destination, .. } = session;
         let rate = megabits(title.rate());
-        say(&format!("{name} ({}, {rate:.2} Mbit/s) to {destination}; Ctrl-C ends it\n", clock(length)));
+        let shown = length.map_or("live".to_owned(), clock);
+        say(&format!("{name} ({shown}, {rate:.2} Mbit/s) to {destination}; Ctrl-C ends it\n"));
         Screen { id: session.id, length, is_terminal, last: (Instant::now(), 0) }
     }
 
@@ -171,9 +197,9 @@ impl Screen {
         let ms = |span: Duration| span.as_secs_f64() * 1e3;
         let p99 = ms(counters.lateness.quantile(0.99));
         let line = format!(
-            "{} of {}  {:.2} Mbit/s  {} datagrams  late p99 {p99:.2} ms, at most {:.2} ms  underruns {}",
+            "{}{}  {:.2} Mbit/s  {} datagrams  late p99 {p99:.2} ms, at most {:.2} ms  underruns {}",
             clock(at),
-            clock(self.length),
+            self.length.map_or(String::new(), |length| format!(" of {}", clock(length))),
             megabits(rate),
             stats.datagrams,
             ms(stats.late_max),

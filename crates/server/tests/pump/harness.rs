@@ -137,6 +137,10 @@ impl Harness {
         self.control.pump().expect("there is one")
     }
 
+    pub fn pump_arc(&self) -> &Arc<PumpControl> {
+        self.control.pump().expect("there is one")
+    }
+
     /// What is due is done now.
     pub fn tick(&self) {
         self.pump().handle_timeout(Instant::now());

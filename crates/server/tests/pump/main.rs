@@ -2,6 +2,7 @@
 
 mod change;
 mod harness;
+mod live;
 
 use std::time::{Duration, Instant};
 

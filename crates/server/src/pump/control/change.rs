@@ -61,6 +61,9 @@ impl PumpControl {
     /// `NoSession`, `Ended`; `Empty` behind the end; what keeps the new place from being found.
     pub async fn change(&self, id: SessionId, change: ChangeRequest) -> Result<Session, PumpError> {
         let session = self.running(id)?;
+        if self.live.plays(id) {
+            return self.change_live(id, &change);
+        }
         let position = |at, at_picture| times::position_at(&self.library, &session.title, session.zero, at, at_picture);
         let end = match change.end {
             Some(at) => Some(position(at, false).await?.min(session.title.packet_count())),

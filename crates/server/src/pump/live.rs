@@ -1,0 +1,296 @@
+//! Live inputs: what is received once and played by many sessions.
+//!
+//! A datagram's way: the input's thread receives it → `pump::live::Live` makes chunks, each with the times at which its
+//! packets are due → `Command::LiveChunk` to every worker that has sessions of the input, one message for all of them.
+//! A worker whose mailbox is full misses the chunk; its sessions are sent to the newest picture when they come to it.
+//! Only inputs that were configured are received. Locks: control's before an input's; an input's thread takes its own.
+
+mod input;
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use engine::sys::wait_readable;
+use pump::live::{Live, Report, Settings, Start};
+use pump::spec::{Command, FeedId, LiveSpec, Pacing, SessionId};
+use pump::title::Title;
+
+use super::control::{PumpControl, PumpError, PumpPort};
+use super::request::{ChangeRequest, OpenRequest};
+
+pub use input::LiveInput;
+
+/// What the titles of inputs begin with.
+const PREFIX: &str = "live/";
+
+/// A thread looks so often whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Datagrams that are received before others may have the input's lock.
+const BATCH: usize = 64;
+
+/// Largest datagram.
+const DATAGRAM_MAX: usize = 65_536;
+
+/// A session whose chunk is gone waits so long until it goes on elsewhere, so that a worker that is behind is not asked
+/// for it all the time.
+const JUMP_WAIT: Duration = Duration::from_millis(100);
+
+/// All inputs. They are set once, at the start.
+#[derive(Default)]
+pub(super) struct Inputs {
+    all: OnceLock<Vec<Arc<Input>>>,
+    sessions: Mutex<HashMap<SessionId, Playing>>,
+}
+
+/// A session of an input.
+#[derive(Clone, Debug)]
+struct Playing {
+    input: Arc<Input>,
+    worker: usize,
+    /// It is about to be sent elsewhere.
+    jumps: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Input {
+    feed: FeedId,
+    config: LiveInput,
+    /// Where it is received.
+    local: SocketAddr,
+    state: Mutex<State>,
+    /// Chunks that found a worker's mailbox full.
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    live: Live,
+    /// Sessions of each worker.
+    sessions: Vec<usize>,
+}
+
+/// An input and how it does.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    pub config: LiveInput,
+    /// Where it is received: `config` may leave the port to the system.
+    pub local: SocketAddr,
+    pub report: Report,
+    pub sessions: usize,
+    /// Chunks that found a worker's mailbox full.
+    pub dropped: u64,
+}
+
+impl PumpControl {
+    /// Begins to receive. To be called once.
+    ///
+    /// # Errors
+    /// When an address or group cannot be had, or a thread cannot be started.
+    pub fn start_live(self: &Arc<Self>, configs: &[LiveInput]) -> anyhow::Result<()> {
+        let mut all = Vec::with_capacity(configs.len());
+        for (index, config) in configs.iter().enumerate() {
+            let context = || format!("the live input {:?} (see pump.live)", config.name);
+            let socket = config.bind().with_context(context)?;
+            let local = socket.local_addr().with_context(context)?;
+            let settings = Settings { delay: config.delay, source: config.source };
+            let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.ports().len()] };
+            let input = Arc::new(Input {
+                feed: FeedId(index as u32),
+                config: config.clone(),
+                local,
+                state: Mutex::new(state),
+                dropped: AtomicU64::new(0),
+            });
+            let (control, received) = (Arc::downgrade(self), input.clone());
+            let body = move || received.run(&socket, &control);
+            thread::Builder::new().name("live".into()).spawn(body).with_context(context)?;
+            all.push(input);
+        }
+        self.live().all.set(all).map_err(|_| anyhow::anyhow!("live inputs are started once"))
+    }
+
+    /// All inputs and how they do.
+    pub fn live_inputs(&self) -> Vec<Inspected> {
+        let now = Instant::now();
+        let inspect = |input: &Arc<Input>| {
+            let state = input.lock();
+            Inspected {
+                config: input.config.clone(),
+                local: input.local,
+                report: state.live.report(now),
+                sessions: state.sessions.iter().sum(),
+                dropped: input.dropped.load(Ordering::Relaxed),
+            }
+        };
+        self.live().iter().map(inspect).collect()
+    }
+}
+
+impl Inputs {
+    fn iter(&self) -> impl Iterator<Item = &Arc<Input>> {
+        self.all.get().into_iter().flatten()
+    }
+
+    /// The input that a title's name means.
+    pub(super) fn find(&self, title: &str) -> Option<Arc<Input>> {
+        let name = title.strip_prefix(PREFIX)?;
+        self.iter().find(|input| input.config.name == name).cloned()
+    }
+
+    /// A session of the input begins on a worker: from here on that gets its chunks. To be called before it is opened.
+    ///
+    /// # Errors
+    /// When the worker has no room, or nothing comes.
+    pub(super) fn begin(
+        &self,
+        input: &Arc<Input>,
+        session: SessionId,
+        worker: usize,
+        port: &PumpPort,
+    ) -> Result<LiveSpec, PumpError> {
+        let start = input.add_session(worker, port)?;
+        self.lock().insert(session, Playing { input: input.clone(), worker, jumps: false });
+        Ok(LiveSpec { feed: input.feed, start })
+    }
+
+    /// A session is over; whether it was one of an input or not.
+    pub(super) fn end(&self, session: SessionId, ports: &[PumpPort]) {
+        if let Some(Playing { input, worker, .. }) = self.lock().remove(&session) {
+            input.remove_session(worker, ports.get(worker));
+        }
+    }
+
+    /// Whether a session plays an input.
+    pub(super) fn plays(&self, session: SessionId) -> bool {
+        self.lock().contains_key(&session)
+    }
+
+    /// Where a session of an input goes on after a pause: where it would begin.
+    pub(super) fn newest(&self, session: SessionId) -> Option<Start> {
+        let playing = self.lock().get(&session).cloned()?;
+        playing.input.lock().live.start()
+    }
+
+    /// A session needs a chunk that is gone. Returns whether somebody has to see to that, in `JUMP_WAIT`.
+    pub(super) fn note_gone(&self, session: SessionId) -> bool {
+        self.lock().get_mut(&session).is_some_and(|playing| !std::mem::replace(&mut playing.jumps, true))
+    }
+
+    /// Where a session whose chunk is gone goes on.
+    pub(super) async fn jump(&self, session: SessionId) -> Option<Command> {
+        tokio::time::sleep(JUMP_WAIT).await;
+        let to = self.newest(session)?;
+        self.lock().get_mut(&session)?.jumps = false;
+        Some(Command::Jump { session, to })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Playing>> {
+        self.sessions.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl Input {
+    /// What comes, once that is known.
+    pub(super) fn title(&self) -> Result<Arc<Title>, PumpError> {
+        let state = self.lock();
+        state.live.title().filter(|_| state.live.start().is_some()).cloned().ok_or(PumpError::NoSignal)
+    }
+
+    fn add_session(&self, worker: usize, port: &PumpPort) -> Result<Start, PumpError> {
+        let mut state = self.lock();
+        let State { live, sessions } = &mut *state;
+        let start = live.start().ok_or(PumpError::NoSignal)?;
+        let count = sessions.get_mut(worker).ok_or(PumpError::Busy)?;
+        if *count == 0 {
+            for chunk in live.kept().filter(|chunk| chunk.number() >= start.chunk) {
+                let command = Command::LiveChunk { feed: self.feed, chunk: chunk.clone(), oldest: start.chunk };
+                (port.command)(command).map_err(|_| PumpError::Busy)?;
+            }
+        }
+        *count += 1;
+        Ok(start)
+    }
+
+    fn remove_session(&self, worker: usize, port: Option<&PumpPort>) {
+        let mut state = self.lock();
+        let (Some(count), Some(port)) = (state.sessions.get_mut(worker), port) else { return };
+        *count -= 1;
+        if *count == 0 {
+            // One that has no room keeps a few pointers until the next session of the input.
+            (port.command)(Command::LiveGone(self.feed)).ok();
+        }
+    }
+
+    /// Receives until nobody has the control plane any more. Meant to be a thread's body.
+    fn run(&self, socket: &UdpSocket, control: &Weak<PumpControl>) {
+        let mut buf = vec![0; DATAGRAM_MAX];
+        tracing::info!(input = self.config.name, url = %self.config, "receiving");
+        loop {
+            let timeout = self.lock().live.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
+            if let Err(error) = wait_readable(socket.as_fd(), Some(timeout.unwrap_or(LOOK).min(LOOK))) {
+                tracing::debug!(%error, input = self.config.name, "waiting for datagrams");
+                thread::sleep(LOOK);
+            }
+            let Some(control) = control.upgrade() else { return };
+            let mut state = self.lock();
+            for _ in 0..BATCH {
+                // What the kernel has to say of earlier datagrams is of no use here.
+                let Ok((len, from)) = socket.recv_from(&mut buf) else { break };
+                state.live.handle_datagram(Instant::now(), from, &buf[..len]);
+            }
+            state.live.handle_timeout(Instant::now());
+            self.publish(&mut state, control.ports());
+        }
+    }
+
+    /// Sends new chunks to the workers that have sessions.
+    fn publish(&self, state: &mut State, ports: &[PumpPort]) {
+        while let Some((chunk, oldest)) = state.live.poll_chunk() {
+            for (port, _) in ports.iter().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
+                let command = Command::LiveChunk { feed: self.feed, chunk: chunk.clone(), oldest };
+                if (port.command)(command).is_err() {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics under this lock")
+    }
+}
+
+/// What a live input has not.
+///
+/// # Errors
+/// When that is asked for.
+pub(super) fn check_open(request: &OpenRequest) -> Result<(), PumpError> {
+    let refused = [
+        ("start", !request.start.is_zero()),
+        ("end", request.end.is_some()),
+        ("loop", request.looped),
+        ("speed", request.speed_permille != 1_000),
+        ("rate", matches!(request.pacing, Pacing::Rate(_))),
+    ];
+    refuse(&refused)
+}
+
+/// # Errors
+/// When something is asked for that a live input has not.
+pub(super) fn check_change(change: &ChangeRequest) -> Result<(), PumpError> {
+    refuse(&[("seek", change.seek.is_some()), ("end", change.end.is_some()), ("scale", change.scale.is_some())])
+}
+
+fn refuse(keys: &[(&'static str, bool)]) -> Result<(), PumpError> {
+    match keys.iter().find(|(_, is_asked)| *is_asked) {
+        Some((key, _)) => Err(PumpError::Live(key)),
+        None => Ok(()),
+    }
+}
