@@ -21,6 +21,10 @@ const EMPTY_MAX: u32 = 1_000;
 /// Rows of pictures that are prepared, per chunk of reading ahead: several lie in one chunk.
 const PICKS_PER_CHUNK: usize = 4;
 
+/// So many chunks are asked for one by one where a stream begins, each when the one before it is there: what lies behind
+/// does not take the way from what is played sooner. Then as many as there is room for.
+const ASKS_ONE_BY_ONE: u8 = 3;
+
 /// What is to be played.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
@@ -56,6 +60,8 @@ pub(crate) struct Queue {
     rows: VecDeque<Row>,
     /// A row came for whose chunk nobody may have asked.
     has_new: bool,
+    /// Chunks that are still to be asked for one by one.
+    asks_left: u8,
     empty: u32,
 }
 
@@ -76,7 +82,9 @@ impl Queue {
             Plan::Through { .. } | Plan::Live { .. } => chunks_ahead.max(2),
             Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
         };
-        let mut queue = Queue { plan, cut, ahead, rows: VecDeque::with_capacity(ahead), has_new: false, empty: 0 };
+        let asks_left = if matches!(plan, Plan::Through { .. }) { ASKS_ONE_BY_ONE } else { 0 };
+        let rows = VecDeque::with_capacity(ahead);
+        let mut queue = Queue { plan, cut, ahead, rows, has_new: false, asks_left, empty: 0 };
         queue.refill();
         queue
     }
@@ -122,7 +130,7 @@ impl Queue {
         is_needed
     }
 
-    /// The number of a chunk to ask for; each is returned once.
+    /// The number of a chunk to ask for, now or after the next that arrives; each is returned once.
     pub(crate) fn poll_need(&mut self) -> Option<u32> {
         if !self.has_new {
             return None;
@@ -132,6 +140,12 @@ impl Queue {
             return None;
         };
         let number = row.number;
+        if self.asks_left > 0 {
+            if self.rows.iter().any(|row| row.is_asked && row.chunk.is_none()) {
+                return None;
+            }
+            self.asks_left -= 1;
+        }
         for row in self.rows.iter_mut().filter(|row| row.number == number) {
             row.is_asked = true;
         }

@@ -199,6 +199,26 @@ fn a_late_chunk_is_an_underrun_and_no_other_stream_notices() {
 }
 
 #[test]
+fn where_a_stream_begins_the_chunk_that_is_played_next_has_the_way_for_itself() {
+    let source = Source::sample(&Sample::default());
+    let mut world = World::new(exact());
+    world.delay = |_, chunk| Duration::from_millis(if chunk < 8 { 20 } else { 300 });
+    let session = world.open(1, &source, |_| {});
+    let asked = |world: &World| world.asked.iter().map(|(_, chunk)| *chunk).collect::<Vec<_>>();
+    assert_eq!(asked(&world), [0]);
+    world.run(Duration::from_millis(25));
+    assert_eq!(asked(&world), [0, 1]);
+    world.run(Duration::from_millis(20));
+    assert_eq!(asked(&world), [0, 1, 2]);
+    let before = world.asked.len();
+    world.command(Command::Seek { session, to: 700 * 8 });
+    assert_eq!(asked(&world)[before..], [8]);
+    world.run(Duration::from_millis(650));
+    // Then as many as there is room for.
+    assert_eq!(asked(&world)[before..], [8, 9, 10, 11]);
+}
+
+#[test]
 fn chunks_are_asked_for_ahead_once_each_and_in_order() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(Settings { chunks_ahead: 4, ..exact() });

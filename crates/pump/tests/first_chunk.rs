@@ -40,7 +40,7 @@ fn every_byte_of_a_title_arrives_whatever_stands_between_its_packets() {
 #[test]
 fn it_begins_with_the_small_chunk_alone() {
     let mut world = World::new(Settings::default());
-    world.delay = |_, number| if number == 0 { Duration::ZERO } else { Duration::from_millis(200) };
+    world.delay = |_, number| if number == 0 { Duration::ZERO } else { Duration::from_millis(150) };
     let bytes = Sample::default().make();
     world.open(1, &source(&bytes), |_| {});
     world.run(Duration::from_millis(40));
