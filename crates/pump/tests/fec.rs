@@ -5,12 +5,14 @@ mod common;
 use std::time::Duration;
 
 use common::{Source, World};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use pump::fec::Fec;
 use pump::monitor::Repair;
 use pump::sample::Sample;
 use pump::spec::{Settings, Transport};
-use wire::Outbox;
 use wire::ts::{FEC_PAYLOAD_TYPE, FecHeader};
+use wire::{Outbox, Seq};
 
 const PORT: u64 = 5_000;
 
@@ -141,4 +143,29 @@ fn datagrams_without_rtp_have_no_parity() {
     world.open(PORT, &source, |spec| spec.fec = Fec::new(10, 5, true));
     world.run_to_the_end();
     assert_eq!(world.sent.len(), 1);
+}
+
+proptest! {
+    /// Whatever arrives, forged as well: nothing that is longer than what was sent comes of it.
+    #[test]
+    fn datagrams_of_any_bytes_do_no_harm(
+        datagrams in vec((any::<bool>(), vec(any::<u8>(), 0..80)), 0..60),
+        headers in vec((0_u16..40, 0_u16..60, any::<bool>(), 0_u8..30, 0_u8..30, 0_usize..40), 0..60),
+    ) {
+        let mut repair = Repair::default();
+        for (is_parity, bytes) in &datagrams {
+            if *is_parity { repair.handle_parity(bytes) } else { repair.handle_datagram(bytes) }
+        }
+        for (base, length_recovery, is_row, offset, count, len) in headers {
+            let header = FecHeader {
+                base: Seq(base), length_recovery, payload_type_recovery: 0, timestamp_recovery: 0, is_row, offset, count,
+            };
+            let rtp = |payload_type, seq: u16| [&[0x80, payload_type][..], &seq.to_be_bytes(), &[0; 8]].concat();
+            repair.handle_parity(&[rtp(FEC_PAYLOAD_TYPE, 0), header.to_bytes().to_vec(), vec![7; len]].concat());
+            repair.handle_datagram(&[rtp(33, base + 1), vec![3; len]].concat());
+        }
+        while let Some(datagram) = repair.poll_repaired() {
+            prop_assert!((12..=12 + 80).contains(&datagram.len()));
+        }
+    }
 }
