@@ -185,6 +185,8 @@ fn rtsp_request(request: &rtsp::Request<'_>) {
     assert_ne!(request.header("Scale").and_then(rtsp::scale_permille), Some(0));
     for transport in request.header("Transport").map(rtsp::transports).into_iter().flatten() {
         let client = [192, 0, 2, 1].into();
-        assert!(transport.for_client(client).is_none_or(|(_, port)| port != 0 && transport.is_unicast));
+        let way = transport.for_client(client);
+        assert!(way.is_none_or(|_| transport.is_unicast));
+        assert!(!matches!(way, Some(rtsp::Way::Datagrams { port: 0, .. } | rtsp::Way::Datagrams { rtcp_port: Some(0), .. })));
     }
 }

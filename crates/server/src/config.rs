@@ -204,6 +204,8 @@ section! {
         /// Address and port that the RTSP server listens on, such as "0.0.0.0:554". Not set: there is none. Clients need
         /// no token; each is sent titles at its own address, when `destinations` allows that.
         rtsp_listen: Option<SocketAddr> = None, any;
+        /// RTSP sessions of one client's address at most; newcomers over that are refused (503).
+        rtsp_sessions_per_client: u32 = 100, between(1, 50_000);
         /// Class of service of all that is sent (DSCP, RFC 2474): 34 is AF41, usual for video.
         dscp: u16 = 0, between(0, 63);
     }

@@ -1,91 +1,158 @@
 //! RTSP 1.0 for set-top boxes and players: titles by name, played by the pump to the one who asks.
 //!
-//! In: requests, who sent them, and when. Out: responses; pump sessions that open, seek, pause and close.
-//! A pump session opens with the first PLAY, so a SETUP takes nothing but memory. Packets go to the address of the
-//! client's TCP connection, which has shown that it is there, and `pump.destinations` has to allow it.
-//! Source: RFC 2326 §10 (methods), appendix A (states).
+//! In: requests and reports, who sent them, and when. Out: responses and reports; pump sessions that open, seek, pause
+//! and close. A pump session opens with SETUP, paused, so that admission is decided there and PLAY is quick.
+//! Packets go to the address of the client's TCP connection, which has shown that it is there, or into it;
+//! `pump.destinations` has to allow it.
+//! Source: RFC 2326 §10 (methods), §11.3 (which error when), appendix A (states).
 
+mod connection;
 pub mod listener;
+mod play;
+mod relay;
+mod rtcp;
 mod sessions;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use pump::spec::SessionId;
-use wire::rtsp::{Carrier, Description, Method, Npt, Range, Request, Response, Start, Status};
-use wire::rtsp::{scale_permille, session_id, title_of, transports};
+use pump::spec;
+use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, transports};
 
 use crate::pump::control::{PumpControl, PumpError};
 use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
-use sessions::{Playing, Session, Sessions};
+use crate::pump::sessions as pumped;
+use relay::{Relay, Report};
+use rtcp::{Sockets, Subject};
+use sessions::{Delivery, Due, Session, Sessions, Source};
 
-/// A session without a request for this long ends (§12.37).
+/// A session without a request or receiver report for this long ends (§12.37).
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a title's only stream is called, behind the title's name.
-const TRACK: &str = "track";
+/// From the last packet of a title to the goodbye, which must not overtake it.
+const GOODBYE_LINGER: Duration = Duration::from_millis(500);
 
-const PUBLIC: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER";
+/// How often an interleaved session is kept alive by the packets that its client takes.
+const KEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a title's only stream is called, behind the title's name: as SAT>IP does, which is what VLC speaks to servers
+/// where it is built without another RTSP client. It asks for no description.
+const TRACK: &str = "stream=0";
+
+/// Methods that there are, and those that need no title.
+const PUBLIC: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+const PUBLIC_WITHOUT_TITLE: &str = "OPTIONS, GET_PARAMETER, SET_PARAMETER";
+
+/// Seconds after which one who was refused may try again.
+const RETRY_SECONDS: u32 = 5;
 
 /// The two ends of the connection that a request came by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
-    pub client: IpAddr,
-    pub server: IpAddr,
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    client: IpAddr,
+    client_port: u16,
+    server: IpAddr,
 }
 
-/// All RTSP sessions. They belong to no connection, and outlive it until they time out.
+/// All RTSP sessions. Those that are not interleaved belong to no connection, and outlive it until they time out.
 pub struct Rtsp {
     pump: Arc<PumpControl>,
     sessions: Sessions,
+    sockets: Sockets,
+    /// Sessions of one client's address at most.
+    client_max: usize,
+    next_connection: AtomicU64,
 }
 
+/// A session that a request names.
+type Named<'a> = (&'a str, Arc<Session>);
+
 impl Rtsp {
-    pub fn new(pump: Arc<PumpControl>) -> Self {
-        Rtsp { pump, sessions: Sessions::default() }
+    /// Binds the sockets for RTCP, so it needs a runtime.
+    pub fn new(pump: Arc<PumpControl>, client_max: usize) -> Self {
+        let sockets = Sockets::bind(pump.senders());
+        Rtsp { pump, sessions: Sessions::default(), sockets, client_max, next_connection: AtomicU64::new(0) }
+    }
+
+    /// Sessions that there are.
+    pub fn session_count(&self) -> usize {
+        self.sessions.count()
+    }
+
+    fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    fn new_relay(&self) -> Relay {
+        Relay::new(self.next_connection.fetch_add(1, Ordering::Relaxed), self.sockets.senders())
     }
 
     /// Answers a request.
-    pub async fn answer(&self, now: Instant, ends: Ends, request: &Request<'_>) -> Response {
+    async fn answer(&self, now: Instant, ends: Ends, relay: &mut Relay, request: &Request<'_>) -> Response {
+        if request.cseq().is_none() {
+            return Response::new(Status::BadRequest);
+        }
+        if let Some(options) = request.header("Require").or(request.header("Proxy-Require")) {
+            return Response::new(Status::OptionNotSupported).with("Unsupported", options);
+        }
         let known = match request.header("Session").map(session_id) {
             None => None,
-            Some(id) => match self.sessions.touch(now, id, ends.client) {
+            Some(id) => match self.find(now, ends, relay, id) {
                 None => return Response::new(Status::SessionNotFound),
                 found => found.map(|session| (id, session)),
             },
         };
-        let answer = match (request.method, &known) {
-            _ if request.cseq().is_none() => Err(Status::BadRequest),
-            (Method::Options, _) => Ok(Response::new(Status::Ok).with("Public", PUBLIC)),
-            (Method::Describe, _) => self.describe(ends, request).await,
-            (Method::Setup, None) => self.setup(now, ends, request).await,
-            (Method::Setup, Some(_)) => Err(Status::MethodNotValidInThisState),
-            (Method::GetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
-            (Method::GetParameter | Method::SetParameter, _) => Err(Status::ParameterNotUnderstood),
-            (Method::Play, Some((_, session))) => self.play(request, session).await,
-            (Method::Pause, Some((_, session))) => self.pause(session).await,
-            (Method::Teardown, Some((id, session))) => {
-                self.sessions.remove(id);
-                self.end(session).await;
-                return Response::new(Status::Ok);
-            }
-            (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound),
-            (Method::Other, _) => Err(Status::NotImplemented),
-        };
-        let response = answer.unwrap_or_else(Response::new);
+        let response = self.carry_out(now, ends, relay, request, known.as_ref()).await.unwrap_or_else(refusal);
         match known {
             Some((id, _)) => response.with("Session", id),
             None => response,
         }
     }
 
-    /// Ends the sessions that are due. To be called every second or so.
-    pub async fn handle_timeout(&self, now: Instant) {
-        for session in self.sessions.take_due(now) {
-            tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
-            self.end(&session).await;
+    /// The session of that id, when the one who asks may speak for it.
+    fn find(&self, now: Instant, ends: Ends, relay: &Relay, id: &str) -> Option<Arc<Session>> {
+        self.sessions.touch(now, id, ends.client).filter(|session| match session.delivery {
+            Delivery::Interleaved { connection, .. } => connection == relay.connection,
+            Delivery::Datagrams { .. } => true,
+        })
+    }
+
+    async fn carry_out(
+        &self,
+        now: Instant,
+        ends: Ends,
+        relay: &mut Relay,
+        request: &Request<'_>,
+        known: Option<&Named<'_>>,
+    ) -> Result<Response, Status> {
+        match (request.method, known) {
+            (Method::Options, _) => Ok(Response::new(Status::Ok).with("Public", PUBLIC)),
+            (Method::GetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
+            (Method::GetParameter, Some((id, _))) => self.parameters(id, request.body).await,
+            (Method::GetParameter, None) => Err(Status::SessionNotFound),
+            (Method::SetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
+            (Method::SetParameter, _) => Err(Status::ParameterNotUnderstood),
+            (Method::Other, _) => Err(Status::NotImplemented),
+            _ if request.uri == "*" => Err(Status::MethodNotAllowed),
+            (Method::Describe, _) => self.describe(ends, request).await,
+            (Method::Setup, None) => self.setup(now, ends, relay, request).await,
+            (Method::Setup, Some((_, session))) => Err(match is_of(request, session) {
+                true => Status::MethodNotValidInThisState,
+                // Titles are not bundled (§10.4).
+                false => Status::AggregateNotAllowed,
+            }),
+            (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound),
+            (_, Some((_, session))) if !is_of(request, session) => Err(Status::NotFound),
+            (Method::Play, Some((id, session))) => self.play(now, relay, request, id, session).await,
+            (Method::Pause, Some((id, session))) => self.pause(id, session).await,
+            (Method::Teardown, Some((id, _))) => {
+                relay.remove(id);
+                self.end(id).await;
+                Ok(Response::new(Status::Ok))
+            }
         }
     }
 
@@ -94,128 +161,223 @@ impl Rtsp {
         if request.header("Accept").is_some_and(|value| !accepts(value) && !value.contains("*/*")) {
             return Err(Status::NotAcceptable);
         }
-        let (name, duration) = self.look_up(request.uri).await?;
-        let sdp = Description { id: 1, origin: ends.server, name: &name, duration, track: TRACK }.to_sdp();
-        let path = request.uri.split(['?', '#']).next().unwrap_or_default();
-        let base = format!("{}/", path.trim_end_matches('/'));
-        Ok(Response::new(Status::Ok).with("Content-Base", base).with_body("application/sdp", sdp))
+        let (name, extent) = self.look_up(request.uri).await?;
+        let sdp = Description { id: 1, origin: ends.server, name: &name, extent, track: TRACK }.to_sdp();
+        Ok(Response::new(Status::Ok).with("Content-Base", base_of(request.uri)).with_body("application/sdp", sdp))
     }
 
     /// The name of the title, and how long it is.
-    async fn look_up(&self, uri: &str) -> Result<(String, Option<Duration>), Status> {
+    async fn look_up(&self, uri: &str) -> Result<(String, Extent), Status> {
         let name = title_of(uri, TRACK).ok_or(Status::NotFound)?;
         // Anybody may ask, so nobody makes this server ask other hosts.
         if name.contains("://") {
             return Err(Status::NotFound);
         }
+        if self.pump.is_live(&name) {
+            return Ok((name, Extent::Live));
+        }
         let title = self.pump.library().open(&name).await.map_err(|error| title_status(&error))?;
-        Ok((name, self.pump.library().duration(&title)))
+        Ok((name, Extent::Stored(self.pump.library().duration(&title))))
     }
 
-    async fn setup(&self, now: Instant, ends: Ends, request: &Request<'_>) -> Result<Response, Status> {
+    async fn setup(
+        &self,
+        now: Instant,
+        ends: Ends,
+        relay: &mut Relay,
+        request: &Request<'_>,
+    ) -> Result<Response, Status> {
         let offered = request.header("Transport").ok_or(Status::BadRequest)?;
-        let chosen = transports(offered).find_map(|offer| Some((offer, offer.for_client(ends.client)?)));
-        let (offer, (carrier, port)) = chosen.ok_or(Status::UnsupportedTransport)?;
-        let (title, duration) = self.look_up(request.uri).await?;
-        let destination = Destination { is_rtp: carrier == Carrier::Rtp, host: ends.client.to_string(), port };
-        let session = Session { title, duration, client: ends.client, destination, playing: Default::default() };
-        let id = self.sessions.add(now, session).ok_or(Status::ServiceUnavailable)?;
-        let second = offer.client_port.and_then(|(_, second)| second).map(|port| format!("-{port}"));
-        let (name, second) = (offer.name, second.unwrap_or_default());
+        let chosen = transports(offered).find_map(|offer| Some((offer.name, offer.for_client(ends.client)?)));
+        let (name, way) = chosen.ok_or(Status::UnsupportedTransport)?;
+        let (title, extent) = self.look_up(request.uri).await?;
+        let (client, track) = (ends.client, request.uri.to_owned());
+        let (destination, delivery) = self.delivery(ends, relay, way)?;
+        let session = Session { title, extent, track, client, destination, delivery, state: Default::default() };
+        let added = self.sessions.add(now, session, self.client_max);
+        let (id, session) = added.ok_or(Status::ServiceUnavailable)?;
+        let opened = match self.pump.open(&OpenRequest { paused: true, ..session.opening() }).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.sessions.remove(&id);
+                return Err(status(&error));
+            }
+        };
+        let source = source_of(&opened);
+        self.sessions.set_source(now, &id, source);
+        let mut transport = format!("{name};unicast;{}", session.delivery.words(client, &session.destination));
+        if let Some(ssrc) = source.ssrc {
+            transport += &format!(";ssrc={ssrc:08X}");
+        }
+        match (&session.delivery, self.sockets.server_ports(source.worker, client)) {
+            (Delivery::Interleaved { channels, .. }, _) => relay.add(id.clone(), source.ssrc, *channels),
+            (Delivery::Datagrams { rtcp: Some(_) }, Some((rtp, rtcp))) => {
+                transport += &format!(";server_port={rtp}-{rtcp}")
+            }
+            (Delivery::Datagrams { rtcp: None }, Some((port, _))) => transport += &format!(";server_port={port}"),
+            (Delivery::Datagrams { .. }, None) => {}
+        }
         Ok(Response::new(Status::Ok)
             .with("Session", format!("{id};timeout={}", SESSION_TIMEOUT.as_secs()))
-            .with("Transport", format!("{name};unicast;destination={};client_port={port}{second}", ends.client)))
+            .with("Transport", transport)
+            .with("Content-Base", base_of(request.uri)))
     }
 
-    async fn play(&self, request: &Request<'_>, session: &Session) -> Result<Response, Status> {
-        let range = request.header("Range").map(|value| Range::parse(value).ok_or(Status::InvalidRange)).transpose()?;
-        let scale = request.header("Scale").map(|value| scale_permille(value).ok_or(Status::BadRequest)).transpose()?;
-        let start = match range.map(|range| range.start) {
-            Some(Start::At(at)) => Some(at),
-            Some(Start::Now) | None => None,
-        };
-        let end = range.and_then(|range| range.end);
-        let mut playing = session.playing.lock().await;
-        if playing.is_gone {
-            return Err(Status::SessionNotFound);
-        }
-        let at = match self.go_on(&playing, start, end).await? {
-            Some(at) => at,
-            None => self.begin(session, &mut playing, start, end).await?,
-        };
-        let until = end.or(session.duration).map(|end| Npt(end).to_string()).unwrap_or_default();
-        let response = Response::new(Status::Ok).with("Range", format!("npt={}-{until}", Npt(at)));
-        // Who asks for a speed that there is not is told which there is (§12.34).
-        Ok(if scale.is_some() { response.with("Scale", "1.000") } else { response })
-    }
-
-    /// Goes on with the pump session there is, and returns where; `None` when a new one is needed.
-    async fn go_on(
-        &self,
-        playing: &Playing,
-        start: Option<Duration>,
-        end: Option<Duration>,
-    ) -> Result<Option<Duration>, Status> {
-        let Some(id) = playing.pump.filter(|_| end.is_none() && playing.end.is_none()) else { return Ok(None) };
-        match self.pump.change(id, ChangeRequest { paused: Some(false), seek: start, ..ChangeRequest::default() }).await {
-            Ok(_) => Ok(Some(match start {
-                Some(at) => at,
-                None => self.position(id).await?,
-            })),
-            Err(PumpError::Ended | PumpError::NoSession) => Ok(None),
-            Err(error) => Err(status(&error)),
-        }
-    }
-
-    async fn position(&self, id: SessionId) -> Result<Duration, Status> {
-        Ok(self.pump.inspect(id).await.map_err(|error| status(&error))?.at)
-    }
-
-    /// Opens a pump session, in place of the one there is.
-    async fn begin(
-        &self,
-        session: &Session,
-        playing: &mut Playing,
-        start: Option<Duration>,
-        end: Option<Duration>,
-    ) -> Result<Duration, Status> {
-        let start = match (start, playing.pump) {
-            (Some(start), _) => start,
-            (None, Some(id)) if self.pump.change(id, ChangeRequest::default()).await.is_ok() => {
-                self.position(id).await?
+    fn delivery(&self, ends: Ends, relay: &mut Relay, way: Way) -> Result<(Destination, Delivery), Status> {
+        let to = |is_rtp, port| Destination { is_rtp, host: ends.client.to_string(), port };
+        match way {
+            Way::Datagrams { is_rtp, port, rtcp_port } => {
+                let rtcp = rtcp_port.map(|port| SocketAddr::new(ends.client, port));
+                Ok((to(is_rtp, port), Delivery::Datagrams { rtcp }))
             }
-            (None, _) => Duration::ZERO,
-        };
-        self.stop(playing);
-        let request = OpenRequest::new(session.title.clone(), session.destination.clone());
-        let opened = self.pump.open(&OpenRequest { start, end, ..request }).await.map_err(|error| status(&error))?;
-        (playing.pump, playing.end) = (Some(opened.id), end);
-        Ok(start)
+            Way::Interleaved { channels } => {
+                relay.retain(|id| self.sessions.source(id).is_some());
+                let channels = relay.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
+                let address = relay.destination().ok_or(Status::ServiceUnavailable)?;
+                let (connection, reports) = (relay.connection, relay.reports());
+                // The port is only shown.
+                Ok((to(true, ends.client_port), Delivery::Interleaved { connection, address, channels, reports }))
+            }
+        }
     }
 
-    async fn pause(&self, session: &Session) -> Result<Response, Status> {
-        let playing = session.playing.lock().await;
-        let id = playing.pump.ok_or(Status::MethodNotValidInThisState)?;
-        match self.pump.change(id, ChangeRequest { paused: Some(true), ..ChangeRequest::default() }).await {
+    /// What clients ask of a session (§10.8), each on a line of its own.
+    async fn parameters(&self, id: &str, body: &[u8]) -> Result<Response, Status> {
+        let names = str::from_utf8(body).map_err(|_| Status::BadRequest)?;
+        let source = self.sessions.source(id).ok_or(Status::MethodNotValidInThisState)?;
+        let inspected = self.pump.inspect(source.pump).await.map_err(|error| status(&error))?;
+        let mut text = String::new();
+        for name in names.lines().map(|line| line.trim().trim_end_matches(':')).filter(|name| !name.is_empty()) {
+            let value = match name.to_ascii_lowercase().as_str() {
+                "position" => Npt(inspected.at).to_string(),
+                "scale" => scale_text(inspected.session.scale_permille),
+                _ => return Err(Status::ParameterNotUnderstood),
+            };
+            text += &format!("{name}: {value}\r\n");
+        }
+        Ok(Response::new(Status::Ok).with_body("text/parameters", text))
+    }
+
+    async fn pause(&self, id: &str, session: &Session) -> Result<Response, Status> {
+        let _state = session.state.lock().await;
+        let Some(source) = self.sessions.source(id) else { return Ok(Response::new(Status::Ok)) };
+        let change = ChangeRequest { paused: Some(true), ..ChangeRequest::default() };
+        match self.pump.change(source.pump, change).await {
             // At its end it sends nothing anyway.
             Ok(_) | Err(PumpError::Ended | PumpError::NoSession) => Ok(Response::new(Status::Ok)),
             Err(error) => Err(status(&error)),
         }
     }
 
-    /// Ends the session, behind whatever request it has.
-    async fn end(&self, session: &Session) {
-        let mut playing = session.playing.lock().await;
-        playing.is_gone = true;
-        self.stop(&mut playing);
+    /// Ends a session, behind whatever request it has.
+    async fn end(&self, id: &str) {
+        if let Some((session, source)) = self.sessions.remove(id) {
+            self.end_removed(&session, source).await;
+        }
     }
 
-    fn stop(&self, playing: &mut Playing) {
-        if let Some(id) = playing.pump.take() {
+    async fn end_removed(&self, session: &Session, source: Option<Source>) {
+        session.state.lock().await.is_gone = true;
+        self.close(source);
+    }
+
+    fn close(&self, source: Option<Source>) {
+        if let Some(source) = source {
             // It may have ended by itself.
-            self.pump.close(id).ok();
+            self.pump.close(source.pump).ok();
         }
-        playing.end = None;
+    }
+
+    /// Ends the sessions that are due, and sends the reports that are. To be called every half second or so.
+    pub async fn handle_timeout(&self, now: Instant) {
+        for (session, source) in self.sessions.take_due(now) {
+            tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
+            self.end_removed(&session, source).await;
+        }
+        for due in self.sessions.take_reports(now, GOODBYE_LINGER, |id| self.pump.is_open(id)) {
+            self.report(due).await;
+        }
+    }
+
+    /// Reports on a stream to its receiver, or says goodbye.
+    async fn report(&self, due: Due) {
+        if due.is_last {
+            self.sessions.clear_source(&due.id, due.source.pump);
+        }
+        let Some(ssrc) = due.source.ssrc else { return };
+        let inspected = match due.is_last {
+            true => None,
+            false => self.pump.inspect(due.source.pump).await.ok(),
+        };
+        let subject = match &inspected {
+            Some(inspected) => Subject::Sender { ssrc, stats: &inspected.stats },
+            None if due.is_last => Subject::Leaving { ssrc },
+            None => return,
+        };
+        let Some(compound) = self.sockets.compound(SystemTime::now(), &subject) else { return };
+        match &due.session.delivery {
+            Delivery::Datagrams { rtcp: Some(to) } => self.sockets.send(due.source.worker, *to, &compound),
+            Delivery::Datagrams { rtcp: None } => {}
+            // One that takes no more will have the next.
+            Delivery::Interleaved { channels, reports, .. } => {
+                reports.try_send(Report { channel: channels.1, compound }).ok();
+            }
+        }
+    }
+
+    /// Takes a receiver's report: its sessions live on, or end soon when it says goodbye.
+    fn handle_report(&self, now: Instant, client: IpAddr, compound: &[u8]) {
+        let (ssrcs, is_leaving) = rtcp::read(compound);
+        for ssrc in ssrcs {
+            let Some(id) = self.sessions.touch_by_ssrc(now, ssrc, client) else { continue };
+            if is_leaving {
+                self.close(self.sessions.part(now, &id));
+            }
+        }
+    }
+
+    /// A client has taken something: the sessions that are interleaved for it live on.
+    fn keep(&self, now: Instant, client: IpAddr, relay: &mut Relay) {
+        if relay.take_kept(now, KEEP_INTERVAL) {
+            for id in relay.sessions() {
+                self.sessions.touch(now, id, client);
+            }
+        }
+    }
+}
+
+/// What the stream's name is relative to.
+fn base_of(uri: &str) -> String {
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    format!("{}/", path.strip_suffix(TRACK).unwrap_or(path).trim_end_matches('/'))
+}
+
+/// Whether a request's URI names the session's title, or its only stream.
+fn is_of(request: &Request<'_>, session: &Session) -> bool {
+    request.uri == "*" || title_of(request.uri, TRACK).is_some_and(|name| name == session.title)
+}
+
+fn source_of(opened: &pumped::Session) -> Source {
+    let ssrc = match opened.transport {
+        spec::Transport::Udp => None,
+        spec::Transport::Rtp { ssrc, .. } => Some(ssrc),
+    };
+    Source { pump: opened.id, worker: opened.worker, ssrc }
+}
+
+fn scale_text(permille: i32) -> String {
+    format!("{:.3}", f64::from(permille) / 1_000.0)
+}
+
+/// The answer to what cannot be, with what that status has to say beside (§11.3, §12).
+fn refusal(status: Status) -> Response {
+    let response = Response::new(status);
+    match status {
+        Status::MethodNotAllowed => response.with("Allow", PUBLIC_WITHOUT_TITLE),
+        Status::NotImplemented => response.with("Public", PUBLIC),
+        Status::MethodNotValidInThisState => response.with("Allow", PUBLIC),
+        Status::ServiceUnavailable => response.with("Retry-After", RETRY_SECONDS),
+        _ => response,
     }
 }
 
@@ -226,7 +388,9 @@ fn status(error: &PumpError) -> Status {
         PumpError::Destination(DestinationError::NotAllowed(_)) => Status::Forbidden,
         PumpError::Destination(_) => Status::UnsupportedTransport,
         PumpError::Title(error) => title_status(error),
-        PumpError::Empty => Status::InvalidRange,
+        PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,
+        // It may come again.
+        PumpError::NoSignal => Status::ServiceUnavailable,
         PumpError::NoSession | PumpError::Ended => Status::MethodNotValidInThisState,
         _ => Status::InternalServerError,
     }

@@ -76,7 +76,8 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let http = tokio::spawn(http::serve(service, listener, closing));
     if let (Some(listener), Some(pump)) = (rtsp_listener, control.pump()) {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
-        tokio::spawn(rtsp::listener::serve(Arc::new(Rtsp::new(pump.clone())), listener));
+        let rtsp = Rtsp::new(pump.clone(), config.pump.rtsp_sessions_per_client as usize);
+        tokio::spawn(rtsp::listener::serve(Arc::new(rtsp), listener));
     }
     if with_demo {
         start_demo(&context, &control).await?;

@@ -1,37 +1,32 @@
-//! RTSP's connections: bytes from TCP to requests, one after the other, and responses back.
-//!
-//! Cost: a task per connection, with a buffer for what is the longest request or interleaved frame.
+//! RTSP's listening socket, its connections, and what is due for the sessions behind them.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use rustc_hash::FxHashMap;
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::{interval, sleep, timeout};
-use wire::rtsp::{Item, Response, RtspError, Status, next_item};
+use tokio::time::{interval, sleep};
 
-use super::{Ends, Rtsp, SESSION_TIMEOUT};
+use super::connection::converse;
+use super::{Rtsp, rtcp};
 
 /// Connections at a time; further ones wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// A connection that says nothing for so long is closed; its sessions have timed out by then.
-const IDLE_TIMEOUT: Duration = SESSION_TIMEOUT.saturating_mul(2);
-
-/// A client that does not take its answer for so long is gone.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of one address at a time; further ones are closed.
+const CLIENT_CONNECTIONS_MAX: usize = 1_000;
 
 /// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// How often sessions are looked at that may be due.
-const TICK: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(500);
 
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let timeouts = async {
         let mut tick = interval(TICK);
         loop {
@@ -39,57 +34,57 @@ pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
             rtsp.handle_timeout(Instant::now()).await;
         }
     };
-    let accepting = async {
-        // Nobody closes the semaphore.
-        while let Ok(place) = places.clone().acquire_owned().await {
-            match listener.accept().await {
-                Ok((stream, client)) => {
-                    let rtsp = rtsp.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = converse(&rtsp, stream, client).await {
-                            tracing::debug!(%client, %error, "an RTSP connection failed");
-                        }
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "accepting an RTSP connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    };
-    tokio::join!(timeouts, accepting);
+    tokio::join!(timeouts, accept(&rtsp, listener), rtcp::receive(&rtsp));
 }
 
-/// One connection, from its first byte to its end.
-async fn converse(rtsp: &Rtsp, mut stream: TcpStream, client: SocketAddr) -> std::io::Result<()> {
-    let ends = Ends { client: client.ip().to_canonical(), server: stream.local_addr()?.ip().to_canonical() };
-    let mut buf = Vec::new();
-    loop {
-        let (text, len) = match next_item(&buf) {
-            Ok(None) => {
-                if timeout(IDLE_TIMEOUT, stream.read_buf(&mut buf)).await?? == 0 {
-                    return Ok(());
+async fn accept(rtsp: &Arc<Rtsp>, listener: TcpListener) {
+    let (places, clients) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Clients::default()));
+    // Nobody closes the semaphore.
+    while let Ok(place) = places.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, client)) => {
+                let (rtsp, clients) = (rtsp.clone(), clients.clone());
+                if !clients.enter(client.ip()) {
+                    continue;
                 }
-                continue;
-            }
-            // Receiver reports, of clients that send them here.
-            Ok(Some((Item::Interleaved { .. }, len))) => (String::new(), len),
-            Ok(Some((Item::Request(request), len))) => {
-                let response = rtsp.answer(Instant::now(), ends, &request).await;
-                (response.to_text(request.cseq()), len)
+                tokio::spawn(async move {
+                    if let Err(error) = converse(&rtsp, stream, client).await {
+                        tracing::debug!(%client, %error, "an RTSP connection failed");
+                    }
+                    clients.leave(client.ip());
+                    drop(place);
+                });
             }
             Err(error) => {
-                let status = match error {
-                    RtspError::Version => Status::VersionNotSupported,
-                    _ => Status::BadRequest,
-                };
-                let text = Response::new(status).with("Connection", "close").to_text(None);
-                return timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await?;
+                tracing::warn!(%error, "accepting an RTSP connection");
+                sleep(ACCEPT_PAUSE).await;
             }
-        };
-        buf.drain(..len);
-        timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await??;
+        }
+    }
+}
+
+/// How many connections each address has.
+#[derive(Default)]
+struct Clients {
+    counts: Mutex<FxHashMap<IpAddr, usize>>,
+}
+
+impl Clients {
+    fn enter(&self, ip: IpAddr) -> bool {
+        let mut counts = self.counts.lock().expect("nobody panics under this lock");
+        let count = counts.entry(ip).or_default();
+        let has_room = *count < CLIENT_CONNECTIONS_MAX;
+        *count += usize::from(has_room);
+        has_room
+    }
+
+    fn leave(&self, ip: IpAddr) {
+        let mut counts = self.counts.lock().expect("nobody panics under this lock");
+        if let Entry::Occupied(mut count) = counts.entry(ip) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }

@@ -1,50 +1,142 @@
-//! The RTSP sessions there are, by ids that nobody guesses.
+//! The RTSP sessions there are, by ids that nobody guesses, and what each plays.
 //!
-//! Cost: one lock, held for a map lookup; a look at all sessions when it is asked which are due.
+//! Cost: one lock, held for a few map lookups; a look at all sessions when it is asked which are due.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pump::spec::SessionId;
 use rustc_hash::FxHashMap;
+use wire::rtsp::Extent;
 
 use super::SESSION_TIMEOUT;
+use super::relay::Reports;
 use crate::pump::destination::Destination;
+use crate::pump::request::OpenRequest;
 
-/// Sessions at most, those that play nothing included; newcomers are refused.
+/// Sessions at most; newcomers are refused.
 const SESSIONS_MAX: usize = 50_000;
 
+/// Reports of a session follow each other at this distance and up to half as much again (RFC 3550 §6.2).
+const REPORT_INTERVAL: Duration = Duration::from_secs(4);
+
+/// The first report comes soon, as some players wait for it before they show anything.
+const FIRST_REPORT: Duration = Duration::from_millis(500);
+
+/// How long a player that said goodbye may take to end its session.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One session, from SETUP to its end.
+#[derive(Debug)]
 pub(super) struct Session {
     pub(super) title: String,
-    pub(super) duration: Option<Duration>,
+    pub(super) extent: Extent,
+    /// The stream's URI as SETUP had it.
+    pub(super) track: String,
     /// Only this address may speak for it.
     pub(super) client: IpAddr,
     pub(super) destination: Destination,
+    pub(super) delivery: Delivery,
     /// Held while a request is carried out, so that requests of two connections do not mix.
-    pub(super) playing: tokio::sync::Mutex<Playing>,
+    pub(super) state: tokio::sync::Mutex<State>,
 }
 
-#[derive(Default)]
-pub(super) struct Playing {
-    /// `None`: not played yet.
-    pub(super) pump: Option<SessionId>,
-    /// Where the pump session was told to end.
-    pub(super) end: Option<Duration>,
+/// What PLAY has to know of what was before.
+#[derive(Debug, Default)]
+pub(super) struct State {
     /// It was removed while a request waited.
     pub(super) is_gone: bool,
+    pub(super) has_played: bool,
+    /// The last PLAY set an end.
+    pub(super) has_end: bool,
+}
+
+/// How packets and reports get to the client.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// By UDP; reports to an address of their own, when it has one.
+    Datagrams { rtcp: Option<SocketAddr> },
+    /// In the connection of that number.
+    Interleaved {
+        connection: u64,
+        /// Where the pump sends to.
+        address: SocketAddr,
+        /// Of packets, and of reports.
+        channels: (u8, u8),
+        reports: Reports,
+    },
+}
+
+impl Session {
+    /// What is asked of the pump for it: all of the title.
+    pub(super) fn opening(&self) -> OpenRequest {
+        let relay = match self.delivery {
+            Delivery::Datagrams { .. } => None,
+            Delivery::Interleaved { address, .. } => Some(address),
+        };
+        OpenRequest { relay, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+    }
+}
+
+impl Delivery {
+    /// As a Transport header says it.
+    pub(super) fn words(&self, client: IpAddr, destination: &Destination) -> String {
+        match self {
+            Delivery::Datagrams { rtcp } => {
+                let second = rtcp.map(|rtcp| format!("-{}", rtcp.port())).unwrap_or_default();
+                format!("destination={client};client_port={}{second}", destination.port)
+            }
+            Delivery::Interleaved { channels: (rtp, rtcp), .. } => format!("interleaved={rtp}-{rtcp}"),
+        }
+    }
+}
+
+/// What a session plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) pump: SessionId,
+    pub(super) worker: usize,
+    /// `None`: it is not sent in RTP.
+    pub(super) ssrc: Option<u32>,
 }
 
 #[derive(Default)]
 pub(super) struct Sessions {
-    /// With when they time out.
-    sessions: Mutex<FxHashMap<String, (Instant, Arc<Session>)>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    sessions: FxHashMap<String, Entry>,
+    by_ssrc: FxHashMap<u32, String>,
+    clients: FxHashMap<IpAddr, usize>,
+}
+
+struct Entry {
+    session: Arc<Session>,
+    /// When it times out.
+    due: Instant,
+    source: Option<Source>,
+    /// When its next report is due.
+    report: Instant,
+    /// Since when its source is known to have ended.
+    ended: Option<Instant>,
+}
+
+/// A session whose time has come for a report.
+pub(super) struct Due {
+    pub(super) id: String,
+    pub(super) session: Arc<Session>,
+    pub(super) source: Source,
+    /// The source has ended, and this is to be its last report.
+    pub(super) is_last: bool,
 }
 
 impl Sessions {
-    /// Adds a session and returns its id; `None` when there are too many.
-    pub(super) fn add(&self, now: Instant, session: Session) -> Option<String> {
+    /// Adds a session and returns it with its id; `None` when there are too many, in all or of its client.
+    pub(super) fn add(&self, now: Instant, session: Session, client_max: usize) -> Option<(String, Arc<Session>)> {
         let mut random = [0; 16];
         aws_lc_rs::rand::fill(&mut random).ok()?;
         let id = random.iter().fold(String::new(), |mut id, byte| {
@@ -52,32 +144,131 @@ impl Sessions {
             let _ = write!(id, "{byte:02x}");
             id
         });
-        let mut sessions = self.lock();
-        if sessions.len() >= SESSIONS_MAX {
+        let mut table = self.lock();
+        let count = table.clients.get(&session.client).copied().unwrap_or(0);
+        if table.sessions.len() >= SESSIONS_MAX || count >= client_max {
             return None;
         }
-        sessions.insert(id.clone(), (now + SESSION_TIMEOUT, Arc::new(session)));
-        Some(id)
+        table.clients.insert(session.client, count + 1);
+        let (session, due) = (Arc::new(session), now + SESSION_TIMEOUT);
+        let entry = Entry { session: session.clone(), due, source: None, report: now, ended: None };
+        table.sessions.insert(id.clone(), entry);
+        Some((id, session))
     }
 
     /// The client's session of that id, which lives on from `now`.
     pub(super) fn touch(&self, now: Instant, id: &str, client: IpAddr) -> Option<Arc<Session>> {
-        let mut sessions = self.lock();
-        let (due, session) = sessions.get_mut(id).filter(|(_, session)| session.client == client)?;
-        *due = now + SESSION_TIMEOUT;
-        Some(session.clone())
+        let mut table = self.lock();
+        let entry = table.sessions.get_mut(id).filter(|entry| entry.session.client == client)?;
+        entry.due = now + SESSION_TIMEOUT;
+        Some(entry.session.clone())
     }
 
-    pub(super) fn remove(&self, id: &str) {
-        self.lock().remove(id);
+    /// A receiver reports on a stream: its session lives on. Returns the session's id.
+    pub(super) fn touch_by_ssrc(&self, now: Instant, ssrc: u32, client: IpAddr) -> Option<String> {
+        let mut table = self.lock();
+        let id = table.by_ssrc.get(&ssrc)?.clone();
+        let entry = table.sessions.get_mut(&id).filter(|entry| entry.session.client == client)?;
+        entry.due = now + SESSION_TIMEOUT;
+        Some(id)
+    }
+
+    /// The session's player said goodbye: it ends soon, unless it is heard of again. Returns what it plays.
+    pub(super) fn part(&self, now: Instant, id: &str) -> Option<Source> {
+        let mut table = self.lock();
+        let entry = table.sessions.get_mut(id)?;
+        entry.due = now + GOODBYE_TIMEOUT;
+        entry.source
+    }
+
+    pub(super) fn source(&self, id: &str) -> Option<Source> {
+        self.lock().sessions.get(id)?.source
+    }
+
+    /// From `now` on the session plays this.
+    pub(super) fn set_source(&self, now: Instant, id: &str, source: Source) {
+        let mut table = self.lock();
+        let Some(entry) = table.sessions.get_mut(id) else { return };
+        (entry.report, entry.ended) = (now + FIRST_REPORT, None);
+        let before = entry.source.replace(source);
+        if let Some(ssrc) = before.and_then(|source| source.ssrc) {
+            table.by_ssrc.remove(&ssrc);
+        }
+        if let Some(ssrc) = source.ssrc {
+            table.by_ssrc.insert(ssrc, id.to_owned());
+        }
+    }
+
+    /// The session plays nothing more, when it played this.
+    pub(super) fn clear_source(&self, id: &str, pump: SessionId) {
+        let mut table = self.lock();
+        let entry = table.sessions.get_mut(id);
+        let source = entry.and_then(|entry| entry.source.take_if(|source| source.pump == pump));
+        if let Some(ssrc) = source.and_then(|source| source.ssrc) {
+            table.by_ssrc.remove(&ssrc);
+        }
+    }
+
+    /// Removes a session, and returns it with what it plays.
+    pub(super) fn remove(&self, id: &str) -> Option<(Arc<Session>, Option<Source>)> {
+        self.lock().remove(id)
     }
 
     /// Removes the sessions that have timed out.
-    pub(super) fn take_due(&self, now: Instant) -> Vec<Arc<Session>> {
-        self.lock().extract_if(|_, (due, _)| *due <= now).map(|(_, (_, session))| session).collect()
+    pub(super) fn take_due(&self, now: Instant) -> Vec<(Arc<Session>, Option<Source>)> {
+        let mut table = self.lock();
+        let due = table.sessions.iter().filter(|(_, entry)| entry.due <= now);
+        let due: Vec<String> = due.map(|(id, _)| id.clone()).collect();
+        due.iter().filter_map(|id| table.remove(id)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<String, (Instant, Arc<Session>)>> {
-        self.sessions.lock().expect("nobody panics under this lock")
+    /// The sessions that are to report. `is_open` tells whether what they play has not ended; those of which it has get
+    /// their last report `linger` later, so that it overtakes no packet.
+    pub(super) fn take_reports(&self, now: Instant, linger: Duration, is_open: impl Fn(SessionId) -> bool) -> Vec<Due> {
+        let mut table = self.lock();
+        let mut due = Vec::new();
+        for (id, entry) in &mut table.sessions {
+            let Some(source) = entry.source else { continue };
+            let is_last = match entry.ended {
+                Some(ended) => now.saturating_duration_since(ended) >= linger,
+                None if !is_open(source.pump) => {
+                    entry.ended = Some(now);
+                    false
+                }
+                None => false,
+            };
+            if !is_last && (entry.ended.is_some() || entry.report > now) {
+                continue;
+            }
+            // Each has its own distance, so that they do not come together.
+            let spread = u64::from(source.ssrc.unwrap_or(0) % 2_000);
+            entry.report = now + REPORT_INTERVAL + Duration::from_millis(spread);
+            due.push(Due { id: id.clone(), session: entry.session.clone(), source, is_last });
+        }
+        due
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.lock().sessions.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl Table {
+    fn remove(&mut self, id: &str) -> Option<(Arc<Session>, Option<Source>)> {
+        let Entry { session, source, .. } = self.sessions.remove(id)?;
+        if let Some(ssrc) = source.and_then(|source| source.ssrc) {
+            self.by_ssrc.remove(&ssrc);
+        }
+        if let Some(count) = self.clients.get_mut(&session.client) {
+            *count -= 1;
+            if *count == 0 {
+                self.clients.remove(&session.client);
+            }
+        }
+        Some((session, source))
     }
 }

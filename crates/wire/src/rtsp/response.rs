@@ -11,18 +11,21 @@ pub enum Status {
     BadRequest,
     Forbidden,
     NotFound,
+    MethodNotAllowed,
     NotAcceptable,
     ParameterNotUnderstood,
     NotEnoughBandwidth,
     SessionNotFound,
     MethodNotValidInThisState,
     InvalidRange,
+    AggregateNotAllowed,
     UnsupportedTransport,
     InternalServerError,
     NotImplemented,
     BadGateway,
     ServiceUnavailable,
     VersionNotSupported,
+    OptionNotSupported,
 }
 
 impl Status {
@@ -36,18 +39,21 @@ impl Status {
             Status::BadRequest => (400, "Bad Request"),
             Status::Forbidden => (403, "Forbidden"),
             Status::NotFound => (404, "Not Found"),
+            Status::MethodNotAllowed => (405, "Method Not Allowed"),
             Status::NotAcceptable => (406, "Not Acceptable"),
             Status::ParameterNotUnderstood => (451, "Parameter Not Understood"),
             Status::NotEnoughBandwidth => (453, "Not Enough Bandwidth"),
             Status::SessionNotFound => (454, "Session Not Found"),
             Status::MethodNotValidInThisState => (455, "Method Not Valid in This State"),
             Status::InvalidRange => (457, "Invalid Range"),
+            Status::AggregateNotAllowed => (459, "Aggregate Operation Not Allowed"),
             Status::UnsupportedTransport => (461, "Unsupported Transport"),
             Status::InternalServerError => (500, "Internal Server Error"),
             Status::NotImplemented => (501, "Not Implemented"),
             Status::BadGateway => (502, "Bad Gateway"),
             Status::ServiceUnavailable => (503, "Service Unavailable"),
             Status::VersionNotSupported => (505, "RTSP Version Not Supported"),
+            Status::OptionNotSupported => (551, "Option Not Supported"),
         }
     }
 }

@@ -7,6 +7,15 @@ use std::time::Duration;
 
 use super::Npt;
 
+/// Which times a title has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// From zero to an end; to one that is not known, players do not seek.
+    Stored(Option<Duration>),
+    /// The present alone.
+    Live,
+}
+
 /// A title for SDP.
 #[derive(Clone, Copy, Debug)]
 pub struct Description<'a> {
@@ -15,8 +24,7 @@ pub struct Description<'a> {
     /// The server's address.
     pub origin: IpAddr,
     pub name: &'a str,
-    /// `None`: not known, so that players do not seek.
-    pub duration: Option<Duration>,
+    pub extent: Extent,
     /// The stream's URI, relative to that of the title.
     pub track: &'a str,
 }
@@ -26,10 +34,14 @@ impl Description<'_> {
         let Description { id, origin, track, .. } = self;
         let (family, any) = if origin.is_ipv4() { ("IP4", "0.0.0.0") } else { ("IP6", "::") };
         let name: String = self.name.chars().filter(|character| !character.is_control()).collect();
-        let end = self.duration.map(|end| Npt(end).to_string()).unwrap_or_default();
+        let range = match self.extent {
+            Extent::Stored(Some(end)) => format!("0-{}", Npt(end)),
+            Extent::Stored(None) => "0-".to_owned(),
+            Extent::Live => "now-".to_owned(),
+        };
         format!(
             "v=0\r\no=- {id} {id} IN {family} {origin}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
-             a=control:*\r\na=range:npt=0-{end}\r\n\
+             a=control:*\r\na=range:npt={range}\r\n\
              m=video 0 RTP/AVP 33\r\na=rtpmap:33 MP2T/90000\r\na=control:{track}\r\n"
         )
     }
@@ -46,13 +58,17 @@ mod tests {
             id: 7,
             origin,
             name: "a\n.ts",
-            duration: Some(Duration::from_millis(61_500)),
+            extent: Extent::Stored(Some(Duration::from_millis(61_500))),
             track: "track",
         };
         let expected = "v=0\r\no=- 7 7 IN IP4 192.0.2.1\r\ns=a.ts\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n\
             a=range:npt=0-61.500\r\nm=video 0 RTP/AVP 33\r\na=rtpmap:33 MP2T/90000\r\na=control:track\r\n";
         assert_eq!(description.to_sdp(), expected);
-        let live = Description { duration: None, origin: "2001:db8::1".parse().expect("an address"), ..description };
-        assert!(live.to_sdp().contains("c=IN IP6 ::\r\n") && live.to_sdp().contains("a=range:npt=0-\r\n"));
+        let ipv6 = Description { origin: "2001:db8::1".parse().expect("an address"), ..description };
+        assert!(ipv6.to_sdp().contains("c=IN IP6 ::\r\n"));
+        for (extent, range) in [(Extent::Stored(None), "npt=0-"), (Extent::Live, "npt=now-")] {
+            let sdp = Description { extent, ..description }.to_sdp();
+            assert!(sdp.contains(&format!("a=range:{range}\r\n")), "{sdp}");
+        }
     }
 }

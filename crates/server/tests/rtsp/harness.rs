@@ -1,0 +1,203 @@
+//! A server of one title, and its clients.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Worker, WorkerConfig, mailbox};
+use pump::pump::Pump;
+use pump::sample::Sample;
+use server::pump::control::{PumpControl, PumpPort, Settings};
+use server::pump::destination::Allowed;
+use server::pump::part::{Event, PumpPart, PumpService};
+use server::pump::{sessions, setup};
+use server::rtsp::{Rtsp, listener};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use wire::Bitrate;
+
+/// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Sessions of one client.
+pub const CLIENT_MAX: usize = 20;
+
+/// 20 seconds of 2 Mbit/s, to be sent to 127.0.0.0/8 only unless `destinations` says otherwise.
+pub struct Server {
+    pub rtsp: Arc<Rtsp>,
+    pub pump: Arc<PumpControl>,
+    listen: std::net::SocketAddr,
+    /// What is played.
+    pub title: Vec<u8>,
+    _folder: TempDir,
+}
+
+impl Server {
+    pub async fn start(destinations: &str, bandwidth_kbps: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes = Sample { rate: Bitrate::from_kbps(2_000), pictures: 500, ..Sample::default() }.make();
+        std::fs::write(folder.path().join("a title.ts"), &bytes).expect("written");
+        let media = Some(folder.path().to_owned());
+        let library = titles::Library::new(titles::Settings { media, ..Default::default() }).expect("a library");
+        let settings = Settings {
+            limits: sessions::Limits {
+                bandwidth_max: Bitrate::from_kbps(bandwidth_kbps),
+                sessions_max: 100,
+                refused_timeout: None,
+            },
+            busy_max: 1.0,
+            destinations: Some(Allowed::new(&[destinations.parse().expect("a prefix")])),
+            burst: 2,
+        };
+        let (events, heard) = mailbox(1_000).expect("a mailbox");
+        let runtime = tokio::runtime::Handle::current();
+        let (pump, _) = setup::start(library, vec![port(events)], settings, heard, runtime).expect("a librarian");
+        let rtsp = Arc::new(Rtsp::new(pump.clone(), CLIENT_MAX));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+        let listen = listener.local_addr().expect("bound");
+        tokio::spawn(listener::serve(rtsp.clone(), listener));
+        Server { rtsp, pump, listen, title: bytes, _folder: folder }
+    }
+
+    pub async fn connect(&self) -> Client {
+        Client {
+            stream: TcpStream::connect(self.listen).await.expect("connected"),
+            inbox: Vec::new(),
+            cseq: 0,
+            base: self.listen.to_string(),
+        }
+    }
+
+    /// Waits until no pump session is open.
+    pub async fn until_silent(&self) {
+        let start = Instant::now();
+        while self.pump.totals().open > 0 {
+            assert!(start.elapsed() < PATIENCE, "a pump session stays open");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn port(events: engine::Mailbox<Event>) -> PumpPort {
+    let senders = vec!["0.0.0.0:0".parse().expect("an address")];
+    let worker = Worker::bind(WorkerConfig { senders, ..WorkerConfig::default() }).expect("bound");
+    let senders = worker.senders().collect();
+    let make = move || {
+        let now = Instant::now();
+        let pump = Pump::new(now, pump::spec::Settings::default());
+        PumpService(PumpPart::new(now, 0, pump, move |event: Event| events.send(event)))
+    };
+    let handle = Arc::new(worker.run(make).expect("a thread"));
+    let mailbox = handle.mailbox();
+    let busy_ns = move || handle.counters().busy_ns;
+    PumpPort { command: Box::new(move |command| mailbox.send(command)), senders, busy_ns: Box::new(busy_ns) }
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    /// What came and was not looked at.
+    pub inbox: Vec<u8>,
+    cseq: u32,
+    base: String,
+}
+
+pub struct Answer {
+    pub code: u16,
+    pub text: String,
+}
+
+impl Client {
+    /// Asks about the title, with these headers, each behind a line's end.
+    pub async fn ask(&mut self, method: &str, headers: &str) -> Answer {
+        let uri = format!("rtsp://{}/a%20title.ts", self.base);
+        self.ask_for(method, &uri, headers).await
+    }
+
+    pub async fn ask_for(&mut self, method: &str, uri: &str, headers: &str) -> Answer {
+        self.cseq += 1;
+        let answer = self.send(&format!("{method} {uri} RTSP/1.0\r\nCSeq: {}{headers}\r\n\r\n", self.cseq)).await;
+        assert!(answer.text.contains(&format!("CSeq: {}\r\n", self.cseq)), "{}", answer.text);
+        answer
+    }
+
+    pub async fn send(&mut self, text: &str) -> Answer {
+        self.stream.write_all(text.as_bytes()).await.expect("taken");
+        self.answer().await
+    }
+
+    /// The next answer. Interleaved data before it is let go.
+    pub async fn answer(&mut self) -> Answer {
+        loop {
+            if let Some((_, len)) = self.frame() {
+                self.inbox.drain(..len);
+            } else if let Some(len) = self.answer_len() {
+                let text = String::from_utf8(self.inbox.drain(..len).collect()).expect("text");
+                let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+                return Answer { code, text };
+            } else {
+                self.read().await;
+            }
+        }
+    }
+
+    /// The next interleaved data, with its channel.
+    pub async fn interleaved(&mut self) -> (u8, Vec<u8>) {
+        loop {
+            match self.frame() {
+                Some((channel, len)) => return (channel, self.inbox.drain(..len).skip(4).collect()),
+                None => self.read().await,
+            }
+        }
+    }
+
+    async fn read(&mut self) {
+        let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.inbox)).await;
+        assert!(read.expect("in time").expect("read") > 0, "closed after {:?}", self.inbox);
+    }
+
+    /// Channel and length of the frame that is first, when it is whole.
+    fn frame(&self) -> Option<(u8, usize)> {
+        let [b'$', channel, high, low, ..] = self.inbox[..] else { return None };
+        let len = 4 + usize::from(u16::from_be_bytes([high, low]));
+        (self.inbox.len() >= len).then_some((channel, len))
+    }
+
+    fn answer_len(&self) -> Option<usize> {
+        let end = self.inbox.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+        let head = str::from_utf8(&self.inbox[..end]).ok().filter(|head| head.starts_with("RTSP/"))?;
+        let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let len = end + len.map_or(0, |len| len.parse::<usize>().expect("a number"));
+        (self.inbox.len() >= len).then_some(len)
+    }
+
+    /// Returns the header that names the session.
+    pub async fn setup(&mut self, transport: &str) -> String {
+        let answer = self.ask("SETUP", &format!("\r\nTransport: {transport}")).await;
+        assert_eq!(answer.code, 200, "{}", answer.text);
+        assert!(answer.header("Transport").starts_with(transport.split(';').next().expect("a name")));
+        let (id, timeout) = answer.header("Session").split_once(';').expect("an id and a timeout");
+        assert_eq!((id.len(), timeout), (32, "timeout=60"));
+        format!("\r\nSession: {id}")
+    }
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> &str {
+        let value = self.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.unwrap_or_else(|| panic!("no {name} in {}", self.text))
+    }
+}
+
+pub fn receiver() -> (UdpSocket, u16) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let port = socket.local_addr().expect("bound").port();
+    (socket, port)
+}
+
+pub fn receive(socket: &UdpSocket) -> Vec<u8> {
+    let mut buf = [0; 2_000];
+    let len = socket.recv(&mut buf).expect("a datagram");
+    buf[..len].to_vec()
+}
