@@ -1,7 +1,8 @@
 //! A worker in its steady state takes no memory from the heap, with datagrams over UDP and messages coming in.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../../tests/support/allocations.rs"]
+mod allocations;
+
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,34 +11,8 @@ use std::time::{Duration, Instant};
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
 use wire::{Datagram, Outbox};
 
-thread_local! {
-    /// Only the worker's thread is watched; the test's own thread may allocate.
-    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-}
-
+/// What the worker's thread took, as of its last watch.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-/// The system's allocator, with a count of what watched threads take.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if IS_WATCHED.try_with(Cell::get).unwrap_or(false) {
-            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        }
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `ptr` came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 struct Echo {
     alarm: Option<Instant>,
@@ -58,7 +33,9 @@ impl Service for Echo {
         if let Some(watch) = message {
             // One allocation on purpose, at the end of the watch: so the test sees that the count works.
             drop(std::hint::black_box(Box::new(watch)));
-            IS_WATCHED.set(watch);
+            allocations::watch(watch);
+            // Only the worker's thread is watched; the test's own may allocate.
+            ALLOCATIONS.store(allocations::count(), Ordering::Relaxed);
         }
     }
 

@@ -1,12 +1,13 @@
 //! In the steady state a datagram takes no memory from the heap, straight from the chunk or rewritten or padded.
 
+#[path = "../../../tests/support/allocations.rs"]
+mod allocations;
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allocations::watched;
 use common::Source;
 use pump::fec::Fec;
 use pump::pids::PidMap;
@@ -15,42 +16,6 @@ use pump::sample::{AUDIO_PID, Sample, VIDEO_PID};
 use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Transport};
 use wire::ts::Pid;
 use wire::{Bitrate, LinkId, Outbox, Path};
-
-thread_local! {
-    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, with a count of what a thread takes while it is watched.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if IS_WATCHED.try_with(Cell::get).unwrap_or(false) {
-            ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        }
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `ptr` came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs `work` and counts its allocations on this thread.
-fn watched<T>(work: impl FnOnce() -> T) -> (u64, T) {
-    let before = ALLOCATIONS.get();
-    IS_WATCHED.set(true);
-    let result = work();
-    IS_WATCHED.set(false);
-    (ALLOCATIONS.get() - before, result)
-}
 
 /// A pump with 50 sessions that play a loop, its chunks made in advance.
 struct Player {

@@ -1,11 +1,13 @@
 //! In the steady state a packet on its way to 50 viewers, here or on another worker, takes no memory from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../../tests/support/allocations.rs"]
+mod allocations;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use allocations::watched;
 use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
@@ -17,33 +19,6 @@ use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{Datagram, Ecn, LinkId, Outbox, Path, Seq};
-
-thread_local! {
-    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, with a count of what a thread takes while it is watched.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if IS_WATCHED.try_with(Cell::get).unwrap_or(false) {
-            ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        }
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `ptr` came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const VIEWERS: u16 = 50;
 const STREAM: StreamId = StreamId(1);
@@ -84,15 +59,6 @@ fn steady_state_allocates_nothing(viewers: &[u16; 2]) {
 fn the_watch_sees_an_allocation() {
     let (count, _) = watched(|| std::hint::black_box(Box::new(1)));
     assert_eq!(count, 1);
-}
-
-/// Runs `work` and counts its allocations on this thread.
-fn watched<T>(work: impl FnOnce() -> T) -> (u64, T) {
-    let before = ALLOCATIONS.get();
-    IS_WATCHED.set(true);
-    let result = work();
-    IS_WATCHED.set(false);
-    (ALLOCATIONS.get() - before, result)
 }
 
 /// Two workers' rooms, a publisher on the first, and a clock. There is no network: what is sent has arrived.
