@@ -44,6 +44,8 @@ pub(crate) struct Rewriter {
     is_active: bool,
     /// Ticks of 27 MHz by which references are later than in the title; whole ticks of 90 kHz.
     clock_offset: i64,
+    /// Ticks that rounding has kept back so far: they are part of the next shift, so that loops do not add up to a drift.
+    kept_back: i64,
     /// Ticks of 90 kHz by which timestamps are.
     timestamp_offset: i64,
     states: Vec<PidState>,
@@ -63,6 +65,7 @@ impl Rewriter {
         Rewriter {
             is_active: pids.is_some(),
             clock_offset: 0,
+            kept_back: 0,
             timestamp_offset: 0,
             states: Vec::new(),
             hit: 0,
@@ -103,7 +106,9 @@ impl Rewriter {
 
     /// Makes references and timestamps later by `ticks` of 27 MHz from now on, rounded to ticks of 90 kHz.
     pub(crate) fn shift_clock(&mut self, ticks: i64) {
+        let ticks = ticks + self.kept_back;
         let ticks_90k = (ticks + 150).div_euclid(300);
+        self.kept_back = ticks - 300 * ticks_90k;
         self.timestamp_offset += ticks_90k;
         self.clock_offset += 300 * ticks_90k;
     }
