@@ -26,14 +26,14 @@ use std::time::{Duration, Instant};
 
 use wire::Bitrate;
 use wire::rtp::RtpPacket;
-use wire::ts::{Packet, Packets, Pcr, SYNC_BYTE, Spacing, set_discontinuity};
+use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, SYNC_BYTE, Spacing, set_discontinuity};
 
 use crate::chunk::{Chunk, Due};
 use crate::monitor::Monitor;
 use crate::title::Title;
 use cutter::{Cutter, Piece};
 use recovery::Recovery;
-use search::Search;
+use search::{Found, Search};
 use sorter::Sorter;
 use tuned::Tuned;
 
@@ -142,6 +142,8 @@ pub struct Live {
     /// What comes is too early, and left out.
     is_ahead: bool,
     number: u32,
+    /// When the first packet was due.
+    begun: Option<Instant>,
     ring: VecDeque<Arc<Chunk>>,
     ring_bytes: usize,
     /// Chunks at the end of the ring that were not taken yet.
@@ -173,6 +175,7 @@ impl Live {
             clock_ns: 0,
             is_ahead: false,
             number: 0,
+            begun: None,
             ring: VecDeque::new(),
             ring_bytes: 0,
             fresh: 0,
@@ -253,7 +256,7 @@ impl Live {
     }
 
     /// Where a newcomer begins: at the last picture that stands alone, with the tables before it; else at the newest
-    /// tables; else at the newest packet. `None` before the first chunk.
+    /// tables; else at the newest packet. `None` before the first chunk, and while the first picture may still come.
     pub fn start(&self) -> Option<Start> {
         let newest = self.kept().last()?;
         let end = newest.dues().last()?;
@@ -266,6 +269,10 @@ impl Live {
             (age <= START_AGE_MAX).then_some(Start { chunk: chunk.number(), packet })
         };
         let tuned = self.tuned.as_ref()?;
+        let begun = self.begun.is_none_or(|begun| end.at.saturating_duration_since(begun) > START_AGE_MAX);
+        if !begun && tuned.title.video.is_some() && tuned.pictures().next().is_none() {
+            return None;
+        }
         let picture = tuned.pictures().rev().find(|position| *position < end.position).and_then(place);
         let tables = || tuned.tables().rev().find(|position| *position < end.position).and_then(place);
         picture.or_else(tables).or(Some(Start { chunk: newest.number(), packet: 0 }))
@@ -348,7 +355,7 @@ impl Live {
             && let Some(found) = search.push(arrived_ns, packet, step_ns)
         {
             self.search = None;
-            self.tune(arrived_ns, found);
+            return self.tune(arrived_ns, found);
         }
         let Some(tuned) = &mut self.tuned else { return };
         let is_clock = packet.pid() == tuned.pcr_pid;
@@ -376,16 +383,23 @@ impl Live {
         }
     }
 
-    /// Goes on with what was found.
+    /// Goes on with what was found: with the packets that told, where these are the first, else with the last of them.
     fn tune(&mut self, arrived_ns: i64, found: search::Found) {
-        let title = Arc::new(found.title);
+        let Found { title, pcr_pid, recovery, head, arrivals } = found;
+        let title = Arc::new(title);
+        let first = if self.cutter.is_none() { 0 } else { arrivals.len().saturating_sub(1) };
         let slope = title.slope.map_or((1, 1_000_000), |slope| (slope.packets, slope.ns(slope.packets)));
         self.report.rate = title.rate();
-        self.recovery.get_or_insert(found.recovery);
+        self.recovery.get_or_insert(recovery);
         self.cutter.get_or_insert_with(|| Cutter::new(slope));
         self.monitor.get_or_insert_with(|| Monitor::new(Some(title.rate())));
         self.clock_ns = arrived_ns;
-        self.tuned = Some(Tuned::new(title, found.pcr_pid, self.tuned.take()));
+        self.tuned = Some(Tuned::new(title, pcr_pid, self.tuned.take()));
+        for (packet, arrived_ns) in head.as_chunks::<PACKET_LEN>().0.iter().zip(arrivals).skip(first) {
+            if let Ok(packet) = Packet::parse(packet) {
+                self.take_packet(arrived_ns, &packet);
+            }
+        }
     }
 
     /// The packet that comes next has a reference of the title's clock.
@@ -429,6 +443,7 @@ impl Live {
         let Piece { first, bytes, dues } = piece;
         let dues = dues.into_iter().map(|(position, at_ns)| Due { position, at: self.instant(at_ns) }).collect();
         let chunk = Chunk::live(&tuned.title, self.number, first, bytes, dues);
+        self.begun = self.begun.or(chunk.dues().first().map(|due| due.at));
         self.number = self.number.wrapping_add(1);
         self.report.chunks += 1;
         self.ring_bytes += chunk.bytes().len();

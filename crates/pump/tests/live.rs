@@ -311,6 +311,23 @@ fn a_newcomer_begins_with_the_last_picture_that_stands_alone_and_not_before_its_
 }
 
 #[test]
+fn who_comes_as_soon_as_it_is_known_what_comes_gets_the_first_picture() {
+    // A picture stands alone every four seconds.
+    let source = Sample { rate: RATE, pictures: 150, group: 100, ..Sample::default() }.make();
+    let flights = in_order(flights(&source, RATE, MS, 0.0, noise(40 * MS)));
+    let mut world = World::new(Settings::default());
+    let known = (1..100).find(|count| {
+        world.receive(&flights, count * 50 * MS);
+        world.live.start().is_some()
+    });
+    assert!(known.is_some_and(|count| count < 20), "{known:?}");
+    world.open(1);
+    world.receive(&flights, 5_000 * MS);
+    assert!(source.starts_with(&world.bytes(1)), "from the first packet on");
+    assert_eq!(world.stats(1).underruns, 0);
+}
+
+#[test]
 fn rtp_is_put_in_order_and_what_is_lost_is_counted() {
     let source = sample(RATE, 12, 5);
     let all = flights(&source, RATE, 0, 0.0, noise(8 * MS));

@@ -34,8 +34,6 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct Cutter {
     piece: Piece,
-    /// Nobody said yet when anything is due.
-    is_idle: bool,
     /// The first packet's time is only a guess.
     is_loose: bool,
     /// Packets and the time that they took, between the last two references.
@@ -48,7 +46,7 @@ impl Cutter {
     /// `slope`: packets and the nanoseconds that they take on average.
     pub(super) fn new(slope: (u64, i64)) -> Self {
         let piece = Piece { first: 0, bytes: Vec::new(), dues: Vec::new() };
-        Cutter { piece, is_idle: true, is_loose: false, slope, waits_since_ns: None }
+        Cutter { piece, is_loose: false, slope, waits_since_ns: None }
     }
 
     /// Position of the packet that comes next.
@@ -66,8 +64,9 @@ impl Cutter {
     pub(super) fn mark(&mut self, due_ns: i64) -> Option<Piece> {
         let position = self.position();
         let Some(&(before, before_ns)) = self.piece.dues.last() else {
-            self.piece.dues.push((position, due_ns));
-            self.is_idle = false;
+            let packets = position - self.piece.first;
+            self.piece.dues.push((self.piece.first, due_ns - self.time_of(packets)));
+            self.piece.dues.extend((packets > 0).then_some((position, due_ns)));
             return None;
         };
         let packets = position - before;
@@ -90,8 +89,9 @@ impl Cutter {
 
     /// Takes the next packet. Returns what is complete.
     pub(super) fn push(&mut self, arrived_ns: i64, packet: &[u8; PACKET_LEN]) -> Option<Piece> {
-        if self.is_idle {
-            return None;
+        if self.piece.dues.is_empty() && self.position() - self.piece.first >= PACKETS_MAX {
+            // Nobody said yet when anything is due.
+            self.piece.bytes.clear();
         }
         self.waits_since_ns.get_or_insert(arrived_ns);
         self.piece.bytes.extend(packet);
@@ -113,9 +113,9 @@ impl Cutter {
         Some(piece)
     }
 
-    /// When the first packet that waits arrived.
+    /// When the first packet arrived that waits and can be let go.
     pub(super) fn waits_since_ns(&self) -> Option<i64> {
-        self.waits_since_ns
+        self.waits_since_ns.filter(|_| !self.piece.dues.is_empty())
     }
 
     /// The chunk that begins does so then, if that is later than was guessed.
@@ -161,17 +161,18 @@ mod tests {
     fn chunks_end_at_references_and_have_the_times_of_both_ends() {
         let mut cutter = cutter();
         push(&mut cutter, 3);
-        assert_eq!(cutter.mark(100 * MS), None, "what was before the first reference is left out");
+        assert_eq!(cutter.mark(100 * MS), None);
         push(&mut cutter, 10);
         assert_eq!(cutter.mark(110 * MS), None, "10 ms are too short");
         push(&mut cutter, 30);
         let piece = cutter.mark(140 * MS).unwrap();
 
-        assert_eq!((piece.first, piece.bytes.len()), (0, 40 * PACKET_LEN));
-        assert_eq!(piece.dues, [(0, 100 * MS), (10, 110 * MS), (40, 140 * MS)]);
+        assert_eq!((piece.first, piece.bytes.len()), (0, 43 * PACKET_LEN));
+        // What came before the first reference was due at the rate that is known of the stream.
+        assert_eq!(piece.dues, [(0, 97 * MS), (3, 100 * MS), (13, 110 * MS), (43, 140 * MS)]);
         push(&mut cutter, 50);
         let piece = cutter.mark(240 * MS).unwrap();
-        assert_eq!((piece.first, piece.dues), (40, vec![(40, 140 * MS), (90, 240 * MS)]));
+        assert_eq!((piece.first, piece.dues), (43, vec![(43, 140 * MS), (93, 240 * MS)]));
     }
 
     #[test]
@@ -204,6 +205,14 @@ mod tests {
         push(&mut cutter, 50);
         let piece = cutter.mark(400 * MS).unwrap();
         assert_eq!(piece.dues, [(50, 150 * MS), (100, 150 * MS + 50_000), (150, 400 * MS)]);
+    }
+
+    #[test]
+    fn without_any_reference_nothing_is_cut_and_not_all_is_kept() {
+        let mut cutter = cutter();
+        push(&mut cutter, 3 * PACKETS_MAX as usize);
+        assert!(cutter.position() <= PACKETS_MAX);
+        assert_eq!((cutter.flush(), cutter.waits_since_ns(), cutter.expected_ns()), (None, None, None));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Search {
     since_ns: Option<i64>,
     probed_ns: i64,
     head: Vec<u8>,
+    /// When each packet of the head arrived.
+    arrivals: Vec<i64>,
     references: Vec<(Pid, Pcr, i64)>,
 }
 
@@ -33,8 +35,11 @@ pub(super) struct Search {
 pub(super) struct Found {
     pub(super) title: Title,
     pub(super) pcr_pid: Pid,
-    /// The line on which the references so far lie.
+    /// The line on which the references so far lie. It has not noted them.
     pub(super) recovery: Recovery,
+    /// All packets so far, and when each arrived.
+    pub(super) head: Vec<u8>,
+    pub(super) arrivals: Vec<i64>,
 }
 
 impl Search {
@@ -44,6 +49,7 @@ impl Search {
         }
         let since_ns = *self.since_ns.get_or_insert(arrived_ns);
         self.head.extend(packet.bytes());
+        self.arrivals.push(arrived_ns);
         if let Some(pcr) = packet.pcr() {
             self.references.push((packet.pid(), pcr, arrived_ns));
         }
@@ -57,7 +63,8 @@ impl Search {
         let has_tables = title.program_number.is_some() || listened_ns > TABLES_NS;
         let pcr_pid = title.pcr_pid.filter(|_| has_tables && title.slope.is_some())?;
         let recovery = self.recovery(pcr_pid, step_ns)?;
-        Some(Found { title, pcr_pid, recovery })
+        let Search { head, arrivals, .. } = std::mem::take(self);
+        Some(Found { title, pcr_pid, recovery, head, arrivals })
     }
 
     /// A line through the references behind the last jump.
@@ -76,10 +83,6 @@ impl Search {
         let (first, _) = *run.first()?;
         let errors = run.iter().map(|(pcr, arrived_ns)| arrived_ns - first.ticks_to(*pcr) * 1_000 / 27);
         let at_ns = errors.sum::<i64>() / run.len() as i64;
-        let mut recovery = Recovery::new(first, at_ns, step_ns);
-        for (pcr, arrived_ns) in run {
-            recovery.note(pcr, arrived_ns);
-        }
-        Some(recovery)
+        Some(Recovery::new(first, at_ns, step_ns))
     }
 }
