@@ -23,4 +23,4 @@ pub use counters::CountersSnapshot;
 pub use mailbox::{Mailbox, Receiver, RecvError, mailbox};
 pub use pool::Pool;
 pub use service::Service;
-pub use worker::{BoundWorker, Worker, WorkerConfig, WorkerHandle};
+pub use worker::{BoundWorker, Output, Worker, WorkerConfig, WorkerHandle};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, BufferSide, RecvBuffers};
 
 pub use self::send::{SendQueue, SendStats};
-pub use crate::sys::{Multicast, Received, Refused};
+pub use crate::sys::{Multicast, Received, Refused, Unicast};
 
 /// How to set a socket up.
 #[derive(Clone, Debug)]
@@ -24,6 +24,7 @@ pub struct Options {
     /// buffer's size are then of no use.
     pub send_only: bool,
     pub multicast: Multicast,
+    pub unicast: Unicast,
     /// The six upper bits of the traffic class of all that is sent (RFC 2474).
     pub dscp: u8,
     /// Hand several datagrams to the kernel as one, where it can (GSO).
@@ -41,6 +42,7 @@ impl Default for Options {
         Options {
             send_only: false,
             multicast: Multicast::default(),
+            unicast: Unicast::default(),
             dscp: 0,
             gso: true,
             gro: true,
@@ -77,6 +79,7 @@ impl UdpSocket {
             sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
         }
         sys::set_multicast(fd, &addr, &options.multicast)?;
+        sys::set_unicast(fd, &addr, &options.unicast)?;
         if options.dscp != 0 {
             sys::set_dscp(fd, &addr, options.dscp)?;
         }

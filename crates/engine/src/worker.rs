@@ -17,7 +17,7 @@ use crate::mailbox::{Mailbox, Receiver, mailbox};
 use crate::service::Service;
 use crate::sys;
 use crate::turns::Turns;
-use crate::udp::{Multicast, Options, UdpSocket};
+use crate::udp::{Multicast, Options, UdpSocket, Unicast};
 
 /// What a worker is to be.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct WorkerConfig {
     pub multicast: Multicast,
     /// The six upper bits of the traffic class of all that leaves from `senders`.
     pub dscp: u8,
+    /// More sockets that only send, each in a way of its own. They are numbered behind `senders`.
+    pub outputs: Vec<Output>,
     /// Addresses for TCP links, whose frames are datagrams (RFC 4571). Port 0 takes any free one.
     pub tcp: Vec<SocketAddr>,
     /// Use GSO where the kernel has it.
@@ -59,6 +61,7 @@ impl Default for WorkerConfig {
             senders: Vec::new(),
             multicast: Multicast::default(),
             dscp: 0,
+            outputs: Vec::new(),
             tcp: Vec::new(),
             gso: true,
             gro: true,
@@ -68,6 +71,17 @@ impl Default for WorkerConfig {
             tcp_links_max: 1_024,
         }
     }
+}
+
+/// A socket that only sends, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The address that it sends from. Port 0 takes any free one.
+    pub addr: SocketAddr,
+    pub multicast: Multicast,
+    pub unicast: Unicast,
+    /// The six upper bits of the traffic class.
+    pub dscp: u8,
 }
 
 /// Where workers come from.
@@ -92,6 +106,11 @@ impl Worker {
         let local_addrs = udp.iter().map(UdpSocket::local_addr).collect();
         let options = Options { send_only: true, multicast: config.multicast, dscp: config.dscp, ..options };
         udp.extend(bind_all(&config.senders, "UDP", |addr| UdpSocket::bind(*addr, &options))?);
+        for output in &config.outputs {
+            let Output { addr, multicast, unicast, dscp } = *output;
+            let options = Options { multicast, unicast, dscp, ..options.clone() };
+            udp.extend(bind_all(&[addr], "UDP", |addr| UdpSocket::bind(*addr, &options))?);
+        }
         let tcp_addrs = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         let (mailbox, receiver) = mailbox(config.mailbox_len)?;
         Ok(BoundWorker { config, udp, listeners, local_addrs, tcp_addrs, mailbox, receiver })

@@ -52,6 +52,7 @@ pub struct Chunk {
     first_start: Option<u32>,
     /// The last continuity counter of each PID.
     continuity: Vec<(Pid, u8)>,
+    continuity_errors: u32,
     damage: Damage,
     /// Of a live input: when its packets are due.
     dues: Vec<Due>,
@@ -80,9 +81,9 @@ impl Chunk {
         }
         let continuity = scan.continuity();
         let marks = choose_marks(title.pcr_pid, &scan.marks, &scan.maps);
-        let Scan { pictures, first_start, .. } = scan;
+        let Scan { pictures, first_start, continuity_errors, .. } = scan;
         let (damage, dues) = (Damage::default(), Vec::new());
-        Chunk { number, first, bytes, marks, pictures, first_start, continuity, damage, dues }
+        Chunk { number, first, bytes, marks, pictures, first_start, continuity, continuity_errors, damage, dues }
     }
 
     /// A chunk without packets: what stands in for one that cannot be had.
@@ -142,6 +143,11 @@ impl Chunk {
     /// The last continuity counter of each PID that has payload here.
     pub fn continuity(&self) -> &[(Pid, u8)] {
         &self.continuity
+    }
+
+    /// Packets whose continuity counter does not follow that of the one before, and which do not say so.
+    pub fn continuity_errors(&self) -> u32 {
+        self.continuity_errors
     }
 
     pub fn damage(&self) -> Damage {
@@ -219,6 +225,7 @@ struct Scan<'a> {
     pmt_buffer: SectionBuffer,
     /// By PID: 0x10 and the last continuity counter, or 0.
     continuity: Box<[u8; Pid::COUNT]>,
+    continuity_errors: u32,
     /// The last picture that began, while its kind is not told.
     last_start: Option<(u32, Option<Timestamp>)>,
 }
@@ -238,6 +245,7 @@ impl<'a> Scan<'a> {
             pat_buffer: SectionBuffer::default(),
             pmt_buffer: SectionBuffer::default(),
             continuity: Box::new([0; Pid::COUNT]),
+            continuity_errors: 0,
             last_start: None,
         }
     }
@@ -248,7 +256,10 @@ impl<'a> Scan<'a> {
             return;
         }
         if packet.has_payload() {
-            self.continuity[usize::from(pid.number())] = 0x10 | packet.continuity();
+            let last = std::mem::replace(&mut self.continuity[usize::from(pid.number())], 0x10 | packet.continuity());
+            let step = packet.continuity().wrapping_sub(last) & 0x0f;
+            // A packet may come twice (§2.4.3.3).
+            self.continuity_errors += u32::from(last != 0 && step > 1 && !packet.discontinuity());
         }
         let position = self.first + u64::from(index);
         if let Some(pcr) = packet.pcr() {

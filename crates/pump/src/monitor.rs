@@ -21,7 +21,7 @@ use delay::DelayFactor;
 use priorities::Watch;
 
 /// What was measured so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub datagrams: u64,
     pub packets: u64,

@@ -23,6 +23,8 @@ pub(crate) struct Pace {
     speed_permille: i64,
     /// The times of a live input, which hold instead of the clock's.
     live: Option<Box<LivePace>>,
+    /// So long the run goes out at twice its pace.
+    burst_ns: i64,
 }
 
 /// When the packets of a live input are due, as its chunks say.
@@ -49,7 +51,25 @@ impl Pace {
         let mut clock = Clock::new(queue.first_mark().unwrap_or(nowhere), slope);
         follow(&mut clock, queue, first);
         let zero_ns = live.as_mut().map_or(clock.ns_at(first), |live| live.ns_at(queue, first));
-        Pace { clock, zero_ns, rate, first, speed_permille: i64::from(speed_permille.max(1)), live: live.map(Box::new) }
+        Pace {
+            clock,
+            zero_ns,
+            rate,
+            first,
+            speed_permille: i64::from(speed_permille.max(1)),
+            live: live.map(Box::new),
+            burst_ns: 0,
+        }
+    }
+
+    /// The run goes out at twice its pace for so long, and is that much ahead from then on. Not for a live input.
+    pub(crate) fn with_burst(self, burst_ns: i64) -> Self {
+        Pace { burst_ns, ..self }
+    }
+
+    /// How far ahead of its pace the run is `ns` after its begin.
+    pub(crate) fn ahead_ns(&self, ns: i64) -> i64 {
+        ns.clamp(0, self.burst_ns)
     }
 
     /// Nanoseconds from the run's first packet to the one at `position`.
@@ -65,11 +85,12 @@ impl Pace {
             None => self.clock.ns_at(position) - self.zero_ns,
             Some(rate) => rate.ns(position.saturating_sub(self.first)),
         };
-        if self.speed_permille == 1_000 {
+        let ns = if self.speed_permille == 1_000 {
             ns
         } else {
             (i128::from(ns) * 1_000 / i128::from(self.speed_permille)) as i64
-        }
+        };
+        ns - (ns / 2).clamp(0, self.burst_ns)
     }
 
     /// The time of the first packet, by the clock.

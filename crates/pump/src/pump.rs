@@ -298,6 +298,7 @@ impl Pump {
             self.due.retain(|due| *due != key);
         }
         self.events.extend(stream.take_start_token().map(|token| Event::Started { token, start: None }));
+        stream.add_to(&mut self.totals);
         let stats: Box<SessionStats> = Box::new(stream.stats(now_ns));
         self.events.push_back(Event::SessionEnded { session, reason, stats });
     }
@@ -313,8 +314,13 @@ impl Pump {
     }
 
     pub fn counters(&self) -> Counters {
-        let playing = self.sessions.iter().filter(|(_, session)| session.stream.activity() == Activity::Playing);
-        Counters { sessions: self.sessions.len() as u64, playing: playing.count() as u64, ..self.totals.clone() }
+        let mut counters = Counters { sessions: self.sessions.len() as u64, ..self.totals.clone() };
+        for (_, Session { stream, .. }) in &self.sessions {
+            counters.playing += u64::from(stream.activity() == Activity::Playing);
+            counters.monitored += u64::from(stream.is_monitored());
+            stream.add_to(&mut counters);
+        }
+        counters
     }
 
     fn ns(&self, at: Instant) -> i64 {

@@ -9,6 +9,7 @@ use wire::{Bitrate, Path};
 use crate::chunk::Chunk;
 use crate::fec::Fec;
 use crate::live;
+use crate::monitor::Report;
 use crate::pids::PidMap;
 use crate::title::Title;
 use crate::trick::Pick;
@@ -120,6 +121,11 @@ pub struct SessionSpec {
     pub is_paused: bool,
     /// At its end it stays, and waits for `Command::Seek`.
     pub holds_at_end: bool,
+    /// So long it goes out at twice its pace at first, so that a receiver has so much more in its buffer from then on. Not
+    /// with `Pacing::Padded`, nor from a live input.
+    pub burst_start: Duration,
+    /// What is sent is measured as a receiver would (`SessionStats::report`). Costs a copy and a look at each packet.
+    pub is_monitored: bool,
 }
 
 impl SessionSpec {
@@ -143,6 +149,8 @@ impl SessionSpec {
             live: None,
             is_paused: false,
             holds_at_end: false,
+            burst_start: Duration::ZERO,
+            is_monitored: false,
         }
     }
 }
@@ -316,9 +324,39 @@ pub struct SessionStats {
     pub clock_jumps: u64,
     /// The latest burst's lateness at the worst.
     pub late_max: Duration,
+    /// How late bursts were: none later than 64 µs, 128 µs and so on, and at last those that were later than all these.
+    pub lateness: [u32; LATE_BUCKETS],
+    /// The media delivery index (RFC 4445) of what was sent, by its schedule. The delay factor is the spread of lateness
+    /// in a second, and the time of a burst: of the last whole second, and of the worst.
+    pub delay_factor: Duration,
+    pub delay_factor_max: Duration,
+    /// Packets that could not be had, and errors of the title's continuity counters within its chunks; both counted when a
+    /// chunk comes.
+    pub lost: u64,
+    pub continuity_errors: u64,
+    /// Since the first packet was sent.
+    pub age: Duration,
     /// The next sequence number, and the timestamp of this moment (RFC 3550 §6.4.1). `None` before the first packet.
     pub rtp: Option<RtpPoint>,
+    /// What a receiver next to us would measure, of a session that is monitored.
+    pub report: Option<Box<Report>>,
 }
+
+/// Buckets of `SessionStats::lateness`.
+pub const LATE_BUCKETS: usize = 12;
+
+/// The upper bound of bucket `index`. The last one has none.
+pub fn late_bound(index: usize) -> Option<Duration> {
+    (index + 1 < LATE_BUCKETS).then(|| Duration::from_nanos(LATE_FIRST_NS << index))
+}
+
+/// The bucket for a lateness.
+pub(crate) fn late_bucket(late_ns: u64) -> usize {
+    let bits = u64::BITS - (late_ns.saturating_sub(1) / LATE_FIRST_NS).leading_zeros();
+    (bits as usize).min(LATE_BUCKETS - 1)
+}
+
+const LATE_FIRST_NS: u64 = 64_000;
 
 /// All of one worker's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -333,6 +371,13 @@ pub struct Counters {
     pub underruns: u64,
     pub nulls: u64,
     pub shifts: u64,
+    /// The same of all sessions, those that ended included.
+    pub lost: u64,
+    pub continuity_errors: u64,
+    /// Sessions that are monitored, and the errors of TR 101 290 that were found so, of the first two priorities.
+    pub monitored: u64,
+    pub priority_1: u64,
+    pub priority_2: u64,
     /// How long after its time each burst was written.
     pub lateness: Lateness,
 }

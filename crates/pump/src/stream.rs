@@ -8,6 +8,7 @@
 
 mod emit;
 mod live;
+mod measure;
 mod start;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::spec::{
     Activity, Counters, EndReason, Event, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved,
 };
 use crate::trick::Pick;
+use measure::Measure;
 
 /// Packets of a datagram.
 const PACKETS: u32 = wire::ts::DATAGRAM_PACKETS as u32;
@@ -119,9 +121,10 @@ pub(crate) struct Stream {
     is_shown: bool,
     /// Who wants to know when it plays.
     start_token: Option<u64>,
-    stats: SessionStats,
     /// It plays a live input, and times count from here.
     live_zero: Option<Instant>,
+    stats: SessionStats,
+    measure: Measure,
 }
 
 impl Stream {
@@ -184,8 +187,9 @@ impl Stream {
             is_asked_for_pictures: false,
             is_shown: false,
             start_token: None,
-            stats: SessionStats::default(),
             live_zero: spec.live.map(|_| zero),
+            stats: SessionStats::default(),
+            measure: Measure::new(&spec),
             spec,
         })
     }
@@ -211,7 +215,9 @@ impl Stream {
     }
 
     pub(crate) fn handle_chunk(&mut self, chunk: &Arc<Chunk>) {
-        self.queue.take(chunk);
+        if self.queue.take(chunk) {
+            self.note_chunk(chunk);
+        }
     }
 
     pub(crate) fn pause(&mut self) {
@@ -227,11 +233,11 @@ impl Stream {
 
     /// Goes on at another place, at normal speed, as soon as its chunk is there.
     pub(crate) fn seek(&mut self, now_ns: i64, to: u64, settings: &Settings) {
-        let end = self.end_packet();
-        let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
         if self.spec.live.is_some() {
             return;
         }
+        let end = self.end_packet();
+        let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
         self.replace(now_ns, plan, settings);
         self.rewriter.join_offsets();
         if !matches!(self.spec.pacing, Pacing::Padded(_)) {
@@ -245,6 +251,11 @@ impl Stream {
         self.queue.set_end(self.end_packet(), self.loops_from(), settings.chunks_ahead);
     }
 
+    fn burst_start_ns(&self) -> i64 {
+        let is_plain = !matches!(self.spec.pacing, Pacing::Padded(_)) && self.spec.live.is_none();
+        if is_plain { i64::try_from(self.spec.burst_start.as_nanos()).unwrap_or(i64::MAX / 4) } else { 0 }
+    }
+
     fn end_packet(&self) -> u64 {
         self.spec.end.unwrap_or(u64::MAX).min(self.spec.title.packet_count())
     }
@@ -255,6 +266,9 @@ impl Stream {
 
     /// Shows single pictures.
     pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64, settings: &Settings) {
+        if self.spec.live.is_some() {
+            return;
+        }
         (self.pictures_run, self.pictures_parts) = (run, 1);
         let is_empty = picks.is_empty();
         self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
@@ -351,6 +365,8 @@ impl Stream {
         let is_trick = self.queue.pick().is_some();
         let live = self.live_zero.map(LivePace::new);
         let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille, live);
+        let is_first = self.pace.is_none() && self.stats.datagrams == 0;
+        let pace = if is_first { pace.with_burst(self.burst_start_ns()) } else { pace };
         if is_splice {
             self.rewriter.splice(true);
             self.rtp_marker = true;
@@ -520,6 +536,7 @@ impl Stream {
     fn note_lateness(&mut self, now_ns: i64, output: &mut Output<'_>) {
         let late = Duration::from_nanos((now_ns - self.due_ns) as u64);
         output.totals.lateness.record(late);
+        self.measure(now_ns, now_ns - self.due_ns);
         self.stats.late_max = self.stats.late_max.max(late);
         if late > output.settings.late_max {
             self.stats.shifts += 1;
@@ -586,14 +603,6 @@ impl Stream {
             Activity::Loading | Activity::Playing => i64::MIN,
         };
         self.live_due_ns().map_or(free_ns, |due_ns| due_ns.max(free_ns))
-    }
-
-    pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {
-        let position = self.queue.position().unwrap_or(self.end_position);
-        let clock_jumps = self.pace.as_ref().map_or(0, Pace::jumps);
-        let waits = !self.is_running || self.queue.has_ended() && !self.shows_pictures;
-        let activity = if waits && self.activity == Activity::Loading { Activity::Paused } else { self.activity };
-        SessionStats { activity, position, clock_jumps, rtp: self.rtp_point(now_ns), ..self.stats.clone() }
     }
 }
 

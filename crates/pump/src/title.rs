@@ -206,6 +206,11 @@ impl Title {
         self.cut
     }
 
+    /// Packets of a chunk, if none is damaged.
+    pub(crate) fn packets_of(&self, chunk: u32) -> u64 {
+        self.cut.end(chunk).min(self.packet_count()).saturating_sub(self.cut.start(chunk))
+    }
+
     /// The chunk in which a packet is.
     pub fn chunk_of(&self, position: u64) -> u32 {
         self.cut.number(position)

@@ -145,6 +145,30 @@ pub fn set_multicast(fd: BorrowedFd<'_>, addr: &SocketAddr, multicast: &Multicas
     }
 }
 
+/// How datagrams to single hosts leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unicast {
+    /// Routers that one may pass, plus one (TTL, hop limit). `None`: as the system has it.
+    pub hops: Option<u8>,
+    /// Number of the interface; 0 leaves it to the routing table.
+    pub interface: u32,
+}
+
+pub fn set_unicast(fd: BorrowedFd<'_>, addr: &SocketAddr, unicast: &Unicast) -> io::Result<()> {
+    let (level, hops_name, interface_name) = match addr {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_UNICAST_IF),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, libc::IPV6_UNICAST_IF),
+    };
+    if let Some(hops) = unicast.hops {
+        set_int(fd, level, hops_name, hops.into())?;
+    }
+    if unicast.interface != 0 {
+        // In network byte order, alone among the options.
+        set(fd, level, interface_name, &unicast.interface.to_be())?;
+    }
+    Ok(())
+}
+
 /// Ends a connection whose peer has acknowledged nothing of what was sent for `limit` (RFC 5482).
 pub fn set_tcp_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
@@ -195,4 +219,29 @@ fn int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<
     // SAFETY: the kernel writes at most `size` bytes, which is the value's length.
     let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut size) };
     check(result).map(|_| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hops_and_interface_of_what_goes_to_single_hosts_are_set() {
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            let addr: SocketAddr = addr.parse().expect("an address");
+            let Ok(socket) = udp_socket(&addr) else {
+                println!("skipped: no {addr} here");
+                continue;
+            };
+            let fd = socket.as_fd();
+            set_unicast(fd, &addr, &Unicast { hops: Some(9), interface: 1 }).expect("set");
+            let (level, hops, interface) = match addr {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_UNICAST_IF),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, libc::IPV6_UNICAST_IF),
+            };
+            assert_eq!(int(fd, level, hops).expect("told"), 9);
+            assert_eq!(u32::from_be(int(fd, level, interface).expect("told").cast_unsigned()), 1);
+            assert!(set_unicast(fd, &addr, &Unicast { hops: None, interface: u32::MAX >> 1 }).is_err(), "no such one");
+        }
+    }
 }

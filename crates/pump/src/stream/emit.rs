@@ -52,6 +52,7 @@ impl Stream {
     /// next one has to be written.
     pub(super) fn ready_datagrams(&mut self, count: u8, output: &mut Output<'_>) -> u8 {
         let is_plain = self.spec.transport == Transport::Udp && self.padding.is_none() && !self.rewriter.is_active();
+        let is_plain = is_plain && !self.measure.has_monitor();
         if !is_plain || self.tables_left > 0 || self.queue.is_at_splice() || !output.out.has_room_for_shared() {
             return 0;
         }
@@ -256,7 +257,11 @@ impl Stream {
     pub(super) fn rtp_time(&mut self) -> i64 {
         match self.spec.transport {
             Transport::Udp => 0,
-            Transport::Rtp { .. } => self.next_due().unwrap_or(self.due_ns),
+            Transport::Rtp { .. } => {
+                let due_ns = self.next_due().unwrap_or(self.due_ns);
+                // A timestamp is the time by the title's pace, also of what goes out ahead of it.
+                due_ns + self.pace.as_ref().map_or(0, |pace| pace.ahead_ns(due_ns - self.origin_ns))
+            }
         }
     }
 
@@ -276,6 +281,11 @@ impl Stream {
             && let Some(slot) = output.out.slot()
         {
             fec.add(&slot[..len]);
+        }
+        if self.measure.has_monitor()
+            && let Some(slot) = output.out.slot()
+        {
+            self.measure.add(&slot[..len]);
         }
         output.out.commit(&self.spec.path, len);
         self.count_sent(1, len as u64, output);
