@@ -10,6 +10,8 @@ use pump::title::Title;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use url::Url;
+use wire::Bitrate;
+use wire::ts::PACKET_LEN;
 
 use crate::cache::{Cache, Key};
 use crate::disk::Disk;
@@ -158,6 +160,12 @@ impl Library {
     /// How long a title plays: by its clock where that is known, otherwise by its length and the rate of its start.
     pub fn duration(&self, title: &Arc<Title>) -> Option<Duration> {
         lock(&self.shared.registry).entry_of(title)?.duration
+    }
+
+    /// The mean rate of a title's packets over that time, which its start alone does not tell where the rate varies.
+    pub fn rate(&self, title: &Arc<Title>) -> Option<Bitrate> {
+        let seconds = self.duration(title).filter(|duration| !duration.is_zero())?.as_secs_f64();
+        Some(Bitrate::from_bps(8 * PACKET_LEN as u64 * title.packet_count()).scale(1.0 / seconds))
     }
 
     /// The titles of the watched folder, by name, as of the last look.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{CHUNK_BYTES, Origin, item, play, sample, settings};
+use pump::sample::Sample;
 use titles::{Error, Library, Refusal, Settings};
+use wire::Bitrate;
 
 fn refusal(result: Result<impl Sized, Error>) -> Refusal {
     match result.err() {
@@ -33,6 +35,24 @@ async fn a_title_of_the_folder_is_listed_and_played_byte_for_byte() {
     assert_eq!(library.list()[0].duration, Some(duration));
     assert!(Arc::ptr_eq(&title, &library.open("news/a.ts").await.unwrap()));
     assert_eq!(library.stats().probes, 1);
+}
+
+#[tokio::test]
+async fn the_rate_of_a_file_is_that_of_all_of_it_and_not_of_its_start() {
+    let media = tempfile::tempdir().unwrap();
+    let part = |kbps, first_second: u64| {
+        let first_pcr = first_second * wire::ts::Pcr::HZ;
+        Sample { rate: Bitrate::from_kbps(kbps), pictures: 100, first_pcr, ..Sample::default() }.make()
+    };
+    fs::write(media.path().join("a.ts"), [part(8_000, 10), part(2_000, 14)].concat()).unwrap();
+    let settings = Settings { media: Some(media.path().to_owned()), ..Settings::default() };
+    let library = Library::new(settings).unwrap();
+
+    let title = library.open("a.ts").await.unwrap();
+
+    let rate = library.rate(&title).unwrap().bps();
+    assert!((4_800_000..5_200_000).contains(&rate), "{rate} bit/s, its start has {}", title.rate().bps());
+    assert!(title.rate().bps() > 7_500_000);
 }
 
 #[tokio::test]

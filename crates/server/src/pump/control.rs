@@ -174,7 +174,7 @@ impl PumpControl {
             return self.open_live(asked, request, remote, &input);
         }
         let title = self.library.open(&request.title).await?;
-        let rate = rate_of(request, &title)?;
+        let rate = rate_of(request, &title, self.library.rate(&title))?;
         let zero = times::zero(&self.library, &title).await?;
         let place = |at, at_picture| self.position(&title, zero, request.pacing, at, at_picture);
         let start = place(request.start, true).await?;
@@ -530,14 +530,17 @@ impl PumpPort {
     }
 }
 
-/// What a session takes on the wire.
-fn rate_of(request: &OpenRequest, title: &Title) -> Result<Bitrate, PumpError> {
+/// What a session takes on the wire, by the title's mean rate.
+fn rate_of(request: &OpenRequest, title: &Title, mean: Option<Bitrate>) -> Result<Bitrate, PumpError> {
     let overhead = OVERHEAD * (1.0 + request.fec.map_or(0.0, Fec::overhead));
     let rate = match request.pacing {
         Pacing::Rate(rate) => rate,
         // Padded, speed is that of what lies between.
         Pacing::Padded(rate) if title.slope.is_some() => return Ok(rate.scale(overhead)),
-        Pacing::Clock | Pacing::Padded(_) => title.slope.ok_or(PumpError::NoClock)?.rate(),
+        Pacing::Clock | Pacing::Padded(_) => {
+            let slope = title.slope.ok_or(PumpError::NoClock)?;
+            mean.unwrap_or_else(|| slope.rate())
+        }
     };
     Ok(rate.scale(overhead * f64::from(request.speed_permille) / 1_000.0))
 }

@@ -38,7 +38,7 @@ impl PumpControl {
             zero: None,
             destination: request.destination.to_string().into(),
             remote,
-            rate: rate_of(request, &title)?,
+            rate: rate_of(request, &title, None)?,
             transport,
             start: 0,
             end_packet: u64::MAX,
