@@ -9,6 +9,8 @@
 //! 4. The worker calls `handle_timeout` when `poll_timeout` says so, then `poll_transmit` until it returns false, then
 //!    takes all of `poll_event`.
 //!
+//! A live input (`live`) has chunks that come by themselves: control hands each to every worker whose sessions play it.
+//!
 //! What can be known off the packet path is: `index` finds times and pictures, `trick` picks pictures for another speed.
 //! `monitor` measures what a receiver gets. `sample` makes titles to test with.
 #![forbid(unsafe_code)]
