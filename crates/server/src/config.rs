@@ -6,6 +6,7 @@
 
 mod live;
 mod load;
+mod outputs;
 mod print;
 mod section;
 mod value;
@@ -18,6 +19,7 @@ use wire::Bitrate;
 
 use crate::pump::destination::Prefix;
 use crate::pump::live::LiveInput;
+use crate::pump::outputs::OutputConfig;
 
 pub use load::{ConfigError, Place};
 use section::{Section, section};
@@ -201,6 +203,9 @@ section! {
         /// [[pump.live]] with name and url. Only these are received. `delay` (250ms) is how long after its arrival a
         /// packet leaves; it must last from one clock reference to the next, and for what comes late.
         live: Vec<LiveInput> = vec![], live::different_names;
+        /// Ways to send that sessions choose by name ("output"), a table each: [[pump.outputs]] with name and, as needed,
+        /// source, source_port, ttl, dscp and interface. What is not said is as for other sessions.
+        outputs: Vec<OutputConfig> = vec![], outputs::different_names;
         /// Address and port that the RTSP server listens on, such as "0.0.0.0:554". Not set: there is none. Clients need
         /// no token; each is sent titles at its own address, when `destinations` allows that.
         rtsp_listen: Option<SocketAddr> = None, any;

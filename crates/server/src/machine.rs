@@ -25,7 +25,7 @@ use crate::control::{Control, Meter, WorkerPort};
 use crate::negotiator::{self, Input, Negotiator};
 use crate::pump::control::PumpPort;
 use crate::pump::part::{self, PumpPart};
-use crate::pump::setup;
+use crate::pump::{outputs, setup};
 use crate::service::{Message, WorkerService};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
@@ -108,6 +108,7 @@ impl Machine {
         drop(pump_events);
         let (library, pump_settings) = (setup::library(config)?, setup::control_settings(config));
         let (pump, librarian) = setup::start(library, pump_ports, pump_settings, pump_heard, Handle::current())?;
+        pump.set_outputs(config)?;
         pump.start_live(&config.pump.live)?;
         let control = Control::new(ports, config.rooms.reconnect_grace);
         let control = Arc::new(control.with_busy_max(config.workers.busy_max).with_pump(pump));
@@ -151,6 +152,7 @@ impl Part {
             mailbox_len: WORKER_MAILBOX,
             socket_buffer_bytes: workers.socket_buffer.0,
             senders: setup::senders(config, index)?,
+            outputs: outputs::sockets(config, index)?,
             multicast: setup::multicast(
                 config.pump.multicast_ttl as u8,
                 config.pump.multicast_interface.as_deref(),

@@ -8,6 +8,7 @@ pub mod control;
 pub mod destination;
 pub mod librarian;
 pub mod live;
+pub mod outputs;
 pub mod part;
 pub mod play;
 pub mod request;

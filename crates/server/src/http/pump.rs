@@ -9,7 +9,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use pump::spec::{Activity, EndReason, SessionId, SessionStats};
+use pump::monitor::Report;
+use pump::spec::{Activity, EndReason, SessionId, SessionStats, late_bound};
 use serde_json::{Value, json};
 use titles::Listed;
 
@@ -155,6 +156,52 @@ fn stats_json(stats: &SessionStats) -> Value {
         "shifts": stats.shifts,
         "clock_jumps": stats.clock_jumps,
         "late_max_ms": stats.late_max.as_secs_f64() * 1e3,
+        "lateness": lateness_json(stats),
+        "delay_factor_ms": stats.delay_factor.as_secs_f64() * 1e3,
+        "delay_factor_max_ms": stats.delay_factor_max.as_secs_f64() * 1e3,
+        "lost_packets": stats.lost,
+        "media_loss_rate": if stats.age.is_zero() { 0.0 } else { stats.lost as f64 / stats.age.as_secs_f64() },
+        "continuity_errors": stats.continuity_errors,
+        "monitor": stats.report.as_deref().map(report_json),
+    })
+}
+
+/// Bursts that were no later than so many milliseconds, and later than the bound before; the last have no bound.
+fn lateness_json(stats: &SessionStats) -> Value {
+    let bound = |index| late_bound(index).map(|bound| bound.as_secs_f64() * 1e3);
+    let counted = stats.lateness.iter().enumerate().filter(|(_, count)| **count > 0);
+    counted.map(|(index, count)| json!({"ms": bound(index), "bursts": count})).collect()
+}
+
+fn report_json(report: &Report) -> Value {
+    let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+    let errors = &report.priorities;
+    json!({
+        "packets": report.packets,
+        "null_packets": report.nulls,
+        "references": report.references,
+        "lost_packets": report.lost,
+        "media_loss_rate_max": report.loss_rate_max,
+        "delay_factor_ms": ms(report.delay_factor_mean_ns),
+        "delay_factor_max_ms": ms(report.delay_factor_max_ns),
+        "pcr_jitter_max_ms": report.pcr_jitter_max_ns as f64 / 1e6,
+        "pcr_accuracy_max_ns": report.pcr_accuracy_max_ns,
+        "interval_max_ms": report.interval_max_ns as f64 / 1e6,
+        "tr_101_290": {
+            "1.1_sync_loss": errors.sync_loss,
+            "1.2_sync_byte": errors.sync_byte,
+            "1.3_pat": errors.pat,
+            "1.4_continuity": errors.continuity,
+            "1.5_pmt": errors.pmt,
+            "1.6_pid": errors.pid,
+            "2.1_transport": errors.transport,
+            "2.2_crc": errors.crc,
+            "2.3a_pcr_repetition": errors.pcr_repetition,
+            "2.3b_pcr_discontinuity": errors.pcr_discontinuity,
+            "2.4_pcr_accuracy": errors.pcr_accuracy,
+            "2.5_pts": errors.pts,
+            "2.6_cat": errors.cat,
+        },
     })
 }
 
@@ -196,7 +243,9 @@ fn status(error: &PumpError) -> StatusCode {
         }
         PumpError::Title(error) => title_status(error),
         PumpError::NoSignal => StatusCode::SERVICE_UNAVAILABLE,
-        PumpError::NoClock | PumpError::Empty | PumpError::Live(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        PumpError::NoClock | PumpError::Empty | PumpError::Live(_) | PumpError::NoOutput(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         PumpError::NoSession => StatusCode::NOT_FOUND,
         PumpError::Ended => StatusCode::CONFLICT,
     }

@@ -10,7 +10,7 @@ mod live;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pump::chunk::Chunk;
@@ -25,11 +25,13 @@ use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
 use super::live::Inputs;
+use super::outputs::Outputs;
 use super::part::Event;
 use super::request::OpenRequest;
 use super::sessions::{End, FAILURES_MAX, Limits, Newcomer, Overloaded, Session, Sessions};
 use super::times;
 use crate::busy::BusyMeter;
+use crate::config::Config;
 
 pub(super) use change::Fast;
 pub use change::Started;
@@ -68,6 +70,8 @@ pub struct PumpControl {
     settings: Settings,
     library: Library,
     live: Inputs,
+    /// Set once, before the first request.
+    outputs: OnceLock<Outputs>,
     state: Mutex<State>,
     is_draining: AtomicBool,
     next_token: AtomicU64,
@@ -122,6 +126,8 @@ pub enum PumpError {
     NoClock,
     #[error("nothing lies between start and end")]
     Empty,
+    #[error("there is no output {0:?} (see pump.outputs)")]
+    NoOutput(String),
     #[error("nothing comes at this live input, or nothing with a clock")]
     NoSignal,
     #[error("a live input has no {0}")]
@@ -149,10 +155,26 @@ impl PumpControl {
             settings,
             library,
             live: Inputs::default(),
+            outputs: OnceLock::new(),
             state: Mutex::new(state),
             is_draining,
             next_token,
         }
+    }
+
+    /// Lets sessions choose among the configuration's outputs, for which each port has sockets behind the others.
+    ///
+    /// # Errors
+    /// When the ports do not suffice.
+    pub fn set_outputs(&self, config: &Config) -> anyhow::Result<()> {
+        let outputs = Outputs::new(config)?;
+        self.outputs.set(outputs).map_err(|_| anyhow::anyhow!("outputs are set once"))
+    }
+
+    /// The socket of a worker for an address.
+    fn link(&self, worker: usize, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
+        let senders = &self.ports.get(worker)?.senders;
+        self.outputs.get_or_init(Outputs::default).link(senders, output, ip)
     }
 
     pub fn library(&self) -> &Library {
@@ -168,7 +190,11 @@ impl PumpControl {
             return Err(PumpError::Draining);
         }
         let asked = Instant::now();
-        let allowed = request.destination.resolve(|ip| self.may_send_to(ip)).await?;
+        let output = request.output.as_deref();
+        if let Some(name) = output.filter(|name| !self.outputs.get().is_some_and(|outputs| outputs.has(name))) {
+            return Err(PumpError::NoOutput(name.to_owned()));
+        }
+        let allowed = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
         let remote = request.relay.unwrap_or(allowed);
         if let Some(input) = self.live.find(&request.title) {
             return self.open_live(asked, request, remote, &input);
@@ -204,7 +230,7 @@ impl PumpControl {
         self.with_state(|state| {
             let session = state.sessions.open(newcomer).map_err(|Overloaded| PumpError::Overloaded)?.clone();
             state.sessions.renew(asked, session.id);
-            let link = self.ports.get(session.worker).and_then(|port| port.link_to(remote.ip()));
+            let link = self.link(session.worker, output, remote.ip());
             let spec = SessionSpec {
                 transport,
                 fec: request.fec,
@@ -219,6 +245,8 @@ impl PumpControl {
                 pids: pid_map(request, &title),
                 is_paused: request.paused,
                 holds_at_end: request.hold,
+                burst_start: request.burst_start,
+                is_monitored: request.monitor,
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
                 ..SessionSpec::new(session.id, title.clone(), path(link.unwrap_or(LinkId(u32::MAX))))
             };
@@ -228,9 +256,9 @@ impl PumpControl {
     }
 
     /// Whether sessions may send there.
-    fn may_send_to(&self, ip: IpAddr) -> Result<(), DestinationError> {
+    fn may_send_to(&self, ip: IpAddr, output: Option<&str>) -> Result<(), DestinationError> {
         self.settings.destinations.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))?;
-        let has_socket = self.ports.iter().all(|port| port.link_to(ip).is_some());
+        let has_socket = (0..self.ports.len()).all(|worker| self.link(worker, output, ip).is_some());
         if has_socket { Ok(()) } else { Err(DestinationError::NoSocket(ip)) }
     }
 
@@ -521,12 +549,6 @@ impl State {
         if let Some(backlog) = self.backlog.get_mut(worker) {
             backlog.push_back(command);
         }
-    }
-}
-
-impl PumpPort {
-    fn link_to(&self, ip: IpAddr) -> Option<LinkId> {
-        self.senders.iter().find(|(_, addr)| addr.is_ipv4() == ip.is_ipv4()).map(|(link, _)| *link)
     }
 }
 

@@ -15,6 +15,9 @@ use super::destination::{Destination, DestinationError};
 /// Longest start, end and delay.
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
 
+/// Longest start at twice the pace, in seconds.
+const BURST_START_MAX: f64 = 30.0;
+
 /// Slowest and fastest, in thousandths.
 const SPEED_PERMILLE: std::ops::RangeInclusive<f64> = 100.0..=10_000.0;
 
@@ -46,6 +49,12 @@ pub struct OpenRequest {
     pub hold: bool,
     /// It ends when nobody asks for it for this long.
     pub lease: Option<Duration>,
+    /// So long it goes out at twice its pace at first.
+    pub burst_start: Duration,
+    /// A way to send, of `pump.outputs`.
+    pub output: Option<String>,
+    /// What is sent is measured as its receiver would.
+    pub monitor: bool,
     pub pacing: Pacing,
     /// Parity, to the ports two and four above an RTP destination's.
     pub fec: Option<Fec>,
@@ -96,6 +105,9 @@ impl OpenRequest {
             paused: false,
             hold: false,
             lease: None,
+            burst_start: Duration::ZERO,
+            output: None,
+            monitor: false,
             pacing: Pacing::Clock,
             fec: None,
             burst: None,
@@ -129,6 +141,9 @@ impl OpenRequest {
             paused: typed.paused,
             hold: typed.hold,
             lease: typed.lease.map(lease).transpose()?,
+            burst_start: burst_start(typed.burst_start, pacing)?,
+            output: typed.output,
+            monitor: typed.monitor,
             pacing,
             burst: typed.burst.map(burst).transpose()?,
             restamp: typed.restamp,
@@ -192,6 +207,13 @@ fn span(key: &'static str, seconds: f64) -> Result<Duration, RequestError> {
     if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong(key, "a number of seconds, 0 or more")) }
 }
 
+fn burst_start(seconds: f64, pacing: Pacing) -> Result<Duration, RequestError> {
+    let is_fine =
+        (0.0..=BURST_START_MAX).contains(&seconds) && (seconds == 0.0 || !matches!(pacing, Pacing::Padded(_)));
+    let wrong = wrong("burst_start", "0 to 30 seconds, and not given together with pad");
+    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong) }
+}
+
 /// Long enough to be renewed in time.
 fn lease(seconds: f64) -> Result<Duration, RequestError> {
     let is_fine = (1.0..=86_400.0).contains(&seconds);
@@ -225,6 +247,11 @@ struct Open {
     #[serde(default)]
     hold: bool,
     lease: Option<f64>,
+    #[serde(default)]
+    burst_start: f64,
+    output: Option<String>,
+    #[serde(default)]
+    monitor: bool,
     rate: Option<Rate>,
     pad: Option<Rate>,
     fec: Option<Matrix>,
@@ -349,6 +376,8 @@ mod tests {
             (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
             (with(r#", "burst": 8"#), "burst is 1 to 7"),
             (with(r#", "lease": 0.5"#), "lease is 1 to 86400 seconds"),
+            (with(r#", "burst_start": 31"#), "burst_start is 0 to 30 seconds"),
+            (with(r#", "burst_start": 1, "pad": 2000000"#), "burst_start is 0 to 30 seconds"),
             (with(r#", "fec": {"columns": 10, "rows": 10}"#), "fec is 1 to 20 columns"),
             (
                 r#"{"title": "a", "destination": "rtp://h:65532", "fec": {"columns": 10, "rows": 10}}"#.to_owned(),

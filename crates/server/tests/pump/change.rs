@@ -7,7 +7,7 @@ use pump::spec::RtpPoint;
 use serde_json::{Value, json};
 use wire::ts::{PACKET_LEN, Packet, datagram_packets};
 
-use crate::harness::{Harness, Received, Receiver, assert_continues, eventually, packets};
+use crate::harness::{Harness, OUTPUT, Received, Receiver, assert_continues, eventually, packets};
 
 fn seconds(session: &Value) -> f64 {
     session["position"].as_f64().expect("a position")
@@ -201,4 +201,49 @@ async fn where_a_session_begins_and_goes_on_is_told_with_its_rtp_numbers() {
         assert!(received.contains(&started.rtp.expect("RTP")), "{started:?} in {received:?}");
         assert!((started.at.as_secs_f64() - at).abs() < 0.6, "{started:?} for {at}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_sent_by_the_output_that_it_names() {
+    let test = Harness::start(|_| {});
+    test.title("a.ts", 250);
+    let receiver = Receiver::bind();
+    let request = |output: Value| json!({"title": "a.ts", "destination": receiver.url("udp"), "output": output});
+    for (output, is_marked) in [(Value::Null, false), (json!(OUTPUT), true)] {
+        let id = test.open(request(output)).await;
+        receiver.take(20);
+        let from = receiver.last_from().expect("it came from somewhere");
+        assert_eq!(from.ip() == std::net::Ipv4Addr::new(127, 0, 0, 2), is_marked, "{from}");
+        test.delete(id).await;
+        test.until_ended(id).await;
+        receiver.take_what_is_there();
+    }
+    let refused = test.send("POST", "/pump/sessions", &request(json!("none")).to_string()).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("no output \"none\"")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_begins_faster_and_tells_how_it_is_sent() {
+    let test = Harness::start(|_| {});
+    test.title("a.ts", 1_000);
+    let receiver = Receiver::bind();
+    let request = json!({"title": "a.ts", "destination": receiver.url("rtp"), "burst_start": 3, "monitor": true});
+    let asked = Instant::now();
+    let id = test.open(request).await;
+    let told = test.until(id, |session| seconds(session) > 4.5).await;
+    assert!(asked.elapsed() < Duration::from_millis(4_400), "{told}");
+    let playing = test.until(id, |session| seconds(session) > 8.0).await;
+    assert!(asked.elapsed() > Duration::from_millis(4_800), "{playing}");
+    let statistics = &playing["statistics"];
+    assert!(statistics["delay_factor_ms"].as_f64().is_some_and(|factor| factor > 1.0), "{statistics}");
+    let bursts = statistics["lateness"].as_array().expect("a list").iter();
+    let bursts: u64 = bursts.map(|bucket| bucket["bursts"].as_u64().expect("a count")).sum();
+    assert!(bursts > 500, "{statistics}");
+    assert_eq!((&statistics["lost_packets"], &statistics["continuity_errors"]), (&json!(0), &json!(0)));
+    let monitor = &statistics["monitor"];
+    assert_eq!((&monitor["lost_packets"], &monitor["tr_101_290"]["1.4_continuity"]), (&json!(0), &json!(0)));
+    assert!(monitor["references"].as_u64().is_some_and(|count| count > 150), "{monitor}");
+    let page = test.metrics().await;
+    assert!(page.contains("millrace_pump_tr101290_priority1_total"), "{page}");
 }

@@ -20,11 +20,12 @@ use pump::pump::Pump;
 use pump::sample::Sample;
 use serde_json::Value;
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
-use server::config::{self, Secret};
+use server::config::{self, Config, Secret};
 use server::control::Control;
 use server::http::{Connections, Limits, Service, router};
 use server::pump::control::{PumpControl, PumpPort, Settings};
 use server::pump::destination::Allowed;
+use server::pump::outputs::{self, OutputConfig};
 use server::pump::part::{Event, PumpPart, PumpService};
 use server::pump::{sessions, setup};
 use tempfile::TempDir;
@@ -222,11 +223,18 @@ impl Harness {
     }
 }
 
+/// An output from 127.0.0.2.
+pub const OUTPUT: &str = "marked";
+
 fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> {
     let (events, heard) = mailbox(1_000).expect("a mailbox");
+    let mut config = Config::default();
+    let output = OutputConfig::new(OUTPUT).and_then(|output| output.with("source", "127.0.0.2")?.with("ttl", "9"));
+    config.pump.outputs = vec![output.expect("an output")];
     let ports = (0..2).map(|index| {
         let senders = vec!["0.0.0.0:0".parse().expect("an address")];
-        let worker = Worker::bind(WorkerConfig { senders, ..WorkerConfig::default() }).expect("bound");
+        let outputs = outputs::sockets(&config, index).expect("outputs");
+        let worker = Worker::bind(WorkerConfig { senders, outputs, ..WorkerConfig::default() }).expect("bound");
         let (events, senders) = (events.clone(), worker.senders().collect());
         let make = move || {
             let now = Instant::now();
@@ -240,6 +248,7 @@ fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> 
         PumpPort { command: Box::new(command), senders, busy_ns: Box::new(busy_ns) }
     });
     let (control, _) = setup::start(library, ports.collect(), settings, heard, Handle::current()).expect("a librarian");
+    control.set_outputs(&config).expect("once");
     control
 }
 
@@ -310,6 +319,8 @@ pub type Received = (Instant, Vec<u8>);
 /// A socket that is read all the time.
 pub struct Receiver {
     addr: SocketAddr,
+    /// Where the last one came from.
+    from: Arc<std::sync::Mutex<Option<SocketAddr>>>,
     datagrams: mpsc::Receiver<Received>,
 }
 
@@ -321,10 +332,15 @@ impl Receiver {
         engine::sys::set_buffer_bytes(socket.as_fd(), BufferSide::Receive, 8 << 20).expect("a buffer");
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
         let (sender, datagrams) = mpsc::sync_channel(100_000);
+        let from = Arc::new(std::sync::Mutex::new(None));
+        let last_from = from.clone();
         std::thread::spawn(move || {
             let mut buf = [0; 2_000];
             loop {
-                let received = socket.recv(&mut buf).map(|len| (Instant::now(), buf[..len].to_vec()));
+                let received = socket.recv_from(&mut buf).map(|(len, source)| {
+                    *last_from.lock().expect("nobody panics") = Some(source);
+                    (Instant::now(), buf[..len].to_vec())
+                });
                 let is_over = match received {
                     Ok(received) => sender.send(received).is_err(),
                     // An empty one asks whether anybody listens still.
@@ -335,7 +351,11 @@ impl Receiver {
                 }
             }
         });
-        Receiver { addr, datagrams }
+        Receiver { addr, from, datagrams }
+    }
+
+    pub fn last_from(&self) -> Option<SocketAddr> {
+        *self.from.lock().expect("nobody panics")
     }
 
     pub fn url(&self, scheme: &str) -> String {

@@ -39,13 +39,19 @@ fn write_totals(page: &mut Page, totals: &Totals, workers: &[Option<Box<Counters
 fn write_workers(page: &mut Page, workers: &[Option<Box<Counters>>]) {
     let answered = || workers.iter().enumerate().filter_map(|(worker, counters)| Some((worker, counters.as_deref()?)));
     type Field = (&'static str, &'static str, fn(&Counters) -> u64);
-    let fields: [Field; 6] = [
+    let fields: [Field; 10] = [
         ("datagrams_total", "Datagrams written.", |counters| counters.datagrams),
         ("bytes_total", "Bytes of these, RTP headers included.", |counters| counters.bytes),
         ("fec_datagrams_total", "Parity datagrams, which are not among the others.", |counters| counters.fec_datagrams),
         ("underruns_total", "Times that a session's next part was not there when it was due.", |counters| {
             counters.underruns
         }),
+        ("lost_packets_total", "Packets of titles that could not be had.", |counters| counters.lost),
+        ("continuity_errors_total", "Errors of titles' continuity counters.", |counters| counters.continuity_errors),
+        ("tr101290_priority1_total", "First priority errors (ETSI TR 101 290) of monitored sessions.", |counters| {
+            counters.priority_1
+        }),
+        ("tr101290_priority2_total", "Second priority errors of monitored sessions.", |counters| counters.priority_2),
         ("null_packets_total", "Null packets added.", |counters| counters.nulls),
         ("shifts_total", "Times that a session was so late that its schedule was moved.", |counters| counters.shifts),
     ];

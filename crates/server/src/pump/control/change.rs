@@ -81,10 +81,14 @@ impl PumpControl {
         self.with_state(|state| {
             state.sessions.renew(Instant::now(), id);
             state.sessions.running(id).ok_or(PumpError::Ended)?;
-            if let Some(end) = end {
-                state.post(session.worker, Command::SetEnd { session: id, end: Some(end) });
+            if end.is_some() {
+                // Meanwhile there is none: the place where it is may lie behind the new end, the new place behind the old.
+                state.post(session.worker, Command::SetEnd { session: id, end: None });
             }
             state.go(id, session.worker, place, self.next_token());
+            if end.is_some() {
+                state.post(session.worker, Command::SetEnd { session: id, end });
+            }
             match change.paused {
                 Some(true) => state.post(session.worker, Command::Pause(id)),
                 Some(false) => state.post(session.worker, Command::Resume(id)),

@@ -56,7 +56,7 @@ impl PumpControl {
                     return Err(error);
                 }
             };
-            let link = self.ports.get(session.worker).and_then(|port| port.link_to(remote.ip()));
+            let link = self.link(session.worker, request.output.as_deref(), remote.ip());
             let path = Path { link: link.unwrap_or(LinkId(u32::MAX)), remote, local: None };
             let spec = SessionSpec {
                 transport,
@@ -66,6 +66,7 @@ impl PumpControl {
                 when_starved: request.when_starved,
                 pids: pid_map(request, &title),
                 is_paused: request.paused,
+                is_monitored: request.monitor,
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
                 live: Some(live),
                 ..SessionSpec::new(session.id, title.clone(), path)

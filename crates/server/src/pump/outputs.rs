@@ -1,0 +1,172 @@
+//! Ways to send that a session may choose by name: the address and port that it sends from, how far datagrams go, by which
+//! interface, in which class.
+//!
+//! In: `[[pump.outputs]]`. Out: sockets for each worker, bound at its start; the link of a name and an address family.
+//! A name has one socket per worker and family, however many sessions use it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::Context as _;
+use engine::Output;
+use engine::udp::Unicast;
+use wire::LinkId;
+
+use super::setup;
+use crate::config::Config;
+use crate::machine::has_ipv6;
+
+/// A way to send, as it is configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputConfig {
+    pub name: String,
+    /// Address to send from; `None`: those of `pump.bind`. With source-specific multicast it is what receivers ask for.
+    pub source: Option<IpAddr>,
+    /// Port of the first worker; the second has the next one. 0: any.
+    pub source_port: u16,
+    /// Routers that datagrams may pass, plus one. `None`: as the system has it, and `pump.multicast_ttl` for groups.
+    pub ttl: Option<u8>,
+    /// `None`: `pump.dscp`.
+    pub dscp: Option<u8>,
+    pub interface: Option<String>,
+}
+
+impl OutputConfig {
+    /// `None` when the name is empty or would have to be quoted.
+    pub fn new(name: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_fine = !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain);
+        is_fine.then(|| OutputConfig { name: name.to_owned(), ..OutputConfig::default() })
+    }
+
+    /// Sets one of its keys. `None` when there is no such key, or the value does not fit.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: &str) -> Option<Self> {
+        match key {
+            "source" => self.source = Some(value.parse().ok()?),
+            "source_port" => self.source_port = value.parse().ok()?,
+            "ttl" => self.ttl = Some(value.parse().ok().filter(|ttl| *ttl > 0)?),
+            "dscp" => self.dscp = Some(value.parse().ok().filter(|dscp| *dscp < 64)?),
+            "interface" => self.interface = Some(value.to_owned()).filter(|name| !name.is_empty()),
+            _ => return None,
+        }
+        Some(self)
+    }
+
+    /// Keys and values that are set, the name first.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = vec![("name", self.name.clone())];
+        pairs.extend(self.source.map(|source| ("source", source.to_string())));
+        pairs.extend((self.source_port != 0).then(|| ("source_port", self.source_port.to_string())));
+        pairs.extend(self.ttl.map(|ttl| ("ttl", ttl.to_string())));
+        pairs.extend(self.dscp.map(|dscp| ("dscp", dscp.to_string())));
+        pairs.extend(self.interface.clone().map(|name| ("interface", name)));
+        pairs
+    }
+
+    /// The addresses that worker `index` sends from.
+    fn addresses(&self, config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
+        let port = match self.source_port {
+            0 => 0,
+            first => u16::try_from(usize::from(first) + index).with_context(|| {
+                format!("pump.outputs {}: port {first} and {} workers need ports beyond 65535", self.name, index + 1)
+            })?,
+        };
+        let bind = self.source.map_or_else(|| config.pump.bind.clone(), |source| vec![source]);
+        let bind = bind.into_iter().filter(|ip| ip.is_ipv4() || self.source.is_some() || has_ipv6());
+        Ok(bind.map(|ip| SocketAddr::new(ip, port)).collect())
+    }
+}
+
+/// The sockets of worker `index`, beside those of `setup::senders`.
+///
+/// # Errors
+/// When there is no such interface, or the ports do not suffice.
+pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
+    let pump = &config.pump;
+    let mut sockets = Vec::new();
+    for output in &pump.outputs {
+        let name = output.interface.as_deref();
+        let hops = output.ttl.unwrap_or(pump.multicast_ttl as u8);
+        let multicast = setup::multicast(hops, name.or(pump.multicast_interface.as_deref()), pump.multicast_loop)?;
+        let interface = match name {
+            Some(_) => multicast.interface,
+            None => 0,
+        };
+        let unicast = Unicast { hops: output.ttl, interface };
+        let dscp = output.dscp.unwrap_or(pump.dscp as u8);
+        let addresses = output.addresses(config, index)?;
+        sockets.extend(addresses.into_iter().map(|addr| Output { addr, multicast, unicast, dscp }));
+    }
+    Ok(sockets)
+}
+
+/// Which of a worker's sockets belong to which name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outputs {
+    /// A name, and how many sockets it has.
+    names: Vec<(String, usize)>,
+}
+
+impl Outputs {
+    /// # Errors
+    /// When the ports do not suffice.
+    pub(super) fn new(config: &Config) -> anyhow::Result<Self> {
+        let count = |output: &OutputConfig| Ok((output.name.clone(), output.addresses(config, 0)?.len()));
+        Ok(Outputs { names: config.pump.outputs.iter().map(count).collect::<anyhow::Result<_>>()? })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|(known, _)| known == name)
+    }
+
+    /// The socket for an address among a worker's, of which the last ones belong to outputs; the first ones to sessions
+    /// that name none.
+    pub(super) fn link(&self, senders: &[(LinkId, SocketAddr)], name: Option<&str>, ip: IpAddr) -> Option<LinkId> {
+        let all: usize = self.names.iter().map(|(_, count)| count).sum();
+        let (mut own, mut rest) = senders.split_at_checked(senders.len().checked_sub(all)?)?;
+        if let Some(name) = name {
+            let before = self.names.iter().take_while(|(known, _)| known != name).map(|(_, count)| count).sum();
+            let (_, count) = self.names.iter().find(|(known, _)| known == name)?;
+            rest = rest.get(before..)?;
+            own = rest.get(..*count)?;
+        }
+        own.iter().find(|(_, addr)| addr.is_ipv4() == ip.is_ipv4()).map(|(link, _)| *link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_a_family_have_a_socket() {
+        let outputs = Outputs { names: vec![("a".into(), 2), ("b".into(), 1)] };
+        let addrs = ["0.0.0.0:1", "[::]:1", "0.0.0.0:2", "[::]:2", "192.0.2.1:3"];
+        let senders: Vec<(LinkId, SocketAddr)> =
+            (0..).map(LinkId).zip(addrs.map(|addr| addr.parse().expect("an address"))).collect();
+        let (v4, v6) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]));
+        let link = |name, ip| outputs.link(&senders, name, ip).map(|link| link.0);
+        assert_eq!([link(None, v4), link(None, v6)], [Some(0), Some(1)]);
+        assert_eq!([link(Some("a"), v4), link(Some("a"), v6)], [Some(2), Some(3)]);
+        assert_eq!([link(Some("b"), v4), link(Some("b"), v6), link(Some("c"), v4)], [Some(4), None, None]);
+        assert!(outputs.has("a") && !outputs.has("c"));
+        assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId(0)));
+    }
+
+    #[test]
+    fn each_key_is_read_and_written() {
+        let all =
+            [("source", "192.0.2.1"), ("source_port", "4000"), ("ttl", "8"), ("dscp", "34"), ("interface", "eth1")];
+        let mut output = OutputConfig::new("iptv").expect("a name");
+        for (key, value) in all {
+            output = output.with(key, value).expect(key);
+        }
+        let pairs = output.pairs();
+        assert_eq!(pairs[0], ("name", "iptv".to_owned()));
+        assert!(pairs[1..].iter().zip(all).all(|((key, value), (one, other))| *key == one && value == other));
+        for (key, value) in [("ttl", "0"), ("ttl", "256"), ("dscp", "64"), ("source", "host"), ("color", "red")] {
+            assert_eq!(OutputConfig::default().with(key, value), None, "{key}");
+        }
+        assert_eq!(OutputConfig::new("a b"), None);
+    }
+}
