@@ -110,8 +110,11 @@ pub struct Answer {
 impl Client {
     /// Asks about the title, with these headers, each behind a line's end.
     pub async fn ask(&mut self, method: &str, headers: &str) -> Answer {
-        let uri = format!("rtsp://{}/a%20title.ts", self.base);
-        self.ask_for(method, &uri, headers).await
+        self.ask_for(method, &self.uri("a%20title.ts"), headers).await
+    }
+
+    pub fn uri(&self, title: &str) -> String {
+        format!("rtsp://{}/{title}", self.base)
     }
 
     pub async fn ask_for(&mut self, method: &str, uri: &str, headers: &str) -> Answer {

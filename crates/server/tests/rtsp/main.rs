@@ -2,6 +2,7 @@
 
 mod harness;
 mod interleaved;
+mod live;
 mod reports;
 
 use std::time::{Duration, Instant};
