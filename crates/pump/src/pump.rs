@@ -155,7 +155,7 @@ impl Pump {
             self.ask(key);
         }
         let Session { stream, phase, .. } = &mut self.sessions[key];
-        if stream.can_begin() {
+        if stream.can_begin() && !stream.fills_gap(now_ns) {
             let not_before = stream.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
             let from_ns = now_ns.max(not_before).max(stream.free_ns());
             let at_ns = phase.next_ns(from_ns, stream.interval_ns());
@@ -268,6 +268,10 @@ impl Pump {
         match next {
             Next::At(at_ns) => {
                 self.schedule(key, at_ns);
+                if self.sessions[key].stream.is_starved() {
+                    // It sends null packets, and what it waits for may be due.
+                    return self.settle(key, now_ns);
+                }
                 self.ask(key);
             }
             // What it waits for may lie there.

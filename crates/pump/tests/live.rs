@@ -103,10 +103,15 @@ impl World {
     }
 
     fn open(&mut self, number: u64) {
+        self.open_with(number, |_| {});
+    }
+
+    fn open_with(&mut self, number: u64, change: impl FnOnce(&mut SessionSpec)) {
         let title = self.live.title().expect("it is known what comes").clone();
         let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
         let live = LiveSpec { feed: FEED, start: self.live.start().expect("there are chunks") };
-        let spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
+        let mut spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
+        change(&mut spec);
         self.command(Command::Open(Box::new(spec)));
     }
 
@@ -429,6 +434,45 @@ fn a_hole_in_what_is_sent_delays_nothing_behind_it() {
     let off_ns = last_delay(&world, &source, &all) - delay_ns;
     assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
     assert_eq!(world.live.report(world.now).sources, 0, "the same source goes on");
+}
+
+#[test]
+fn a_session_that_wants_null_packets_gets_them_while_nothing_comes() {
+    let source = sample(RATE, 12, 5);
+    let all = flights(&source, RATE, 0, 0.0, |_| 5 * MS);
+    let there = |flight: &&Flight| !(5_000 * MS..7_000 * MS).contains(&flight.sent_ns);
+    let sent: Vec<Flight> = all.iter().filter(there).cloned().collect();
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 2_000 * MS);
+    world.open_with(1, |spec| spec.when_starved = spec::WhenStarved::Nulls);
+    world.receive(&sent, 4_900 * MS);
+    let delay_ns = last_delay(&world, &source, &all);
+    world.receive(&sent, 11_000 * MS);
+    let off_ns = last_delay(&world, &source, &all) - delay_ns;
+    assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
+    let nulls = world.stats(1).nulls;
+    let two_seconds = 2 * RATE.bps() / 8 / PACKET_LEN as u64;
+    assert!(nulls.abs_diff(two_seconds) < two_seconds / 5, "{nulls}");
+    let gaps = world.sent[&1].windows(2).map(|pair| pair[1].0 - pair[0].0);
+    assert!(gaps.max().is_some_and(|gap| gap < 60 * MS));
+}
+
+#[test]
+fn a_live_input_is_filled_up_to_a_constant_rate() {
+    let source = Sample { rate: RATE, pictures: 300, is_constant: false, ..Sample::default() }.make();
+    let flights = by_clock(&source);
+    let rate = Bitrate::from_kbps(12_000);
+    let mut world = World::new(Settings::default());
+    world.receive(&flights, 2_000 * MS);
+    world.open_with(1, |spec| spec.pacing = spec::Pacing::Padded(rate));
+    world.receive(&flights, 11_000 * MS);
+    let mut monitor = Monitor::new(Some(rate));
+    world.sent[&1].iter().for_each(|(ns, bytes)| monitor.handle_datagram(*ns as u64, bytes));
+    let report = monitor.report();
+    assert_eq!((report.lost, world.stats(1).underruns), (0, 0));
+    assert!(report.nulls > 10_000 && report.delay_factor_max_ns.is_some_and(|ns| ns < 2_000_000), "{report:?}");
+    // A reference has the time of its new place, within what the line turned.
+    assert!(report.pcr_accuracy_max_ns.is_some_and(|ns| ns < 500_000), "{report:?}");
 }
 
 #[test]

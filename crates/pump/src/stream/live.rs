@@ -4,7 +4,7 @@ use super::{PACKETS, Stream};
 use crate::live::Start;
 use crate::pace::LivePace;
 use crate::queue::Plan;
-use crate::spec::{FeedId, Settings};
+use crate::spec::{Activity, FeedId, Settings, WhenStarved};
 
 impl Stream {
     /// The live input that is played.
@@ -29,6 +29,17 @@ impl Stream {
         let by_last_ns = times.ns_at(&self.queue, position + others) - self.slope.ns(others);
         let late_ns = self.pace.as_ref().map_or(0, |pace| self.origin_ns - pace.zero_ns());
         Some(by_first_ns.max(by_last_ns) + late_ns)
+    }
+
+    /// What comes next is late.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.activity == Activity::Starved
+    }
+
+    /// What comes next in a live input is there, but not due yet, and until then null packets are wanted.
+    pub(crate) fn fills_gap(&self, now_ns: i64) -> bool {
+        let is_filling = self.activity == Activity::Starved && self.spec.when_starved == WhenStarved::Nulls;
+        is_filling && self.live_due_ns().is_some_and(|due_ns| due_ns > self.null_due_ns.max(now_ns))
     }
 
     /// Goes on behind a gap, at `at_ns`. The session is later from now on only by what that is behind the input's time.
