@@ -321,7 +321,7 @@ impl Pump {
         let mut counters = Counters { sessions: self.sessions.len() as u64, ..self.totals.clone() };
         for (_, Session { stream, .. }) in &self.sessions {
             counters.playing += u64::from(stream.activity() == Activity::Playing);
-            counters.monitored += u64::from(stream.is_monitored());
+            stream.show_in(&mut counters);
             stream.add_to(&mut counters);
         }
         counters

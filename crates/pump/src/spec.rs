@@ -378,6 +378,10 @@ pub struct Counters {
     pub monitored: u64,
     pub priority_1: u64,
     pub priority_2: u64,
+    /// The worst delay factor of the sessions that there are, in their last whole seconds; and the worst jitter of clock
+    /// references that their monitors saw.
+    pub delay_factor_max: Duration,
+    pub pcr_jitter_max: Duration,
     /// How long after its time each burst was written.
     pub lateness: Lateness,
 }

@@ -90,7 +90,9 @@ fn lateness_and_the_delay_factor_are_those_of_the_schedule() {
     let mut world = World::new(exact());
     world.open(1, &source, |spec| spec.burst = 4);
     world.run(millis(2_500));
+    let worst = world.counters().delay_factor_max;
     let (on_time, _) = stats(world);
+    assert_eq!(worst, on_time.delay_factor);
     let bursts: u32 = on_time.lateness.iter().sum();
     assert_eq!((u64::from(bursts), on_time.lateness[0]), (on_time.datagrams.div_ceil(4), bursts));
     // Four datagrams at 4.5 Mbit/s.
@@ -155,6 +157,7 @@ fn what_is_sent_is_measured_when_that_is_asked_for() {
         });
         world.run(millis(15_000));
         let (monitored, errors) = (world.counters().monitored, world.counters().priority_1);
+        let jitter = world.counters().pcr_jitter_max;
         let mut monitor = Monitor::new(Some(Bitrate::from_kbps(4_500)));
         world.sent[&1].iter().for_each(|sent| monitor.handle_datagram(sent.ns, &sent.bytes));
         let expected = monitor.report();
@@ -162,6 +165,9 @@ fn what_is_sent_is_measured_when_that_is_asked_for() {
             Some((.., stats)) => stats.report,
             None => stats(world).0.report,
         };
+        if looped {
+            assert_eq!(jitter, Duration::from_nanos(expected.pcr_jitter_max_ns));
+        }
         assert_eq!(report.map(|report| *report), Some(expected), "{transport:?}");
         assert_eq!((monitored, errors), (u64::from(looped), 0));
     }

@@ -202,3 +202,31 @@ fn secrets_are_not_printed() {
         assert!(!printed.contains("0123456789abcdef") && !printed.contains("hush-hush"), "{printed}");
     }
 }
+
+#[test]
+fn outputs_are_a_table_each_or_a_line() {
+    let text = "[[pump.outputs]]\nname = \"iptv\"\nttl = 8\ndscp = 34\nsource = \"192.0.2.1\"\nsource_port = 4000\n\
+                [[pump.outputs]]\nname = \"lab\"\ninterface = \"eth1\"\n";
+    let mut config = Config::default();
+    config.apply_toml("test.toml", text).expect("valid");
+    let [iptv, lab] = &config.pump.outputs[..] else { panic!("{:?}", config.pump.outputs) };
+    assert_eq!((iptv.name.as_str(), iptv.ttl, iptv.dscp, iptv.source_port), ("iptv", Some(8), Some(34), 4_000));
+    assert_eq!((lab.interface.as_deref(), lab.ttl, lab.source), (Some("eth1"), None, None));
+    let mut again = Config::default();
+    again.apply_toml("printed", &config.to_string()).expect("what is printed is valid");
+    assert_eq!(again, config);
+    let line = "iptv ttl=8 dscp=34 source=192.0.2.1 source_port=4000, lab interface=eth1";
+    let by_flag = Config::load(None, [], &[format!("pump.outputs={line}")]).expect("valid");
+    assert_eq!(by_flag, config);
+    for (wrong, message) in [
+        ("ttl = 8", "a list with an element that does not fit"),
+        ("name = \"a b\"", "a list with an element that does not fit"),
+        ("name = \"a\"\nttl = 0", "a list with an element that does not fit"),
+        ("name = \"a\"\ncolor = 1", "a list with an element that does not fit"),
+        ("name = \"a\"\n[[pump.outputs]]\nname = \"a\"", "two outputs named \"a\""),
+    ] {
+        let text = format!("[[pump.outputs]]\n{wrong}\n");
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).message;
+        assert!(error.contains(message), "{wrong}: {error}");
+    }
+}

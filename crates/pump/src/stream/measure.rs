@@ -80,6 +80,16 @@ impl Stream {
         }
     }
 
+    /// Lets the counters of all know what is the worst at present.
+    pub(crate) fn show_in(&self, totals: &mut Counters) {
+        totals.delay_factor_max = totals.delay_factor_max.max(self.stats.delay_factor);
+        if let Some(monitor) = &self.measure.monitor {
+            let jitter = Duration::from_nanos(monitor.report().pcr_jitter_max_ns);
+            totals.monitored += 1;
+            totals.pcr_jitter_max = totals.pcr_jitter_max.max(jitter);
+        }
+    }
+
     /// Adds what is counted by streams alone to the counters of all.
     pub(crate) fn add_to(&self, totals: &mut Counters) {
         totals.lost += self.stats.lost;
@@ -89,10 +99,6 @@ impl Stream {
             totals.priority_1 += first;
             totals.priority_2 += second;
         }
-    }
-
-    pub(crate) fn is_monitored(&self) -> bool {
-        self.measure.has_monitor()
     }
 
     pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {

@@ -278,6 +278,7 @@ pub(super) fn check_open(request: &OpenRequest) -> Result<(), PumpError> {
         ("loop", request.looped),
         ("speed", request.speed_permille != 1_000),
         ("rate", matches!(request.pacing, Pacing::Rate(_))),
+        ("burst_start", !request.burst_start.is_zero()),
     ];
     refuse(&refused)
 }

@@ -245,5 +245,7 @@ async fn a_session_begins_faster_and_tells_how_it_is_sent() {
     assert_eq!((&monitor["lost_packets"], &monitor["tr_101_290"]["1.4_continuity"]), (&json!(0), &json!(0)));
     assert!(monitor["references"].as_u64().is_some_and(|count| count > 150), "{monitor}");
     let page = test.metrics().await;
-    assert!(page.contains("millrace_pump_tr101290_priority1_total"), "{page}");
+    for name in ["tr101290_priority1_total", "delay_factor_max_seconds", "pcr_jitter_max_seconds", "lost_packets_total"] {
+        assert!(page.contains(&format!("\nmillrace_pump_{name}{{worker=\"0\"}} ")), "{name} is not in\n{page}");
+    }
 }

@@ -62,6 +62,23 @@ fn write_workers(page: &mut Page, workers: &[Option<Box<Counters>>]) {
             page.sample(&name, &[("worker", &worker.to_string())], value(counters) as f64);
         }
     }
+    type Gauge = (&'static str, &'static str, fn(&Counters) -> f64);
+    let gauges: [Gauge; 3] = [
+        ("delay_factor_max_seconds", "Worst delay factor (RFC 4445) of sessions in their last second.", |counters| {
+            counters.delay_factor_max.as_secs_f64()
+        }),
+        ("monitored_sessions", "Sessions with a monitor.", |counters| counters.monitored as f64),
+        ("pcr_jitter_max_seconds", "Worst jitter of clock references that monitors saw.", |counters| {
+            counters.pcr_jitter_max.as_secs_f64()
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("millrace_pump_{name}");
+        page.family(&name, "gauge", help);
+        for (worker, counters) in answered() {
+            page.sample(&name, &[("worker", &worker.to_string())], value(counters));
+        }
+    }
     page.family("millrace_pump_lateness_seconds", "histogram", "How long after its time each burst was written.");
     for (worker, counters) in answered() {
         write_lateness(page, &worker.to_string(), &counters.lateness);
