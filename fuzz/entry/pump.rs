@@ -156,6 +156,10 @@ fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
         let keep: Vec<Pid> = title.streams.iter().take(1).map(|stream| stream.pid).collect();
         spec.pids = Some(Arc::new(PidMap::new(title, (how[1] & 32 != 0).then_some(&keep[..]), &rename)));
     }
+    spec.is_monitored = how[1] & 64 != 0;
+    if how[1] & 128 != 0 {
+        spec.burst_start = Duration::from_millis(u64::from(how[3]) * 20);
+    }
     spec.burst = how[2];
     spec.start = u64::from(how[3]);
     spec.speed_permille = 1_000 + u32::from(how[2] >> 4) * 100;
