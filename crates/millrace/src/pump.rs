@@ -49,7 +49,7 @@ pub struct Pump {
     /// Sends so many times as fast, for receivers that store; the title's clock stays as it is.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: u32,
-    /// Deadlines are kept to 100 µs instead of 500 µs, for receivers with tiny buffers.
+    /// Deadlines are kept to 50 µs instead of 500 µs, for receivers with tiny buffers.
     #[arg(long)]
     strict: bool,
     /// Port to send from; 0 takes any free one.

@@ -181,7 +181,7 @@ section! {
         sessions_max: u32 = 20_000, between(1, 1_000_000);
         /// Datagrams per send of sessions that do not say: more cost less CPU, fewer are smoother.
         burst: u16 = 2, between(1, 7);
-        /// Deadlines are kept to 100 µs instead of 500 µs, for receivers with tiny buffers. Costs CPU.
+        /// Deadlines are kept to 50 µs instead of 500 µs, for receivers with tiny buffers. Costs CPU.
         strict: bool = false, any;
         /// A session that is later than this goes on from there; up to this it catches up.
         late_max: Duration = ms(200), between(ms(10), secs(10));

@@ -45,7 +45,7 @@ pub struct Play {
     pub multicast: Multicast,
     /// The six upper bits of the traffic class.
     pub dscp: u8,
-    /// Deadlines are served to 100 µs instead of 500.
+    /// Deadlines are served to 50 µs instead of 500.
     pub strict: bool,
 }
 

@@ -25,7 +25,7 @@ pub const LIBRARIAN_MAILBOX: usize = 16_384;
 /// Deadlines are served to the next whole tick.
 pub const TICK: Duration = Duration::from_micros(500);
 /// The same for receivers with tiny buffers.
-pub const TICK_STRICT: Duration = Duration::from_micros(100);
+pub const TICK_STRICT: Duration = Duration::from_micros(50);
 
 /// What a worker's pump may do.
 pub fn pump_settings(config: &Config) -> pump::spec::Settings {
