@@ -36,12 +36,15 @@ fn main() -> std::io::Result<()> {
     clocks()
 }
 
+/// A name, the first reference, and the steps to the others.
+type ClockSeed<'a> = (&'a str, u64, &'a [(i64, bool)]);
+
 /// References every 100 packets, each with the ticks that it adds and whether it says that it does not continue.
 fn clocks() -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/clock");
     fs::create_dir_all(&folder)?;
     let (even, second) = (902_400, 27_000_000);
-    let seeds: [(&str, u64, &[(i64, bool)]); 8] = [
+    let seeds: [ClockSeed<'_>; 8] = [
         ("constant", 0, &[(even, false); 9]),
         ("variable", 5_000, &[(even, false), (even / 4, false), (even * 7, false), (even, false)]),
         ("wraps", Pcr::MODULUS - 2_000_000, &[(even, false); 9]),

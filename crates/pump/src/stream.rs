@@ -439,7 +439,8 @@ impl Stream {
         let marks = self.padding.is_some() ^ self.rewriter.is_active() ^ self.pace.is_some() ^ self.trick.is_some();
         let ends = self.stats.late_max.subsec_nanos() ^ u32::from(*burst_left) ^ u32::from(seq.0) ^ u32::from(marks);
         let times = (due_ns ^ origin_ns ^ step_ns) as u64 ^ self.pace.as_ref().map_or(0, Pace::touch);
-        times ^ end_position ^ *tables_left as u64 ^ self.stats.datagrams ^ u64::from(ends) ^ self.queue.touch()
+        let rest = *tables_left as u64 ^ self.stats.datagrams ^ u64::from(self.stats.lateness[0]) ^ self.measure.touch();
+        times ^ end_position ^ rest ^ u64::from(ends) ^ self.queue.touch()
     }
 
     /// Reads what it needs of what the stream points at. **Touch the stream before.**

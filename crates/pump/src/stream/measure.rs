@@ -41,6 +41,12 @@ impl Measure {
         self.monitor.is_some()
     }
 
+    /// Reads what a burst needs.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.second_ns as u64 ^ u64::from(self.low_ns) ^ u64::from(self.monitor.is_some())
+    }
+
     /// Takes a datagram that is about to be sent.
     pub(super) fn add(&mut self, datagram: &[u8]) {
         if let Some(monitor) = &mut self.monitor {
