@@ -76,7 +76,9 @@ impl Session {
             Delivery::Datagrams { .. } => None,
             Delivery::Interleaved { address, .. } => Some(address),
         };
-        OpenRequest { relay, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+        // A player tells where it is by the title's own clock, and stands still itself while it pauses.
+        let restamp = false;
+        OpenRequest { relay, restamp, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
     }
 }
 
