@@ -370,6 +370,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_not_renewed_lapses() {
+        let mut sessions = sessions(1);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let with_lease = Newcomer { lease: Some(Duration::from_secs(10)), ..newcomer(10, 1) };
+        let id = sessions.open(with_lease).expect("room").id;
+        let (other, _) = open(&mut sessions, 10, 1).expect("room");
+        for seconds in [0, 9, 18] {
+            assert!(sessions.lapsed(at(seconds)).is_empty());
+            sessions.renew(at(seconds), id);
+            sessions.renew(at(seconds), other);
+        }
+        assert!(sessions.lapsed(at(27)).is_empty());
+        assert_eq!(sessions.lapsed(at(28)), [id]);
+        sessions.handle_ended(id, EndReason::Closed, Box::default());
+        sessions.renew(at(28), id);
+        assert!(sessions.lapsed(at(100)).is_empty());
+    }
+
+    #[test]
     fn what_ended_is_shown_for_a_while() {
         let mut sessions = sessions(1);
         for _ in 0..ENDED_MAX + 5 {

