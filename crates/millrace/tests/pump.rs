@@ -19,18 +19,31 @@ const JSON: [&str; 1] = ["Content-Type: application/json"];
 fn a_file_is_played_out_and_the_command_ends_with_it() {
     let title = Title::new(50);
     for scheme in ["udp", "rtp"] {
-        let (addr, packets) = receiver();
-        let started = Instant::now();
-        let child = play(&title.path(), &format!("{scheme}://{addr}"), &[]);
-        let output = child.wait_with_output().expect("it ends");
+        // A stream that the machine makes too late has other references from there on; that is another test's.
+        let is_on_time = (0..5).any(|_| {
+            let (addr, packets) = receiver();
+            let started = Instant::now();
+            let child = play(&title.path(), &format!("{scheme}://{addr}"), &[]);
+            let output = child.wait_with_output().expect("it ends");
 
-        assert_eq!(output.status.code(), Some(0));
-        assert!(started.elapsed() >= Duration::from_millis(1_900), "two seconds of picture");
-        let received = all(&packets);
-        assert_eq!(received[..title.bytes.len()], title.bytes, "{scheme}");
-        let status = String::from_utf8(output.stderr).expect("text");
-        assert!(status.contains("0:02.0 of 0:02.0") && status.contains("underruns 0"), "{status}");
+            assert_eq!(output.status.code(), Some(0));
+            assert!(started.elapsed() >= Duration::from_millis(1_900), "two seconds of picture");
+            let status = String::from_utf8(output.stderr).expect("text");
+            assert!(status.contains("0:02.0 of 0:02.0") && status.contains("underruns 0"), "{status}");
+            let received = all(&packets);
+            assert!(received.len() >= title.bytes.len(), "{scheme}: {} bytes", received.len());
+            let is_on_time = late_max_ms(&status) < 200.0;
+            assert!(!is_on_time || received[..title.bytes.len()] == title.bytes, "{scheme}: {status}");
+            is_on_time
+        });
+        assert!(is_on_time, "{scheme} was late five times");
     }
+}
+
+/// From "late p99 1.05 ms, at most 4.19 ms".
+fn late_max_ms(status: &str) -> f64 {
+    let (_, rest) = status.rsplit_once("at most ").expect("how late it was");
+    rest.split_once(" ms").expect("in milliseconds").0.parse().expect("a number")
 }
 
 #[test]
@@ -67,7 +80,7 @@ fn what_cannot_be_played_is_said() {
 fn a_broadcast_and_pump_sessions_run_on_the_same_workers() {
     let title = Title::new(75);
     let media = format!("pump.media={}", title.folder.path().display());
-    let server = Server::start(&[&media, "pump.destinations=127.0.0.0/8"]);
+    let server = Server::start(&[&media, "pump.destinations=127.0.0.0/8", "pump.late_max=10s"]);
     let receivers: Vec<_> = (0..4).map(|_| receiver()).collect();
     let sessions: Vec<String> = receivers.iter().map(|(addr, _)| open(&server, &format!("udp://{addr}"))).collect();
 
@@ -139,7 +152,8 @@ impl Title {
 fn play(file: &str, destination: &str, flags: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
     command.args(["pump", file, destination]).args(flags);
-    command.stderr(Stdio::piped()).spawn().expect("the binary runs")
+    // When a test fails, one that plays on keeps nobody waiting who reads the test's output.
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
 fn open(server: &Server, destination: &str) -> String {

@@ -238,7 +238,8 @@ fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> 
         let (events, senders) = (events.clone(), worker.senders().collect());
         let make = move || {
             let now = Instant::now();
-            let pump = Pump::new(now, pump::spec::Settings::default());
+            // However busy the machine is, a session catches up, and its references stay those of the title.
+            let pump = Pump::new(now, pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() });
             PumpService(PumpPart::new(now, index, pump, move |event: Event| events.send(event)))
         };
         let handle = Arc::new(worker.run(make).expect("a thread"));
