@@ -238,7 +238,9 @@ async fn a_session_begins_faster_and_tells_how_it_is_sent() {
     let receiver = Receiver::bind();
     let request = json!({"title": "a.ts", "destination": receiver.url("rtp"), "burst_start": 3, "monitor": true});
     let asked = Instant::now();
-    let even = test.open(json!({"title": "a.ts", "destination": Receiver::bind().url("udp")})).await;
+    // It is kept, as its port would soon be another test's.
+    let other = Receiver::bind();
+    let even = test.open(json!({"title": "a.ts", "destination": other.url("udp")})).await;
     let id = test.open(request).await;
     let playing = test.until(id, |session| seconds(session) > 8.0).await;
     assert!(asked.elapsed() > Duration::from_millis(4_800), "no more than three seconds early: {playing}");
