@@ -187,6 +187,9 @@ fn rtsp_request(request: &rtsp::Request<'_>) {
         let client = [192, 0, 2, 1].into();
         let way = transport.for_client(client);
         assert!(way.is_none_or(|_| transport.is_unicast));
-        assert!(!matches!(way, Some(rtsp::Way::Datagrams { port: 0, .. } | rtsp::Way::Datagrams { rtcp_port: Some(0), .. })));
+        assert!(!matches!(
+            way,
+            Some(rtsp::Way::Datagrams { port: 0, .. } | rtsp::Way::Datagrams { rtcp_port: Some(0), .. })
+        ));
     }
 }
