@@ -169,6 +169,9 @@ struct Watching {
     client: u32,
 }
 
+/// How long a load thread may take to forget a viewer that leaves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Joins that may be under way at once.
 const JOIN_THREADS: usize = 16;
 
@@ -284,7 +287,9 @@ impl Run {
     fn end(&self, at: Instant, watching: &Watching) {
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
         // First here: who is told by the server that it has ended counts as failed. Who does not keep up shows it too.
-        let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client });
+        let (done, gone) = mpsc::sync_channel(0);
+        let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client, done });
+        let _ = gone.recv_timeout(LEAVE_TIMEOUT);
         self.leave(std::slice::from_ref(&watching.resource));
     }
 

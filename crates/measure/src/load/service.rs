@@ -23,7 +23,11 @@ pub enum Message {
     /// A client whose offer was answered; it connects now.
     Join(Box<Joining>),
     /// A viewer that has ended its session.
-    Leave { client: u32 },
+    Leave {
+        client: u32,
+        /// It is let go of when the client is gone.
+        done: mpsc::SyncSender<()>,
+    },
     /// Forgets what was counted so far: the warm-up is over.
     Reset,
     /// Everything counted, please.
@@ -314,7 +318,10 @@ impl Service for LoadService {
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
         match message {
             Message::Join(joining) => self.join(now, *joining, out),
-            Message::Leave { client } => self.leave(client),
+            Message::Leave { client, done } => {
+                self.leave(client);
+                drop(done);
+            }
             Message::Reset => {
                 self.latency_us.reset();
                 for client in self.clients.iter_mut().flatten() {
