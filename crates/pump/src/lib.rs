@@ -2,7 +2,7 @@
 //! datagrams and events out.
 //!
 //! `pump::Pump` is all of one worker, driven as `rooms::Rooms` is:
-//! 1. Control reads a title's first megabyte and calls `title::Title::probe`. An `Arc<Title>` is shared by its sessions.
+//! 1. Control reads a title's head (128 KiB are mostly enough) and calls `title::Title::probe`. An `Arc<Title>` is shared by its sessions.
 //! 2. `Command::Open` opens a session. The pump answers with `Event::Need` for each chunk that it wants next.
 //! 3. Control reads `Title::chunk_range`, calls `chunk::Chunk::scan` (on its own thread: this is where the bytes are
 //!    looked at), and hands `Command::Chunk` in. One `Arc<Chunk>` serves all sessions of the title.

@@ -146,6 +146,18 @@ fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
 }
 
 #[test]
+fn what_icmp_said_of_another_path_costs_no_datagram() {
+    let options = Options { send_only: true, ..Options::default() };
+    let a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
+    let b = bind(LOOPBACKS[0], true, true);
+    let out = outbox(&path_to(&b), &[500]);
+    let mut queue = SendQueue { faults: [libc::EMSGSIZE; 3].into(), ..SendQueue::new() };
+    queue.send_outbox(&a, &out);
+    assert_eq!(receive(&b, 1).1, sent(&out));
+    assert_eq!(queue.stats().dropped_refused, 0);
+}
+
+#[test]
 fn a_socket_that_is_full_for_a_moment_loses_nothing() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
