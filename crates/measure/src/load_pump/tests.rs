@@ -10,6 +10,8 @@ use clap::Parser;
 use pump::sample::Sample;
 use wire::ts::DATAGRAM_LEN;
 
+use wire::Bitrate;
+
 use super::*;
 
 const RATE: Bitrate = Bitrate::from_kbps(2_000);
