@@ -28,7 +28,7 @@ use super::live::Inputs;
 use super::outputs::Outputs;
 use super::part::Event;
 use super::request::OpenRequest;
-use super::sessions::{End, FAILURES_MAX, Limits, Newcomer, Overloaded, Session, Sessions};
+use super::sessions::{End, FAILURES_MAX, Limits, Overloaded, Session, Sessions};
 use super::times;
 use crate::busy::BusyMeter;
 use crate::config::Config;
@@ -213,22 +213,11 @@ impl PumpControl {
             return Err(PumpError::Empty);
         }
         let transport = transport(request.destination.is_rtp)?;
-        let newcomer = Newcomer {
-            name: request.title.as_str().into(),
-            title: title.clone(),
-            zero,
-            destination: request.destination.to_string().into(),
-            remote,
-            rate,
-            transport,
-            start,
-            end_packet,
-            is_paused: request.paused,
-            lease: request.lease,
-        };
         let path = |link| Path { link, remote, local: None };
         self.with_state(|state| {
-            let session = state.sessions.open(newcomer).map_err(|Overloaded| PumpError::Overloaded)?.clone();
+            let place = state.sessions.place(rate).map_err(|Overloaded| PumpError::Overloaded)?;
+            let session = Session::new(place, request, title.clone(), remote, rate, transport);
+            let session = state.sessions.open(Session { zero, start, end_packet, ..session }).clone();
             state.sessions.renew(asked, session.id);
             let link = self.link(session.worker, output, remote.ip());
             let spec = SessionSpec {

@@ -15,6 +15,7 @@ use wire::Bitrate;
 use wire::ts::Pcr;
 
 use super::control::Fast;
+use super::request::OpenRequest;
 use super::times::Seen;
 
 /// Sessions that have ended and are still shown; the oldest are forgotten.
@@ -56,8 +57,42 @@ pub struct Session {
     /// Chunks in a row that could not be had.
     pub failures: u32,
     /// Why control closes it.
-    closing: Option<End>,
+    pub(super) closing: Option<End>,
     pub end: Option<(End, Box<SessionStats>)>,
+}
+
+impl Session {
+    /// A session that plays its title, whatever its length.
+    pub fn new(
+        Place { id, worker }: Place,
+        request: &OpenRequest,
+        title: Arc<Title>,
+        remote: SocketAddr,
+        rate: Bitrate,
+        transport: Transport,
+    ) -> Self {
+        Session {
+            id,
+            worker,
+            name: request.title.as_str().into(),
+            zero: None,
+            seen: Seen::default(),
+            destination: request.destination.to_string().into(),
+            remote,
+            rate,
+            transport,
+            start: 0,
+            end_packet: u64::MAX,
+            title,
+            is_paused: request.paused,
+            scale_permille: 1_000,
+            fast: None,
+            lease: request.lease,
+            failures: 0,
+            closing: None,
+            end: None,
+        }
+    }
 }
 
 /// Why a session ended.
@@ -73,20 +108,11 @@ pub enum End {
     Unreadable(String),
 }
 
-/// What a new session brings.
-#[derive(Clone, Debug)]
-pub struct Newcomer {
-    pub name: Arc<str>,
-    pub title: Arc<Title>,
-    pub zero: Option<Pcr>,
-    pub destination: Arc<str>,
-    pub remote: SocketAddr,
-    pub rate: Bitrate,
-    pub transport: Transport,
-    pub start: u64,
-    pub end_packet: u64,
-    pub is_paused: bool,
-    pub lease: Option<Duration>,
+/// Where a new session goes, and what it is called there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    id: SessionId,
+    worker: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,44 +175,27 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none, or the bandwidth is used up.
-    pub fn open(&mut self, newcomer: Newcomer) -> Result<&Session, Overloaded> {
-        let Newcomer { name, title, zero, destination, remote, rate, transport, .. } = newcomer;
-        let Newcomer { start, end_packet, is_paused, lease, .. } = newcomer;
+    pub fn place(&self, rate: Bitrate) -> Result<Place, Overloaded> {
         if self.bandwidth().bps() + rate.bps() > self.limits.bandwidth_max.bps() {
             return Err(Overloaded);
         }
-        let sessions_max = self.limits.sessions_max;
-        let takes = |worker: &Worker| !worker.is_full && worker.sessions < sessions_max;
-        let takers = self.workers.iter_mut().enumerate().filter(|(_, worker)| takes(worker));
-        let (index, worker) = takers.min_by_key(|(_, worker)| (worker.bps, worker.sessions)).ok_or(Overloaded)?;
-        worker.bps += rate.bps();
-        worker.sessions += 1;
-        let id = SessionId(self.next_id);
-        self.next_id += 1;
+        let takes = |worker: &Worker| !worker.is_full && worker.sessions < self.limits.sessions_max;
+        let takers = self.workers.iter().enumerate().filter(|(_, worker)| takes(worker));
+        let (worker, _) = takers.min_by_key(|(_, worker)| (worker.bps, worker.sessions)).ok_or(Overloaded)?;
+        Ok(Place { id: SessionId(self.next_id), worker })
+    }
+
+    /// Takes a session, at the place that was just found for it.
+    pub fn open(&mut self, session: Session) -> &Session {
+        let id = session.id;
+        if let Some(worker) = self.workers.get_mut(session.worker) {
+            worker.bps += session.rate.bps();
+            worker.sessions += 1;
+        }
+        self.next_id = id.0 + 1;
         self.open_count += 1;
-        self.by_remote.entry(remote).or_default().push(id);
-        let session = Session {
-            id,
-            worker: index,
-            name,
-            title,
-            zero,
-            seen: Seen::default(),
-            destination,
-            remote,
-            rate,
-            transport,
-            start,
-            end_packet,
-            is_paused,
-            scale_permille: 1_000,
-            fast: None,
-            lease,
-            failures: 0,
-            closing: None,
-            end: None,
-        };
-        Ok(self.sessions.entry(id).or_insert(session))
+        self.by_remote.entry(session.remote).or_default().push(id);
+        self.sessions.entry(id).or_insert(session)
     }
 
     /// A session that is open.
@@ -296,26 +305,25 @@ mod tests {
         Sessions::new(workers, limits)
     }
 
-    fn newcomer(kbps: u64, port: u16) -> Newcomer {
+    fn open_with_lease(
+        sessions: &mut Sessions,
+        kbps: u64,
+        port: u16,
+        lease: Option<Duration>,
+    ) -> Option<(SessionId, usize)> {
         let bytes = Sample { pictures: 3, ..Sample::default() }.make();
         let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).expect("a title");
-        Newcomer {
-            name: "a".into(),
-            title: Arc::new(title),
-            zero: None,
-            destination: "udp://h:1".into(),
-            remote: ([127, 0, 0, 1], port).into(),
-            rate: Bitrate::from_kbps(kbps),
-            transport: Transport::Udp,
-            start: 0,
-            end_packet: 1,
-            is_paused: false,
-            lease: None,
-        }
+        let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
+        let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
+        let rate = Bitrate::from_kbps(kbps);
+        let place = sessions.place(rate).ok()?;
+        let remote = ([127, 0, 0, 1], port).into();
+        let session = sessions.open(Session::new(place, &request, title.into(), remote, rate, Transport::Udp));
+        Some((session.id, session.worker))
     }
 
     fn open(sessions: &mut Sessions, kbps: u64, port: u16) -> Option<(SessionId, usize)> {
-        sessions.open(newcomer(kbps, port)).ok().map(|session| (session.id, session.worker))
+        open_with_lease(sessions, kbps, port, None)
     }
 
     #[test]
@@ -374,8 +382,7 @@ mod tests {
         let mut sessions = sessions(1);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let with_lease = Newcomer { lease: Some(Duration::from_secs(10)), ..newcomer(10, 1) };
-        let id = sessions.open(with_lease).expect("room").id;
+        let (id, _) = open_with_lease(&mut sessions, 10, 1, Some(Duration::from_secs(10))).expect("room");
         let (other, _) = open(&mut sessions, 10, 1).expect("room");
         for seconds in [0, 9, 18] {
             assert!(sessions.lapsed(at(seconds)).is_empty());

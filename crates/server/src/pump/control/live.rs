@@ -8,7 +8,7 @@ use pump::spec::{Command, EndReason, SessionId, SessionSpec};
 use tokio::runtime::Handle;
 use wire::{LinkId, Path};
 
-use super::{Newcomer, Overloaded, PumpControl, PumpError, PumpPort, Session, pid_map, rate_of, transport};
+use super::{Overloaded, PumpControl, PumpError, PumpPort, Session, pid_map, rate_of, transport};
 use crate::pump::live::{Input, Inputs, check_change, check_open};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 
@@ -32,21 +32,11 @@ impl PumpControl {
         check_open(request)?;
         let title = input.title()?;
         let transport = transport(request.destination.is_rtp)?;
-        let newcomer = Newcomer {
-            name: request.title.as_str().into(),
-            title: title.clone(),
-            zero: None,
-            destination: request.destination.to_string().into(),
-            remote,
-            rate: rate_of(request, &title, None)?,
-            transport,
-            start: 0,
-            end_packet: u64::MAX,
-            is_paused: request.paused,
-            lease: request.lease,
-        };
+        let rate = rate_of(request, &title, None)?;
         self.with_state(|state| {
-            let session = state.sessions.open(newcomer).map_err(|Overloaded| PumpError::Overloaded)?.clone();
+            let place = state.sessions.place(rate).map_err(|Overloaded| PumpError::Overloaded)?;
+            let session = Session::new(place, request, title.clone(), remote, rate, transport);
+            let session = state.sessions.open(session).clone();
             state.sessions.renew(asked, session.id);
             let port = self.ports.get(session.worker).ok_or(PumpError::Busy);
             let live = match port.and_then(|port| self.live.begin(input, session.id, session.worker, port)) {
