@@ -382,7 +382,7 @@ pub(crate) fn own_cpu() -> CpuTime {
 }
 
 /// User and system time of a process (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
-fn cpu_of(path: &str) -> Option<CpuTime> {
+pub(crate) fn cpu_of(path: &str) -> Option<CpuTime> {
     let text = std::fs::read_to_string(path).ok()?;
     // The second field is the program's name in brackets, which may hold anything.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);

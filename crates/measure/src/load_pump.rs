@@ -10,6 +10,7 @@
 
 mod args;
 mod guests;
+mod metrics;
 mod origin;
 mod original;
 mod places;
@@ -28,6 +29,7 @@ use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use args::{Args, Limits};
+pub use metrics::Served;
 pub use report::Report;
 
 use original::Original;
@@ -35,7 +37,7 @@ use places::{Addrs, Places};
 use receiver::{Receiver, Totals};
 use sessions::{Opened, Server};
 
-use crate::load::{count_down, mark, own_cpu, server_cpu};
+use crate::load::{count_down, mark, own_cpu};
 
 /// Runs the load and prints the report. False when the asked-for quality was not held.
 ///
@@ -113,14 +115,13 @@ fn count(
         wait_for_streams(args, threads)?;
     }
     thread::sleep(Duration::from_secs_f64(args.warm_up));
-    let cpu = || match (server, args.server_pid) {
-        (Some(server), pid) => server_cpu(&server.agent, &server.url, pid),
-        (None, Some(pid)) => server_cpu(&crate::load::agent(), "", Some(pid)),
-        (None, None) => None,
+    let served = || match server {
+        Some(server) => Served::read(&server.agent, &server.url, args.server_pid),
+        None => args.server_pid.and_then(Served::of_process),
     };
     threads.iter().try_for_each(Receiver::reset)?;
     mark(args.marks, "begin");
-    let (started, server_before, load_before) = (Instant::now(), cpu(), own_cpu());
+    let (started, served_before, load_before) = (Instant::now(), served(), own_cpu());
     thread::scope(|scope| {
         let visits = guests.each_ref().map(|guests| {
             let server = server.filter(|_| !guests.sessions.is_empty())?;
@@ -128,7 +129,7 @@ fn count(
         });
         count_down(args.json, started, started + Duration::from_secs_f64(args.seconds));
         mark(args.marks, "end");
-        let (server_after, load_after) = (cpu(), own_cpu());
+        let (served_after, load_after) = (served(), own_cpu());
         let span = started.elapsed();
         let totals = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
         let [newcomers, faulty] = visits.map(|visit| visit.and_then(|visit| visit.join().ok()).unwrap_or_default());
@@ -137,11 +138,12 @@ fn count(
         let of_thread = |thread| asked_ns.iter().copied().skip(thread).step_by(threads.len()).collect();
         let context = report::Context {
             sessions_wanted: args.session_count(),
+            unreceived: args.unreceived,
             span,
             asked_ns: (0..threads.len()).map(of_thread).collect(),
             faulty: faulty.iter().flatten().count(),
             underruns: None,
-            server_cpu: server_before.zip(server_after).map(|(before, after)| after.since(before)),
+            served: served_before.zip(served_after).map(|(before, after)| after.since(&before)),
             load_cpu: load_after.since(load_before),
         };
         Ok((totals, context))

@@ -52,12 +52,13 @@ pub struct Args {
     /// Sessions to receive; 100 unless given, and one with --listen.
     #[arg(long)]
     pub sessions: Option<usize>,
-    /// Further sessions, which are not received: they go to addresses from --sink on.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "sink")]
+    /// Further sessions, which are not received, to addresses from --sink on: to load a server with more than one machine
+    /// can look at. They need a route to something that drops.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "listen")]
     pub unreceived: usize,
-    /// Where those go, such as 198.18.0.0:5000: somewhere that drops.
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub sink: Option<SocketAddrV4>,
+    /// Where those go.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "198.18.0.0:5000")]
+    pub sink: SocketAddrV4,
     /// Address of ours to receive on, with a port for each session; otherwise one port, and an address of 127.0.0.0/8 each.
     #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
     pub at: Option<Ipv4Addr>,

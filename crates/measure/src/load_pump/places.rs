@@ -109,13 +109,13 @@ impl Addrs {
     pub(super) fn of(args: &Args, places: &Places) -> Addrs {
         let mut addrs = (0..args.place_count()).map(|number| places.addr(args, number));
         let mut next = |count: usize| addrs.by_ref().take(count).collect();
-        let sinks = args.sink.into_iter().flat_map(|first| {
-            let addr = move |index| Ipv4Addr::from_bits(first.ip().to_bits().wrapping_add(index as u32));
-            (0..args.unreceived).map(move |index| SocketAddrV4::new(addr(index), first.port()))
-        });
+        let sink = |index| {
+            let ip = args.sink.ip().to_bits().wrapping_add(index as u32);
+            SocketAddrV4::new(Ipv4Addr::from_bits(ip), args.sink.port())
+        };
         Addrs {
             received: next(args.session_count()),
-            unreceived: sinks.collect(),
+            unreceived: (0..args.unreceived).map(sink).collect(),
             newcomers: next(args.newcomer_count()),
             faulty: next(args.faulty),
         }

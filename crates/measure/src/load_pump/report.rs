@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use wheel::Lateness;
 
 use super::Limits;
+use super::metrics::Served;
 use super::receiver::Totals;
 use super::watch::Seen;
 use crate::load::report::percentiles;
@@ -18,6 +20,8 @@ pub struct Report {
     pub sessions_wanted: usize,
     /// Of which something arrived while it was counted.
     pub sessions: usize,
+    /// Further ones, that go to where nobody receives.
+    pub unreceived: usize,
     pub seconds: f64,
     pub datagrams: u64,
     /// Of whole TS packets.
@@ -55,13 +59,15 @@ pub struct Report {
     pub newcomer_start: Percentiles,
     /// Sessions of titles that break, opened meanwhile.
     pub faulty: usize,
-    pub server_cpu: Option<CpuTime>,
+    /// What the server says of all its sessions, or what is known of its process.
+    pub served: Option<Served>,
     pub load_cpu: CpuTime,
 }
 
 /// What is not in the sessions' own totals.
 pub(super) struct Context {
     pub(super) sessions_wanted: usize,
+    pub(super) unreceived: usize,
     pub(super) span: Duration,
     /// When each session was asked for, in nanoseconds since 1970, by thread as in the totals; newcomers are the last.
     /// `None`: it was not, or was refused.
@@ -69,7 +75,7 @@ pub(super) struct Context {
     /// Sessions of titles that break.
     pub(super) faulty: usize,
     pub(super) underruns: Option<u64>,
-    pub(super) server_cpu: Option<CpuTime>,
+    pub(super) served: Option<Served>,
     pub(super) load_cpu: CpuTime,
 }
 
@@ -91,6 +97,7 @@ impl Report {
         Report {
             sessions_wanted: context.sessions_wanted,
             sessions: seen.iter().filter(|seen| seen.report.datagrams > 0).count(),
+            unreceived: context.unreceived,
             seconds: context.span.as_secs_f64(),
             datagrams: of(&|seen| seen.report.datagrams),
             bytes: of(&|seen| seen.report.bytes),
@@ -113,7 +120,7 @@ impl Report {
             refused: guests().filter(|(_, asked_ns)| asked_ns.is_none()).count(),
             newcomer_start: starts(parts, &context.asked_ns, true),
             faulty: context.faulty,
-            server_cpu: context.server_cpu,
+            served: context.served,
             load_cpu: context.load_cpu,
         }
     }
@@ -123,8 +130,19 @@ impl Report {
         self.lost as f64 / (self.packets + self.lost).max(1) as f64
     }
 
+    fn server_cpu(&self) -> Option<CpuTime> {
+        self.served.as_ref()?.cpu
+    }
+
+    /// Of the server's CPU, by all sessions that play on.
     fn ms_per_stream_second(&self) -> Option<f64> {
-        Some(self.server_cpu?.total() * 1e3 / self.seconds / self.sessions.max(1) as f64)
+        let sessions = self.sessions + self.unreceived;
+        Some(self.server_cpu()?.total() * 1e3 / self.seconds / sessions.max(1) as f64)
+    }
+
+    /// How late the server wrote bursts, if it says so.
+    fn server_lateness(&self) -> Option<&Lateness> {
+        self.served.as_ref().map(|served| &served.lateness).filter(|lateness| lateness.count() > 0)
     }
 
     /// What was asked for and not held, in words; empty when all was.
@@ -185,10 +203,22 @@ impl Report {
                 put(name, count as f64);
             }
         }
+        if self.unreceived > 0 {
+            put("unreceived", self.unreceived as f64);
+        }
+        if let Some((served, lateness)) = self.served.as_ref().zip(self.server_lateness()) {
+            put("server_datagrams", served.datagrams as f64);
+            put("server_mbit_per_second", served.bytes as f64 * 8.0 / 1e6 / self.seconds.max(1e-9));
+            put("server_shifts", served.shifts as f64);
+            put("server_bursts", lateness.count() as f64);
+            put("server_lateness_p50_ms", quantile_ms(lateness, 0.5));
+            put("server_lateness_p99_ms", quantile_ms(lateness, 0.99));
+            put("server_lateness_p999_ms", quantile_ms(lateness, 0.999));
+        }
         if let Some(underruns) = self.underruns {
             put("underruns", underruns as f64);
         }
-        if let Some((cpu, ms)) = self.server_cpu.zip(self.ms_per_stream_second()) {
+        if let Some((cpu, ms)) = self.server_cpu().zip(self.ms_per_stream_second()) {
             put("server_user_s", cpu.user);
             put("server_system_s", cpu.system);
             put("server_ms_per_stream_second", ms);
@@ -225,7 +255,11 @@ impl Report {
         let line = |name: &str, value: String| println!("  {name:<16}{value}");
         let per_second = |count: f64| count / self.seconds.max(1e-9);
         println!();
-        line("sessions", format!("{} of {}", self.sessions, self.sessions_wanted));
+        let unreceived = match self.unreceived {
+            0 => String::new(),
+            count => format!(", and {count} that nobody receives"),
+        };
+        line("sessions", format!("{} of {}{unreceived}", self.sessions, self.sessions_wanted));
         let (datagrams, mbit) = (per_second(self.datagrams as f64), per_second(self.bytes as f64 * 8.0 / 1e6));
         line("received", format!("{datagrams:.0} datagrams/s, {mbit:.1} Mbit/s over {:.1} s", self.seconds));
         let share = self.loss() * 100.0;
@@ -255,9 +289,17 @@ impl Report {
         }
         let underruns = self.underruns.map_or(String::new(), |count| format!(", {count} underruns at the server"));
         line("stalls", format!("{} of more than 100 ms{underruns}", self.stalls));
-        if let Some((cpu, ms)) = self.server_cpu.zip(self.ms_per_stream_second()) {
+        if let Some((cpu, ms)) = self.server_cpu().zip(self.ms_per_stream_second()) {
             let cores = per_second(cpu.total()) * 100.0;
             line("server CPU", format!("{cores:.1} % of a core; {ms:.3} ms per session and second"));
+        }
+        if let Some((served, lateness)) = self.served.as_ref().zip(self.server_lateness()) {
+            let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| quantile_ms(lateness, quantile));
+            let (sent, shifts) = (per_second(served.datagrams as f64), served.shifts);
+            line(
+                "server sent",
+                format!("{sent:.0} datagrams/s; p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2} ms late; {shifts} shifts"),
+            );
         }
         line("load CPU", format!("{:.1} % of a core", per_second(self.load_cpu.total()) * 100.0));
     }
@@ -268,6 +310,10 @@ fn lost(seen: &Seen) -> u64 {
     let report = &seen.report;
     let per_datagram = report.packets / report.datagrams.max(1);
     report.lost.max(report.rtp_lost * per_datagram)
+}
+
+fn quantile_ms(lateness: &Lateness, quantile: f64) -> f64 {
+    lateness.quantile(quantile).as_secs_f64() * 1e3
 }
 
 fn starts(parts: &[Totals], asked_ns: &[Vec<Option<u64>>], of_newcomers: bool) -> Percentiles {

@@ -8,9 +8,8 @@ use std::thread;
 
 use clap::Parser;
 use pump::sample::Sample;
-use wire::ts::DATAGRAM_LEN;
-
 use wire::Bitrate;
+use wire::ts::DATAGRAM_LEN;
 
 use super::*;
 
@@ -108,6 +107,7 @@ struct Api {
     title: Vec<u8>,
     opened: AtomicUsize,
     closed: AtomicUsize,
+    read: AtomicUsize,
     asked: Mutex<Vec<serde_json::Value>>,
     is_over: AtomicBool,
 }
@@ -151,10 +151,18 @@ impl Api {
                 self.closed.fetch_add(1, Ordering::Relaxed);
                 ("200 OK", "{}".into())
             }
+            _ if line.contains("/metrics") => ("200 OK", self.metrics()),
             _ => ("200 OK", r#"{"statistics": {"underruns": 2}}"#.into()),
         };
         let mut stream = stream;
         write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len()).ok()
+    }
+
+    /// From reading to reading 500 bursts more, all of them 100 µs late.
+    fn metrics(&self) -> String {
+        let bursts = 500 * self.read.fetch_add(1, Ordering::Relaxed);
+        let name = "millrace_pump_lateness_seconds_bucket";
+        format!("{name}{{worker=\"0\",le=\"0.000065536\"}} 0\n{name}{{worker=\"0\",le=\"0.000131072\"}} {bursts}\n")
     }
 }
 
@@ -167,6 +175,7 @@ fn sessions_are_opened_received_and_closed_again() {
         title: title(),
         opened: AtomicUsize::new(0),
         closed: AtomicUsize::new(0),
+        read: AtomicUsize::new(0),
         asked: Mutex::default(),
         is_over: AtomicBool::new(false),
     };
@@ -203,6 +212,14 @@ fn sessions_are_opened_received_and_closed_again() {
     });
     assert_eq!((report.sessions, report.lost, report.damaged), (5, 0, 0), "{report:?}");
     assert_eq!((report.start.count, report.underruns), (5, Some(2 * 6)), "{report:?}");
+    let json = report.json();
+    assert_eq!(
+        (&json["values"]["unreceived"], &json["values"]["server_bursts"]),
+        (&1.0.into(), &500.0.into()),
+        "{json}"
+    );
+    let late_ms = json["values"]["server_lateness_p99_ms"].as_f64().unwrap();
+    assert!((0.065..0.132).contains(&late_ms), "{json}");
     assert_eq!((api.opened.into_inner(), api.closed.into_inner()), (6, 6));
     let asked = api.asked.into_inner().unwrap();
     assert!(asked.iter().all(|asked| asked["title"] == "film.ts" && asked["burst"] == 2 && asked["loop"] == true));
@@ -222,6 +239,7 @@ fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_
         title: title(),
         opened: AtomicUsize::new(0),
         closed: AtomicUsize::new(0),
+        read: AtomicUsize::new(0),
         asked: Mutex::default(),
         is_over: AtomicBool::new(false),
     };
@@ -285,7 +303,7 @@ fn what_makes_no_sense_is_refused() {
         &["--seconds", "1"][..],
         &["--title", "a", "--listen", "udp://127.0.0.1:5000"],
         &["--listen", "udp://localhost:5000"],
-        &["--title", "a", "--unreceived", "5"],
+        &["--listen", "udp://127.0.0.1:5000", "--unreceived", "5"],
         &["--title", "a", "--burst", "8"],
         &["--title", "a", "--faulty", "2"],
         &["--listen", "udp://127.0.0.1:5000", "--origin", "127.0.0.1:0"],
