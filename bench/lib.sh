@@ -94,17 +94,21 @@ only_in_namespace() {
 }
 
 # in_namespace COMMAND...: runs it in a new network namespace, from which nothing gets out. It has loopback, and a second
-# address, 10.250.0.1, because many WebRTC libraries leave loopback out. Both end with the command.
+# address, 10.250.0.1, because many WebRTC libraries leave loopback out. What goes to 198.18.0.0/15 (RFC 2544's, for
+# measurements) goes through the whole stack and over a virtual card, whose other end drops it: no card has the address
+# that it is for. All of it ends with the command, however that ends.
 in_namespace() {
   local enter=(unshare --net)
   ((EUID == 0)) || enter+=(--map-root-user)
   # shellcheck disable=SC2016  # expanded by the inner shell
   "${enter[@]}" bash -c '
     ip link set lo up &&
-      ip link add bench0 type veth peer name bench1 &&
+      ip link add bench0 mtu 1500 type veth peer name bench1 &&
       ip link set bench1 up &&
       ip addr add 10.250.0.1/32 dev bench0 &&
-      ip link set bench0 up || exit
+      ip link set bench0 up &&
+      ip neigh add 10.250.0.2 lladdr 02:00:00:00:00:99 dev bench0 nud permanent &&
+      ip route add 198.18.0.0/15 via 10.250.0.2 dev bench0 onlink || exit
     MILLRACE_BENCH_NAMESPACE=1 exec "$@"' in_namespace "$@"
 }
 
