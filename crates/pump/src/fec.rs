@@ -2,7 +2,8 @@
 //!
 //! In: each datagram as it is sent. Out: parity datagrams, for the ports two and four above the session's.
 //! Datagrams stand in a matrix, row by row. The parity of a column repairs one loss in it, so a burst as long as a row;
-//! that of a row repairs single losses sooner. Columns of one matrix are sent while the next is filled, evenly.
+//! that of a row repairs single losses sooner. Columns of one matrix are sent while the next is filled, evenly, or, when
+//! nothing follows, at the same pace. A matrix that stays incomplete has no columns: the standard knows but one size.
 //! Cost: one pass over the datagram per dimension, no allocation; two matrix rows and a datagram of memory per session.
 //! Source: SMPTE 2022-1 (matrix, ports, header), RFC 2733 §3 (protection operation).
 
@@ -63,8 +64,9 @@ pub(crate) struct Encoder {
     row: Parity,
     /// Datagrams of the matrix so far.
     count: u32,
-    /// Columns of the matrix before that were sent; all, while there is none.
+    /// Columns of the matrix before that were sent, and that may be; all were sent, while there is none.
     sent: usize,
+    due: usize,
     row_is_due: bool,
     column_seq: Seq,
     row_seq: Seq,
@@ -96,6 +98,7 @@ impl Encoder {
             fec,
             filling: columns.clone(),
             sent: columns.len(),
+            due: 0,
             sending: columns,
             row: parity,
             count: 0,
@@ -113,10 +116,8 @@ impl Encoder {
         let Some(datagram) = datagram.first_chunk::<COVERED_LEN>() else { return };
         self.timestamp = [datagram[4], datagram[5], datagram[6], datagram[7]];
         let columns = u32::from(self.fec.columns);
-        if self.count == columns * u32::from(self.fec.rows) {
-            self.count = 0;
-            std::mem::swap(&mut self.filling, &mut self.sending);
-            self.sent = 0;
+        if self.is_complete() {
+            self.begin_matrix();
         }
         let column = self.count % columns;
         self.filling[column as usize].add(datagram, self.count < columns);
@@ -125,6 +126,38 @@ impl Encoder {
             self.row_is_due = column + 1 == columns;
         }
         self.count += 1;
+        // One column for each so many datagrams as a column has.
+        self.due = self.count.div_ceil(self.fec.rows.into()) as usize;
+    }
+
+    /// Datagrams of a column.
+    pub(crate) fn column_len(&self) -> u8 {
+        self.fec.rows
+    }
+
+    /// No datagram follows for now: lets go of one more column, if there is one, at the time that the timestamp says. To be
+    /// called again after the time of so many datagrams as a column has.
+    pub(crate) fn release(&mut self, timestamp: u32) {
+        if self.is_complete() {
+            self.begin_matrix();
+        }
+        self.timestamp = timestamp.to_be_bytes();
+        self.due = self.due.max(self.sent + 1).min(self.sending.len());
+    }
+
+    /// Whether `release` has something to let go of.
+    pub(crate) fn holds_columns(&self) -> bool {
+        self.sent < self.sending.len() || self.is_complete()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.count == u32::from(self.fec.columns) * u32::from(self.fec.rows)
+    }
+
+    /// What was filled is sent from now on.
+    fn begin_matrix(&mut self) {
+        std::mem::swap(&mut self.filling, &mut self.sending);
+        (self.count, self.sent, self.due) = (0, 0, 0);
     }
 
     /// Writes a parity datagram that is due, and says where it goes.
@@ -135,8 +168,7 @@ impl Encoder {
             self.row_seq = self.row_seq.plus(1);
             return Some(self.row_path);
         }
-        // One column for each so many datagrams as a column has.
-        if self.sent < self.sending.len() && self.count > self.sent as u32 * u32::from(self.fec.rows) {
+        if self.sent < self.due {
             self.sending[self.sent].write(slot, self.column_seq, self.timestamp, false, self.fec.columns);
             self.sent += 1;
             self.column_seq = self.column_seq.plus(1);

@@ -9,6 +9,7 @@
 mod emit;
 mod live;
 mod measure;
+mod parity;
 mod start;
 mod touch;
 
@@ -317,9 +318,9 @@ impl Stream {
         waits && !self.queue.has_ended() && self.supply(PACKETS) != Supply::Late
     }
 
-    /// Nothing is to be played: the plan is empty, or all of it is skipped.
+    /// Nothing is to be sent: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        self.queue.has_ended() && !self.shows_pictures && !self.spec.holds_at_end
+        self.queue.has_ended() && !self.shows_pictures && !self.spec.holds_at_end && !self.is_parity_left()
     }
 
     /// Goes on at `at_ns`.
@@ -498,6 +499,9 @@ impl Stream {
     /// Pictures that are all shown leave the session waiting for a place to go on at; so does an end at which it holds.
     fn end(&mut self) -> Next {
         self.burst_left = 0;
+        if self.is_parity_left() {
+            return Next::At(self.release_parity());
+        }
         if self.has_ended() {
             return Next::Ended;
         }

@@ -107,7 +107,7 @@ fn columns_are_spread_over_the_matrix_that_follows_and_rows_come_at_once() {
     for (number, sent) in world.sent[&(PORT + 2)].iter().enumerate() {
         let (header, _) = FecHeader::parse(&sent.bytes).unwrap();
         assert_eq!((header.offset, header.count, header.is_row), (10, 5, false));
-        assert_eq!(before(sent.ns), 50 + 5 * number + 1);
+        assert_eq!(before(sent.ns), (50 + 5 * number + 1).min(media.len()));
         let first = number / 10 * 50 + number % 10;
         assert_eq!(header.base.0, 65_500_u16.wrapping_add(first as u16));
     }
@@ -120,6 +120,36 @@ fn columns_are_spread_over_the_matrix_that_follows_and_rows_come_at_once() {
     let parity = world.sent[&(PORT + 2)].len() + world.sent[&(PORT + 4)].len();
     let stats = &world.ended[0].2;
     assert_eq!((stats.fec_datagrams, stats.datagrams), (parity as u64, media.len() as u64));
+}
+
+#[test]
+fn behind_the_last_datagram_columns_of_complete_matrices_go_on_at_the_same_pace() {
+    let source = Source::sample(&Sample { pictures: 50, ..Sample::default() });
+    // Ends in the middle of a matrix, right behind one, and one datagram later; at an end where the session stays, too.
+    for (count, holds_at_end) in [(130, false), (150, false), (151, false), (150, true)] {
+        let mut world = World::new(Settings { tick: Duration::from_nanos(1), ..Settings::default() });
+        world.open(PORT, &source, |spec| {
+            spec.transport = Transport::Rtp { ssrc: 7, first_seq: 65_500, first_timestamp: 9 };
+            (spec.fec, spec.end) = (Fec::new(10, 5, false), Some(7 * count));
+            spec.holds_at_end = holds_at_end;
+        });
+        world.run_to_the_end();
+
+        let media = &world.sent[&PORT];
+        assert_eq!(media.len() as u64, count);
+        let columns = world.sent.get(&(PORT + 2)).map_or(&[][..], |sent| sent);
+        assert_eq!(columns.len() as u64, count / 50 * 10, "of each complete matrix, {count} datagrams");
+        let last = media[media.len() - 1].ns;
+        let span = last - media[media.len() - 51].ns;
+        let behind = columns.iter().filter(|sent| sent.ns > last);
+        let times: Vec<u64> = std::iter::once(last).chain(behind.map(|sent| sent.ns)).collect();
+        for gap in times.windows(2).map(|pair| pair[1] - pair[0]) {
+            assert!((span / 12..span / 8).contains(&gap), "{gap} ns, and a matrix takes {span}");
+        }
+        assert_eq!(world.ended.len(), usize::from(!holds_at_end));
+        let first = count as usize / 50 * 50 - 50;
+        assert_repairs(&world, &(first + 7..first + 17).collect::<Vec<_>>());
+    }
 }
 
 #[test]

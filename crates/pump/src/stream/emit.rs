@@ -7,7 +7,6 @@ use wire::ts::{
 
 use super::{Output, PACKETS, Sent, Stream, Supply, Transport, ticks};
 use crate::chunk::Chunk;
-use crate::fec::PARITY_LEN;
 use crate::rewrite::Stamp;
 
 /// While pictures are shown a reference is sent at least so often (the standard allows 100 ms, DVB 40 ms).
@@ -289,18 +288,6 @@ impl Stream {
         }
         output.out.commit(&self.spec.path, len);
         self.count_sent(1, len as u64, output);
-    }
-
-    /// Writes the parity that is due; false when there is no room left.
-    pub(super) fn send_parity(&mut self, output: &mut Output<'_>) -> bool {
-        let Some(fec) = &mut self.fec else { return true };
-        loop {
-            let Some(slot) = output.out.slot() else { return false };
-            let Some(path) = fec.write(slot) else { return true };
-            output.out.commit(&path, PARITY_LEN);
-            self.stats.fec_datagrams += 1;
-            output.totals.fec_datagrams += 1;
-        }
     }
 
     fn count_sent(&mut self, count: u64, len: u64, output: &mut Output<'_>) {
