@@ -18,6 +18,8 @@ mod layers;
 mod loss;
 mod probe;
 mod rate;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,7 @@ use wire::rtcp::TransportFeedback;
 use acked::AckedRate;
 use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
-pub use layers::{LayerChooser, choose_layer, wanted_rate};
+pub use layers::{LayerChooser, wanted_rate};
 use loss::{LOSS_HIGH, LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, Probe};
@@ -66,7 +68,9 @@ pub struct Estimator {
     loss_bound: LossBound,
     prober: Prober,
     max_bps: f64,
+    /// Share of packets lost, 0 to 1, smoothed.
     loss: f32,
+    /// The smoothed round-trip time.
     rtt: Option<Duration>,
     last_sent: Instant,
     last_feedback: Option<Instant>,
@@ -194,21 +198,6 @@ impl Estimator {
         Bitrate::from_bps(self.bps() as u64)
     }
 
-    /// What arrives at the viewer; `None` before half a second of feedback.
-    pub fn acked(&self) -> Option<Bitrate> {
-        self.acked.bps().map(|bps| Bitrate::from_bps(bps as u64))
-    }
-
-    /// Share of packets lost, 0 to 1, smoothed.
-    pub fn loss(&self) -> f32 {
-        self.loss
-    }
-
-    /// The smoothed round-trip time.
-    pub fn rtt(&self) -> Option<Duration> {
-        self.rtt
-    }
-
     fn bps(&self) -> f64 {
         match self.last_feedback {
             Some(_) => self.rate.bps().min(self.loss_bound.bps()),
@@ -326,25 +315,5 @@ impl ReferenceClock {
         };
         self.last = Some(extended);
         (extended - reference_time) * TICKS_PER_REFERENCE
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reference_clock_goes_on_across_its_wrap() {
-        let mut clock = ReferenceClock::default();
-        let top = (1 << 23) - 1;
-        assert_eq!(clock.wrapped_ticks(top), 0);
-        assert_eq!(clock.wrapped_ticks(-top - 1), TICKS_PER_REFERENCE << 24);
-        assert_eq!(clock.wrapped_ticks(top), 0);
-        assert_eq!(clock.wrapped_ticks(-top), TICKS_PER_REFERENCE << 24);
-    }
-
-    #[test]
-    fn an_idle_viewer_takes_less_than_2_kib() {
-        assert!(size_of::<Estimator>() < 2_048, "{}", size_of::<Estimator>());
     }
 }

@@ -101,12 +101,7 @@ impl DownTrack {
         let first = random.next_u64();
         DownTrack {
             spec,
-            forwarder: Forwarder::new(
-                track.spec.codec,
-                track.spec.clock_rate,
-                first as u16 & 0x7fff,
-                (first >> 16) as u32,
-            ),
+            forwarder: Forwarder::new(track.spec.clock_rate, first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
             epoch: 0,
             chooser: LayerChooser::default(),

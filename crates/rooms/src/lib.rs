@@ -4,11 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod bwe;
+mod bwe;
 mod down_track;
 pub mod drops;
-pub mod forward;
-pub mod keyframe;
+mod forward;
+mod keyframe;
 mod log;
 pub mod pacer;
 pub mod packet;
@@ -16,7 +16,7 @@ mod passthrough;
 mod publisher;
 mod rate;
 pub mod receive;
-pub mod reports;
+mod reports;
 #[allow(clippy::module_inception)]
 pub mod rooms;
 mod session;

@@ -15,7 +15,7 @@ const STABLE: Duration = Duration::from_millis(500);
 
 /// The layer for `estimate`: up only where the layer fits with a margin of a fifth, down at once when the current one no
 /// longer fits. The smallest layer that is there is sent even when it does not fit; `None` when none is.
-pub fn choose_layer(estimate: Bitrate, rates: &[Bitrate], current: Option<u8>) -> Option<u8> {
+fn choose_layer(estimate: Bitrate, rates: &[Bitrate], current: Option<u8>) -> Option<u8> {
     let mut chosen = None;
     for (layer, rate) in (0u8..).zip(rates).filter(|(_, rate)| **rate > Bitrate::ZERO) {
         let keeps = current.is_some_and(|current| layer <= current) && estimate >= *rate;
@@ -55,11 +55,6 @@ impl LayerChooser {
         }
         self.fits_since = None;
         self.current = Some(best);
-        self.current
-    }
-
-    /// The layer chosen last.
-    pub fn current(&self) -> Option<u8> {
         self.current
     }
 }

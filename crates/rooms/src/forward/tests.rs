@@ -38,7 +38,7 @@ impl Source {
 }
 
 fn started(first: &PacketMeta) -> Forwarder {
-    let mut forwarder = Forwarder::new(Codec::Vp8, RATE, 100, 5_000);
+    let mut forwarder = Forwarder::new(RATE, 100, 5_000);
     forwarder.switch(0, first, SwitchClocks::default());
     forwarder
 }
@@ -62,9 +62,9 @@ fn the_first_packet_gets_the_numbers_that_the_caller_gave() {
 #[test]
 fn nothing_is_forwarded_before_a_switch_and_after_a_stop() {
     let frame = Source::new(70_000, 1).frame(0, 2);
-    let mut forwarder = Forwarder::new(Codec::Vp8, RATE, 100, 5_000);
+    let mut forwarder = Forwarder::new(RATE, 100, 5_000);
     assert_eq!(forwarder.forward(&frame[0]), Err(DropReason::NotForwarding));
-    assert_eq!((forwarder.last_seq(), forwarder.pad()), (None, None));
+    assert_eq!(forwarder.last_seq(), None);
     forwarder.switch(0, &frame[0], SwitchClocks::default());
     forwarder.forward(&frame[0]).unwrap();
     forwarder.stop();
@@ -214,19 +214,6 @@ fn what_was_sent_before_the_switch_has_no_place() {
 }
 
 #[test]
-fn padding_stands_between_frames() {
-    let mut source = Source::new(70_000, 1);
-    let (first, second) = (source.frame(0, 2), source.frame(0, 1));
-    let mut forwarder = started(&first[0]);
-    forwarder.forward(&first[0]).unwrap();
-    assert_eq!(forwarder.pad(), None);
-    forwarder.forward(&first[1]).unwrap();
-    let padding = forwarder.pad().unwrap();
-    assert_eq!((padding.seq, padding.timestamp, padding.marker), (65_536 + 102, 5_000, false));
-    assert_eq!(numbers(&mut forwarder, &second), [Some((103, 5_000 + FRAME, 9))]);
-}
-
-#[test]
 fn a_forwarder_stays_small() {
-    assert!(size_of::<Forwarder>() <= 192, "{}", size_of::<Forwarder>());
+    assert!(size_of::<Forwarder>() <= 152, "{}", size_of::<Forwarder>());
 }

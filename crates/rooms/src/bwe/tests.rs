@@ -1,16 +1,28 @@
 //! The bandwidth estimator against a simulated link: capacity, delay, a queue with a limit, and seeded loss.
 
+use super::*;
+use crate::settings::Random;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
-use rooms::bwe::Estimator;
-
-use wire::Bitrate;
 
 const PACKET: usize = 1_200;
 const FEEDBACK_INTERVAL: Duration = Duration::from_millis(50);
 
 const STEP: Duration = Duration::from_millis(1);
+
+#[test]
+fn the_reference_clock_goes_on_across_its_wrap() {
+    let mut clock = ReferenceClock::default();
+    let top = (1 << 23) - 1;
+    assert_eq!(clock.wrapped_ticks(top), 0);
+    assert_eq!(clock.wrapped_ticks(-top - 1), TICKS_PER_REFERENCE << 24);
+    assert_eq!(clock.wrapped_ticks(top), 0);
+    assert_eq!(clock.wrapped_ticks(-top), TICKS_PER_REFERENCE << 24);
+}
+
+#[test]
+fn an_idle_viewer_takes_less_than_2_kib() {
+    assert!(size_of::<Estimator>() < 2_048, "{}", size_of::<Estimator>());
+}
 
 #[test]
 fn a_saturated_link_is_found_to_within_15_percent() {
@@ -49,7 +61,7 @@ fn two_percent_of_random_loss_is_no_congestion() {
     path.saturate(Duration::from_secs(20));
     let share = path.mean_estimate_while_saturated(Duration::from_secs(20)) / 3e6;
     assert!(share > 0.7, "{share:.3} of the capacity");
-    assert!((0.005..0.06).contains(&path.estimator.loss()), "{}", path.estimator.loss());
+    assert!((0.005..0.06).contains(&path.estimator.loss), "{}", path.estimator.loss);
 }
 
 #[test]
@@ -150,16 +162,16 @@ fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
         let mut estimator = estimator(start);
         let mut now = start;
         for seq in 0..3_000u32 {
-            now += Duration::from_micros(random.below(20_000));
-            estimator.on_sent(now, seq as u16, random.below(70_000) as usize);
-            if random.below(8) == 0 {
+            now += Duration::from_micros(random.next_u64() % 20_000);
+            estimator.on_sent(now, seq as u16, (random.next_u64() % 70_000) as usize);
+            if random.next_u64().is_multiple_of(8) {
                 let base_seq = random.next_u64() as u16;
-                let base_seq = if random.below(2) == 0 { seq as u16 } else { base_seq };
-                let reference_time = (random.next_u64() as i32) >> random.below(32);
-                let arrivals: Vec<_> = (0..random.below(300))
+                let base_seq = if random.next_u64().is_multiple_of(2) { seq as u16 } else { base_seq };
+                let reference_time = (random.next_u64() as i32) >> (random.next_u64() % 32);
+                let arrivals: Vec<_> = (0..random.next_u64() % 300)
                     .map(|i| {
-                        let ticks = (random.next_u64() as i64) >> random.below(64);
-                        (base_seq.wrapping_sub(i as u16), (random.below(3) > 0).then_some(ticks))
+                        let ticks = (random.next_u64() as i64) >> (random.next_u64() % 64);
+                        (base_seq.wrapping_sub(i as u16), (!random.next_u64().is_multiple_of(3)).then_some(ticks))
                     })
                     .collect();
                 estimator.on_arrivals(now, base_seq, reference_time, arrivals.into_iter());
@@ -364,7 +376,7 @@ impl PathTest {
             self.feedback.push(message(comes));
             return;
         }
-        match self.random.below(10) {
+        match self.random.next_u64() % 10 {
             0 => {}
             1 => self.feedback.push(message(comes + Duration::from_millis(120))),
             2 => self.feedback.extend([message(comes), message(comes + Duration::from_millis(30))]),
@@ -374,26 +386,5 @@ impl PathTest {
 
     fn chance(&mut self) -> f64 {
         (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next_u64() % limit
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
