@@ -46,8 +46,9 @@ pub struct Report {
     pub interval: Percentiles,
     /// How much later than its clock says each reference came, from the one that came earliest in its session.
     pub lateness: Percentiles,
-    /// Each session's worst second (RFC 4445 §3.1).
+    /// Each session's worst second (RFC 4445 §3.1), and the mean of its seconds.
     pub delay_factor: Percentiles,
+    pub delay_factor_mean: Percentiles,
     /// Each session's worst second, peak to peak.
     pub pcr_jitter: Percentiles,
     /// From the request to the first datagram.
@@ -114,6 +115,7 @@ impl Report {
             interval: merged(parts.iter().map(|part| &part.times.intervals)),
             lateness: merged(parts.iter().map(|part| &part.times.lateness)),
             delay_factor: over_sessions(&|seen| seen.report.delay_factor_max_ns),
+            delay_factor_mean: over_sessions(&|seen| seen.report.delay_factor_mean_ns),
             pcr_jitter: over_sessions(&|seen| (seen.report.references > 1).then_some(seen.report.pcr_jitter_max_ns)),
             start: starts(parts, &context.asked_ns, false),
             newcomers: guests().filter(|(_, asked_ns)| asked_ns.is_some()).count(),
@@ -226,6 +228,7 @@ impl Report {
         let times = [
             ("interval", &self.interval),
             ("delay_factor", &self.delay_factor),
+            ("delay_factor_mean", &self.delay_factor_mean),
             ("pcr_jitter", &self.pcr_jitter),
             ("start", &self.start),
             ("newcomer_start", &self.newcomer_start),
@@ -275,7 +278,8 @@ impl Report {
         line("TR 101 290", format!("{first} errors of priority 1, {second} of priority 2"));
         line("interval", percentiles(&self.interval));
         line("lateness", percentiles(&self.lateness));
-        line("delay factor", percentiles(&self.delay_factor));
+        line("delay factor", percentiles(&self.delay_factor_mean));
+        line("in worst second", percentiles(&self.delay_factor));
         line("PCR jitter", percentiles(&self.pcr_jitter));
         if self.start.count > 0 {
             line("start", percentiles(&self.start));
