@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 
 /// A title that breaks does so from this byte on: by then it is played.
-pub(super) const SOUND_BYTES: u64 = 1 << 20;
+pub(super) const SOUND_BYTES: u64 = 512 << 10;
 
 /// A slow title comes in pieces of this many bytes, so many a second: far less than it plays, and never a stall.
 const SLOW_BYTES: usize = 1_316;
