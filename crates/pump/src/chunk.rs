@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, Timestamp};
 
-use crate::clock::Mark;
+use crate::clock::{Mark, Slope, mean_slope};
 use crate::picture::{Finder, Found};
 use crate::title::Title;
 
@@ -47,6 +47,7 @@ pub struct Chunk {
     /// Whole packets.
     bytes: Vec<u8>,
     marks: Vec<Mark>,
+    slope: Option<Slope>,
     pictures: Vec<Picture>,
     /// First packet with which any picture begins.
     first_start: Option<u32>,
@@ -82,8 +83,9 @@ impl Chunk {
         let continuity = scan.continuity();
         let marks = choose_marks(title.pcr_pid, &scan.marks, &scan.maps);
         let Scan { pictures, first_start, continuity_errors, .. } = scan;
+        let slope = mean_slope(&marks);
         let (damage, dues) = (Damage::default(), Vec::new());
-        Chunk { number, first, bytes, marks, pictures, first_start, continuity, continuity_errors, damage, dues }
+        Chunk { number, first, bytes, marks, slope, pictures, first_start, continuity, continuity_errors, damage, dues }
     }
 
     /// A chunk without packets: what stands in for one that cannot be had.
@@ -116,6 +118,11 @@ impl Chunk {
     /// The references of the program that paces the title.
     pub fn marks(&self) -> &[Mark] {
         &self.marks
+    }
+
+    /// Mean rate; `None` without two marks that continue each other.
+    pub fn slope(&self) -> Option<Slope> {
+        self.slope
     }
 
     /// The first mark at `position` or behind it.

@@ -81,25 +81,25 @@ impl Pump {
         let now_ns = self.ns(now);
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
-            Command::Chunk { session, chunk } => self.with(session, now_ns, |stream, _| stream.handle_chunk(&chunk)),
+            Command::Chunk { session, chunk } => self.with(session, now_ns, |stream| stream.handle_chunk(&chunk)),
             Command::LiveChunk { feed, chunk, oldest } => self.take_live(now_ns, feed, &chunk, oldest),
             Command::LiveGone(feed) => self.feeds.forget(feed),
             Command::Jump { session, to } => {
-                self.with(session, now_ns, |stream, settings| stream.jump(now_ns, to, settings));
+                self.with(session, now_ns, |stream| stream.jump(now_ns, to));
             }
-            Command::Pause(session) => self.with(session, now_ns, |stream, _| stream.pause()),
-            Command::Resume(session) => self.with(session, now_ns, |stream, _| stream.resume()),
+            Command::Pause(session) => self.with(session, now_ns, |stream| stream.pause()),
+            Command::Resume(session) => self.with(session, now_ns, |stream| stream.resume()),
             Command::Seek { session, to } => {
-                self.with(session, now_ns, |stream, settings| stream.seek(now_ns, to, settings));
+                self.with(session, now_ns, |stream| stream.seek(now_ns, to));
             }
             Command::SetEnd { session, end } => {
-                self.with(session, now_ns, |stream, settings| stream.set_end(end, settings));
+                self.with(session, now_ns, |stream| stream.set_end(end));
             }
             Command::Trick { session, picks, run } => {
-                self.with(session, now_ns, |stream, settings| stream.show(now_ns, picks, run, settings));
+                self.with(session, now_ns, |stream| stream.show(now_ns, picks, run));
             }
             Command::MorePictures { session, picks, run } => {
-                self.with(session, now_ns, |stream, _| stream.show_more(&picks, run));
+                self.with(session, now_ns, |stream| stream.show_more(&picks, run));
             }
             Command::AwaitStart { session, token } => self.await_start(session, token),
             Command::Close(session) => {
@@ -142,9 +142,9 @@ impl Pump {
     }
 
     /// Does something to a session's stream, and what follows from it.
-    fn with(&mut self, id: SessionId, now_ns: i64, change: impl FnOnce(&mut Stream, &Settings)) {
+    fn with(&mut self, id: SessionId, now_ns: i64, change: impl FnOnce(&mut Stream)) {
         if let Some(&key) = self.by_id.get(&id) {
-            change(&mut self.sessions[key].stream, &self.settings);
+            change(&mut self.sessions[key].stream);
             self.settle(key, now_ns);
         }
     }

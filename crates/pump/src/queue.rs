@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wire::ts::{PACKET_LEN, Pid};
 
 use crate::chunk::Chunk;
-use crate::clock::Mark;
+use crate::clock::{Mark, Slope};
 use crate::cut::Cut;
 use crate::pids::PidMap;
 use crate::trick::Pick;
@@ -18,8 +18,15 @@ use crate::trick::Pick;
 /// Rows without packets in a row, after which a plan ends: a loop over nothing.
 const EMPTY_MAX: u32 = 1_000;
 
-/// Rows of pictures that are prepared, per chunk of reading ahead: several lie in one chunk.
-const PICKS_PER_CHUNK: usize = 4;
+/// Rows that are prepared at least, the one that is played included, and at most, whatever is to be read ahead: 32 MB.
+const ROWS_MIN: usize = 2;
+const ROWS_MAX: usize = 64;
+
+/// Rows of pictures that are prepared: several lie in one chunk.
+const PICTURE_ROWS: usize = 12;
+
+/// Rows of a live input that are prepared: its chunks come by themselves.
+const LIVE_ROWS: usize = 3;
 
 /// So many chunks are asked for one by one where a stream begins, each when the one before it is there: what lies behind
 /// does not take the way from what is played sooner. Then as many as there is room for.
@@ -56,13 +63,23 @@ pub(crate) struct Row {
 pub(crate) struct Queue {
     plan: Plan,
     cut: Cut,
-    ahead: usize,
+    read_ahead: ReadAhead,
     rows: VecDeque<Row>,
     /// A row came for whose chunk nobody may have asked.
     has_new: bool,
     /// Chunks that are still to be asked for one by one.
     asks_left: u8,
     empty: u32,
+}
+
+/// How much is to be there, or asked for, behind the chunk that is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadAhead {
+    /// As long as this lasts, by the title's clock.
+    pub(crate) ns: i64,
+    /// The rate of what comes. That of the last chunk that came, where it has a clock: the head of a title says little
+    /// about the rest.
+    pub(crate) slope: Slope,
 }
 
 /// The packets that can be played without a break.
@@ -77,21 +94,16 @@ pub(crate) enum Supply {
 }
 
 impl Queue {
-    pub(crate) fn new(plan: Plan, cut: Cut, chunks_ahead: usize) -> Self {
-        let ahead = match plan {
-            Plan::Through { .. } | Plan::Live { .. } => chunks_ahead.max(2),
-            Plan::Pictures { .. } => chunks_ahead.max(2) * PICKS_PER_CHUNK,
-        };
+    pub(crate) fn new(plan: Plan, cut: Cut, read_ahead: ReadAhead) -> Self {
         let asks_left = if matches!(plan, Plan::Through { .. }) { ASKS_ONE_BY_ONE } else { 0 };
-        let rows = VecDeque::with_capacity(ahead);
-        let mut queue = Queue { plan, cut, ahead, rows, has_new: false, asks_left, empty: 0 };
+        let mut queue = Queue { plan, cut, read_ahead, rows: VecDeque::new(), has_new: false, asks_left, empty: 0 };
         queue.refill();
         queue
     }
 
     /// Goes on with another plan. Chunks that it needs too are kept.
-    pub(crate) fn replace(&mut self, plan: Plan, chunks_ahead: usize) {
-        let old = std::mem::replace(self, Queue::new(plan, self.cut, chunks_ahead));
+    pub(crate) fn replace(&mut self, plan: Plan) {
+        let old = std::mem::replace(self, Queue::new(plan, self.cut, self.read_ahead));
         for chunk in old.rows.into_iter().filter_map(|row| row.chunk) {
             self.take(&chunk);
         }
@@ -112,10 +124,10 @@ impl Queue {
     }
 
     /// Moves the end of the plan. What was being played continues.
-    pub(crate) fn set_end(&mut self, to: u64, loops_from: Option<u64>, chunks_ahead: usize) {
+    pub(crate) fn set_end(&mut self, to: u64, loops_from: Option<u64>) {
         if let (Plan::Through { .. }, Some(next)) = (&self.plan, self.position()) {
             let plan = Plan::Through { next, end: to, again_from: loops_from, splice: self.is_at_splice() };
-            self.replace(plan, chunks_ahead);
+            self.replace(plan);
         }
     }
 
@@ -126,7 +138,11 @@ impl Queue {
             row.fill(chunk);
             is_needed = true;
         }
+        if is_needed && let Some(slope) = chunk.slope() {
+            self.read_ahead.slope = slope;
+        }
         self.leave_empty_rows();
+        self.refill();
         is_needed
     }
 
@@ -281,7 +297,7 @@ impl Queue {
     }
 
     fn refill(&mut self) {
-        while self.rows.len() < self.ahead
+        while self.has_room()
             && let Some(mut row) = self.plan.next_row(self.cut)
         {
             if let Some(same) = self.rows.iter().find(|same| same.number == row.number) {
@@ -292,6 +308,19 @@ impl Queue {
             }
             self.rows.push_back(row);
             self.has_new = true;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let count = self.rows.len();
+        match self.plan {
+            Plan::Pictures { .. } => count < PICTURE_ROWS,
+            Plan::Live { .. } => count < LIVE_ROWS,
+            Plan::Through { .. } => {
+                let packets: u64 = self.rows.iter().skip(1).map(|row| u64::from(row.to.saturating_sub(row.from))).sum();
+                let ReadAhead { ns, slope } = self.read_ahead;
+                count < ROWS_MIN || (count < ROWS_MAX && slope.ns(packets) < ns)
+            }
         }
     }
 

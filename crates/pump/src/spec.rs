@@ -35,8 +35,8 @@ pub struct LiveSpec {
 pub struct Settings {
     /// Deadlines are served to the next whole tick: 1 ms for many streams, 100 µs for receivers with tiny buffers.
     pub tick: Duration,
-    /// Chunks that a session holds or has asked for, the one that is being sent included.
-    pub chunks_ahead: usize,
+    /// So much of its title a session has or has asked for, behind the chunk that is being sent, and one chunk at least.
+    pub read_ahead: Duration,
     /// A stream that is later than this goes on from there; up to this it catches up, at twice its pace.
     pub late_max: Duration,
     /// Sessions on one worker at most; newcomers are refused.
@@ -47,7 +47,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             tick: Duration::from_micros(500),
-            chunks_ahead: 3,
+            read_ahead: Duration::from_millis(1_500),
             late_max: Duration::from_millis(200),
             sessions_max: 20_000,
         }

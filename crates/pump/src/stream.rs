@@ -23,7 +23,7 @@ use crate::chunk::Chunk;
 use crate::clock::Slope;
 use crate::fec::Encoder;
 use crate::pace::{LivePace, Pace};
-use crate::queue::{Plan, Queue, Supply};
+use crate::queue::{Plan, Queue, ReadAhead, Supply};
 use crate::rewrite::Rewriter;
 use crate::spec::{
     Activity, Counters, EndReason, Event, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved,
@@ -153,7 +153,9 @@ impl Stream {
         };
         // What comes in is sent as it is.
         spec.restamp &= spec.live.is_none();
-        let queue = Queue::new(plan, spec.title.cut(), settings.chunks_ahead);
+        let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.speed_permille) / 1_000;
+        let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope };
+        let queue = Queue::new(plan, spec.title.cut(), read_ahead);
         let seq = match spec.transport {
             Transport::Udp => Seq(0),
             Transport::Rtp { first_seq, .. } => Seq(first_seq),
@@ -234,13 +236,13 @@ impl Stream {
     }
 
     /// Goes on at another place, at normal speed, as soon as its chunk is there.
-    pub(crate) fn seek(&mut self, now_ns: i64, to: u64, settings: &Settings) {
+    pub(crate) fn seek(&mut self, now_ns: i64, to: u64) {
         if self.spec.live.is_some() {
             return;
         }
         let end = self.end_packet();
         let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
-        self.replace(now_ns, plan, settings);
+        self.replace(now_ns, plan);
         self.rewriter.join_offsets();
         if !matches!(self.spec.pacing, Pacing::Padded(_)) {
             self.padding = None;
@@ -248,9 +250,9 @@ impl Stream {
     }
 
     /// Ends elsewhere.
-    pub(crate) fn set_end(&mut self, end: Option<u64>, settings: &Settings) {
+    pub(crate) fn set_end(&mut self, end: Option<u64>) {
         self.spec.end = end;
-        self.queue.set_end(self.end_packet(), self.loops_from(), settings.chunks_ahead);
+        self.queue.set_end(self.end_packet(), self.loops_from());
     }
 
     fn burst_start_ns(&self) -> i64 {
@@ -267,13 +269,13 @@ impl Stream {
     }
 
     /// Shows single pictures.
-    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64, settings: &Settings) {
+    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64) {
         if self.spec.live.is_some() {
             return;
         }
         (self.pictures_run, self.pictures_parts) = (run, 1);
         let is_empty = picks.is_empty();
-        self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 }, settings);
+        self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 });
         (self.shows_pictures, self.is_shown) = (true, is_empty);
         let pcr = self.output_pcr(now_ns).unwrap_or(Pcr::from_ticks(0));
         self.trick = Some(Anchor { at_ns: now_ns, pcr });
@@ -290,10 +292,10 @@ impl Stream {
         }
     }
 
-    fn replace(&mut self, now_ns: i64, plan: Plan, settings: &Settings) {
+    fn replace(&mut self, now_ns: i64, plan: Plan) {
         self.activate();
         let left = self.output_pcr(now_ns);
-        self.queue.replace(plan, settings.chunks_ahead);
+        self.queue.replace(plan);
         self.trick =
             left.filter(|_| self.pace.is_some() || self.trick.is_some()).map(|pcr| Anchor { at_ns: now_ns, pcr });
         self.pace = None;
@@ -438,7 +440,7 @@ impl Stream {
     pub(crate) fn transmit(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         match self.activity {
             Activity::Loading | Activity::Paused => return Next::Wait,
-            Activity::Starved => return self.transmit_nulls(now_ns, output),
+            Activity::Starved => return self.transmit_starved(now_ns, output),
             Activity::Playing => {}
         }
         for _ in 0..self.bursts_max(output.settings.tick) {
@@ -538,10 +540,22 @@ impl Stream {
         self.null_due_ns = was_due_ns;
         self.stats.underruns += 1;
         output.totals.underruns += 1;
-        self.transmit_nulls(was_due_ns, output)
+        self.transmit_starved(was_due_ns, output)
     }
 
-    /// Fills the gap until the next chunk is there.
+    /// Sends what is left over, and fills the gap until the next chunk is there.
+    fn transmit_starved(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
+        let is_full = !self.send_left_over(now_ns, output);
+        if is_full {
+            return Next::Full;
+        }
+        match (self.transmit_nulls(now_ns, output), self.left_over_due_ns()) {
+            (Next::At(at_ns), Some(due_ns)) => Next::At(at_ns.min(due_ns)),
+            (Next::Wait, Some(due_ns)) => Next::At(due_ns),
+            (next, _) => next,
+        }
+    }
+
     fn transmit_nulls(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         if self.spec.when_starved == WhenStarved::Pause {
             return Next::Wait;

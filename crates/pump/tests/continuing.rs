@@ -201,7 +201,7 @@ fn a_late_chunk_is_an_underrun_and_no_other_stream_notices() {
 #[test]
 fn where_a_stream_begins_the_chunk_that_is_played_next_has_the_way_for_itself() {
     let source = Source::sample(&Sample::default());
-    let mut world = World::new(exact());
+    let mut world = World::new(Settings { read_ahead: Duration::from_millis(400), ..exact() });
     world.delay = |_, chunk| Duration::from_millis(if chunk < 8 { 20 } else { 300 });
     let session = world.open(1, &source, |_| {});
     let asked = |world: &World| world.asked.iter().map(|(_, chunk)| *chunk).collect::<Vec<_>>();
@@ -221,12 +221,39 @@ fn where_a_stream_begins_the_chunk_that_is_played_next_has_the_way_for_itself() 
 #[test]
 fn chunks_are_asked_for_ahead_once_each_and_in_order() {
     let source = Source::sample(&Sample::default());
-    let mut world = World::new(Settings { chunks_ahead: 4, ..exact() });
+    let mut world = World::new(Settings { read_ahead: Duration::from_millis(600), ..exact() });
     world.open(1, &source, |_| {});
     assert_eq!(world.asked.iter().map(|(_, chunk)| *chunk).collect::<Vec<_>>(), [0, 1, 2, 3]);
     world.run_to_the_end();
     let all: Vec<u32> = (0..source.title.chunk_count()).collect();
     assert_eq!(world.asked.iter().map(|(_, chunk)| *chunk).collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn as_much_is_asked_for_as_plays_for_the_time_to_read_ahead_whatever_the_rate() {
+    // Chunks of 700 packets play for 2.1 s, 234 and 53 ms.
+    for (rate, expected) in [(500_000, 2), (4_500_000, 1 + 3), (20_000_000, 1 + 12)] {
+        let source = Source::sample(&Sample { rate: Bitrate::from_bps(rate), ..Sample::default() });
+        let mut world = World::new(Settings { read_ahead: Duration::from_millis(600), ..exact() });
+        world.open(1, &source, |_| {});
+        world.run(Duration::from_millis(10));
+        assert_eq!(world.asked.len(), expected, "{rate} bit/s");
+    }
+}
+
+#[test]
+fn a_title_that_begins_slowly_is_read_further_ahead_when_it_becomes_faster() {
+    let slow = Sample { rate: Bitrate::from_bps(500_000), ..Sample::default() }.make();
+    let fast = Sample { rate: Bitrate::from_bps(20_000_000), ..Sample::default() }.make();
+    let chunk_bytes = 700 * wire::ts::PACKET_LEN;
+    let begin = slow.len() / chunk_bytes * chunk_bytes;
+    let source = Source::new([&slow[..begin], &fast].concat(), 700);
+    let mut world = World::new(Settings { read_ahead: Duration::from_millis(600), ..exact() });
+    world.open(1, &source, |_| {});
+    // Chunks of 53 ms in place of those of two seconds: eleven and more are there when a tenth of a second of them is played.
+    world.run(Duration::from_secs(10) + Duration::from_millis(300));
+    let played = (begin / chunk_bytes) + 4;
+    assert!(world.asked.len() > played + 8, "{} asked for", world.asked.len());
 }
 
 #[test]

@@ -185,8 +185,9 @@ section! {
         strict: bool = false, any;
         /// A session that is later than this goes on from there; up to this it catches up.
         late_max: Duration = ms(200), between(ms(10), secs(10));
-        /// Parts of its title (half a megabyte each) that a session holds or has asked for.
-        chunks_ahead: u16 = 3, between(2, 16);
+        /// So much of its title a session holds or has asked for, behind the part of half a megabyte that it sends: one
+        /// part at least, 64 at most. What an origin may be late by without anybody seeing it.
+        read_ahead: Duration = ms(1_500), between(ms(100), secs(60));
         /// A session ends when its destination says for this long that nobody listens (ICMP).
         refused_timeout: Duration = secs(5), between(secs(0), secs(86_400));
         /// Addresses that workers send from. IPv6 is left out where the machine has none.

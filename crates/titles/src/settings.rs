@@ -38,8 +38,8 @@ pub struct Settings {
     pub stall_timeout: Duration,
     /// One request from its start to its last byte.
     pub fetch_timeout: Duration,
-    /// How often an origin is asked again before the next one is. A 404 is not asked again. A session has two or three
-    /// chunks ahead, so what an origin that died costs until then should not be longer than those play.
+    /// How often an origin is asked again before the next one is. A 404 is not asked again. What an origin
+    /// that died costs until then should not be longer than what sessions have read ahead plays.
     pub retries: u32,
     /// Before the first retry; twice as long before each later one, up to two seconds. Half of it is random.
     pub retry_backoff: Duration,

@@ -1,10 +1,13 @@
 //! Sessions that play what comes in: each packet is due when the input says, and so much later as the session began late.
 
-use super::{PACKETS, Stream};
+use super::{Output, PACKETS, Stream};
 use crate::live::Start;
 use crate::pace::LivePace;
 use crate::queue::Plan;
-use crate::spec::{Activity, FeedId, Settings, WhenStarved};
+use crate::spec::{Activity, FeedId, WhenStarved};
+
+/// What a silent input leaves over, less than a datagram, waits so long for the rest of it.
+const LEFT_OVER_NS: i64 = 200_000_000;
 
 impl Stream {
     /// The live input that is played.
@@ -13,10 +16,10 @@ impl Stream {
     }
 
     /// Goes on elsewhere in the live input; what is between is not sent, and counters go on.
-    pub(crate) fn jump(&mut self, now_ns: i64, to: Start, settings: &Settings) {
+    pub(crate) fn jump(&mut self, now_ns: i64, to: Start) {
         if self.spec.live.is_some() {
             let plan = Plan::Live { next: to.chunk, packet: to.packet, splice: true };
-            self.replace(now_ns, plan, settings);
+            self.replace(now_ns, plan);
         }
     }
 
@@ -40,6 +43,25 @@ impl Stream {
     pub(crate) fn fills_gap(&self, now_ns: i64) -> bool {
         let is_filling = self.activity == Activity::Starved && self.spec.when_starved == WhenStarved::Nulls;
         is_filling && self.live_due_ns().is_some_and(|due_ns| due_ns > self.null_due_ns.max(now_ns))
+    }
+
+    /// When the last packets of an input that is silent are sent after all: at once where null packets fill the gap anyway.
+    pub(super) fn left_over_due_ns(&self) -> Option<i64> {
+        let is_left = self.spec.live.is_some() && self.queue.peek().is_some() && !self.queue.is_at_splice();
+        let patience_ns = if self.spec.when_starved == WhenStarved::Nulls { 0 } else { LEFT_OVER_NS };
+        is_left.then(|| self.due_ns + patience_ns)
+    }
+
+    /// Sends them if they are due, filled up with null packets; false when there is no room for them.
+    pub(super) fn send_left_over(&mut self, now_ns: i64, output: &mut Output<'_>) -> bool {
+        while self.left_over_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            if !self.send_parity(output) || !output.out.has_room() {
+                return false;
+            }
+            self.write(PACKETS - 1, output);
+            self.null_due_ns += self.interval_ns();
+        }
+        true
     }
 
     /// Goes on behind a gap, at `at_ns`. The session is later from now on only by what that is behind the input's time.

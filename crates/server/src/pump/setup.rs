@@ -31,7 +31,7 @@ pub const TICK_STRICT: Duration = Duration::from_micros(50);
 pub fn pump_settings(config: &Config) -> pump::spec::Settings {
     pump::spec::Settings {
         tick: if config.pump.strict { TICK_STRICT } else { TICK },
-        chunks_ahead: usize::from(config.pump.chunks_ahead),
+        read_ahead: config.pump.read_ahead,
         late_max: config.pump.late_max,
         sessions_max: config.pump.sessions_max as usize,
     }
