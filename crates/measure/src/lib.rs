@@ -3,10 +3,13 @@
 
 pub mod ab;
 pub mod capacity;
+mod cpu;
 pub mod fanout;
 pub mod floor;
 pub mod load;
 pub mod load_pump;
-pub mod plot;
+mod plot;
 pub mod pumping;
-pub mod rounds;
+mod rounds;
+mod sinks;
+mod text;

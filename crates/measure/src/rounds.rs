@@ -7,31 +7,58 @@
 //! Source: percentile bootstrap, Efron and Tibshirani, An Introduction to the Bootstrap, §13.3; signed ranks, Wilcoxon,
 //! Individual Comparisons by Ranking Methods, Biometrics Bulletin 1 (1945).
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// Resamples of one bootstrap.
 const RESAMPLES: usize = 2_000;
 
-/// Calls `measure` with the case's index, `cases` times a round, and returns the samples of each case, one a round.
-///
-/// # Errors
-/// The first that `measure` has.
-pub fn alternate<T, E>(
-    cases: usize,
-    warm_up_rounds: usize,
-    rounds: usize,
-    mut measure: impl FnMut(usize) -> Result<T, E>,
-) -> Result<Vec<Vec<T>>, E> {
-    let mut samples: Vec<Vec<T>> = (0..cases).map(|_| Vec::with_capacity(rounds)).collect();
-    for round in 0..warm_up_rounds + rounds {
-        for case in turns(cases, round) {
-            let sample = measure(case)?;
-            if round >= warm_up_rounds {
-                samples[case].push(sample);
+/// Rounds that are thrown away: they fill caches and wake the processor.
+const WARM_UP_ROUNDS: usize = 1;
+
+/// Rounds that count, after those to warm up, with a bar that shows how far they are.
+pub struct Rounds {
+    count: usize,
+    bar: ProgressBar,
+}
+
+impl Rounds {
+    /// `cases` is how many are measured in each round, in all groups together.
+    pub fn new(count: usize, cases: usize) -> Self {
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} ({eta} left)");
+        let bar = ProgressBar::new((cases * (WARM_UP_ROUNDS + count)) as u64);
+        Rounds { count, bar: bar.with_style(style.expect("the template is sound")) }
+    }
+
+    /// Measures a group of cases side by side, and returns the samples of each, one a round that counts.
+    ///
+    /// # Errors
+    /// The first that `measure` has.
+    pub fn alternate<C, T, E>(
+        &self,
+        cases: &[C],
+        name: impl Fn(&C) -> String,
+        mut measure: impl FnMut(&C) -> Result<T, E>,
+    ) -> Result<Vec<Vec<T>>, E> {
+        let mut samples: Vec<Vec<T>> = cases.iter().map(|_| Vec::with_capacity(self.count)).collect();
+        for round in 0..WARM_UP_ROUNDS + self.count {
+            for case in turns(cases.len(), round) {
+                self.bar.set_message(name(&cases[case]));
+                let sample = measure(&cases[case])?;
+                self.bar.inc(1);
+                if round >= WARM_UP_ROUNDS {
+                    samples[case].push(sample);
+                }
             }
         }
+        Ok(samples)
     }
-    Ok(samples)
+}
+
+impl Drop for Rounds {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// The order of `cases` in a round: forwards in even rounds, backwards in odd ones.
@@ -148,11 +175,11 @@ mod tests {
     #[test]
     fn rounds_go_forwards_and_backwards_and_the_first_are_thrown_away() {
         let mut order = Vec::new();
-        let samples = alternate(2, 1, 2, |case| {
-            order.push(case);
+        let samples = Rounds::new(2, 2).alternate(&[0, 1], usize::to_string, |case| {
+            order.push(*case);
             Ok::<_, Infallible>(order.len())
-        })
-        .unwrap();
+        });
+        let samples = samples.unwrap();
         assert_eq!(order, [0, 1, 1, 0, 0, 1]);
         assert_eq!(samples, [[4, 5], [3, 6]]);
     }

@@ -5,7 +5,6 @@
 //! writes the whole frame for one viewer, then for the next, and never waits for another. What runs per packet is all
 //! that runs in the server: log, renumbering, header extensions, records for NACK and bandwidth estimation, SRTP.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,9 +23,10 @@ use rooms::spec::{
 use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
 use wire::{Bitrate, LinkId, Outbox, Path};
 
-use super::cpu::{Spent, Stopwatch};
 use super::schedulers::{Bench, Tally, share};
 use super::work::{Frame, Source, Track};
+use crate::cpu::{Spent, Stopwatch};
+use crate::sinks::bind_loopback;
 
 /// Frames on their way to one worker. Here the publisher waits when there are more; the server would drop.
 const MAILBOX_LEN: usize = 16;
@@ -132,7 +132,7 @@ struct Worker {
 
 impl Worker {
     fn new(tracks: &[Track], bench: &Bench, pool: &BatchPool, sends: bool) -> Result<Self> {
-        let socket = any_socket()?;
+        let socket = bind_loopback(&Options::default())?;
         let mut out = Outbox::new(bench.outbox_bytes);
         let mut rooms = Rooms::new(Instant::now(), WorkerId(1), settings(), pool.clone());
         let spec = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: Vec::new() };
@@ -192,11 +192,6 @@ fn down_track(index: u32) -> DownTrackSpec {
     DownTrackSpec { track: 0, mid: Arc::from("0"), ssrc, payload_type: 96, rtx, extensions }
 }
 
-fn any_socket() -> Result<UdpSocket> {
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    UdpSocket::bind(any_port, &Options::default()).context("bind a sending socket on 127.0.0.1")
-}
-
 /// Sends ready-made bytes, as many and as large as `fan_out` does.
 pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<(Spent, Tally)> {
     let shares = (0..bench.threads).map(|index| share(tracks, index, bench.threads)).filter(|share| !share.is_empty());
@@ -230,7 +225,7 @@ struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     fn new(tracks: &'a [Track], bench: &Bench) -> Result<Self> {
-        let (socket, mut out) = (any_socket()?, Outbox::new(bench.outbox_bytes));
+        let (socket, mut out) = (bind_loopback(&Options::default())?, Outbox::new(bench.outbox_bytes));
         // Touches every byte, so that what is sent unwritten does not all come from the kernel's one page of zeros.
         while let Some(slot) = out.slot() {
             slot.fill(0xa5);

@@ -6,14 +6,15 @@ use std::fmt::Write as _;
 use rooms::srtp::Profile;
 use serde::Serialize;
 
-use super::Options;
 use super::schedulers::{Sample, Scheduler};
-use crate::plot::{Chart, Scale, Series};
+use super::{Args, PROFILES};
+use crate::plot::{self, Figure, Line};
 use crate::rounds::{Ratio, median};
+use crate::text::ratio;
 
 /// One scheduler at one number of down tracks with one profile. Times are medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub profile: &'static str,
     pub down_tracks: usize,
     pub scheduler: Scheduler,
@@ -40,28 +41,16 @@ pub struct Row {
 
 /// What `run` found out.
 #[derive(Clone, Debug)]
-pub struct Report {
-    options: Options,
-    rows: Vec<Row>,
+pub(super) struct Report {
+    pub(super) args: Args,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Report {
-    pub(super) fn new(options: &Options) -> Self {
-        Report { options: options.clone(), rows: Vec::new() }
-    }
-
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// Takes the samples of one group of cases that were measured side by side.
-    pub(super) fn add(
-        &mut self,
-        profile: Profile,
-        down_tracks: usize,
-        schedulers: &[Scheduler],
-        samples: &[Vec<Sample>],
-    ) {
+    /// Takes the samples of all schedulers, which were measured side by side.
+    pub(super) fn add(&mut self, profile: Profile, down_tracks: usize, samples: &[Vec<Sample>]) {
+        let Args { size, burst, ref schedulers, .. } = self.args;
+        let threads = self.args.threads();
         let samples_of = |wanted: Scheduler| {
             let index = schedulers.iter().position(|&scheduler| scheduler == wanted)?;
             samples.get(index)
@@ -79,9 +68,9 @@ impl Report {
                 profile: profile_name(profile),
                 down_tracks,
                 scheduler,
-                datagram_bytes: self.options.datagram_bytes,
-                burst: self.options.burst,
-                threads: self.options.threads,
+                datagram_bytes: size,
+                burst,
+                threads,
                 rounds: own.len(),
                 datagrams: own.iter().map(|sample| sample.datagrams).sum(),
                 refused: own.iter().map(|sample| sample.refused).sum(),
@@ -98,67 +87,35 @@ impl Report {
         }
     }
 
-    /// One object per row.
-    ///
-    /// # Errors
-    /// When a number has no form in JSON, which none of ours is.
-    pub fn json_lines(&self) -> serde_json::Result<String> {
-        let mut lines = String::new();
-        for row in &self.rows {
-            lines += &serde_json::to_string(row)?;
-            lines.push('\n');
-        }
-        Ok(lines)
-    }
-
     /// For each profile, wall time of a packet write and CPU time of a datagram over the number of down tracks.
     pub fn svg(&self) -> String {
         let mut profiles: Vec<&str> = self.rows.iter().map(|row| row.profile).collect();
         profiles.dedup();
-        let charts: Vec<Chart> = profiles
-            .iter()
-            .flat_map(|profile| {
-                [
-                    self.chart(profile, "CPU per datagram", "ns", |row| row.cpu_ns),
-                    self.chart(profile, "wall time of one packet write", "µs", |row| row.wall_us_per_write),
-                ]
-            })
-            .collect();
-        crate::plot::svg(&self.heading(), &charts)
+        let charts = profiles.iter().flat_map(|profile| {
+            [
+                self.chart(profile, "CPU per datagram", "ns", |row| row.cpu_ns),
+                self.chart(profile, "wall time of one packet write", "µs", |row| row.wall_us_per_write),
+            ]
+        });
+        plot::svg(&self.heading(), charts.collect())
     }
 
     fn heading(&self) -> String {
-        let Options { datagram_bytes, burst, threads, rounds, time, .. } = &self.options;
+        let Args { size, burst, rounds, seconds, .. } = &self.args;
         format!(
-            "{datagram_bytes}-byte datagrams, frames of {burst} packets, {threads} threads, {rounds} rounds of {time:?}; \
-             sent on loopback to sockets that nobody reads"
+            "{size}-byte datagrams, frames of {burst} packets, {} threads, {rounds} rounds of {seconds:?}; sent on \
+             loopback to sockets that nobody reads",
+            self.args.threads()
         )
     }
 
-    fn chart(&self, profile: &str, what: &str, unit: &str, value: fn(&Row) -> f64) -> Chart {
-        let rows = || self.rows.iter().filter(|row| row.profile == profile);
-        let mut schedulers: Vec<Scheduler> = Vec::new();
-        for row in rows() {
-            if !schedulers.contains(&row.scheduler) {
-                schedulers.push(row.scheduler);
-            }
-        }
-        let series = schedulers.iter().map(|&scheduler| Series {
-            name: scheduler.name().to_owned(),
-            dashed: scheduler.is_floor(),
-            points: rows()
-                .filter(|row| row.scheduler == scheduler)
-                .map(|row| (row.down_tracks as f64, value(row)))
-                .collect(),
+    fn chart(&self, profile: &str, what: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
+        let rows = self.rows.iter().filter(|row| row.profile == profile);
+        let points = rows.map(|row| {
+            let line = if row.scheduler.is_floor() { Line::Dashed } else { Line::Solid };
+            (row.scheduler.name(), line, row.down_tracks as f64, value(row))
         });
-        Chart {
-            title: format!("{profile}: {what}"),
-            x_label: "down tracks".to_owned(),
-            y_label: unit.to_owned(),
-            x_scale: Scale::Log,
-            y_scale: Scale::Log,
-            series: series.collect(),
-        }
+        Figure::of_lines(format!("{profile}: {what}"), "down tracks", unit, points)
     }
 }
 
@@ -193,7 +150,6 @@ impl fmt::Display for Report {
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let ratio = |ratio: Option<Ratio>| ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
     let mut line = String::new();
     write!(
         line,
@@ -242,9 +198,5 @@ fn system_ns(sample: &Sample) -> f64 {
 }
 
 fn profile_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::AeadAes128Gcm => "AES-128-GCM",
-        Profile::AeadAes256Gcm => "AES-256-GCM",
-        Profile::Aes128CmSha1_80 => "AES-CM + SHA-1",
-    }
+    PROFILES.iter().find(|other| other.2 == profile).map_or("", |(_, shown, _)| shown)
 }

@@ -13,9 +13,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 use wire::DATAGRAM_MAX;
 
-use super::cpu::{Spent, Stopwatch};
 use super::ours;
 use super::work::{Frame, Shape, Source, Track};
+use crate::cpu::{Spent, Stopwatch};
 
 /// Down tracks that a thread takes from the counter at a time, as LiveKit does.
 const CLAIM: usize = 2;

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use engine::udp::{Options, RecvBatch, SendQueue, UdpSocket};
 use wire::{LinkId, Outbox, Path};
 
-use super::bind_loopback;
 use super::clock::{Sample, on_own_thread};
+use crate::sinks::bind_loopback;
 
 /// Datagrams of one turn: the handing over costs little for each, and they do not wait long in memory.
 const DATAGRAMS_PER_TURN: usize = 1_024;

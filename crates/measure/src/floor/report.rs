@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::clock::Sample;
 use super::file::{PIECE_BYTES, SEGMENT_BYTES};
-use super::{Options, Outcome, Way};
+use super::{Args, Outcome, Way};
 use crate::rounds::{Ratio, median};
 
 /// One way, and what it costs where it is there.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub path: &'static str,
     /// Datagrams of a message, where a message can have several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct Row {
 
 /// CPU nanoseconds of one unit: a datagram, or for sendfile 1,448 bytes. Medians over the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Costs {
+pub(super) struct Costs {
     /// User space and kernel together.
     pub cpu_ns: f64,
     pub user_ns: f64,
@@ -65,37 +65,20 @@ impl Costs {
 
 /// What `run` found out.
 #[derive(Clone, Debug)]
-pub struct Report {
-    options: Options,
-    rows: Vec<Row>,
+pub(super) struct Report {
+    args: Args,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Report {
     /// Takes the outcomes of each way of `Way::ALL`, round by round.
-    pub(super) fn new(options: &Options, outcomes: &[Vec<Outcome>]) -> Self {
-        let rows = Way::ALL.iter().zip(outcomes).map(|(&way, outcomes)| row(options, way, outcomes));
-        Report { options: options.clone(), rows: rows.collect() }
-    }
-
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// One object per way.
-    ///
-    /// # Errors
-    /// When a number has no form in JSON, which none of ours is.
-    pub fn json_lines(&self) -> serde_json::Result<String> {
-        let mut lines = String::new();
-        for row in &self.rows {
-            lines += &serde_json::to_string(row)?;
-            lines.push('\n');
-        }
-        Ok(lines)
+    pub(super) fn new(args: &Args, outcomes: &[Vec<Outcome>]) -> Self {
+        let rows = Way::ALL.iter().zip(outcomes).map(|(&way, outcomes)| row(args, way, outcomes));
+        Report { args: args.clone(), rows: rows.collect() }
     }
 }
 
-fn row(options: &Options, way: Way, outcomes: &[Outcome]) -> Row {
+fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
     let absent = outcomes.iter().find_map(|outcome| match outcome {
         Outcome::Absent(why) => Some(*why),
         Outcome::Done(_) => None,
@@ -110,11 +93,11 @@ fn row(options: &Options, way: Way, outcomes: &[Outcome]) -> Row {
     Row {
         path: way.name(),
         segments: way.segments(),
-        bytes: if way == Way::Sendfile { SEGMENT_BYTES } else { options.datagram_bytes },
+        bytes: if way == Way::Sendfile { SEGMENT_BYTES } else { args.size },
         to: match way {
             Way::Seal(_) => "nowhere".to_owned(),
             Way::Recvmmsg | Way::RecvmmsgGro(_) | Way::Sendfile => "loopback".to_owned(),
-            _ => options.to.map_or_else(|| "loopback".to_owned(), |addr| addr.to_string()),
+            _ => args.to.map_or_else(|| "loopback".to_owned(), |addr| addr.to_string()),
         },
         costs: if absent.is_some() { None } else { Costs::of(&samples) },
         absent,
@@ -123,9 +106,9 @@ fn row(options: &Options, way: Way, outcomes: &[Outcome]) -> Row {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { datagram_bytes, rounds, time, to } = &self.options;
+        let Args { size, rounds, seconds, to, .. } = &self.args;
         let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
-        writeln!(f, "{datagram_bytes}-byte datagrams, {rounds} rounds of {time:?}; sends go to {to}")?;
+        writeln!(f, "{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}")?;
         writeln!(
             f,
             "CPU ns per datagram, median (95 % interval); sendfile in pieces of {} KB, per {SEGMENT_BYTES} bytes\n",

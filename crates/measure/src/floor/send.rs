@@ -10,14 +10,8 @@ use engine::sys::{self, Outgoing, SendBatch};
 use engine::udp::{Options, UdpSocket};
 use wire::{LinkId, Path};
 
+use super::Outcome;
 use super::clock::{Sample, on_own_thread};
-use super::{Outcome, bind_loopback};
-
-/// Sockets that are sent to in turn, as a server has many viewers.
-const SINKS: usize = 64;
-
-/// The smallest buffer that the kernel gives (it raises this to its minimum): a packet or two.
-const SINK_BUFFER_BYTES: usize = 1;
 
 /// Datagrams in one call, and so the number that lie ready: about what a worker's outbox holds.
 const DATAGRAMS_PER_CALL: usize = 128;
@@ -25,41 +19,15 @@ const DATAGRAMS_PER_CALL: usize = 128;
 /// For how long one send waits for a full queue.
 const STALL_MAX: Duration = Duration::from_millis(2);
 
-/// Where datagrams end.
-pub(super) struct Sinks {
-    /// Kept open, so that nobody is told that the port is closed.
-    _sockets: Vec<UdpSocket>,
-    addrs: Vec<SocketAddr>,
+/// Where a sender is bound: on loopback for targets there, otherwise wherever the route leads.
+fn sender_addr(targets: &[SocketAddr]) -> SocketAddr {
+    let ip = if targets[0].ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    (ip, 0).into()
 }
 
-impl Sinks {
-    /// Sockets on loopback that nobody reads.
-    pub(super) fn bind() -> Result<Self> {
-        let options = Options { gso: false, gro: false, receive_buffer_bytes: SINK_BUFFER_BYTES, ..Options::default() };
-        let sockets: Vec<UdpSocket> = (0..SINKS).map(|_| bind_loopback(&options)).collect::<Result<_>>()?;
-        let addrs = sockets.iter().map(UdpSocket::local_addr).collect();
-        Ok(Sinks { _sockets: sockets, addrs })
-    }
-
-    /// One address, whatever is there.
-    pub(super) fn elsewhere(addr: SocketAddr) -> Self {
-        Sinks { _sockets: Vec::new(), addrs: vec![addr] }
-    }
-
-    fn paths(&self) -> impl Iterator<Item = Path> + Clone {
-        self.addrs.iter().map(|&remote| Path { link: LinkId(0), remote, local: None }).cycle()
-    }
-
-    /// Binds a sender: on loopback for our own sinks, otherwise wherever the route leads.
-    fn sender_addr(&self) -> SocketAddr {
-        let ip = if self._sockets.is_empty() { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
-        (ip, 0).into()
-    }
-
-    fn nothing_passed(&self, error: Option<io::Error>) -> anyhow::Error {
-        let error = error.unwrap_or_else(|| io::Error::other("no datagram was taken"));
-        anyhow::Error::new(error).context(format!("send to {}", self.addrs[0]))
-    }
+fn nothing_passed(targets: &[SocketAddr], error: Option<io::Error>) -> anyhow::Error {
+    let error = error.unwrap_or_else(|| io::Error::other("no datagram was taken"));
+    anyhow::Error::new(error).context(format!("send to {}", targets[0]))
 }
 
 /// The datagrams of one call, each byte written once, so that they are not all the kernel's one page of zeros.
@@ -68,10 +36,10 @@ fn datagrams(len: usize) -> Vec<u8> {
 }
 
 /// One `sendto` per datagram.
-pub(super) fn one_by_one(sinks: &Sinks, len: usize, time: Duration) -> Result<Sample> {
-    let socket = std::net::UdpSocket::bind(sinks.sender_addr()).context("bind a sending socket")?;
+pub(super) fn one_by_one(targets: &[SocketAddr], len: usize, time: Duration) -> Result<Sample> {
+    let socket = std::net::UdpSocket::bind(sender_addr(targets)).context("bind a sending socket")?;
     let bytes = datagrams(len);
-    let mut addrs = sinks.addrs.iter().cycle();
+    let mut addrs = targets.iter().cycle();
     on_own_thread(move || {
         let (mut sent, mut refused) = (0_u64, None);
         let start = Instant::now();
@@ -83,14 +51,14 @@ pub(super) fn one_by_one(sinks: &Sinks, len: usize, time: Duration) -> Result<Sa
                 }
             }
         }
-        anyhow::ensure!(sent > 0, sinks.nothing_passed(refused));
+        anyhow::ensure!(sent > 0, nothing_passed(targets, refused));
         Ok(sent as f64)
     })
 }
 
 /// Many datagrams per call; with `segments`, so many to a message.
-pub(super) fn batched(sinks: &Sinks, len: usize, segments: Option<usize>, time: Duration) -> Result<Outcome> {
-    let socket = UdpSocket::bind(sinks.sender_addr(), &Options::default()).context("bind a sending socket")?;
+pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize>, time: Duration) -> Result<Outcome> {
+    let socket = UdpSocket::bind(sender_addr(targets), &Options::default()).context("bind a sending socket")?;
     let message_len = len * segments.unwrap_or(1);
     // What does not fit one datagram of IP is no message.
     if message_len > usize::from(u16::MAX) - 28 {
@@ -99,7 +67,8 @@ pub(super) fn batched(sinks: &Sinks, len: usize, segments: Option<usize>, time: 
     let bytes = datagrams(len);
     let segment_bytes = segments.map(|_| len as u16);
     let mut batch = SendBatch::new();
-    let mut paths = sinks.paths();
+    let paths = targets.iter().map(|&remote| Path { link: LinkId(0), remote, local: None });
+    let mut paths = paths.cycle();
     let mut gso_refused = false;
     let sample = on_own_thread(|| {
         let (mut sent, mut refused) = (0_u64, None);
@@ -118,7 +87,7 @@ pub(super) fn batched(sinks: &Sinks, len: usize, segments: Option<usize>, time: 
                 }
             }
         }
-        anyhow::ensure!(sent > 0 || gso_refused, sinks.nothing_passed(refused));
+        anyhow::ensure!(sent > 0 || gso_refused, nothing_passed(targets, refused));
         Ok(sent as f64)
     })?;
     if gso_refused {

@@ -1,5 +1,7 @@
 //! How numbers become places on an axis, and which of them are written beside it.
 
+use crate::text::{thousands, trimmed};
+
 /// Whether equal steps or equal factors have equal lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
@@ -14,22 +16,16 @@ pub struct Ruler {
     pub scale: Scale,
     /// Values to write beside the axis, and how; by default round numbers.
     pub ticks: Vec<(f64, String)>,
-    /// Lets a linear axis begin near the smallest value instead of at 0.
-    pub tight: bool,
 }
 
 impl Ruler {
     pub fn new(label: impl Into<String>, scale: Scale) -> Self {
-        Ruler { label: label.into(), scale, ticks: Vec::new(), tight: false }
+        Ruler { label: label.into(), scale, ticks: Vec::new() }
     }
 
     /// An axis with these values beside it, as they are written.
     pub fn with_ticks(self, ticks: Vec<(f64, String)>) -> Self {
         Ruler { ticks, ..self }
-    }
-
-    pub fn tight(self) -> Self {
-        Ruler { tight: true, ..self }
     }
 }
 
@@ -44,8 +40,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis that holds all values that it can show. It ends at round numbers; a linear one holds 0, unless it is
-    /// tight.
+    /// An axis that holds all values that it can show. It ends at round numbers; a linear one holds 0.
     pub fn around(values: impl Iterator<Item = f64>, ruler: &Ruler, start: f64, end: f64) -> Self {
         let scale = ruler.scale;
         let values = values.chain(ruler.ticks.iter().map(|tick| tick.0));
@@ -55,7 +50,7 @@ impl Axis {
         let given = !ruler.ticks.is_empty();
         let (low, high) = match scale {
             Scale::Linear if given => padded(low, high, |value, by| value + by),
-            Scale::Linear => linear_ends(if ruler.tight { low } else { low.min(0.0) }, high),
+            Scale::Linear => linear_ends(low.min(0.0), high),
             Scale::Log if given => {
                 let (low, high) = padded(low.ln(), high.ln(), |value, by| value + by);
                 (low.exp(), high.exp())
@@ -144,21 +139,12 @@ fn steps_near(value: f64) -> impl Iterator<Item = f64> {
 /// A number in few characters.
 pub fn short(value: f64) -> String {
     match value.abs() {
-        magnitude if magnitude >= 1e9 => format!("{}G", trimmed(value / 1e9)),
-        magnitude if magnitude >= 1e6 => format!("{}M", trimmed(value / 1e6)),
-        magnitude if magnitude >= 1e4 => format!("{}k", trimmed(value / 1e3)),
-        magnitude if magnitude >= 1e3 => {
-            let whole = value.round() as i64;
-            format!("{},{:03}", whole / 1000, (whole % 1000).abs())
-        }
-        _ => trimmed(value),
+        magnitude if magnitude >= 1e9 => format!("{}G", trimmed(value / 1e9, 3)),
+        magnitude if magnitude >= 1e6 => format!("{}M", trimmed(value / 1e6, 3)),
+        magnitude if magnitude >= 1e4 => format!("{}k", trimmed(value / 1e3, 3)),
+        magnitude if magnitude >= 1e3 => thousands(value),
+        _ => trimmed(value, 3),
     }
-}
-
-fn trimmed(value: f64) -> String {
-    let digits = format!("{value:.3}");
-    let digits = digits.trim_end_matches('0').trim_end_matches('.');
-    if digits == "-0" { "0".into() } else { digits.into() }
 }
 
 #[cfg(test)]
@@ -182,8 +168,6 @@ mod tests {
     fn a_linear_axis_holds_zero_and_has_round_steps() {
         let axis = Axis::around([3.1, 7.3].into_iter(), &Ruler::new("", Scale::Linear), 0.0, 100.0);
         assert_eq!(values(&axis), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        let axis = Axis::around([103.0, 171.0].into_iter(), &Ruler::new("", Scale::Linear).tight(), 0.0, 100.0);
-        assert_eq!((axis.low, axis.high), (100.0, 180.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! In: layers of points, some with an interval, some hollow. Out: one picture, every line named at its end, so that no
 //! legend has to be looked up. What an axis cannot show (0 and less on a logarithmic one) is left out.
 
-use super::axis::{Axis, Ruler};
+use super::axis::{Axis, Ruler, Scale};
 use super::svg::{Svg, text_width};
 
 /// One picture.
@@ -52,6 +52,25 @@ pub const HEIGHT: f64 = 360.0;
 const LINE_HEIGHT: f64 = 15.0;
 
 impl Figure {
+    /// A line for each name that is among the points, over logarithmic axes.
+    pub fn of_lines<N: Into<String>>(
+        title: String,
+        x_label: &str,
+        y_label: &str,
+        points: impl Iterator<Item = (N, Line, f64, f64)>,
+    ) -> Self {
+        let mut layers: Vec<Layer> = Vec::new();
+        for (name, line, x, y) in points {
+            let (name, point) = (name.into(), Point { x, y, ..Point::default() });
+            match layers.iter_mut().find(|layer| layer.name == name) {
+                Some(layer) => layer.points.push(point),
+                None => layers.push(Layer { name, slot: layers.len(), line, has_marks: true, points: vec![point] }),
+            }
+        }
+        let [x, y] = [x_label, y_label].map(|label| Ruler::new(label, Scale::Log));
+        Figure { title, note: String::new(), x, y, layers }
+    }
+
     /// The picture; with its colours inside for a file of its own.
     pub fn svg(&self, with_style: bool) -> String {
         let mut out = Svg::new(WIDTH, HEIGHT, &self.title, with_style);
@@ -187,7 +206,6 @@ fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::axis::Scale;
     use super::*;
 
     pub fn figure(points: Vec<Point>) -> Figure {

@@ -74,7 +74,7 @@ impl Sender {
             turn: 0,
         });
         let lines: Vec<Line> = lines.collect();
-        let mut wheel = Wheel::new(zero, case.tick);
+        let mut wheel = Wheel::new(zero, case.tick());
         for (index, line) in lines.iter().enumerate() {
             wheel.insert(line.first, index as u32);
         }

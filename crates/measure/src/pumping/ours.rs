@@ -75,7 +75,7 @@ fn start(streams: &[Arc<Stream>], case: &Case<'_>, index: usize) -> Result<Runni
     };
     let bound = Worker::bind(config).context("bind a worker's socket")?;
     let mailbox = bound.mailbox();
-    let settings = Settings { tick: case.tick, ..Settings::default() };
+    let settings = Settings { tick: case.tick(), ..Settings::default() };
     let (streams, burst) = (streams.to_vec(), case.burst);
     let handle = bound.run(move || PumpService::new(streams, burst, settings)).context("start a worker")?;
     Ok(Running { handle, mailbox })

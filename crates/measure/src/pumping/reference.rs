@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use wheel::Lateness;
 
-use crate::fanout::cpu::{Spent, Stopwatch};
+use crate::cpu::{Spent, Stopwatch};
 
 /// Time from deadline to deadline.
 const TICK: Duration = Duration::from_micros(500);

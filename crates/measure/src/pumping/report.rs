@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use wheel::Lateness;
 
-use super::{Case, Options, Sample, Way};
-use crate::plot::{Chart, Scale, Series};
+use super::{Args, Case, Sample, Way};
+use crate::plot::{self, Figure, Line};
 use crate::rounds::{Ratio, median};
+use crate::text::ratio;
 
 /// One case at one number of streams. Times are medians over the rounds; lateness is of all rounds together.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub way: Way,
     pub streams: usize,
     /// Bits per second; streams take them in turn.
@@ -46,7 +47,7 @@ pub struct Row {
 
 /// Microseconds, to a factor of two. `max` is the upper end of the last bucket that has any.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Quantiles {
+pub(super) struct Quantiles {
     pub p50: f64,
     pub p99: f64,
     pub p999: f64,
@@ -62,20 +63,12 @@ impl Quantiles {
 
 /// What `run` found out.
 #[derive(Clone, Debug)]
-pub struct Report {
-    options: Options,
-    rows: Vec<Row>,
+pub(super) struct Report {
+    pub(super) args: Args,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Report {
-    pub(super) fn new(options: &Options) -> Self {
-        Report { options: options.clone(), rows: Vec::new() }
-    }
-
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
     /// Takes the samples of the cases that were measured side by side.
     pub(super) fn add(&mut self, streams: usize, cases: &[Case<'_>], samples: &[Vec<Sample>]) {
         let samples_of = |way: Way, burst: u8| {
@@ -90,8 +83,8 @@ impl Report {
                 streams,
                 rates_bps: case.rates.iter().map(|rate| rate.bps()).collect(),
                 burst: case.burst,
-                tick_us: case.tick.as_micros() as u64,
-                threads: if is_alone { case.threads } else { case.workers },
+                tick_us: case.tick_us,
+                threads: if is_alone { case.threads() } else { case.workers },
                 rounds: own.len(),
                 datagrams: own.iter().map(|sample| sample.sent).sum(),
                 refused: own.iter().map(|sample| sample.refused).sum(),
@@ -112,63 +105,32 @@ impl Report {
         }
     }
 
-    /// One object per row.
-    ///
-    /// # Errors
-    /// When a number has no form in JSON, which none of ours is.
-    pub fn json_lines(&self) -> serde_json::Result<String> {
-        let mut lines = String::new();
-        for row in &self.rows {
-            lines += &serde_json::to_string(row)?;
-            lines.push('\n');
-        }
-        Ok(lines)
-    }
-
     /// Cost and lateness over the number of streams.
     pub fn svg(&self) -> String {
-        let charts = [
+        let charts = vec![
             self.chart("CPU per stream and second", "ms", |row| row.cpu_ms_per_stream_second),
             self.chart("CPU per datagram", "ns", |row| row.cpu_ns),
             self.chart("lateness, median", "µs", |row| row.lateness_us.p50),
             self.chart("lateness, 99th percentile", "µs", |row| row.lateness_us.p99),
         ];
-        crate::plot::svg(&self.heading(), &charts)
+        plot::svg(&self.heading(), charts)
     }
 
     fn heading(&self) -> String {
-        let Options { rates, rounds, time, tick, netns, .. } = &self.options;
+        let Args { rates, rounds, seconds, netns, .. } = &self.args;
         let rates: Vec<String> = rates.iter().map(ToString::to_string).collect();
         let sink =
             if *netns { "over veth into a namespace that drops" } else { "on loopback to sockets that nobody reads" };
-        format!("streams of {}, tick {tick:?}, {rounds} rounds of {time:?}; {sink}", rates.join(" and "))
+        let (rates, tick) = (rates.join(" and "), self.args.tick());
+        format!("streams of {rates}, tick {tick:?}, {rounds} rounds of {seconds:?}; {sink}")
     }
 
-    fn chart(&self, title: &str, unit: &str, value: fn(&Row) -> f64) -> Chart {
-        let mut lines: Vec<(Way, u8)> = Vec::new();
-        for row in &self.rows {
-            if !lines.contains(&(row.way, row.burst)) {
-                lines.push((row.way, row.burst));
-            }
-        }
-        let series = lines.iter().map(|&(way, burst)| Series {
-            name: line_name(way, burst),
-            dashed: way == Way::Floor,
-            points: self
-                .rows
-                .iter()
-                .filter(|row| (row.way, row.burst) == (way, burst))
-                .map(|row| (row.streams as f64, value(row)))
-                .collect(),
+    fn chart(&self, title: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
+        let points = self.rows.iter().map(|row| {
+            let line = if row.way == Way::Floor { Line::Dashed } else { Line::Solid };
+            (line_name(row.way, row.burst), line, row.streams as f64, value(row))
         });
-        Chart {
-            title: title.to_owned(),
-            x_label: "streams".to_owned(),
-            y_label: unit.to_owned(),
-            x_scale: Scale::Log,
-            y_scale: Scale::Log,
-            series: series.collect(),
-        }
+        Figure::of_lines(title.to_owned(), "streams", unit, points)
     }
 }
 
@@ -204,7 +166,6 @@ impl fmt::Display for Report {
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let ratio = |ratio: Option<Ratio>| ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
     let mut line = String::new();
     write!(
         line,

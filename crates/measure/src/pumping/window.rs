@@ -8,7 +8,7 @@ use anyhow::Result;
 use wheel::{BUCKETS, Lateness};
 
 use super::reference;
-use crate::fanout::cpu::{Spent, Stopwatch};
+use crate::cpu::{Spent, Stopwatch};
 
 /// Begins when all streams run. What is sent before and after is not counted.
 #[derive(Clone, Copy, Debug)]

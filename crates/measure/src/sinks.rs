@@ -28,12 +28,14 @@ impl Sinks {
         anyhow::ensure!(files_max >= needed, "{count} receivers need {needed} open files, the limit is {files_max}");
         let options =
             Options { gso: false, gro: false, receive_buffer_bytes: RECEIVE_BUFFER_BYTES, ..Options::default() };
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let sockets = (0..count).map(|_| UdpSocket::bind(any_port, &options));
-        Ok(Sinks { sockets: sockets.collect::<Result<_, _>>().context("bind a receiving socket on 127.0.0.1")? })
+        Ok(Sinks { sockets: (0..count).map(|_| bind_loopback(&options)).collect::<Result<_>>()? })
     }
 
     pub(crate) fn addr(&self, index: usize) -> SocketAddr {
         self.sockets[index].local_addr()
     }
+}
+
+pub(crate) fn bind_loopback(options: &Options) -> Result<UdpSocket> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options).context("bind a socket on 127.0.0.1")
 }

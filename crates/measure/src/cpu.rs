@@ -66,6 +66,11 @@ impl Stopwatch {
     }
 }
 
+/// CPUs that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn usage(who: UsageWho) -> Result<Usage> {
     getrusage(who).context("read the CPU time that was used")
 }

@@ -1,0 +1,81 @@
+//! Numbers and results as people and programs read them.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::rounds::Ratio;
+
+/// Prints one line of JSON for each row, or the table; writes the plot, if there is a file for it.
+pub(crate) fn show(
+    rows: &[impl Serialize],
+    table: &impl Display,
+    json: bool,
+    plot: Option<(&Path, String)>,
+) -> Result<()> {
+    if json {
+        print!("{}", json_lines(rows)?);
+    } else {
+        print!("{table}");
+    }
+    match plot {
+        Some((path, svg)) => std::fs::write(path, svg).with_context(|| format!("write the plot to {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn json_lines(rows: &[impl Serialize]) -> Result<String> {
+    let lines = rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
+    lines.collect()
+}
+
+/// A ratio, or a dash.
+pub(crate) fn ratio(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
+}
+
+/// A time on the command line.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "a number of seconds is needed")?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// A whole number with a comma between thousands.
+pub(crate) fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", &*digits), |digits| ("-", digits));
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    format!("{sign}{}", groups.collect::<Vec<_>>().join(","))
+}
+
+/// So many digits behind the point at most, and none that say nothing.
+pub(crate) fn trimmed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if text == "-0" { "0".into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_have_their_thousands_apart() {
+        let texts = [0.0, 7.0, 999.0, 1_000.0, 1_234_567.4, -45_670.0].map(thousands);
+        assert_eq!(texts, ["0", "7", "999", "1,000", "1,234,567", "-45,670"]);
+    }
+
+    #[test]
+    fn digits_that_say_nothing_are_left_out() {
+        assert_eq!([1.5, 2.0, 0.126, -0.0001].map(|value| trimmed(value, 2)), ["1.5", "2", "0.13", "0"]);
+    }
+
+    #[test]
+    fn a_time_is_a_number_of_seconds() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert!(["", "-1", "NaN", "1e30", "2s"].iter().all(|text| seconds(text).is_err()));
+    }
+}
