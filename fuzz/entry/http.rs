@@ -13,7 +13,7 @@ use rooms::spec::{Command, Counters, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
 use server::control::{Control, Meter, WorkerPort};
-use server::http::{Connections, Limits, Service, router};
+use server::http::{Service, router};
 use server::negotiator::{Input, Negotiator, Notice, Settings};
 use tower::ServiceExt;
 use webrtc::{Candidate, Context};
@@ -26,13 +26,8 @@ pub fn http(data: &[u8]) {
         LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
     RUNTIME.block_on(async {
         let control = control();
-        let service = Service {
-            control: control.clone(),
-            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
-            cors_origins: vec![Origin::any()],
-            ice_servers: Vec::new(),
-            connections: Connections::new(Limits::default()),
-        };
+        let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
+        let service = Service { cors_origins: vec![Origin::any()], ..Service::new(control.clone(), auth) };
         let router = router(Arc::new(service));
         let mut last = "/whip/a/none".to_owned();
         for text in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {

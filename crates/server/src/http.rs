@@ -33,6 +33,7 @@ use crate::auth::{Auth, Rights};
 use crate::config::{IceServer, Origin};
 use crate::control::{Control, DRAIN_RETRY_SECONDS};
 use crate::directory::Role;
+use crate::rtsp::Rtsp;
 pub use connections::{Connections, Limits};
 pub use problem::Problem;
 
@@ -46,6 +47,8 @@ pub struct Service {
     pub cors_origins: Vec<Origin>,
     pub ice_servers: Vec<IceServer>,
     pub connections: Connections,
+    /// For its metrics.
+    pub rtsp: Option<Arc<Rtsp>>,
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
@@ -104,6 +107,18 @@ where
 }
 
 impl Service {
+    /// Without RTSP, and with no page of another origin allowed.
+    pub fn new(control: Arc<Control>, auth: Auth) -> Self {
+        Service {
+            control,
+            auth,
+            cors_origins: Vec::new(),
+            ice_servers: Vec::new(),
+            connections: Connections::new(Limits::default()),
+            rtsp: None,
+        }
+    }
+
     fn rights(&self, headers: &HeaderMap) -> Result<Rights, Problem> {
         Ok(self.auth.rights(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
     }

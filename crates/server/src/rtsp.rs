@@ -12,10 +12,10 @@ mod play;
 mod relay;
 mod rtcp;
 mod sessions;
+mod stats;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use pump::spec;
@@ -28,6 +28,8 @@ use crate::pump::sessions as pumped;
 use relay::{Relay, Report};
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
+use stats::Counters;
+pub use stats::Stats;
 
 /// A session without a request or receiver report for this long ends (§12.37).
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,7 +66,7 @@ pub struct Rtsp {
     sockets: Sockets,
     /// Sessions of one client's address at most.
     client_max: usize,
-    next_connection: AtomicU64,
+    counters: Counters,
 }
 
 /// A session that a request names.
@@ -74,7 +76,7 @@ impl Rtsp {
     /// Binds the sockets for RTCP, so it needs a runtime.
     pub fn new(pump: Arc<PumpControl>, client_max: usize) -> Self {
         let sockets = Sockets::bind(pump.senders());
-        Rtsp { pump, sessions: Sessions::default(), sockets, client_max, next_connection: AtomicU64::new(0) }
+        Rtsp { pump, sessions: Sessions::default(), sockets, client_max, counters: Counters::default() }
     }
 
     /// Sessions that there are.
@@ -86,8 +88,9 @@ impl Rtsp {
         &self.sockets
     }
 
-    fn new_relay(&self) -> Relay {
-        Relay::new(self.next_connection.fetch_add(1, Ordering::Relaxed), self.sockets.senders())
+    /// What there is now, and was since the start.
+    pub fn stats(&self) -> Stats {
+        self.counters.read(self.sessions.by_transport())
     }
 
     /// Answers a request.

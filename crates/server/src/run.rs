@@ -64,20 +64,23 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let machine = Machine::bind(config)?;
     let context = machine.context();
     let (control, running) = machine.run(config)?;
+    let rtsp = control.pump().zip(rtsp_listener).map(|(pump, listener)| {
+        let rtsp = Rtsp::new(pump.clone(), config.pump.rtsp_sessions_per_client as usize);
+        (Arc::new(rtsp), listener)
+    });
     let service = Arc::new(Service {
-        control: control.clone(),
-        auth,
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
         connections: Connections::new(limits(config)),
+        rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
+        ..Service::new(control.clone(), auth)
     });
     let addr = listener.local_addr()?;
     let (open, closing) = oneshot::channel();
     let http = tokio::spawn(http::serve(service, listener, closing));
-    if let (Some(listener), Some(pump)) = (rtsp_listener, control.pump()) {
+    if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
-        let rtsp = Rtsp::new(pump.clone(), config.pump.rtsp_sessions_per_client as usize);
-        tokio::spawn(rtsp::listener::serve(Arc::new(rtsp), listener));
+        tokio::spawn(rtsp::listener::serve(rtsp, listener));
     }
     if with_demo {
         start_demo(&context, &control).await?;

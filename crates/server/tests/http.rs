@@ -9,7 +9,7 @@ use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats,
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
 use server::control::{Control, Meter, WorkerPort};
-use server::http::{Connections, Limits, Service, router};
+use server::http::{Service, router};
 use server::negotiator::{self, Answer, NegotiationError, Notice, Patched};
 use tower::ServiceExt;
 use wire::codec::{Codec, MediaKind};
@@ -289,15 +289,14 @@ impl Harness {
     fn with(change: impl FnOnce(&mut Service)) -> Self {
         let shared = Arc::<Shared>::default();
         let control = pretend(&shared);
+        let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
         let mut service = Service {
-            control: control.clone(),
-            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
             cors_origins: vec![Origin::any()],
             ice_servers: vec![
                 IceServer { url: "stun:stun.example:3478".to_owned(), login: None },
                 IceServer { url: "turn:turn.example".to_owned(), login: Some(("me".to_owned(), "secret".to_owned())) },
             ],
-            connections: Connections::new(Limits::default()),
+            ..Service::new(control.clone(), auth)
         };
         change(&mut service);
         Harness { control, router: router(Arc::new(service)), shared }

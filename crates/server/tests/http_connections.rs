@@ -155,13 +155,9 @@ struct Server {
 impl Server {
     /// A server without workers: all that is asked here is answered before one is needed.
     async fn start(limits: Limits) -> Self {
-        let service = Arc::new(Service {
-            control: Arc::new(Control::new(Vec::new(), Duration::ZERO)),
-            auth: Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed"),
-            cors_origins: Vec::new(),
-            ice_servers: Vec::new(),
-            connections: Connections::new(limits),
-        });
+        let control = Arc::new(Control::new(Vec::new(), Duration::ZERO));
+        let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
+        let service = Arc::new(Service { connections: Connections::new(limits), ..Service::new(control, auth) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let (open, closing) = oneshot::channel();

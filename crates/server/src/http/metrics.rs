@@ -1,9 +1,10 @@
-//! `/metrics`: counters of workers, rooms, pumps and negotiators for Prometheus (text format 0.0.4).
+//! `/metrics`: counters of workers, rooms, pumps, RTSP and negotiators for Prometheus (text format 0.0.4).
 //!
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
 
 mod live;
 mod pump;
+mod rtsp;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,20 +15,26 @@ use axum::response::IntoResponse;
 use nix::sys::resource::{UsageWho, getrusage};
 use rooms::spec::Counters;
 
-use super::Service;
+use super::{Connections, Service};
 use crate::control::Meter;
 use crate::directory::{Role, StreamState};
+
+/// A family: what stands behind the prefix in its name, its type, what it tells, and where that is to be had.
+type Field<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
 pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     let mut page = Page::default();
     write_process(&mut page);
-    write_connections(&mut page, &service);
+    page.values("millrace_http_connections", &CONNECTIONS, &service.connections);
     write_sessions(&mut page, &service);
     write_meters(&mut page, &service.control.meters());
     write_rooms(&mut page, &service.control.room_counters().await);
     if let Some(pump) = service.control.pump() {
         pump::write(&mut page, pump).await;
         live::write(&mut page, &pump.live_inputs());
+    }
+    if let Some(rtsp) = &service.rtsp {
+        rtsp::write(&mut page, &rtsp.stats());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
 }
@@ -38,12 +45,12 @@ fn write_process(page: &mut Page) {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         for (mode, time) in [("user", usage.user_time()), ("system", usage.system_time())] {
             let seconds = time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-            page.sample("millrace_process_cpu_seconds_total", &[("mode", mode)], seconds);
+            page.sample("millrace_process_cpu_seconds_total", &format!("mode={mode:?}"), seconds);
         }
     }
     page.family("millrace_process_resident_bytes", "gauge", "Memory of the process that is in RAM.");
     if let Some(bytes) = resident_bytes() {
-        page.sample("millrace_process_resident_bytes", &[] as &[(&str, &str)], bytes);
+        page.sample("millrace_process_resident_bytes", "", bytes);
     }
 }
 
@@ -55,27 +62,13 @@ fn resident_bytes() -> Option<f64> {
     Some(kib * 1024.0)
 }
 
-fn write_connections(page: &mut Page, service: &Service) {
-    let connections = &service.connections;
-    for (name, kind, help, value) in [
-        ("millrace_http_connections", "gauge", "HTTP connections now.", connections.open()),
-        (
-            "millrace_http_connections_max",
-            "gauge",
-            "HTTP connections at a time at most; further ones wait.",
-            connections.limits().connections_max as u64,
-        ),
-        (
-            "millrace_http_connections_accepted_total",
-            "counter",
-            "HTTP connections since the start.",
-            connections.accepted(),
-        ),
-    ] {
-        page.family(name, kind, help);
-        page.sample(name, &[] as &[(&str, &str)], value as f64);
-    }
-}
+const CONNECTIONS: [Field<Connections>; 3] = [
+    ("", "gauge", "HTTP connections now.", |connections| connections.open() as f64),
+    ("_max", "gauge", "HTTP connections at a time at most; further ones wait.", |connections| {
+        connections.limits().connections_max as f64
+    }),
+    ("_accepted_total", "counter", "HTTP connections since the start.", |connections| connections.accepted() as f64),
+];
 
 fn write_sessions(page: &mut Page, service: &Service) {
     let streams = service.control.streams();
@@ -86,30 +79,28 @@ fn write_sessions(page: &mut Page, service: &Service) {
         (StreamState::Interrupted, "interrupted"),
     ] {
         let count = streams.iter().filter(|stream| stream.state == state).count();
-        page.sample("millrace_streams", &[("state", label)], count as f64);
+        page.sample("millrace_streams", &format!("state={label:?}"), count as f64);
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
     for (role, label) in [(Role::Publisher, "publisher"), (Role::Viewer, "viewer")] {
         let (all, connected) = service.control.session_counts(role);
         for (state, count) in [("connected", connected), ("connecting", all - connected)] {
-            page.sample("millrace_sessions", &[("role", label), ("state", state)], count as f64);
+            page.sample("millrace_sessions", &format!("role={label:?},state={state:?}"), count as f64);
         }
     }
     page.family("millrace_draining", "gauge", "1 when new sessions are refused, because the server is about to stop.");
-    page.sample("millrace_draining", &[] as &[(&str, &str)], f64::from(u8::from(service.control.is_draining())));
+    page.sample("millrace_draining", "", f64::from(u8::from(service.control.is_draining())));
 }
 
 /// The sockets and threads of each worker, and its negotiator.
 fn write_meters(page: &mut Page, meters: &[Meter]) {
-    page.family(
-        "millrace_worker_cpu_seconds_total",
-        "counter",
-        "CPU time of the worker's thread, the kernel's included.",
-    );
-    for (worker, meter) in meters.iter().enumerate() {
-        let cpu_time = meter.cpu_time.unwrap_or_default().as_secs_f64();
-        page.sample("millrace_worker_cpu_seconds_total", &[("worker", &worker.to_string())], cpu_time);
-    }
+    let rows: Vec<(String, &Meter)> =
+        meters.iter().enumerate().map(|(index, meter)| (worker_label(index), meter)).collect();
+    let cpu_time: [Field<Meter>; 1] =
+        [("cpu_seconds_total", "counter", "CPU time of the worker's thread, the kernel's included.", |meter| {
+            meter.cpu_time.unwrap_or_default().as_secs_f64()
+        })];
+    page.table("millrace_worker_", &cpu_time, &rows);
     let Some(first) = meters.first() else { return };
     for (index, (name, help, _)) in first.engine.fields().enumerate() {
         // All but the number of open links only grow.
@@ -118,79 +109,75 @@ fn write_meters(page: &mut Page, meters: &[Meter]) {
             _ => (format!("millrace_worker_{name}_total"), "counter"),
         };
         page.family(&name, kind, help);
-        for (worker, meter) in meters.iter().enumerate() {
+        for (labels, meter) in &rows {
             let value = meter.engine.fields().nth(index).map_or(0, |(.., value)| value);
-            page.sample(&name, &[("worker", &worker.to_string())], value as f64);
+            page.sample(&name, labels, value as f64);
         }
     }
-    write_negotiators(page, meters);
+    page.table("millrace_handshake_", &NEGOTIATOR, &rows);
 }
 
-fn write_negotiators(page: &mut Page, meters: &[Meter]) {
-    type Field = (&'static str, &'static str, &'static str, fn(&crate::negotiator::CountersSnapshot) -> u64);
-    let fields: [Field; 11] = [
-        ("handshakes", "gauge", "Sessions without keys yet.", |counters| counters.handshakes),
-        ("answered_total", "counter", "Offers answered.", |counters| counters.answered),
-        ("refused_total", "counter", "Offers and fragments refused for their text.", |counters| counters.refused),
-        ("overloaded_total", "counter", "Offers refused for want of room.", |counters| counters.overloaded),
-        ("connected_total", "counter", "Sessions that got their keys.", |counters| counters.connected),
-        ("timed_out_total", "counter", "Sessions that did not in time.", |counters| counters.timed_out),
-        ("failed_total", "counter", "Sessions whose handshake failed.", |counters| counters.failed),
-        ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |counters| {
-            counters.certificates_refused
-        }),
-        ("restarts_total", "counter", "ICE restarts.", |counters| counters.restarts),
-        ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |counters| counters.datagrams),
-        ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |counters| {
-            counters.malformed + counters.unknown + counters.not_authentic + counters.too_many_addresses
-        }),
-    ];
-    for (name, kind, help, value) in fields {
-        let name = format!("millrace_handshake_{name}");
-        page.family(&name, kind, help);
-        for (worker, meter) in meters.iter().enumerate() {
-            page.sample(&name, &[("worker", &worker.to_string())], value(&meter.negotiator) as f64);
-        }
-    }
-}
+const NEGOTIATOR: [Field<Meter>; 11] = [
+    ("handshakes", "gauge", "Sessions without keys yet.", |meter| meter.negotiator.handshakes as f64),
+    ("answered_total", "counter", "Offers answered.", |meter| meter.negotiator.answered as f64),
+    ("refused_total", "counter", "Offers and fragments refused for their text.", |meter| {
+        meter.negotiator.refused as f64
+    }),
+    ("overloaded_total", "counter", "Offers refused for want of room.", |meter| meter.negotiator.overloaded as f64),
+    ("connected_total", "counter", "Sessions that got their keys.", |meter| meter.negotiator.connected as f64),
+    ("timed_out_total", "counter", "Sessions that did not in time.", |meter| meter.negotiator.timed_out as f64),
+    ("failed_total", "counter", "Sessions whose handshake failed.", |meter| meter.negotiator.failed as f64),
+    ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |meter| {
+        meter.negotiator.certificates_refused as f64
+    }),
+    ("restarts_total", "counter", "ICE restarts.", |meter| meter.negotiator.restarts as f64),
+    ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |meter| meter.negotiator.datagrams as f64),
+    ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |meter| {
+        let refused = &meter.negotiator;
+        (refused.malformed + refused.unknown + refused.not_authentic + refused.too_many_addresses) as f64
+    }),
+];
 
-/// What each worker's rooms say. A worker that does not answer in time has no samples.
 fn write_rooms(page: &mut Page, rooms: &[Option<Box<Counters>>]) {
-    let answered = || rooms.iter().enumerate().filter_map(|(worker, counters)| Some((worker, counters.as_deref()?)));
-    type Field = (&'static str, &'static str, &'static str, fn(&Counters) -> u64);
-    let fields: [Field; 8] = [
-        ("streams", "gauge", "Streams that the worker knows, its own and those it is fed.", |counters| {
-            counters.streams
+    let rows = answered(rooms);
+    let fields: [Field<Counters>; 8] = [
+        ("streams", "gauge", "Streams that the worker knows, its own and those it is fed.", |rooms| {
+            rooms.streams as f64
         }),
-        ("publishers", "gauge", "Publishers on the worker.", |counters| counters.publishers),
-        ("viewers", "gauge", "Viewers on the worker.", |counters| counters.viewers),
-        ("sessions", "gauge", "Sessions on the worker.", |counters| counters.sessions),
-        ("packets_in_total", "counter", "Media packets taken from publishers.", |counters| counters.packets_in),
-        ("packets_out_total", "counter", "Media packets written for viewers.", |counters| counters.packets_out),
-        ("packets_resent_total", "counter", "Media packets written again (RTX).", |counters| counters.packets_resent),
-        ("keyframe_requests_total", "counter", "Keyframes asked of publishers.", |counters| counters.keyframe_requests),
+        ("publishers", "gauge", "Publishers on the worker.", |rooms| rooms.publishers as f64),
+        ("viewers", "gauge", "Viewers on the worker.", |rooms| rooms.viewers as f64),
+        ("sessions", "gauge", "Sessions on the worker.", |rooms| rooms.sessions as f64),
+        ("packets_in_total", "counter", "Media packets taken from publishers.", |rooms| rooms.packets_in as f64),
+        ("packets_out_total", "counter", "Media packets written for viewers.", |rooms| rooms.packets_out as f64),
+        ("packets_resent_total", "counter", "Media packets written again (RTX).", |rooms| rooms.packets_resent as f64),
+        ("keyframe_requests_total", "counter", "Keyframes asked of publishers.", |rooms| {
+            rooms.keyframe_requests as f64
+        }),
     ];
-    for (name, kind, help, value) in fields {
-        let name = format!("millrace_rooms_{name}");
-        page.family(&name, kind, help);
-        for (worker, counters) in answered() {
-            page.sample(&name, &[("worker", &worker.to_string())], value(counters) as f64);
-        }
-    }
+    page.table("millrace_rooms_", &fields, &rows);
     page.family("millrace_rooms_dropped_total", "counter", "Packets that went no further, by reason.");
-    for (worker, counters) in answered() {
+    for (worker, counters) in &rows {
         for (reason, count) in counters.drops.iter() {
-            let labels = [("worker", worker.to_string()), ("reason", reason.name().to_owned())];
-            page.sample("millrace_rooms_dropped_total", &labels, count as f64);
+            page.sample("millrace_rooms_dropped_total", &format!("{worker},reason={:?}", reason.name()), count as f64);
         }
     }
     page.family("millrace_rooms_timer_lateness_seconds", "gauge", "How late timers fired since the start.");
-    for (worker, counters) in answered() {
+    for (worker, counters) in &rows {
         for (quantile, late) in ["0.5", "0.99", "1"].into_iter().zip(counters.lateness_ns) {
-            let labels = [("worker", worker.to_string()), ("quantile", quantile.to_owned())];
+            let labels = format!("{worker},quantile={quantile:?}");
             page.sample("millrace_rooms_timer_lateness_seconds", &labels, late as f64 / 1e9);
         }
     }
+}
+
+fn worker_label(index: usize) -> String {
+    format!("worker=\"{index}\"")
+}
+
+/// What workers have counted, each with its label. One that did not answer in time has no samples.
+fn answered<T>(workers: &[Option<Box<T>>]) -> Vec<(String, &T)> {
+    let all = workers.iter().enumerate();
+    all.filter_map(|(index, counters)| Some((worker_label(index), counters.as_deref()?))).collect()
 }
 
 /// A page under construction.
@@ -200,16 +187,31 @@ struct Page {
 }
 
 impl Page {
+    /// A family for each field, with a sample for each row: its labels, and what the field is of.
+    fn table<T>(&mut self, prefix: &str, fields: &[Field<T>], rows: &[(String, &T)]) {
+        for (name, kind, help, value) in fields {
+            let name = format!("{prefix}{name}");
+            self.family(&name, kind, help);
+            for (labels, row) in rows {
+                self.sample(&name, labels, value(row));
+            }
+        }
+    }
+
+    /// A family for each field, with one sample without labels.
+    fn values<T>(&mut self, prefix: &str, fields: &[Field<T>], of: &T) {
+        self.table(prefix, fields, &[(String::new(), of)]);
+    }
+
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, impl AsRef<str>)], value: f64) {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", value.as_ref())).collect();
-        match labels.is_empty() {
-            true => self.line(format_args!("{name} {value}")),
-            false => self.line(format_args!("{name}{{{}}} {value}", labels.join(","))),
+    /// Labels as they stand in the text, such as `worker="0"`.
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        match labels {
+            "" => self.line(format_args!("{name} {value}")),
+            _ => self.line(format_args!("{name}{{{labels}}} {value}")),
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     let mut connection = Connection {
         rtsp,
         ends,
-        relay: rtsp.new_relay(),
+        relay: Relay::new(rtsp.counters.open_connection(), rtsp.sockets.senders()),
         inbox: Vec::with_capacity(READ_LEN),
         outbox: Vec::new(),
         is_closing: false,
@@ -73,6 +73,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     for session in connection.relay.sessions() {
         rtsp.end(session).await;
     }
+    rtsp.counters.close_connection();
     result
 }
 
@@ -98,7 +99,10 @@ impl Connection<'_> {
                     self.rtsp.keep(self.moved, self.ends.client, &mut self.relay);
                 }
                 carried = self.relay.ready(), if carries => match carried {
-                    Carried::Datagrams => self.relay.read_datagrams(&mut self.outbox, MEDIA_MAX),
+                    Carried::Datagrams => {
+                        let read = self.relay.read_datagrams(&mut self.outbox, MEDIA_MAX);
+                        self.rtsp.counters.count_datagrams(read.carried, read.lost);
+                    }
                     Carried::Report(report) => write_frame(&mut self.outbox, report.channel, &report.compound),
                 },
                 () = sleep_until(deadline.into()) => return Err(io::ErrorKind::TimedOut.into()),
@@ -133,6 +137,7 @@ impl Connection<'_> {
                 }
                 Ok(Some((Item::Request(request), len))) => {
                     let response = self.rtsp.answer(Instant::now(), self.ends, &mut self.relay, &request).await;
+                    self.rtsp.counters.count_request(Some(request.method), response.status);
                     self.outbox.extend(response.to_text(request.cseq()).into_bytes());
                     len
                 }
@@ -141,6 +146,7 @@ impl Connection<'_> {
                         RtspError::Version => Status::VersionNotSupported,
                         _ => Status::BadRequest,
                     };
+                    self.rtsp.counters.count_request(None, status);
                     let text = Response::new(status).with("Connection", "close").to_text(None);
                     self.outbox.extend(text.into_bytes());
                     self.is_closing = true;

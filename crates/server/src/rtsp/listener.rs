@@ -45,6 +45,7 @@ async fn accept(rtsp: &Arc<Rtsp>, listener: TcpListener) {
             Ok((stream, client)) => {
                 let (rtsp, clients) = (rtsp.clone(), clients.clone());
                 if !clients.enter(client.ip()) {
+                    rtsp.counters.refuse_connection();
                     continue;
                 }
                 tokio::spawn(async move {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use engine::sys::{BufferSide, set_buffer_bytes, udp_socket};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use wire::DATAGRAM_MAX;
 use wire::rtp::RtpPacket;
+use wire::{DATAGRAM_MAX, Seq};
 
 /// Sessions of one connection at most: each has two of 256 channels, and a player has one session.
 const SESSIONS_MAX: usize = 16;
@@ -57,6 +57,8 @@ struct Channels {
     ssrc: Option<u32>,
     rtp: u8,
     rtcp: u8,
+    /// The number of the last packet.
+    seq: Option<Seq>,
 }
 
 /// What is there to be written.
@@ -64,6 +66,13 @@ pub(super) enum Carried {
     /// Some datagrams may be read.
     Datagrams,
     Report(Report),
+}
+
+/// Datagrams that went into the connection, and that are missing before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) carried: u64,
+    pub(super) lost: u64,
 }
 
 impl Relay {
@@ -114,13 +123,13 @@ impl Relay {
     }
 
     pub(super) fn add(&mut self, session: String, ssrc: Option<u32>, (rtp, rtcp): (u8, u8)) {
-        self.channels.push(Channels { session, ssrc, rtp, rtcp });
+        self.channels.push(Channels { session, ssrc, rtp, rtcp, seq: None });
     }
 
     /// A session has another SSRC from now on.
     pub(super) fn set_ssrc(&mut self, session: &str, ssrc: Option<u32>) {
         for channels in self.channels.iter_mut().filter(|channels| channels.session == session) {
-            channels.ssrc = ssrc;
+            (channels.ssrc, channels.seq) = (ssrc, None);
         }
     }
 
@@ -168,20 +177,26 @@ impl Relay {
     }
 
     /// Frames what has come in, as long as `out` has fewer than `len_max` bytes.
-    pub(super) fn read_datagrams(&mut self, out: &mut Vec<u8>, len_max: usize) {
-        let Some(socket) = &self.socket else { return };
+    pub(super) fn read_datagrams(&mut self, out: &mut Vec<u8>, len_max: usize) -> Read {
+        let mut read = Read::default();
+        let Some(socket) = &self.socket else { return read };
         while out.len() < len_max {
             // It would block, or an earlier error is reported here.
-            let Ok((len, from)) = socket.try_recv_from(&mut self.datagram[..]) else { return };
+            let Ok((len, from)) = socket.try_recv_from(&mut self.datagram[..]) else { break };
             let datagram = &self.datagram[..len];
             let is_pump = self.senders.iter().any(|addr| addr.port() == from.port());
             let Ok(packet) = RtpPacket::parse(datagram) else { continue };
-            let ssrc = packet.header().ssrc;
-            let channels = self.channels.iter().find(|channels| channels.ssrc == Some(ssrc) && is_pump);
+            let (ssrc, seq) = (packet.header().ssrc, packet.header().seq);
+            let channels = self.channels.iter_mut().find(|channels| channels.ssrc == Some(ssrc) && is_pump);
             if let Some(channels) = channels {
                 write_frame(out, channels.rtp, datagram);
+                // The pump numbers what it sends without a gap.
+                let step = channels.seq.replace(seq).map_or(1, |last| last.distance_to(seq));
+                read.carried += 1;
+                read.lost += u64::try_from(step).map_or(0, |step| step.saturating_sub(1));
             }
         }
+        read
     }
 }
 
@@ -216,16 +231,27 @@ mod tests {
         let to = relay.destination().expect("a socket");
         relay.add("a".into(), Some(7), (2, 3));
 
-        let packet = |ssrc: u8| [0x80, 33, 0, 1, 0, 0, 0, 0, 0, 0, 0, ssrc, 0x47];
+        let packet = |ssrc: u8, seq: u8| [0x80, 33, 255, seq, 0, 0, 0, 0, 0, 0, 0, ssrc, 0x47];
         for (socket, ssrc) in [(&stranger, 7), (&pump, 8), (&pump, 7)] {
-            socket.send_to(&packet(ssrc), to).await.expect("sent");
+            socket.send_to(&packet(ssrc, 253), to).await.expect("sent");
         }
         pump.send_to(b"short", to).await.expect("sent");
+        let (out, read) = read_some(&mut relay).await;
+        assert_eq!((out, read), ([&[b'$', 2, 0, 13][..], &packet(7, 253)].concat(), Read { carried: 1, lost: 0 }));
+
+        pump.send_to(&packet(7, 255), to).await.expect("sent");
+        let (_, read) = read_some(&mut relay).await;
+        assert_eq!(read, Read { carried: 1, lost: 1 }, "one between them was lost");
+    }
+
+    async fn read_some(relay: &mut Relay) -> (Vec<u8>, Read) {
         let mut out = Vec::new();
-        while out.is_empty() {
+        loop {
             assert!(matches!(relay.ready().await, Carried::Datagrams));
-            relay.read_datagrams(&mut out, 1_000);
+            let read = relay.read_datagrams(&mut out, 1_000);
+            if !out.is_empty() {
+                return (out, read);
+            }
         }
-        assert_eq!(out, [&[b'$', 2, 0, 13][..], &packet(7)].concat());
     }
 }

@@ -13,6 +13,7 @@ use wire::rtsp::Extent;
 
 use super::SESSION_TIMEOUT;
 use super::relay::Reports;
+use super::stats::TRANSPORTS;
 use crate::pump::destination::Destination;
 use crate::pump::request::OpenRequest;
 
@@ -79,6 +80,15 @@ impl Session {
         // A player tells where it is by the title's own clock, and stands still itself while it pauses.
         let restamp = false;
         OpenRequest { relay, restamp, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+    }
+
+    /// One of `TRANSPORTS`.
+    fn transport(&self) -> &'static str {
+        match self.delivery {
+            Delivery::Interleaved { .. } => "interleaved",
+            Delivery::Datagrams { .. } if self.destination.is_rtp => "rtp",
+            Delivery::Datagrams { .. } => "raw",
+        }
     }
 }
 
@@ -252,6 +262,11 @@ impl Sessions {
 
     pub(super) fn count(&self) -> usize {
         self.lock().sessions.len()
+    }
+
+    pub(super) fn by_transport(&self) -> [(&'static str, usize); TRANSPORTS.len()] {
+        let table = self.lock();
+        TRANSPORTS.map(|name| (name, table.sessions.values().filter(|entry| entry.session.transport() == name).count()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

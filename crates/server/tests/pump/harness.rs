@@ -22,7 +22,7 @@ use serde_json::Value;
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, Config, Secret};
 use server::control::Control;
-use server::http::{Connections, Limits, Service, router};
+use server::http::{Service, router};
 use server::pump::control::{PumpControl, PumpPort, Settings};
 use server::pump::destination::Allowed;
 use server::pump::outputs::{self, OutputConfig};
@@ -94,13 +94,7 @@ impl Harness {
         let pump = start_pump(library, settings);
         let control = Arc::new(Control::new(Vec::new(), Duration::ZERO).with_pump(pump));
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
-        let service = Service {
-            control: control.clone(),
-            auth: Auth::new(&auth).expect("a key"),
-            cors_origins: Vec::new(),
-            ice_servers: Vec::new(),
-            connections: Connections::new(Limits::default()),
-        };
+        let service = Service::new(control.clone(), Auth::new(&auth).expect("a key"));
         Harness { control, router: router(Arc::new(service)), folder, origin }
     }
 

@@ -3,6 +3,7 @@
 mod harness;
 mod interleaved;
 mod live;
+mod metrics;
 mod reports;
 
 use std::time::{Duration, Instant};

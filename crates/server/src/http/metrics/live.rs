@@ -1,6 +1,6 @@
 //! The live inputs' part of `/metrics`.
 
-use super::Page;
+use super::{Field, Page};
 use crate::http::live::state_name;
 use crate::pump::live::Inspected;
 
@@ -10,11 +10,12 @@ pub(super) fn write(page: &mut Page, inputs: &[Inspected]) {
     }
     page.family("millrace_pump_live_state", "gauge", "1 for what an input does.");
     for input in inputs {
-        let labels = [("input", input.config.name.as_str()), ("state", state_name(input.report.state))];
+        let labels = format!("input={:?},state={:?}", input.config.name, state_name(input.report.state));
         page.sample("millrace_pump_live_state", &labels, 1.0);
     }
-    type Field = (&'static str, &'static str, &'static str, fn(&Inspected) -> f64);
-    let fields: [Field; 18] = [
+    let rows: Vec<(String, &Inspected)> =
+        inputs.iter().map(|input| (format!("input={:?}", input.config.name), input)).collect();
+    let fields: [Field<Inspected>; 18] = [
         ("sessions", "gauge", "Sessions that play an input.", |input| input.sessions as f64),
         ("rate_bps", "gauge", "Mean rate of its stream.", |input| input.report.rate.bps() as f64),
         ("datagrams_total", "counter", "Datagrams of its source.", |input| input.report.datagrams as f64),
@@ -44,11 +45,5 @@ pub(super) fn write(page: &mut Page, inputs: &[Inspected]) {
             input.report.delay_factor_max.unwrap_or_default().as_secs_f64()
         }),
     ];
-    for (name, kind, help, value) in fields {
-        let name = format!("millrace_pump_live_{name}");
-        page.family(&name, kind, help);
-        for input in inputs {
-            page.sample(&name, &[("input", input.config.name.as_str())], value(input));
-        }
-    }
+    page.table("millrace_pump_live_", &fields, &rows);
 }
