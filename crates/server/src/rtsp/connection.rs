@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -32,6 +33,10 @@ const MEDIA_MAX: usize = 256 * 1024;
 /// And until no more is read from the client. Above the other, so that one who takes too little can still pause.
 const OUTBOX_MAX: usize = 384 * 1024;
 
+/// Bytes that the kernel takes beyond what is on its way to the client. More would wait there for a slow one, and is
+/// better kept back here, where what is too late goes as whole datagrams.
+const UNSENT_MAX: u32 = 64 * 1024;
+
 /// Bytes read at once.
 const READ_LEN: usize = 4 * 1024;
 
@@ -55,8 +60,7 @@ struct Connection<'a> {
 pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: SocketAddr) -> io::Result<()> {
     let server = stream.local_addr()?.ip().to_canonical();
     let ends = Ends { client: client.ip().to_canonical(), client_port: client.port(), server };
-    // A response or a packet does not wait for the one before to be acknowledged.
-    stream.set_nodelay(true)?;
+    set_options(&stream)?;
     let mut connection = Connection {
         rtsp,
         ends,
@@ -75,6 +79,12 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     }
     rtsp.counters.close_connection();
     result
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    // A response or a packet does not wait for the one before to be acknowledged.
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX)
 }
 
 impl Connection<'_> {
@@ -156,5 +166,30 @@ impl Connection<'_> {
             self.inbox.drain(..len);
             self.begun = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_client_does_not_take_waits_here_and_not_in_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        SockRef::from(&client).set_recv_buffer_size(16 << 10).expect("set");
+        set_options(&stream).expect("set");
+        let mut taken = 0;
+        let take = async {
+            loop {
+                stream.writable().await.expect("writable");
+                taken += stream.try_write(&[0; 4_096]).unwrap_or(0);
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_millis(300), take).await.is_err(), "it never ends");
+        assert!(taken > 0 && taken < 512 << 10, "{taken}");
     }
 }
