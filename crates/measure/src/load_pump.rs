@@ -75,7 +75,7 @@ pub fn measure(args: &Args) -> Result<Report> {
     let threads = places.start(args, original.as_ref())?;
     let server = args.server();
     let opened = match &server {
-        Some(server) => open(args, server, &addrs.asked())?,
+        Some(server) => open(args, server, &addrs)?,
         None => Vec::new(),
     };
     let counted = count(args, &threads, server.as_ref(), &opened, &addrs);
@@ -94,12 +94,29 @@ pub fn measure(args: &Args) -> Result<Report> {
     Ok(Report::new(&totals, context))
 }
 
-fn open(args: &Args, server: &Server, addrs: &[SocketAddrV4]) -> Result<Vec<Opened>> {
-    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(addrs.len() as u64) };
+/// Opens all that are there before it counts, the received ones spread evenly among the others.
+fn open(args: &Args, server: &Server, addrs: &Addrs) -> Result<Vec<Opened>> {
+    let all = [&addrs.received[..], &addrs.unreceived].concat();
+    let order = spread(addrs.received.len(), addrs.unreceived.len());
+    let receivers: Vec<SocketAddrV4> = order.iter().map(|number| all[*number]).collect();
+    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(all.len() as u64) };
     progress.set_style(ProgressStyle::with_template("starting [{bar:40}] {pos}/{len}")?.progress_chars("=> "));
-    let opened = server.open_all(|number| args.title_of(number), addrs, args.starts_per_second, &progress);
+    let opened = server.open_all(|turn| args.title_of(order[turn]), &receivers, args.starts_per_second, &progress);
     progress.finish_and_clear();
-    opened
+    let mut opened: Vec<(usize, Opened)> = order.into_iter().zip(opened?).collect();
+    opened.sort_unstable_by_key(|(number, _)| *number);
+    Ok(opened.into_iter().map(|(_, opened)| opened).collect())
+}
+
+/// The numbers from zero to `few + many`, so that the first `few` of them stand evenly among the others.
+fn spread(few: usize, many: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..few + many).collect();
+    // Each one's place between 0 and 1 in its own row; both sides are multiplied by the lengths of both rows.
+    order.sort_by_key(|number| match number.checked_sub(few) {
+        None => (2 * number + 1) * many.max(1),
+        Some(index) => (2 * index + 1) * few.max(1),
+    });
+    order
 }
 
 /// Waits for the warm-up, then counts.

@@ -121,11 +121,6 @@ impl Addrs {
         }
     }
 
-    /// Of those that are opened before it counts.
-    pub(super) fn asked(&self) -> Vec<SocketAddrV4> {
-        [&self.received[..], &self.unreceived].concat()
-    }
-
     /// Those that come while it counts: newcomers, and titles that break.
     pub(super) fn guests(&self, args: &Args) -> [Guests; 2] {
         let span = Duration::from_secs_f64(args.seconds);

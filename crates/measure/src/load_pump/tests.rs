@@ -282,6 +282,16 @@ fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_
 }
 
 #[test]
+fn those_that_are_received_start_among_the_others() {
+    assert_eq!(spread(2, 6), [2, 0, 3, 4, 5, 1, 6, 7]);
+    assert_eq!(spread(3, 0), [0, 1, 2]);
+    assert_eq!(spread(3, 1), [0, 1, 3, 2]);
+    let order = spread(200, 3_300);
+    let places: Vec<usize> = (0..200).map(|number| order.iter().position(|other| *other == number).unwrap()).collect();
+    assert!(places.windows(2).all(|pair| (17..=18).contains(&(pair[1] - pair[0]))), "{places:?}");
+}
+
+#[test]
 fn a_server_that_refuses_is_quoted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
