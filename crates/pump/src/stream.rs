@@ -545,8 +545,7 @@ impl Stream {
 
     /// Sends what is left over, and fills the gap until the next chunk is there.
     fn transmit_starved(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
-        let is_full = !self.send_left_over(now_ns, output);
-        if is_full {
+        if !self.send_left_over(now_ns, output) {
             return Next::Full;
         }
         match (self.transmit_nulls(now_ns, output), self.left_over_due_ns()) {
@@ -556,6 +555,7 @@ impl Stream {
         }
     }
 
+    /// Null packets, if they are wanted.
     fn transmit_nulls(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         if self.spec.when_starved == WhenStarved::Pause {
             return Next::Wait;

@@ -3,7 +3,7 @@
 use super::{Output, PACKETS, Stream};
 use crate::live::Start;
 use crate::pace::LivePace;
-use crate::queue::Plan;
+use crate::queue::{Plan, Supply};
 use crate::spec::{Activity, FeedId, WhenStarved};
 
 /// What a silent input leaves over, less than a datagram, waits so long for the rest of it.
@@ -47,7 +47,7 @@ impl Stream {
 
     /// When the last packets of an input that is silent are sent after all: at once where null packets fill the gap anyway.
     pub(super) fn left_over_due_ns(&self) -> Option<i64> {
-        let is_left = self.spec.live.is_some() && self.queue.peek().is_some() && !self.queue.is_at_splice();
+        let is_left = self.spec.live.is_some() && self.queue.peek().is_some() && self.supply(PACKETS) == Supply::Late;
         let patience_ns = if self.spec.when_starved == WhenStarved::Nulls { 0 } else { LEFT_OVER_NS };
         is_left.then(|| self.due_ns + patience_ns)
     }
