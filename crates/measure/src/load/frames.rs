@@ -156,7 +156,7 @@ impl Frames {
         self.seq - (1 << 16)
     }
 
-    /// Writes one packet into `slot` with the given header extensions; `original` stands before the payload of a
+    /// Writes one packet into `slot` with those header extensions whose number is known, not 0; `original` stands before the payload of a
     /// retransmission (RFC 4588 §4). Returns the header's length and the packet's, or `None` when it does not fit.
     pub fn write(
         &self,
@@ -169,7 +169,7 @@ impl Frames {
         let header =
             RtpHeader { payload_type, marker: made.marker, seq: Seq(seq as u16), timestamp: made.timestamp, ssrc };
         let mut writer = HeaderWriter::new(slot, &header)?;
-        for (id, value) in extensions {
+        for (id, value) in extensions.iter().filter(|(id, _)| *id != 0) {
             writer.extension(*id, value);
         }
         let header_len = writer.finish();

@@ -147,16 +147,9 @@ pub fn leave(target: &Target, resource: &str) -> anyhow::Result<()> {
 }
 
 /// There is no such stream, at least not yet; with what the server says.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct NotFound(String);
-
-impl std::fmt::Display for NotFound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NotFound {}
 
 fn exchange(
     target: &Target,

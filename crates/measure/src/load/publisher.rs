@@ -35,7 +35,6 @@ pub struct Publisher {
     transport_seq: u16,
     epoch: Instant,
     report_at: Instant,
-    pub resent: u64,
     pub keyframe_requests: u64,
 }
 
@@ -75,13 +74,8 @@ impl Publisher {
             transport_seq: 0,
             epoch,
             report_at: now,
-            resent: 0,
             keyframe_requests: 0,
         }
-    }
-
-    pub fn packet_count(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.frames.packet_count()).sum()
     }
 
     pub fn poll_timeout(&self) -> Instant {
@@ -131,13 +125,6 @@ impl Publisher {
                 extensions[2] = (id, rid.as_bytes());
             }
         }
-        let extensions = extensions.iter().filter(|(id, _)| *id != 0);
-        let mut present: [(u8, &[u8]); 3] = [(0, &[]); 3];
-        let mut count = 0;
-        for extension in extensions {
-            present[count] = *extension;
-            count += 1;
-        }
         let (header, original) = match (again, numbers.rtx_payload_type, layer.numbers.rtx_ssrc) {
             (false, ..) => ((numbers.payload_type, layer.numbers.ssrc, made.seq), None),
             (true, Some(payload_type), Some(ssrc)) => {
@@ -146,7 +133,7 @@ impl Publisher {
             }
             (true, ..) => return,
         };
-        let written = layer.frames.write(made, slot, header, original, &present[..count]);
+        let written = layer.frames.write(made, slot, header, original, &extensions);
         let Some((header_len, len)) = written else { return };
         layer.bytes = layer.bytes.wrapping_add((len - header_len) as u32);
         let len = sealer.seal_rtp(slot, header_len, len, header.1, header.2);
@@ -181,7 +168,6 @@ impl Publisher {
                 Packet::Nack(nack) => {
                     let Some(index) = self.layer_of(nack.media_ssrc) else { continue };
                     for made in nack.lost().filter_map(|seq| self.layers[index].frames.sent(seq)).collect::<Vec<_>>() {
-                        self.resent += 1;
                         self.send(index, &made, true, path, out);
                     }
                 }

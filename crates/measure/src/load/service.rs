@@ -80,8 +80,6 @@ pub struct Totals {
     pub viewers: Vec<Seen>,
     pub connected_viewers: usize,
     pub publishers: usize,
-    pub published_packets: u64,
-    pub resent_by_publishers: u64,
     pub keyframe_requests: u64,
     /// Publisher's send to viewer's receive, in µs, for those who watched when the counting began.
     pub latency_us: Histogram<u64>,
@@ -244,8 +242,6 @@ impl LoadService {
             viewers: Vec::new(),
             connected_viewers: self.left,
             publishers: 0,
-            published_packets: 0,
-            resent_by_publishers: 0,
             keyframe_requests: 0,
             latency_us: self.latency_us.clone(),
             join_us: self.joined_us.clone(),
@@ -271,8 +267,6 @@ impl LoadService {
                 }
                 Some(Role::Publisher(publisher)) => {
                     totals.publishers += 1;
-                    totals.published_packets += publisher.packet_count();
-                    totals.resent_by_publishers += publisher.resent;
                     totals.keyframe_requests += publisher.keyframe_requests;
                 }
                 None => {}

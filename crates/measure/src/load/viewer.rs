@@ -26,7 +26,6 @@ pub struct Seen {
     /// Packets that came damaged or with a wrong tag, among those that were decrypted.
     pub damaged: u64,
     pub decrypted: u64,
-    pub nacks: u64,
     pub first_packet: Option<Instant>,
     pub first_keyframe: Option<Instant>,
 }
@@ -182,12 +181,11 @@ impl Viewer {
 
     /// Sends the NACKs, the transport feedback and the reports that are due.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
-        let Viewer { sealer, receiver, recorder, own_ssrc, numbers, seen, .. } = self;
+        let Viewer { sealer, receiver, recorder, own_ssrc, numbers, .. } = self;
         if receiver.next_nack_at().is_some_and(|at| at <= now) {
             let mut lost = Vec::new();
             receiver.poll_nacks(now, RTT_ASSUMED, &mut |seq| lost.push(Seq(seq)));
             if !lost.is_empty() {
-                seen.nacks += lost.len() as u64;
                 send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, numbers.ssrc, lost));
             }
         }
