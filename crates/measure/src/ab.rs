@@ -6,23 +6,24 @@
 //! Whatever happens, no process that was started stays behind (`tree`).
 
 mod bench;
-pub mod compare;
+pub(crate) mod cell;
+mod compare;
 mod drive;
 mod machine;
 mod network;
 mod outcome;
-pub mod plan;
+pub(crate) mod plan;
 mod proc;
 mod quiet;
 mod ready;
-pub mod record;
-pub mod report;
+pub(crate) mod record;
+mod report;
 mod stop;
-pub mod summary;
+mod summary;
 mod syscalls;
-pub mod table;
+mod table;
 mod tree;
-pub mod values;
+mod values;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

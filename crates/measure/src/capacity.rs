@@ -5,9 +5,9 @@
 //! and what is extrapolated. With `--check` the prediction beside measured runs, and the error at each size.
 //! How: see `model`. Every number of the model is in the costs file, none in the code.
 
-pub mod check;
-pub mod costs;
-pub mod model;
+mod check;
+mod costs;
+mod model;
 mod report;
 
 use std::path::PathBuf;

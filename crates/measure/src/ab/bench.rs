@@ -16,7 +16,6 @@ use time::format_description::well_known::Rfc3339;
 use super::drive::{Drive, Driven, Eyes};
 use super::network::{Namespace, drops, sockets_of};
 use super::plan::{Plan, Subject};
-use super::proc::Used;
 use super::quiet::{CpuTimes, Limits};
 use super::ready;
 use super::record::{self, Failure, Loss, Record, Usage};
@@ -103,7 +102,7 @@ impl Bench<'_> {
         record::append_failure(self.directory, &failure)?;
         results.failures.push(failure);
         let given_up = if results.is_given_up(place) { "; it is not tried there again" } else { "" };
-        (self.say)(&format!("failed: {error:#}\n{}{} has failed{given_up}", subject.name, at_point(self.plan, point)));
+        (self.say)(&format!("failed: {error:#}\n{}{} has failed{given_up}", subject.name, self.at_point(point)));
         Ok(())
     }
 
@@ -212,7 +211,7 @@ impl Bench<'_> {
         let (server, load) = (end.server.since(&begin.server), end.load.since(&begin.load));
         let span = end.machine.since(&begin.machine);
         let own_s = end.own_s - begin.own_s;
-        let used_s = server.user_s + server.system_s + load.user_s + load.system_s + own_s;
+        let used_s = server.cpu_s() + load.cpu_s() + own_s;
         let limits = Limits { steal_max: self.plan.steal_max, others_max: self.plan.others_max };
         let mut values = outcome.values.clone();
         values.insert("ksoftirqd_s".into(), span.ksoftirqd_s);
@@ -227,8 +226,8 @@ impl Bench<'_> {
             disturbed: limits.disturbed(&span, used_s),
             seconds: driven.seconds(),
             arrived: outcome.arrived,
-            server: Usage { syscalls, ..usage(&server) },
-            load: usage(&load),
+            server: Usage { syscalls, ..server },
+            load,
             loss: Loss::default(),
             latency_ms: outcome.latency_ms.clone(),
             values,
@@ -242,18 +241,18 @@ impl Bench<'_> {
 
     /// Puts to an error which run it was, and the ends of its logs.
     fn explain(&self, place: Place<'_>, error: anyhow::Error) -> anyhow::Error {
-        let mut text = format!(
-            "round {}, subject {}{}: {error:#}",
-            place.round,
-            place.subject.name,
-            at_point(self.plan, place.point)
-        );
+        let mut text =
+            format!("round {}, subject {}{}: {error:#}", place.round, place.subject.name, self.at_point(place.point));
         if self.stop.check().is_ok() {
             for who in ["server", "load"] {
                 text += &tail(&self.log(place, who), who);
             }
         }
         anyhow::anyhow!(text)
+    }
+
+    fn at_point(&self, point: f64) -> String {
+        self.plan.point_name(point).map_or_else(String::new, |name| format!(", {name}"))
     }
 
     fn tell(&self, record: &Record, repeat: u32) {
@@ -266,7 +265,7 @@ impl Bench<'_> {
         };
         (self.say)(&format!(
             "round {round}/{rounds}{}  {subject}: {:.0} packets/s, {:.3} µs of CPU per packet{disturbed}",
-            at_point(self.plan, record.point),
+            self.at_point(record.point),
             arrived.packets as f64 / seconds,
             record.server.cpu_s() * 1e6 / arrived.packets as f64,
         ));
@@ -277,17 +276,6 @@ impl Results {
     fn is_given_up(&self, place: Place<'_>) -> bool {
         let is_here = |failure: &&Failure| failure.subject == place.subject.name && failure.point == place.point;
         self.failures.iter().filter(is_here).count() >= FAILURES_MAX
-    }
-}
-
-fn usage(used: &Used) -> Usage {
-    Usage {
-        user_s: used.user_s,
-        system_s: used.system_s,
-        voluntary_switches: used.voluntary_switches,
-        involuntary_switches: used.involuntary_switches,
-        syscalls: None,
-        peak_memory_bytes: used.peak_memory_bytes,
     }
 }
 
@@ -307,14 +295,6 @@ fn lose(record: &mut Record, driven: &Driven, listener: u64, relay: u64, shared:
         Loss { listener: Some(listener), relay: Some(relay), client: Some(client), interface: Some(interface) };
     record.values.insert("rcvbuf_errors".into(), server.receive_buffer as f64);
     record.values.insert("sndbuf_errors".into(), server.send_buffer as f64);
-}
-
-fn at_point(plan: &Plan, point: f64) -> String {
-    match (plan.points.len(), &plan.axis) {
-        (1, _) => String::new(),
-        (_, Some(axis)) => format!(", {point} {axis}"),
-        (_, None) => format!(", point {point}"),
-    }
 }
 
 /// The last lines of a log, under a heading.
@@ -360,7 +340,6 @@ mod tests {
         let disturbed: Vec<_> = records.iter().map(|record| record.disturbed.as_deref()).collect();
         assert_eq!(disturbed, [Some("steal 10.0 %"), None, None, None, None]);
         assert_eq!((records[0].round, &records[0].subject), (records[1].round, &records[1].subject));
-        assert_eq!(record::kept(&records).len(), 4);
     }
 
     #[test]

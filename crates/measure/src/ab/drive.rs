@@ -10,18 +10,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::network::{Counted, Namespace, Sockets, sockets_of};
 use super::outcome::{Line, Outcome};
-use super::proc::Used;
 use super::quiet::CpuTimes;
+use super::record::Usage;
 use super::stop::Stop;
 use super::syscalls::Counter;
 use super::tree::{Guard, Start, Tree};
 use super::values::Format;
+use crate::load::own_cpu;
 
 /// What one load came to.
 pub struct Driven {
@@ -47,10 +47,10 @@ pub struct Look {
     pub machine: CpuTimes,
     /// CPU time of this program.
     pub own_s: f64,
-    pub server: Used,
+    pub server: Usage,
     pub server_sockets: Sockets,
     pub server_namespace: Counted,
-    pub load: Used,
+    pub load: Usage,
     pub load_lives: bool,
     /// Empty when the load is not there yet, or no longer.
     pub load_sockets: Sockets,
@@ -80,7 +80,7 @@ impl Eyes<'_> {
             at,
             date,
             machine: (self.machine)(),
-            own_s: own_cpu_s(),
+            own_s: own_cpu().total(),
             server: self.server.used(),
             server_sockets: sockets_of(&self.server.members()),
             server_namespace: self.server_namespace.counted().context("read the network's counters")?,
@@ -124,7 +124,7 @@ impl Drive<'_> {
         let stdout = load.stdout().context("the load has no standard output")?;
         let lines = follow(stdout, self.start.log)?;
         let deadline = Instant::now() + self.time_max;
-        let mut last_seen = Used::default();
+        let mut last_seen = Usage::default();
         loop {
             self.stop.check()?;
             let ended = load.exited().is_some();
@@ -236,11 +236,4 @@ fn follow(stdout: ChildStdout, log: &Path) -> anyhow::Result<Receiver<String>> {
         }
     });
     Ok(receiver)
-}
-
-/// CPU time of this program, in seconds.
-fn own_cpu_s() -> f64 {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0.0 };
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    seconds(usage.user_time()) + seconds(usage.system_time())
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::record::{Arrived, Latency};
 use super::values::Format;
+use crate::load::Percentiles;
 
 /// What a load says about its measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,37 +73,17 @@ struct Plain {
     seconds: Option<f64>,
     /// Packets that should have come, as the load sees it.
     lost: Option<f64>,
-    latency_ms: Option<PlainLatency>,
+    latency_ms: Option<Latency>,
     #[serde(default)]
     values: BTreeMap<String, f64>,
-}
-
-/// Whoever measures latency may know some of it only.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PlainLatency {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-    histogram: Vec<(f64, u64)>,
 }
 
 impl Plain {
     fn outcome(self) -> Outcome {
         let mut values = self.values;
         values.extend(self.lost.map(|lost| (LOST.to_owned(), lost)));
-        let latency_ms = self.latency_ms.map(|PlainLatency { p50, p90, p99, p999, max, histogram }| Latency {
-            p50,
-            p90,
-            p99,
-            p999,
-            max,
-            histogram,
-        });
         let arrived = Arrived { packets: self.packets, bytes: self.bytes };
-        Outcome { arrived, seconds: self.seconds, latency_ms, values }
+        Outcome { arrived, seconds: self.seconds, latency_ms: self.latency_ms, values }
     }
 }
 
@@ -115,25 +96,13 @@ struct Millrace {
     packets: u64,
     seconds: f64,
     mbit_per_second: f64,
-    latency: MillraceLatency,
-}
-
-#[derive(Deserialize)]
-struct MillraceLatency {
-    count: u64,
-    p50_ms: f64,
-    p90_ms: f64,
-    p99_ms: f64,
-    p999_ms: f64,
-    max_ms: f64,
-    #[serde(default)]
-    histogram: Vec<(f64, u64)>,
+    latency: Percentiles,
 }
 
 impl Millrace {
     fn outcome(self, values: BTreeMap<String, f64>) -> Outcome {
         let bytes = (self.mbit_per_second * 1e6 / 8.0 * self.seconds).round() as u64;
-        let MillraceLatency { count, p50_ms: p50, p90_ms: p90, p99_ms: p99, p999_ms: p999, max_ms: max, histogram } =
+        let Percentiles { count, p50_ms: p50, p90_ms: p90, p99_ms: p99, p999_ms: p999, max_ms: max, histogram } =
             self.latency;
         let latency_ms = (count > 0).then_some(Latency { p50, p90, p99, p999, max, histogram });
         let arrived = Arrived { packets: self.packets, bytes };

@@ -39,13 +39,13 @@ pub struct Plan {
     #[serde(default)]
     pub name: String,
     /// How often each subject is measured at each point; under 6 nothing can be proven.
-    #[serde(default = "eight")]
+    #[serde(default = "count::<8>")]
     pub rounds: u32,
     /// How long the load runs after each start of a server before it is measured; its result is thrown away.
-    #[serde(default = "four_seconds")]
+    #[serde(default = "seconds::<4>")]
     pub warm_up: Span,
     /// How long the measured load runs: `{seconds}` in its command.
-    #[serde(default = "five_seconds")]
+    #[serde(default = "seconds::<5>")]
     pub seconds: Span,
     /// Places on the x axis, such as numbers of viewers: `{point}` in commands.
     #[serde(default = "one_point")]
@@ -60,19 +60,19 @@ pub struct Plan {
     /// CPUs of the load.
     pub load_cpus: Option<Cpus>,
     /// How long a server may take until it is ready.
-    #[serde(default = "twenty_seconds")]
+    #[serde(default = "seconds::<20>")]
     pub ready_timeout: Span,
     /// How long the load may take beside the time in which it measures, for instance to join.
-    #[serde(default = "sixty_seconds")]
+    #[serde(default = "seconds::<60>")]
     pub load_timeout: Span,
     /// A run is disturbed when the hypervisor kept more than this share of the CPUs' time to itself, in percent.
-    #[serde(default = "one")]
+    #[serde(default = "percent::<1>")]
     pub steal_max: f64,
     /// A run is disturbed when programs that are not part of it used more than this share of the CPUs' time, in percent.
-    #[serde(default = "five")]
+    #[serde(default = "percent::<5>")]
     pub others_max: f64,
     /// How often a disturbed run is repeated, at most; then the last one counts, with a remark.
-    #[serde(default = "two")]
+    #[serde(default = "count::<2>")]
     pub repeats: u32,
     /// What is compared: the first with each other one.
     #[serde(rename = "subject")]
@@ -171,6 +171,14 @@ impl Plan {
         Ok(())
     }
 
+    /// "100 viewers"; nothing when there is one point only.
+    pub fn point_name(&self, point: f64) -> Option<String> {
+        (self.points.len() > 1).then(|| match &self.axis {
+            Some(axis) => format!("{point} {axis}"),
+            None => format!("point {point}"),
+        })
+    }
+
     /// Puts the values in the place of their names. `seconds` is how long the load is to measure.
     pub fn fill(&self, command: &str, subject: &Subject, point: f64, seconds: f64) -> String {
         let mut filled = command.to_owned();
@@ -267,40 +275,20 @@ const ROUNDS_MAX: u32 = 200;
 const REPEATS_MAX: u32 = 20;
 const NAME_ALLOWED: &str = "letters, digits, blanks and - _ . + are allowed, for it becomes part of a file's name";
 
-fn eight() -> u32 {
-    8
+fn count<const COUNT: u32>() -> u32 {
+    COUNT
 }
 
-fn two() -> u32 {
-    2
+fn percent<const PERCENT: u32>() -> f64 {
+    PERCENT.into()
 }
 
-fn one() -> f64 {
-    1.0
-}
-
-fn five() -> f64 {
-    5.0
+fn seconds<const SECONDS: u32>() -> Span {
+    Span(SECONDS.into())
 }
 
 fn one_point() -> Vec<f64> {
     vec![0.0]
-}
-
-fn four_seconds() -> Span {
-    Span(4.0)
-}
-
-fn five_seconds() -> Span {
-    Span(5.0)
-}
-
-fn twenty_seconds() -> Span {
-    Span(20.0)
-}
-
-fn sixty_seconds() -> Span {
-    Span(60.0)
 }
 
 #[cfg(test)]

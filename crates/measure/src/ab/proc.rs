@@ -9,50 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What processes used since they began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
-    pub user_s: f64,
-    pub system_s: f64,
-    pub voluntary_switches: u64,
-    pub involuntary_switches: u64,
-    pub peak_memory_bytes: u64,
-}
-
-impl Used {
-    /// Of different processes together.
-    pub fn plus(&self, other: &Used) -> Used {
-        Used {
-            user_s: self.user_s + other.user_s,
-            system_s: self.system_s + other.system_s,
-            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
-            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
-            peak_memory_bytes: self.peak_memory_bytes + other.peak_memory_bytes,
-        }
-    }
-
-    /// Counters only rise, so of two looks the larger is the later; what is gone is missing in the later one.
-    pub fn most(&self, other: &Used) -> Used {
-        Used {
-            user_s: self.user_s.max(other.user_s),
-            system_s: self.system_s.max(other.system_s),
-            voluntary_switches: self.voluntary_switches.max(other.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.max(other.involuntary_switches),
-            peak_memory_bytes: self.peak_memory_bytes.max(other.peak_memory_bytes),
-        }
-    }
-
-    /// Between two looks; the peak of memory is the later one, for it never falls.
-    pub fn since(&self, before: &Used) -> Used {
-        Used {
-            user_s: (self.user_s - before.user_s).max(0.0),
-            system_s: (self.system_s - before.system_s).max(0.0),
-            voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.saturating_sub(before.involuntary_switches),
-            peak_memory_bytes: self.peak_memory_bytes.max(before.peak_memory_bytes),
-        }
-    }
-}
+use super::record::Usage;
 
 /// The line of /proc/PID/stat, as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,8 +52,8 @@ pub fn pids() -> Vec<i32> {
 }
 
 /// What these processes used, by /proc.
-pub fn used_by(pids: &[i32]) -> Used {
-    let mut used = Used::default();
+pub fn used_by(pids: &[i32]) -> Usage {
+    let mut used = Usage::default();
     for &pid in pids {
         let Some(stat) = Stat::of(pid) else { continue };
         used.user_s += stat.user_s;
@@ -262,6 +219,6 @@ mod tests {
     fn this_process_has_used_something() {
         let used = used_by(&[std::process::id() as i32]);
         assert!(used.peak_memory_bytes > 100_000 && used.voluntary_switches > 0, "{used:?}");
-        assert_eq!(used_by(&[i32::MAX]), Used::default());
+        assert_eq!(used_by(&[i32::MAX]), Usage::default());
     }
 }

@@ -1,11 +1,11 @@
 //! What is kept of a comparison: one line of JSON per measured run, and one object about the machine.
 //!
 //! In: a results directory. Out: `machine.json` as [`Machine`], `rounds.jsonl` as [`Record`]s in the order in which they
-//! were measured; runs that were disturbed and repeated are among them, and [`kept`] leaves them out. Runs that failed
-//! stand in `failures.jsonl`, if there are any.
+//! were measured; runs that were disturbed and repeated are among them. Runs that failed stand in `failures.jsonl`, if
+//! there are any.
 //! Units: seconds, bytes, packets and events, each for the measured time only; a value that is not known is `None`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
@@ -84,6 +84,33 @@ impl Usage {
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
+
+    /// Of different processes together.
+    pub fn plus(&self, other: &Usage) -> Usage {
+        self.with(other, |one, other| one + other, |one, other| one + other)
+    }
+
+    /// Counters only rise, so of two looks the larger is the later; what is gone is missing in the later one.
+    pub fn most(&self, other: &Usage) -> Usage {
+        self.with(other, f64::max, u64::max)
+    }
+
+    /// Between two looks; the peak of memory is the later one, for it never falls.
+    pub fn since(&self, before: &Usage) -> Usage {
+        let since = self.with(before, |now, before| (now - before).max(0.0), u64::saturating_sub);
+        Usage { peak_memory_bytes: self.peak_memory_bytes.max(before.peak_memory_bytes), ..since }
+    }
+
+    fn with(&self, other: &Usage, times: fn(f64, f64) -> f64, counts: fn(u64, u64) -> u64) -> Usage {
+        Usage {
+            user_s: times(self.user_s, other.user_s),
+            system_s: times(self.system_s, other.system_s),
+            voluntary_switches: counts(self.voluntary_switches, other.voluntary_switches),
+            involuntary_switches: counts(self.involuntary_switches, other.involuntary_switches),
+            syscalls: None,
+            peak_memory_bytes: counts(self.peak_memory_bytes, other.peak_memory_bytes),
+        }
+    }
 }
 
 /// Packets that were lost, by place. `None`: not known.
@@ -99,8 +126,9 @@ pub struct Loss {
     pub interface: Option<u64>,
 }
 
-/// Latency in milliseconds.
+/// Latency in milliseconds; 0 for what is not known of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Latency {
     pub p50: f64,
     pub p90: f64,
@@ -108,7 +136,6 @@ pub struct Latency {
     pub p999: f64,
     pub max: f64,
     /// Upper bound of a class in milliseconds, and how many packets are in it; rising, empty classes left out.
-    #[serde(default)]
     pub histogram: Vec<(f64, u64)>,
 }
 
@@ -167,17 +194,11 @@ pub struct Subject {
 }
 
 /// Adds one run to the results in `directory`.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn append(directory: &Path, record: &Record) -> anyhow::Result<()> {
     append_line(&directory.join(ROUNDS_FILE), record)
 }
 
 /// Adds a run that failed to the results in `directory`.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn append_failure(directory: &Path, failure: &Failure) -> anyhow::Result<()> {
     append_line(&directory.join(FAILURES_FILE), failure)
 }
@@ -190,17 +211,12 @@ fn append_line(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Reads all runs in `directory`, disturbed ones too.
-///
-/// # Errors
-/// When there is no such file, or a line is not a record; the error names the line.
+/// An error names the line that is no record.
 pub fn read(directory: &Path) -> anyhow::Result<Vec<Record>> {
     read_lines(&directory.join(ROUNDS_FILE))
 }
 
 /// Reads the runs in `directory` that failed.
-///
-/// # Errors
-/// When there are some, and a line is of another form.
 pub fn read_failures(directory: &Path) -> anyhow::Result<Vec<Failure>> {
     let path = directory.join(FAILURES_FILE);
     if path.exists() { read_lines(&path) } else { Ok(Vec::new()) }
@@ -217,9 +233,6 @@ fn read_lines<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
 }
 
 /// Writes what is known about the machine into `directory`.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_machine(directory: &Path, machine: &Machine) -> anyhow::Result<()> {
     let path = directory.join(MACHINE_FILE);
     let write = File::create(&path).map_err(anyhow::Error::from).and_then(|mut file| {
@@ -230,21 +243,10 @@ pub fn write_machine(directory: &Path, machine: &Machine) -> anyhow::Result<()> 
 }
 
 /// Reads what is known about the machine.
-///
-/// # Errors
-/// When there is no such file, or it is of another form.
 pub fn read_machine(directory: &Path) -> anyhow::Result<Machine> {
     let path = directory.join(MACHINE_FILE);
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
-}
-
-/// Returns the runs that count: of several for the same round, subject and point the last one, in their order.
-pub fn kept(records: &[Record]) -> Vec<&Record> {
-    let key = |record: &Record| (record.plan.clone(), record.round, record.subject.clone(), record.point.to_bits());
-    let last: HashMap<_, usize> = records.iter().enumerate().map(|(index, record)| (key(record), index)).collect();
-    let counts = |(index, record): &(usize, &Record)| last.get(&key(record)) == Some(index);
-    records.iter().enumerate().filter(counts).map(|(_, record)| record).collect()
 }
 
 #[cfg(test)]
@@ -289,19 +291,6 @@ mod tests {
         append_failure(directory.path(), &failure).unwrap();
         append_failure(directory.path(), &failure).unwrap();
         assert_eq!(read_failures(directory.path()).unwrap(), [failure.clone(), failure]);
-    }
-
-    #[test]
-    fn of_a_repeated_run_the_last_one_counts() {
-        let run = |round, subject: &str, disturbed: Option<&str>| Record {
-            round,
-            subject: subject.into(),
-            disturbed: disturbed.map(str::to_owned),
-            ..Record::default()
-        };
-        let records = [run(1, "a", Some("steal")), run(1, "a", None), run(1, "b", None), run(2, "a", Some("steal"))];
-        let kept: Vec<_> = kept(&records).into_iter().cloned().collect();
-        assert_eq!(kept, records[1..]);
     }
 
     #[test]

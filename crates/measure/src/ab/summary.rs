@@ -5,12 +5,12 @@
 
 use serde::Serialize;
 
+use super::cell::{self, Cell, Metric};
 use super::compare::{Comparison, P_MAX, ROUNDS_MIN};
 use super::outcome::LOST;
 use super::plan::Plan;
-use super::record::{Failure, Loss, Record, kept};
+use super::record::{Failure, Loss, Record};
 use super::values::Judge;
-use crate::rounds::median;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -65,80 +65,57 @@ pub struct Row {
 impl Summary {
     /// Sums up the runs of a plan.
     pub fn of(plan: &Plan, records: &[Record], failures: &[Failure]) -> Summary {
-        let kept = kept(records);
-        let baseline = plan.subjects[0].name.clone();
-        let points = plan.points.iter().map(|&point| {
-            let of = |subject: &str| -> Vec<&Record> {
-                kept.iter().copied().filter(|record| record.subject == subject && record.point == point).collect()
-            };
-            let first = of(&baseline);
-            let rows = plan.subjects.iter().map(|subject| {
-                let runs = of(&subject.name);
-                let against_baseline =
-                    (subject.name != baseline).then(|| compare(&plan.judge, &runs, &first)).flatten();
-                let row = Row { subject: subject.name.clone(), against_baseline, ..Row::of(&runs, &plan.judge) };
-                (!runs.is_empty()).then_some(row)
+        let cells = |point: f64| plan.subjects.iter().map(move |subject| Cell::of(records, &subject.name, point));
+        let cells: Vec<Vec<Cell<'_>>> = plan.points.iter().map(|&point| cells(point).collect()).collect();
+        let points = plan.points.iter().zip(&cells).map(|(&point, cells)| {
+            let rows = plan.subjects.iter().zip(cells).enumerate().map(|(index, (subject, cell))| Row {
+                subject: subject.name.clone(),
+                against_baseline: cell.compare(&cells[0], |run| plan.judge.of(run)).filter(|_| index > 0),
+                ..Row::of(cell, &plan.judge)
             });
-            Point { point, subjects: rows.flatten().collect() }
+            Point { point, subjects: rows.filter(|row| row.rounds > 0).collect() }
         });
         let points: Vec<Point> = points.collect();
         Summary {
             plan: plan.name.clone(),
             axis: plan.axis.clone(),
             judge: plan.judge.to_string(),
-            remarks: [failed(plan, failures), remarks(plan, &kept, &points)].concat(),
-            baseline,
+            baseline: plan.subjects[0].name.clone(),
+            remarks: [failed(plan, failures), remarks(plan, &cells.into_iter().flatten().collect::<Vec<_>>(), &points)]
+                .concat(),
             points,
         }
     }
 }
 
 impl Row {
-    fn of(runs: &[&Record], judge: &Judge) -> Row {
-        let middle = |figure: &dyn Fn(&Record) -> f64| median(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>());
-        let middle_of = |figure: &dyn Fn(&Record) -> Option<f64>| {
-            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
-            (!figures.is_empty()).then(|| median(&figures))
-        };
-        let sum = |place: fn(&Loss) -> Option<u64>| runs.iter().map(|run| place(&run.loss)).sum::<Option<u64>>();
-        let packets = |run: &Record| run.arrived.packets as f64;
-        let lost: Vec<f64> = runs.iter().filter_map(|run| run.values.get(LOST).copied()).collect();
+    fn of(cell: &Cell<'_>, judge: &Judge) -> Row {
+        let middle = |metric: Metric| cell.median(metric).unwrap_or_default();
         Row {
-            subject: String::new(),
-            rounds: runs.len(),
-            packets_per_second: middle(&|run| packets(run) / run.seconds),
-            bits_per_second: middle(&|run| run.arrived.bytes as f64 * 8.0 / run.seconds),
-            cpu_us_per_packet: middle(&|run| run.server.cpu_s() * 1e6 / packets(run)),
-            user_us_per_packet: middle(&|run| run.server.user_s * 1e6 / packets(run)),
-            system_us_per_packet: middle(&|run| run.server.system_s * 1e6 / packets(run)),
-            p50_ms: middle_of(&|run| run.latency_ms.as_ref().map(|latency| latency.p50)),
-            p99_ms: middle_of(&|run| run.latency_ms.as_ref().map(|latency| latency.p99)),
-            peak_memory_bytes: middle(&|run| run.server.peak_memory_bytes as f64),
-            voluntary_per_1000: middle(&|run| run.server.voluntary_switches as f64 * 1e3 / packets(run)),
-            involuntary_per_1000: middle(&|run| run.server.involuntary_switches as f64 * 1e3 / packets(run)),
-            syscalls_per_packet: middle_of(&|run| run.server.syscalls.map(|calls| calls as f64 / packets(run))),
-            load_cpus: middle(&|run| run.load.cpu_s() / run.seconds),
+            rounds: cell.counted.len(),
+            packets_per_second: middle(cell::rate),
+            bits_per_second: middle(cell::bit_rate),
+            cpu_us_per_packet: middle(cell::cost_us),
+            user_us_per_packet: middle(cell::user_us),
+            system_us_per_packet: middle(cell::kernel_us),
+            p50_ms: cell.median(cell::p50),
+            p99_ms: cell.median(cell::p99),
+            peak_memory_bytes: middle(cell::memory_bytes),
+            voluntary_per_1000: middle(cell::voluntary_switches),
+            involuntary_per_1000: middle(cell::involuntary_switches),
+            syscalls_per_packet: cell.median(cell::syscalls),
+            load_cpus: middle(cell::load_cores),
             loss: Loss {
-                listener: sum(|loss| loss.listener),
-                relay: sum(|loss| loss.relay),
-                client: sum(|loss| loss.client),
-                interface: sum(|loss| loss.interface),
+                listener: cell.sum(|run| run.loss.listener),
+                relay: cell.sum(|run| run.loss.relay),
+                client: cell.sum(|run| run.loss.client),
+                interface: cell.sum(|run| run.loss.interface),
             },
-            lost: (!lost.is_empty()).then(|| lost.iter().sum()),
-            judged: middle_of(&|run| judge.of(run)),
-            against_baseline: None,
+            lost: cell.counted.values().filter_map(|run| run.values.get(LOST).copied()).reduce(|sum, lost| sum + lost),
+            judged: cell.median(|run| judge.of(run)),
+            ..Row::default()
         }
     }
-}
-
-/// Pairs the runs of the same rounds.
-fn compare(judge: &Judge, subject: &[&Record], baseline: &[&Record]) -> Option<Comparison> {
-    let pairs = subject.iter().filter_map(|run| {
-        let other = baseline.iter().find(|other| other.round == run.round)?;
-        Some((judge.of(run)?, judge.of(other)?))
-    });
-    let (subject, baseline): (Vec<f64>, Vec<f64>) = pairs.unzip();
-    Comparison::of(&subject, &baseline)
 }
 
 /// Who failed where, and why the first time.
@@ -152,11 +129,7 @@ fn failed(plan: &Plan, failures: &[Failure]) -> Vec<String> {
                 1 => "once".to_owned(),
                 count => format!("{count} times, and was given up there"),
             };
-            let place = match (plan.points.len(), &plan.axis) {
-                (1, _) => String::new(),
-                (_, Some(axis)) => format!(" at {point} {axis}"),
-                (_, None) => format!(" at point {point}"),
-            };
+            let place = plan.point_name(*point).map_or_else(String::new, |name| format!(" at {name}"));
             let error = first.error.lines().next().unwrap_or_default();
             remarks.push(format!("{} failed{place} {count}: {error}", subject.name));
         }
@@ -167,16 +140,16 @@ fn failed(plan: &Plan, failures: &[Failure]) -> Vec<String> {
 /// A load that uses more of its CPUs than this is likely to be what is measured.
 const LOAD_SHARE_MAX: f64 = 0.95;
 
-fn remarks(plan: &Plan, kept: &[&Record], points: &[Point]) -> Vec<String> {
+fn remarks(plan: &Plan, cells: &[Cell<'_>], points: &[Point]) -> Vec<String> {
     let mut remarks = Vec::new();
-    let disturbed: Vec<&&Record> = kept.iter().filter(|record| record.disturbed.is_some()).collect();
-    if let Some(last) = disturbed.last() {
+    let disturbed = || cells.iter().flat_map(Cell::disturbed);
+    if let Some(last) = disturbed().max_by_key(|run| (run.round, run.turn)) {
         let repeats = if plan.repeats > 0 { format!(", also after {} repeats", plan.repeats) } else { String::new() };
         remarks.push(format!(
             "{} of {} runs that count were disturbed{repeats}; the last one by {}. The intervals are wider for it, and a \
              quieter machine would tell more.",
-            disturbed.len(),
-            kept.len(),
+            disturbed().count(),
+            cells.iter().map(|cell| cell.counted.len()).sum::<usize>(),
             last.disturbed.as_deref().unwrap_or_default(),
         ));
     }

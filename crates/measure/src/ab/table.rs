@@ -4,6 +4,7 @@ use super::compare::{Comparison, Verdict};
 use super::record::Loss;
 use super::summary::{Point, Row, Summary};
 use super::values::Judge;
+use crate::text::thousands;
 
 /// Width of the column with the names of the figures, and of each subject's.
 const NAMES_WIDTH: usize = 26;
@@ -12,10 +13,10 @@ const COLUMN_WIDTH: usize = 25;
 /// Returns the table.
 pub fn table(summary: &Summary) -> String {
     let judge: Option<Judge> = summary.judge.parse().ok();
-    let label = judge.as_ref().map_or(summary.judge.clone(), Judge::label);
+    let label = judge.as_ref().map_or(&*summary.judge, Judge::label);
     let mut text = String::new();
     for point in &summary.points {
-        text += &block(summary, point, judge.as_ref(), &label);
+        text += &block(summary, point, judge.as_ref(), label);
         text.push('\n');
     }
     for remark in &summary.remarks {
@@ -94,19 +95,6 @@ fn places(loss: &Loss) -> String {
         .map(|(place, lost)| lost.map_or(format!("{place} ?"), |lost| format!("{place} {lost}")))
         .collect();
     if named.is_empty() { "no place".into() } else { named.join(", ") }
-}
-
-/// A whole number with commas.
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::proc::{Cgroup, Used, members_of, used_by};
+use super::proc::{Cgroup, members_of, used_by};
+use super::record::Usage;
 use super::values::Cpus;
 
 /// How long a tree has after SIGTERM.
@@ -34,7 +35,7 @@ pub struct Tree {
     cgroup: Option<Cgroup>,
     status: Option<ExitStatus>,
     /// What the command itself used, with the children that it waited for; known when it is over.
-    last: Used,
+    last: Usage,
     ended: bool,
 }
 
@@ -70,7 +71,7 @@ impl Tree {
         command.env("MILLRACE_AB", &name).process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(log);
         let child = spawn_on(&mut command, start.cpus).with_context(|| format!("start {:?}", start.command))?;
         let (group, mark) = (child.id() as i32, format!("MILLRACE_AB={name}"));
-        let tree = Tree { group, mark, cgroup, child, status: None, last: Used::default(), ended: false };
+        let tree = Tree { group, mark, cgroup, child, status: None, last: Usage::default(), ended: false };
         guard.watch(&tree)?;
         Ok(tree)
     }
@@ -104,7 +105,7 @@ impl Tree {
 
     /// What all processes used since the start: CPU time by the cgroup, exactly; all else, or all without a cgroup, by
     /// those that live, the command itself, and for CPU time those of their children that they waited for.
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> Usage {
         let mut used = used_by(&self.members()).plus(&self.last);
         if let Some(cgroup) = &self.cgroup {
             if let Some((user_s, system_s)) = cgroup.cpu() {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use super::cell;
 use super::record::Record;
 
 /// A time in seconds: `4s`, `500ms`, `2m`, or a number of seconds.
@@ -66,7 +67,7 @@ const CPUS_MAX: usize = 1024;
 
 /// How one sees that a server can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "TextOrNumber")]
 pub enum Ready {
     /// It accepts a TCP connection at `HOST:PORT`.
     Tcp(String),
@@ -104,14 +105,6 @@ impl fmt::Display for Ready {
     }
 }
 
-impl TryFrom<String> for Ready {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 /// The form of a load's result, its last line on standard output that is a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -124,7 +117,7 @@ pub enum Format {
 
 /// By what subjects are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "TextOrNumber")]
 pub enum Judge {
     /// `cpu`: the server's CPU time per packet that arrived, in microseconds.
     #[default]
@@ -140,29 +133,33 @@ pub enum Judge {
     Value(String),
 }
 
+/// How each judge but the last is written, and what its number is, with the unit.
+const JUDGES: [(Judge, &str, &str); 5] = [
+    (Judge::Cpu, "cpu", "CPU µs per arrived packet"),
+    (Judge::Rate, "rate", "arrived packets/s"),
+    (Judge::P50, "p50", "median latency, ms"),
+    (Judge::P99, "p99", "p99 latency, ms"),
+    (Judge::Memory, "memory", "peak memory, bytes"),
+];
+
 impl Judge {
     /// The number by which a run is judged, when it has one.
     pub fn of(&self, record: &Record) -> Option<f64> {
-        let packets = record.arrived.packets as f64;
         match self {
-            Judge::Cpu => Some(record.server.cpu_s() * 1e6 / packets),
-            Judge::Rate => Some(packets / record.seconds),
-            Judge::P50 => record.latency_ms.as_ref().map(|latency| latency.p50),
-            Judge::P99 => record.latency_ms.as_ref().map(|latency| latency.p99),
-            Judge::Memory => Some(record.server.peak_memory_bytes as f64),
+            Judge::Cpu => cell::cost_us(record),
+            Judge::Rate => cell::rate(record),
+            Judge::P50 => cell::p50(record),
+            Judge::P99 => cell::p99(record),
+            Judge::Memory => cell::memory_bytes(record),
             Judge::Value(name) => record.values.get(name).copied(),
         }
     }
 
     /// What the number is, with its unit.
-    pub fn label(&self) -> String {
+    pub fn label(&self) -> &str {
         match self {
-            Judge::Cpu => "CPU µs per arrived packet".into(),
-            Judge::Rate => "arrived packets/s".into(),
-            Judge::P50 => "median latency, ms".into(),
-            Judge::P99 => "p99 latency, ms".into(),
-            Judge::Memory => "peak memory, bytes".into(),
-            Judge::Value(name) => name.clone(),
+            Judge::Value(name) => name,
+            _ => JUDGES.iter().find(|judge| judge.0 == *self).map_or("", |judge| judge.2),
         }
     }
 }
@@ -171,38 +168,19 @@ impl FromStr for Judge {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "cpu" => Ok(Judge::Cpu),
-            "rate" => Ok(Judge::Rate),
-            "p50" => Ok(Judge::P50),
-            "p99" => Ok(Judge::P99),
-            "memory" => Ok(Judge::Memory),
-            _ => match text.strip_prefix("value:") {
-                Some(name) if !name.is_empty() => Ok(Judge::Value(name.to_owned())),
-                _ => Err(format!("{text:?}: cpu, rate, p50, p99, memory and value:NAME are allowed")),
-            },
-        }
+        let named = JUDGES.into_iter().find(|judge| judge.1 == text).map(|judge| judge.0);
+        let value = || Some(Judge::Value(text.strip_prefix("value:").filter(|name| !name.is_empty())?.to_owned()));
+        let allowed = || format!("{text:?}: cpu, rate, p50, p99, memory and value:NAME are allowed");
+        named.or_else(value).ok_or_else(allowed)
     }
 }
 
 impl fmt::Display for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Judge::Cpu => "cpu",
-            Judge::Rate => "rate",
-            Judge::P50 => "p50",
-            Judge::P99 => "p99",
-            Judge::Memory => "memory",
-            Judge::Value(name) => return write!(f, "value:{name}"),
-        })
-    }
-}
-
-impl TryFrom<String> for Judge {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+        match self {
+            Judge::Value(name) => write!(f, "value:{name}"),
+            _ => f.write_str(JUDGES.iter().find(|judge| judge.0 == *self).map_or("", |judge| judge.1)),
+        }
     }
 }
 
@@ -215,31 +193,23 @@ enum TextOrNumber {
     Number(f64),
 }
 
-impl TextOrNumber {
-    fn read<T: FromStr<Err = String>>(self) -> Result<T, String> {
-        match self {
-            TextOrNumber::Text(text) => text.parse(),
-            TextOrNumber::Whole(number) => number.to_string().parse(),
-            TextOrNumber::Number(number) => number.to_string().parse(),
+macro_rules! read_by_from_str {
+    ($($type:ty),*) => {$(
+        impl TryFrom<TextOrNumber> for $type {
+            type Error = String;
+
+            fn try_from(value: TextOrNumber) -> Result<Self, String> {
+                match value {
+                    TextOrNumber::Text(text) => text.parse(),
+                    TextOrNumber::Whole(number) => number.to_string().parse(),
+                    TextOrNumber::Number(number) => number.to_string().parse(),
+                }
+            }
         }
-    }
+    )*};
 }
 
-impl TryFrom<TextOrNumber> for Span {
-    type Error = String;
-
-    fn try_from(value: TextOrNumber) -> Result<Self, String> {
-        value.read()
-    }
-}
-
-impl TryFrom<TextOrNumber> for Cpus {
-    type Error = String;
-
-    fn try_from(value: TextOrNumber) -> Result<Self, String> {
-        value.read()
-    }
-}
+read_by_from_str!(Span, Cpus, Ready, Judge);
 
 #[cfg(test)]
 mod tests {

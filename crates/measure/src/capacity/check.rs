@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::costs::{Costs, Reach};
 use super::model::{PerPacket, Shape};
+use crate::ab::cell::{self, Cell};
 use crate::ab::plan;
 use crate::ab::record::{self, Machine, Record};
-use crate::rounds::median;
 
 /// All sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -65,7 +65,7 @@ pub fn check(costs: &Costs, directory: &Path, subject: &str) -> Result<Check> {
     let (records, machine) = (record::read(directory)?, record::read_machine(directory)?);
     let names: Vec<&str> = machine.subjects.iter().map(|subject| subject.name.as_str()).collect();
     let cores = cores(&machine);
-    let sizes = sizes(costs, cores, &record::kept(&records), subject);
+    let sizes = sizes(costs, cores, &records, subject);
     ensure!(
         !sizes.is_empty() && cores >= 1.0,
         "no run of {subject:?} with viewers and packets in {}; its subjects: {}",
@@ -81,41 +81,32 @@ fn cores(machine: &Machine) -> f64 {
     pinned.map_or(machine.cores, |cpus| cpus.0.len()) as f64
 }
 
-fn sizes(costs: &Costs, cores: f64, records: &[&Record], subject: &str) -> Vec<Size> {
-    let is_good = |record: &Record| {
-        record.subject == subject
-            && record.round > 0
-            && record.point >= 1.0
-            && record.arrived.packets > 0
-            && record.seconds > 0.0
-    };
-    let good: Vec<&Record> = records.iter().copied().filter(|record| is_good(record)).collect();
-    let mut points: Vec<f64> = good.iter().map(|record| record.point).collect();
+fn sizes(costs: &Costs, cores: f64, records: &[Record], subject: &str) -> Vec<Size> {
+    let own = records.iter().filter(|record| record.subject == subject && record.point >= 1.0);
+    let mut points: Vec<f64> = own.map(|record| record.point).collect();
     points.sort_unstable_by(f64::total_cmp);
     points.dedup();
-    let of_point = |point: f64| good.iter().copied().filter(move |record| record.point == point);
-    points.iter().map(|&point| size(costs, cores, point, &of_point(point).collect::<Vec<_>>())).collect()
+    points.iter().filter_map(|&point| size(costs, cores, point, &Cell::of(records, subject, point))).collect()
 }
 
-fn size(costs: &Costs, cores: f64, viewers: f64, records: &[&Record]) -> Size {
-    let of = |value: fn(&Record) -> f64| median(&records.iter().map(|record| value(record)).collect::<Vec<_>>());
-    let packets_per_second = of(|record| record.arrived.packets as f64 / record.seconds);
-    let bits_per_second = of(|record| record.arrived.bytes as f64 * 8.0 / record.seconds);
+/// `None` without packets.
+fn size(costs: &Costs, cores: f64, viewers: f64, runs: &Cell<'_>) -> Option<Size> {
+    let (packets_per_second, bits_per_second) = (runs.median(cell::rate)?, runs.median(cell::bit_rate)?);
     let shape = Shape::with_packets(&costs.rooms, bits_per_second / viewers, packets_per_second / viewers);
     let per_core = viewers / cores;
     let predicted_ns = PerPacket::of(&costs.rooms, &shape, per_core).total_ns();
-    Size {
+    Some(Size {
         viewers,
-        rounds: records.len(),
-        disturbed: records.iter().filter(|record| record.disturbed.is_some()).count(),
-        measured_ns: of(|record| record.server.cpu_s() * 1e9 / record.arrived.packets as f64),
+        rounds: runs.counted.len(),
+        disturbed: runs.disturbed().count(),
+        measured_ns: runs.median(cell::cost_us)? * 1e3,
         predicted_ns,
-        measured_cores: of(|record| record.server.cpu_s() / record.seconds),
+        measured_cores: runs.median(cell::cores)?,
         predicted_cores: predicted_ns * packets_per_second / 1e9,
-        measured_bytes: of(|record| record.server.peak_memory_bytes as f64),
+        measured_bytes: runs.median(cell::memory_bytes).unwrap_or_default(),
         predicted_bytes: costs.rooms.memory.bytes(viewers, per_core, cores),
         reach: costs.rooms.packets.user().reach(per_core),
-    }
+    })
 }
 
 impl fmt::Display for Check {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::model::{Need, Plan, Resource};
+use crate::text::{thousands, trimmed};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -10,11 +11,11 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{} viewers of {} at {}: {:.0} packets/s to each, {:.0} to a frame",
-            grouped(demand.viewers),
+            thousands(demand.viewers),
             if demand.streams == 1.0 {
                 "one stream".to_owned()
             } else {
-                format!("{} streams", grouped(demand.streams))
+                format!("{} streams", thousands(demand.streams))
             },
             rate(demand.bitrate_bps),
             shape.packets_per_second,
@@ -31,11 +32,11 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{} machine{}, {} viewers on each; {} gives out first, at {} viewers\n",
-            grouped(self.machines),
+            thousands(self.machines),
             if self.machines == 1.0 { "" } else { "s" },
-            grouped(self.viewers_per_machine),
+            thousands(self.viewers_per_machine),
             name(self.first),
-            grouped(self.viewers_max)
+            thousands(self.viewers_max)
         )?;
         writeln!(f, "{:<10} {:>14} {:>14} {:>7}   gives out at", "machine", "used", "of", "")?;
         for need in &self.needs {
@@ -46,7 +47,7 @@ impl fmt::Display for Plan {
                 name(need.resource),
                 amount(need, need.used),
                 amount(need, need.available),
-                grouped(need.viewers_max)
+                thousands(need.viewers_max)
             )?;
         }
         let packet = &self.per_packet;
@@ -61,8 +62,8 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "joins: {} per second on each machine beside its viewers, {} on an idle one\n",
-            grouped(self.joins_per_second.floor()),
-            grouped(self.joins_per_second_idle.floor())
+            thousands(self.joins_per_second.floor()),
+            thousands(self.joins_per_second_idle.floor())
         )?;
         writeln!(f, "From {}, {}:", self.source.machine, self.source.when)?;
         for line in &self.measured {
@@ -90,42 +91,23 @@ fn amount(need: &Need, value: f64) -> String {
         Resource::Cpu => format!("{value:.2} cores"),
         Resource::Network => rate(value),
         Resource::Memory => bytes(value),
-        Resource::Sessions => grouped(value),
+        Resource::Sessions => thousands(value),
     }
-}
-
-/// A whole number with a comma between thousands.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn rate(bps: f64) -> String {
     match bps {
-        bps if bps >= 1e9 => format!("{} Gbit/s", short(bps / 1e9)),
-        bps if bps >= 1e6 => format!("{} Mbit/s", short(bps / 1e6)),
-        bps => format!("{} kbit/s", short(bps / 1e3)),
+        bps if bps >= 1e9 => format!("{} Gbit/s", trimmed(bps / 1e9, 2)),
+        bps if bps >= 1e6 => format!("{} Mbit/s", trimmed(bps / 1e6, 2)),
+        bps => format!("{} kbit/s", trimmed(bps / 1e3, 2)),
     }
 }
 
 fn bytes(bytes: f64) -> String {
     match bytes {
-        bytes if bytes >= 1e9 => format!("{} GB", short(bytes / 1e9)),
-        bytes => format!("{} MB", short(bytes / 1e6)),
+        bytes if bytes >= 1e9 => format!("{} GB", trimmed(bytes / 1e9, 2)),
+        bytes => format!("{} MB", trimmed(bytes / 1e6, 2)),
     }
-}
-
-/// Two digits behind the point, and none that say nothing.
-fn short(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -136,7 +118,6 @@ mod tests {
 
     #[test]
     fn amounts_are_written_as_people_read_them() {
-        assert_eq!([grouped(7.0), grouped(1_000.0), grouped(1_234_567.0)], ["7", "1,000", "1,234,567"]);
         assert_eq!([rate(300e3), rate(1.5e6), rate(25e9)], ["300 kbit/s", "1.5 Mbit/s", "25 Gbit/s"]);
         assert_eq!([bytes(64e9), bytes(1.25e6)], ["64 GB", "1.25 MB"]);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::service::{Totals, histogram};
 
@@ -24,7 +24,7 @@ impl CpuTime {
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Percentiles {
     pub count: u64,
     pub p50_ms: f64,
@@ -33,6 +33,7 @@ pub struct Percentiles {
     pub p999_ms: f64,
     pub max_ms: f64,
     /// How many were at most so many milliseconds, and more than the bound before; bounds grow by a fifth each.
+    #[serde(default)]
     pub histogram: Vec<(f64, u64)>,
 }
 
@@ -93,7 +94,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(
+    pub(crate) fn new(
         parts: &[Totals],
         viewers_wanted: usize,
         span: Duration,

@@ -1,7 +1,9 @@
 //! Which pictures a suite has, and what is in them.
 
-use super::suite::{self, Cell, Metric, Run, Suite};
+use super::suite::{Run, Suite};
 use super::words::number;
+use crate::ab::cell::{self, Cell, Metric};
+use crate::ab::record::Latency;
 use crate::plot::{Bar, Bars, Figure, Group, Layer, Line, Point, Ruler, Scale, short};
 use crate::rounds::Ratio;
 
@@ -51,8 +53,8 @@ pub fn pictures(run: &Run) -> Vec<Picture> {
     pictures.extend(split(run));
     pictures.extend(latency_by_point(run));
     pictures.extend(latency_curves(run));
-    pictures.extend(by_point_or_bars(run, "rate", "Arrived packets per second", "packets/s", suite::rate, RATE));
-    pictures.extend(by_point_or_bars(run, "memory", "Peak memory of the server", "MiB", suite::memory_mib, MEMORY));
+    pictures.extend(by_point_or_bars(run, "rate", "Arrived packets per second", "packets/s", cell::rate, RATE));
+    pictures.extend(by_point_or_bars(run, "memory", "Peak memory of the server", "MiB", cell::memory_mib, MEMORY));
     pictures
 }
 
@@ -110,8 +112,15 @@ fn ys(layers: &[Layer]) -> impl Iterator<Item = f64> {
     layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.y))
 }
 
+fn titled(what: &str, run: &Run, point: f64) -> String {
+    match run.point_name(point) {
+        name if name.is_empty() => what.to_owned(),
+        name => format!("{what}, {name}"),
+    }
+}
+
 fn cost_by_point(run: &Run) -> Picture {
-    let mut layers = lines_by_point(run, suite::cost_us, "µs", Line::Solid, "");
+    let mut layers = lines_by_point(run, cell::cost_us, "µs", Line::Solid, "");
     if let Some((user, kernel)) = run.floor.as_ref().and_then(|floor| floor.cost_us()) {
         let at = |&x: &f64| Point { x, y: user + kernel, ..Point::default() };
         let points = run.points.iter().map(at).collect();
@@ -136,8 +145,8 @@ fn split(run: &Run) -> Option<Picture> {
         text: format!("{} µs", number(user + kernel)),
     });
     let bar = |(subject, cell): (usize, Cell<'_>)| {
-        let (user, kernel) = (cell.median(suite::user_us)?, cell.median(suite::kernel_us)?);
-        let text = format!("{} µs", number(cell.median(suite::cost_us)?));
+        let (user, kernel) = (cell.median(cell::user_us)?, cell.median(cell::kernel_us)?);
+        let text = format!("{} µs", number(cell.median(cell::cost_us)?));
         Some(Bar { name: run.subjects[subject].clone(), slot: subject, parts: vec![user, kernel], text })
     };
     let groups = run.points.iter().map(|&point| {
@@ -160,8 +169,8 @@ fn latency_by_point(run: &Run) -> Option<Picture> {
     if run.points.len() < 2 {
         return None;
     }
-    let mut layers = lines_by_point(run, suite::p99, "ms", Line::Solid, " p99");
-    layers.extend(lines_by_point(run, suite::p50, "ms", Line::Dashed, " p50"));
+    let mut layers = lines_by_point(run, cell::p99, "ms", Line::Solid, " p99");
+    layers.extend(lines_by_point(run, cell::p50, "ms", Line::Dashed, " p50"));
     let figure = Figure {
         title: "Latency".into(),
         note: "p99 solid, median dashed; median of the rounds, whiskers: 95 % interval".into(),
@@ -207,10 +216,7 @@ fn latency_curve(run: &Run, point: f64) -> Picture {
     let ticks =
         NINES.iter().map(|(share, text)| (nines(*share), (*text).to_owned())).filter(|tick| tick.0 <= last + 0.01);
     let figure = Figure {
-        title: match run.point_name(point) {
-            name if name.is_empty() => "Distribution of latency".into(),
-            name => format!("Distribution of latency, {name}"),
-        },
+        title: titled("Distribution of latency", run, point),
         note: "all rounds together; how long the slowest packets take".into(),
         x: Ruler::new("share of packets that are faster", Scale::Linear).with_ticks(ticks.collect()),
         y: value_ruler("ms", ys(&layers)),
@@ -235,7 +241,7 @@ fn curve(cell: &Cell<'_>) -> Vec<Point> {
         });
         return points.collect();
     }
-    let latency = |pick: fn(&crate::ab::record::Latency) -> f64| cell.median(|run| run.latency_ms.as_ref().map(pick));
+    let latency = |pick: fn(&Latency) -> f64| cell.median(|run| run.latency_ms.as_ref().map(pick));
     let quantiles = [
         (0.5, latency(|latency| latency.p50)),
         (0.9, latency(|latency| latency.p90)),
@@ -284,13 +290,10 @@ fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
     let ticks =
         (1..=last).filter(|round| (round - 1).is_multiple_of(step)).map(|round| (f64::from(round), round.to_string()));
     let figure = Figure {
-        title: match run.point_name(point) {
-            name if name.is_empty() => "Every run".into(),
-            name => format!("Every run, {name}"),
-        },
+        title: titled("Every run", run, point),
         note: "outlined: disturbed by something else on the machine".into(),
         x: Ruler::new("round", Scale::Linear).with_ticks(ticks.collect()),
-        y: value_ruler(&judge.label(), ys(&layers)),
+        y: value_ruler(judge.label(), ys(&layers)),
         layers,
     };
     let caption = "";
@@ -304,7 +307,7 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
     let layers = newest.subjects.iter().enumerate().map(|(slot, name)| {
         let points = runs.iter().enumerate().filter_map(|(index, run)| {
             let subject = run.subjects.iter().position(|other| other == name)?;
-            let Ratio { median, low, high } = run.cell(subject, point).estimate(suite::cost_us)?;
+            let Ratio { median, low, high } = run.cell(subject, point).estimate(cell::cost_us)?;
             let version = run.machine.subjects.get(subject).and_then(|subject| subject.version.as_deref());
             let tip = format!("{}, {}: {} µs", run.machine.date, version.unwrap_or(name), number(median));
             Some(Point { x: index as f64 + 1.0, y: median, interval: Some((low, high)), is_hollow: false, tip })
@@ -316,10 +319,7 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
     let day = |run: &Run| run.machine.date.get(..10).unwrap_or(&run.machine.date).to_owned();
     let dates = runs.iter().enumerate().filter(|(index, _)| (runs.len() - 1 - index).is_multiple_of(step));
     let figure = Figure {
-        title: match newest.point_name(point) {
-            name if name.is_empty() => "Cost over time".into(),
-            name => format!("Cost over time, {name}"),
-        },
+        title: titled("Cost over time", newest, point),
         note: "one mark per measurement; whiskers: 95 % interval".into(),
         x: Ruler::new("measured on", Scale::Linear)
             .with_ticks(dates.map(|(index, run)| (index as f64 + 1.0, day(run))).collect()),

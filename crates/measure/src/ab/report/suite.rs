@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Deserialize;
 
+use crate::ab::cell::Cell;
 use crate::ab::record::{self, Failure, Machine, Record};
 use crate::ab::values::Judge;
-use crate::rounds::Ratio;
 
 /// What the bare kernel path costs, in a results directory; written by whoever measured it beside the subjects.
 pub const FLOOR_FILE: &str = "floor.json";
@@ -79,9 +79,7 @@ impl Run {
         Ok(Run { failures: record::read_failures(directory)?, ..Run::new(machine, records, floor) })
     }
 
-    pub fn new(machine: Machine, mut records: Vec<Record>, floor: Option<Floor>) -> Run {
-        // Round 0 is the warm-up, whoever kept it.
-        records.retain(|record| record.round > 0);
+    pub fn new(machine: Machine, records: Vec<Record>, floor: Option<Floor>) -> Run {
         let mut subjects: Vec<String> = machine.subjects.iter().map(|subject| subject.name.clone()).collect();
         for record in &records {
             if !subjects.contains(&record.subject) {
@@ -122,67 +120,13 @@ impl Run {
 
     /// All runs of a subject at a point.
     pub fn cell(&self, subject: usize, point: f64) -> Cell<'_> {
-        let name = &self.subjects[subject];
-        let here = |record: &&Record| record.subject == *name && record.point == point;
-        let all: Vec<&Record> = self.records.iter().filter(here).collect();
-        let mut counted: BTreeMap<u32, &Record> = BTreeMap::new();
-        for record in &all {
-            // Of a repeated run the last one counts.
-            counted.insert(record.round, record);
-        }
-        Cell { all, counted }
+        Cell::of(&self.records, &self.subjects[subject], point)
     }
 
     /// Every subject that has runs at this point, with them.
     pub fn cells(&self, point: f64) -> impl Iterator<Item = (usize, Cell<'_>)> {
         let cells = (0..self.subjects.len()).map(move |subject| (subject, self.cell(subject, point)));
         cells.filter(|(_, cell)| !cell.counted.is_empty())
-    }
-}
-
-/// One subject at one point.
-pub struct Cell<'a> {
-    /// In the order in which they were measured, disturbed and repeated ones too.
-    pub all: Vec<&'a Record>,
-    /// Those that count, by round.
-    pub counted: BTreeMap<u32, &'a Record>,
-}
-
-impl Cell<'_> {
-    /// The median over the rounds, and where it lies with 95 % confidence.
-    pub fn estimate(&self, value: impl Fn(&Record) -> Option<f64>) -> Option<Ratio> {
-        let values: Vec<f64> =
-            self.counted.values().filter_map(|record| value(record)).filter(|v| v.is_finite()).collect();
-        // The interval of a median is that of its ratio to one.
-        Ratio::of(&values, &vec![1.0; values.len()])
-    }
-
-    pub fn median(&self, value: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
-        self.estimate(value).map(|estimate| estimate.median)
-    }
-
-    /// The numbers of both in the rounds that both have, in the order of the rounds.
-    pub fn paired(&self, other: &Cell<'_>, value: impl Fn(&Record) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
-        let pair = |(round, record): (&u32, &&Record)| Some((value(record)?, value(other.counted.get(round)?)?));
-        self.counted.iter().filter_map(pair).unzip()
-    }
-
-    /// Packets in each class of latency over all rounds, by the class's upper bound in milliseconds, rising.
-    pub fn histogram(&self) -> Vec<(f64, u64)> {
-        let mut classes: Vec<(f64, u64)> = Vec::new();
-        for record in self.counted.values() {
-            classes.extend(record.latency_ms.iter().flat_map(|latency| &latency.histogram));
-        }
-        classes.retain(|(upper, count)| upper.is_finite() && *count > 0);
-        classes.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
-        classes.dedup_by(|next, first| {
-            let same = next.0 == first.0;
-            if same {
-                first.1 += next.1;
-            }
-            same
-        });
-        classes
     }
 }
 
@@ -210,74 +154,4 @@ impl FloorRow {
             None => self.path.clone(),
         }
     }
-}
-
-/// A number of a run.
-pub type Metric = fn(&Record) -> Option<f64>;
-
-fn per_packet(record: &Record, amount: f64) -> Option<f64> {
-    (record.arrived.packets > 0).then(|| amount / record.arrived.packets as f64)
-}
-
-/// CPU time of the server per packet that arrived, in microseconds; likewise the next two.
-pub fn cost_us(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.cpu_s() * 1e6)
-}
-
-pub fn user_us(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.user_s * 1e6)
-}
-
-pub fn kernel_us(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.system_s * 1e6)
-}
-
-/// Packets that arrived per second.
-pub fn rate(record: &Record) -> Option<f64> {
-    (record.seconds > 0.0).then(|| record.arrived.packets as f64 / record.seconds)
-}
-
-/// Megabits that arrived per second.
-pub fn mbit(record: &Record) -> Option<f64> {
-    (record.seconds > 0.0).then(|| record.arrived.bytes as f64 * 8.0 / 1e6 / record.seconds)
-}
-
-/// Bytes of the mean packet.
-pub fn packet_bytes(record: &Record) -> Option<f64> {
-    per_packet(record, record.arrived.bytes as f64)
-}
-
-/// How busy the server was, in percent of one core.
-pub fn busy(record: &Record) -> Option<f64> {
-    (record.seconds > 0.0).then(|| record.server.cpu_s() / record.seconds * 100.0)
-}
-
-/// How busy the load was, in percent of one core.
-pub fn load_busy(record: &Record) -> Option<f64> {
-    (record.seconds > 0.0).then(|| record.load.cpu_s() / record.seconds * 100.0)
-}
-
-/// The most memory that the server had, in MiB.
-pub fn memory_mib(record: &Record) -> Option<f64> {
-    let bytes = record.server.peak_memory_bytes;
-    (bytes > 0).then(|| bytes as f64 / f64::from(1 << 20))
-}
-
-pub fn p50(record: &Record) -> Option<f64> {
-    record.latency_ms.as_ref().map(|latency| latency.p50)
-}
-
-pub fn p99(record: &Record) -> Option<f64> {
-    record.latency_ms.as_ref().map(|latency| latency.p99)
-}
-
-/// System calls of the server per packet that arrived.
-pub fn syscalls(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.syscalls? as f64)
-}
-
-/// Times that a thread of the server slept or was stopped, per thousand packets that arrived.
-pub fn switches(record: &Record) -> Option<f64> {
-    let switches = record.server.voluntary_switches + record.server.involuntary_switches;
-    per_packet(record, switches as f64 * 1e3)
 }

@@ -1,8 +1,11 @@
 //! The tables of a suite, as plain cells; HTML and Markdown write them their own way.
 
-use super::suite::{self, Cell, Metric, Run};
-use super::words::{ASPECTS, Tone, number, whole};
+use super::suite::Run;
+use super::words::{ASPECTS, Tone, number};
+use crate::ab::cell::{self, Metric};
+use crate::ab::outcome::LOST;
 use crate::ab::record::Record;
+use crate::text::thousands;
 
 /// One table. The first `texts` columns are words, the others numbers.
 pub struct Table {
@@ -88,16 +91,16 @@ pub fn verdicts(run: &Run) -> Table {
 }
 
 const FIGURES: [(&str, Metric); 10] = [
-    ("user µs", suite::user_us),
-    ("kernel µs", suite::kernel_us),
-    ("packets/s", suite::rate),
-    ("Mbit/s", suite::mbit),
-    ("server, % of a core", suite::busy),
-    ("p50 ms", suite::p50),
-    ("p99 ms", suite::p99),
-    ("memory MiB", suite::memory_mib),
-    ("calls per packet", suite::syscalls),
-    ("switches per 1,000", suite::switches),
+    ("user µs", cell::user_us),
+    ("kernel µs", cell::kernel_us),
+    ("packets/s", cell::rate),
+    ("Mbit/s", |record| Some(cell::bit_rate(record)? / 1e6)),
+    ("server, % of a core", |record| Some(cell::cores(record)? * 100.0)),
+    ("p50 ms", cell::p50),
+    ("p99 ms", cell::p99),
+    ("memory MiB", cell::memory_mib),
+    ("calls per packet", cell::syscalls),
+    ("switches per 1,000", |record| Some(cell::voluntary_switches(record)? + cell::involuntary_switches(record)?)),
 ];
 
 /// Everything that was measured, as medians.
@@ -109,7 +112,7 @@ pub fn figures(run: &Run) -> Table {
         for (subject, cell) in run.cells(point) {
             let mut row = row_head(run, point, subject);
             row.push(TableCell::plain(cell.counted.len().to_string()));
-            row.push(TableCell::plain(cell.estimate(suite::cost_us).map_or_else(
+            row.push(TableCell::plain(cell.estimate(cell::cost_us).map_or_else(
                 || "–".into(),
                 |cost| format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)),
             )));
@@ -135,16 +138,16 @@ pub fn losses(run: &Run) -> Table {
     for &point in &run.points {
         for (subject, cell) in run.cells(point) {
             let mut row = row_head(run, point, subject);
-            let arrived: u64 = cell.counted.values().map(|record| record.arrived.packets).sum();
-            row.push(TableCell::plain(whole(arrived)));
+            let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
+            row.push(TableCell::plain(thousands(arrived as f64)));
             let places: [fn(&Record) -> Option<u64>; 4] = [
                 |record| record.loss.listener,
                 |record| record.loss.relay,
                 |record| record.loss.client,
                 |record| record.loss.interface,
             ];
-            row.extend(places.map(|place| lost(sum(&cell, place))));
-            row.push(lost(sum(&cell, |record| record.values.get("lost").map(|lost| *lost as u64))));
+            row.extend(places.map(|place| lost(cell.sum(place))));
+            row.push(lost(cell.sum(|record| record.values.get(LOST).map(|lost| *lost as u64))));
             rows.push(row);
         }
     }
@@ -160,15 +163,9 @@ pub fn losses(run: &Run) -> Table {
     }
 }
 
-/// `None` when no run knows.
-fn sum(cell: &Cell<'_>, place: impl Fn(&Record) -> Option<u64>) -> Option<u64> {
-    let known: Vec<u64> = cell.counted.values().filter_map(|record| place(record)).collect();
-    (!known.is_empty()).then(|| known.iter().sum())
-}
-
 fn lost(count: Option<u64>) -> TableCell {
     let tone = if count.is_some_and(|count| count > 0) { Tone::Bad } else { Tone::Neutral };
-    let text = count.map_or_else(|| "–".into(), whole);
+    let text = count.map_or_else(|| "–".into(), |count| thousands(count as f64));
     TableCell { text, tone, slot: None }
 }
 

@@ -1,8 +1,10 @@
 //! What the numbers say, in sentences.
 
-use super::suite::{self, Cell, Metric, Run};
+use super::suite::Run;
+use crate::ab::cell::{self, Cell, Metric};
 use crate::ab::compare::{Comparison, Verdict};
 use crate::ab::record::Failure;
+use crate::text::thousands;
 
 /// A sentence, and whether it is good news for the subject that stands first in the plan.
 pub struct Sentence {
@@ -28,23 +30,17 @@ pub struct Aspect {
 }
 
 pub const ASPECTS: [Aspect; 5] = [
-    Aspect {
-        name: "CPU per packet",
-        noun: "CPU time per arrived packet",
-        metric: suite::cost_us,
-        less_is_better: true,
-    },
-    Aspect { name: "median latency", noun: "median latency", metric: suite::p50, less_is_better: true },
-    Aspect { name: "p99 latency", noun: "p99 latency", metric: suite::p99, less_is_better: true },
-    Aspect { name: "peak memory", noun: "peak memory", metric: suite::memory_mib, less_is_better: true },
-    Aspect { name: "arrived rate", noun: "arrived packets per second", metric: suite::rate, less_is_better: false },
+    Aspect { name: "CPU per packet", noun: "CPU time per arrived packet", metric: cell::cost_us, less_is_better: true },
+    Aspect { name: "median latency", noun: "median latency", metric: cell::p50, less_is_better: true },
+    Aspect { name: "p99 latency", noun: "p99 latency", metric: cell::p99, less_is_better: true },
+    Aspect { name: "peak memory", noun: "peak memory", metric: cell::memory_mib, less_is_better: true },
+    Aspect { name: "arrived rate", noun: "arrived packets per second", metric: cell::rate, less_is_better: false },
 ];
 
 impl Aspect {
     /// The first subject to another one.
     pub fn compare(&self, first: &Cell<'_>, other: &Cell<'_>) -> Option<Comparison> {
-        let (first, other) = first.paired(other, self.metric);
-        Comparison::of(&first, &other)
+        first.compare(other, self.metric)
     }
 
     pub fn tone(&self, comparison: &Comparison) -> Tone {
@@ -115,7 +111,7 @@ pub fn floor_distance(run: &Run) -> Option<String> {
     let (cheapest, point) = run
         .points
         .iter()
-        .filter_map(|&point| Some((run.cell(0, point).median(suite::cost_us)?, point)))
+        .filter_map(|&point| Some((run.cell(0, point).median(cell::cost_us)?, point)))
         .min_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
         "The physical floor on this machine is {} µs per packet ({}); {} is at {} times that{}.",
@@ -132,8 +128,7 @@ pub fn caveats(run: &Run) -> Vec<String> {
     let mut caveats = Vec::new();
     let cells = || run.points.iter().flat_map(|&point| run.cells(point));
     let counted_runs = cells().map(|(_, cell)| cell.counted.len()).sum::<usize>();
-    let disturbed =
-        cells().flat_map(|(_, cell)| cell.counted.into_values()).filter(|run| run.disturbed.is_some()).count();
+    let disturbed = cells().map(|(_, cell)| cell.disturbed().count()).sum::<usize>();
     if disturbed > 0 {
         caveats.push(format!(
             "{disturbed} of {counted_runs} runs that count were disturbed by something else on the machine, and stayed so when \
@@ -152,7 +147,7 @@ pub fn caveats(run: &Run) -> Vec<String> {
     for &point in &run.points {
         let sizes: Vec<(String, f64)> = run
             .cells(point)
-            .filter_map(|(subject, cell)| Some((run.subjects[subject].clone(), cell.median(suite::packet_bytes)?)))
+            .filter_map(|(subject, cell)| Some((run.subjects[subject].clone(), cell.median(cell::packet_bytes)?)))
             .collect();
         let least = sizes.iter().map(|size| size.1).fold(f64::MAX, f64::min);
         if sizes.iter().any(|(_, size)| *size > least * 1.15) {
@@ -166,9 +161,10 @@ pub fn caveats(run: &Run) -> Vec<String> {
             break;
         }
     }
-    let busiest = cells().filter_map(|(_, cell)| cell.median(suite::load_busy)).fold(0.0, f64::max);
-    if busiest > 85.0 {
-        caveats.push(format!("The load itself used up to {busiest:.0} % of a core, so it may have been the limit."));
+    let busiest = cells().filter_map(|(_, cell)| cell.median(cell::load_cores)).fold(0.0, f64::max);
+    if busiest > 0.85 {
+        let percent = busiest * 100.0;
+        caveats.push(format!("The load itself used up to {percent:.0} % of a core, so it may have been the limit."));
     }
     caveats
 }
@@ -184,23 +180,13 @@ fn failed(run: &Run, failure: &Failure) -> String {
 pub const ROUNDS: &str = "Rounds alternate between the subjects, forwards and backwards; lines that move together show the \
                           machine's moods, not a difference.";
 
-/// A whole number with its thousands apart.
-pub fn whole(count: u64) -> String {
-    let digits = count.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(",")
-}
-
 /// Three significant digits, as people write them.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     match () {
         () if !value.is_finite() => "–".into(),
         () if magnitude >= 1e6 => format!("{:.2}M", value / 1e6),
-        () if magnitude >= 1_000.0 => {
-            let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", whole(magnitude.round() as u64))
-        }
+        () if magnitude >= 1_000.0 => thousands(value),
         () if magnitude >= 100.0 => format!("{value:.0}"),
         () if magnitude >= 10.0 => format!("{value:.1}"),
         () if magnitude >= 0.095 || value == 0.0 => format!("{value:.2}"),
