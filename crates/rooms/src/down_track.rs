@@ -7,6 +7,7 @@ use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Seq};
 
 use crate::bwe::LayerChooser;
+use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::log::{Log, Logged};
 use crate::passthrough;
@@ -191,9 +192,9 @@ impl DownTrack {
         self.epoch = layer.log.epoch();
     }
 
-    /// The next packet that has a place in the output.
+    /// The next packet that has a place in the output; those before it that have none are counted.
     #[inline(always)]
-    pub fn next<'a>(&mut self, now: Instant, track: &'a Track) -> Option<Next<'a>> {
+    pub fn next<'a>(&mut self, now: Instant, track: &'a Track, drops: &mut DropCounters) -> Option<Next<'a>> {
         loop {
             let layer = self.current()?;
             let log = &track.layers.get(usize::from(layer))?.log;
@@ -206,11 +207,11 @@ impl DownTrack {
             };
             let position = self.position;
             self.position += 1;
-            // No number goes out twice, whatever came in: with AES-GCM it would give the key away (RFC 7714 §10.1).
-            if let Ok(forwarded) = self.forwarder.forward(logged.meta)
-                && !self.was_sent(forwarded.seq)
-            {
-                return Some(Next { logged, forwarded, layer, position });
+            match self.forwarder.forward(logged.meta) {
+                // No number goes out twice, whatever came in: with AES-GCM it would give the key away (RFC 7714 §10.1).
+                Ok(forwarded) if self.was_sent(forwarded.seq) => drops.add(DropReason::Duplicate),
+                Ok(forwarded) => return Some(Next { logged, forwarded, layer, position }),
+                Err(reason) => drops.add(reason),
             }
         }
     }

@@ -1,10 +1,36 @@
-//! Merges and throttles keyframe requests for one layer.
+//! Keyframe requests: those of one call gathered, those for one layer merged and throttled.
 //!
 //! In: requests of any number of viewers, and keyframes as they pass. Out: whether to ask the publisher now, or when.
 //! A keyframe is several times as large as another frame and goes to everybody, so at most one is asked for per interval.
 //! Source: RFC 4585 §6.3.1 (PLI), RFC 5104 §4.3.1.2 (on limiting requests).
 
 use std::time::{Duration, Instant};
+
+use crate::stream::{LAYERS_MAX, TRACKS_MAX};
+
+/// The layers of which one call asks for keyframes, each once: a bit for every layer that a stream may have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyframeWishes(u32);
+
+const _: () = assert!(TRACKS_MAX * LAYERS_MAX <= u32::BITS as usize, "a bit for every layer");
+
+impl KeyframeWishes {
+    /// Takes a layer that the stream has.
+    pub fn add(&mut self, track: u8, layer: u8) {
+        self.0 |= 1 << (usize::from(track) * LAYERS_MAX + usize::from(layer));
+    }
+
+    /// Track and layer of each.
+    pub fn iter(self) -> impl Iterator<Item = (u8, u8)> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let bit = left.checked_ilog2()?;
+            left ^= 1 << bit;
+            let (track, layer) = (bit as usize / LAYERS_MAX, bit as usize % LAYERS_MAX);
+            Some((track as u8, layer as u8))
+        })
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct KeyframeThrottle {
@@ -69,6 +95,17 @@ mod tests {
     use super::*;
 
     const INTERVAL: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn every_layer_of_every_track_may_be_wished_for_at_once() {
+        let all = || (0..TRACKS_MAX as u8).flat_map(|track| (0..LAYERS_MAX as u8).map(move |layer| (track, layer)));
+        let mut wishes = KeyframeWishes::default();
+        for (track, layer) in all().chain(all()) {
+            wishes.add(track, layer);
+        }
+        assert!(wishes.iter().eq(all().collect::<Vec<_>>().into_iter().rev()));
+        assert_eq!(KeyframeWishes::default().iter().count(), 0);
+    }
 
     #[test]
     fn a_hundred_requests_per_second_become_two() {

@@ -21,7 +21,7 @@ fn passed_ids(ids: &ExtensionIds) -> [Option<u8>; 4] {
 const DESCRIPTOR: usize = 3;
 
 /// How a publisher's extensions are passed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// The ids that the publisher uses.
     pub ids: ExtensionIds,

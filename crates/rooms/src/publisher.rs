@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use wire::Seq;
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
-use wire::{Outbox, Path, Seq};
 
 use crate::drops::DropReason;
+use crate::keyframe::KeyframeWishes;
 use crate::packet::{PacketMeta, Place, SenderClock};
 use crate::passthrough::{self, Passage};
 use crate::receive::{Receiver, TransportRecorder};
 use crate::reports;
+use crate::session::Link;
 use crate::settings::Settings;
 use crate::spec::{ExtensionIds, SessionStats, UpTrackSpec};
-use crate::srtp::Sealer;
 use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
-use crate::viewer::KeyframeWishes;
 
 #[derive(Debug)]
 pub struct Publisher {
@@ -56,14 +56,8 @@ pub struct Arrived<'a> {
     pub place: Place,
     pub meta: PacketMeta,
     pub payload: &'a [u8],
-}
-
-/// What a call on a publisher works with.
-pub struct UpLink<'a> {
-    pub now: Instant,
-    pub path: &'a Path,
-    pub sealer: &'a mut Sealer,
-    pub out: &'a mut Outbox,
+    /// How its header extensions are passed on.
+    pub passage: Passage,
 }
 
 /// Receiver reports go out this often.
@@ -76,7 +70,7 @@ impl Publisher {
     pub fn new(now: Instant, stream_key: usize, stream: &Stream, tracks: Vec<UpTrackSpec>, ssrc: u32) -> Self {
         let mut publisher = Publisher {
             stream: stream_key,
-            tracks,
+            tracks: Vec::new(),
             sources: Vec::new(),
             recorder: TransportRecorder::new(now),
             ntp_offset: None,
@@ -86,14 +80,12 @@ impl Publisher {
             report_at: now + REPORT_INTERVAL,
             stats: SessionStats::default(),
         };
-        for index in 0..publisher.tracks.len() {
-            let spec = &publisher.tracks[index];
-            let announced: Vec<_> = spec.ssrcs.iter().copied().enumerate().take(LAYERS_MAX).collect();
-            let track = spec.track;
-            for (layer, (ssrc, rtx_ssrc)) in announced {
-                publisher.add_source(now, ssrc, rtx_ssrc, track, layer as u8, stream);
+        for spec in &tracks {
+            for (layer, (ssrc, rtx_ssrc)) in (0..).zip(&spec.ssrcs).take(LAYERS_MAX) {
+                publisher.add_source(now, *ssrc, *rtx_ssrc, spec.track, layer, stream);
             }
         }
+        publisher.tracks = tracks;
         publisher
     }
 
@@ -122,12 +114,12 @@ impl Publisher {
         };
         let extended = source.receiver.on_packet(now, seq, packet.timestamp(), is_rtx)?;
         let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
-        if let (Some(shift), Some([_, high, low, ..])) =
-            (self.frame_shifts.get_mut(usize::from(source.track)), descriptor)
-        {
+        let shift = &mut self.frame_shifts[usize::from(source.track)];
+        if let Some([_, high, low, ..]) = descriptor {
             let first = u16::from_be_bytes([*high, *low]);
             shift.get_or_insert_with(|| frame_shift(stream, source.track, first));
         }
+        let passage = Passage { ids, frame_shift: shift.unwrap_or(0) };
         let meta = PacketMeta {
             seq: extended,
             timestamp: packet.timestamp(),
@@ -136,16 +128,7 @@ impl Publisher {
             payload: source.receiver.inspect(source.codec, extended, payload, descriptor),
         };
         let place = Place { track: source.track, layer: source.layer, epoch: source.epoch };
-        Ok(Arrived { place, meta, payload })
-    }
-
-    /// How header extensions of the track that `ssrc` belongs to are passed on.
-    pub fn extensions_for(&self, ssrc: u32) -> Passage {
-        let source = self.sources.iter().position(|source| source.ssrc == ssrc || source.rtx_ssrc == Some(ssrc));
-        source.map_or_else(Passage::default, |index| {
-            let shift = self.frame_shifts.get(usize::from(self.sources[index].track)).copied().flatten();
-            Passage { ids: self.extensions_of(index), frame_shift: shift.unwrap_or(0) }
-        })
+        Ok(Arrived { place, meta, payload, passage })
     }
 
     fn extensions_of(&self, source: usize) -> ExtensionIds {
@@ -171,11 +154,11 @@ impl Publisher {
     }
 
     /// Asks the publisher for a keyframe (RFC 4585 §6.3.1). False when there is no room or the layer is unknown.
-    pub fn request_keyframe(&self, track: u8, layer: u8, link: &mut UpLink<'_>) -> bool {
+    pub fn request_keyframe(&self, track: u8, layer: u8, link: &mut Link<'_>) -> bool {
         let Some(source) = self.sources.iter().find(|source| (source.track, source.layer) == (track, layer)) else {
             return false;
         };
-        send_rtcp(link, |buf| rtcp::write_pli(buf, self.ssrc, source.ssrc))
+        link.send_rtcp(|buf| rtcp::write_pli(buf, self.ssrc, source.ssrc))
     }
 
     pub fn poll_timeout(&self) -> Instant {
@@ -185,23 +168,23 @@ impl Publisher {
 
     /// Sends the NACKs, the transport feedback and the reports that are due. Returns layers that have lost too much and
     /// need a keyframe.
-    pub fn handle_timeout(&mut self, link: &mut UpLink<'_>, wishes: &mut KeyframeWishes) {
+    pub fn handle_timeout(&mut self, link: &mut Link<'_>, wishes: &mut KeyframeWishes) {
         for source in &mut self.sources {
             if source.receiver.next_nack_at().is_some_and(|at| at <= link.now) {
                 let mut lost = LostSeqs::default();
                 source.receiver.poll_nacks(link.now, RTT_ASSUMED, &mut |seq| lost.add(seq));
                 if lost.count > 0 {
-                    send_rtcp(link, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost.iter()));
+                    link.send_rtcp(|buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost.iter()));
                 }
             }
             if source.receiver.take_keyframe_needed() {
-                wishes.add((source.track, source.layer));
+                wishes.add(source.track, source.layer);
             }
         }
         let media_ssrc = self.sources.first().map_or(0, |source| source.ssrc);
         while self.recorder.poll_timeout().is_some_and(|at| at <= link.now) {
             let (now, recorder, ssrc) = (link.now, &mut self.recorder, self.ssrc);
-            if !send_rtcp(link, |buf| recorder.write_feedback(now, buf, ssrc, media_ssrc)) {
+            if !link.send_rtcp(|buf| recorder.write_feedback(now, buf, ssrc, media_ssrc)) {
                 break;
             }
         }
@@ -211,16 +194,14 @@ impl Publisher {
         }
     }
 
-    fn send_report(&mut self, link: &mut UpLink<'_>) {
-        let mut blocks = [rtcp::ReportBlock::default(); TRACKS_MAX * LAYERS_MAX];
-        let mut count = 0;
+    fn send_report(&mut self, link: &mut Link<'_>) {
+        // The count field of a report has 5 bits (RFC 3550 §6.4.2).
+        let mut blocks = [rtcp::ReportBlock::default(); 31];
         for (block, source) in blocks.iter_mut().zip(&mut self.sources) {
             *block = source.receiver.report(link.now);
-            count += 1;
         }
-        // The count field of a report has 5 bits (RFC 3550 §6.4.2).
-        let blocks = &blocks[..count.min(31)];
-        send_rtcp(link, |buf| rtcp::write_receiver_report(buf, self.ssrc, blocks));
+        let blocks = &blocks[..self.sources.len().min(31)];
+        link.send_rtcp(|buf| rtcp::write_receiver_report(buf, self.ssrc, blocks));
     }
 
     pub fn stats(&self) -> SessionStats {
@@ -331,18 +312,6 @@ const FRAMES_APART: u16 = 64;
 
 /// Packets of each layer's log in which the last frame number is looked for: retransmissions may lack the extension.
 const LOOKED_AT: u64 = 64;
-
-/// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
-fn send_rtcp(link: &mut UpLink<'_>, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-    let Some(slot) = link.out.slot() else { return false };
-    let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
-    let len = link.sealer.seal_rtcp(slot, len);
-    link.out.commit(link.path, len);
-    len > 0
-}
-
-/// Room for one RTCP packet of ours before it is sealed, in bytes.
-const RTCP_MAX: usize = 1_200;
 
 /// Sequence numbers for one NACK, without a heap; what is over waits for the next turn.
 struct LostSeqs {

@@ -18,16 +18,17 @@ use wire::{Datagram, LinkId, Outbox, Path, rtcp};
 
 use crate::batch::{BatchPool, Post};
 use crate::drops::DropReason;
+use crate::keyframe::KeyframeWishes;
 use crate::passthrough::{self, PASSED_MAX};
-use crate::publisher::{Publisher, UpLink};
-use crate::session::{Role, Session};
+use crate::publisher::Publisher;
+use crate::session::{Link, Role, Session};
 use crate::settings::{Random, Settings};
 use crate::spec::{
     Command, Counters, DownTrackSpec, EndReason, Event, PeerSpec, SessionId, StreamId, StreamSpec, UpTrackSpec,
     WorkerId,
 };
 use crate::stream::Stream;
-use crate::viewer::{KeyframeWishes, Link, Progress, Viewer};
+use crate::viewer::{Progress, Viewer};
 
 pub struct Rooms {
     worker: WorkerId,
@@ -120,16 +121,19 @@ impl Rooms {
         let packet = RtpPacket::parse(&data[..len]).map_err(|_| DropReason::MalformedRtp)?;
         let stream_key = publisher.stream;
         let stream = &mut self.streams[stream_key];
-        let arrived = publisher.handle_rtp(now, &packet, stream)?;
-        let mut extensions = [0; PASSED_MAX];
-        let extensions_len = passthrough::gather(&packet, &publisher.extensions_for(packet.ssrc()), &mut extensions);
-        self.counters.packets_in += 1;
-        let posts = &mut self.posts;
-        stream.make_room(self.worker, &self.pool, |to, batch| posts.push_back((to, Post::Packets(batch))));
-        stream.push(arrived.place, &arrived.meta, &extensions[..extensions_len], arrived.payload);
-        self.mark_dirty(stream_key);
+        let taken = publisher.handle_rtp(now, &packet, stream);
+        if let Ok(arrived) = &taken {
+            let mut extensions = [0; PASSED_MAX];
+            let extensions_len = passthrough::gather(&packet, &arrived.passage, &mut extensions);
+            self.counters.packets_in += 1;
+            let posts = &mut self.posts;
+            stream.make_room(self.worker, &self.pool, |to, batch| posts.push_back((to, Post::Packets(batch))));
+            stream.push(arrived.place, &arrived.meta, &extensions[..extensions_len], arrived.payload);
+            self.mark_dirty(stream_key);
+        }
+        // Of a packet that goes no further, too, the publisher wants to hear that it came.
         self.reschedule(key);
-        Ok(())
+        taken.map(drop)
     }
 
     fn handle_rtcp(&mut self, now: Instant, path: &Path, data: &mut [u8], out: &mut Outbox) -> Result<(), DropReason> {
@@ -140,16 +144,15 @@ impl Rooms {
         let packets = rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)?;
         let stream_key = session.stream();
         let mut wishes = KeyframeWishes::default();
+        let (Session { path, sealer, role, .. }, settings) = (session, &self.settings);
+        let mut link = Link { now, path, sealer, settings, counters: &mut self.counters, out };
         for packet in packets {
-            let Session { path, sealer, role, .. } = session;
             match role {
                 Role::Viewer(viewer) => {
-                    let (settings, counters) = (&self.settings, &mut self.counters);
-                    let mut link = Link { now, path, sealer, settings, counters, out };
                     viewer.handle_rtcp(&packet, &self.streams[stream_key], &mut link, &mut wishes);
                 }
                 Role::Publisher(publisher) => {
-                    if let Some((track, layer, clock)) = publisher.handle_rtcp(now, &packet, &self.settings) {
+                    if let Some((track, layer, clock)) = publisher.handle_rtcp(now, &packet, settings) {
                         let stream = &mut self.streams[stream_key];
                         stream.set_clock(track, layer, clock);
                         let id = stream.id;
@@ -159,9 +162,7 @@ impl Rooms {
                 }
             }
         }
-        for (track, layer) in wishes.iter() {
-            self.want_keyframe(now, stream_key, track, layer);
-        }
+        self.want_keyframes(now, stream_key, wishes);
         Ok(())
     }
 
@@ -406,20 +407,12 @@ impl Rooms {
         let stream = &self.streams[stream_key];
         let mut wishes = KeyframeWishes::default();
         let Session { path, sealer, role, .. } = session;
+        let mut link = Link { now, path, sealer, settings: &self.settings, counters: &mut self.counters, out };
         match role {
-            Role::Viewer(viewer) => {
-                let (settings, counters) = (&self.settings, &mut self.counters);
-                let mut link = Link { now, path, sealer, settings, counters, out };
-                viewer.handle_timeout(stream, &mut link, &mut wishes);
-            }
-            Role::Publisher(publisher) => {
-                let mut link = UpLink { now, path, sealer, out };
-                publisher.handle_timeout(&mut link, &mut wishes);
-            }
+            Role::Viewer(viewer) => viewer.handle_timeout(stream, &mut link, &mut wishes),
+            Role::Publisher(publisher) => publisher.handle_timeout(&mut link, &mut wishes),
         }
-        for (track, layer) in wishes.iter() {
-            self.want_keyframe(now, stream_key, track, layer);
-        }
+        self.want_keyframes(now, stream_key, wishes);
         self.reschedule(key);
     }
 
@@ -485,10 +478,14 @@ impl Rooms {
         if let Progress::Later(at) = progress {
             self.wheel.insert(at, Timer::Paced(key));
         }
-        for (track, layer) in wishes.iter() {
-            self.want_keyframe(now, stream_key, track, layer);
-        }
+        self.want_keyframes(now, stream_key, wishes);
         progress
+    }
+
+    fn want_keyframes(&mut self, now: Instant, stream: usize, wishes: KeyframeWishes) {
+        for (track, layer) in wishes.iter() {
+            self.want_keyframe(now, stream, track, layer);
+        }
     }
 
     /// Notes that a layer's viewers need a keyframe. Requests are merged and throttled, per layer.
@@ -513,8 +510,9 @@ impl Rooms {
             let Some(stream) = self.streams.get(key) else { continue };
             if let Some(publisher) = stream.publisher {
                 let Session { path, sealer, role, .. } = &mut self.sessions[publisher];
+                let mut link = Link { now, path, sealer, settings: &self.settings, counters: &mut self.counters, out };
                 if let Role::Publisher(publisher) = role
-                    && publisher.request_keyframe(track, layer, &mut UpLink { now, path, sealer, out })
+                    && publisher.request_keyframe(track, layer, &mut link)
                 {
                     self.counters.keyframe_requests += 1;
                 }

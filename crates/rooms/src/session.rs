@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use wheel::TimerId;
-use wire::Path;
+use wire::{Outbox, Path};
 
 use crate::publisher::Publisher;
-use crate::spec::{PeerSpec, SessionId, SessionStats};
+use crate::settings::Settings;
+use crate::spec::{Counters, PeerSpec, SessionId, SessionStats};
 use crate::srtp::{KeyError, Opener, Sealer};
 use crate::stream::Stream;
 use crate::viewer::Viewer;
@@ -26,6 +27,30 @@ pub struct Session {
 pub enum Role {
     Publisher(Publisher),
     Viewer(Viewer),
+}
+
+/// What a call on a publisher or a viewer works with.
+pub struct Link<'a> {
+    pub now: Instant,
+    pub path: &'a Path,
+    pub sealer: &'a mut Sealer,
+    pub settings: &'a Settings,
+    pub counters: &'a mut Counters,
+    pub out: &'a mut Outbox,
+}
+
+/// Room for one RTCP packet of ours before it is sealed, in bytes.
+const RTCP_MAX: usize = 1_200;
+
+impl Link<'_> {
+    /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
+    pub fn send_rtcp(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let Some(slot) = self.out.slot() else { return false };
+        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
+        let len = self.sealer.seal_rtcp(slot, len);
+        self.out.commit(self.path, len);
+        len > 0
+    }
 }
 
 impl Session {

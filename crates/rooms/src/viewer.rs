@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, ReportBlock};
-use wire::{Bitrate, Outbox, Path, Seq};
+use wire::{Bitrate, Seq};
 
 use crate::bwe::{self, Estimator};
 use crate::down_track::{DownTrack, Seal};
 use crate::drops::DropReason;
+use crate::keyframe::KeyframeWishes;
 use crate::pacer::Pacer;
 use crate::reports;
+use crate::session::Link;
 use crate::settings::{Random, Settings};
-use crate::spec::{Counters, DownTrackSpec, LayerLimit, LayerStats, SessionStats};
-use crate::srtp::Sealer;
+use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
 
 /// Down tracks of one viewer. Audio stands first: it is small, and late audio is heard.
@@ -49,43 +50,6 @@ pub enum Progress {
     Later(Instant),
 }
 
-/// What a call on a viewer works with.
-pub struct Link<'a> {
-    pub now: Instant,
-    pub path: &'a Path,
-    pub sealer: &'a mut Sealer,
-    pub settings: &'a Settings,
-    pub counters: &'a mut Counters,
-    pub out: &'a mut Outbox,
-}
-
-/// Keyframes that one call asks for: `(track, layer)` each. One per down track at most.
-pub type KeyframeWishes = Wishes<(u8, u8)>;
-
-/// A few values, without a heap.
-#[derive(Clone, Copy, Debug)]
-pub struct Wishes<T> {
-    values: [Option<T>; TRACKS_MAX],
-}
-
-impl<T: Copy> Default for Wishes<T> {
-    fn default() -> Self {
-        Wishes { values: [None; TRACKS_MAX] }
-    }
-}
-
-impl<T: Copy> Wishes<T> {
-    pub fn add(&mut self, value: T) {
-        if let Some(free) = self.values.iter_mut().find(|place| place.is_none()) {
-            *free = Some(value);
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = T> {
-        self.values.into_iter().flatten()
-    }
-}
-
 /// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -97,9 +61,6 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Packets of one probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
-
-/// Room for one RTCP compound packet of ours before it is sealed, in bytes.
-const RTCP_MAX: usize = 1_200;
 
 impl Viewer {
     pub fn new(
@@ -161,7 +122,7 @@ impl Viewer {
             let down = &mut self.downs[index];
             let track = &stream.tracks[usize::from(down.spec.track)];
             if let Some(layer) = down.keyframe_wanted(link.now, track) {
-                wishes.add((down.spec.track, layer));
+                wishes.add(down.spec.track, layer);
             }
             if let Progress::Later(at) = progress {
                 self.paced_until = Some(at);
@@ -191,7 +152,7 @@ impl Viewer {
                 break Progress::Later(link.now);
             }
             let Some(slot) = link.out.slot() else { break Progress::Full };
-            let Some(next) = down.next(link.now, track) else { break Progress::Done };
+            let Some(next) = down.next(link.now, track, &mut link.counters.drops) else { break Progress::Done };
             let seal = Seal { sealer: link.sealer, transport_seq: *transport_seq };
             let len = down.write(slot, &next, &seal);
             if len == 0 {
@@ -228,8 +189,8 @@ impl Viewer {
         wishes: &mut KeyframeWishes,
     ) {
         match packet {
-            Packet::ReceiverReport(report) => report.blocks().for_each(|block| self.on_block(&block, link)),
-            Packet::SenderReport(report) => report.blocks().for_each(|block| self.on_block(&block, link)),
+            Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), link),
+            Packet::SenderReport(report) => self.on_blocks(report.blocks(), link),
             Packet::Nack(nack) => self.resend(nack.media_ssrc, nack.lost(), stream, link),
             Packet::Pli(pli) => self.on_keyframe_request(pli.media_ssrc, wishes),
             Packet::Fir(fir) => fir.requests().for_each(|(ssrc, _)| self.on_keyframe_request(ssrc, wishes)),
@@ -243,16 +204,18 @@ impl Viewer {
         }
     }
 
-    fn on_block(&mut self, block: &ReportBlock, link: &Link<'_>) {
-        if !self.downs.iter().any(|down| down.spec.ssrc == block.ssrc) {
-            return;
+    /// Takes what one report says of our tracks. The path loses what the worst of them lost.
+    fn on_blocks(&mut self, blocks: impl Iterator<Item = ReportBlock>, link: &Link<'_>) {
+        let (mut fraction_lost, mut rtt) = (None, None);
+        for block in blocks.filter(|block| self.downs.iter().any(|down| down.spec.ssrc == block.ssrc)) {
+            fraction_lost = fraction_lost.max(Some(block.fraction_lost));
+            rtt = reports::round_trip(link.now, link.settings.ntp_epoch, &block).or(rtt);
         }
-        self.stats.loss = f32::from(block.fraction_lost) / 256.0;
-        if let Some(rtt) = reports::round_trip(link.now, link.settings.ntp_epoch, block) {
-            self.rtt = Some(rtt);
-        }
+        let Some(fraction_lost) = fraction_lost else { return };
+        self.stats.loss = f32::from(fraction_lost) / 256.0;
+        self.rtt = rtt.or(self.rtt);
         if let Some(estimator) = &mut self.estimator {
-            estimator.on_report(link.now, block.fraction_lost, self.rtt);
+            estimator.on_report(link.now, fraction_lost, rtt);
         }
     }
 
@@ -260,7 +223,7 @@ impl Viewer {
         self.stats.keyframe_requests_received += 1;
         let down = self.downs.iter().find(|down| down.spec.ssrc == ssrc);
         if let Some((down, layer)) = down.and_then(|down| Some((down, down.current()?))) {
-            wishes.add((down.spec.track, layer));
+            wishes.add(down.spec.track, layer);
         }
     }
 
@@ -391,23 +354,20 @@ impl Viewer {
         for down in &mut self.downs {
             let track = &stream.tracks[usize::from(down.spec.track)];
             if let Some(layer) = down.keyframe_wanted(link.now, track) {
-                wishes.add((down.spec.track, layer));
+                wishes.add(down.spec.track, layer);
             }
         }
     }
 
     fn send_reports(&mut self, stream: &Stream, link: &mut Link<'_>) {
         for down in &self.downs {
-            let Some(slot) = link.out.slot() else { return };
             let track = &stream.tracks[usize::from(down.spec.track)];
             let clock = down.current().and_then(|layer| track.layers[usize::from(layer)].clock);
             let Some(clock) = clock.and_then(|clock| down.forwarder().map_clock(clock)) else { continue };
             let (ssrc, counts) = (down.spec.ssrc, (down.packet_count, down.octet_count));
             let (epoch, clock_rate) = (link.settings.ntp_epoch, track.spec.clock_rate);
             let info = reports::sender_info(link.now, epoch, clock, clock_rate, ssrc, counts);
-            let Some(len) = rtcp::write_sender_report(&mut slot[..RTCP_MAX], &info, &[]) else { continue };
-            let len = link.sealer.seal_rtcp(slot, len);
-            link.out.commit(link.path, len);
+            link.send_rtcp(|buf| rtcp::write_sender_report(buf, &info, &[]));
         }
     }
 

@@ -112,7 +112,7 @@ pub struct FrameRecord {
 
 /// One track as received.
 pub struct ReceivedTrack {
-    ssrc: u32,
+    pub ssrc: u32,
     rtx_ssrc: Option<u32>,
     codec: Codec,
     extender: SeqExtender,

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use rooms::drops::DropReason;
 use rooms::spec::{Command, LayerLimit};
 use sim::check::{Holes, check_track};
 use sim::network::LinkConfig;
@@ -55,6 +56,8 @@ fn fewer_temporal_layers_leave_no_seam() {
         let expected = if temporal_max == 0 { 55..70 } else { 110..125 };
         assert!(expected.contains(&frames), "{frames} frames with temporal layers up to {temporal_max}");
     }
+    // Every other frame of two rounds of 4 s.
+    assert!(world.counters(0).drops.count(DropReason::TemporalLayer) > 100);
     check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
 }
 
