@@ -5,7 +5,7 @@
 //! Cost: one lock, held for a few map lookups; nothing is awaited under it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,7 @@ use crate::busy::BusyMeter;
 use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
 use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
 use crate::pump::control::PumpControl;
-
-/// How long a worker or a negotiator may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::questions::{ANSWER_TIMEOUT, Questions};
 
 /// What clients are told to wait while the server drains.
 pub const DRAIN_RETRY_SECONDS: u32 = 5;
@@ -52,8 +50,9 @@ pub struct Control {
     /// A worker that is busier takes no newcomers.
     busy_max: f64,
     state: Mutex<State>,
+    inspections: Questions<Option<SessionStats>>,
+    counts: Questions<Box<Counters>>,
     is_draining: AtomicBool,
-    next_token: AtomicU64,
     pump: Option<Arc<PumpControl>>,
 }
 
@@ -66,8 +65,6 @@ struct State {
     keys: HashMap<SessionId, Arc<str>>,
     /// Commands that found a worker's mailbox full; they keep their order.
     backlog: VecDeque<(WorkerId, Command)>,
-    inspections: HashMap<u64, oneshot::Sender<Option<SessionStats>>>,
-    counts: HashMap<u64, oneshot::Sender<Box<Counters>>>,
 }
 
 /// A session that was answered.
@@ -97,11 +94,16 @@ impl Control {
             by_key: HashMap::new(),
             keys: HashMap::new(),
             backlog: VecDeque::new(),
-            inspections: HashMap::new(),
-            counts: HashMap::new(),
         };
-        let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
-        Control { ports, busy_max: 1.0, state: Mutex::new(state), is_draining, next_token, pump: None }
+        Control {
+            ports,
+            busy_max: 1.0,
+            state: Mutex::new(state),
+            inspections: Questions::default(),
+            counts: Questions::default(),
+            is_draining: AtomicBool::new(false),
+            pump: None,
+        }
     }
 
     /// The pump that runs beside the rooms.
@@ -217,13 +219,8 @@ impl Control {
     /// `NoSession`, `Busy`.
     pub async fn stats(&self, session: SessionId) -> Result<Option<SessionStats>, ControlError> {
         let worker = self.worker_of(session)?;
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let (reply, stats) = oneshot::channel();
-        self.lock().inspections.insert(token, reply);
-        self.with_state(|state| state.backlog.push_back((worker, Command::Inspect { session, token })));
-        let stats = wait(stats).await;
-        self.lock().inspections.remove(&token);
-        stats
+        let ask = |token| self.command(worker, Command::Inspect { session, token });
+        self.inspections.ask(ask).await.ok_or(ControlError::Busy)
     }
 
     /// Limits the layers that a viewer gets.
@@ -232,7 +229,7 @@ impl Control {
     /// `NoSession`.
     pub fn limit(&self, session: SessionId, layers: LayerLimit) -> Result<(), ControlError> {
         let worker = self.worker_of(session)?;
-        self.with_state(|state| state.backlog.push_back((worker, Command::Limit { session, layers })));
+        self.command(worker, Command::Limit { session, layers });
         Ok(())
     }
 
@@ -265,20 +262,8 @@ impl Control {
 
     /// What each worker's rooms have counted; `None` for one that does not answer in time.
     pub async fn room_counters(&self) -> Vec<Option<Box<Counters>>> {
-        let mut waiting = Vec::with_capacity(self.ports.len());
-        for index in 0..self.ports.len() {
-            let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-            let (reply, counters) = oneshot::channel();
-            self.lock().counts.insert(token, reply);
-            self.with_state(|state| state.backlog.push_back((WorkerId(index as u16), Command::Count { token })));
-            waiting.push((token, counters));
-        }
-        let mut all = Vec::with_capacity(waiting.len());
-        for (token, counters) in waiting {
-            all.push(wait(counters).await.ok());
-            self.lock().counts.remove(&token);
-        }
-        all
+        let ask = |index, token| self.command(WorkerId(index as u16), Command::Count { token });
+        self.counts.ask_all(self.ports.len(), ask).await
     }
 
     /// Takes what a negotiator reports.
@@ -290,17 +275,8 @@ impl Control {
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.
                 self.end(session, reason == EndReason::Asked);
             }
-            Notice::Event(Event::Stats { token, stats }) => {
-                if let Some(reply) = self.lock().inspections.remove(&token) {
-                    // Who asked may have gone.
-                    reply.send(stats).ok();
-                }
-            }
-            Notice::Event(Event::Counters { token, counters }) => {
-                if let Some(reply) = self.lock().counts.remove(&token) {
-                    reply.send(counters).ok();
-                }
-            }
+            Notice::Event(Event::Stats { token, stats }) => self.inspections.handle_answer(token, stats),
+            Notice::Event(Event::Counters { token, counters }) => self.counts.handle_answer(token, counters),
             Notice::Event(_) => {}
         }
     }
@@ -341,6 +317,10 @@ impl Control {
     fn request(&self, worker: WorkerId, request: Request) -> Result<(), ControlError> {
         let port = self.ports.get(usize::from(worker.0)).ok_or(ControlError::Busy)?;
         if (port.request)(request) { Ok(()) } else { Err(ControlError::Busy) }
+    }
+
+    fn command(&self, worker: WorkerId, command: Command) {
+        self.with_state(|state| state.backlog.push_back((worker, command)));
     }
 
     fn end(&self, session: SessionId, is_final: bool) {

@@ -13,6 +13,7 @@ pub mod http;
 pub mod machine;
 pub mod negotiator;
 pub mod pump;
+mod questions;
 pub mod rtsp;
 pub mod run;
 pub mod service;

@@ -7,9 +7,9 @@ mod change;
 mod fast;
 mod live;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,6 @@ use pump::spec::{self, Command, Counters, EndReason, Pacing, SessionId, SessionS
 use pump::title::Title;
 use titles::Library;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
@@ -32,12 +31,10 @@ use super::sessions::{End, FAILURES_MAX, Limits, Overloaded, Session, Sessions};
 use super::times;
 use crate::busy::BusyMeter;
 use crate::config::Config;
+use crate::questions::Questions;
 
 pub(super) use change::Fast;
 pub use change::Started;
-
-/// How long a worker may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a datagram has beside its packets: IPv4 and UDP headers. 1,316 bytes of packets become 1,344 and more.
 const OVERHEAD: f64 = 1_344.0 / 1_316.0;
@@ -73,8 +70,10 @@ pub struct PumpControl {
     /// Set once, before the first request.
     outputs: OnceLock<Outputs>,
     state: Mutex<State>,
+    inspections: Questions<Option<Box<SessionStats>>>,
+    counts: Questions<Box<Counters>>,
+    starts: Questions<Option<spec::Start>>,
     is_draining: AtomicBool,
-    next_token: AtomicU64,
 }
 
 struct State {
@@ -83,9 +82,8 @@ struct State {
     busy: Vec<BusyMeter>,
     /// Commands that found a worker's mailbox full, by worker; they keep their order.
     backlog: Vec<VecDeque<Command>>,
-    inspections: HashMap<u64, oneshot::Sender<Option<Box<SessionStats>>>>,
-    counts: HashMap<u64, oneshot::Sender<Box<Counters>>>,
-    starts: HashMap<u64, oneshot::Sender<Option<spec::Start>>>,
+    /// Numbers rows of pictures.
+    next_run: u64,
     refusals: u64,
 }
 
@@ -144,12 +142,9 @@ impl PumpControl {
             sessions: Sessions::new(ports.len(), settings.limits),
             busy: vec![BusyMeter::default(); ports.len()],
             backlog: ports.iter().map(|_| VecDeque::new()).collect(),
-            inspections: HashMap::new(),
-            counts: HashMap::new(),
-            starts: HashMap::new(),
+            next_run: 0,
             refusals: 0,
         };
-        let (is_draining, next_token) = (AtomicBool::new(false), AtomicU64::new(1));
         PumpControl {
             ports,
             settings,
@@ -157,8 +152,10 @@ impl PumpControl {
             live: Inputs::default(),
             outputs: OnceLock::new(),
             state: Mutex::new(state),
-            is_draining,
-            next_token,
+            inspections: Questions::default(),
+            counts: Questions::default(),
+            starts: Questions::default(),
+            is_draining: AtomicBool::new(false),
         }
     }
 
@@ -353,39 +350,13 @@ impl PumpControl {
     }
 
     async fn ask_stats(&self, worker: usize, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
-        let token = self.next_token();
-        let (reply, stats) = oneshot::channel();
-        self.with_state(|state| {
-            state.inspections.insert(token, reply);
-            state.post(worker, Command::Inspect { session, token });
-        });
-        let stats = wait(stats).await;
-        self.lock().inspections.remove(&token);
-        stats
+        let ask = |token| self.command(worker, Command::Inspect { session, token });
+        self.inspections.ask(ask).await.ok_or(PumpError::Busy)
     }
 
     /// What each worker's pump has counted; `None` for one that does not answer in time.
     pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
-        let mut waiting = Vec::with_capacity(self.ports.len());
-        for worker in 0..self.ports.len() {
-            let token = self.next_token();
-            let (reply, counters) = oneshot::channel();
-            self.with_state(|state| {
-                state.counts.insert(token, reply);
-                state.post(worker, Command::Count { token });
-            });
-            waiting.push((token, counters));
-        }
-        let mut all = Vec::with_capacity(waiting.len());
-        for (token, counters) in waiting {
-            all.push(wait(counters).await.ok());
-            self.lock().counts.remove(&token);
-        }
-        all
-    }
-
-    fn next_token(&self) -> u64 {
-        self.next_token.fetch_add(1, Ordering::Relaxed)
+        self.counts.ask_all(self.ports.len(), |worker, token| self.command(worker, Command::Count { token })).await
     }
 
     /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
@@ -410,17 +381,9 @@ impl PumpControl {
                     tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
                 }
             }
-            spec::Event::Stats { token, stats } => {
-                if let Some(reply) = self.lock().inspections.remove(&token) {
-                    // Who asked may have gone.
-                    reply.send(stats).ok();
-                }
-            }
-            spec::Event::Counters { token, counters } => {
-                if let Some(reply) = self.lock().counts.remove(&token) {
-                    reply.send(counters).ok();
-                }
-            }
+            spec::Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
+            spec::Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
+            spec::Event::Started { token, start } => self.starts.handle_answer(token, start),
             spec::Event::PicturesWanted { session, run } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
@@ -433,7 +396,6 @@ impl PumpControl {
                     runtime.spawn(async move { control.handle_shown(found, run, parts).await });
                 }
             }
-            spec::Event::Started { token, start } => self.handle_started(token, start),
         }
     }
 
@@ -453,7 +415,7 @@ impl PumpControl {
                 Arc::new(Chunk::hole(&session.title, number))
             }
         };
-        self.with_state(|state| state.post(session.worker, Command::Chunk { session: session.id, chunk }));
+        self.command(session.worker, Command::Chunk { session: session.id, chunk });
     }
 
     fn note_chunk(&self, id: SessionId, chunk: &Chunk) {
@@ -528,6 +490,10 @@ impl PumpControl {
         result
     }
 
+    fn command(&self, worker: usize, command: Command) {
+        self.with_state(|state| state.post(worker, command));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics under this lock")
     }
@@ -574,11 +540,4 @@ fn transport(is_rtp: bool) -> Result<Transport, PumpError> {
 fn pid_map(request: &OpenRequest, title: &Title) -> Option<Arc<PidMap>> {
     let is_plain = request.keep.is_none() && request.rename.is_empty();
     (!is_plain).then(|| Arc::new(PidMap::new(title, request.keep.as_deref(), &request.rename)))
-}
-
-async fn wait<T>(answer: oneshot::Receiver<T>) -> Result<T, PumpError> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) | Err(_) => Err(PumpError::Busy),
-    }
 }

@@ -8,16 +8,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pump::spec::{self, Command, RtpPoint, SessionId};
+use pump::spec::{Command, RtpPoint, SessionId};
 use pump::trick::Pick;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
 use super::fast::{Planner, nearest};
 use super::{End, PumpControl, PumpError, Session, State, times};
 use crate::pump::request::ChangeRequest;
-
-/// How long a session may take to begin before nobody waits for it any more.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pictures that are found before the first one is shown, and later at a time.
 const FIRST_PICTURES: usize = 4;
@@ -85,7 +82,8 @@ impl PumpControl {
                 // Meanwhile there is none: the place where it is may lie behind the new end, the new place behind the old.
                 state.post(session.worker, Command::SetEnd { session: id, end: None });
             }
-            state.go(id, session.worker, place, self.next_token());
+            state.next_run += 1;
+            state.go(id, session.worker, place, state.next_run);
             if end.is_some() {
                 state.post(session.worker, Command::SetEnd { session: id, end });
             }
@@ -140,25 +138,11 @@ impl PumpControl {
     /// `NoSession`, `Ended`.
     pub async fn started(&self, id: SessionId) -> Result<Option<Started>, PumpError> {
         let session = self.running(id)?;
-        let token = self.next_token();
-        let (reply, answer) = oneshot::channel();
-        self.with_state(|state| {
-            state.starts.insert(token, reply);
-            state.post(session.worker, Command::AwaitStart { session: id, token });
-        });
-        let start = tokio::time::timeout(START_TIMEOUT, answer).await.ok().and_then(Result::ok).flatten();
-        self.lock().starts.remove(&token);
-        let Some(start) = start else { return Ok(None) };
+        let ask = |token| self.command(session.worker, Command::AwaitStart { session: id, token });
+        let Some(start) = self.starts.ask(ask).await.flatten() else { return Ok(None) };
         let session = self.lock().sessions.get(id).cloned().unwrap_or(session);
         let at = session.seen.time_at(&session.title, session.zero, start.position);
         Ok(Some(Started { at, rtp: start.rtp }))
-    }
-
-    pub(super) fn handle_started(&self, token: u64, start: Option<spec::Start>) {
-        if let Some(reply) = self.lock().starts.remove(&token) {
-            // Who asked may have gone.
-            reply.send(start).ok();
-        }
     }
 
     /// Finds more pictures for a session, if there are more.

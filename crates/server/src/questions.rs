@@ -1,0 +1,111 @@
+//! Questions to workers: asked by a command that carries a token, answered by an event that has the same.
+//!
+//! Cost: one lock, held for a map lookup. A question is forgotten when nobody waits for its answer any more.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long a worker or a negotiator may take to answer.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Questions of one kind that wait for their answers.
+#[derive(Debug)]
+pub(crate) struct Questions<T> {
+    waiting: Mutex<Waiting<T>>,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    by_token: HashMap<u64, oneshot::Sender<T>>,
+    next: u64,
+}
+
+impl<T> Default for Questions<T> {
+    fn default() -> Self {
+        Questions { waiting: Mutex::new(Waiting { by_token: HashMap::new(), next: 0 }) }
+    }
+}
+
+impl<T> Questions<T> {
+    /// Asks by `send`, which is given the token, and waits. `None` when there is no answer in time.
+    pub(crate) async fn ask(&self, send: impl FnOnce(u64)) -> Option<T> {
+        let asked = self.begin();
+        send(asked.token);
+        asked.answer().await
+    }
+
+    /// Asks `count` workers at once, by `send`, which is given a worker's number and the token.
+    pub(crate) async fn ask_all(&self, count: usize, send: impl Fn(usize, u64)) -> Vec<Option<T>> {
+        let begin = |worker| {
+            let asked = self.begin();
+            send(worker, asked.token);
+            asked
+        };
+        let all: Vec<Asked<'_, T>> = (0..count).map(begin).collect();
+        let mut answers = Vec::with_capacity(count);
+        for asked in all {
+            answers.push(asked.answer().await);
+        }
+        answers
+    }
+
+    /// Takes an answer. Who asked may have gone.
+    pub(crate) fn handle_answer(&self, token: u64, answer: T) {
+        if let Some(reply) = self.lock().by_token.remove(&token) {
+            reply.send(answer).ok();
+        }
+    }
+
+    fn begin(&self) -> Asked<'_, T> {
+        let (reply, answer) = oneshot::channel();
+        let mut waiting = self.lock();
+        let token = waiting.next;
+        waiting.next += 1;
+        waiting.by_token.insert(token, reply);
+        Asked { questions: self, token, answer }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().expect("nobody panics under this lock")
+    }
+}
+
+struct Asked<'a, T> {
+    questions: &'a Questions<T>,
+    token: u64,
+    answer: oneshot::Receiver<T>,
+}
+
+impl<T> Asked<'_, T> {
+    async fn answer(mut self) -> Option<T> {
+        timeout(ANSWER_TIMEOUT, &mut self.answer).await.ok()?.ok()
+    }
+}
+
+impl<T> Drop for Asked<'_, T> {
+    fn drop(&mut self) {
+        self.questions.lock().by_token.remove(&self.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_gets_its_own_answer_and_a_question_is_forgotten_with_the_one_who_asked() {
+        let questions = Questions::default();
+        let answers = questions.ask_all(3, |worker, token| questions.handle_answer(token, worker));
+        assert_eq!(answers.await, [Some(0), Some(1), Some(2)]);
+
+        let asked = std::cell::Cell::new(None);
+        let unanswered = questions.ask(|token| asked.set(Some(token)));
+        assert!(timeout(Duration::from_millis(1), unanswered).await.is_err());
+        assert!(questions.lock().by_token.is_empty());
+        questions.handle_answer(asked.get().expect("it was asked"), 7);
+    }
+}
