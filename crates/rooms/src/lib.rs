@@ -25,3 +25,4 @@ pub mod spec;
 pub mod srtp;
 mod stream;
 mod viewer;
+mod window;

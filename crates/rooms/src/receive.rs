@@ -6,7 +6,6 @@ mod receiver;
 #[cfg(test)]
 mod tests;
 mod transport;
-mod window;
 
 pub use receiver::Receiver;
 pub use transport::TransportRecorder;

@@ -16,7 +16,6 @@ mod hmac_sha1;
 mod kdf;
 mod keys;
 mod opener;
-mod replay;
 mod sealer;
 mod suite;
 #[cfg(test)]

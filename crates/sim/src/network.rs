@@ -91,25 +91,14 @@ struct Link {
     last_arrival: Option<Instant>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+/// Ordered by its first two fields, which are another pair for each.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
     at: Instant,
     count: u64,
     from: SocketAddr,
     to: SocketAddr,
     bytes: Vec<u8>,
-}
-
-impl Ord for InFlight {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.count).cmp(&(other.at, other.count))
-    }
-}
-
-impl PartialOrd for InFlight {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 impl Network {

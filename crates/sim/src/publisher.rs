@@ -131,6 +131,7 @@ struct Layer {
 }
 
 /// A sent packet, kept for retransmission.
+#[derive(Clone)]
 struct Sent {
     seq: u64,
     timestamp: u32,
@@ -320,13 +321,17 @@ impl Publisher {
         self.outgoing.pop_front()
     }
 
+    /// Track and layer that are sent under an SSRC.
+    fn place_of(&self, ssrc: u32) -> Option<(usize, usize)> {
+        let layer_of = |track: &Track| track.layers.iter().position(|layer| layer.ssrc == ssrc);
+        self.tracks.iter().enumerate().find_map(|(index, track)| Some((index, layer_of(track)?)))
+    }
+
     fn want_keyframe(&mut self, now: Instant, ssrc: u32) {
         self.counters.keyframe_requests += 1;
-        for (track_index, track) in self.tracks.iter_mut().enumerate() {
-            for (layer_index, layer) in track.layers.iter_mut().enumerate().filter(|(_, layer)| layer.ssrc == ssrc) {
-                layer.keyframe_wanted = true;
-                self.keyframe_requests.push((now, track_index as u8, layer_index as u8));
-            }
+        if let Some((track, layer)) = self.place_of(ssrc) {
+            self.tracks[track].layers[layer].keyframe_wanted = true;
+            self.keyframe_requests.push((now, track as u8, layer as u8));
         }
     }
 
@@ -360,27 +365,20 @@ impl Publisher {
     }
 
     fn send_again(&mut self, ssrc: u32, seq: Seq) {
-        for track in 0..self.tracks.len() {
-            for layer_index in 0..self.tracks[track].layers.len() {
-                let layer = &mut self.tracks[track].layers[layer_index];
-                let place = layer.history.iter().position(|sent| sent.seq as u16 == seq.0);
-                let (true, Some(place)) = (layer.ssrc == ssrc, place) else { continue };
-                self.counters.packets_resent += 1;
-                // Without RTX the very same bytes go out again, or one nonce would seal two packets.
-                let packet = if self.tracks[track].has_rtx {
-                    let rtx_seq = self.tracks[track].layers[layer_index].next_rtx_seq;
-                    self.tracks[track].layers[layer_index].next_rtx_seq += 1;
-                    let sent =
-                        self.tracks[track].layers[layer_index].history.remove(place).expect("it was found there");
-                    let packet = self.make_packet(track, layer_index, &sent, Some(rtx_seq));
-                    self.tracks[track].layers[layer_index].history.insert(place, sent);
-                    packet
-                } else {
-                    self.tracks[track].layers[layer_index].history[place].sealed.clone()
-                };
-                self.outgoing.push_back(packet);
-            }
-        }
+        let Some((track, index)) = self.place_of(ssrc) else { return };
+        let Track { has_rtx, ref mut layers, .. } = self.tracks[track];
+        let layer = &mut layers[index];
+        let Some(sent) = layer.history.iter().find(|sent| sent.seq as u16 == seq.0).cloned() else { return };
+        self.counters.packets_resent += 1;
+        // Without RTX the very same bytes go out again, or one nonce would seal two packets.
+        let packet = if has_rtx {
+            let rtx_seq = layer.next_rtx_seq;
+            layer.next_rtx_seq += 1;
+            self.make_packet(track, index, &sent, Some(rtx_seq))
+        } else {
+            sent.sealed
+        };
+        self.outgoing.push_back(packet);
     }
 
     /// Writes and seals a packet; with `rtx_seq` as a retransmission on the RTX stream.
@@ -388,7 +386,7 @@ impl Publisher {
         let Track { mid, payload_type, layers, .. } = &self.tracks[track];
         let layer = &layers[layer];
         let is_rtx = rtx_seq.is_some();
-        let (ssrc, seq) = if is_rtx { (layer.rtx_ssrc, rtx_seq.unwrap_or(0)) } else { (layer.ssrc, sent.seq) };
+        let (ssrc, seq) = rtx_seq.map_or((layer.ssrc, sent.seq), |seq| (layer.rtx_ssrc, seq));
         let mut packet = vec![0; DATAGRAM_MAX];
         let header = RtpHeader {
             payload_type: payload_type + u8::from(is_rtx),

@@ -1,20 +1,18 @@
 //! Random numbers that repeat: the same seed gives the same run, on every machine.
 
-/// SplitMix64. Passes its own small numbers, not secrets.
+use rooms::settings;
+
+/// The rooms' generator, with what tests want of it.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(settings::Random);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Random(seed)
+        Random(settings::Random::new(seed))
     }
 
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// From 0 to below 1.

@@ -31,45 +31,20 @@ const KEYFRAME_INTERVAL: Duration = Duration::from_millis(500);
 /// How often misbehaviour is repeated.
 const MISCHIEF_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a viewer does beside receiving.
+/// What kind of a viewer it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Asks for what it misses.
-    pub nacks: bool,
-    /// Reports arrivals for bandwidth estimation.
-    pub transport_feedback: bool,
-    /// Sends receiver reports.
-    pub reports: bool,
-    /// Asks for a keyframe while it has none.
-    pub asks_for_keyframes: bool,
+    /// Throws all that arrives away unseen, and says nothing of its own.
+    pub is_deaf: bool,
     /// Asks for the last 512 packets again, whether it has them or not, every 10 ms.
     pub nacks_everything: bool,
     /// Asks for a keyframe every 10 ms.
     pub hammers_for_keyframes: bool,
-    /// Takes what arrives; one that does not throws all of it away unseen.
-    pub reads: bool,
 }
 
 impl Behaviour {
-    pub const GOOD: Behaviour = Behaviour {
-        nacks: true,
-        transport_feedback: true,
-        reports: true,
-        asks_for_keyframes: true,
-        nacks_everything: false,
-        hammers_for_keyframes: false,
-        reads: true,
-    };
-    /// Neither reads nor says a word.
-    pub const DEAF: Behaviour = Behaviour {
-        nacks: false,
-        transport_feedback: false,
-        reports: false,
-        asks_for_keyframes: false,
-        nacks_everything: false,
-        hammers_for_keyframes: false,
-        reads: false,
-    };
+    pub const GOOD: Behaviour = Behaviour { is_deaf: false, nacks_everything: false, hammers_for_keyframes: false };
+    pub const DEAF: Behaviour = Behaviour { is_deaf: true, ..Behaviour::GOOD };
 }
 
 /// What a viewer counted.
@@ -220,7 +195,7 @@ impl Viewer {
     }
 
     pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        if !self.behaviour.reads {
+        if self.behaviour.is_deaf {
             return;
         }
         let taken = match rtp::classify(datagram) {
@@ -234,35 +209,17 @@ impl Viewer {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let Behaviour { nacks, transport_feedback, reports, asks_for_keyframes, .. } = self.behaviour;
+        let Behaviour { is_deaf, nacks_everything, hammers_for_keyframes } = self.behaviour;
         let missing = self.tracks.iter().flat_map(|track| track.missing.values().map(|missing| missing.ask_at));
-        let mischief = self.behaviour.nacks_everything || self.behaviour.hammers_for_keyframes;
-        let dues = [
-            (transport_feedback, self.feedback_due),
-            (reports, self.report_due),
-            (asks_for_keyframes, self.keyframe_due),
-            (mischief, self.mischief_due),
-        ];
-        let dues = dues.into_iter().filter(|(on, _)| *on).map(|(_, at)| at);
-        dues.chain(missing.filter(|_| nacks)).min()
+        let mischief = (nacks_everything || hammers_for_keyframes).then_some(self.mischief_due);
+        let ordinary = [self.feedback_due, self.report_due, self.keyframe_due].into_iter().chain(missing);
+        ordinary.filter(|_| !is_deaf).chain(mischief).min()
     }
 
     /// Sends what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.behaviour.nacks {
-            self.send_nacks(now);
-        }
-        if self.behaviour.transport_feedback && self.feedback_due <= now {
-            self.feedback_due = now + FEEDBACK_INTERVAL;
-            self.send_feedback();
-        }
-        if self.behaviour.reports && self.report_due <= now {
-            self.report_due = now + REPORT_INTERVAL;
-            self.send_report(now);
-        }
-        if self.behaviour.asks_for_keyframes && self.keyframe_due <= now {
-            self.keyframe_due = now + KEYFRAME_INTERVAL;
-            self.ask_for_keyframes(false);
+        if !self.behaviour.is_deaf {
+            self.say_what_is_due(now);
         }
         if self.mischief_due <= now {
             self.mischief_due = now + MISCHIEF_INTERVAL;
@@ -272,6 +229,22 @@ impl Viewer {
             if self.behaviour.hammers_for_keyframes {
                 self.ask_for_keyframes(true);
             }
+        }
+    }
+
+    fn say_what_is_due(&mut self, now: Instant) {
+        self.send_nacks(now);
+        if self.feedback_due <= now {
+            self.feedback_due = now + FEEDBACK_INTERVAL;
+            self.send_feedback();
+        }
+        if self.report_due <= now {
+            self.report_due = now + REPORT_INTERVAL;
+            self.send_report(now);
+        }
+        if self.keyframe_due <= now {
+            self.keyframe_due = now + KEYFRAME_INTERVAL;
+            self.ask_for_keyframes(false);
         }
     }
 

@@ -13,8 +13,8 @@ use wire::{Seq, SeqExtender};
 
 use super::layers::Layers;
 use super::nacks::Nacks;
-use super::window::{self, Window};
 use crate::drops::DropReason;
+use crate::window::{WINDOW, Window};
 
 /// Receives one SSRC and, under it, what its RTX stream repairs.
 #[derive(Debug)]
@@ -86,7 +86,11 @@ impl Receiver {
     ) -> Result<u64, DropReason> {
         let highest = self.extender.highest();
         let extended = self.extender.peek(seq);
-        self.window.insert(extended)?;
+        if !self.window.is_new(extended) {
+            let is_too_old = self.window.is_too_old(extended);
+            return Err(if is_too_old { DropReason::TooOld } else { DropReason::Duplicate });
+        }
+        self.window.accept(extended);
         self.extender.extend(seq);
         match highest {
             Some(highest) if extended <= highest => self.nacks.on_late(extended),
@@ -115,7 +119,7 @@ impl Receiver {
 
     /// Hands out the numbers to ask for now, in sending order. `rtt` is how long an answer takes.
     pub fn poll_nacks(&mut self, now: Instant, rtt: Duration, lost: &mut impl FnMut(u16)) {
-        let oldest = self.extender.highest().map_or(0, |highest| highest.saturating_sub(window::LEN - 1));
+        let oldest = self.extender.highest().map_or(0, |highest| highest.saturating_sub(WINDOW - 1));
         self.nacks.poll(now, rtt, oldest, lost);
     }
 

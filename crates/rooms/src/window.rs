@@ -1,6 +1,6 @@
 //! Which packets of one SSRC were here already (RFC 3711 §3.3.2).
 //!
-//! In: packet indexes, in any order. Out: whether one is new. Cost: O(1), 136 bytes per SSRC.
+//! In: packet indexes or extended sequence numbers, in any order. Out: whether one is new. Cost: O(1), 136 bytes per SSRC.
 //! Source: the ring of words is RFC 6479's, so that moving on clears whole words and shifts nothing.
 
 const WORDS: u64 = 16;
@@ -8,33 +8,38 @@ const WORD_BITS: u64 = 64;
 
 /// How far back a packet may still come in, counted from the newest: a retransmission under its own number may be late
 /// by a second of high-rate video. What is older is taken for a replay.
-pub(super) const WINDOW: u64 = (WORDS - 1) * WORD_BITS;
+pub const WINDOW: u64 = (WORDS - 1) * WORD_BITS;
 
 /// The newest index and the ones before it that were seen.
-#[derive(Default)]
-pub(super) struct ReplayWindow {
+#[derive(Debug, Default)]
+pub struct Window {
     /// One more than the newest index; 0 when nothing was seen.
     next: u64,
     seen: [u64; WORDS as usize],
 }
 
-impl ReplayWindow {
+impl Window {
     /// The newest index that was accepted.
-    pub(super) fn newest(&self) -> Option<u64> {
+    pub fn newest(&self) -> Option<u64> {
         self.next.checked_sub(1)
     }
 
     /// Whether `index` is neither seen nor too old to tell.
-    pub(super) fn is_new(&self, index: u64) -> bool {
+    pub fn is_new(&self, index: u64) -> bool {
         if index >= self.next {
             return true;
         }
         let (word, bit) = place(index);
-        self.next - index <= WINDOW && self.seen[word] & bit == 0
+        !self.is_too_old(index) && self.seen[word] & bit == 0
+    }
+
+    /// Whether `index` is so far behind the newest that it is not known any more.
+    pub fn is_too_old(&self, index: u64) -> bool {
+        self.next.saturating_sub(index) > WINDOW
     }
 
     /// Remembers `index`, which is authentic and `is_new`.
-    pub(super) fn accept(&mut self, index: u64) {
+    pub fn accept(&mut self, index: u64) {
         if index >= self.next {
             // The words between the newest so far and this one held indexes that are now too old.
             let newest_word = self.next.saturating_sub(1) / WORD_BITS;
@@ -63,26 +68,26 @@ mod tests {
 
     #[test]
     fn each_index_is_new_once() {
-        let mut window = ReplayWindow::default();
+        let mut window = Window::default();
         for index in [5, 3, 4, 1_000, 999, 1_000 - WINDOW + 1, 5_000, 4_990] {
             assert!(window.is_new(index), "{index}");
             window.accept(index);
-            assert!(!window.is_new(index), "{index}");
+            assert!(!window.is_new(index) && !window.is_too_old(index), "{index}");
         }
     }
 
     #[test]
     fn what_is_older_than_the_window_is_not_new() {
-        let mut window = ReplayWindow::default();
+        let mut window = Window::default();
         window.accept(10_000);
         assert!(window.is_new(10_001 - WINDOW));
-        assert!(!window.is_new(10_000 - WINDOW));
+        assert!(!window.is_new(10_000 - WINDOW) && window.is_too_old(10_000 - WINDOW));
     }
 
     proptest! {
         #[test]
         fn it_agrees_with_a_set(steps in prop::collection::vec((any::<bool>(), 0_u64..3_000), 1..400)) {
-            let (mut window, mut set, mut newest) = (ReplayWindow::default(), HashSet::new(), 0_u64);
+            let (mut window, mut set, mut newest) = (Window::default(), HashSet::new(), 0_u64);
             for (forward, distance) in steps {
                 let index = if forward { newest + distance % 200 } else { newest.saturating_sub(distance) };
                 let expected = !set.contains(&index) && (set.is_empty() || index + WINDOW > newest);
