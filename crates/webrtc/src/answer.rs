@@ -120,13 +120,10 @@ fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Op
             accepted.push(None);
             continue;
         };
-        let mut media =
-            section_media(section, kind, codecs).ok_or_else(|| Error::NoCodec { kind, mid: section.mid.into() })?;
-        media.direction = Direction::Receive;
-        media.track = track;
-        media.rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
-        media.rx = select::ssrcs(section);
-        accepted.push(Some(media));
+        let media = select::media(section, kind, codecs, Direction::Receive, track)
+            .ok_or_else(|| Error::NoCodec { kind, mid: section.mid.into() })?;
+        let rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
+        accepted.push(Some(Media { rids, rx: select::ssrcs(section), ..media }));
         track += 1;
     }
     Ok(accepted)
@@ -148,12 +145,11 @@ fn choose_to_send(
             accepted.push(None);
             continue;
         };
-        let mut media = section_media(section, *kind, &[*codec]).ok_or(Error::CodecNotOffered { codec: *codec })?;
+        let media = select::media(section, *kind, &[*codec], Direction::Send, place)
+            .ok_or(Error::CodecNotOffered { codec: *codec })?;
         is_placed[place] = true;
-        media.track = place;
-        let ssrc = new_ssrc();
-        media.tx = vec![(ssrc, media.rtx_payload_type.map(|_| new_ssrc()))];
-        accepted.push(Some(media));
+        let tx = vec![(new_ssrc(), media.rtx_payload_type.map(|_| new_ssrc()))];
+        accepted.push(Some(Media { tx, ..media }));
     }
     Ok(accepted)
 }
@@ -174,31 +170,6 @@ fn is_usable(offer: &Description<'_>, index: usize) -> bool {
 fn tagged<'s, 'a>(offer: &'s Description<'a>) -> Option<&'s Section<'a>> {
     let mid = offer.bundle.as_ref()?.first()?;
     offer.sections.iter().find(|section| section.mid == *mid)
-}
-
-/// What sending and receiving have in common.
-fn section_media(section: &Section<'_>, kind: MediaKind, codecs: &[Codec]) -> Option<Media> {
-    let (codec, format) = select::choose(section, codecs).filter(|(codec, _)| select::kind_of_codec(*codec) == kind)?;
-    let feedback = select::feedback(format);
-    Some(Media {
-        mid: section.mid.into(),
-        kind,
-        direction: Direction::Send,
-        track: 0,
-        codec,
-        clock_rate: format.clock_rate,
-        payload_type: format.payload_type,
-        rtx_payload_type: section.rtx_for(format.payload_type),
-        fmtp: format.fmtp.into(),
-        extensions: select::extensions(section, kind),
-        tx: Vec::new(),
-        rx: Vec::new(),
-        rids: Vec::new(),
-        nack: feedback.contains(&"nack"),
-        pli: feedback.contains(&"nack pli"),
-        fir: feedback.contains(&"ccm fir"),
-        transport_cc: feedback.contains(&"transport-cc"),
-    })
 }
 
 /// One transport carries everything, so several sections have to be bundled.

@@ -44,9 +44,7 @@ pub struct Media {
     pub rx: Vec<Ssrcs>,
     /// Simulcast layers in the order of `a=simulcast` (RFC 8853); empty without simulcast.
     pub rids: Vec<String>,
-    pub nack: bool,
-    pub pli: bool,
-    pub fir: bool,
+    /// Transport-wide feedback was agreed on.
     pub transport_cc: bool,
 }
 

@@ -166,32 +166,13 @@ pub(crate) fn read_answer(pending: &Pending, text: &str) -> Result<Accepted, Err
         }
         first = first.or(Some(section));
         let codecs = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-        let (codec, format) = select::choose(section, &codecs)
+        let one = select::media(section, offered.kind, &codecs, pending.direction, media.len())
             .ok_or_else(|| Error::NoCodec { kind: offered.kind, mid: offered.mid.clone() })?;
         let rids: Vec<String> =
             offered.rids.iter().filter(|rid| section.rids_recv.contains(&rid.as_str())).cloned().collect();
         // An answerer without simulcast gets the first layer, and its SSRC is enough to tell it.
         let tx = offered.tx.iter().take(rids.len().max(1)).copied().collect();
-        let feedback = select::feedback(format);
-        media.push(Media {
-            mid: offered.mid.clone(),
-            kind: offered.kind,
-            direction: pending.direction,
-            track: media.len(),
-            codec,
-            clock_rate: format.clock_rate,
-            payload_type: format.payload_type,
-            rtx_payload_type: section.rtx_for(format.payload_type),
-            fmtp: format.fmtp.into(),
-            extensions: select::extensions(section, offered.kind),
-            tx,
-            rx: select::ssrcs(section),
-            rids,
-            nack: feedback.contains(&"nack"),
-            pli: feedback.contains(&"nack pli"),
-            fir: feedback.contains(&"ccm fir"),
-            transport_cc: feedback.contains(&"transport-cc"),
-        });
+        media.push(Media { tx, rx: select::ssrcs(section), rids, ..one });
     }
     let section = first.ok_or(Error::NoMedia("use: the answer refuses all"))?;
     let is_dtls_client = match section.setup {

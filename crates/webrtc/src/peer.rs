@@ -14,6 +14,7 @@ use str0m::crypto::Sha1HmacProvider;
 use str0m::ice::StunMessage;
 use str0m::net::{DatagramRecv, Protocol, Receive, TcpType};
 use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
+use wire::stun;
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
@@ -306,7 +307,7 @@ impl Peer {
         let is_new = credentials.is_some() && credentials != self.remote;
         let answer = match credentials.filter(|_| is_new) {
             Some(remote) => {
-                self.restart(remote)?;
+                self.switch_credentials(IceCreds::new(), remote)?;
                 Some(Fragment::write(&self.local.ufrag, &self.local.pass, fragment.mid, &self.candidates))
             }
             None => None,
@@ -334,10 +335,6 @@ impl Peer {
         };
         let local = self.local.clone();
         self.switch_credentials(local, IceCreds { ufrag: ufrag.into(), pass: pwd.into() })
-    }
-
-    fn restart(&mut self, remote: IceCreds) -> Result<(), Error> {
-        self.switch_credentials(IceCreds::new(), remote)
     }
 
     /// New credentials and no checked pairs; the old path goes on being used until another is nominated (RFC 8445 §9).
@@ -429,9 +426,9 @@ impl std::fmt::Debug for Peer {
 /// The user fragment of the session that a connectivity check is for: the first half of its USERNAME (RFC 8445 §7.2.2).
 /// `None` for everything else; nothing is proved by it.
 pub fn local_ufrag(datagram: &[u8]) -> Option<&str> {
-    // The datagram's own lifetime is that of USERNAME, but not of `split_username`'s halves.
-    let username = StunMessage::parse(datagram).ok().filter(StunMessage::is_binding_request)?.username()?;
-    username.split_once(':').map(|(local, _)| local)
+    let message = stun::Message::parse(datagram).ok()?;
+    let is_check = (message.class(), message.method()) == (stun::Class::Request, stun::BINDING);
+    message.username().filter(|_| is_check).map(|(local, _)| local)
 }
 
 fn input(now: Instant, remote: Remote, data: &[u8]) -> Option<str0m::Input<'_>> {

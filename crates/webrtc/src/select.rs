@@ -2,7 +2,7 @@
 
 use wire::codec::{Codec, MediaKind};
 
-use crate::media::{Extension, Ssrcs};
+use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{Format, Section};
 
 /// Feedback that the forwarder gives or takes (RFC 4585, RFC 5104, draft-holmer-rmcat-transport-wide-cc-extensions-01).
@@ -17,7 +17,7 @@ pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {
     }
 }
 
-pub(crate) fn kind_of_codec(codec: Codec) -> MediaKind {
+fn kind_of_codec(codec: Codec) -> MediaKind {
     match codec {
         Codec::Opus => MediaKind::Audio,
         Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => MediaKind::Video,
@@ -26,7 +26,7 @@ pub(crate) fn kind_of_codec(codec: Codec) -> MediaKind {
 
 /// The codec of a format, if it is one that is passed on. VP9 and AV1 count in their profile 0 only, which is what every
 /// decoder has.
-pub(crate) fn codec_of(format: &Format<'_>) -> Option<Codec> {
+fn codec_of(format: &Format<'_>) -> Option<Codec> {
     let is = |name: &str, clock_rate| format.name.eq_ignore_ascii_case(name) && format.clock_rate == clock_rate;
     let has_profile_0 = |key| format.parameter(key).is_none_or(|profile| profile == "0");
     if is("opus", 48_000) {
@@ -50,7 +50,7 @@ pub(crate) fn codec_of(format: &Format<'_>) -> Option<Codec> {
 ///
 /// H.264 is matched by packetization mode alone: the first format with mode 1 (RFC 6184 §6.3), in which every sender
 /// fragments large frames, else the first of all. The profile in the stream's parameter sets is what decoders go by.
-pub(crate) fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec]) -> Option<(Codec, &'s Format<'a>)> {
+fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec]) -> Option<(Codec, &'s Format<'a>)> {
     let known = || section.formats.iter().filter_map(|format| Some((codec_of(format)?, format)));
     let first = known().find(|(codec, _)| wanted.contains(codec))?;
     if first.0 != Codec::H264 {
@@ -60,6 +60,34 @@ pub(crate) fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec]) -> Opti
     known().find(|(codec, format)| *codec == Codec::H264 && has_mode_1(format)).or(Some(first))
 }
 
+/// What a section comes to with the first of its codecs that is among `wanted`, without anybody's SSRCs and layers; `None`
+/// when it has none of them.
+pub(crate) fn media(
+    section: &Section<'_>,
+    kind: MediaKind,
+    wanted: &[Codec],
+    direction: Direction,
+    track: usize,
+) -> Option<Media> {
+    let (codec, format) = choose(section, wanted).filter(|(codec, _)| kind_of_codec(*codec) == kind)?;
+    Some(Media {
+        mid: section.mid.into(),
+        kind,
+        direction,
+        track,
+        codec,
+        clock_rate: format.clock_rate,
+        payload_type: format.payload_type,
+        rtx_payload_type: section.rtx_for(format.payload_type),
+        fmtp: format.fmtp.into(),
+        extensions: extensions(section, kind),
+        tx: Vec::new(),
+        rx: Vec::new(),
+        rids: Vec::new(),
+        transport_cc: feedback(format).contains(&"transport-cc"),
+    })
+}
+
 /// The offered feedback that we take part in.
 pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
     format.feedback.iter().copied().filter(|value| FEEDBACK.contains(value)).collect()
@@ -67,7 +95,7 @@ pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
 
 /// The offered header extensions that we know. Ids above 14 need the two-byte form (RFC 8285 §4.3), which is only used
 /// where the offerer lets both forms be mixed.
-pub(crate) fn extensions(section: &Section<'_>, kind: MediaKind) -> Vec<(u8, Extension)> {
+fn extensions(section: &Section<'_>, kind: MediaKind) -> Vec<(u8, Extension)> {
     let id_max = if section.allow_mixed { 255 } else { 14 };
     let mut chosen: Vec<(u8, Extension)> = Vec::new();
     for (id, uri) in &section.extensions {

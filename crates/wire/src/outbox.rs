@@ -83,7 +83,6 @@ pub struct Outbox {
     runs: Vec<Run>,
     shared: Vec<Shared>,
     shared_rows: usize,
-    joins: bool,
 }
 
 impl Outbox {
@@ -92,12 +91,7 @@ impl Outbox {
         assert!(size >= DATAGRAM_MAX, "an outbox holds at least one datagram");
         // A run is at least one datagram, and most datagrams are larger than 64 bytes; beyond that the vector grows once.
         let (runs, shared) = (Vec::with_capacity(size / 64), Vec::with_capacity(SHARED_ROWS_MAX));
-        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, shared_rows: 0, joins: true }
-    }
-
-    /// With `joins` off every datagram becomes a run of its own: for kernels without GSO, and to measure against.
-    pub fn set_joins(&mut self, joins: bool) {
-        self.joins = joins;
+        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, shared_rows: 0 }
     }
 
     /// Room for one datagram of up to `DATAGRAM_MAX` bytes, or `None` when the outbox is full. Nothing is queued until `commit`.
@@ -121,8 +115,7 @@ impl Outbox {
         }
         let start = self.used;
         self.used += len;
-        if self.joins
-            && let Some(run) = self.runs.last_mut()
+        if let Some(run) = self.runs.last_mut()
             && run.takes(path, len)
         {
             run.len += len as u32;
@@ -167,17 +160,14 @@ impl Outbox {
         }
         let source = Source::Shared(self.keep(bytes));
         self.shared_rows += 1;
-        let (each, run_len) = if self.joins { (count, len) } else { (1, datagram_len) };
-        for start in (start..start + len).step_by(run_len) {
-            self.runs.push(Run {
-                path: *path,
-                source,
-                start: start as u32,
-                len: run_len as u32,
-                segment_size: datagram_len as u16,
-                segment_count: each as u16,
-            });
-        }
+        self.runs.push(Run {
+            path: *path,
+            source,
+            start: start as u32,
+            len: len as u32,
+            segment_size: datagram_len as u16,
+            segment_count: count as u16,
+        });
         true
     }
 
@@ -222,7 +212,7 @@ impl Outbox {
         &bytes[run.start as usize..][..run.len as usize]
     }
 
-    /// Each queued datagram with its path; for tests and for links without GSO.
+    /// Each queued datagram with its path; for tests.
     pub fn datagrams(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.runs.iter().flat_map(|run| self.bytes(run).chunks(run.segment_size()).map(|bytes| (&run.path, bytes)))
     }
@@ -295,19 +285,6 @@ mod tests {
         assert!(!out.push(&path(1), &[0; 11]));
         out.clear();
         assert!(out.push(&path(1), &[0; 11]));
-    }
-
-    #[test]
-    fn without_joins_every_datagram_is_a_run() {
-        let mut out = Outbox::new(10_000);
-        out.set_joins(false);
-        out.push(&path(1), &[0; 10]);
-        out.push(&path(1), &[0; 10]);
-        let shared = Arc::new(vec![0, 1, 2, 3, 4]);
-        assert!(out.push_shared(&path(1), &shared, 1, 2, 2));
-        assert_eq!(shape(&out), [(1, 10, 1), (1, 10, 1), (1, 2, 1), (1, 2, 1)]);
-        let last: Vec<&[u8]> = out.datagrams().skip(2).map(|(_, bytes)| bytes).collect();
-        assert_eq!(last, [[1, 2], [3, 4]]);
     }
 
     #[test]

@@ -174,11 +174,7 @@ struct Notes {
 
 fn read_control(header: &libc::msghdr) -> Notes {
     let mut notes = Notes::default();
-    // SAFETY: `header` is one of our own, so its control pointer and length describe bytes of its parts that the kernel
-    // filled; the macros walk only inside of them.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: as above; a pointer that is not null is a whole control message header.
-    while let Some(cmsg) = unsafe { next.as_ref() } {
+    for cmsg in control_messages(header) {
         match (cmsg.cmsg_level, cmsg.cmsg_type) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 let bytes: Option<libc::c_int> = control_value(cmsg);
@@ -201,10 +197,22 @@ fn read_control(header: &libc::msghdr) -> Notes {
             }
             _ => {}
         }
-        // SAFETY: `cmsg` came from the same header.
-        next = unsafe { libc::CMSG_NXTHDR(header, cmsg) };
     }
     notes
+}
+
+/// The control messages behind a header of our own that the kernel filled.
+pub(super) fn control_messages(header: &libc::msghdr) -> impl Iterator<Item = &libc::cmsghdr> {
+    // SAFETY: `header` is one of our own, so its control pointer and length describe bytes that the kernel filled and that
+    // live as long; the macros walk only inside of them.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    std::iter::from_fn(move || {
+        // SAFETY: as above; a pointer that is not null is a whole control message header.
+        let cmsg = unsafe { next.as_ref() }?;
+        // SAFETY: `cmsg` came from the same header.
+        next = unsafe { libc::CMSG_NXTHDR(header, cmsg) };
+        Some(cmsg)
+    })
 }
 
 /// The value behind a control message's header; `None` when the message is too short for one. `T` is what the kernel

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use super::addr::RawAddr;
-use super::batch::{CONTROL_BYTES, Control, control_value};
+use super::batch::{CONTROL_BYTES, Control, control_messages, control_value};
 use super::check;
 
 /// A destination that did not take a datagram.
@@ -48,19 +48,12 @@ pub fn next_refusal(fd: BorrowedFd<'_>) -> io::Result<Option<Refused>> {
 }
 
 fn read_errno(header: &libc::msghdr) -> Option<i32> {
-    // SAFETY: `header` is our own, so its control pointer and length describe bytes that the kernel filled.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: as above; a pointer that is not null is a whole control message header.
-    while let Some(cmsg) = unsafe { next.as_ref() } {
-        let is_error = matches!(
+    let is_error = |cmsg: &&libc::cmsghdr| {
+        matches!(
             (cmsg.cmsg_level, cmsg.cmsg_type),
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-        );
-        if is_error {
-            return control_value(cmsg).map(|error: libc::sock_extended_err| error.ee_errno as i32);
-        }
-        // SAFETY: `cmsg` came from the same header.
-        next = unsafe { libc::CMSG_NXTHDR(header, cmsg) };
-    }
-    None
+        )
+    };
+    let cmsg = control_messages(header).find(is_error)?;
+    control_value(cmsg).map(|error: libc::sock_extended_err| error.ee_errno as i32)
 }

@@ -87,14 +87,13 @@ pub fn set_refusals(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
 /// of IPv4 datagrams in both cases; where it never has to make fragments it spares itself a number for each datagram
 /// (RFC 6864 §4.1).
 pub fn set_dont_fragment(fd: BorrowedFd<'_>, addr: &SocketAddr, is_refused: bool) -> io::Result<()> {
-    match (addr, is_refused) {
-        (SocketAddr::V4(_), true) => set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-        (SocketAddr::V4(_), false) => set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_WANT),
-        (SocketAddr::V6(_), true) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
-        (SocketAddr::V6(_), false) => {
-            set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_WANT)
+    let (level, name, refuse, fragment) = match addr {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_WANT),
+        SocketAddr::V6(_) => {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO, libc::IPV6_PMTUDISC_WANT)
         }
-    }
+    };
+    set_int(fd, level, name, if is_refused { refuse } else { fragment })
 }
 
 /// The six upper bits of the traffic class of all that is sent (RFC 2474).
