@@ -69,7 +69,7 @@ impl Machine {
             count => usize::from(count),
         };
         let hosts = host_addresses(config)?;
-        let parts = (0..count).map(|index| Part::bind(config, index, count, &hosts)).collect::<anyhow::Result<_>>()?;
+        let parts = (0..count).map(|index| Part::bind(config, index, &hosts)).collect::<anyhow::Result<_>>()?;
         Ok(Machine { parts, settings: settings(config)?, context: Context::new()? })
     }
 
@@ -134,19 +134,14 @@ impl Running {
 }
 
 impl Part {
-    fn bind(config: &Config, index: usize, count: usize, hosts: &[IpAddr]) -> anyhow::Result<Self> {
+    fn bind(config: &Config, index: usize, hosts: &[IpAddr]) -> anyhow::Result<Self> {
         let workers = &config.workers;
-        let port = match workers.udp_port {
-            0 => 0,
-            first => u16::try_from(usize::from(first) + index)
-                .with_context(|| format!("workers.udp_port: {first} and {count} workers need ports beyond 65535"))?,
-        };
-        let binds = || workers.bind.iter().filter(|ip| ip.is_ipv4() || has_ipv6()).map(|ip| SocketAddr::new(*ip, port));
+        let addresses = addresses(&workers.bind, port_of("workers.udp_port", workers.udp_port, index)?);
         let worker = Worker::bind(WorkerConfig {
             name: format!("worker-{index}"),
             cpu: workers.pin.then_some(index),
-            udp: binds().collect(),
-            tcp: if workers.tcp { binds().collect() } else { Vec::new() },
+            udp: addresses.clone(),
+            tcp: if workers.tcp { addresses } else { Vec::new() },
             gso: workers.gso,
             gro: workers.gro,
             mailbox_len: WORKER_MAILBOX,
@@ -207,6 +202,21 @@ fn host_addresses(config: &Config) -> anyhow::Result<Vec<IpAddr>> {
 
 /// More addresses than this make an answer long and ICE slow.
 const HOST_ADDRESSES_MAX: usize = 8;
+
+/// The port of worker `index`, where the first one's is `first`; 0 is any.
+pub(crate) fn port_of(key: &str, first: u16, index: usize) -> anyhow::Result<u16> {
+    match first {
+        0 => Ok(0),
+        _ => u16::try_from(usize::from(first) + index)
+            .with_context(|| format!("{key}: {first} and {} workers need ports beyond 65535", index + 1)),
+    }
+}
+
+/// Those that this machine can have: IPv6 is left out where there is none.
+pub(crate) fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    let usable = bind.iter().filter(|ip| ip.is_ipv4() || has_ipv6());
+    usable.map(|ip| SocketAddr::new(*ip, port)).collect()
+}
 
 pub(crate) fn has_ipv6() -> bool {
     std::net::UdpSocket::bind("[::1]:0").is_ok()

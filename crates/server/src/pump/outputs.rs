@@ -6,14 +6,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::Context as _;
 use engine::Output;
 use engine::udp::Unicast;
 use wire::LinkId;
 
 use super::setup;
 use crate::config::Config;
-use crate::machine::has_ipv6;
+use crate::machine::{addresses, port_of};
 
 /// A way to send, as it is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,15 +64,11 @@ impl OutputConfig {
 
     /// The addresses that worker `index` sends from.
     fn addresses(&self, config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
-        let port = match self.source_port {
-            0 => 0,
-            first => u16::try_from(usize::from(first) + index).with_context(|| {
-                format!("pump.outputs {}: port {first} and {} workers need ports beyond 65535", self.name, index + 1)
-            })?,
-        };
-        let bind = self.source.map_or_else(|| config.pump.bind.clone(), |source| vec![source]);
-        let bind = bind.into_iter().filter(|ip| ip.is_ipv4() || self.source.is_some() || has_ipv6());
-        Ok(bind.map(|ip| SocketAddr::new(ip, port)).collect())
+        let port = port_of(&format!("pump.outputs {}", self.name), self.source_port, index)?;
+        Ok(match self.source {
+            Some(source) => vec![SocketAddr::new(source, port)],
+            None => addresses(&config.pump.bind, port),
+        })
     }
 }
 

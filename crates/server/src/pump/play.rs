@@ -10,16 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use engine::udp::Multicast;
-use engine::{Worker, WorkerConfig, WorkerHandle, mailbox};
-use pump::pump::Pump;
-use pump::spec::{Command, EndReason, SessionId};
+use engine::{WorkerConfig, mailbox};
+use pump::spec::{self, EndReason, SessionId};
 use titles::Library;
 use tokio::runtime::{Builder, Handle};
 use wire::Bitrate;
 
-use super::control::{Inspected, PumpControl, PumpError, PumpPort, Settings};
+use super::control::{Inspected, PumpControl, PumpError, Settings};
 use super::live::LiveInput;
-use super::part::{Event, PumpPart, PumpService};
 use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
@@ -69,8 +67,7 @@ async fn start(play: &Play) -> anyhow::Result<()> {
     }
     let settings = titles::Settings { allow_paths: true, allow_urls: true, ..titles::Settings::default() };
     let library = Library::new(settings).context("preparing to read titles")?;
-    // Stopped when this function ends.
-    let (control, _worker) = control(play, library)?;
+    let control = control(play, library)?;
     control.start_live(live.as_slice())?;
     let mut signals = Signals::new()?;
     let session = tokio::select! {
@@ -126,35 +123,23 @@ fn ended(control: &PumpControl, id: SessionId) -> Option<End> {
 }
 
 /// A worker with a pump and nothing else, and the control plane above it.
-fn control(play: &Play, library: Library) -> anyhow::Result<(Arc<PumpControl>, Arc<WorkerHandle<Command>>)> {
+fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
     let v6 = has_ipv6().then_some(Ipv6Addr::UNSPECIFIED.into());
     let senders = [Some(Ipv4Addr::UNSPECIFIED.into()), v6].into_iter().flatten();
-    let worker = Worker::bind(WorkerConfig {
+    let config = WorkerConfig {
         name: "pump".into(),
         senders: senders.map(|ip| SocketAddr::new(ip, play.source_port)).collect(),
         multicast: play.multicast,
         dscp: play.dscp,
         ..WorkerConfig::default()
-    })
-    .context("opening the sockets to send from")?;
-    let senders = worker.senders().collect();
+    };
     let tick = if play.strict { setup::TICK_STRICT } else { setup::TICK };
     let (events, heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
-    let settings = pump::spec::Settings { tick, ..pump::spec::Settings::default() };
-    let handle = Arc::new(worker.run(move || {
-        let now = Instant::now();
-        PumpService(PumpPart::new(now, 0, Pump::new(now, settings), move |event: Event| events.send(event)))
-    })?);
-    let (mailbox, meter) = (handle.mailbox(), handle.clone());
-    let port = PumpPort {
-        command: Box::new(move |command| mailbox.send(command)),
-        senders,
-        busy_ns: Box::new(move || meter.counters().busy_ns),
-    };
+    let port = setup::start_worker(0, config, spec::Settings { tick, ..spec::Settings::default() }, events)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };
     let settings = Settings { limits, busy_max: 1.0, destinations: None, burst: DEFAULT_BURST };
     let (control, _thread) = setup::start(library, vec![port], settings, heard, Handle::current())?;
-    Ok((control, handle))
+    Ok(control)
 }
 
 /// Datagrams per send where nobody says.

@@ -3,21 +3,23 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use engine::Receiver;
 use engine::udp::Multicast;
+use engine::{Mailbox, Receiver, Worker, WorkerConfig};
+use pump::pump::Pump;
+use pump::spec;
 use titles::Library;
 use tokio::runtime::Handle;
 
 use super::control::{PumpControl, PumpPort, Settings};
 use super::destination::Allowed;
 use super::librarian;
-use super::part::Event;
+use super::part::{Event, PumpPart, PumpService};
 use super::sessions::Limits;
 use crate::config::Config;
-use crate::machine::has_ipv6;
+use crate::machine::{addresses, port_of};
 
 /// Events that wait for the librarian at most; over that they wait in the pumps.
 pub const LIBRARIAN_MAILBOX: usize = 16_384;
@@ -28,8 +30,8 @@ pub const TICK: Duration = Duration::from_micros(500);
 pub const TICK_STRICT: Duration = Duration::from_micros(50);
 
 /// What a worker's pump may do.
-pub fn pump_settings(config: &Config) -> pump::spec::Settings {
-    pump::spec::Settings {
+pub fn pump_settings(config: &Config) -> spec::Settings {
+    spec::Settings {
         tick: if config.pump.strict { TICK_STRICT } else { TICK },
         read_ahead: config.pump.read_ahead,
         late_max: config.pump.late_max,
@@ -92,13 +94,31 @@ pub fn multicast(hops: u8, interface: Option<&str>, is_looped: bool) -> anyhow::
 /// # Errors
 /// When the ports do not suffice.
 pub fn senders(config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
-    let port = match config.pump.udp_port {
-        0 => 0,
-        first => u16::try_from(usize::from(first) + index)
-            .with_context(|| format!("pump.udp_port: {first} and {} workers need ports beyond 65535", index + 1))?,
-    };
-    let addresses = config.pump.bind.iter().filter(|ip| ip.is_ipv4() || has_ipv6());
-    Ok(addresses.map(|ip| SocketAddr::new(*ip, port)).collect())
+    Ok(addresses(&config.pump.bind, port_of("pump.udp_port", config.pump.udp_port, index)?))
+}
+
+/// Starts a worker that only pumps, the one of number `index`. It runs as long as its port is there.
+///
+/// # Errors
+/// When a socket cannot be had, or the thread.
+pub fn start_worker(
+    index: usize,
+    config: WorkerConfig,
+    settings: spec::Settings,
+    events: Mailbox<Event>,
+) -> anyhow::Result<PumpPort> {
+    let worker = Worker::bind(config).context("opening the sockets to send from")?;
+    let senders = worker.senders().collect();
+    let handle = worker.run(move || {
+        let now = Instant::now();
+        PumpService(PumpPart::new(now, index, Pump::new(now, settings), move |event: Event| events.send(event)))
+    })?;
+    let mailbox = handle.mailbox();
+    Ok(PumpPort {
+        command: Box::new(move |command| mailbox.send(command)),
+        senders,
+        busy_ns: Box::new(move || handle.counters().busy_ns),
+    })
 }
 
 /// The control plane, and the thread that hears the workers. The thread ends with the last worker.

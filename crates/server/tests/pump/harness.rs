@@ -15,18 +15,16 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::sys::BufferSide;
-use engine::{Worker, WorkerConfig, mailbox};
-use pump::pump::Pump;
+use engine::{WorkerConfig, mailbox};
 use pump::sample::Sample;
 use serde_json::Value;
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, Config, Secret};
 use server::control::Control;
 use server::http::{Service, router};
-use server::pump::control::{PumpControl, PumpPort, Settings};
+use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
 use server::pump::outputs::{self, OutputConfig};
-use server::pump::part::{Event, PumpPart, PumpService};
 use server::pump::{sessions, setup};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -228,19 +226,10 @@ fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> 
     let ports = (0..2).map(|index| {
         let senders = vec!["0.0.0.0:0".parse().expect("an address")];
         let outputs = outputs::sockets(&config, index).expect("outputs");
-        let worker = Worker::bind(WorkerConfig { senders, outputs, ..WorkerConfig::default() }).expect("bound");
-        let (events, senders) = (events.clone(), worker.senders().collect());
-        let make = move || {
-            let now = Instant::now();
-            // However busy the machine is, a session catches up, and its references stay those of the title.
-            let pump = Pump::new(now, pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() });
-            PumpService(PumpPart::new(now, index, pump, move |event: Event| events.send(event)))
-        };
-        let handle = Arc::new(worker.run(make).expect("a thread"));
-        let mailbox = handle.mailbox();
-        let command = move |command| mailbox.send(command);
-        let busy_ns = move || handle.counters().busy_ns;
-        PumpPort { command: Box::new(command), senders, busy_ns: Box::new(busy_ns) }
+        let worker = WorkerConfig { senders, outputs, ..WorkerConfig::default() };
+        // However busy the machine is, a session catches up, and its references stay those of the title.
+        let settings = pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() };
+        setup::start_worker(index, worker, settings, events.clone()).expect("a worker")
     });
     let (control, _) = setup::start(library, ports.collect(), settings, heard, Handle::current()).expect("a librarian");
     control.set_outputs(&config).expect("once");

@@ -4,12 +4,10 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Worker, WorkerConfig, mailbox};
-use pump::pump::Pump;
+use engine::{WorkerConfig, mailbox};
 use pump::sample::Sample;
-use server::pump::control::{PumpControl, PumpPort, Settings};
+use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
-use server::pump::part::{Event, PumpPart, PumpService};
 use server::pump::{sessions, setup};
 use server::rtsp::{Rtsp, listener};
 use tempfile::TempDir;
@@ -51,8 +49,11 @@ impl Server {
             burst: 2,
         };
         let (events, heard) = mailbox(1_000).expect("a mailbox");
+        let senders = vec!["0.0.0.0:0".parse().expect("an address")];
+        let config = WorkerConfig { senders, ..WorkerConfig::default() };
+        let port = setup::start_worker(0, config, pump::spec::Settings::default(), events).expect("a worker");
         let runtime = tokio::runtime::Handle::current();
-        let (pump, _) = setup::start(library, vec![port(events)], settings, heard, runtime).expect("a librarian");
+        let (pump, _) = setup::start(library, vec![port], settings, heard, runtime).expect("a librarian");
         let rtsp = Arc::new(Rtsp::new(pump.clone(), CLIENT_MAX));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let listen = listener.local_addr().expect("bound");
@@ -77,21 +78,6 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-}
-
-fn port(events: engine::Mailbox<Event>) -> PumpPort {
-    let senders = vec!["0.0.0.0:0".parse().expect("an address")];
-    let worker = Worker::bind(WorkerConfig { senders, ..WorkerConfig::default() }).expect("bound");
-    let senders = worker.senders().collect();
-    let make = move || {
-        let now = Instant::now();
-        let pump = Pump::new(now, pump::spec::Settings::default());
-        PumpService(PumpPart::new(now, 0, pump, move |event: Event| events.send(event)))
-    };
-    let handle = Arc::new(worker.run(make).expect("a thread"));
-    let mailbox = handle.mailbox();
-    let busy_ns = move || handle.counters().busy_ns;
-    PumpPort { command: Box::new(move |command| mailbox.send(command)), senders, busy_ns: Box::new(busy_ns) }
 }
 
 pub struct Client {
