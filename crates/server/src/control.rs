@@ -4,7 +4,7 @@
 //! Out: answers; requests to negotiators and commands to workers, each by the ports that the server was started with.
 //! Cost: one lock, held for a few map lookups; nothing is awaited under it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, WorkerId};
 use tokio::sync::oneshot;
 
+use crate::backlog::Backlog;
 use crate::busy::BusyMeter;
 use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
 use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
@@ -63,8 +64,7 @@ struct State {
     /// The last part of a session's URL. It cannot be guessed, so knowing it is a proof in itself.
     by_key: HashMap<Arc<str>, SessionId>,
     keys: HashMap<SessionId, Arc<str>>,
-    /// Commands that found a worker's mailbox full; they keep their order.
-    backlog: VecDeque<(WorkerId, Command)>,
+    backlog: Backlog<Command>,
 }
 
 /// A session that was answered.
@@ -93,7 +93,7 @@ impl Control {
             busy: vec![BusyMeter::default(); ports.len()],
             by_key: HashMap::new(),
             keys: HashMap::new(),
-            backlog: VecDeque::new(),
+            backlog: Backlog::new(ports.len()),
         };
         Control {
             ports,
@@ -320,7 +320,7 @@ impl Control {
     }
 
     fn command(&self, worker: WorkerId, command: Command) {
-        self.with_state(|state| state.backlog.push_back((worker, command)));
+        self.with_state(|state| state.backlog.push(worker.0.into(), command));
     }
 
     fn end(&self, session: SessionId, is_final: bool) {
@@ -341,19 +341,13 @@ impl Control {
         let mut state = self.lock();
         let result = change(&mut state);
         let State { directory, backlog, .. } = &mut *state;
-        backlog.extend(std::iter::from_fn(|| directory.poll_command()));
-        // One worker without room must not hold up the others.
-        let mut full = vec![false; self.ports.len()];
-        for _ in 0..backlog.len() {
-            let Some((worker, command)) = backlog.pop_front() else { break };
-            let index = usize::from(worker.0);
-            let Some(port) = self.ports.get(index) else { continue };
-            let refused = if full[index] { Some(command) } else { (port.command)(command).err() };
-            if let Some(command) = refused {
-                full[index] = true;
-                backlog.push_back((worker, command));
-            }
+        while let Some((WorkerId(worker), command)) = directory.poll_command() {
+            backlog.push(worker.into(), command);
         }
+        backlog.flush(|worker, command| match self.ports.get(worker) {
+            Some(port) => (port.command)(command),
+            None => Ok(()),
+        });
         result
     }
 

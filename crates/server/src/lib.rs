@@ -3,7 +3,9 @@
 //! The only crate where protocol code and the machine are both visible.
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod auth;
+mod backlog;
 pub mod busy;
 pub mod config;
 pub mod control;

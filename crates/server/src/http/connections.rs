@@ -4,7 +4,6 @@
 //! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends.
 //! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
 
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +16,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
+
+use crate::accept::accept;
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug)]
@@ -44,9 +45,6 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// How long requests that are under way may take when the server ends.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-
-/// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// The connections that are open.
 #[derive(Debug)]
@@ -116,27 +114,11 @@ impl Connections {
     /// Waits for room, and then for a connection.
     async fn accept(&self, listener: &TcpListener) -> (Place, TcpStream) {
         let permit = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.open.fetch_add(1, Ordering::Relaxed);
-                    return (Place { open: self.open.clone(), _permit: permit }, stream);
-                }
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "no HTTP connection can be accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+        let (stream, _) = accept(listener, "HTTP").await;
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        (Place { open: self.open.clone(), _permit: permit }, stream)
     }
-}
-
-/// Whether accept(2) failed because its client has gone already.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// Answers one connection's requests until it ends, gets too old, or the server ends.

@@ -7,7 +7,6 @@ mod change;
 mod fast;
 mod live;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -29,6 +28,7 @@ use super::part::Event;
 use super::request::OpenRequest;
 use super::sessions::{End, FAILURES_MAX, Limits, Overloaded, Session, Sessions};
 use super::times;
+use crate::backlog::Backlog;
 use crate::busy::BusyMeter;
 use crate::config::Config;
 use crate::questions::Questions;
@@ -80,8 +80,7 @@ struct State {
     sessions: Sessions,
     /// Of each worker.
     busy: Vec<BusyMeter>,
-    /// Commands that found a worker's mailbox full, by worker; they keep their order.
-    backlog: Vec<VecDeque<Command>>,
+    backlog: Backlog<Command>,
     /// Numbers rows of pictures.
     next_run: u64,
     refusals: u64,
@@ -141,7 +140,7 @@ impl PumpControl {
         let state = State {
             sessions: Sessions::new(ports.len(), settings.limits),
             busy: vec![BusyMeter::default(); ports.len()],
-            backlog: ports.iter().map(|_| VecDeque::new()).collect(),
+            backlog: Backlog::new(ports.len()),
             next_run: 0,
             refusals: 0,
         };
@@ -479,14 +478,10 @@ impl PumpControl {
     fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        for (backlog, port) in state.backlog.iter_mut().zip(&self.ports) {
-            while let Some(command) = backlog.pop_front() {
-                if let Err(command) = (port.command)(command) {
-                    backlog.push_front(command);
-                    break;
-                }
-            }
-        }
+        state.backlog.flush(|worker, command| match self.ports.get(worker) {
+            Some(port) => (port.command)(command),
+            None => Ok(()),
+        });
         result
     }
 
@@ -501,9 +496,7 @@ impl PumpControl {
 
 impl State {
     fn post(&mut self, worker: usize, command: Command) {
-        if let Some(backlog) = self.backlog.get_mut(worker) {
-            backlog.push_back(command);
-        }
+        self.backlog.push(worker, command);
     }
 }
 

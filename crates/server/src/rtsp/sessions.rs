@@ -14,6 +14,7 @@ use wire::rtsp::Extent;
 use super::SESSION_TIMEOUT;
 use super::relay::Reports;
 use super::stats::TRANSPORTS;
+use crate::accept::PerAddress;
 use crate::pump::destination::Destination;
 use crate::pump::request::OpenRequest;
 
@@ -123,7 +124,7 @@ pub(super) struct Sessions {
 struct Table {
     sessions: FxHashMap<String, Entry>,
     by_ssrc: FxHashMap<u32, String>,
-    clients: FxHashMap<IpAddr, usize>,
+    clients: PerAddress,
 }
 
 struct Entry {
@@ -157,11 +158,9 @@ impl Sessions {
             id
         });
         let mut table = self.lock();
-        let count = table.clients.get(&session.client).copied().unwrap_or(0);
-        if table.sessions.len() >= SESSIONS_MAX || count >= client_max {
+        if table.sessions.len() >= SESSIONS_MAX || !table.clients.enter(session.client, client_max) {
             return None;
         }
-        table.clients.insert(session.client, count + 1);
         let (session, due) = (Arc::new(session), now + SESSION_TIMEOUT);
         let entry = Entry { session: session.clone(), due, source: None, report: now, ended: None };
         table.sessions.insert(id.clone(), entry);
@@ -280,12 +279,7 @@ impl Table {
         if let Some(ssrc) = source.and_then(|source| source.ssrc) {
             self.by_ssrc.remove(&ssrc);
         }
-        if let Some(count) = self.clients.get_mut(&session.client) {
-            *count -= 1;
-            if *count == 0 {
-                self.clients.remove(&session.client);
-            }
-        }
+        self.clients.leave(session.client);
         Some((session, source))
     }
 }
