@@ -1,4 +1,4 @@
-//! Wall time and CPU time between two instants, for the whole process or one thread.
+//! CPU time of processes, and of this one or one of its threads between two instants.
 
 use std::ops::Sub;
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use serde::Serialize;
 
 /// What passed and what was spent. The kernel knows the sum of both CPU times exactly; where it accounts by ticks, it
 /// splits the sum by sampling, so the parts of short measurements are rough.
@@ -64,6 +65,39 @@ impl Stopwatch {
             system: duration(now.system_time() - self.usage.system_time()),
         })
     }
+}
+
+/// CPU time of a process, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CpuTime {
+    pub user: f64,
+    pub system: f64,
+}
+
+impl CpuTime {
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
+    }
+
+    pub fn total(self) -> f64 {
+        self.user + self.system
+    }
+}
+
+/// What a process has used, by its `stat` (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
+pub(crate) fn cpu_of(path: &str) -> Option<CpuTime> {
+    let text = std::fs::read_to_string(path).ok()?;
+    // The second field is the program's name in brackets, which may hold anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some(CpuTime { user: ticks()? / 100.0, system: ticks()? / 100.0 })
+}
+
+/// What this process has used.
+pub(crate) fn own_cpu() -> CpuTime {
+    let seconds = |time: TimeVal| duration(time).as_secs_f64();
+    let of = |usage: Usage| CpuTime { user: seconds(usage.user_time()), system: seconds(usage.system_time()) };
+    usage(UsageWho::RUSAGE_SELF).map(of).unwrap_or_default()
 }
 
 /// CPUs that this process may use.

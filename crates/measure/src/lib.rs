@@ -3,11 +3,13 @@
 
 pub mod ab;
 pub mod capacity;
+mod clients;
 mod cpu;
 pub mod fanout;
 pub mod floor;
 pub mod load;
 pub mod load_pump;
+mod percentiles;
 mod plot;
 pub mod pumping;
 mod rounds;

@@ -7,7 +7,7 @@
 mod frames;
 mod join;
 mod publisher;
-pub(crate) mod report;
+mod report;
 pub(crate) mod service;
 mod viewer;
 
@@ -18,22 +18,24 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::Args as ClapArgs;
+use clap::Parser;
 use engine::{Mailbox, Worker, WorkerConfig, WorkerHandle};
 use indicatif::{ProgressBar, ProgressStyle};
 use wire::{Bitrate, LinkId};
 
-pub use report::{CpuTime, Percentiles, Report};
-
-pub(crate) use join::agent;
+pub use report::Report;
 
 use join::{Target, Video};
-use service::{Addresses, LoadService, Message, Totals};
+use service::{LoadService, Message, Totals};
+
+use crate::clients::Addresses;
+pub(crate) use crate::clients::{agent, count_down, mark};
+pub(crate) use crate::cpu::{CpuTime, cpu_of, own_cpu};
 
 /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
 ///
 /// On loopback every viewer has an IP address of its own (127.0.0.0/8), so one thread and one socket play thousands.
-#[derive(ClapArgs, Clone, Debug)]
+#[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// The server, for instance http://127.0.0.1:8080.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
@@ -205,7 +207,7 @@ impl Run {
             None => format!("{url}/{path}/{}", join::STREAM),
         };
         let target = Target {
-            agent: join::agent(),
+            agent: agent(),
             url: url.into(),
             whip_url: template(&args.whip_url, "whip"),
             whep_url: template(&args.whep_url, "whep"),
@@ -349,7 +351,7 @@ impl Run {
 }
 
 /// CPU time of the server: from the kernel by its process number, or from what it says of itself.
-pub(crate) fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Option<CpuTime> {
+fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Option<CpuTime> {
     if let Some(pid) = pid {
         return cpu_of(&format!("/proc/{pid}/stat"));
     }
@@ -359,33 +361,4 @@ pub(crate) fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Op
         text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok())
     };
     Some(CpuTime { user: value("user")?, system: value("system")? })
-}
-
-/// Tells whoever measures the server, when that was asked for.
-pub(crate) fn mark(is_wanted: bool, what: &str) {
-    if is_wanted {
-        println!("{{\"mark\":\"{what}\"}}");
-    }
-}
-
-pub(crate) fn count_down(is_quiet: bool, started: Instant, end: Instant) {
-    let progress = if is_quiet { ProgressBar::hidden() } else { ProgressBar::new((end - started).as_secs()) };
-    while Instant::now() < end {
-        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
-        progress.set_position(started.elapsed().as_secs());
-    }
-    progress.finish_and_clear();
-}
-
-pub(crate) fn own_cpu() -> CpuTime {
-    cpu_of("/proc/self/stat").unwrap_or_default()
-}
-
-/// User and system time of a process (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
-pub(crate) fn cpu_of(path: &str) -> Option<CpuTime> {
-    let text = std::fs::read_to_string(path).ok()?;
-    // The second field is the program's name in brackets, which may hold anything.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some(CpuTime { user: ticks()? / 100.0, system: ticks()? / 100.0 })
 }

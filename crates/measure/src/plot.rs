@@ -64,24 +64,16 @@ pub fn svg(heading: &str, mut figures: Vec<Figure>) -> String {
 mod tests {
     use super::*;
 
-    fn figure(points: &[(f64, f64)]) -> Figure {
-        Figure::of_lines("a < b".to_owned(), "x", "y", points.iter().map(|&(x, y)| ("one", Line::Solid, x, y)))
-    }
-
     #[test]
-    fn one_point_zeros_and_no_points_still_make_a_picture() {
-        for points in [&[][..], &[(1.0, 5.0)], &[(0.0, 0.0), (10.0, -1.0)], &[(1.0, f64::NAN)]] {
-            let svg = svg("heading", vec![figure(points)]);
-            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-            assert!(!svg.contains("NaN") && !svg.contains("\"inf"), "{svg}");
-        }
-    }
-
-    #[test]
-    fn text_is_escaped_and_both_colour_schemes_are_there() {
-        let svg = svg("x & y", vec![figure(&[(1.0, 1.0), (10.0, 5.0)]), figure(&[(1.0, 2.0)])]);
+    fn lines_of_one_name_have_one_colour_and_one_place_in_the_legend() {
+        let figure = |names: &[&'static str]| {
+            let points = names.iter().map(|name| (*name, Line::Solid, 1.0, 1.0));
+            Figure::of_lines("a < b".to_owned(), "x", "y", points)
+        };
+        let svg = svg("x & y", vec![figure(&["two", "one"]), figure(&["one"]), figure(&[])]);
         assert!(svg.contains("a &lt; b") && svg.contains("x &amp; y"));
-        assert!(svg.contains("prefers-color-scheme:dark"));
-        assert_eq!(svg.matches(">one</text>").count(), 1, "one legend for all charts");
+        assert_eq!(svg.matches(">one</text>").count(), 1, "one legend for all");
+        // Two charts and the legend.
+        assert_eq!(svg.matches("<g class=\"c1\">").count(), 3);
     }
 }

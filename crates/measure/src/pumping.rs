@@ -178,14 +178,6 @@ struct Case<'a> {
     burst: u8,
 }
 
-impl std::ops::Deref for Case<'_> {
-    type Target = Args;
-
-    fn deref(&self) -> &Args {
-        self.args
-    }
-}
-
 impl Case<'_> {
     fn measure(&self, scene: &Scene) -> Result<Sample> {
         let sample = match self.way {
@@ -199,7 +191,7 @@ impl Case<'_> {
 
     /// To be called when all streams are about to begin.
     fn window(&self) -> Window {
-        window::window(self.warm_up(), self.seconds, self.reference)
+        window::window(self.args.warm_up(), self.args.seconds, self.args.reference)
     }
 }
 
@@ -207,24 +199,16 @@ impl Case<'_> {
 #[derive(Clone, Debug)]
 struct Sample {
     spent: Spent,
-    /// Datagrams: sent, refused by the kernel, and due.
-    sent: u64,
-    refused: u64,
+    tally: Tally,
+    /// Datagrams that were due.
     due: f64,
-    lateness: Lateness,
     reference: Option<Lateness>,
 }
 
 impl Sample {
     fn new(scene: &Scene, measured: Measured, tally: Tally) -> Self {
-        Sample {
-            spent: measured.spent,
-            sent: tally.sent,
-            refused: tally.refused,
-            due: scene.due(measured.spent.wall),
-            lateness: tally.lateness,
-            reference: measured.reference,
-        }
+        let Measured { spent, reference } = measured;
+        Sample { spent, tally, due: scene.due(spent.wall), reference }
     }
 }
 

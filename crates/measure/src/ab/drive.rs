@@ -20,8 +20,7 @@ use super::record::Usage;
 use super::stop::Stop;
 use super::syscalls::Counter;
 use super::tree::{Guard, Start, Tree};
-use super::values::Format;
-use crate::load::own_cpu;
+use crate::cpu::own_cpu;
 
 /// What one load came to.
 pub struct Driven {
@@ -103,7 +102,6 @@ impl Eyes<'_> {
 /// How to run the load.
 pub struct Drive<'a> {
     pub start: Start<'a>,
-    pub format: Option<Format>,
     /// Counts the server's system calls, by way of this file.
     pub calls: Option<PathBuf>,
     /// Then it is ended, and that is an error.
@@ -143,7 +141,7 @@ impl Drive<'_> {
         let status = load.exited().context("the load has no exit status")?;
         ensure!(status.success(), "the load failed ({status})");
         let result = seen.result.context("the load printed no result, a line that is a JSON object")?;
-        let outcome = Outcome::read(result, self.format)?;
+        let outcome = Outcome::read(result)?;
         ensure!(outcome.arrived.packets > 0, "nothing got through: the load received 0 packets");
 
         let mut end = seen.end.context("the load printed no result")?;

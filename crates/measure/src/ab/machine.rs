@@ -15,9 +15,6 @@ use super::plan::{Plan, Subject};
 use super::record::{self, Machine};
 
 /// Looks at the machine and asks the subjects for their versions.
-///
-/// # Errors
-/// When a subject does not tell its version.
 pub fn describe(plan: &Plan, in_cgroup: bool, counts_syscalls: bool, command: String) -> anyhow::Result<Machine> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");

@@ -28,7 +28,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
-use super::values::{Cpus, Format, Judge, Ready, Span};
+use super::values::{Cpus, Judge, Ready, Span};
 
 /// A whole comparison. In commands `{point}`, `{seconds}`, `{subject}` and a subject's `vars` are replaced by their
 /// values; commands are run by `sh -c`, in the directory in which `millrace ab` was started.
@@ -106,15 +106,10 @@ pub struct Subject {
 #[serde(deny_unknown_fields)]
 pub struct Load {
     pub command: String,
-    /// Form of its result; by default seen from the result itself.
-    pub format: Option<Format>,
 }
 
 impl Plan {
     /// Reads a plan's file.
-    ///
-    /// # Errors
-    /// When it cannot be read, or something in it is not allowed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("read the plan {}", path.display()))?;
         let mut plan = Self::parse(&text).map_err(|wrong| anyhow::anyhow!("{}:{wrong}", path.display()))?;
@@ -125,9 +120,6 @@ impl Plan {
     }
 
     /// Takes a plan's text.
-    ///
-    /// # Errors
-    /// When something in it is not allowed.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         let mut plan: Plan = toml::from_str(text).map_err(|error| Wrong::of_toml(text, &error))?;
         plan.text = text.to_owned();
@@ -203,9 +195,6 @@ pub struct Flags<'a> {
 
 impl Plan {
     /// Returns the plan that compares two commands, `a` and `b`.
-    ///
-    /// # Errors
-    /// When a value cannot stand in a plan.
     pub fn of_flags(flags: &Flags<'_>) -> anyhow::Result<Self> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text = "name = \"ab\"\n".to_owned();
@@ -222,9 +211,6 @@ impl Plan {
     }
 
     /// Takes what was typed over what the file says.
-    ///
-    /// # Errors
-    /// When a value is not allowed.
     pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) -> anyhow::Result<()> {
         let mut table: toml::Table = self.text.parse()?;
         table.insert(key.to_owned(), value.into());
@@ -348,7 +334,7 @@ command = "load --port {port} -n {point} --for {seconds} {subject} ${HOME}"
             ("name = \"two\"", "name = \"one\"", ["8: name: ", "of its own"]),
             ("name = \"two\"", "name = \"../two\"", ["8: name: ", "letters"]),
             ("vars = { port = \"81\" }", "", ["11: vars: ", "two needs port"]),
-            ("[load]\n", "[load]\nform = 1\n", ["20: form: ", "`format`"]),
+            ("[load]\n", "[load]\nform = 1\n", ["20: form: ", "`command`"]),
         ];
         for (good, bad, words) in cases {
             let error = format!("{:#}", Plan::parse(&GOOD.replacen(good, bad, 1)).expect_err(bad));

@@ -15,9 +15,6 @@ const ATTEMPT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Checks that nobody else has the server's address: the load would measure the wrong one.
-///
-/// # Errors
-/// When somebody answers there.
 pub fn ensure_free(ready: &Ready) -> anyhow::Result<()> {
     let free = match ready {
         Ready::Tcp(addr) => !connects(addr),

@@ -130,10 +130,15 @@ pub struct Loss {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
+    #[serde(alias = "p50_ms")]
     pub p50: f64,
+    #[serde(alias = "p90_ms")]
     pub p90: f64,
+    #[serde(alias = "p99_ms")]
     pub p99: f64,
+    #[serde(alias = "p999_ms")]
     pub p999: f64,
+    #[serde(alias = "max_ms")]
     pub max: f64,
     /// Upper bound of a class in milliseconds, and how many packets are in it; rising, empty classes left out.
     pub histogram: Vec<(f64, u64)>,
@@ -289,8 +294,7 @@ mod tests {
         assert_eq!(read_failures(directory.path()).unwrap(), []);
         let failure = Failure { round: 2, subject: "b".into(), error: "gone\nits log".into(), ..Failure::default() };
         append_failure(directory.path(), &failure).unwrap();
-        append_failure(directory.path(), &failure).unwrap();
-        assert_eq!(read_failures(directory.path()).unwrap(), [failure.clone(), failure]);
+        assert_eq!(read_failures(directory.path()).unwrap(), [failure]);
     }
 
     #[test]

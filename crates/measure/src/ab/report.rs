@@ -36,9 +36,6 @@ pub struct Args {
 }
 
 /// The whole command: reads, draws, writes, and says where to look.
-///
-/// # Errors
-/// When a directory holds no results, or a page cannot be written.
 pub fn execute(args: &Args) -> anyhow::Result<()> {
     let suites = Suite::read_all(&args.dirs)?;
     let html = match (&args.html, &args.markdown, args.dirs.last()) {
@@ -58,9 +55,6 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Writes the page of one results directory into it.
-///
-/// # Errors
-/// When it holds no results, or the page cannot be written.
 pub fn write(dir: &Path) -> anyhow::Result<()> {
     let suites = Suite::read_all(&[dir.to_owned()])?;
     write_file(&dir.join(PAGE_FILE), &html::page(&suites))

@@ -12,9 +12,6 @@ pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
     /// From now on signals are noted, and no longer end the process.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn on_signals() -> anyhow::Result<Stop> {
         let stop = Stop::default();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -54,9 +54,6 @@ pub struct Start<'a> {
 
 impl Tree {
     /// Starts the command.
-    ///
-    /// # Errors
-    /// When the log cannot be written, there is no such CPU, or no process can be had.
     pub fn start(start: &Start<'_>, guard: &mut Guard) -> anyhow::Result<Tree> {
         let log = OpenOptions::new().create(true).append(true).open(start.log);
         let log = log.with_context(|| format!("open the log {}", start.log.display()))?;
@@ -198,9 +195,6 @@ pub struct Guard {
 
 impl Guard {
     /// Starts one for a run.
-    ///
-    /// # Errors
-    /// When no process can be had.
     pub fn start(cleanup: Option<&str>) -> anyhow::Result<Guard> {
         let mut command = Command::new("sh");
         command.args(["-c", include_str!("guard.sh"), "millrace-ab-guard", cleanup.unwrap_or("")]);

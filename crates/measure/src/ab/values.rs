@@ -105,16 +105,6 @@ impl fmt::Display for Ready {
     }
 }
 
-/// The form of a load's result, its last line on standard output that is a JSON object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// `{"packets":N,"bytes":N,"seconds":S,"lost":N,"latency_ms":{…},"values":{…}}`; all but the first two may be absent.
-    Plain,
-    /// What `millrace load rooms --json` prints.
-    Millrace,
-}
-
 /// By what subjects are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "TextOrNumber")]

@@ -23,9 +23,9 @@ use rooms::spec::{
 use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
 use wire::{Bitrate, LinkId, Outbox, Path};
 
-use super::schedulers::{Bench, Tally, share};
+use super::schedulers::{Bench, Sample, Tally, share};
 use super::work::{Frame, Source, Track};
-use crate::cpu::{Spent, Stopwatch};
+use crate::cpu::Stopwatch;
 use crate::sinks::bind_loopback;
 
 /// Frames on their way to one worker. Here the publisher waits when there are more; the server would drop.
@@ -44,7 +44,7 @@ pub(super) fn fan_out(
     tracks: &[Track],
     time: Duration,
     sends: bool,
-) -> Result<(Spent, Tally)> {
+) -> Result<Sample> {
     let pool = BatchPool::new(MAILBOX_LEN * bench.threads);
     let shares = (0..bench.threads).map(|index| share(tracks, index, bench.threads)).filter(|share| !share.is_empty());
     let workers = shares.map(|tracks| Worker::new(tracks, bench, &pool, sends));
@@ -71,11 +71,11 @@ pub(super) fn fan_out(
         }
         // Without senders the mailboxes end, once they are empty.
         drop(others);
-        let mut total = first.tally();
+        let mut tally = first.tally();
         for thread in threads {
-            total += thread.join().expect("a worker does not panic");
+            tally += thread.join().expect("a worker does not panic");
         }
-        Ok((stopwatch.stop()?, total))
+        Ok(Sample { spent: stopwatch.stop()?, tally })
     })
 }
 
@@ -193,7 +193,7 @@ fn down_track(index: u32) -> DownTrackSpec {
 }
 
 /// Sends ready-made bytes, as many and as large as `fan_out` does.
-pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<(Spent, Tally)> {
+pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<Sample> {
     let shares = (0..bench.threads).map(|index| share(tracks, index, bench.threads)).filter(|share| !share.is_empty());
     let senders: Vec<Sender<'_>> = shares.map(|tracks| Sender::new(tracks, bench)).collect::<Result<_>>()?;
     thread::scope(|scope| {
@@ -206,12 +206,12 @@ pub(super) fn floor(bench: &Bench, tracks: &[Track], time: Duration) -> Result<(
             sender.queue.stats().to_owned()
         };
         let threads: Vec<_> = senders.into_iter().map(|sender| scope.spawn(move || run(sender))).collect();
-        let mut total = Tally::default();
+        let mut tally = Tally::default();
         for thread in threads {
             let stats = thread.join().expect("a sender does not panic");
-            total += Tally { sent: stats.datagrams, refused: stats.dropped_full + stats.dropped_refused };
+            tally += Tally { sent: stats.datagrams, refused: stats.dropped_full + stats.dropped_refused };
         }
-        Ok((stopwatch.stop()?, total))
+        Ok(Sample { spent: stopwatch.stop()?, tally })
     })
 }
 

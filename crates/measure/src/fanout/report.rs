@@ -72,8 +72,8 @@ impl Report {
                 burst,
                 threads,
                 rounds: own.len(),
-                datagrams: own.iter().map(|sample| sample.datagrams).sum(),
-                refused: own.iter().map(|sample| sample.refused).sum(),
+                datagrams: own.iter().map(|sample| sample.tally.sent).sum(),
+                refused: own.iter().map(|sample| sample.tally.refused).sum(),
                 wall_us_per_write: median(&values(own, wall_ns)) * down_tracks as f64 / 1e3,
                 cpu_ns: median(&values(own, cpu_ns)),
                 user_ns: median(&values(own, user_ns)),
@@ -178,7 +178,7 @@ fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {
 
 /// Per datagram, as everything here; a sample without any gives 0.
 fn per_datagram(nanos: u128, sample: &Sample) -> f64 {
-    nanos as f64 / sample.datagrams.max(1) as f64
+    nanos as f64 / sample.tally.sent.max(1) as f64
 }
 
 fn wall_ns(sample: &Sample) -> f64 {

@@ -82,12 +82,10 @@ impl Scheduler {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) spent: Spent,
-    /// Datagrams that the kernel took (or, unsent, that were written), and those it refused.
-    pub(super) datagrams: u64,
-    pub(super) refused: u64,
+    pub(super) tally: Tally,
 }
 
-/// Datagrams that went out, and those that did not.
+/// Datagrams that the kernel took (or, unsent, that were written), and those that it refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) sent: u64,
@@ -131,22 +129,21 @@ impl Bench {
         time: Duration,
     ) -> Result<Sample> {
         let run = Run { bench: self, tracks, time };
-        let (spent, tally) = match scheduler {
-            Scheduler::Serial => run.in_pool(|| run.each_packet(source, |frame, packet| run.serial(frame, packet)))?,
-            Scheduler::Pool => run.in_pool(|| run.each_packet(source, |frame, packet| run.pool(frame, packet)))?,
+        match scheduler {
+            Scheduler::Serial => run.in_pool(|| run.each_packet(source, |frame, packet| run.serial(frame, packet))),
+            Scheduler::Pool => run.in_pool(|| run.each_packet(source, |frame, packet| run.pool(frame, packet))),
             Scheduler::TaskPerTrack => {
-                run.in_pool(|| run.each_packet(source, |frame, packet| run.task_per_track(frame, packet)))?
+                run.in_pool(|| run.each_packet(source, |frame, packet| run.task_per_track(frame, packet)))
             }
             Scheduler::ClaimByCounter => {
-                run.in_pool(|| run.each_packet(source, |frame, packet| run.claim(frame, packet)))?
+                run.in_pool(|| run.each_packet(source, |frame, packet| run.claim(frame, packet)))
             }
-            Scheduler::SealFloor => run.in_pool(|| run.seal_floor(source.next_frame()))?,
-            Scheduler::SendtoFloor => run.in_pool(|| run.sendto_floor())?,
-            Scheduler::Ours => ours::fan_out(self, source, tracks, time, true)?,
-            Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false)?,
-            Scheduler::GsoFloor => ours::floor(self, tracks, time)?,
-        };
-        Ok(Sample { spent, datagrams: tally.sent, refused: tally.refused })
+            Scheduler::SealFloor => run.in_pool(|| run.seal_floor(source.next_frame())),
+            Scheduler::SendtoFloor => run.in_pool(|| run.sendto_floor()),
+            Scheduler::Ours => ours::fan_out(self, source, tracks, time, true),
+            Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false),
+            Scheduler::GsoFloor => ours::floor(self, tracks, time),
+        }
     }
 
     /// The lane of the pool's thread that asks.
@@ -193,16 +190,16 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs `work` on one of the pool's threads and says what it cost.
-    fn in_pool(&self, work: impl FnOnce() + Send) -> Result<(Spent, Tally)> {
+    fn in_pool(&self, work: impl FnOnce() + Send) -> Result<Sample> {
         let stopwatch = Stopwatch::start()?;
         self.bench.pool.install(work);
         let spent = stopwatch.stop()?;
-        let mut total = Tally::default();
+        let mut tally = Tally::default();
         for lane in &self.bench.lanes {
             let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            total += std::mem::take(&mut lane.tally);
+            tally += std::mem::take(&mut lane.tally);
         }
-        Ok((spent, total))
+        Ok(Sample { spent, tally })
     }
 
     fn each_packet(&self, source: &mut Source, mut fan_out: impl FnMut(&Frame, usize)) {

@@ -52,17 +52,10 @@ pub fn template(text: &str) -> Result<String, String> {
 /// Simulcast layers, smallest picture first, with their share of the rate.
 const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
 
-/// How long an HTTP request may take.
-const HTTP_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// Some servers know a stream only once its publisher has connected and sent: how long viewers wait for that, and how
 /// long between two tries.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_POLL: Duration = Duration::from_millis(100);
-
-pub fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).http_status_as_error(false).build().into()
-}
 
 /// Publishes `stream`. Returns the client, to be connected, and the URL of its resource.
 pub fn publish(target: &Target, client: u32, stream: &str, video: Video) -> anyhow::Result<(Joining, String)> {

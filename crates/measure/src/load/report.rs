@@ -3,61 +3,11 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::service::{Totals, histogram};
-
-/// CPU time of a process, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct CpuTime {
-    pub user: f64,
-    pub system: f64,
-}
-
-impl CpuTime {
-    pub fn since(self, earlier: CpuTime) -> CpuTime {
-        CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
-    }
-
-    pub fn total(self) -> f64 {
-        self.user + self.system
-    }
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Percentiles {
-    pub count: u64,
-    pub p50_ms: f64,
-    pub p90_ms: f64,
-    pub p99_ms: f64,
-    pub p999_ms: f64,
-    pub max_ms: f64,
-    /// How many were at most so many milliseconds, and more than the bound before; bounds grow by a fifth each.
-    #[serde(default)]
-    pub histogram: Vec<(f64, u64)>,
-}
-
-/// The first bound of a histogram, in µs, and the factor from each to the next.
-const BOUNDS_US: (u64, f64) = (100, 1.2);
-
-impl Percentiles {
-    pub(crate) fn of(histogram_us: &Histogram<u64>) -> Self {
-        let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
-        Percentiles {
-            count: histogram_us.len(),
-            p50_ms: at(0.5),
-            p90_ms: at(0.9),
-            p99_ms: at(0.99),
-            p999_ms: at(0.999),
-            max_ms: histogram_us.max() as f64 / 1e3,
-            histogram: histogram_us
-                .iter_log(BOUNDS_US.0, BOUNDS_US.1)
-                .map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration()))
-                .filter(|(_, count)| *count > 0)
-                .collect(),
-        }
-    }
-}
+use super::service::Totals;
+use crate::cpu::CpuTime;
+use crate::percentiles::Percentiles;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -68,6 +18,7 @@ pub struct Report {
     /// Time over which was counted.
     pub seconds: f64,
     pub packets: u64,
+    pub bytes: u64,
     pub packets_per_second: f64,
     pub mbit_per_second: f64,
     /// Bitrate of the slowest, the middle and the fastest viewer.
@@ -103,13 +54,7 @@ impl Report {
     ) -> Self {
         let seen = || parts.iter().flat_map(|part| &part.viewers);
         let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
-        let merged = |pick: fn(&Totals) -> &Histogram<u64>| {
-            let mut all = histogram();
-            for part in parts {
-                all.add(pick(part)).expect("the histograms have the same bounds");
-            }
-            Percentiles::of(&all)
-        };
+        let merged = |pick: fn(&Totals) -> &Histogram<u64>| Percentiles::of_all(parts.iter().map(pick));
         let seconds = span.as_secs_f64();
         let mut rates: Vec<f64> = seen().map(|viewer| viewer.bytes as f64 * 8.0 / seconds / 1e3).collect();
         rates.sort_by(f64::total_cmp);
@@ -117,7 +62,8 @@ impl Report {
             let index = (rates.len().saturating_sub(1) as f64 * share) as usize;
             rates.get(index).copied().unwrap_or(0.0)
         };
-        let (packets, lost) = (sum(|viewer| viewer.packets), sum(|viewer| viewer.lost));
+        let [packets, bytes, lost] =
+            [sum(|viewer| viewer.packets), sum(|viewer| viewer.bytes), sum(|viewer| viewer.lost)];
         let per_packet = |seconds: f64| seconds * 1e9 / packets.max(1) as f64;
         Report {
             publishers: parts.iter().map(|part| part.publishers).sum(),
@@ -126,8 +72,9 @@ impl Report {
             failed: parts.iter().map(|part| part.failed).sum(),
             seconds,
             packets,
+            bytes,
             packets_per_second: packets as f64 / seconds,
-            mbit_per_second: sum(|viewer| viewer.bytes) as f64 * 8.0 / seconds / 1e6,
+            mbit_per_second: bytes as f64 * 8.0 / seconds / 1e6,
             viewer_kbps: [rate(0.0), rate(0.5), rate(1.0)],
             lost,
             loss: lost as f64 / (packets + lost).max(1) as f64,
@@ -200,10 +147,10 @@ impl Report {
                 self.reordered, self.duplicates, self.damaged, self.decrypted
             ),
         );
-        line("latency", percentiles(&self.latency));
-        line("join", percentiles(&self.join));
-        line("first packet", percentiles(&self.first_packet));
-        line("first keyframe", percentiles(&self.first_keyframe));
+        line("latency", self.latency.to_string());
+        line("join", self.join.to_string());
+        line("first packet", self.first_packet.to_string());
+        line("first keyframe", self.first_keyframe.to_string());
         if let (Some(cpu), Some(per_packet)) = (self.server_cpu, self.server_ns_per_packet) {
             line(
                 "server CPU",
@@ -217,33 +164,5 @@ impl Report {
             );
         }
         line("load CPU", format!("{:.1} % of a core", self.load_cpu.total() / self.seconds * 100.0));
-    }
-}
-
-pub(crate) fn percentiles(all: &Percentiles) -> String {
-    if all.count == 0 {
-        return "none measured".into();
-    }
-    let Percentiles { p50_ms, p90_ms, p99_ms, p999_ms, max_ms, .. } = all;
-    format!("p50 {p50_ms:.2}, p90 {p90_ms:.2}, p99 {p99_ms:.2}, p99.9 {p999_ms:.2}, max {max_ms:.2} ms")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_value_is_in_the_bucket_that_ends_behind_it() {
-        let mut all = histogram();
-        for us in [90, 950, 1_000, 20_000] {
-            all.record(us).unwrap();
-        }
-        let buckets = Percentiles::of(&all).histogram;
-        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 4);
-        for ms in [0.09, 0.95, 20.0] {
-            let fits = |(upper, _): &&(f64, u64)| ms <= *upper && *upper <= (ms * 1.21f64).max(0.1);
-            assert_eq!(buckets.iter().filter(fits).count(), 1, "{ms}: {buckets:?}");
-        }
-        assert!(Percentiles::of(&histogram()).histogram.is_empty());
     }
 }

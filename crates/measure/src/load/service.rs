@@ -3,7 +3,6 @@
 //! On loopback every address of 127.0.0.0/8 is ours, so each client has an address of its own behind one wildcard
 //! socket: a batch received there holds packets for many clients, and the server sees as many peers.
 
-use std::net::IpAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,8 @@ use wire::{Datagram, LinkId, Outbox, Path};
 
 use super::publisher::Publisher;
 use super::viewer::{Seen, Viewer};
+pub(crate) use crate::clients::Addresses;
+use crate::percentiles::histogram;
 
 /// What the load threads are told.
 pub enum Message {
@@ -106,37 +107,6 @@ pub struct LoadService {
     /// Viewers that were connected and have left.
     left: usize,
     failed: usize,
-}
-
-/// Which client has which address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    pub run: u8,
-}
-
-impl Addresses {
-    /// Clients of one thread at most.
-    pub const MAX: u32 = 1 << 16;
-
-    pub fn of(self, client: u32) -> IpAddr {
-        let [_, _, high, low] = client.to_be_bytes();
-        IpAddr::from([127, self.run, high, low])
-    }
-
-    pub fn client(self, addr: IpAddr) -> Option<u32> {
-        match addr {
-            IpAddr::V4(addr) => {
-                let [127, run, high, low] = addr.octets() else { return None };
-                (run == self.run).then(|| u32::from_be_bytes([0, 0, high, low]))
-            }
-            IpAddr::V6(_) => None,
-        }
-    }
-}
-
-/// A histogram from 1 µs to a minute, to three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound")
 }
 
 const TICK: Duration = Duration::from_micros(500);

@@ -16,7 +16,7 @@ use super::original::Original;
 use super::receive;
 use super::receiver::{By, Receiver};
 use super::watch::Watch;
-use crate::load::service::Addresses;
+use crate::clients::Addresses;
 
 /// One socket receives what thousands would: it holds what comes while its thread does something else.
 const SHARED_BUFFER_BYTES: usize = 64 << 20;

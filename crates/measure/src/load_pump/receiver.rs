@@ -14,7 +14,7 @@ use engine::sys::{Epoll, Interest};
 use super::original::Original;
 use super::receive::{Arrival, Batch};
 use super::watch::{Seen, Times, Watch};
-use crate::load::service::Addresses;
+use crate::clients::Addresses;
 
 /// How often it looks for messages at least.
 const LOOK: Duration = Duration::from_millis(20);

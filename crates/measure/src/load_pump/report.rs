@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use wheel::Lateness;
 
@@ -10,9 +9,8 @@ use super::Limits;
 use super::metrics::Served;
 use super::receiver::Totals;
 use super::watch::Seen;
-use crate::load::report::percentiles;
-use crate::load::service::histogram;
-use crate::load::{CpuTime, Percentiles};
+use crate::cpu::CpuTime;
+use crate::percentiles::{Percentiles, histogram};
 
 /// Numbers of all sessions, over the time that was counted.
 #[derive(Clone, Debug)]
@@ -112,8 +110,8 @@ impl Report {
             damaged: comparisons().map(|comparison| comparison.damaged).sum(),
             stalls: of(&|seen| seen.stalls),
             underruns: context.underruns,
-            interval: merged(parts.iter().map(|part| &part.times.intervals)),
-            lateness: merged(parts.iter().map(|part| &part.times.lateness)),
+            interval: Percentiles::of_all(parts.iter().map(|part| &part.times.intervals)),
+            lateness: Percentiles::of_all(parts.iter().map(|part| &part.times.lateness)),
             delay_factor: over_sessions(&|seen| seen.report.delay_factor_max_ns),
             delay_factor_mean: over_sessions(&|seen| seen.report.delay_factor_mean_ns),
             pcr_jitter: over_sessions(&|seen| (seen.report.references > 1).then_some(seen.report.pcr_jitter_max_ns)),
@@ -276,17 +274,17 @@ impl Report {
         }
         let [first, second] = self.errors;
         line("TR 101 290", format!("{first} errors of priority 1, {second} of priority 2"));
-        line("interval", percentiles(&self.interval));
-        line("lateness", percentiles(&self.lateness));
-        line("delay factor", percentiles(&self.delay_factor_mean));
-        line("in worst second", percentiles(&self.delay_factor));
-        line("PCR jitter", percentiles(&self.pcr_jitter));
+        line("interval", self.interval.to_string());
+        line("lateness", self.lateness.to_string());
+        line("delay factor", self.delay_factor_mean.to_string());
+        line("in worst second", self.delay_factor.to_string());
+        line("PCR jitter", self.pcr_jitter.to_string());
         if self.start.count > 0 {
-            line("start", percentiles(&self.start));
+            line("start", self.start.to_string());
         }
         if self.newcomers + self.refused > 0 {
             let Report { newcomers, refused, newcomer_start, .. } = self;
-            line("newcomers", format!("{newcomers}, {refused} refused; start {}", percentiles(newcomer_start)));
+            line("newcomers", format!("{newcomers}, {refused} refused; start {}", newcomer_start));
         }
         if self.faulty > 0 {
             line("faulty", format!("{} sessions of titles that broke", self.faulty));
@@ -329,14 +327,6 @@ fn starts(parts: &[Totals], asked_ns: &[Vec<Option<u64>>], of_newcomers: bool) -
                 all.saturating_record(first_ns.saturating_sub(asked_ns) / 1_000);
             }
         }
-    }
-    Percentiles::of(&all)
-}
-
-fn merged<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Percentiles {
-    let mut all = histogram();
-    for part in parts {
-        all.add(part).expect("all histograms have the same bounds");
     }
     Percentiles::of(&all)
 }

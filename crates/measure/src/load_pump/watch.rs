@@ -12,7 +12,7 @@ use wire::Bitrate;
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
 
 use super::original::{Comparison, Original};
-use crate::load::service::histogram;
+use crate::percentiles::histogram;
 
 /// Who gets nothing for this long stalls.
 const STALL_NS: u64 = 100_000_000;

@@ -49,10 +49,10 @@ impl Axis {
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
         let given = !ruler.ticks.is_empty();
         let (low, high) = match scale {
-            Scale::Linear if given => padded(low, high, |value, by| value + by),
+            Scale::Linear if given => padded(low, high),
             Scale::Linear => linear_ends(low.min(0.0), high),
             Scale::Log if given => {
-                let (low, high) = padded(low.ln(), high.ln(), |value, by| value + by);
+                let (low, high) = padded(low.ln(), high.ln());
                 (low.exp(), high.exp())
             }
             Scale::Log => log_ends(low, high),
@@ -104,9 +104,9 @@ impl Axis {
 }
 
 /// A little air on both sides, so that marks at the ends stay inside.
-fn padded(low: f64, high: f64, add: impl Fn(f64, f64) -> f64) -> (f64, f64) {
+fn padded(low: f64, high: f64) -> (f64, f64) {
     let air = if high > low { (high - low) * 0.04 } else { 0.5 };
-    (add(low, -air), add(high, air))
+    (low - air, high + air)
 }
 
 fn linear_ends(low: f64, high: f64) -> (f64, f64) {

@@ -22,7 +22,7 @@ const STALL_MAX: Duration = Duration::from_millis(2);
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let zero = Instant::now();
-    let senders = (0..case.workers).map(|index| Sender::new(&scene.share(index, case.workers), case, zero));
+    let senders = (0..case.args.workers).map(|index| Sender::new(&scene.share(index, case.args.workers), case, zero));
     let senders: Vec<Sender> = senders.collect::<Result<_>>()?;
     let window = case.window();
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ impl Sender {
             turn: 0,
         });
         let lines: Vec<Line> = lines.collect();
-        let mut wheel = Wheel::new(zero, case.tick());
+        let mut wheel = Wheel::new(zero, case.args.tick());
         for (index, line) in lines.iter().enumerate() {
             wheel.insert(line.first, index as u32);
         }

@@ -14,7 +14,7 @@ use super::window::{Tally, Window};
 use super::{Case, Sample};
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
-    let runtime = Builder::new_multi_thread().worker_threads(case.threads()).enable_all().build();
+    let runtime = Builder::new_multi_thread().worker_threads(case.args.threads()).enable_all().build();
     let runtime = runtime.context("start tokio's threads")?;
     let any_port = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let socket = Arc::new(runtime.block_on(UdpSocket::bind(any_port)).context("bind a sending socket")?);

@@ -30,9 +30,6 @@ pub(super) struct Namespace {
 
 impl Namespace {
     /// Moves the calling thread, and all that it starts from now on, into a namespace of its own with a sink behind.
-    ///
-    /// # Errors
-    /// Without root or `ip`.
     pub(super) fn enter() -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
         let (sink, asked) = sync_channel(1);

@@ -21,7 +21,7 @@ use super::{Case, Sample};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
-    let workers = (0..case.workers).map(|index| start(&scene.share(index, case.workers), case, index));
+    let workers = (0..case.args.workers).map(|index| start(&scene.share(index, case.args.workers), case, index));
     let workers: Vec<Running> = workers.collect::<Result<_>>()?;
     let mut counted: Vec<Vec<Counted>> = Vec::new();
     let measured = case.window().measure(|| {
@@ -75,7 +75,7 @@ fn start(streams: &[Arc<Stream>], case: &Case<'_>, index: usize) -> Result<Runni
     };
     let bound = Worker::bind(config).context("bind a worker's socket")?;
     let mailbox = bound.mailbox();
-    let settings = Settings { tick: case.tick(), ..Settings::default() };
+    let settings = Settings { tick: case.args.tick(), ..Settings::default() };
     let (streams, burst) = (streams.to_vec(), case.burst);
     let handle = bound.run(move || PumpService::new(streams, burst, settings)).context("start a worker")?;
     Ok(Running { handle, mailbox })

@@ -81,21 +81,21 @@ impl Report {
             self.rows.push(Row {
                 way: case.way,
                 streams,
-                rates_bps: case.rates.iter().map(|rate| rate.bps()).collect(),
+                rates_bps: case.args.rates.iter().map(|rate| rate.bps()).collect(),
                 burst: case.burst,
-                tick_us: case.tick_us,
-                threads: if is_alone { case.threads() } else { case.workers },
+                tick_us: case.args.tick_us,
+                threads: if is_alone { case.args.threads() } else { case.args.workers },
                 rounds: own.len(),
-                datagrams: own.iter().map(|sample| sample.sent).sum(),
-                refused: own.iter().map(|sample| sample.refused).sum(),
+                datagrams: own.iter().map(|sample| sample.tally.sent).sum(),
+                refused: own.iter().map(|sample| sample.tally.refused).sum(),
                 due: own.iter().map(|sample| sample.due).sum(),
                 cpu_ms_per_stream_second: median(&values(own, cores)) * 1e3 / streams as f64,
                 cpu_ns: median(&values(own, cpu_ns)),
                 user_ns: median(&values(own, user_ns)),
                 system_ns: median(&values(own, |sample| cpu_ns(sample) - user_ns(sample))),
                 cores: median(&values(own, cores)),
-                lateness_us: Quantiles::of(&merged(own.iter().map(|sample| &sample.lateness))),
-                reference_us: case.reference.then(|| {
+                lateness_us: Quantiles::of(&merged(own.iter().map(|sample| &sample.tally.lateness))),
+                reference_us: case.args.reference.then(|| {
                     let all = own.iter().filter_map(|sample| sample.reference.as_ref());
                     Quantiles::of(&merged(all))
                 }),
@@ -219,11 +219,11 @@ fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {
 
 /// Per datagram; a sample without any gives 0.
 fn cpu_ns(sample: &Sample) -> f64 {
-    sample.spent.cpu().as_nanos() as f64 / sample.sent.max(1) as f64
+    sample.spent.cpu().as_nanos() as f64 / sample.tally.sent.max(1) as f64
 }
 
 fn user_ns(sample: &Sample) -> f64 {
-    sample.spent.user.as_nanos() as f64 / sample.sent.max(1) as f64
+    sample.spent.user.as_nanos() as f64 / sample.tally.sent.max(1) as f64
 }
 
 fn cores(sample: &Sample) -> f64 {

@@ -14,12 +14,12 @@ use super::{Case, Sample};
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a sending socket");
-    let sockets: Vec<UdpSocket> = (0..case.threads()).map(|_| bind()).collect::<Result<_>>()?;
+    let sockets: Vec<UdpSocket> = (0..case.args.threads()).map(|_| bind()).collect::<Result<_>>()?;
     let window = case.window();
     let zero = Instant::now();
     thread::scope(|scope| {
         let threads = sockets.into_iter().enumerate().map(|(index, socket)| {
-            let groups = groups(scene, &scene.share(index, case.threads()));
+            let groups = groups(scene, &scene.share(index, case.args.threads()));
             scope.spawn(move || send(&socket, groups, zero, window))
         });
         let threads: Vec<_> = threads.collect();

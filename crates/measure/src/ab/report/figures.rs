@@ -30,14 +30,20 @@ impl Picture {
         }
     }
 
-    fn lines(id: impl Into<String>, caption: &str, figure: Figure) -> Self {
-        let (id, title, caption) = (id.into(), figure.title.clone(), caption.to_owned());
-        Picture { id, title, caption, drawing: Drawing::Lines(figure) }
+    /// Nothing without a point.
+    fn lines(id: impl Into<String>, caption: &str, mut figure: Figure) -> Option<Self> {
+        figure.layers.retain(|layer| !layer.points.is_empty());
+        let (title, has_points) = (figure.title.clone(), !figure.layers.is_empty());
+        let drawing = Drawing::Lines(figure);
+        has_points.then_some(Picture { id: id.into(), title, caption: caption.to_owned(), drawing })
     }
 
-    fn bars(id: impl Into<String>, caption: &str, bars: Bars) -> Self {
-        let (id, title, caption) = (id.into(), bars.title.clone(), caption.to_owned());
-        Picture { id, title, caption, drawing: Drawing::Bars(bars) }
+    /// Nothing without a bar.
+    fn bars(id: impl Into<String>, caption: &str, mut bars: Bars) -> Option<Self> {
+        bars.groups.retain(|group| !group.bars.is_empty());
+        let (title, has_bars) = (bars.title.clone(), !bars.groups.is_empty());
+        let drawing = Drawing::Bars(bars);
+        has_bars.then_some(Picture { id: id.into(), title, caption: caption.to_owned(), drawing })
     }
 }
 
@@ -48,7 +54,7 @@ const FLOOR_SLOT: usize = 7;
 pub fn pictures(run: &Run) -> Vec<Picture> {
     let mut pictures = Vec::new();
     if run.points.len() > 1 {
-        pictures.push(cost_by_point(run));
+        pictures.extend(cost_by_point(run));
     }
     pictures.extend(split(run));
     pictures.extend(latency_by_point(run));
@@ -99,7 +105,7 @@ fn lines_by_point(run: &Run, metric: Metric, unit: &str, line: Line, suffix: &st
         let name = format!("{}{suffix}", run.subjects[subject]);
         Layer { name, slot: subject, line, has_marks: true, points }
     };
-    (0..run.subjects.len()).map(layer).filter(|layer| !layer.points.is_empty()).collect()
+    (0..run.subjects.len()).map(layer).collect()
 }
 
 fn estimated(x: f64, estimate: Ratio, unit: &str, run: &Run) -> Point {
@@ -119,7 +125,7 @@ fn titled(what: &str, run: &Run, point: f64) -> String {
     }
 }
 
-fn cost_by_point(run: &Run) -> Picture {
+fn cost_by_point(run: &Run) -> Option<Picture> {
     let mut layers = lines_by_point(run, cell::cost_us, "µs", Line::Solid, "");
     if let Some((user, kernel)) = run.floor.as_ref().and_then(|floor| floor.cost_us()) {
         let at = |&x: &f64| Point { x, y: user + kernel, ..Point::default() };
@@ -153,16 +159,14 @@ fn split(run: &Run) -> Option<Picture> {
         let bars = run.cells(point).filter_map(bar).chain(floor.clone());
         Group { label: run.point_name(point), bars: bars.collect() }
     });
-    let groups: Vec<Group> = groups.filter(|group| !group.bars.is_empty()).collect();
     let bars = Bars {
         title: "Where the CPU time goes".into(),
         note: "per arrived packet, median of the rounds".into(),
         unit: "µs per packet".into(),
         parts: vec!["user space".into(), "kernel".into()],
-        groups,
+        groups: groups.collect(),
     };
-    (!bars.groups.is_empty())
-        .then(|| Picture::bars("split", "What a server can improve is mostly the first part.", bars))
+    Picture::bars("split", "What a server can improve is mostly the first part.", bars)
 }
 
 fn latency_by_point(run: &Run) -> Option<Picture> {
@@ -179,7 +183,7 @@ fn latency_by_point(run: &Run) -> Option<Picture> {
         layers,
     };
     let caption = "From the publisher's send to the receiver, as the load measured it.";
-    (!figure.layers.is_empty()).then(|| Picture::lines("latency", caption, figure))
+    Picture::lines("latency", caption, figure)
 }
 
 /// Shares of packets by which a tail is judged, with their place on an axis of nines.
@@ -192,18 +196,14 @@ fn nines(share: f64) -> f64 {
 
 /// The whole distribution at the smallest and the largest point at which somebody measured latency.
 fn latency_curves(run: &Run) -> Vec<Picture> {
-    let measured: Vec<f64> = run
-        .points
-        .iter()
-        .copied()
-        .filter(|&point| run.cells(point).any(|(_, cell)| !curve(&cell).is_empty()))
-        .collect();
-    let mut chosen: Vec<f64> = measured.first().into_iter().chain(measured.last()).copied().collect();
-    chosen.dedup();
-    chosen.into_iter().map(|point| latency_curve(run, point)).collect()
+    let mut pictures: Vec<Picture> = run.points.iter().filter_map(|&point| latency_curve(run, point)).collect();
+    let last = pictures.pop();
+    pictures.truncate(1);
+    pictures.extend(last);
+    pictures
 }
 
-fn latency_curve(run: &Run, point: f64) -> Picture {
+fn latency_curve(run: &Run, point: f64) -> Option<Picture> {
     let layers = run.cells(point).map(|(subject, cell)| Layer {
         name: run.subjects[subject].clone(),
         slot: subject,
@@ -211,7 +211,7 @@ fn latency_curve(run: &Run, point: f64) -> Picture {
         has_marks: false,
         points: curve(&cell),
     });
-    let layers: Vec<Layer> = layers.filter(|layer| !layer.points.is_empty()).collect();
+    let layers: Vec<Layer> = layers.collect();
     let last = layers.iter().flat_map(|layer| &layer.points).map(|point| point.x).fold(1.0, f64::max);
     let ticks =
         NINES.iter().map(|(share, text)| (nines(*share), (*text).to_owned())).filter(|tick| tick.0 <= last + 0.01);
@@ -257,7 +257,7 @@ fn by_point_or_bars(run: &Run, id: &str, title: &str, unit: &str, metric: Metric
         let note = "median of the rounds; whiskers: 95 % interval".into();
         let y = value_ruler(unit, ys(&layers));
         let figure = Figure { title: title.into(), note, x: point_ruler(run), y, layers };
-        return (!figure.layers.is_empty()).then(|| Picture::lines(id, caption, figure));
+        return Picture::lines(id, caption, figure);
     }
     let bars = run.cells(*run.points.first()?).filter_map(|(subject, cell)| {
         let value = cell.median(metric)?;
@@ -265,10 +265,9 @@ fn by_point_or_bars(run: &Run, id: &str, title: &str, unit: &str, metric: Metric
         Some(Bar { name: run.subjects[subject].clone(), slot: subject, parts: vec![value], text })
     });
     let group = Group { label: String::new(), bars: bars.collect() };
-    let has_bars = !group.bars.is_empty();
     let note = "median of the rounds".into();
     let bars = Bars { title: title.into(), note, unit: unit.into(), parts: Vec::new(), groups: vec![group] };
-    has_bars.then(|| Picture::bars(id, caption, bars))
+    Picture::bars(id, caption, bars)
 }
 
 fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
@@ -284,7 +283,7 @@ fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
         let name = run.subjects[subject].clone();
         Layer { name, slot: subject, line: Line::Solid, has_marks: true, points: points.collect() }
     });
-    let layers: Vec<Layer> = layers.filter(|layer| !layer.points.is_empty()).collect();
+    let layers: Vec<Layer> = layers.collect();
     let last = run.records.iter().map(|record| record.round).max()?;
     let step = last.div_ceil(12).max(1);
     let ticks =
@@ -296,9 +295,7 @@ fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
         y: value_ruler(judge.label(), ys(&layers)),
         layers,
     };
-    let caption = "";
-    let id = format!("rounds-{}", short(point).replace(',', ""));
-    (!figure.layers.is_empty()).then(|| Picture::lines(id, caption, figure))
+    Picture::lines(format!("rounds-{}", short(point).replace(',', "")), "", figure)
 }
 
 fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
@@ -314,7 +311,7 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
         });
         Layer { name: name.clone(), slot, line: Line::Solid, has_marks: true, points: points.collect() }
     });
-    let layers: Vec<Layer> = layers.filter(|layer| !layer.points.is_empty()).collect();
+    let layers: Vec<Layer> = layers.collect();
     let step = runs.len().div_ceil(6).max(1);
     let day = |run: &Run| run.machine.date.get(..10).unwrap_or(&run.machine.date).to_owned();
     let dates = runs.iter().enumerate().filter(|(index, _)| (runs.len() - 1 - index).is_multiple_of(step));
@@ -327,6 +324,5 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
         layers,
     };
     let caption = "Server CPU time per arrived packet. Machines may differ; see below.";
-    let id = format!("history-{}", short(point).replace(',', ""));
-    (!figure.layers.is_empty()).then(|| Picture::lines(id, caption, figure))
+    Picture::lines(format!("history-{}", short(point).replace(',', "")), caption, figure)
 }

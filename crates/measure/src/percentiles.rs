@@ -1,0 +1,87 @@
+//! How times are distributed.
+//!
+//! In: histograms of microseconds. Out: milliseconds, as numbers, classes and words.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// A histogram from 1 µs to a minute, to three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound")
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Percentiles {
+    pub count: u64,
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    /// How many were at most so many milliseconds, and more than the bound before; bounds grow by a fifth each.
+    pub histogram: Vec<(f64, u64)>,
+}
+
+/// The first bound of a histogram, in µs, and the factor from each to the next.
+const BOUNDS_US: (u64, f64) = (100, 1.2);
+
+impl Percentiles {
+    pub(crate) fn of_all<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
+        let mut all = histogram();
+        for part in parts {
+            all.add(part).expect("all histograms have the same bounds");
+        }
+        Percentiles::of(&all)
+    }
+
+    pub(crate) fn of(histogram_us: &Histogram<u64>) -> Self {
+        let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
+        Percentiles {
+            count: histogram_us.len(),
+            p50_ms: at(0.5),
+            p90_ms: at(0.9),
+            p99_ms: at(0.99),
+            p999_ms: at(0.999),
+            max_ms: histogram_us.max() as f64 / 1e3,
+            histogram: histogram_us
+                .iter_log(BOUNDS_US.0, BOUNDS_US.1)
+                .map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration()))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Percentiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Percentiles { count, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, .. } = self;
+        match count {
+            0 => f.write_str("none measured"),
+            _ => {
+                write!(f, "p50 {p50_ms:.2}, p90 {p90_ms:.2}, p99 {p99_ms:.2}, p99.9 {p999_ms:.2}, max {max_ms:.2} ms")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_in_the_bucket_that_ends_behind_it() {
+        let mut all = histogram();
+        for us in [90, 950, 1_000, 20_000] {
+            all.record(us).unwrap();
+        }
+        let buckets = Percentiles::of(&all).histogram;
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 4);
+        for ms in [0.09, 0.95, 20.0] {
+            let fits = |(upper, _): &&(f64, u64)| ms <= *upper && *upper <= (ms * 1.21f64).max(0.1);
+            assert_eq!(buckets.iter().filter(fits).count(), 1, "{ms}: {buckets:?}");
+        }
+        assert!(Percentiles::of(&histogram()).histogram.is_empty());
+    }
+}
