@@ -4,11 +4,10 @@
 //! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
 //! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
 
-mod live;
 mod load;
-mod outputs;
 mod print;
 mod section;
+mod tables;
 mod value;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -203,10 +202,10 @@ section! {
         /// Live inputs: what is received once, and sent evenly to the sessions of the title "live/NAME", a table each:
         /// [[pump.live]] with name and url. Only these are received. `delay` (250ms) is how long after its arrival a
         /// packet leaves; it must last from one clock reference to the next, and for what comes late.
-        live: Vec<LiveInput> = vec![], live::different_names;
+        live: Vec<LiveInput> = vec![], tables::different_names("inputs", |input: &LiveInput| &input.name);
         /// Ways to send that sessions choose by name ("output"), a table each: [[pump.outputs]] with name and, as needed,
         /// source, source_port, ttl, dscp and interface. What is not said is as for other sessions.
-        outputs: Vec<OutputConfig> = vec![], outputs::different_names;
+        outputs: Vec<OutputConfig> = vec![], tables::different_names("outputs", |output: &OutputConfig| &output.name);
         /// Address and port that the RTSP server listens on, such as "0.0.0.0:554". Not set: there is none. Clients need
         /// no token; each is sent titles at its own address, when `destinations` allows that.
         rtsp_listen: Option<SocketAddr> = None, any;
