@@ -20,6 +20,7 @@ use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamVi
 use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
 use crate::pump::control::PumpControl;
 use crate::questions::{ANSWER_TIMEOUT, Questions};
+use crate::random::random;
 
 /// What clients are told to wait while the server drains.
 pub const DRAIN_RETRY_SECONDS: u32 = 5;
@@ -384,7 +385,6 @@ async fn wait<T>(answer: oneshot::Receiver<T>) -> Result<T, ControlError> {
 
 /// 128 random bits.
 fn new_key() -> Result<Arc<str>, ControlError> {
-    let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| ControlError::Busy)?;
+    let bytes: [u8; 16] = random().ok_or(ControlError::Busy)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes).into())
 }

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod negotiator;
 pub mod pump;
 mod questions;
+mod random;
 pub mod rtsp;
 pub mod run;
 pub mod service;

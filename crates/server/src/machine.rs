@@ -26,6 +26,7 @@ use crate::negotiator::{self, Input, Negotiator};
 use crate::pump::control::PumpPort;
 use crate::pump::part::{self, PumpPart};
 use crate::pump::{outputs, setup};
+use crate::random::random;
 use crate::service::{Message, WorkerService};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
@@ -223,8 +224,7 @@ pub(crate) fn has_ipv6() -> bool {
 }
 
 fn settings(config: &Config) -> anyhow::Result<Settings> {
-    let mut seed = [0; 8];
-    aws_lc_rs::rand::fill(&mut seed).ok().context("reading random numbers")?;
+    let seed = u64::from_ne_bytes(random().context("reading random numbers")?);
     let rooms = &config.rooms;
     Ok(Settings {
         idle_timeout: rooms.idle_timeout,
@@ -236,18 +236,18 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         estimate_start: rooms.estimate_start,
         estimate_max: rooms.estimate_max,
         sessions_max: rooms.sessions_max as usize,
-        ..Settings::new(u64::from_ne_bytes(seed), (Instant::now(), ntp_now()))
+        ..Settings::new(seed, (Instant::now(), ntp(SystemTime::now())))
     })
 }
 
-/// The wall clock as NTP has it: 32.32 fixed-point seconds since 1900 (RFC 5905 §6).
-pub fn ntp_now() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// A time as NTP has it: 32.32 fixed-point seconds since 1900, which begin anew in 2036 (RFC 5905 §6).
+pub fn ntp(at: SystemTime) -> u64 {
+    let since_1970 = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let fraction = (u64::from(since_1970.subsec_nanos()) << 32) / 1_000_000_000;
     ((since_1970.as_secs() + SECONDS_1900_TO_1970) << 32) + fraction
 }
 
-const SECONDS_1900_TO_1970: u64 = 2_208_988_800;
+pub(crate) const SECONDS_1900_TO_1970: u64 = 2_208_988_800;
 
 fn port(
     worker: Mailbox<Message>,

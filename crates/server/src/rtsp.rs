@@ -25,7 +25,8 @@ use crate::pump::control::{PumpControl, PumpError};
 use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
-use relay::{Relay, Report};
+use crate::random::{hex, random};
+use relay::{Ends, Relay, Report};
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
 use stats::Counters;
@@ -51,14 +52,6 @@ const PUBLIC_WITHOUT_TITLE: &str = "OPTIONS, GET_PARAMETER, SET_PARAMETER";
 /// Seconds after which one who was refused may try again.
 const RETRY_SECONDS: u32 = 5;
 
-/// The two ends of the connection that a request came by.
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    client: IpAddr,
-    client_port: u16,
-    server: IpAddr,
-}
-
 /// All RTSP sessions. Those that are not interleaved belong to no connection, and outlive it until they time out.
 pub struct Rtsp {
     pump: Arc<PumpControl>,
@@ -68,9 +61,6 @@ pub struct Rtsp {
     client_max: usize,
     counters: Counters,
 }
-
-/// A session that a request names.
-type Named<'a> = (&'a str, Arc<Session>);
 
 impl Rtsp {
     /// Binds the sockets for RTCP, so it needs a runtime.
@@ -84,17 +74,13 @@ impl Rtsp {
         self.sessions.count()
     }
 
-    fn sockets(&self) -> &Sockets {
-        &self.sockets
-    }
-
     /// What there is now, and was since the start.
     pub fn stats(&self) -> Stats {
         self.counters.read(self.sessions.by_transport())
     }
 
     /// Answers a request.
-    async fn answer(&self, now: Instant, ends: Ends, relay: &mut Relay, request: &Request<'_>) -> Response {
+    async fn answer(&self, now: Instant, relay: &mut Relay, request: &Request<'_>) -> Response {
         if request.cseq().is_none() {
             return Response::new(Status::BadRequest);
         }
@@ -103,21 +89,21 @@ impl Rtsp {
         }
         let known = match request.header("Session").map(session_id) {
             None => None,
-            Some(id) => match self.find(now, ends, relay, id) {
+            Some(id) => match self.find(now, relay, id) {
                 None => return Response::new(Status::SessionNotFound),
-                found => found.map(|session| (id, session)),
+                found => found,
             },
         };
-        let response = self.carry_out(now, ends, relay, request, known.as_ref()).await.unwrap_or_else(refusal);
+        let response = self.carry_out(now, relay, request, known.as_deref()).await.unwrap_or_else(refusal);
         match known {
-            Some((id, _)) => response.with("Session", id),
+            Some(session) => response.with("Session", &session.id),
             None => response,
         }
     }
 
     /// The session of that id, when the one who asks may speak for it.
-    fn find(&self, now: Instant, ends: Ends, relay: &Relay, id: &str) -> Option<Arc<Session>> {
-        self.sessions.touch(now, id, ends.client).filter(|session| match session.delivery {
+    fn find(&self, now: Instant, relay: &Relay, id: &str) -> Option<Arc<Session>> {
+        self.sessions.touch(now, id, relay.ends.client).filter(|session| match session.delivery {
             Delivery::Interleaved { connection, .. } => connection == relay.connection,
             Delivery::Datagrams { .. } => true,
         })
@@ -126,46 +112,45 @@ impl Rtsp {
     async fn carry_out(
         &self,
         now: Instant,
-        ends: Ends,
         relay: &mut Relay,
         request: &Request<'_>,
-        known: Option<&Named<'_>>,
+        known: Option<&Session>,
     ) -> Result<Response, Status> {
         match (request.method, known) {
             (Method::Options, _) => Ok(Response::new(Status::Ok).with("Public", PUBLIC)),
             (Method::GetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
-            (Method::GetParameter, Some((id, _))) => self.parameters(id, request.body).await,
+            (Method::GetParameter, Some(session)) => self.parameters(session, request.body).await,
             (Method::GetParameter, None) => Err(Status::SessionNotFound),
             (Method::SetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
             (Method::SetParameter, _) => Err(Status::ParameterNotUnderstood),
             (Method::Other, _) => Err(Status::NotImplemented),
             _ if request.uri == "*" => Err(Status::MethodNotAllowed),
-            (Method::Describe, _) => self.describe(ends, request).await,
-            (Method::Setup, None) => self.setup(now, ends, relay, request).await,
-            (Method::Setup, Some((_, session))) => Err(match is_of(request, session) {
+            (Method::Describe, _) => self.describe(relay.ends.server, request).await,
+            (Method::Setup, None) => self.setup(now, relay, request).await,
+            (Method::Setup, Some(session)) => Err(match is_of(request, session) {
                 true => Status::MethodNotValidInThisState,
                 // Titles are not bundled (§10.4).
                 false => Status::AggregateNotAllowed,
             }),
             (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound),
-            (_, Some((_, session))) if !is_of(request, session) => Err(Status::NotFound),
-            (Method::Play, Some((id, session))) => self.play(now, relay, request, id, session).await,
-            (Method::Pause, Some((id, session))) => self.pause(id, session).await,
-            (Method::Teardown, Some((id, _))) => {
-                relay.remove(id);
-                self.end(id).await;
+            (_, Some(session)) if !is_of(request, session) => Err(Status::NotFound),
+            (Method::Play, Some(session)) => self.play(now, relay, request, session).await,
+            (Method::Pause, Some(session)) => self.pause(session).await,
+            (Method::Teardown, Some(session)) => {
+                relay.remove(&session.id);
+                self.end(&session.id).await;
                 Ok(Response::new(Status::Ok))
             }
         }
     }
 
-    async fn describe(&self, ends: Ends, request: &Request<'_>) -> Result<Response, Status> {
+    async fn describe(&self, server: IpAddr, request: &Request<'_>) -> Result<Response, Status> {
         let accepts = |value: &str| value.split(',').any(|kind| kind.trim_start().starts_with("application/sdp"));
         if request.header("Accept").is_some_and(|value| !accepts(value) && !value.contains("*/*")) {
             return Err(Status::NotAcceptable);
         }
         let (name, extent) = self.look_up(request.uri).await?;
-        let sdp = Description { id: 1, origin: ends.server, name: &name, extent, track: TRACK }.to_sdp();
+        let sdp = Description { id: 1, origin: server, name: &name, extent, track: TRACK }.to_sdp();
         Ok(Response::new(Status::Ok).with("Content-Base", base_of(request.uri)).with_body("application/sdp", sdp))
     }
 
@@ -183,31 +168,27 @@ impl Rtsp {
         Ok((name, Extent::Stored(self.pump.library().duration(&title))))
     }
 
-    async fn setup(
-        &self,
-        now: Instant,
-        ends: Ends,
-        relay: &mut Relay,
-        request: &Request<'_>,
-    ) -> Result<Response, Status> {
+    async fn setup(&self, now: Instant, relay: &mut Relay, request: &Request<'_>) -> Result<Response, Status> {
+        let client = relay.ends.client;
         let offered = request.header("Transport").ok_or(Status::BadRequest)?;
-        let chosen = transports(offered).find_map(|offer| Some((offer.name, offer.for_client(ends.client)?)));
+        let chosen = transports(offered).find_map(|offer| Some((offer.name, offer.for_client(client)?)));
         let (name, way) = chosen.ok_or(Status::UnsupportedTransport)?;
         let (title, extent) = self.look_up(request.uri).await?;
-        let (client, track) = (ends.client, request.uri.to_owned());
-        let (destination, delivery) = self.delivery(ends, relay, way)?;
-        let session = Session { title, extent, track, client, destination, delivery, state: Default::default() };
-        let added = self.sessions.add(now, session, self.client_max);
-        let (id, session) = added.ok_or(Status::ServiceUnavailable)?;
+        let (destination, delivery) = self.delivery(relay, way)?;
+        let id = hex(&random::<16>().ok_or(Status::ServiceUnavailable)?);
+        let (track, state) = (request.uri.to_owned(), Default::default());
+        let session = Session { id, title, extent, track, client, destination, delivery, state };
+        let session = self.sessions.add(now, session, self.client_max).ok_or(Status::ServiceUnavailable)?;
+        let id = &session.id;
         let opened = match self.pump.open(&OpenRequest { paused: true, ..session.opening() }).await {
             Ok(opened) => opened,
             Err(error) => {
-                self.sessions.remove(&id);
+                self.sessions.remove(id);
                 return Err(status(&error));
             }
         };
         let source = source_of(&opened);
-        self.sessions.set_source(now, &id, source);
+        self.sessions.set_source(now, id, source);
         let mut transport = format!("{name};unicast;{}", session.delivery.words(client, &session.destination));
         if let Some(ssrc) = source.ssrc {
             transport += &format!(";ssrc={ssrc:08X}");
@@ -226,11 +207,12 @@ impl Rtsp {
             .with("Content-Base", base_of(request.uri)))
     }
 
-    fn delivery(&self, ends: Ends, relay: &mut Relay, way: Way) -> Result<(Destination, Delivery), Status> {
-        let to = |is_rtp, port| Destination { is_rtp, host: ends.client.to_string(), port };
+    fn delivery(&self, relay: &mut Relay, way: Way) -> Result<(Destination, Delivery), Status> {
+        let Ends { client, client_port, .. } = relay.ends;
+        let to = |is_rtp, port| Destination { is_rtp, host: client.to_string(), port };
         match way {
             Way::Datagrams { is_rtp, port, rtcp_port } => {
-                let rtcp = rtcp_port.map(|port| SocketAddr::new(ends.client, port));
+                let rtcp = rtcp_port.map(|port| SocketAddr::new(client, port));
                 Ok((to(is_rtp, port), Delivery::Datagrams { rtcp }))
             }
             Way::Interleaved { channels } => {
@@ -239,15 +221,15 @@ impl Rtsp {
                 let address = relay.destination().ok_or(Status::ServiceUnavailable)?;
                 let (connection, reports) = (relay.connection, relay.reports());
                 // The port is only shown.
-                Ok((to(true, ends.client_port), Delivery::Interleaved { connection, address, channels, reports }))
+                Ok((to(true, client_port), Delivery::Interleaved { connection, address, channels, reports }))
             }
         }
     }
 
     /// What clients ask of a session (§10.8), each on a line of its own.
-    async fn parameters(&self, id: &str, body: &[u8]) -> Result<Response, Status> {
+    async fn parameters(&self, session: &Session, body: &[u8]) -> Result<Response, Status> {
         let names = str::from_utf8(body).map_err(|_| Status::BadRequest)?;
-        let source = self.sessions.source(id).ok_or(Status::MethodNotValidInThisState)?;
+        let source = self.sessions.source(&session.id).ok_or(Status::MethodNotValidInThisState)?;
         let inspected = self.pump.inspect(source.pump).await.map_err(|error| status(&error))?;
         let mut text = String::new();
         for name in names.lines().map(|line| line.trim().trim_end_matches(':')).filter(|name| !name.is_empty()) {
@@ -261,9 +243,9 @@ impl Rtsp {
         Ok(Response::new(Status::Ok).with_body("text/parameters", text))
     }
 
-    async fn pause(&self, id: &str, session: &Session) -> Result<Response, Status> {
+    async fn pause(&self, session: &Session) -> Result<Response, Status> {
         let _state = session.state.lock().await;
-        let Some(source) = self.sessions.source(id) else { return Ok(Response::new(Status::Ok)) };
+        let Some(source) = self.sessions.source(&session.id) else { return Ok(Response::new(Status::Ok)) };
         let change = ChangeRequest { paused: Some(true), ..ChangeRequest::default() };
         match self.pump.change(source.pump, change).await {
             // At its end it sends nothing anyway.
@@ -305,7 +287,7 @@ impl Rtsp {
     /// Reports on a stream to its receiver, or says goodbye.
     async fn report(&self, due: Due) {
         if due.is_last {
-            self.sessions.clear_source(&due.id, due.source.pump);
+            self.sessions.clear_source(&due.session.id, due.source.pump);
         }
         let Some(ssrc) = due.source.ssrc else { return };
         let inspected = match due.is_last {
@@ -340,10 +322,10 @@ impl Rtsp {
     }
 
     /// A client has taken something: the sessions that are interleaved for it live on.
-    fn keep(&self, now: Instant, client: IpAddr, relay: &mut Relay) {
+    fn keep(&self, now: Instant, relay: &mut Relay) {
         if relay.take_kept(now, KEEP_INTERVAL) {
             for id in relay.sessions() {
-                self.sessions.touch(now, id, client);
+                self.sessions.touch(now, id, relay.ends.client);
             }
         }
     }

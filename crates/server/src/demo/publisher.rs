@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use rooms::srtp::Sealer;
@@ -14,7 +14,7 @@ use wire::rtcp::{self, SenderInfo};
 use wire::rtp::{HeaderWriter, RtpHeader};
 
 use super::clip::{Clip, MediaPacket, Player};
-use crate::machine::ntp_now;
+use crate::machine::ntp;
 use crate::negotiator::session_keys;
 
 /// Publishes `clip` as `stream` from now on. `publish` takes our offer and brings the server's answer.
@@ -141,7 +141,7 @@ impl Playing {
 
     /// Sends the sender reports by which viewers keep sound and picture together (RFC 3550 §6.4.1).
     fn report(&mut self, now: Instant, socket: &UdpSocket) {
-        let ntp = ntp_now();
+        let ntp = ntp(SystemTime::now());
         for source in &self.sources {
             let info = SenderInfo {
                 ssrc: source.ssrc,

@@ -32,6 +32,7 @@ use crate::backlog::Backlog;
 use crate::busy::BusyMeter;
 use crate::config::Config;
 use crate::questions::Questions;
+use crate::random::random;
 
 pub(super) use change::Fast;
 pub use change::Started;
@@ -520,9 +521,7 @@ fn transport(is_rtp: bool) -> Result<Transport, PumpError> {
     if !is_rtp {
         return Ok(Transport::Udp);
     }
-    let mut random = [0; 10];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| PumpError::Busy)?;
-    let [a, b, c, d, e, f, g, h, i, j] = random;
+    let [a, b, c, d, e, f, g, h, i, j] = random().ok_or(PumpError::Busy)?;
     Ok(Transport::Rtp {
         ssrc: u32::from_ne_bytes([a, b, c, d]),
         first_timestamp: u32::from_ne_bytes([e, f, g, h]),

@@ -15,8 +15,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep_until;
 use wire::rtsp::{Item, Response, RtspError, Status, next_item};
 
-use super::relay::{Carried, Relay, write_frame};
-use super::{Ends, Rtsp, SESSION_TIMEOUT};
+use super::relay::{Carried, Ends, Relay, write_frame};
+use super::{Rtsp, SESSION_TIMEOUT};
 
 /// A connection on which nothing goes either way for so long is closed; its sessions have timed out by then.
 const IDLE_TIMEOUT: Duration = SESSION_TIMEOUT.saturating_mul(2);
@@ -42,7 +42,6 @@ const READ_LEN: usize = 4 * 1024;
 
 struct Connection<'a> {
     rtsp: &'a Arc<Rtsp>,
-    ends: Ends,
     relay: Relay,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -63,8 +62,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     set_options(&stream)?;
     let mut connection = Connection {
         rtsp,
-        ends,
-        relay: Relay::new(rtsp.counters.open_connection(), rtsp.sockets.senders()),
+        relay: Relay::new(rtsp.counters.open_connection(), ends, rtsp.sockets.senders()),
         inbox: Vec::with_capacity(READ_LEN),
         outbox: Vec::new(),
         is_closing: false,
@@ -106,7 +104,7 @@ impl Connection<'_> {
                     self.outbox.drain(..written?);
                     self.moved = Instant::now();
                     self.stalled = None;
-                    self.rtsp.keep(self.moved, self.ends.client, &mut self.relay);
+                    self.rtsp.keep(self.moved, &mut self.relay);
                 }
                 carried = self.relay.ready(), if carries => match carried {
                     Carried::Datagrams => {
@@ -142,11 +140,11 @@ impl Connection<'_> {
                     return;
                 }
                 Ok(Some((Item::Interleaved { data, .. }, len))) => {
-                    self.rtsp.handle_report(Instant::now(), self.ends.client, data);
+                    self.rtsp.handle_report(Instant::now(), self.relay.ends.client, data);
                     len
                 }
                 Ok(Some((Item::Request(request), len))) => {
-                    let response = self.rtsp.answer(Instant::now(), self.ends, &mut self.relay, &request).await;
+                    let response = self.rtsp.answer(Instant::now(), &mut self.relay, &request).await;
                     self.rtsp.counters.count_request(Some(request.method), response.status);
                     self.outbox.extend(response.to_text(request.cseq()).into_bytes());
                     len

@@ -56,7 +56,6 @@ impl Rtsp {
         now: Instant,
         relay: &mut Relay,
         request: &Request<'_>,
-        id: &str,
         session: &Session,
     ) -> Result<Response, Status> {
         let wanted = Wanted::read(request, session.extent)?;
@@ -64,9 +63,9 @@ impl Rtsp {
         if state.is_gone {
             return Err(Status::SessionNotFound);
         }
-        let playing = match self.go_on(id, &state, &wanted).await? {
+        let playing = match self.go_on(session, &state, &wanted).await? {
             Some(playing) => playing,
-            None => self.begin(now, relay, id, session, &wanted).await?,
+            None => self.begin(now, relay, session, &wanted).await?,
         };
         (state.has_played, state.has_end) = (true, wanted.end.is_some());
         let started = self.pump.started(playing.id).await.ok().flatten();
@@ -89,8 +88,13 @@ impl Rtsp {
     }
 
     /// Goes on with the pump session that there is; `None` when a new one is needed.
-    async fn go_on(&self, id: &str, state: &State, wanted: &Wanted) -> Result<Option<pumped::Session>, Status> {
-        let Some(source) = self.sessions.source(id) else { return Ok(None) };
+    async fn go_on(
+        &self,
+        session: &Session,
+        state: &State,
+        wanted: &Wanted,
+    ) -> Result<Option<pumped::Session>, Status> {
+        let Some(source) = self.sessions.source(&session.id) else { return Ok(None) };
         let change = ChangeRequest {
             paused: Some(false),
             // One that has not begun stands at the start, and need not go there.
@@ -111,7 +115,6 @@ impl Rtsp {
         &self,
         now: Instant,
         relay: &mut Relay,
-        id: &str,
         session: &Session,
         wanted: &Wanted,
     ) -> Result<pumped::Session, Status> {
@@ -119,8 +122,8 @@ impl Rtsp {
         let request = OpenRequest { start, end: wanted.end, ..session.opening() };
         let opened = self.pump.open(&request).await.map_err(|error| status(&error))?;
         let source = source_of(&opened);
-        self.sessions.set_source(now, id, source);
-        relay.set_ssrc(id, source.ssrc);
+        self.sessions.set_source(now, &session.id, source);
+        relay.set_ssrc(&session.id, source.ssrc);
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
         self.pump.change(opened.id, change).await.map_err(|error| status(&error))

@@ -26,6 +26,14 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Reports that wait for the connection at most; further ones are left out, as the next will say the same.
 const REPORTS_MAX: usize = 16;
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) client: IpAddr,
+    pub(super) client_port: u16,
+    pub(super) server: IpAddr,
+}
+
 /// RTCP on its way to a connection.
 #[derive(Debug)]
 pub(super) struct Report {
@@ -40,6 +48,7 @@ pub(super) type Reports = mpsc::Sender<Report>;
 pub(super) struct Relay {
     /// Names the connection among all.
     pub(super) connection: u64,
+    pub(super) ends: Ends,
     /// Ports that the pump sends from.
     senders: Vec<SocketAddr>,
     /// Where the pump sends to; from the first interleaved session on.
@@ -76,9 +85,10 @@ pub(super) struct Read {
 }
 
 impl Relay {
-    pub(super) fn new(connection: u64, senders: Vec<SocketAddr>) -> Self {
+    pub(super) fn new(connection: u64, ends: Ends, senders: Vec<SocketAddr>) -> Self {
         Relay {
             connection,
+            ends,
             senders,
             socket: None,
             channels: Vec::new(),
@@ -212,9 +222,12 @@ pub(super) fn write_frame(out: &mut Vec<u8>, channel: u8, data: &[u8]) {
 mod tests {
     use super::*;
 
+    const ENDS: Ends =
+        Ends { client: IpAddr::V4(Ipv4Addr::LOCALHOST), client_port: 1, server: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+
     #[test]
     fn channels_are_those_that_were_asked_for_unless_they_are_taken() {
-        let mut relay = Relay::new(1, Vec::new());
+        let mut relay = Relay::new(1, ENDS, Vec::new());
         assert_eq!(relay.free_channels(Some((4, 5))), Some((4, 5)));
         assert_eq!(relay.free_channels(None), Some((0, 1)));
         relay.add("a".into(), Some(7), (0, 1));
@@ -227,7 +240,7 @@ mod tests {
     async fn only_known_streams_from_the_pump_go_into_the_connection() {
         let pump = UdpSocket::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let stranger = UdpSocket::bind("127.0.0.1:0").await.expect("loopback can be bound");
-        let mut relay = Relay::new(1, vec![pump.local_addr().expect("bound")]);
+        let mut relay = Relay::new(1, ENDS, vec![pump.local_addr().expect("bound")]);
         let to = relay.destination().expect("a socket");
         relay.add("a".into(), Some(7), (2, 3));
 

@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 use engine::sys::udp_socket;
 use pump::spec::SessionStats;
@@ -21,9 +21,8 @@ use wire::rtp::FIXED_HEADER_LEN;
 use wire::{DATAGRAM_MAX, LinkId};
 
 use super::Rtsp;
-
-/// Seconds from 1900, where NTP begins, to 1970.
-const NTP_UNIX_SECONDS: u64 = 2_208_988_800;
+use crate::machine::ntp;
+use crate::random::{hex, random};
 
 /// What a socket of the pump has beside it.
 struct Neighbour {
@@ -58,10 +57,8 @@ impl Sockets {
         let both = |(worker, senders)| [true, false].map(|is_ipv4| first(senders, is_ipv4).map(|rtp| (worker, rtp)));
         let all = senders.enumerate().flat_map(both).flatten();
         let neighbours = all.map(|(worker, rtp)| Neighbour { worker, rtp, rtcp: bind_beside(rtp) }).collect();
-        let mut random = [0; 12];
         // A CNAME that others have as well only says that these streams belong together.
-        aws_lc_rs::rand::fill(&mut random).ok();
-        let cname = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let cname = hex(&random::<12>().unwrap_or_default());
         Sockets { neighbours, cname }
     }
 
@@ -115,13 +112,10 @@ fn bind_beside(rtp: SocketAddr) -> Option<(Arc<UdpSocket>, u16)> {
 
 /// `None` before the first packet.
 fn sender_info(now: SystemTime, ssrc: u32, stats: &SessionStats) -> Option<SenderInfo> {
-    let unix = now.duration_since(UNIX_EPOCH).ok()?;
-    let fraction = (u64::from(unix.subsec_nanos()) << 32) / 1_000_000_000;
     let headers = stats.datagrams * FIXED_HEADER_LEN as u64;
     Some(SenderInfo {
         ssrc,
-        // NTP's seconds are 32 bits, and begin anew in 2036.
-        ntp: (unix.as_secs() + NTP_UNIX_SECONDS) << 32 | fraction,
+        ntp: ntp(now),
         rtp_timestamp: stats.rtp?.timestamp,
         // Both wrap (RFC 3550 §6.4.1).
         packet_count: stats.datagrams as u32,
@@ -147,7 +141,7 @@ pub(super) fn read(compound: &[u8]) -> (Vec<u32>, bool) {
 /// Receives reports until it is dropped.
 pub(super) async fn receive(rtsp: &Arc<Rtsp>) {
     let mut tasks = JoinSet::new();
-    for (socket, _) in rtsp.sockets().neighbours.iter().filter_map(|found| found.rtcp.as_ref()) {
+    for (socket, _) in rtsp.sockets.neighbours.iter().filter_map(|found| found.rtcp.as_ref()) {
         let (rtsp, socket) = (rtsp.clone(), socket.clone());
         tasks.spawn(async move {
             let mut buf = vec![0; DATAGRAM_MAX];
@@ -164,9 +158,10 @@ pub(super) async fn receive(rtsp: &Arc<Rtsp>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+    use crate::machine::SECONDS_1900_TO_1970;
     use pump::spec::RtpPoint;
 
     fn sockets() -> Sockets {
@@ -181,7 +176,7 @@ mod tests {
         let compound = sockets().compound(now, &Subject::Sender { ssrc: 7, stats: &stats }).expect("it has begun");
         let mut read = packets(&compound).expect("well-formed");
         let Some(Packet::SenderReport(report)) = read.next() else { panic!("a sender report comes first") };
-        assert_eq!(report.info.ntp, (NTP_UNIX_SECONDS + 1) << 32 | 1 << 31);
+        assert_eq!(report.info.ntp, (SECONDS_1900_TO_1970 + 1) << 32 | 1 << 31);
         assert_eq!((report.info.ssrc, report.info.rtp_timestamp), (7, 90_000));
         assert_eq!((report.info.packet_count, report.info.byte_count), (10, 13_160));
         let Some(Packet::Sdes(sdes)) = read.next() else { panic!("then who it is") };

@@ -2,7 +2,6 @@
 //!
 //! Cost: one lock, held for a few map lookups; a look at all sessions when it is asked which are due.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -33,6 +32,8 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// One session, from SETUP to its end.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// Nobody guesses it.
+    pub(super) id: String,
     pub(super) title: String,
     pub(super) extent: Extent,
     /// The stream's URI as SETUP had it.
@@ -140,7 +141,6 @@ struct Entry {
 
 /// A session whose time has come for a report.
 pub(super) struct Due {
-    pub(super) id: String,
     pub(super) session: Arc<Session>,
     pub(super) source: Source,
     /// The source has ended, and this is to be its last report.
@@ -148,23 +148,16 @@ pub(super) struct Due {
 }
 
 impl Sessions {
-    /// Adds a session and returns it with its id; `None` when there are too many, in all or of its client.
-    pub(super) fn add(&self, now: Instant, session: Session, client_max: usize) -> Option<(String, Arc<Session>)> {
-        let mut random = [0; 16];
-        aws_lc_rs::rand::fill(&mut random).ok()?;
-        let id = random.iter().fold(String::new(), |mut id, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(id, "{byte:02x}");
-            id
-        });
+    /// Adds a session; `None` when there are too many, in all or of its client.
+    pub(super) fn add(&self, now: Instant, session: Session, client_max: usize) -> Option<Arc<Session>> {
         let mut table = self.lock();
         if table.sessions.len() >= SESSIONS_MAX || !table.clients.enter(session.client, client_max) {
             return None;
         }
         let (session, due) = (Arc::new(session), now + SESSION_TIMEOUT);
         let entry = Entry { session: session.clone(), due, source: None, report: now, ended: None };
-        table.sessions.insert(id.clone(), entry);
-        Some((id, session))
+        table.sessions.insert(session.id.clone(), entry);
+        Some(session)
     }
 
     /// The client's session of that id, which lives on from `now`.
@@ -238,7 +231,7 @@ impl Sessions {
     pub(super) fn take_reports(&self, now: Instant, linger: Duration, is_open: impl Fn(SessionId) -> bool) -> Vec<Due> {
         let mut table = self.lock();
         let mut due = Vec::new();
-        for (id, entry) in &mut table.sessions {
+        for entry in table.sessions.values_mut() {
             let Some(source) = entry.source else { continue };
             let is_last = match entry.ended {
                 Some(ended) => now.saturating_duration_since(ended) >= linger,
@@ -254,7 +247,7 @@ impl Sessions {
             // Each has its own distance, so that they do not come together.
             let spread = u64::from(source.ssrc.unwrap_or(0) % 2_000);
             entry.report = now + REPORT_INTERVAL + Duration::from_millis(spread);
-            due.push(Due { id: id.clone(), session: entry.session.clone(), source, is_last });
+            due.push(Due { session: entry.session.clone(), source, is_last });
         }
         due
     }

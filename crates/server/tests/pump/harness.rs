@@ -126,11 +126,7 @@ impl Harness {
         self.origin.is_dead.store(true, Ordering::SeqCst);
     }
 
-    pub fn pump(&self) -> &PumpControl {
-        self.control.pump().expect("there is one")
-    }
-
-    pub fn pump_arc(&self) -> &Arc<PumpControl> {
+    pub fn pump(&self) -> &Arc<PumpControl> {
         self.control.pump().expect("there is one")
     }
 

@@ -75,7 +75,7 @@ impl Drop for Sender {
 fn receive(test: &Harness, url: &str, options: &[(&str, &str)]) -> SocketAddr {
     let input = LiveInput::new("news", url).expect("an input");
     let input = options.iter().try_fold(input, |input, (key, value)| input.with(key, value)).expect("options that fit");
-    test.pump_arc().start_live(&[input]).expect("it can be received");
+    test.pump().start_live(&[input]).expect("it can be received");
     test.pump().live_inputs()[0].local
 }
 
