@@ -3,12 +3,13 @@
 //! In: a server's URL and a title, or ports on which any sender's streams arrive. Out: losses by the continuity counters,
 //! content, spacing of datagrams, delay factor, clock jitter, start times, underruns; the server's CPU.
 //! Arrivals have the kernel's times, so that this program's own lateness is not in the numbers. On loopback every session
-//! has an address of its own behind one socket. It can be the origin of the titles too, let others come while it counts,
-//! and break their titles: nobody else should notice.
+//! has an address of its own behind one socket. It can be the origin of the titles too, or the source of a live input, let
+//! others come while it counts, and break their titles: nobody else should notice.
 //! Cost: one system call per 64 messages, and a look at each packet; some 20 KiB per session.
 //! Source: RFC 4445 (delay factor), ETSI TR 101 290 (errors by priority).
 
 mod args;
+mod feed;
 mod guests;
 mod metrics;
 mod origin;
@@ -17,6 +18,7 @@ mod places;
 mod receive;
 mod receiver;
 mod report;
+mod rtsp;
 mod sessions;
 mod watch;
 
@@ -64,22 +66,28 @@ pub fn run(args: &Args) -> Result<bool> {
 pub fn measure(args: &Args) -> Result<Report> {
     args.check()?;
     let origin = args.start_origin()?;
-    let original = match (&args.file, &origin) {
-        (Some(file), _) => Some(Original::read(file)?),
-        (None, Some((_, title))) => Original::of(title),
-        (None, None) => None,
+    let feed = args.start_feed()?;
+    let original = match (&args.file, &feed, &origin) {
+        (Some(file), ..) => Some(Original::read(file)?),
+        (None, Some(feed), _) => Original::of(feed.stream()),
+        (None, None, Some((_, title))) => Original::of(title),
+        (None, None, None) => None,
     };
     let original = original.map(Arc::new);
     let places = Places::open(args)?;
     let addrs = Addrs::of(args, &places);
     let threads = places.start(args, original.as_ref())?;
-    let server = args.server();
+    let server = args.server()?;
+    if let (Some(server), Some(_)) = (&server, &feed) {
+        server.wait_for_input(&args.title_of(0))?;
+    }
     let opened = match &server {
         Some(server) => open(args, server, &addrs)?,
         None => Vec::new(),
     };
     let counted = count(args, &threads, server.as_ref(), &opened, &addrs);
-    let underruns = server.as_ref().map(|server| server.underruns_of_all(&opened));
+    let by_api = server.as_ref().filter(|_| args.rtsp.is_none());
+    let underruns = by_api.map(|server| server.underruns_of_all(&opened));
     if let Some(server) = &server {
         server.close_all(&opened);
     }

@@ -181,7 +181,9 @@ const PUMP_LOAD_EXAMPLES: &str = "\
 Examples:
   millrace load pump --title film.ts --sessions 1000
   millrace load pump --title film.ts --file film.ts --sessions 500 --starts-per-second 100 --max-loss 0 --max-delay-factor 12
-  millrace load pump --title film.ts --sessions 20 --unreceived 3480 --sink 198.18.0.0:5000 --json
+  millrace load pump --title film.ts --sessions 200 --unreceived 3300 --sink 198.18.0.0:5000 --json
+  millrace load pump --title live/news --feed udp://127.0.0.1:9000 --sessions 1000     for a server with this input
+  millrace load pump --title film.ts --rtsp 127.0.0.1:554 --sessions 1000
   millrace load pump --listen udp://127.0.0.1:20000 --sessions 20     streams of another sender, a port each
   millrace load pump --listen udp://@239.1.1.1:5000 --seconds 60";
 

@@ -1,9 +1,9 @@
 //! What the pump promises, measured from outside by `millrace load pump`: titles that break and sessions that come
-//! disturb nobody's content.
+//! disturb nobody's content; and live inputs and RTSP carry whole streams to many.
 
 mod common;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output};
 
 use common::Server;
@@ -46,6 +46,36 @@ fn each_of_many_cold_titles_begins_and_arrives_whole() {
     assert!(server.metric("millrace_library_fetches_total") >= 60.0);
 }
 
+#[test]
+fn what_comes_in_live_goes_out_whole_to_many() {
+    let input = format!("udp://{}", free_udp_addr());
+    let server = Server::start(&[&format!("pump.live=news={input}"), "pump.destinations=127.0.0.0/8"]);
+    let flags = "--title live/news --rate 2M --sessions 50 --unreceived 10 --sink 127.200.0.1:9 --seconds 3 --sample 1";
+    let report = run(&server, &[&["--feed", &input], &flags.split(' ').collect::<Vec<_>>()[..]].concat());
+
+    let value = |name: &str| report["values"][name].as_f64().unwrap_or(f64::NAN);
+    assert_eq!((value("sessions"), &report["lost"], value("damaged")), (50.0, &Value::from(0), 0.0), "{report}");
+    assert!(value("matched") > 1_000.0 && value("errors_priority_1") == 0.0, "{report}");
+    // The server knows of those as well that nobody receives.
+    assert!(value("unreceived") == 10.0 && value("server_datagrams") > report["packets"].as_f64().unwrap(), "{report}");
+    assert!(value("server_lateness_p50_ms") > 0.0, "{report}");
+}
+
+#[test]
+fn what_is_asked_for_by_rtsp_arrives_whole_too() {
+    let (origin, rtsp) = (free_addr(), free_addr());
+    let listen = format!("pump.rtsp_listen={rtsp}");
+    let server = Server::start(&[&format!("pump.origins=http://{origin}/"), "pump.destinations=127.0.0.0/8", &listen]);
+    let flags = "--title film.ts --rate 1M --sessions 50 --seconds 3 --sample 1 --newcomers-per-second 3";
+    let report = load(&server, &origin, &[&["--rtsp", &rtsp], &flags.split(' ').collect::<Vec<_>>()[..]].concat());
+
+    let value = |name: &str| report["values"][name].as_f64().unwrap_or(f64::NAN);
+    assert_eq!((value("sessions"), &report["lost"], value("damaged")), (50.0, &Value::from(0), 0.0), "{report}");
+    assert!(value("matched") > 1_000.0 && value("start_p50_ms") > 0.0 && value("newcomers") > 4.0, "{report}");
+    // All have torn their sessions down.
+    assert_eq!(server.ask("GET", "/pump/sessions", &[], "").body.matches("\"state\":\"playing\"").count(), 0);
+}
+
 fn serve(origin: &str) -> Server {
     Server::start(&[&format!("pump.origins=http://{origin}/"), "pump.destinations=127.0.0.0/8"])
 }
@@ -57,9 +87,19 @@ fn free_addr() -> String {
     TcpListener::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
 }
 
+/// Nobody listens there now.
+fn free_udp_addr() -> String {
+    let host = free_addr().rsplit_once(':').expect("an address").0.to_owned();
+    UdpSocket::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
+}
+
 fn load(server: &Server, origin: &str, flags: &[&str]) -> Value {
+    run(server, &[&["--origin", origin], flags].concat())
+}
+
+fn run(server: &Server, flags: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
-    command.args(["load", "pump", "--json", "--url", &server.url(), "--origin", origin]).args(flags);
+    command.args(["load", "pump", "--json", "--url", &server.url()]).args(flags);
     let Output { stdout, stderr, .. } = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&stderr)))

@@ -2,13 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use pump::sample::Sample;
 use wire::Bitrate;
 
+use super::feed::{Feed, Input};
 use super::origin::Origin;
+use super::rtsp::Players;
 use super::sessions::Server;
 use crate::load::service::Addresses;
 
@@ -25,6 +28,10 @@ pub struct Args {
     /// The server, for instance http://127.0.0.1:8080.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     pub url: String,
+    /// Starts sessions by RTSP there, as set-top boxes do, and not by the API: RTP by UDP, a connection for each. The API is
+    /// asked for the server's CPU time and lateness only.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "at", "unreceived", "burst", "looped"])]
+    pub rtsp: Option<SocketAddrV4>,
     /// Title to play. {n} in it stands for the session's number, so that each has a title of its own: "{n}.ts".
     #[arg(long, value_name = "NAME")]
     pub title: Option<String>,
@@ -35,6 +42,10 @@ pub struct Args {
     /// How long that origin takes before each response, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, requires = "origin")]
     pub origin_delay: u64,
+    /// Is the source of a live input there, udp:// or rtp://: sends a stream of constant rate, --rate or 4.5 Mbit/s, from
+    /// before the first session to the end. "--title live/NAME" plays it.
+    #[arg(long, value_name = "udp://ADDR:PORT", value_parser = Input::parse, conflicts_with_all = ["listen", "file"])]
+    pub feed: Option<Input>,
     /// Further sessions that come while it counts, a second, and stay for two; only their start is measured.
     #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "listen")]
     pub newcomers_per_second: f64,
@@ -187,7 +198,7 @@ impl Args {
         let title = match &self.file {
             Some(file) => std::fs::read(file).with_context(|| format!("read {}", file.display()))?,
             None => {
-                let rate = self.rate.unwrap_or(Bitrate::from_kbps(4_500));
+                let rate = self.made_rate();
                 Sample { rate, pictures: ORIGIN_PICTURES, ..Sample::default() }.make()
             }
         };
@@ -195,20 +206,45 @@ impl Args {
         Ok(Some((Origin::start(listen, title.clone(), delay)?, title)))
     }
 
+    /// The source of the live input, whose stream lasts longer than the run.
+    pub(super) fn start_feed(&self) -> Result<Option<Feed>> {
+        let Some(to) = self.feed else { return Ok(None) };
+        let starts = (self.session_count() + self.unreceived) as f64 / self.starts_per_second;
+        let span = 2.0 * (starts + self.warm_up + self.seconds) + 30.0;
+        let span = Duration::try_from_secs_f64(span).context("--feed for so long")?;
+        Feed::start(to, self.made_rate(), span).map(Some)
+    }
+
+    /// Of streams that are made here.
+    fn made_rate(&self) -> Bitrate {
+        self.rate.unwrap_or(Bitrate::from_kbps(4_500))
+    }
+
     /// Each session has a socket of its own.
     pub(super) fn has_sockets(&self) -> bool {
         self.listen.is_some() || self.at.is_some()
     }
 
-    pub(super) fn server(&self) -> Option<Server> {
-        self.title.as_ref()?;
-        Some(Server {
+    /// The server, if it is one that is asked for sessions.
+    pub(super) fn server(&self) -> Result<Option<Server>> {
+        if self.title.is_none() {
+            return Ok(None);
+        }
+        let rtsp = match self.rtsp {
+            Some(addr) => {
+                engine::sys::raise_open_files_max().context("raise the limit of open files")?;
+                Some((addr, Arc::new(Players::new()?)))
+            }
+            None => None,
+        };
+        Ok(Some(Server {
             agent: crate::load::agent(),
             url: self.url.trim_end_matches('/').into(),
             token: self.token.clone(),
             scheme: if self.rtp { "rtp" } else { "udp" },
             burst: self.burst,
             looped: self.looped,
-        })
+            rtsp,
+        }))
     }
 }

@@ -14,6 +14,8 @@ pub struct Served {
     /// Datagrams that the pump wrote, and their bytes.
     pub datagrams: u64,
     pub bytes: u64,
+    /// Times that a session's next part was not there, of any session.
+    pub underruns: u64,
     /// Times that a session was so late that its schedule was moved.
     pub shifts: u64,
     /// How late bursts were written.
@@ -49,6 +51,7 @@ impl Served {
                 "millrace_process_cpu_seconds_total" => cpu.1 = Some(value),
                 "millrace_pump_datagrams_total" => served.datagrams += value as u64,
                 "millrace_pump_bytes_total" => served.bytes += value as u64,
+                "millrace_pump_underruns_total" => served.underruns += value as u64,
                 "millrace_pump_shifts_total" => served.shifts += value as u64,
                 "millrace_pump_lateness_seconds_bucket" => {
                     let bound = labels.split_once("le=\"").and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
@@ -71,6 +74,7 @@ impl Served {
             cpu: self.cpu.zip(before.cpu).map(|(now, then)| now.since(then)),
             datagrams: self.datagrams.saturating_sub(before.datagrams),
             bytes: self.bytes.saturating_sub(before.bytes),
+            underruns: self.underruns.saturating_sub(before.underruns),
             shifts: self.shifts.saturating_sub(before.shifts),
             lateness: Lateness::from_buckets(std::array::from_fn(|index| now[index].saturating_sub(then[index]))),
         }

@@ -209,6 +209,7 @@ impl Report {
         if let Some((served, lateness)) = self.served.as_ref().zip(self.server_lateness()) {
             put("server_datagrams", served.datagrams as f64);
             put("server_mbit_per_second", served.bytes as f64 * 8.0 / 1e6 / self.seconds.max(1e-9));
+            put("server_underruns", served.underruns as f64);
             put("server_shifts", served.shifts as f64);
             put("server_bursts", lateness.count() as f64);
             put("server_lateness_p50_ms", quantile_ms(lateness, 0.5));

@@ -1,19 +1,23 @@
-//! Opens sessions by the server's HTTP API, asks for their statistics, and closes them.
+//! Opens sessions by the server's HTTP API or by RTSP, asks for their statistics, and closes them.
 
 use std::net::SocketAddrV4;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::receive::now_ns;
+use super::rtsp::{Players, SharedPlayer};
 
 /// Requests that may be under way at once.
 const REQUESTS: usize = 16;
+
+/// How long a live input may take until it has a clock.
+const INPUT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The server and what is asked of it.
 #[derive(Clone)]
@@ -27,6 +31,8 @@ pub(super) struct Server {
     /// Datagrams per send; the server's own choice unless given.
     pub(super) burst: Option<u8>,
     pub(super) looped: bool,
+    /// Where sessions are opened by RTSP, if they are.
+    pub(super) rtsp: Option<(SocketAddrV4, Arc<Players>)>,
 }
 
 /// A session that was opened.
@@ -34,7 +40,14 @@ pub(super) struct Server {
 pub(super) struct Opened {
     /// When it was asked for, in nanoseconds since 1970.
     pub(super) asked_ns: u64,
-    resource: String,
+    handle: Handle,
+}
+
+#[derive(Clone, Debug)]
+enum Handle {
+    /// Its URL at the API.
+    Resource(String),
+    Player(SharedPlayer),
 }
 
 /// What the API answers, as far as it is of use here.
@@ -45,6 +58,16 @@ struct Answer {
 
 impl Server {
     pub(super) fn open(&self, title: &str, to: SocketAddrV4) -> Result<Opened> {
+        let asked_ns = now_ns();
+        let handle = match &self.rtsp {
+            Some((addr, players)) => Handle::Player(players.play(*addr, title, to)?),
+            None => Handle::Resource(self.create(title, to)?),
+        };
+        Ok(Opened { asked_ns, handle })
+    }
+
+    /// Asks the API for a session, and gives its URL.
+    fn create(&self, title: &str, to: SocketAddrV4) -> Result<String> {
         let mut wanted = json!({
             "title": title,
             "destination": format!("{}://{to}", self.scheme),
@@ -54,7 +77,6 @@ impl Server {
             wanted["burst"] = json!(burst);
         }
         let url = format!("{}/pump/sessions", self.url);
-        let asked_ns = now_ns();
         let mut request = self.agent.post(&url).content_type("application/json");
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
@@ -65,26 +87,57 @@ impl Server {
             bail!("POST {url}: {}: {}", response.status(), body.trim());
         }
         let answer: Answer = serde_json::from_str(&body).with_context(|| format!("the answer of {url}: {body}"))?;
-        Ok(Opened { asked_ns, resource: format!("{url}/{}", answer.id) })
+        Ok(format!("{url}/{}", answer.id))
     }
 
-    /// How often the session's next chunk was late, by the server's count.
+    /// Waits until a live input has a clock, and so may be played.
+    ///
+    /// # Errors
+    /// When the server does not have it, or nothing comes in.
+    pub(super) fn wait_for_input(&self, title: &str) -> Result<()> {
+        let end = Instant::now() + INPUT_PATIENCE;
+        loop {
+            let titles = self.get(&format!("{}/pump/titles", self.url))?;
+            let input = titles.as_array().into_iter().flatten().find(|input| input["name"] == title);
+            let input = input.with_context(|| format!("the server has no live input {title}"))?;
+            if input["state"] == "receiving" {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "nothing with a clock comes in at {title}, which listens at {}",
+                input["url"]
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How often the session's next chunk was late, by the server's count; of a session by RTSP that is not known.
     fn underruns(&self, opened: &Opened) -> Result<u64> {
-        let mut request = self.agent.get(&opened.resource);
+        let Handle::Resource(url) = &opened.handle else { bail!("a session by RTSP has no statistics") };
+        let session = self.get(url)?;
+        session["statistics"]["underruns"].as_u64().with_context(|| format!("no underruns in the answer: {session}"))
+    }
+
+    fn get(&self, url: &str) -> Result<Value> {
+        let mut request = self.agent.get(url);
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let body = request.call().with_context(|| format!("GET {}", opened.resource))?.body_mut().read_to_string()?;
-        let value: Value = serde_json::from_str(&body).with_context(|| format!("the answer: {body}"))?;
-        value["statistics"]["underruns"].as_u64().with_context(|| format!("no underruns in the answer: {body}"))
+        let body = request.call().with_context(|| format!("GET {url}"))?.body_mut().read_to_string()?;
+        serde_json::from_str(&body).with_context(|| format!("the answer of {url}: {body}"))
     }
 
     pub(super) fn close(&self, opened: &Opened) -> Result<()> {
-        let mut request = self.agent.delete(&opened.resource);
+        let url = match &opened.handle {
+            Handle::Resource(url) => url,
+            Handle::Player(player) => return player.lock().unwrap_or_else(PoisonError::into_inner).tear_down(),
+        };
+        let mut request = self.agent.delete(url);
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        request.call().with_context(|| format!("DELETE {}", opened.resource))?;
+        request.call().with_context(|| format!("DELETE {url}"))?;
         Ok(())
     }
 

@@ -109,10 +109,40 @@ struct Api {
     closed: AtomicUsize,
     read: AtomicUsize,
     asked: Mutex<Vec<serde_json::Value>>,
+    /// Where a live input comes in: then a session is what does.
+    input: Option<UdpSocket>,
     is_over: AtomicBool,
 }
 
 impl Api {
+    fn new(input: Option<UdpSocket>) -> Self {
+        Api {
+            title: title(),
+            opened: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
+            read: AtomicUsize::new(0),
+            asked: Mutex::default(),
+            input,
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs the load against it.
+    fn load(&self, words: &[&str]) -> Report {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let url = format!("http://{addr}/");
+        let args = typed(&[&["--url", &url, "--json"], words].concat()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| self.serve(&listener, scope));
+            let report = measure(&args);
+            self.is_over.store(true, Ordering::Relaxed);
+            // The last connection only wakes the listener.
+            drop(TcpStream::connect(addr));
+            report.unwrap()
+        })
+    }
+
     fn serve<'scope>(&'scope self, listener: &TcpListener, scope: &'scope thread::Scope<'scope, '_>) {
         for stream in listener.incoming() {
             if self.is_over.load(Ordering::Relaxed) {
@@ -143,7 +173,10 @@ impl Api {
                 let wanted: serde_json::Value = serde_json::from_slice(&body).ok()?;
                 let to: SocketAddr = wanted["destination"].as_str()?.strip_prefix("udp://")?.parse().ok()?;
                 self.asked.lock().unwrap().push(wanted);
-                scope.spawn(move || send(&self.title, to, usize::MAX, &self.is_over));
+                scope.spawn(move || match &self.input {
+                    Some(input) => self.send_on(input, to),
+                    None => send(&self.title, to, usize::MAX, &self.is_over),
+                });
                 let id = self.opened.fetch_add(1, Ordering::Relaxed);
                 ("201 Created", format!(r#"{{"id": "{id}"}}"#))
             }
@@ -152,10 +185,27 @@ impl Api {
                 ("200 OK", "{}".into())
             }
             _ if line.contains("/metrics") => ("200 OK", self.metrics()),
+            // It takes until something came in.
+            _ if line.contains("/pump/titles") => ("200 OK", self.titles()),
             _ => ("200 OK", r#"{"statistics": {"underruns": 2}}"#.into()),
         };
         let mut stream = stream;
         write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len()).ok()
+    }
+
+    fn titles(&self) -> String {
+        let is_receiving = self.input.as_ref().is_some_and(|input| input.peek(&mut [0; 2_000]).is_ok());
+        let state = if is_receiving { "receiving" } else { "silent" };
+        format!(r#"[{{"name": "film.ts"}}, {{"name": "live/news", "state": "{state}"}}]"#)
+    }
+
+    fn send_on(&self, input: &UdpSocket, to: SocketAddr) {
+        let mut datagram = [0; 2_000];
+        while !self.is_over.load(Ordering::Relaxed) {
+            if let Ok(len) = input.recv(&mut datagram) {
+                input.send_to(&datagram[..len], to).unwrap();
+            }
+        }
     }
 
     /// From reading to reading 500 bursts more, all of them 100 µs late.
@@ -168,48 +218,10 @@ impl Api {
 
 #[test]
 fn sessions_are_opened_received_and_closed_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let url = format!("http://{addr}/");
-    let api = Api {
-        title: title(),
-        opened: AtomicUsize::new(0),
-        closed: AtomicUsize::new(0),
-        read: AtomicUsize::new(0),
-        asked: Mutex::default(),
-        is_over: AtomicBool::new(false),
-    };
-    let words = [
-        "--url",
-        &url,
-        "--title",
-        "film.ts",
-        "--sessions",
-        "5",
-        "--threads",
-        "2",
-        "--seconds",
-        "1",
-        "--warm-up",
-        "0.3",
-        "--unreceived",
-        "1",
-        "--sink",
-        "127.77.0.1:9",
-        "--burst",
-        "2",
-        "--loop",
-        "--json",
-    ];
-    let args = typed(&words).unwrap();
-    let report = thread::scope(|scope| {
-        scope.spawn(|| api.serve(&listener, scope));
-        let report = measure(&args);
-        api.is_over.store(true, Ordering::Relaxed);
-        // The last connection only wakes the listener.
-        drop(TcpStream::connect(addr));
-        report.unwrap()
-    });
+    let api = Api::new(None);
+    let words = "--title film.ts --sessions 5 --threads 2 --seconds 1 --warm-up 0.3 --unreceived 1 --sink 127.77.0.1:9 \
+                 --burst 2 --loop";
+    let report = api.load(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!((report.sessions, report.lost, report.damaged), (5, 0, 0), "{report:?}");
     assert_eq!((report.start.count, report.underruns), (5, Some(2 * 6)), "{report:?}");
     let json = report.json();
@@ -232,40 +244,10 @@ fn sessions_are_opened_received_and_closed_again() {
 
 #[test]
 fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_counts() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let url = format!("http://{addr}/");
-    let api = Api {
-        title: title(),
-        opened: AtomicUsize::new(0),
-        closed: AtomicUsize::new(0),
-        read: AtomicUsize::new(0),
-        asked: Mutex::default(),
-        is_over: AtomicBool::new(false),
-    };
-    let words =
-        ["--url", &url, "--title", "{n}.ts", "--sessions", "2", "--newcomers-per-second", "4", "--seconds", "3"];
-    let more = [
-        "--warm-up",
-        "0",
-        "--newcomers-title",
-        "new-{n}.ts",
-        "--faulty",
-        "2",
-        "--origin",
-        "127.0.0.1:0",
-        "--rate",
-        "1Mbps",
-        "--json",
-    ];
-    let args = typed(&[&words[..], &more].concat()).unwrap();
-    let report = thread::scope(|scope| {
-        scope.spawn(|| api.serve(&listener, scope));
-        let report = measure(&args);
-        api.is_over.store(true, Ordering::Relaxed);
-        drop(TcpStream::connect(addr));
-        report.unwrap()
-    });
+    let api = Api::new(None);
+    let words = "--title {n}.ts --sessions 2 --newcomers-per-second 4 --seconds 3 --warm-up 0 \
+                 --newcomers-title new-{n}.ts --faulty 2 --origin 127.0.0.1:0 --rate 1Mbps";
+    let report = api.load(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!((report.sessions, report.start.count), (2, 2), "{report:?}");
     // The machine may be so busy that one of the last is late.
     assert!(report.newcomers >= 6 && report.newcomers + report.refused == 12, "{report:?}");
@@ -279,6 +261,20 @@ fn newcomers_come_while_it_counts_with_titles_of_their_own_and_only_their_start_
     titles.dedup();
     assert_eq!(titles.len(), opened);
     assert!(titles.contains(&"0.ts") && titles.contains(&"new-2.ts") && titles.contains(&"slow-0.ts"), "{titles:?}");
+}
+
+#[test]
+fn the_load_is_the_source_of_a_live_input_and_what_comes_of_it_is_compared() {
+    let input = UdpSocket::bind("127.0.0.1:0").unwrap();
+    input.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    for scheme in ["udp", "rtp"] {
+        let to = format!("{scheme}://{}", input.local_addr().unwrap());
+        let api = Api::new(Some(input.try_clone().unwrap()));
+        let words = "--title live/news --rate 2Mbps --sessions 1 --seconds 1 --warm-up 0.3";
+        let report = api.load(&[&words.split(' ').collect::<Vec<_>>()[..], &["--feed", &to]].concat());
+        assert_eq!((report.sessions, report.lost, report.damaged), (1, 0, 0), "{report:?}");
+        assert!(report.matched > 100 && report.lateness.count > 5, "{report:?}");
+    }
 }
 
 #[test]
@@ -318,6 +314,9 @@ fn what_makes_no_sense_is_refused() {
         &["--title", "a", "--faulty", "2"],
         &["--listen", "udp://127.0.0.1:5000", "--origin", "127.0.0.1:0"],
         &["--listen", "udp://127.0.0.1:5000", "--newcomers-per-second", "3"],
+        &["--listen", "udp://127.0.0.1:5000", "--feed", "udp://127.0.0.1:5001"],
+        &["--title", "a", "--feed", "http://127.0.0.1:5001"],
+        &["--title", "a", "--rtsp", "127.0.0.1:554", "--burst", "2"],
     ] {
         assert!(typed(words).is_err(), "{words:?}");
     }
