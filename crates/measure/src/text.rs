@@ -9,6 +9,15 @@ use serde::Serialize;
 
 use crate::rounds::Ratio;
 
+/// Adds a line to a text, as `writeln!` would.
+macro_rules! line {
+    ($out:expr, $($text:tt)*) => {{
+        use std::fmt::Write as _;
+        writeln!($out, $($text)*).expect("a String takes everything")
+    }};
+}
+pub(crate) use line;
+
 /// Prints one line of JSON for each row, or the table; writes the plot, if there is a file for it.
 pub(crate) fn show(
     rows: &[impl Serialize],

@@ -258,10 +258,7 @@ mod tests {
 
     #[test]
     fn a_tree_ends_with_all_its_processes_also_those_that_left_their_group() {
-        for in_cgroup in [false, true] {
-            if in_cgroup && !can_count() {
-                continue;
-            }
+        for in_cgroup in ways() {
             let directory = tempfile::tempdir().unwrap();
             let mut guard = Guard::start(None).unwrap();
             let command = "sleep 600 & setsid sleep 600 & (setsid -f sleep 600); wait";
@@ -289,10 +286,7 @@ mod tests {
 
     #[test]
     fn a_guard_whose_owner_vanishes_ends_the_tree_and_cleans_up() {
-        for in_cgroup in [false, true] {
-            if in_cgroup && !can_count() {
-                continue;
-            }
+        for in_cgroup in ways() {
             let directory = tempfile::tempdir().unwrap();
             let cleaned = directory.path().join("cleaned");
             let mut guard = Guard::start(Some(&format!("touch {}", cleaned.display()))).unwrap();
@@ -330,6 +324,11 @@ mod tests {
         let start = Start { command: "true", cpus: Some(&cpus), log: &log, piped: false, in_cgroup: false };
         let error = Tree::start(&start, &mut Guard::start(None).unwrap()).unwrap_err();
         assert!(format!("{error:#}").contains("there is no CPU 1000"), "{error:#}");
+    }
+
+    /// Without cgroups, and with them where we may.
+    fn ways() -> impl Iterator<Item = bool> {
+        [false, true].into_iter().filter(|in_cgroup| !in_cgroup || can_count())
     }
 
     fn start(command: &str, directory: &Path, in_cgroup: bool, guard: &mut Guard) -> Tree {

@@ -166,35 +166,12 @@ impl Costs {
     /// When it is not TOML of this form, a number is not over 0, or a curve does not rise on its x axis.
     pub fn parse(text: &str) -> Result<Self> {
         let costs: Costs = toml::from_str(text)?;
-        costs.check()?;
-        Ok(costs)
-    }
-
-    fn check(&self) -> Result<()> {
-        let Rooms { stream, packets, sends, viewer, publisher, memory, join, limits } = &self.rooms;
-        let positive = [
-            ("source.cores", self.source.cores),
-            ("rooms.stream.bitrate_bps", stream.bitrate_bps),
-            ("rooms.stream.frames_per_second", stream.frames_per_second),
-            ("rooms.stream.payload_bytes_max", stream.payload_bytes_max),
-            ("rooms.stream.overhead_bytes", stream.overhead_bytes),
-            ("rooms.sends.segments_max", sends.segments_max),
-            ("rooms.viewer.user_ns_per_second", viewer.user_ns_per_second),
-            ("rooms.viewer.kernel_ns_per_second", viewer.kernel_ns_per_second),
-            ("rooms.publisher.user_ns_per_packet", publisher.user_ns_per_packet),
-            ("rooms.publisher.kernel_ns_per_packet", publisher.kernel_ns_per_packet),
-            ("rooms.memory.bytes_base", memory.bytes_base),
-            ("rooms.memory.bytes_per_stream", memory.bytes_per_stream),
-            ("rooms.join.cpu_us", join.cpu_us),
-            ("rooms.limits.sessions_per_core", limits.sessions_per_core),
-        ];
-        for (name, value) in positive {
-            ensure!(value > 0.0 && value.is_finite(), "{name} is a number over 0, not {value}");
-        }
+        check_numbers("", &toml::Value::Table(text.parse()?))?;
+        let Rooms { packets, sends, memory, .. } = &costs.rooms;
         packets.user().check("rooms.packets.curve")?;
-        packets.kernel().check("rooms.packets.curve")?;
         sends.kernel().check("rooms.sends.curve")?;
-        memory.per_viewer().check("rooms.memory.curve")
+        memory.per_viewer().check("rooms.memory.curve")?;
+        Ok(costs)
     }
 
     /// How good each part is, and from what it comes.
@@ -210,6 +187,21 @@ impl Costs {
             ("cost of a join", join.basis, &join.from),
             ("limit of sessions", limits.basis, &limits.from),
         ]
+    }
+}
+
+/// All are over 0, wherever they stand.
+fn check_numbers(name: &str, value: &toml::Value) -> Result<()> {
+    let number = value.as_float().or(value.as_integer().map(|number| number as f64));
+    let is_sound = number.is_none_or(|number| number > 0.0 && number.is_finite());
+    ensure!(is_sound, "{name} is a number over 0, not {value}");
+    match value {
+        toml::Value::Table(table) => table.iter().try_for_each(|(key, value)| {
+            let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+            check_numbers(&name, value)
+        }),
+        toml::Value::Array(values) => values.iter().try_for_each(|value| check_numbers(name, value)),
+        _ => Ok(()),
     }
 }
 
@@ -256,8 +248,6 @@ pub enum Reach {
 impl Curve {
     fn check(&self, name: &str) -> Result<()> {
         ensure!(!self.0.is_empty(), "{name} has at least one point");
-        let are_positive = self.0.iter().flat_map(|(x, y)| [x, y]).all(|value| *value > 0.0 && value.is_finite());
-        ensure!(are_positive, "{name} has numbers over 0 alone");
         ensure!(self.0.windows(2).all(|pair| pair[0].0 < pair[1].0), "{name} rises on its x axis");
         Ok(())
     }

@@ -3,7 +3,9 @@
 //! In: places in pixels from the upper left corner. Out: SVG text. A picture has class `plot`; its colours come from
 //! [`STYLE`], once for each file or once for a whole page.
 
-use std::fmt::{Arguments, Write};
+use std::fmt::Write;
+
+use crate::text::line;
 
 /// Colours by place in the legend, on light and on dark pages. Marks differ in shape too, for those who see fewer
 /// colours.
@@ -88,9 +90,9 @@ impl Svg {
              aria-label=\"{label}\">\n"
         ));
         if with_style {
-            svg.add(format_args!("<style>{}</style>", style()));
+            line!(svg.0, "<style>{}</style>", style());
         }
-        svg.add(format_args!("<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>"));
+        line!(svg.0, "<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>");
         svg
     }
 
@@ -99,21 +101,16 @@ impl Svg {
         self.0
     }
 
-    fn add(&mut self, element: Arguments<'_>) {
-        self.0.write_fmt(element).expect("a String takes everything");
-        self.0.push('\n');
-    }
-
     /// What follows is moved, until [`Svg::close`].
     pub fn open_at(&mut self, left: f64, top: f64) {
-        self.add(format_args!("<g transform=\"translate({left:.1} {top:.1})\">"));
+        line!(self.0, "<g transform=\"translate({left:.1} {top:.1})\">");
     }
 
     /// What follows has the colour of this place in the legend, and `tip` beside the pointer, until [`Svg::close`].
     pub fn open_colored(&mut self, slot: usize, tip: &str) {
-        self.add(format_args!("<g class=\"c{}\">", slot % COLORS.len()));
+        line!(self.0, "<g class=\"c{}\">", slot % COLORS.len());
         if !tip.is_empty() {
-            self.add(format_args!("<title>{}</title>", escape(tip)));
+            line!(self.0, "<title>{}</title>", escape(tip));
         }
     }
 
@@ -124,23 +121,22 @@ impl Svg {
     /// `anchor` is start, middle or end.
     pub fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
         let text = escape(text);
-        self.add(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>"
-        ));
+        line!(self.0, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>");
     }
 
     /// A line through all places.
     pub fn line(&mut self, class: &str, dashed: bool, places: &[(f64, f64)]) {
         let points: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let dashes = if dashed { " stroke-dasharray=\"6 4\"" } else { "" };
-        self.add(format_args!("<polyline class=\"{class}\"{dashes} points=\"{}\"/>", points.join(" ")));
+        line!(self.0, "<polyline class=\"{class}\"{dashes} points=\"{}\"/>", points.join(" "));
     }
 
     pub fn bar(&mut self, class: &str, x: f64, y: f64, width: f64, height: f64) {
         let width = width.max(0.0);
-        self.add(format_args!(
+        line!(
+            self.0,
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
-        ));
+        );
     }
 
     /// A mark of the shape that belongs to the place in the legend, about 9 pixels large.
@@ -149,15 +145,15 @@ impl Svg {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
         let shape = match slot % 4 {
             0 => {
-                return self
-                    .add(format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\">{tip}</circle>"));
+                return line!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\">{tip}</circle>");
             }
             1 => "-3.6,-3.6 3.6,-3.6 3.6,3.6 -3.6,3.6",
             2 => "0,-5 5,0 0,5 -5,0",
             _ => "0,-4.8 4.6,3.6 -4.6,3.6",
         };
-        self.add(format_args!(
+        line!(
+            self.0,
             "<polygon class=\"{class}\" transform=\"translate({x:.1} {y:.1})\" points=\"{shape}\">{tip}</polygon>"
-        ));
+        );
     }
 }

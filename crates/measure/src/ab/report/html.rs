@@ -7,6 +7,7 @@ use super::suite::{Run, Suite};
 use super::tables::{self, Table, TableCell};
 use super::words::{self, Tone};
 use crate::plot::{COLORS, escape, style};
+use crate::text::line;
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
@@ -15,22 +16,17 @@ pub fn page(suites: &[Suite]) -> String {
     let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
     let title = escape(&format!("millrace ab: {}", names.join(", ")));
     let mut out = String::new();
-    add(&mut out, format_args!("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">"));
-    add(&mut out, format_args!("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"));
-    add(&mut out, format_args!("<meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>"));
-    add(&mut out, format_args!("<style>\n{PAGE_STYLE}{}{}\n</style>\n</head>\n<body>\n<main>", style(), slot_style()));
+    line!(out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
+    line!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    line!(out, "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>");
+    line!(out, "<style>\n{PAGE_STYLE}{}{}\n</style>\n</head>\n<body>\n<main>", style(), slot_style());
     for suite in suites {
         write_suite(&mut out, suite);
     }
     let version = env!("CARGO_PKG_VERSION");
-    add(&mut out, format_args!("<footer>Written by millrace {version}, <code>millrace ab report</code>.</footer>"));
-    add(&mut out, format_args!("</main>\n</body>\n</html>"));
+    line!(out, "<footer>Written by millrace {version}, <code>millrace ab report</code>.</footer>");
+    line!(out, "</main>\n</body>\n</html>");
     out
-}
-
-fn add(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a String takes everything");
-    out.push('\n');
 }
 
 /// The subjects' colours outside of pictures.
@@ -45,22 +41,20 @@ fn slot_style() -> String {
 fn write_suite(out: &mut String, suite: &Suite) {
     let run = &suite.newest;
     let machine = &run.machine;
-    add(out, format_args!("<header>\n<h1>{}</h1>", escape(&suite.name)));
-    add(
+    line!(out, "<header>\n<h1>{}</h1>", escape(&suite.name));
+    line!(
         out,
-        format_args!(
-            "<p class=\"soft\">{} · {} × {} · {}</p>\n</header>",
-            escape(&machine.date),
-            machine.cores,
-            escape(&machine.cpu),
-            escape(&machine.kernel)
-        ),
+        "<p class=\"soft\">{} · {} × {} · {}</p>\n</header>",
+        escape(&machine.date),
+        machine.cores,
+        escape(&machine.cpu),
+        escape(&machine.kernel)
     );
     write_words(out, run);
     write_legend(out, run);
     write_pictures(out, &figures::pictures(run), false);
     write_table(out, &tables::verdicts(run));
-    add(out, format_args!("<h2>Round by round</h2>\n<p class=\"soft\">{}</p>", escape(words::ROUNDS)));
+    line!(out, "<h2>Round by round</h2>\n<p class=\"soft\">{}</p>", escape(words::ROUNDS));
     write_pictures(out, &figures::rounds(run), true);
     write_table(out, &tables::figures(run));
     write_table(out, &tables::losses(run));
@@ -72,13 +66,13 @@ fn write_suite(out: &mut String, suite: &Suite) {
 }
 
 fn write_words(out: &mut String, run: &Run) {
-    add(out, format_args!("<ul class=\"lead\">"));
+    line!(out, "<ul class=\"lead\">");
     for sentence in words::verdicts(run) {
-        add(out, format_args!("<li class=\"{}\">{}</li>", tone_class(sentence.tone), escape(&sentence.text)));
+        line!(out, "<li class=\"{}\">{}</li>", tone_class(sentence.tone), escape(&sentence.text));
     }
-    add(out, format_args!("</ul>"));
+    line!(out, "</ul>");
     for caveat in words::caveats(run) {
-        add(out, format_args!("<p class=\"soft\">{}</p>", escape(&caveat)));
+        line!(out, "<p class=\"soft\">{}</p>", escape(&caveat));
     }
 }
 
@@ -91,47 +85,45 @@ fn tone_class(tone: Tone) -> &'static str {
 }
 
 fn write_legend(out: &mut String, run: &Run) {
-    add(out, format_args!("<ul class=\"legend\">"));
+    line!(out, "<ul class=\"legend\">");
     for (index, name) in run.subjects.iter().enumerate() {
         let version = run.machine.subjects.get(index).and_then(|subject| subject.version.as_deref());
         let slot = index % COLORS.len();
-        add(
+        line!(
             out,
-            format_args!(
-                "<li><span class=\"key s{slot}\"></span><b>{}</b> <span class=\"soft\">{}</span></li>",
-                escape(name),
-                escape(version.unwrap_or("version not asked for"))
-            ),
+            "<li><span class=\"key s{slot}\"></span><b>{}</b> <span class=\"soft\">{}</span></li>",
+            escape(name),
+            escape(version.unwrap_or("version not asked for"))
         );
     }
-    add(out, format_args!("</ul>"));
+    line!(out, "</ul>");
 }
 
 /// Pictures of one height stand in `rows`, others fill two columns.
 fn write_pictures(out: &mut String, pictures: &[Picture], rows: bool) {
-    add(out, format_args!("<div class=\"figures{}\">", if rows { " rows" } else { "" }));
+    line!(out, "<div class=\"figures{}\">", if rows { " rows" } else { "" });
     for picture in pictures {
         out.push_str("<figure>\n");
         out.push_str(&picture.svg(false));
         if !picture.caption.is_empty() {
-            add(out, format_args!("<figcaption>{}</figcaption>", escape(&picture.caption)));
+            line!(out, "<figcaption>{}</figcaption>", escape(&picture.caption));
         }
         out.push_str("</figure>\n");
     }
-    add(out, format_args!("</div>"));
+    line!(out, "</div>");
 }
 
 fn write_table(out: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;
     }
-    add(out, format_args!("<h2>{}</h2>\n<p class=\"soft\">{}</p>", escape(&table.title), escape(&table.note)));
-    add(out, format_args!("<div class=\"scroll\"><table>\n<thead><tr>"));
+    line!(out, "<h2>{}</h2>\n<p class=\"soft\">{}</p>", escape(&table.title), escape(&table.note));
+    line!(out, "<div class=\"scroll\"><table>\n<thead><tr>");
     for (index, head) in table.head.iter().enumerate() {
         let class = if index < table.texts { " class=\"word\"" } else { "" };
-        add(out, format_args!("<th{class}>{}</th>", escape(head)));
+        line!(out, "<th{class}>{}</th>", escape(head));
     }
-    add(out, format_args!("</tr></thead>\n<tbody>"));
+    line!(out, "</tr></thead>\n<tbody>");
     let mut before = None;
     for row in &table.rows {
         let point = row.first().map(|cell| cell.text.as_str());
@@ -143,7 +135,7 @@ fn write_table(out: &mut String, table: &Table) {
         }
         out.push_str("</tr>\n");
     }
-    add(out, format_args!("</tbody></table></div>"));
+    line!(out, "</tbody></table></div>");
 }
 
 fn write_cell(out: &mut String, cell: &TableCell, is_word: bool) {
@@ -166,37 +158,35 @@ fn write_history(out: &mut String, suite: &Suite) {
     if pictures.is_empty() {
         return;
     }
-    add(out, format_args!("<h2>History</h2>"));
+    line!(out, "<h2>History</h2>");
     write_pictures(out, &pictures, true);
-    add(out, format_args!("<ul>"));
+    line!(out, "<ul>");
     for run in suite.older.iter().chain([&suite.newest]) {
         let machine = &run.machine;
         let versions: Vec<&str> = machine.subjects.iter().filter_map(|subject| subject.version.as_deref()).collect();
-        add(
+        line!(
             out,
-            format_args!(
-                "<li>{}: {} × {}, {} <span class=\"soft\">({})</span></li>",
-                escape(&machine.date),
-                machine.cores,
-                escape(&machine.cpu),
-                escape(&machine.kernel),
-                escape(&versions.join("; "))
-            ),
+            "<li>{}: {} × {}, {} <span class=\"soft\">({})</span></li>",
+            escape(&machine.date),
+            machine.cores,
+            escape(&machine.cpu),
+            escape(&machine.kernel),
+            escape(&versions.join("; "))
         );
     }
-    add(out, format_args!("</ul>"));
+    line!(out, "</ul>");
 }
 
 fn write_machine(out: &mut String, run: &Run) {
-    add(out, format_args!("<h2>The machine, and how to repeat it</h2>\n<dl>"));
+    line!(out, "<h2>The machine, and how to repeat it</h2>\n<dl>");
     for (name, value) in tables::machine(run) {
-        add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value)));
+        line!(out, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value));
     }
-    add(out, format_args!("</dl>\n<pre>{}</pre>", escape(&run.machine.command)));
-    add(out, format_args!("<details><summary>The subjects' commands</summary>\n<dl>"));
+    line!(out, "</dl>\n<pre>{}</pre>", escape(&run.machine.command));
+    line!(out, "<details><summary>The subjects' commands</summary>\n<dl>");
     for subject in &run.machine.subjects {
-        add(out, format_args!("<dt>{}</dt><dd><code>{}</code></dd>", escape(&subject.name), escape(&subject.command)));
+        line!(out, "<dt>{}</dt><dd><code>{}</code></dd>", escape(&subject.name), escape(&subject.command));
     }
-    add(out, format_args!("</dl></details>"));
-    add(out, format_args!("<details><summary>The plan</summary>\n<pre>{}</pre></details>", escape(&run.machine.plan)));
+    line!(out, "</dl></details>");
+    line!(out, "<details><summary>The plan</summary>\n<pre>{}</pre></details>", escape(&run.machine.plan));
 }

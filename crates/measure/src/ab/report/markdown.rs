@@ -1,11 +1,10 @@
 //! The page as Markdown with pictures beside it, for a repository's documentation.
 
-use std::fmt::Write as _;
-
 use super::figures::{self, Picture};
 use super::suite::{Run, Suite};
 use super::tables::{self, Table};
 use super::words;
+use crate::text::line;
 
 /// The text, and the pictures by file name.
 pub struct Page {
@@ -55,27 +54,22 @@ fn fenced(text: &str) -> String {
 }
 
 impl Page {
-    fn add(&mut self, text: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(text).expect("a String takes everything");
-        self.text.push('\n');
-    }
-
     fn write_suite(&mut self, suite: &Suite, stem: &str) {
         let run = &suite.newest;
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        self.add(format_args!("# {}\n", escape(&suite.name)));
+        line!(self.text, "# {}\n", escape(&suite.name));
         for sentence in words::verdicts(run) {
-            self.add(format_args!("- {}", escape(&sentence.text)));
+            line!(self.text, "- {}", escape(&sentence.text));
         }
         self.text.push('\n');
         for caveat in words::caveats(run) {
-            self.add(format_args!("{}\n", escape(&caveat)));
+            line!(self.text, "{}\n", escape(&caveat));
         }
         self.write_pictures(&figures::pictures(run), stem);
         self.write_table(&tables::verdicts(run));
-        self.add(format_args!("## Round by round\n\n{}\n", escape(words::ROUNDS)));
+        line!(self.text, "## Round by round\n\n{}\n", escape(words::ROUNDS));
         self.write_pictures(&figures::rounds(run), stem);
         self.write_table(&tables::figures(run));
         self.write_table(&tables::losses(run));
@@ -84,7 +78,7 @@ impl Page {
         }
         let history = figures::history(suite);
         if !history.is_empty() {
-            self.add(format_args!("## History\n"));
+            line!(self.text, "## History\n");
             self.write_pictures(&history, stem);
         }
         self.write_machine(run);
@@ -93,9 +87,9 @@ impl Page {
     fn write_pictures(&mut self, pictures: &[Picture], stem: &str) {
         for picture in pictures {
             let name = format!("{stem}-{}.svg", file_name(&picture.id));
-            self.add(format_args!("![{}]({name})\n", escape(&picture.title)));
+            line!(self.text, "![{}]({name})\n", escape(&picture.title));
             if !picture.caption.is_empty() {
-                self.add(format_args!("{}\n", escape(&picture.caption)));
+                line!(self.text, "{}\n", escape(&picture.caption));
             }
             self.pictures.push((name, picture.svg(true)));
         }
@@ -105,29 +99,29 @@ impl Page {
         if table.rows.is_empty() {
             return;
         }
-        self.add(format_args!("## {}\n\n{}\n", escape(&table.title), escape(&table.note)));
+        line!(self.text, "## {}\n\n{}\n", escape(&table.title), escape(&table.note));
         let head: Vec<String> = table.head.iter().map(|head| escape(head)).collect();
-        self.add(format_args!("| {} |", head.join(" | ")));
+        line!(self.text, "| {} |", head.join(" | "));
         let rule: Vec<&str> = (0..head.len()).map(|index| if index < table.texts { "---" } else { "---:" }).collect();
-        self.add(format_args!("| {} |", rule.join(" | ")));
+        line!(self.text, "| {} |", rule.join(" | "));
         for row in &table.rows {
             let cells: Vec<String> = row.iter().map(|cell| escape(&cell.text)).collect();
-            self.add(format_args!("| {} |", cells.join(" | ")));
+            line!(self.text, "| {} |", cells.join(" | "));
         }
         self.text.push('\n');
     }
 
     fn write_machine(&mut self, run: &Run) {
-        self.add(format_args!("## The machine, and how to repeat it\n"));
+        line!(self.text, "## The machine, and how to repeat it\n");
         for (name, value) in tables::machine(run) {
-            self.add(format_args!("- {}: {}", escape(&name), escape(&value)));
+            line!(self.text, "- {}: {}", escape(&name), escape(&value));
         }
         for subject in &run.machine.subjects {
             let version = subject.version.as_deref().unwrap_or("version not asked for");
-            self.add(format_args!("- {}: {}", escape(&subject.name), escape(version)));
+            line!(self.text, "- {}: {}", escape(&subject.name), escape(version));
         }
         self.text.push('\n');
-        self.add(format_args!("{}", fenced(&run.machine.command)));
-        self.add(format_args!("<details><summary>The plan</summary>\n\n{}\n</details>", fenced(&run.machine.plan)));
+        line!(self.text, "{}", fenced(&run.machine.command));
+        line!(self.text, "<details><summary>The plan</summary>\n\n{}\n</details>", fenced(&run.machine.plan));
     }
 }

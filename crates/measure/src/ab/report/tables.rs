@@ -33,10 +33,6 @@ impl TableCell {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
 /// Point and subject, which begin each row.
 fn row_head(run: &Run, point: f64, subject: usize) -> Vec<TableCell> {
     let mut head = Vec::new();
@@ -47,11 +43,9 @@ fn row_head(run: &Run, point: f64, subject: usize) -> Vec<TableCell> {
     head
 }
 
-fn heads(run: &Run, columns: &[&str]) -> Vec<String> {
-    let mut head = if run.has_axis() { vec![run.axis().to_owned()] } else { Vec::new() };
-    head.push("subject".into());
-    head.extend(words(columns));
-    head
+fn heads<'a>(run: &'a Run, subject: &'a str, columns: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let axis = run.has_axis().then(|| run.axis());
+    axis.into_iter().chain([subject]).chain(columns).map(str::to_owned).collect()
 }
 
 fn text_columns(run: &Run) -> usize {
@@ -60,9 +54,6 @@ fn text_columns(run: &Run) -> usize {
 
 /// The first subject beside each other one, in everything that is compared.
 pub fn verdicts(run: &Run) -> Table {
-    let mut head = if run.has_axis() { vec![run.axis().to_owned()] } else { Vec::new() };
-    head.push("beside".into());
-    head.extend(ASPECTS.iter().map(|aspect| aspect.name.to_owned()));
     let mut rows = Vec::new();
     for &point in &run.points {
         let first = run.cell(0, point);
@@ -85,7 +76,7 @@ pub fn verdicts(run: &Run) -> Table {
              is called real when the interval leaves out 1 and the signed-rank test has p < 0.05."
         ),
         texts: text_columns(run),
-        head,
+        head: heads(run, "beside", ASPECTS.iter().map(|aspect| aspect.name)),
         rows,
     }
 }
@@ -105,8 +96,7 @@ const FIGURES: [(&str, Metric); 10] = [
 
 /// Everything that was measured, as medians.
 pub fn figures(run: &Run) -> Table {
-    let mut columns = vec!["rounds", "CPU µs per packet"];
-    columns.extend(FIGURES.iter().map(|(name, _)| *name));
+    let columns = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|(name, _)| *name));
     let mut rows = Vec::new();
     for &point in &run.points {
         for (subject, cell) in run.cells(point) {
@@ -127,7 +117,7 @@ pub fn figures(run: &Run) -> Table {
                switches are those of the server's threads."
                 .into(),
         texts: text_columns(run),
-        head: heads(run, &columns),
+        head: heads(run, "subject", columns),
         rows,
     }
 }
@@ -158,7 +148,7 @@ pub fn losses(run: &Run) -> Table {
                A dash: not known."
             .into(),
         texts: text_columns(run),
-        head: heads(run, &["arrived", "listener", "relay", "client", "interface", "missed"]),
+        head: heads(run, "subject", ["arrived", "listener", "relay", "client", "interface", "missed"]),
         rows,
     }
 }
@@ -185,7 +175,7 @@ pub fn floor(run: &Run) -> Option<Table> {
             floor.parts.join(" + ")
         ),
         texts: 1,
-        head: words(&["way", "CPU ns per packet", "user", "kernel"]),
+        head: ["way", "CPU ns per packet", "user", "kernel"].map(str::to_owned).into(),
         rows: rows.collect(),
     })
 }

@@ -23,18 +23,16 @@ pub enum Tone {
 /// What is compared.
 pub struct Aspect {
     pub name: &'static str,
-    /// Goes between "uses … of" and a name: "the CPU time per packet".
-    noun: &'static str,
     pub metric: Metric,
     less_is_better: bool,
 }
 
 pub const ASPECTS: [Aspect; 5] = [
-    Aspect { name: "CPU per packet", noun: "CPU time per arrived packet", metric: cell::cost_us, less_is_better: true },
-    Aspect { name: "median latency", noun: "median latency", metric: cell::p50, less_is_better: true },
-    Aspect { name: "p99 latency", noun: "p99 latency", metric: cell::p99, less_is_better: true },
-    Aspect { name: "peak memory", noun: "peak memory", metric: cell::memory_mib, less_is_better: true },
-    Aspect { name: "arrived rate", noun: "arrived packets per second", metric: cell::rate, less_is_better: false },
+    Aspect { name: "CPU per packet", metric: cell::cost_us, less_is_better: true },
+    Aspect { name: "median latency", metric: cell::p50, less_is_better: true },
+    Aspect { name: "p99 latency", metric: cell::p99, less_is_better: true },
+    Aspect { name: "peak memory", metric: cell::memory_mib, less_is_better: true },
+    Aspect { name: "arrived rate", metric: cell::rate, less_is_better: false },
 ];
 
 impl Aspect {
@@ -71,7 +69,7 @@ fn verdict(run: &Run, other: usize) -> Option<Sentence> {
     let at = at_point(run, point);
     let ratio = comparison.ratio;
     let interval = format!("{}–{}", number(ratio.low), number(ratio.high));
-    let noun = aspect.noun;
+    let noun = "CPU time per arrived packet";
     let text = match comparison.verdict {
         Verdict::Real if ratio.median < 1.0 => format!(
             "{first_name} uses {} ({interval}) of the {noun} that {other_name} uses{at}: {} times less.",
@@ -87,9 +85,10 @@ fn verdict(run: &Run, other: usize) -> Option<Sentence> {
             comparison.rounds
         ),
         Verdict::TooFewRounds => format!(
-            "{first_name} used {} ({interval}) of {other_name}'s {noun}{at}, but {} cannot tell chance from a difference.",
+            "{first_name} used {} ({interval}) of {other_name}'s {noun}{at}, but {} round{} cannot tell chance from a difference.",
             number(ratio.median),
-            counted(comparison.rounds, "round")
+            comparison.rounds,
+            if comparison.rounds == 1 { "" } else { "s" }
         ),
     };
     Some(Sentence { text, tone: aspect.tone(&comparison) })
@@ -103,7 +102,7 @@ fn at_point(run: &Run, point: f64) -> String {
 }
 
 /// How far the first subject is from what the bare kernel path costs.
-pub fn floor_distance(run: &Run) -> Option<String> {
+fn floor_distance(run: &Run) -> Option<String> {
     let floor = run.floor.as_ref()?;
     let Some((user, kernel)) = floor.cost_us() else {
         return Some(format!("The physical floor ({}) could not be measured here.", floor.parts.join(" + ")));
@@ -192,8 +191,4 @@ pub fn number(value: f64) -> String {
         () if magnitude >= 0.095 || value == 0.0 => format!("{value:.2}"),
         () => format!("{value:.3}"),
     }
-}
-
-pub fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
