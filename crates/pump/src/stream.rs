@@ -10,6 +10,7 @@ mod emit;
 mod live;
 mod measure;
 mod parity;
+mod pictures;
 mod start;
 mod touch;
 
@@ -25,11 +26,10 @@ use crate::fec::Encoder;
 use crate::pace::{LivePace, Pace};
 use crate::queue::{Plan, Queue, ReadAhead, Supply};
 use crate::rewrite::Rewriter;
-use crate::spec::{
-    Activity, Counters, EndReason, Event, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved,
-};
+use crate::spec::{Activity, Counters, EndReason, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved};
 use crate::trick::Pick;
 use measure::Measure;
+use pictures::Pictures;
 
 /// Packets of a datagram.
 const PACKETS: u32 = wire::ts::DATAGRAM_PACKETS as u32;
@@ -113,14 +113,7 @@ pub(crate) struct Stream {
     /// The picture to which the last packet belonged.
     shown: Option<Pick>,
     /// The plan is one of pictures.
-    shows_pictures: bool,
-    /// The pictures' number, from `Command::Trick`, and how many commands they came by.
-    pictures_run: u64,
-    pictures_parts: u32,
-    /// Control was told that pictures are about to run out.
-    is_asked_for_pictures: bool,
-    /// All pictures are shown, and nobody was told.
-    is_shown: bool,
+    pictures: Option<Pictures>,
     /// Who wants to know when it plays.
     start_token: Option<u64>,
     /// It plays a live input, and times count from here.
@@ -185,11 +178,7 @@ impl Stream {
             null_due_ns: 0,
             is_behind: false,
             shown: None,
-            shows_pictures: false,
-            pictures_run: 0,
-            pictures_parts: 0,
-            is_asked_for_pictures: false,
-            is_shown: false,
+            pictures: None,
             start_token: None,
             live_zero: spec.live.map(|_| zero),
             stats: SessionStats::default(),
@@ -268,30 +257,6 @@ impl Stream {
         self.spec.looped.then_some(self.spec.start)
     }
 
-    /// Shows single pictures.
-    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64) {
-        if self.spec.live.is_some() {
-            return;
-        }
-        (self.pictures_run, self.pictures_parts) = (run, 1);
-        let is_empty = picks.is_empty();
-        self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 });
-        (self.shows_pictures, self.is_shown) = (true, is_empty);
-        let pcr = self.output_pcr(now_ns).unwrap_or(Pcr::from_ticks(0));
-        self.trick = Some(Anchor { at_ns: now_ns, pcr });
-        // Pictures alone leave gaps, in which a receiver still wants references.
-        self.padding = Some(self.padding.unwrap_or(Padding::new(self.slope)));
-    }
-
-    /// Shows more of them.
-    pub(crate) fn show_more(&mut self, picks: &[Pick], run: u64) {
-        if self.shows_pictures && self.pictures_run == run {
-            self.queue.add_pictures(picks);
-            self.pictures_parts += 1;
-            (self.is_shown, self.is_asked_for_pictures) = (false, false);
-        }
-    }
-
     fn replace(&mut self, now_ns: i64, plan: Plan) {
         self.activate();
         let left = self.output_pcr(now_ns);
@@ -301,8 +266,7 @@ impl Stream {
         self.pace = None;
         self.activity = Activity::Loading;
         self.burst_left = 0;
-        (self.shown, self.shows_pictures, self.is_shown) = (None, false, false);
-        self.is_asked_for_pictures = false;
+        (self.shown, self.pictures) = (None, None);
     }
 
     /// From now on packets are looked at. The counters sent so far are those of the chunk being played.
@@ -322,7 +286,7 @@ impl Stream {
 
     /// Nothing is to be sent: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        self.queue.has_ended() && !self.shows_pictures && !self.spec.holds_at_end && !self.is_parity_left()
+        self.queue.has_ended() && self.pictures.is_none() && !self.spec.holds_at_end && !self.is_parity_left()
     }
 
     /// Goes on at `at_ns`.
@@ -508,8 +472,8 @@ impl Stream {
             return Next::Ended;
         }
         self.activity = Activity::Loading;
-        if self.shows_pictures {
-            self.is_shown = true;
+        if let Some(pictures) = &mut self.pictures {
+            pictures.is_shown = true;
             // What comes next begins anew in the constant rate as well.
             self.pace = None;
         }
@@ -574,20 +538,6 @@ impl Stream {
 
     pub(crate) fn activity(&self) -> Activity {
         self.activity
-    }
-
-    /// What control is to be told of the pictures.
-    pub(crate) fn poll_pictures(&mut self) -> Option<Event> {
-        if !self.shows_pictures {
-            return None;
-        }
-        let (session, run) = (self.spec.id, self.pictures_run);
-        if !self.is_asked_for_pictures && self.queue.lacks_pictures() {
-            self.is_asked_for_pictures = true;
-            return Some(Event::PicturesWanted { session, run });
-        }
-        let parts = self.pictures_parts;
-        std::mem::take(&mut self.is_shown).then_some(Event::PicturesShown { session, run, parts })
     }
 
     /// `begin` no earlier than this.

@@ -108,7 +108,7 @@ impl Stream {
     }
 
     pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {
-        let waits = !self.is_running || self.queue.has_ended() && !self.shows_pictures;
+        let waits = !self.is_running || self.queue.has_ended() && self.pictures.is_none();
         let age_ns = self.measure.first_ns.map_or(0, |first_ns| now_ns - first_ns);
         SessionStats {
             activity: if waits && self.activity == Activity::Loading { Activity::Paused } else { self.activity },

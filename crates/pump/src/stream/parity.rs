@@ -21,7 +21,7 @@ impl Stream {
     pub(super) fn is_parity_left(&self) -> bool {
         let holds_columns = self.fec.as_ref().is_some_and(|fec| fec.holds_columns());
         // Behind pictures something else is about to come.
-        holds_columns && self.activity == Activity::Playing && !self.shows_pictures
+        holds_columns && self.activity == Activity::Playing && self.pictures.is_none()
     }
 
     /// Lets one more column go, and says when. The schedule moves on with it, so what may yet come is not late.
