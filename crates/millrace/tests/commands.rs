@@ -1,6 +1,8 @@
 //! The commands that answer and end, by the binary itself.
 
-use std::process::{Command, Output};
+mod common;
+
+use std::process::Output;
 
 #[test]
 fn the_reference_is_a_configuration_that_check_takes() {
@@ -63,14 +65,8 @@ fn a_token_that_would_allow_nothing_is_not_made() {
     assert_eq!(text(&output.stdout).trim().split('.').count(), 3);
 }
 
-/// Runs the binary without the settings of whoever runs the tests.
 fn millrace(args: &[&str]) -> Output {
-    let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("MILLRACE_"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
-    for name in ours {
-        command.env_remove(name);
-    }
-    command.args(args).output().expect("the binary runs")
+    common::millrace().args(args).output().expect("the binary runs")
 }
 
 fn text(bytes: &[u8]) -> String {

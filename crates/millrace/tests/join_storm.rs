@@ -4,12 +4,7 @@ mod common;
 
 use clap::Parser;
 use common::{Server, wait_until};
-
-#[derive(Parser)]
-struct Load {
-    #[command(flatten)]
-    args: measure::load::Args,
-}
+use measure::load;
 
 #[test]
 fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
@@ -18,7 +13,7 @@ fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
     let words = ["load", "--url", &url, "--subscribers", "100", "--joiners", "100", "--join-rate", "1000", "--json"];
     let quiet = ["--publishers", "3", "--bitrate", "300k", "--sample", "0.2", "--warm-up", "1", "--seconds", "4"];
 
-    let report = measure::load::measure(&Load::parse_from(words.iter().chain(&quiet)).args).expect("a report");
+    let report = load::measure(&load::Args::parse_from(words.iter().chain(&quiet))).expect("a report");
 
     assert_eq!((report.viewers, report.failed), (200, 0), "{report:?}");
     assert_eq!((report.lost, report.damaged), (0, 0), "{report:?}");
@@ -37,7 +32,7 @@ fn who_comes_and_goes_costs_those_who_stay_no_packet() {
     let words = ["load", "--url", &url, "--subscribers", "20", "--joiners", "40", "--stay", "0.2", "--json"];
     let quiet = ["--join-rate", "100", "--bitrate", "300k", "--sample", "1", "--warm-up", "1", "--seconds", "2"];
 
-    let report = measure::load::measure(&Load::parse_from(words.iter().chain(&quiet)).args).expect("a report");
+    let report = load::measure(&load::Args::parse_from(words.iter().chain(&quiet))).expect("a report");
 
     assert_eq!((report.viewers, report.failed), (60, 0), "{report:?}");
     assert_eq!((report.lost, report.damaged), (0, 0), "{report:?}");

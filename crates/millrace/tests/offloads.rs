@@ -5,12 +5,7 @@ mod common;
 
 use clap::Parser;
 use common::Server;
-
-#[derive(Parser)]
-struct Load {
-    #[command(flatten)]
-    args: measure::load::Args,
-}
+use measure::load;
 
 #[test]
 fn with_gso_and_gro_everything_arrives_and_both_are_used() {
@@ -35,9 +30,10 @@ fn without_gso_and_gro_everything_arrives() {
 fn everything_arrives(gso: bool, gro: bool) {
     let server = Server::start(&[&format!("workers.gso={gso}"), &format!("workers.gro={gro}")]);
     let url = server.url();
-    let words = ["load", "--url", &url, "--subscribers", "10", "--sample", "1", "--warm-up", "0.5", "--seconds", "2"];
+    let words =
+        ["load", "--url", &url, "--subscribers", "10", "--sample", "1", "--warm-up", "0.5", "--seconds", "2", "--json"];
 
-    let report = measure::load::measure(&Load::parse_from(words.iter().chain(&["--json"])).args).expect("a report");
+    let report = load::measure(&load::Args::parse_from(words)).expect("a report");
 
     assert_eq!((report.viewers, report.failed), (10, 0), "{report:?}");
     assert_eq!((report.lost, report.damaged, report.duplicates), (0, 0, 0), "{report:?}");

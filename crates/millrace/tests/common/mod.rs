@@ -39,12 +39,7 @@ impl Server {
 
     /// The same with flags of `serve`.
     pub fn start_with(flags: &[&str], settings: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
-        let ours =
-            std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("MILLRACE_"));
-        for name in ours {
-            command.env_remove(name);
-        }
+        let mut command = millrace();
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
         for setting in ["workers.count=2", "workers.udp_port=0", "log.filter=warn"].iter().chain(settings) {
             command.args(["--set", setting]);
@@ -123,6 +118,15 @@ impl Answer {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
     }
+}
+
+/// The binary, without the settings of whoever runs the tests.
+pub fn millrace() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Waits until `done`, while `step` keeps everybody going.
