@@ -77,7 +77,10 @@ impl Case {
         match self {
             Case::FanOutGcm128 => fan_out(region, Profile::AeadAes128Gcm),
             Case::FanOutCmSha1 => fan_out(region, Profile::Aes128CmSha1_80),
-            Case::PublishGcm128 => World::publisher(Profile::AeadAes128Gcm)?.publish(region),
+            Case::PublishGcm128 => {
+                let (mut world, mut source) = World::publisher(Profile::AeadAes128Gcm)?;
+                world.publish(&mut source, region)
+            }
             Case::TransportFeedback => World::viewers(Profile::AeadAes128Gcm)?.report(region),
             Case::SrtpOpenGcm128 => srtp_open(region, Profile::AeadAes128Gcm),
             Case::SrtpOpenCmSha1 => srtp_open(region, Profile::Aes128CmSha1_80),

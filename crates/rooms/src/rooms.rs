@@ -251,7 +251,8 @@ impl Rooms {
     fn close_stream(&mut self, id: StreamId) {
         let Some(&key) = self.stream_by_id.get(&id) else { return };
         let stream = &self.streams[key];
-        let sessions: Vec<usize> = stream.viewers.iter().chain(&stream.publisher).copied().collect();
+        // The last first, which is found and taken out at once.
+        let sessions: Vec<usize> = stream.viewers.iter().rev().chain(&stream.publisher).copied().collect();
         for session in sessions {
             self.end(session, EndReason::StreamClosed);
         }

@@ -150,7 +150,7 @@ impl Stream {
 
     /// Forgets a viewer; who is next in a round that is under way stays next.
     pub fn remove_viewer(&mut self, key: usize) {
-        let Some(index) = self.viewers.iter().position(|viewer| *viewer == key) else { return };
+        let Some(index) = self.viewers.iter().rposition(|viewer| *viewer == key) else { return };
         self.viewers.remove(index);
         self.next_viewer -= usize::from(index < self.next_viewer);
     }

@@ -1,7 +1,8 @@
-//! For tests: a world in one thread, with a seeded network and a clock of its own, in which publishers and viewers talk
+//! For tests and counts: a world in one thread, with a seeded network and a clock of its own, in which publishers and viewers talk
 //! to real rooms. Nothing here waits or depends on the machine; the same seed gives the same run.
 #![forbid(unsafe_code)]
 
+pub mod bare;
 pub mod check;
 pub mod media;
 pub mod network;

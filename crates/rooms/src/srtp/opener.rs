@@ -1,7 +1,6 @@
 //! The inbound half of a session.
 
 use wire::Seq;
-use wire::rtp::{RtpError, RtpPacket};
 
 use super::keys::{KeyError, SessionKeys};
 use super::suite::{E_FLAG, PacketId, Suite};
@@ -10,6 +9,9 @@ use crate::window::Window;
 /// How many SSRCs of one peer are known at a time, for RTP and for RTCP each. A full table refuses newcomers: forgetting
 /// one by itself would let its old packets in again. `Opener::forget` makes room.
 pub const SSRCS_MAX: usize = 64;
+
+/// Bytes of the fixed RTP header (RFC 3550 §5.1).
+const RTP_HEADER_LEN: usize = 12;
 
 /// Why a packet was not opened. Its bytes are then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,15 +26,6 @@ pub enum SrtpError {
     NotAuthentic,
     #[error("the peer uses more than {SSRCS_MAX} SSRCs")]
     TooManySsrcs,
-}
-
-impl From<RtpError> for SrtpError {
-    fn from(error: RtpError) -> Self {
-        match error {
-            RtpError::Truncated { got, .. } | RtpError::Padding { got, .. } => SrtpError::Truncated { got },
-            RtpError::Version { got } => SrtpError::Version { version: got },
-        }
-    }
 }
 
 /// Opens what one peer sends.
@@ -57,16 +50,15 @@ impl Opener {
     /// # Errors
     /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
     pub fn open_rtp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
-        let header = RtpPacket::parse_header(packet)?;
-        let (ssrc, seq, header_len) = (header.ssrc(), header.seq(), header.header_len());
-        let place = self.rtp.place_of(ssrc)?;
+        let header = RtpHeader::parse(packet)?;
+        let place = self.rtp.place_of(header.ssrc)?;
         let window = self.rtp.window(place);
-        let index = guess_index(window.and_then(Window::newest), seq).ok_or(SrtpError::Replayed)?;
+        let index = guess_index(window.and_then(Window::newest), header.seq).ok_or(SrtpError::Replayed)?;
         if window.is_some_and(|window| !window.is_new(index)) {
             return Err(SrtpError::Replayed);
         }
-        let id = PacketId { ssrc, index };
-        let len = self.suite.open_rtp(packet, header_len, id).ok_or(SrtpError::NotAuthentic)?;
+        let id = PacketId { ssrc: header.ssrc, index };
+        let len = self.suite.open_rtp(packet, header.len, id).ok_or(SrtpError::NotAuthentic)?;
         self.rtp.accept(place, id);
         Ok(len)
     }
@@ -78,9 +70,7 @@ impl Opener {
     pub fn open_rtcp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
         let truncated = SrtpError::Truncated { got: packet.len() };
         let [first, ..] = *packet else { return Err(truncated) };
-        if first >> 6 != 2 {
-            return Err(SrtpError::Version { version: first >> 6 });
-        }
+        check_version(first)?;
         let ssrc = packet.get(4..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
         let word = self.suite.rtcp_word(packet).ok_or(truncated)?;
         let id = PacketId { ssrc: u32::from_be_bytes(*ssrc), index: (word & !E_FLAG).into() };
@@ -108,6 +98,39 @@ impl Opener {
 fn guess_index(newest: Option<u64>, seq: Seq) -> Option<u64> {
     let Some(newest) = newest else { return Some(seq.0.into()) };
     newest.checked_add_signed(Seq(newest as u16).distance_to(seq).into())
+}
+
+/// What the opener needs of an RTP header (RFC 3550 §5.1).
+struct RtpHeader {
+    ssrc: u32,
+    seq: Seq,
+    /// Fixed header, contributing sources and header extension.
+    len: usize,
+}
+
+impl RtpHeader {
+    fn parse(packet: &[u8]) -> Result<Self, SrtpError> {
+        let truncated = SrtpError::Truncated { got: packet.len() };
+        let fixed: &[u8; RTP_HEADER_LEN] = packet.first_chunk().ok_or(truncated)?;
+        check_version(fixed[0])?;
+        let mut len = RTP_HEADER_LEN + 4 * usize::from(fixed[0] & 0xf);
+        if fixed[0] & 0x10 != 0 {
+            let extension: &[u8; 4] = packet.get(len..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
+            len += 4 + 4 * usize::from(u16::from_be_bytes([extension[2], extension[3]]));
+        }
+        if len > packet.len() {
+            return Err(truncated);
+        }
+        let [_, _, seq_high, seq_low, _, _, _, _, ssrc @ ..] = *fixed;
+        Ok(RtpHeader { ssrc: u32::from_be_bytes(ssrc), seq: Seq(u16::from_be_bytes([seq_high, seq_low])), len })
+    }
+}
+
+fn check_version(first: u8) -> Result<(), SrtpError> {
+    match first >> 6 {
+        2 => Ok(()),
+        version => Err(SrtpError::Version { version }),
+    }
 }
 
 /// A replay window per SSRC, found by a search through the few that there are. It allocates when an SSRC is new.
