@@ -33,26 +33,28 @@ where
     where
         W: Future<Output = Result<V, Error>> + Send + 'static,
     {
-        let mut receiver = {
+        let (mut receiver, begun) = {
             let mut waiting = lock(&self.waiting);
             match waiting.get(&key) {
                 Some(receiver) => {
                     joined();
-                    receiver.clone()
+                    (receiver.clone(), None)
                 }
                 None => {
                     let (sender, receiver) = watch::channel(None);
                     waiting.insert(key.clone(), receiver.clone());
-                    let landing = Landing { key, waiting: self.waiting.clone() };
-                    tokio::spawn(async move {
-                        let result = work.await;
-                        drop(landing);
-                        sender.send_replace(Some(result));
-                    });
-                    receiver
+                    (receiver, Some((sender, Landing { key, waiting: self.waiting.clone() })))
                 }
             }
         };
+        // Not under the lock: a runtime that is at its end drops the task at once, and that takes the key out.
+        if let Some((sender, landing)) = begun {
+            tokio::spawn(async move {
+                let result = work.await;
+                drop(landing);
+                sender.send_replace(Some(result));
+            });
+        }
         let outcome = receiver.wait_for(Option::is_some).await.map_err(|_| Error::Stopped)?;
         outcome.clone().unwrap_or(Err(Error::Stopped))
     }
@@ -77,7 +79,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Poll, Waker};
 
     use tokio::sync::Semaphore;
 
@@ -145,6 +149,21 @@ mod tests {
         gate.add_permits(1);
 
         assert!(done.acquire().await.is_ok());
+    }
+
+    #[test]
+    fn a_runtime_at_its_end_answers_nothing_and_holds_up_nobody() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let _entered = handle.enter();
+        let flight: Flight<u32, u32> = Flight::default();
+
+        let mut asked = pin!(flight.run(1, || (), async { Ok(5) }));
+        let answer = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+
+        assert!(matches!(answer, Poll::Ready(Err(Error::Stopped))));
+        assert!(lock(&flight.waiting).is_empty());
     }
 
     #[tokio::test]
