@@ -219,7 +219,7 @@ pub(crate) fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     usable.map(|ip| SocketAddr::new(*ip, port)).collect()
 }
 
-pub(crate) fn has_ipv6() -> bool {
+fn has_ipv6() -> bool {
     std::net::UdpSocket::bind("[::1]:0").is_ok()
 }
 

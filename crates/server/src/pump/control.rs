@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
-use super::live::Inputs;
+use super::live::{Input, Inputs};
 use super::outputs::Outputs;
 use super::part::Event;
 use super::request::OpenRequest;
@@ -85,6 +85,25 @@ struct State {
     /// Numbers rows of pictures.
     next_run: u64,
     refusals: u64,
+}
+
+/// A session that is about to be opened.
+struct Newcomer<'a> {
+    /// When it was asked for.
+    asked: Instant,
+    request: &'a OpenRequest,
+    /// Where it sends to.
+    remote: SocketAddr,
+    title: Arc<Title>,
+    rate: Bitrate,
+    /// The title's first reference.
+    zero: Option<wire::ts::Pcr>,
+    /// The packets that it plays; `end` when that was asked for.
+    start: u64,
+    end: Option<u64>,
+    end_packet: u64,
+    /// What it plays, when that is a live input.
+    input: Option<&'a Arc<Input>>,
 }
 
 /// A session and its numbers.
@@ -209,14 +228,22 @@ impl PumpControl {
         if start >= end_packet {
             return Err(PumpError::Empty);
         }
+        self.admit(&Newcomer { asked, request, remote, title, rate, zero, start, end, end_packet, input: None })
+    }
+
+    /// Finds a worker for a session, and hands it over.
+    fn admit(&self, newcomer: &Newcomer<'_>) -> Result<Session, PumpError> {
+        let Newcomer { asked, request, remote, ref title, rate, zero, start, end, end_packet, input } = *newcomer;
         let transport = transport(request.destination.is_rtp)?;
-        let path = |link| Path { link, remote, local: None };
         self.with_state(|state| {
             let place = state.sessions.place(rate).map_err(|Overloaded| PumpError::Overloaded)?;
             let session = Session::new(place, request, title.clone(), remote, rate, transport);
+            let (id, worker) = (session.id, session.worker);
+            let port = self.ports.get(worker).ok_or(PumpError::Busy)?;
+            let live = input.map(|input| self.live.begin(input, id, worker, port)).transpose()?;
             let session = state.sessions.open(Session { zero, start, end_packet, ..session }).clone();
-            state.sessions.renew(asked, session.id);
-            let link = self.link(session.worker, output, remote.ip());
+            state.sessions.renew(asked, id);
+            let link = self.link(worker, request.output.as_deref(), remote.ip()).unwrap_or(LinkId(u32::MAX));
             let spec = SessionSpec {
                 transport,
                 fec: request.fec,
@@ -228,15 +255,16 @@ impl PumpControl {
                 speed_permille: request.speed_permille,
                 when_starved: request.when_starved,
                 restamp: request.restamp,
-                pids: pid_map(request, &title),
+                pids: pid_map(request, title),
                 is_paused: request.paused,
                 holds_at_end: request.hold,
                 burst_start: request.burst_start,
                 is_monitored: request.monitor,
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
-                ..SessionSpec::new(session.id, title.clone(), path(link.unwrap_or(LinkId(u32::MAX))))
+                live,
+                ..SessionSpec::new(id, title.clone(), Path { link, remote, local: None })
             };
-            state.post(session.worker, Command::Open(Box::new(spec)));
+            state.post(worker, Command::Open(Box::new(spec)));
             Ok(session)
         })
     }

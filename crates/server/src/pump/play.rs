@@ -3,7 +3,7 @@
 //! In: a file or URL, a session's request. Out: the session, a line of status for people, the end.
 
 use std::io::{IsTerminal, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::live::LiveInput;
 use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
-use crate::machine::has_ipv6;
+use crate::machine::addresses;
 use crate::run::Signals;
 
 /// How often it is looked whether the session has ended.
@@ -124,11 +124,9 @@ fn ended(control: &PumpControl, id: SessionId) -> Option<End> {
 
 /// A worker with a pump and nothing else, and the control plane above it.
 fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
-    let v6 = has_ipv6().then_some(Ipv6Addr::UNSPECIFIED.into());
-    let senders = [Some(Ipv4Addr::UNSPECIFIED.into()), v6].into_iter().flatten();
     let config = WorkerConfig {
         name: "pump".into(),
-        senders: senders.map(|ip| SocketAddr::new(ip, play.source_port)).collect(),
+        senders: addresses(&[Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], play.source_port),
         multicast: play.multicast,
         dscp: play.dscp,
         ..WorkerConfig::default()

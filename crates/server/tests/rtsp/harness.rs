@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use wire::Bitrate;
+use wire::rtcp::{ReportBlock, write_bye, write_receiver_report};
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -189,4 +190,16 @@ pub fn receive(socket: &UdpSocket) -> Vec<u8> {
     let mut buf = [0; 2_000];
     let len = socket.recv(&mut buf).expect("a datagram");
     buf[..len].to_vec()
+}
+
+/// What a receiver says of a stream, and that it leaves.
+pub fn receiver_report(ssrc: u32, is_leaving: bool) -> Vec<u8> {
+    let mut buf = vec![0; 100];
+    let block = ReportBlock { ssrc, ..ReportBlock::default() };
+    let mut len = write_receiver_report(&mut buf, 1, &[block]).expect("room");
+    if is_leaving {
+        len += write_bye(&mut buf[len..], &[1]).expect("room");
+    }
+    buf.truncate(len);
+    buf
 }

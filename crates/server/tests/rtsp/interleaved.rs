@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use server::rtsp::SESSION_TIMEOUT;
 use tokio::io::AsyncWriteExt as _;
-use wire::rtcp::{Packet, ReportBlock, packets, write_bye, write_receiver_report};
+use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, receiver_report};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_and_reports_come_between_the_answers() {
@@ -108,13 +108,8 @@ async fn receiver_reports_keep_a_session_and_goodbyes_end_it() {
 
 /// Sends a receiver report, and waits until it was heard.
 async fn report(client: &mut Client, ssrc: u32, is_leaving: bool) {
-    let mut buf = [0; 100];
-    let block = ReportBlock { ssrc, ..ReportBlock::default() };
-    let mut len = write_receiver_report(&mut buf[4..], 1, &[block]).expect("room");
-    if is_leaving {
-        len += write_bye(&mut buf[4 + len..], &[1]).expect("room");
-    }
-    buf[..4].copy_from_slice(&[b'$', 1, 0, len as u8]);
-    client.stream.write_all(&buf[..4 + len]).await.expect("taken");
+    let compound = receiver_report(ssrc, is_leaving);
+    let frame = [&[b'$', 1, 0, compound.len() as u8][..], &compound].concat();
+    client.stream.write_all(&frame).await.expect("taken");
     assert_eq!(client.ask_for("OPTIONS", "*", "").await.code, 200);
 }

@@ -2,10 +2,10 @@
 
 use std::net::UdpSocket;
 
-use wire::rtcp::{Packet, ReportBlock, packets, write_bye, write_receiver_report};
+use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
-use crate::harness::{Server, receive, receiver};
+use crate::harness::{Server, receive, receiver, receiver_report};
 
 /// Two neighbouring ports, for packets and reports.
 fn pair() -> (UdpSocket, UdpSocket, u16) {
@@ -66,20 +66,12 @@ async fn a_receivers_goodbye_ends_its_stream_and_nobody_elses_does() {
     assert_eq!(client.ask("PLAY", &session).await.code, 200);
     let ssrc = RtpPacket::parse(&receive(&media)).expect("RTP").header().ssrc;
 
-    let goodbye = |ssrc| {
-        let mut buf = vec![0; 100];
-        let block = ReportBlock { ssrc, ..ReportBlock::default() };
-        let len = write_receiver_report(&mut buf, 1, &[block]).expect("room");
-        let len = len + write_bye(&mut buf[len..], &[1]).expect("room");
-        buf.truncate(len);
-        buf
-    };
     let stranger = UdpSocket::bind("127.0.0.2:0").expect("loopback can be bound");
-    stranger.send_to(&goodbye(ssrc), to).expect("sent");
-    reports.send_to(&goodbye(ssrc ^ 1), to).expect("sent");
+    stranger.send_to(&receiver_report(ssrc, true), to).expect("sent");
+    reports.send_to(&receiver_report(ssrc ^ 1, true), to).expect("sent");
     reports.send_to(b"no report", to).expect("sent");
     assert_eq!(client.ask("OPTIONS", &session).await.code, 200);
     assert_eq!(server.pump.totals().open, 1);
-    reports.send_to(&goodbye(ssrc), to).expect("sent");
+    reports.send_to(&receiver_report(ssrc, true), to).expect("sent");
     server.until_silent().await;
 }

@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pump::spec::{Command, EndReason, SessionId, SessionSpec};
+use pump::spec::{Command, SessionId};
 use tokio::runtime::Handle;
-use wire::{LinkId, Path};
 
-use super::{Overloaded, PumpControl, PumpError, PumpPort, Session, pid_map, rate_of, transport};
+use super::{Newcomer, PumpControl, PumpError, PumpPort, Session, rate_of};
 use crate::pump::live::{Input, Inputs, check_change, check_open};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 
@@ -31,39 +30,10 @@ impl PumpControl {
     ) -> Result<Session, PumpError> {
         check_open(request)?;
         let title = input.title()?;
-        let transport = transport(request.destination.is_rtp)?;
         let rate = rate_of(request, &title, None)?;
-        self.with_state(|state| {
-            let place = state.sessions.place(rate).map_err(|Overloaded| PumpError::Overloaded)?;
-            let session = Session::new(place, request, title.clone(), remote, rate, transport);
-            let session = state.sessions.open(session).clone();
-            state.sessions.renew(asked, session.id);
-            let port = self.ports.get(session.worker).ok_or(PumpError::Busy);
-            let live = match port.and_then(|port| self.live.begin(input, session.id, session.worker, port)) {
-                Ok(live) => live,
-                Err(error) => {
-                    state.sessions.handle_ended(session.id, EndReason::Full, Box::default());
-                    return Err(error);
-                }
-            };
-            let link = self.link(session.worker, request.output.as_deref(), remote.ip());
-            let path = Path { link: link.unwrap_or(LinkId(u32::MAX)), remote, local: None };
-            let spec = SessionSpec {
-                transport,
-                fec: request.fec,
-                pacing: request.pacing,
-                burst: request.burst.unwrap_or(self.settings.burst),
-                when_starved: request.when_starved,
-                pids: pid_map(request, &title),
-                is_paused: request.paused,
-                is_monitored: request.monitor,
-                not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
-                live: Some(live),
-                ..SessionSpec::new(session.id, title.clone(), path)
-            };
-            state.post(session.worker, Command::Open(Box::new(spec)));
-            Ok(session)
-        })
+        let (zero, start, end, end_packet) = (None, 0, None, u64::MAX);
+        let input = Some(input);
+        self.admit(&Newcomer { asked, request, remote, title, rate, zero, start, end, end_packet, input })
     }
 
     /// Pauses and resumes. A session that was paused goes on with what is new.
