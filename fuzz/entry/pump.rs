@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pump::chunk::Chunk;
+use pump::fec::Fec;
 use pump::index::{Found, Index};
 use pump::monitor::Monitor;
 use pump::pids::PidMap;
@@ -21,6 +22,7 @@ use wire::{Bitrate, LinkId, Outbox, Path};
 const TURNS: usize = 400;
 
 const SESSION: SessionId = SessionId(1);
+const PORT: u16 = 1;
 
 pub fn pump(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first_chunk::<6>() else { return };
@@ -126,8 +128,12 @@ fn play(how: &[u8; 6], title: &Arc<Title>, chunks: &[Arc<Chunk>], index: &Index)
 }
 
 fn take(out: &mut Outbox, monitor: &mut Monitor, at: Duration, is_over: bool) {
-    for (_, datagram) in out.datagrams() {
+    for (path, datagram) in out.datagrams() {
         assert!(!is_over, "nothing is sent behind the end");
+        if path.remote.port() > PORT {
+            // Parity.
+            continue;
+        }
         let (_, packets) = wire::ts::datagram_packets(datagram).expect("whole packets");
         assert_eq!(packets.len(), DATAGRAM_PACKETS);
         monitor.handle_datagram(at.as_nanos() as u64, datagram);
@@ -136,7 +142,7 @@ fn take(out: &mut Outbox, monitor: &mut Monitor, at: Duration, is_over: bool) {
 }
 
 fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
-    let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
+    let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], PORT).into(), local: None };
     let mut spec = SessionSpec::new(SESSION, title.clone(), path);
     let rate = Bitrate::from_kbps(64 << (how[0] >> 4));
     spec.pacing = match how[0] % 3 {
@@ -147,6 +153,7 @@ fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
     (spec.looped, spec.restamp) = (how[1] & 1 != 0, how[1] & 2 != 0);
     if how[1] & 4 != 0 {
         spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
+        spec.fec = Fec::new(4, 4, how[3] & 1 != 0);
     }
     if how[1] & 8 != 0 {
         spec.when_starved = WhenStarved::Nulls;

@@ -1,5 +1,9 @@
-//! Writes the seeds of the pump's fuzz corpora, sound and broken titles and clocks:
+//! Writes the seeds of the pump's fuzz corpora, sound and broken titles, clocks and live inputs:
 //! `cargo run -p millrace-pump --example seed_corpus`.
+
+#[path = "../../../fuzz/entry/live.rs"]
+#[allow(dead_code, reason = "the layout alone is of use")]
+mod live;
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +37,8 @@ fn main() -> std::io::Result<()> {
     for (name, how, title) in seeds {
         fs::write(folder.join(name), [&how[..], &title].concat())?;
     }
-    clocks()
+    clocks()?;
+    lives()
 }
 
 /// A name, the first reference, and the steps to the others.
@@ -66,6 +71,48 @@ fn clocks() -> std::io::Result<()> {
         fs::write(folder.join(name), clock)?;
     }
     Ok(())
+}
+
+/// Live inputs of 1.6 s. What changes is how the session is sent, and the flags, times and places of the datagrams.
+fn lives() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/live");
+    fs::create_dir_all(&folder)?;
+    let sample = |is_constant| Sample { rate: Bitrate::from_kbps(450), pictures: 40, is_constant, ..Sample::default() };
+    let (constant, variable) = (sample(true).make(), sample(false).make());
+    let second = Sample { first_pcr: 5, ..sample(true) }.make();
+    let even = datagrams(&constant, 0, |_| (117, None));
+    // Nothing for 1.6 s, and then an empty datagram of the other.
+    let silence = [1 | live::LONG, 80];
+    let seeds = [
+        ("even", [0, 10], even.clone()),
+        (
+            "uneven-rtp",
+            [1, 3],
+            datagrams(&constant, live::RTP, |at| ((at * 37 % 234) as u8, (at % 9 == 4).then_some(-2))),
+        ),
+        ("lost-and-late-rtp", [3, 5], datagrams(&constant, live::RTP, |at| (117, (at % 13 == 4).then_some(50)))),
+        ("variable-padded", [0x46, 10], datagrams(&variable, 0, |_| (117, None))),
+        ("too-fast", [2, 10], datagrams(&constant, 0, |at| (if at > 30 { 4 } else { 117 }, None))),
+        ("another-source", [8, 10], [&even[..], &silence, &datagrams(&second, 1, |_| (117, None))].concat()),
+        ("other-tables", [1, 10], [even, datagrams(&variable, 0, |_| (117, None))].concat()),
+    ];
+    for (name, how, datagrams) in seeds {
+        fs::write(folder.join(name), [&how[..], &datagrams].concat())?;
+    }
+    Ok(())
+}
+
+/// A stream as `live` takes it: of each datagram the time since the one before, and how far it is from its place.
+fn datagrams(stream: &[u8], flags: u8, change: impl Fn(usize) -> (u8, Option<i8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (at, packets) in stream.as_chunks::<PACKET_LEN>().0.chunks(7).enumerate() {
+        let (time, moved) = change(at);
+        let moved_flag = if moved.is_some() { live::MOVED } else { 0 };
+        bytes.extend([flags | moved_flag | (packets.len() as u8) << 5, time]);
+        bytes.extend(moved.map(|places| places as u8));
+        packets.iter().for_each(|packet| bytes.extend(&packet[..live::HEAD]));
+    }
+    bytes
 }
 
 fn spaced(title: &[u8], before: usize, behind: usize) -> Vec<u8> {

@@ -1,9 +1,11 @@
-//! Replays the fuzz corpora of titles and of clocks, plays titles of any bytes, and follows any references.
+//! Replays the fuzz corpora of titles, of clocks and of live inputs, plays titles of any bytes, and follows any references.
 
 #[path = "../../../fuzz/entry/clock.rs"]
 mod clock;
 #[path = "../../../fuzz/entry/pump.rs"]
 mod entry;
+#[path = "../../../fuzz/entry/live.rs"]
+mod live;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
@@ -23,6 +25,11 @@ fn pump_corpus_holds() {
 #[test]
 fn clock_corpus_holds() {
     replay::replay("../../fuzz/corpus/clock", 200, clock::clock);
+}
+
+#[test]
+fn live_corpus_holds() {
+    replay::replay("../../fuzz/corpus/live", 4, live::live);
 }
 
 proptest! {
