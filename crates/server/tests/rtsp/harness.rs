@@ -62,6 +62,13 @@ impl Server {
         Server { rtsp, pump, listen, title: bytes, _folder: folder }
     }
 
+    /// With room for everything, and a client of it.
+    pub async fn with_client() -> (Self, Client) {
+        let server = Server::start("127.0.0.0/8", 100_000).await;
+        let client = server.connect().await;
+        (server, client)
+    }
+
     pub async fn connect(&self) -> Client {
         Client {
             stream: TcpStream::connect(self.listen).await.expect("connected"),
@@ -159,6 +166,13 @@ impl Client {
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
         let len = end + len.map_or(0, |len| len.parse::<usize>().expect("a number"));
         (self.inbox.len() >= len).then_some(len)
+    }
+
+    /// A session that is sent to the socket, and the header that names it.
+    pub async fn setup_datagrams(&mut self, transport: &str) -> (UdpSocket, String) {
+        let (socket, port) = receiver();
+        let session = self.setup(&format!("{transport};unicast;client_port={port}")).await;
+        (socket, session)
     }
 
     /// Returns the header that names the session.

@@ -11,8 +11,7 @@ use crate::harness::{Client, Server, receiver_report};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_and_reports_come_between_the_answers() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let answer = client.ask("SETUP", "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=4-5").await;
     assert!(answer.header("Transport").starts_with("RTP/AVP/TCP;unicast;interleaved=4-5;ssrc="), "{}", answer.text);
     let session = format!("\r\nSession: {}", answer.header("Session"));
@@ -42,8 +41,7 @@ async fn packets_and_reports_come_between_the_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interleaved_sessions_end_with_their_connection_and_belong_to_it() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
     let second = client.ask("SETUP", "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=0-1").await;
     assert!(second.header("Transport").contains("interleaved=2-3"), "taken channels are not given again");
@@ -59,8 +57,7 @@ async fn interleaved_sessions_end_with_their_connection_and_belong_to_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_goodbye_follows_the_last_packet_of_the_title() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let described = client.ask("DESCRIBE", "").await;
     let end = described.text.split("a=range:npt=0-").nth(1).and_then(|rest| rest.lines().next()).expect("a length");
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
@@ -85,8 +82,7 @@ async fn a_goodbye_follows_the_last_packet_of_the_title() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receiver_reports_keep_a_session_and_goodbyes_end_it() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
     assert_eq!(client.ask("PLAY", &session).await.code, 200);
     let (_, data) = client.interleaved().await;

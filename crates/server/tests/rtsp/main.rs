@@ -16,8 +16,7 @@ use wire::ts::PACKET_LEN;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_player_describes_plays_pauses_seeks_and_ends() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     assert!(client.ask_for("OPTIONS", "*", "").await.header("Public").contains("PLAY"));
     let described = client.ask("DESCRIBE", "\r\nAccept: application/sdp").await;
     assert!(described.text.contains("m=video 0 RTP/AVP 33\r\n"), "{}", described.text);
@@ -62,8 +61,7 @@ fn start_of(range: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rtp_info_names_the_packet_with_which_it_goes_on() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (_server, mut client) = Server::with_client().await;
     let (socket, port) = receiver();
     let answer = client.ask("SETUP", &format!("\r\nTransport: RTP/AVP;unicast;client_port={port}")).await;
     let transport = answer.header("Transport").to_owned();
@@ -90,10 +88,8 @@ async fn rtp_info_names_the_packet_with_which_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pictures_at_another_speed_are_had_by_scale() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
-    let (socket, port) = receiver();
-    let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}")).await;
+    let (_server, mut client) = Server::with_client().await;
+    let (socket, session) = client.setup_datagrams("RTP/AVP").await;
     for (asked, expected) in [("4", "4.000"), ("-2.0", "-2.000"), ("1", "1.000")] {
         let played = client.ask("PLAY", &format!("{session}\r\nRange: npt=10-\r\nScale: {asked}")).await;
         assert_eq!((played.code, played.header("Scale")), (200, expected), "{}", played.text);
@@ -108,10 +104,8 @@ async fn pictures_at_another_speed_are_had_by_scale() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_box_gets_the_stream_right_in_udp() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
-    let (socket, port) = receiver();
-    let session = client.setup(&format!("MP2T/H2221/UDP;unicast;client_port={port}")).await;
+    let (server, mut client) = Server::with_client().await;
+    let (socket, session) = client.setup_datagrams("MP2T/H2221/UDP").await;
     let played = client.ask("PLAY", &session).await;
     assert!(played.code == 200 && !played.text.contains("RTP-Info"), "{}", played.text);
     let datagram = receive(&socket);
@@ -127,10 +121,8 @@ async fn a_box_gets_the_stream_right_in_udp() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_without_requests_ends() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
-    let (_socket, port) = receiver();
-    let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}")).await;
+    let (server, mut client) = Server::with_client().await;
+    let (_socket, session) = client.setup_datagrams("RTP/AVP").await;
     assert_eq!(client.ask("PLAY", &session).await.code, 200);
     let now = Instant::now();
     server.rtsp.handle_timeout(now + SESSION_TIMEOUT / 2).await;
@@ -142,10 +134,8 @@ async fn a_session_without_requests_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_title_that_was_played_can_be_played_again() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
-    let (socket, port) = receiver();
-    let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}")).await;
+    let (server, mut client) = Server::with_client().await;
+    let (socket, session) = client.setup_datagrams("RTP/AVP").await;
     assert_eq!(client.ask("PLAY", &format!("{session}\r\nRange: npt=0-0.4")).await.code, 200);
     server.until_silent().await;
     while socket.set_nonblocking(true).is_ok() && socket.recv(&mut [0; 2_000]).is_ok() {}
@@ -159,8 +149,7 @@ async fn a_title_that_was_played_can_be_played_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_is_refused_by_its_status() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (_server, mut client) = Server::with_client().await;
     let (_socket, port) = receiver();
     for (code, method, headers) in [
         (406, "DESCRIBE", "\r\nAccept: text/html".to_owned()),
@@ -217,8 +206,7 @@ async fn sessions_beyond_the_bandwidth_or_the_clients_share_are_refused() {
     server.until_silent().await;
     assert_eq!(client.ask("SETUP", setup).await.code, 200, "there is room again");
 
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (_server, mut client) = Server::with_client().await;
     for _ in 0..harness::CLIENT_MAX {
         assert_eq!(client.ask("SETUP", setup).await.code, 200);
     }

@@ -16,8 +16,7 @@ use crate::harness::{Server, receiver};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_requests_and_connections_are_counted() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let (_socket, port) = receiver();
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
     client.setup(&format!("RTP/AVP;unicast;client_port={port}-{}", port ^ 1)).await;

@@ -19,8 +19,7 @@ fn pair() -> (UdpSocket, UdpSocket, u16) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sender_report_and_at_the_end_a_goodbye_come_from_the_port_that_setup_told() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (_server, mut client) = Server::with_client().await;
     let (media, reports, port) = pair();
     let offer = format!("\r\nTransport: RTP/AVP;unicast;client_port={port}-{}", port + 1);
     let answer = client.ask("SETUP", &offer).await;
@@ -55,8 +54,7 @@ async fn a_sender_report_and_at_the_end_a_goodbye_come_from_the_port_that_setup_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receivers_goodbye_ends_its_stream_and_nobody_elses_does() {
-    let server = Server::start("127.0.0.0/8", 100_000).await;
-    let mut client = server.connect().await;
+    let (server, mut client) = Server::with_client().await;
     let (media, reports, port) = pair();
     let answer = client.ask("SETUP", &format!("\r\nTransport: RTP/AVP;unicast;client_port={port}")).await;
     let to =
