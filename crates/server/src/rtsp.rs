@@ -164,7 +164,7 @@ impl Rtsp {
         if self.pump.is_live(&name) {
             return Ok((name, Extent::Live));
         }
-        let title = self.pump.library().open(&name).await.map_err(|error| title_status(&error))?;
+        let title = self.pump.title(&name).await.map_err(|error| status(&error))?;
         Ok((name, Extent::Stored(self.pump.library().duration(&title))))
     }
 
@@ -375,7 +375,7 @@ fn status(error: &PumpError) -> Status {
         PumpError::Title(error) => title_status(error),
         PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,
         // It may come again.
-        PumpError::NoSignal => Status::ServiceUnavailable,
+        PumpError::NoSignal | PumpError::Slow => Status::ServiceUnavailable,
         PumpError::NoSession | PumpError::Ended => Status::MethodNotValidInThisState,
         _ => Status::InternalServerError,
     }

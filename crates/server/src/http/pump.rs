@@ -226,7 +226,7 @@ impl From<PumpError> for Problem {
         let problem = Problem::new(status(&error), error.to_string());
         match error {
             PumpError::Draining => problem.retry_after(DRAIN_RETRY_SECONDS),
-            PumpError::Busy | PumpError::NoSignal => problem.retry_after(1),
+            PumpError::Busy | PumpError::Slow | PumpError::NoSignal => problem.retry_after(1),
             PumpError::Overloaded => problem.retry_after(OVERLOAD_RETRY_SECONDS),
             _ => problem,
         }
@@ -242,7 +242,7 @@ fn status(error: &PumpError) -> StatusCode {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         PumpError::Title(error) => title_status(error),
-        PumpError::NoSignal => StatusCode::SERVICE_UNAVAILABLE,
+        PumpError::NoSignal | PumpError::Slow => StatusCode::SERVICE_UNAVAILABLE,
         PumpError::NoClock | PumpError::Empty | PumpError::Live(_) | PumpError::NoOutput(_) => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

@@ -19,6 +19,7 @@ use pump::spec::{self, Command, Counters, EndReason, Pacing, SessionId, SessionS
 use pump::title::Title;
 use titles::Library;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use wire::{Bitrate, LinkId, Path};
 
 use super::destination::{Allowed, DestinationError};
@@ -60,6 +61,8 @@ pub struct Settings {
     pub destinations: Option<Allowed>,
     /// Datagrams per send of a session that does not say.
     pub burst: u8,
+    /// How long a client waits for what has to be read of a title before it is told to try again.
+    pub read_timeout: Duration,
 }
 
 /// Everything that can be asked of the pump.
@@ -139,6 +142,8 @@ pub enum PumpError {
     Destination(#[from] DestinationError),
     #[error(transparent)]
     Title(#[from] titles::Error),
+    #[error("what is needed of the title is not here yet; try again")]
+    Slow,
     #[error("the title has no clock; say at which rate to send it")]
     NoClock,
     #[error("nothing lies between start and end")]
@@ -215,6 +220,16 @@ impl PumpControl {
         if let Some(input) = self.live.find(&request.title) {
             return self.open_live(asked, request, remote, &input);
         }
+        self.admit(&self.in_time(self.look_up(asked, request, remote)).await?)
+    }
+
+    /// Finds a session's title, and its begin and end there.
+    async fn look_up<'a>(
+        &self,
+        asked: Instant,
+        request: &'a OpenRequest,
+        remote: SocketAddr,
+    ) -> Result<Newcomer<'a>, PumpError> {
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title, self.library.rate(&title))?;
         let zero = times::zero(&self.library, &title).await?;
@@ -228,7 +243,20 @@ impl PumpControl {
         if start >= end_packet {
             return Err(PumpError::Empty);
         }
-        self.admit(&Newcomer { asked, request, remote, title, rate, zero, start, end, end_packet, input: None })
+        Ok(Newcomer { asked, request, remote, title, rate, zero, start, end, end_packet, input: None })
+    }
+
+    /// Waits for what has to be read, but not longer than a client does. Reading goes on, so the next try is quicker.
+    async fn in_time<T>(&self, reading: impl Future<Output = Result<T, PumpError>>) -> Result<T, PumpError> {
+        timeout(self.settings.read_timeout, reading).await.unwrap_or(Err(PumpError::Slow))
+    }
+
+    /// A title by its name.
+    ///
+    /// # Errors
+    /// Why it cannot be played.
+    pub async fn title(&self, name: &str) -> Result<Arc<Title>, PumpError> {
+        self.in_time(async { Ok(self.library.open(name).await?) }).await
     }
 
     /// Finds a worker for a session, and hands it over.

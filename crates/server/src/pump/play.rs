@@ -135,7 +135,8 @@ fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
     let (events, heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
     let port = setup::start_worker(0, config, spec::Settings { tick, ..spec::Settings::default() }, events)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };
-    let settings = Settings { limits, busy_max: 1.0, destinations: None, burst: DEFAULT_BURST };
+    let settings =
+        Settings { limits, busy_max: 1.0, destinations: None, burst: DEFAULT_BURST, read_timeout: Duration::MAX };
     let (control, _thread) = setup::start(library, vec![port], settings, heard, Handle::current())?;
     Ok(control)
 }

@@ -29,6 +29,10 @@ pub const TICK: Duration = Duration::from_micros(500);
 /// The same for receivers with tiny buffers.
 pub const TICK_STRICT: Duration = Duration::from_micros(50);
 
+/// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
+/// than clients usually wait themselves.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What a worker's pump may do.
 pub fn pump_settings(config: &Config) -> spec::Settings {
     spec::Settings {
@@ -51,6 +55,7 @@ pub fn control_settings(config: &Config) -> Settings {
         busy_max: config.workers.busy_max,
         destinations: Some(Allowed::new(&pump.destinations)),
         burst: pump.burst as u8,
+        read_timeout: READ_TIMEOUT,
     }
 }
 

@@ -117,6 +117,31 @@ async fn a_late_part_makes_nobody_else_late() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_would_wait_too_long_for_an_origin_is_told_to_try_again() {
+    let test = Harness::start(|settings| settings.read_timeout = Duration::from_millis(300));
+    let title = test.title("fine.ts", 500);
+    test.origin_title("slow.ts", title, 2);
+    let receiver = Receiver::bind();
+    let open = |start: u32| {
+        json!({"title": "slow.ts", "destination": receiver.url("udp"), "start": start, "paused": true}).to_string()
+    };
+    // A busy machine may need more than one try.
+    let is_opened = |start| {
+        let test = &test;
+        async move { test.send("POST", "/pump/sessions", &open(start)).await.status == StatusCode::CREATED }
+    };
+    eventually("its beginning is there", || is_opened(0)).await;
+    let id =
+        test.send("GET", "/pump/sessions", "").await.body[0]["id"].as_str().expect("an id").parse().expect("a number");
+
+    let refused = test.send("POST", "/pump/sessions", &open(15)).await;
+    assert_eq!((refused.status, refused.retry_after.as_deref()), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
+    assert_eq!(test.patch(id, json!({"seek": 15})).await, StatusCode::SERVICE_UNAVAILABLE);
+    test.release_origin();
+    eventually("all of it is there", || is_opened(15)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_title_that_cannot_be_read_any_more_ends_its_session() {
     let test = Harness::start(|_| {});
     let title = test.title("whole.ts", 250);

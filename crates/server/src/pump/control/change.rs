@@ -61,20 +61,7 @@ impl PumpControl {
         if self.live.plays(id) {
             return self.change_live(id, &change);
         }
-        let position = |at, at_picture| times::position_at(&self.library, &session.title, session.zero, at, at_picture);
-        let end = match change.end {
-            Some(at) => Some(position(at, false).await?.min(session.title.packet_count())),
-            None => None,
-        };
-        let bounds = (session.start, end.unwrap_or(session.end_packet));
-        let seek = match change.seek {
-            Some(at) => Some(position(at, true).await?),
-            None => None,
-        };
-        if seek.is_some_and(|seek| seek >= bounds.1) || end.is_some_and(|end| end <= session.start) {
-            return Err(PumpError::Empty);
-        }
-        let place = self.place(&session, bounds, seek, change.scale).await?;
+        let (end, bounds, place) = self.in_time(self.find(&session, &change)).await?;
         self.with_state(|state| {
             state.sessions.renew(Instant::now(), id);
             state.sessions.running(id).ok_or(PumpError::Ended)?;
@@ -97,6 +84,28 @@ impl PumpControl {
             running.end_packet = bounds.1;
             Ok(running.clone())
         })
+    }
+
+    /// Where a session is to end, which packets it then plays, and where it goes on.
+    async fn find(
+        &self,
+        session: &Session,
+        change: &ChangeRequest,
+    ) -> Result<(Option<u64>, (u64, u64), Place), PumpError> {
+        let position = |at, at_picture| times::position_at(&self.library, &session.title, session.zero, at, at_picture);
+        let end = match change.end {
+            Some(at) => Some(position(at, false).await?.min(session.title.packet_count())),
+            None => None,
+        };
+        let bounds = (session.start, end.unwrap_or(session.end_packet));
+        let seek = match change.seek {
+            Some(at) => Some(position(at, true).await?),
+            None => None,
+        };
+        if seek.is_some_and(|seek| seek >= bounds.1) || end.is_some_and(|end| end <= session.start) {
+            return Err(PumpError::Empty);
+        }
+        Ok((end, bounds, self.place(session, bounds, seek, change.scale).await?))
     }
 
     async fn place(
