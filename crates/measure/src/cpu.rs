@@ -82,22 +82,22 @@ impl CpuTime {
     pub fn total(self) -> f64 {
         self.user + self.system
     }
-}
 
-/// What a process has used, by its `stat` (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
-pub(crate) fn cpu_of(path: &str) -> Option<CpuTime> {
-    let text = std::fs::read_to_string(path).ok()?;
-    // The second field is the program's name in brackets, which may hold anything.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some(CpuTime { user: ticks()? / 100.0, system: ticks()? / 100.0 })
-}
+    /// What this process has used.
+    pub(crate) fn own() -> CpuTime {
+        let seconds = |time: TimeVal| duration(time).as_secs_f64();
+        let of = |usage: Usage| CpuTime { user: seconds(usage.user_time()), system: seconds(usage.system_time()) };
+        usage(UsageWho::RUSAGE_SELF).map(of).unwrap_or_default()
+    }
 
-/// What this process has used.
-pub(crate) fn own_cpu() -> CpuTime {
-    let seconds = |time: TimeVal| duration(time).as_secs_f64();
-    let of = |usage: Usage| CpuTime { user: seconds(usage.user_time()), system: seconds(usage.system_time()) };
-    usage(UsageWho::RUSAGE_SELF).map(of).unwrap_or_default()
+    /// What a process has used (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
+    pub(crate) fn of_process(pid: u32) -> Option<CpuTime> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the program's name in brackets, which may hold anything.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<f64>().ok();
+        Some(CpuTime { user: ticks()? / 100.0, system: ticks()? / 100.0 })
+    }
 }
 
 /// CPUs that this process may use.

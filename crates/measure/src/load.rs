@@ -8,7 +8,7 @@ mod frames;
 mod join;
 mod publisher;
 mod report;
-pub(crate) mod service;
+mod service;
 mod viewer;
 
 use std::collections::VecDeque;
@@ -28,9 +28,8 @@ pub use report::Report;
 use join::{Target, Video};
 use service::{LoadService, Message, Totals};
 
-use crate::clients::Addresses;
-pub(crate) use crate::clients::{agent, count_down, mark};
-pub(crate) use crate::cpu::{CpuTime, cpu_of, own_cpu};
+use crate::clients::{Addresses, agent, count_down, mark};
+use crate::cpu::CpuTime;
 
 /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
 ///
@@ -138,7 +137,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
     run.tell_all(|| Message::Reset);
     mark(args.marks, "begin");
-    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), own_cpu());
+    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), CpuTime::own());
     if args.joiners > 0 {
         let stay = args.stay.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
         resources.extend(run.watch(args, args.subscribers, args.joiners, stay, "joining while others watch")?);
@@ -146,7 +145,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let end = started + Duration::from_secs_f64(args.seconds);
     count_down(args.json, started, end);
     mark(args.marks, "end");
-    let (server_after, load_after) = (run.server_cpu(args), own_cpu());
+    let (server_after, load_after) = (run.server_cpu(args), CpuTime::own());
     let span = started.elapsed();
     let parts = run.totals()?;
     let server = server_before.zip(server_after).map(|(before, after)| after.since(before));
@@ -353,7 +352,7 @@ impl Run {
 /// CPU time of the server: from the kernel by its process number, or from what it says of itself.
 fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Option<CpuTime> {
     if let Some(pid) = pid {
-        return cpu_of(&format!("/proc/{pid}/stat"));
+        return CpuTime::of_process(pid);
     }
     let text = agent.get(format!("{url}/metrics")).call().ok()?.body_mut().read_to_string().ok()?;
     let value = |mode: &str| {

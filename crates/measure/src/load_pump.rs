@@ -39,7 +39,8 @@ use places::{Addrs, Places};
 use receiver::{Receiver, Totals};
 use sessions::{Opened, Server};
 
-use crate::load::{count_down, mark, own_cpu};
+use crate::clients::{count_down, mark};
+use crate::cpu::CpuTime;
 
 /// Runs the load and prints the report. False when the asked-for quality was not held.
 ///
@@ -146,7 +147,7 @@ fn count(
     };
     threads.iter().try_for_each(Receiver::reset)?;
     mark(args.marks, "begin");
-    let (started, served_before, load_before) = (Instant::now(), served(), own_cpu());
+    let (started, served_before, load_before) = (Instant::now(), served(), CpuTime::own());
     thread::scope(|scope| {
         let visits = guests.each_ref().map(|guests| {
             let server = server.filter(|_| !guests.sessions.is_empty())?;
@@ -154,7 +155,7 @@ fn count(
         });
         count_down(args.json, started, started + Duration::from_secs_f64(args.seconds));
         mark(args.marks, "end");
-        let (served_after, load_after) = (served(), own_cpu());
+        let (served_after, load_after) = (served(), CpuTime::own());
         let span = started.elapsed();
         let totals = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
         let [newcomers, faulty] = visits.map(|visit| visit.and_then(|visit| visit.join().ok()).unwrap_or_default());

@@ -20,7 +20,7 @@ use super::record::Usage;
 use super::stop::Stop;
 use super::syscalls::Counter;
 use super::tree::{Guard, Start, Tree};
-use crate::cpu::own_cpu;
+use crate::cpu::CpuTime;
 
 /// What one load came to.
 pub struct Driven {
@@ -79,7 +79,7 @@ impl Eyes<'_> {
             at,
             date,
             machine: (self.machine)(),
-            own_s: own_cpu().total(),
+            own_s: CpuTime::own().total(),
             server: self.server.used(),
             server_sockets: sockets_of(&self.server.members()),
             server_namespace: self.server_namespace.counted().context("read the network's counters")?,

@@ -16,7 +16,7 @@ use wire::{Datagram, LinkId, Outbox, Path};
 
 use super::publisher::Publisher;
 use super::viewer::{Seen, Viewer};
-pub(crate) use crate::clients::Addresses;
+use crate::clients::Addresses;
 use crate::percentiles::histogram;
 
 /// What the load threads are told.

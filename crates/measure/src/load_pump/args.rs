@@ -13,7 +13,7 @@ use super::feed::{Feed, Input};
 use super::origin::Origin;
 use super::rtsp::Players;
 use super::sessions::Server;
-use crate::load::service::Addresses;
+use crate::clients::{self, Addresses};
 
 /// Sockets at most, where each session has one.
 const SOCKETS_MAX: usize = 10_000;
@@ -238,7 +238,7 @@ impl Args {
             None => None,
         };
         Ok(Some(Server {
-            agent: crate::load::agent(),
+            agent: clients::agent(),
             url: self.url.trim_end_matches('/').into(),
             token: self.token.clone(),
             scheme: if self.rtp { "rtp" } else { "udp" },

@@ -5,7 +5,7 @@
 
 use wheel::{BUCKETS, Lateness};
 
-use crate::load::{CpuTime, cpu_of};
+use crate::cpu::CpuTime;
 
 /// One reading, or the difference of two. What the page does not have is zero.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl Served {
 
     /// What the kernel knows of a process that is not asked.
     pub(super) fn of_process(pid: u32) -> Option<Served> {
-        Some(Served { cpu: Some(cpu_of(&format!("/proc/{pid}/stat"))?), ..Served::default() })
+        Some(Served { cpu: Some(CpuTime::of_process(pid)?), ..Served::default() })
     }
 
     fn parse(page: &str) -> Served {
