@@ -33,7 +33,7 @@ use clap::Args as ClapArgs;
 use time::OffsetDateTime;
 
 use bench::{Bench, Results};
-use plan::{Flags, Plan};
+use plan::Plan;
 use quiet::CpuTimes;
 use record::ROUNDS_FILE;
 use stop::Stop;
@@ -142,7 +142,7 @@ fn plan_of(args: &Args) -> anyhow::Result<Plan> {
     let mut plan = match (&args.plan, &args.a, &args.b, &args.load, &args.ready) {
         (Some(path), ..) => Plan::read(path)?,
         (None, Some(a), Some(b), Some(load), Some(ready)) => {
-            Plan::of_flags(&Flags { a, b, load, ready, cleanup: args.cleanup.as_deref() })?
+            Plan::of_flags([a, b], load, ready, args.cleanup.as_deref())?
         }
         _ => anyhow::bail!("a plan, or --a, --b, --load and --ready are needed"),
     };

@@ -184,29 +184,18 @@ impl Plan {
     }
 }
 
-/// A plan from the command line has no file, so its words are the flags.
-pub struct Flags<'a> {
-    pub a: &'a str,
-    pub b: &'a str,
-    pub load: &'a str,
-    pub ready: &'a Ready,
-    pub cleanup: Option<&'a str>,
-}
-
 impl Plan {
-    /// Returns the plan that compares two commands, `a` and `b`.
-    pub fn of_flags(flags: &Flags<'_>) -> anyhow::Result<Self> {
+    /// Returns the plan that compares two commands, `a` and `b`. It has no file, so its words are the flags.
+    pub fn of_flags(commands: [&str; 2], load: &str, ready: &Ready, cleanup: Option<&str>) -> anyhow::Result<Self> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text = "name = \"ab\"\n".to_owned();
-        for (name, command) in [("a", flags.a), ("b", flags.b)] {
+        for (name, command) in ["a", "b"].into_iter().zip(commands) {
             ensure!(!command.trim().is_empty(), "--{name}: a command is needed");
             text += &format!("\n[[subject]]\nname = \"{name}\"\ncommand = {}\n", quoted(command));
-            text += &format!("ready = {}\n", quoted(&flags.ready.to_string()));
-            if let Some(cleanup) = flags.cleanup {
-                text += &format!("cleanup = {}\n", quoted(cleanup));
-            }
+            text += &format!("ready = {}\n", quoted(&ready.to_string()));
+            text += &cleanup.map_or_else(String::new, |cleanup| format!("cleanup = {}\n", quoted(cleanup)));
         }
-        text += &format!("\n[load]\ncommand = {}\n", quoted(flags.load));
+        text += &format!("\n[load]\ncommand = {}\n", quoted(load));
         Ok(Self::parse(&text)?)
     }
 
@@ -365,8 +354,7 @@ command = "load --port {port} -n {point} --for {seconds} {subject} ${HOME}"
     #[test]
     fn flags_make_the_same_plan_as_a_file_would_and_go_over_it() {
         let ready = "tcp:localhost:80".parse().unwrap();
-        let flags = Flags { a: "x --name \"1\"", b: "y", load: "z", ready: &ready, cleanup: Some("c") };
-        let mut plan = Plan::of_flags(&flags).unwrap();
+        let mut plan = Plan::of_flags(["x --name \"1\"", "y"], "z", &ready, Some("c")).unwrap();
         assert_eq!(plan.subjects[0].command, "x --name \"1\"");
         assert_eq!((plan.subjects[1].name.as_str(), plan.subjects[1].cleanup.as_deref()), ("b", Some("c")));
         plan.set("rounds", 12).unwrap();

@@ -1,7 +1,6 @@
 //! The results as a table, as lines of JSON and as a plot.
 
 use std::fmt;
-use std::fmt::Write as _;
 
 use rooms::srtp::Profile;
 use serde::Serialize;
@@ -150,9 +149,7 @@ impl fmt::Display for Report {
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let mut line = String::new();
-    write!(
-        line,
+    let line = format!(
         "  {:<26} {:>10.2} {:>8.0} {:>7.0} {:>7.0}  {:<19} {:<19} {:<19} {:<19} {:<19}",
         row.scheduler.name(),
         row.wall_us_per_write,
@@ -164,7 +161,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         ratio(row.cpu_to_sendto_floor),
         ratio(row.cpu_to_gso_floor),
         ratio(row.cpu_to_floor),
-    )?;
+    );
     writeln!(f, "{}", line.trim_end())?;
     if row.refused > 0 {
         writeln!(f, "    {} of {} datagrams were refused by the kernel", row.refused, row.refused + row.datagrams)?;

@@ -79,17 +79,11 @@ impl Report {
 }
 
 fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
-    let absent = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Absent(why) => Some(*why),
-        Outcome::Done(_) => None,
+    let samples = outcomes.iter().map(|outcome| match outcome {
+        Outcome::Done(sample) => Ok(*sample),
+        Outcome::Absent(why) => Err(*why),
     });
-    let samples: Vec<Sample> = outcomes
-        .iter()
-        .filter_map(|outcome| match outcome {
-            Outcome::Done(sample) => Some(*sample),
-            Outcome::Absent(_) => None,
-        })
-        .collect();
+    let samples: Result<Vec<Sample>, &str> = samples.collect();
     Row {
         path: way.name(),
         segments: way.segments(),
@@ -99,8 +93,8 @@ fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
             Way::Recvmmsg | Way::RecvmmsgGro(_) | Way::Sendfile => "loopback".to_owned(),
             _ => args.to.map_or_else(|| "loopback".to_owned(), |addr| addr.to_string()),
         },
-        costs: if absent.is_some() { None } else { Costs::of(&samples) },
-        absent,
+        costs: samples.as_deref().ok().and_then(Costs::of),
+        absent: samples.err(),
     }
 }
 

@@ -59,7 +59,7 @@ struct Counted {
 impl Running {
     fn counted(&self) -> Result<Counted> {
         let (reply, answer) = sync_channel(1);
-        let asked = self.mailbox.send(Message::Count(reply));
+        let asked = self.mailbox.send(reply);
         asked.map_err(|_| anyhow::anyhow!("a worker's mailbox is full"))?;
         let pump = *answer.recv_timeout(ANSWER_MAX).context("a worker does not answer")?;
         let counters = self.handle.counters();
@@ -81,9 +81,8 @@ fn start(streams: &[Arc<Stream>], case: &Case<'_>, index: usize) -> Result<Runni
     Ok(Running { handle, mailbox })
 }
 
-enum Message {
-    Count(SyncSender<Box<Counters>>),
-}
+/// Asks what the pump has counted.
+type Message = SyncSender<Box<Counters>>;
 
 struct PumpService {
     pump: Pump,
@@ -124,8 +123,7 @@ impl Service for PumpService {
 
     fn handle_datagram(&mut self, _: Instant, _: Datagram<'_>, _: &mut Outbox) {}
 
-    fn handle_message(&mut self, _: Instant, message: Message, _: &mut Outbox) {
-        let Message::Count(reply) = message;
+    fn handle_message(&mut self, _: Instant, reply: Message, _: &mut Outbox) {
         // Nobody listens any more: then nobody needs it.
         let _ = reply.send(Box::new(self.pump.counters()));
     }

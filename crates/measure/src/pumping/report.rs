@@ -1,7 +1,6 @@
 //! The results as a table, as lines of JSON and as a plot.
 
 use std::fmt;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 use wheel::Lateness;
@@ -166,9 +165,7 @@ impl fmt::Display for Report {
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let mut line = String::new();
-    write!(
-        line,
+    let line = format!(
         "  {:<20} {:>7.3} {:>7.0} {:>7.0} {:>7.0} {:>6.2} {:>8.0} {:>8.0} {:>8.0}  {:<18} {:<18}",
         line_name(row.way, row.burst),
         row.cpu_ms_per_stream_second,
@@ -181,7 +178,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         row.lateness_us.max,
         ratio(row.cpu_to_floor),
         ratio(row.cpu_to_naive),
-    )?;
+    );
     writeln!(f, "{}", line.trim_end())?;
     if row.refused > 0 {
         writeln!(f, "    {} of {} datagrams were refused by the kernel", row.refused, row.refused + row.datagrams)?;

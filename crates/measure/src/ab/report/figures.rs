@@ -110,7 +110,8 @@ fn lines_by_point(run: &Run, metric: Metric, unit: &str, line: Line, suffix: &st
 
 fn estimated(x: f64, estimate: Ratio, unit: &str, run: &Run) -> Point {
     let Ratio { median, low, high } = estimate;
-    let tip = format!("{}: {} {unit} ({}–{})", run.point_name(x), number(median), number(low), number(high));
+    let name = run.point_name(x).unwrap_or_default();
+    let tip = format!("{name}: {} {unit} ({}–{})", number(median), number(low), number(high));
     Point { x, y: median, interval: Some((low, high)), is_hollow: false, tip }
 }
 
@@ -119,10 +120,13 @@ fn ys(layers: &[Layer]) -> impl Iterator<Item = f64> {
 }
 
 fn titled(what: &str, run: &Run, point: f64) -> String {
-    match run.point_name(point) {
-        name if name.is_empty() => what.to_owned(),
-        name => format!("{what}, {name}"),
-    }
+    run.point_name(point).map_or_else(|| what.to_owned(), |name| format!("{what}, {name}"))
+}
+
+/// A figure over the points of the plan.
+fn by_point(run: &Run, title: &str, note: &str, unit: &str, layers: Vec<Layer>) -> Figure {
+    let (x, y) = (point_ruler(run), value_ruler(unit, ys(&layers)));
+    Figure { title: title.into(), note: note.into(), x, y, layers }
 }
 
 fn cost_by_point(run: &Run) -> Option<Picture> {
@@ -132,13 +136,8 @@ fn cost_by_point(run: &Run) -> Option<Picture> {
         let points = run.points.iter().map(at).collect();
         layers.push(Layer { name: "floor".into(), slot: FLOOR_SLOT, line: Line::Dashed, has_marks: false, points });
     }
-    let figure = Figure {
-        title: "Server CPU time per arrived packet".into(),
-        note: "median of the rounds; whiskers: 95 % interval; lower is better".into(),
-        x: point_ruler(run),
-        y: value_ruler("µs per packet", ys(&layers)),
-        layers,
-    };
+    let note = "median of the rounds; whiskers: 95 % interval; lower is better";
+    let figure = by_point(run, "Server CPU time per arrived packet", note, "µs per packet", layers);
     let caption = "User space and kernel together, by the kernel's accounting, per packet that the receivers got.";
     Picture::lines("cost", caption, figure)
 }
@@ -157,7 +156,7 @@ fn split(run: &Run) -> Option<Picture> {
     };
     let groups = run.points.iter().map(|&point| {
         let bars = run.cells(point).filter_map(bar).chain(floor.clone());
-        Group { label: run.point_name(point), bars: bars.collect() }
+        Group { label: run.point_name(point).unwrap_or_default(), bars: bars.collect() }
     });
     let bars = Bars {
         title: "Where the CPU time goes".into(),
@@ -175,13 +174,8 @@ fn latency_by_point(run: &Run) -> Option<Picture> {
     }
     let mut layers = lines_by_point(run, cell::p99, "ms", Line::Solid, " p99");
     layers.extend(lines_by_point(run, cell::p50, "ms", Line::Dashed, " p50"));
-    let figure = Figure {
-        title: "Latency".into(),
-        note: "p99 solid, median dashed; median of the rounds, whiskers: 95 % interval".into(),
-        x: point_ruler(run),
-        y: value_ruler("ms", ys(&layers)),
-        layers,
-    };
+    let note = "p99 solid, median dashed; median of the rounds, whiskers: 95 % interval";
+    let figure = by_point(run, "Latency", note, "ms", layers);
     let caption = "From the publisher's send to the receiver, as the load measured it.";
     Picture::lines("latency", caption, figure)
 }
@@ -254,9 +248,7 @@ fn curve(cell: &Cell<'_>) -> Vec<Point> {
 fn by_point_or_bars(run: &Run, id: &str, title: &str, unit: &str, metric: Metric, caption: &str) -> Option<Picture> {
     if run.points.len() > 1 {
         let layers = lines_by_point(run, metric, unit, Line::Solid, "");
-        let note = "median of the rounds; whiskers: 95 % interval".into();
-        let y = value_ruler(unit, ys(&layers));
-        let figure = Figure { title: title.into(), note, x: point_ruler(run), y, layers };
+        let figure = by_point(run, title, "median of the rounds; whiskers: 95 % interval", unit, layers);
         return Picture::lines(id, caption, figure);
     }
     let bars = run.cells(*run.points.first()?).filter_map(|(subject, cell)| {

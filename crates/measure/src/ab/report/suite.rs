@@ -104,9 +104,9 @@ impl Run {
         self.machine.axis.as_deref().unwrap_or("point")
     }
 
-    /// "100 viewers"; empty when there is one point only.
-    pub fn point_name(&self, point: f64) -> String {
-        if self.has_axis() { format!("{} {}", crate::plot::short(point), self.axis()) } else { String::new() }
+    /// "100 viewers"; nothing when there is one point only.
+    pub fn point_name(&self, point: f64) -> Option<String> {
+        self.has_axis().then(|| format!("{} {}", crate::plot::short(point), self.axis()))
     }
 
     /// Whether there is anything to lay an axis through.

@@ -95,10 +95,7 @@ fn verdict(run: &Run, other: usize) -> Option<Sentence> {
 }
 
 fn at_point(run: &Run, point: f64) -> String {
-    match run.point_name(point) {
-        name if name.is_empty() => name,
-        name => format!(" at {name}"),
-    }
+    run.point_name(point).map_or_else(String::new, |name| format!(" at {name}"))
 }
 
 /// How far the first subject is from what the bare kernel path costs.
