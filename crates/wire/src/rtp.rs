@@ -85,7 +85,7 @@ impl<'a> RtpPacket<'a> {
     #[inline]
     pub fn parse(data: &'a [u8]) -> Result<Self, RtpError> {
         let packet = RtpPacket::parse_header(data)?;
-        if !packet.has_padding_bit() {
+        if packet.fixed[0] & 0x20 == 0 {
             return Ok(packet);
         }
         let got = packet.payload.len();
@@ -189,12 +189,6 @@ impl<'a> RtpPacket<'a> {
     #[inline]
     pub fn padding_len(&self) -> usize {
         self.padding_len.into()
-    }
-
-    /// The header's P bit, which is true also where the padding is still encrypted.
-    #[inline]
-    pub fn has_padding_bit(&self) -> bool {
-        self.fixed[0] & 0x20 != 0
     }
 
     /// The header extensions in the order of the packet. Ends early at an element that runs over the block's end.
@@ -350,7 +344,6 @@ mod tests {
         data[0] |= 0x20;
         data[30] = 200;
         let packet = RtpPacket::parse_header(&data).unwrap();
-        assert!(packet.has_padding_bit());
         assert_eq!((packet.payload().len(), packet.padding_len()), (3, 0));
     }
 

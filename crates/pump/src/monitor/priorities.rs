@@ -198,6 +198,8 @@ impl Watch {
                     let programs = pat.programs().filter(|(number, _)| *number != 0);
                     named.extend(programs.map(|(_, pmt_pid)| (pmt_pid, true)));
                 }
+                // Announced, and no error.
+                Err(SectionError::NotCurrent) => {}
                 Err(_) => wrong += 1,
             },
             Ok(section) => {

@@ -42,11 +42,6 @@ impl<'a> PesHeader<'a> {
         let dts = fields.get(5..).and_then(<[u8]>::first_chunk).filter(|_| both).map(Timestamp::from_field);
         Some(PesHeader { stream_id, packet_len, pts, dts, data })
     }
-
-    /// H.262, H.264, H.265 and other video has stream ids 0xe0 to 0xef (table 2-22).
-    pub fn is_video(&self) -> bool {
-        self.stream_id & 0xf0 == 0xe0
-    }
 }
 
 /// Whether flags and timestamps follow the length (the list in the syntax table of §2.4.3.6).
@@ -108,7 +103,6 @@ mod tests {
         let mut buf = [0; 30];
         assert_eq!(write_pes_header(&mut buf, 0xe0, 11, Some(PTS), Some(DTS)), Some(19));
         let header = PesHeader::parse(&buf).unwrap();
-        assert!(header.is_video());
         assert_eq!((header.pts, header.dts, header.packet_len, header.data.len()), (Some(PTS), Some(DTS), 24, 11));
 
         assert!(shift_timestamps(&mut buf, -180_001));

@@ -29,6 +29,8 @@ pub enum SectionError {
     Crc,
     #[error("table id {got:#04x}, where {expected:#04x} was asked for")]
     TableId { expected: u8, got: u8 },
+    #[error("what it says holds only later: current_next_indicator is 0")]
+    NotCurrent,
     #[error("a field runs over the end of the section")]
     Truncated,
 }
@@ -78,7 +80,7 @@ impl<'a> Section<'a> {
         self.bytes[5] >> 1 & 0x1f
     }
 
-    /// False: what the section says holds only later.
+    /// False: what the section says holds only later (§2.4.4.5).
     pub fn is_current(&self) -> bool {
         self.bytes[5] & 1 != 0
     }

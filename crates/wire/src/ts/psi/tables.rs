@@ -16,7 +16,7 @@ pub struct Pat<'a> {
 
 impl<'a> Pat<'a> {
     /// # Errors
-    /// When it is another table's section.
+    /// When it is another table's section, or one that is sent ahead of its time.
     pub fn parse(section: Section<'a>) -> Result<Self, SectionError> {
         expect_table(&section, PAT_TABLE_ID)?;
         Ok(Pat { section })
@@ -53,7 +53,7 @@ pub struct PmtStream<'a> {
 
 impl<'a> Pmt<'a> {
     /// # Errors
-    /// When it is another table's section, or the lengths inside do not fit.
+    /// When it is another table's section, or one that is sent ahead of its time, or the lengths inside do not fit.
     pub fn parse(section: Section<'a>) -> Result<Self, SectionError> {
         expect_table(&section, PMT_TABLE_ID)?;
         let ([a, b, rest_head @ ..], rest) = section.body().split_first_chunk::<4>().ok_or(SectionError::Truncated)?;
@@ -112,8 +112,9 @@ fn length([high, low]: [u8; 2]) -> usize {
 
 fn expect_table(section: &Section<'_>, expected: u8) -> Result<(), SectionError> {
     match section.table_id() {
-        got if got == expected => Ok(()),
-        got => Err(SectionError::TableId { expected, got }),
+        got if got != expected => Err(SectionError::TableId { expected, got }),
+        _ if !section.is_current() => Err(SectionError::NotCurrent),
+        _ => Ok(()),
     }
 }
 
@@ -264,6 +265,24 @@ mod tests {
         let types: Vec<_> = pmt.streams().map(|stream| (stream.stream_type, stream.descriptors.len())).collect();
         assert_eq!(types, [(0x1b, 0), (0x0f, 6)]);
         assert_eq!(Pat::parse(section), Err(SectionError::TableId { expected: 0, got: 2 }));
+    }
+
+    #[test]
+    fn a_table_that_is_sent_ahead_of_its_time_is_not_read() {
+        let later = |mut section: Vec<u8>| {
+            section[5] &= !1;
+            let end = section.len() - CRC_LEN;
+            let crc = crc32(&section[..end]);
+            section[end..].copy_from_slice(&crc.to_be_bytes());
+            section
+        };
+        let mut buf = [0; SECTION_LEN_MAX];
+        let len = pmt_section(&mut buf);
+        let pmt = later(buf[..len].to_vec());
+        assert_eq!(Pmt::parse(Section::parse(&pmt).unwrap()), Err(SectionError::NotCurrent));
+        let len = write_pat(&mut buf, 9, 31, [(1, pid(16))]).unwrap();
+        let pat = later(buf[..len].to_vec());
+        assert_eq!(Pat::parse(Section::parse(&pat).unwrap()), Err(SectionError::NotCurrent));
     }
 
     #[test]
