@@ -1,5 +1,6 @@
-//! For tests and counts: a world in one thread, with a seeded network and a clock of its own, in which publishers and viewers talk
-//! to real rooms. Nothing here waits or depends on the machine; the same seed gives the same run.
+//! For tests: a world in one thread, with a seeded network and a clock of its own, in which publishers and viewers talk
+//! to real rooms; and, for who counts what rooms cost, the two ends of a session alone (`bare`). Nothing here waits or
+//! depends on the machine; the same seed gives the same run.
 #![forbid(unsafe_code)]
 
 pub mod bare;

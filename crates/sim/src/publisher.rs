@@ -120,7 +120,6 @@ struct Layer {
     history: VecDeque<Sent>,
     frame_due: Instant,
     keyframe_wanted: bool,
-    frames_per_keyframe: Option<u32>,
     frames: u32,
     paused: bool,
     clock_rate: u32,
@@ -169,7 +168,6 @@ impl Publisher {
                     history: VecDeque::new(),
                     frame_due: now,
                     keyframe_wanted: true,
-                    frames_per_keyframe: None,
                     frames: 0,
                     paused: false,
                     clock_rate: clock_rate(plan.codec),
@@ -211,13 +209,6 @@ impl Publisher {
             extensions: EXTENSIONS,
         });
         tracks.collect()
-    }
-
-    /// Makes every layer of the video tracks begin a keyframe after so many frames, unasked.
-    pub fn set_frames_per_keyframe(&mut self, frames: Option<u32>) {
-        for layer in self.tracks.iter_mut().flat_map(|track| &mut track.layers) {
-            layer.frames_per_keyframe = frames;
-        }
     }
 
     /// Stops or resumes one layer, as an encoder does that lacks bandwidth.
@@ -337,8 +328,7 @@ impl Publisher {
 
     fn send_frame(&mut self, track: usize, layer_index: usize) {
         let layer = &mut self.tracks[track].layers[layer_index];
-        let regular = layer.frames_per_keyframe.is_some_and(|frames| layer.frames.is_multiple_of(frames));
-        let keyframe = std::mem::take(&mut layer.keyframe_wanted) || regular;
+        let keyframe = std::mem::take(&mut layer.keyframe_wanted);
         let sent_us = layer.frame_due.duration_since(self.start).as_micros() as u64;
         let frame = layer.encoder.next_frame(sent_us, keyframe);
         layer.frames += 1;

@@ -459,11 +459,6 @@ impl ReceivedTrack {
         self.frames.values().filter(|frame| frame.whole_at.is_some()).count()
     }
 
-    /// Frames of which something came, but not all.
-    pub fn broken_frames(&self) -> Vec<Tag> {
-        self.frames.values().filter(|frame| frame.whole_at.is_none()).map(|frame| frame.tag).collect()
-    }
-
     /// From the publisher's encoder to the last packet here, of each whole frame, sorted.
     pub fn lateness(&self, start: Instant) -> Vec<Duration> {
         let whole = self.frames.values().filter_map(|frame| {
