@@ -9,7 +9,7 @@ use std::time::Instant;
 use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, Timestamp};
 
 use crate::clock::{Mark, Slope, mean_slope};
-use crate::picture::{Finder, Found};
+use crate::picture::{Finder, Found, VideoCodec};
 use crate::title::Title;
 
 /// A picture that needs no other.
@@ -255,7 +255,6 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn new(title: &'a Title, first: u64) -> Self {
-        let program = title.programs.iter().find(|program| Some(program.number) == title.program_number);
         Scan {
             title,
             first,
@@ -264,7 +263,7 @@ impl<'a> Scan<'a> {
             pictures: Vec::new(),
             first_start: None,
             finder: title.video.map(|(pid, codec)| (pid, Finder::new(codec))),
-            pmt_pid: program.map(|program| program.pmt_pid),
+            pmt_pid: title.program().map(|program| program.pmt_pid),
             pat_buffer: SectionBuffer::default(),
             pmt_buffer: SectionBuffer::default(),
             continuity: Box::new([0; Pid::COUNT]),
@@ -316,10 +315,7 @@ impl<'a> Scan<'a> {
                 if maps.last().map(|(_, pid)| *pid) != Some(pmt.pcr_pid()) {
                     maps.push((position, pmt.pcr_pid()));
                 }
-                let video = pmt.streams().find_map(|stream| {
-                    let codec = crate::picture::VideoCodec::of_stream_type(stream.stream_type)?;
-                    Some((stream.pid, codec))
-                });
+                let video = VideoCodec::find(pmt.streams().map(|stream| (stream.pid, stream.stream_type)));
                 if video != finder.as_ref().map(|(pid, finder)| (*pid, finder.codec())) && title.video.is_some() {
                     *finder = video.map(|(pid, codec)| (pid, Finder::new(codec)));
                 }

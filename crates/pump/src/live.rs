@@ -358,14 +358,11 @@ impl Live {
             return self.tune(arrived_ns, found);
         }
         let Some(tuned) = &mut self.tuned else { return };
-        let is_clock = packet.pid() == tuned.pcr_pid;
+        let is_clock = Some(packet.pid()) == tuned.title.pcr_pid;
         let mut bytes = *packet.bytes();
         if let Some(pcr) = packet.pcr().filter(|_| is_clock) {
-            let is_flagged = packet.discontinuity();
-            match self.take_reference(arrived_ns, pcr, is_flagged) {
-                Reference::Continues => {}
-                Reference::Jumps => drop(set_discontinuity(&mut bytes, true)),
-                Reference::Ahead => {}
+            if self.take_reference(arrived_ns, pcr, packet.discontinuity()) {
+                set_discontinuity(&mut bytes, true);
             }
         } else if arrived_ns.saturating_sub(self.clock_ns) > CLOCK_TIMEOUT_NS {
             self.search.get_or_insert_default();
@@ -385,7 +382,7 @@ impl Live {
 
     /// Goes on with what was found: with the packets that told, where these are the first, else with the last of them.
     fn tune(&mut self, arrived_ns: i64, found: search::Found) {
-        let Found { title, pcr_pid, recovery, head, arrivals } = found;
+        let Found { title, recovery, head, arrivals } = found;
         let title = Arc::new(title);
         let first = if self.cutter.is_none() { 0 } else { arrivals.len().saturating_sub(1) };
         let slope = title.slope.map_or((1, 1_000_000), |slope| (slope.packets, slope.ns(slope.packets)));
@@ -394,7 +391,7 @@ impl Live {
         self.cutter.get_or_insert_with(|| Cutter::new(slope));
         self.monitor.get_or_insert_with(|| Monitor::new(Some(title.rate())));
         self.clock_ns = arrived_ns;
-        self.tuned = Some(Tuned::new(title, pcr_pid, self.tuned.take()));
+        self.tuned = Some(Tuned::new(title, self.tuned.take()));
         for (packet, arrived_ns) in head.as_chunks::<PACKET_LEN>().0.iter().zip(arrivals).skip(first) {
             if let Ok(packet) = Packet::parse(packet) {
                 self.take_packet(arrived_ns, &packet);
@@ -402,17 +399,17 @@ impl Live {
         }
     }
 
-    /// The packet that comes next has a reference of the title's clock.
-    fn take_reference(&mut self, arrived_ns: i64, pcr: Pcr, is_flagged: bool) -> Reference {
+    /// The packet that comes next has a reference of the title's clock. Returns whether that jumps.
+    fn take_reference(&mut self, arrived_ns: i64, pcr: Pcr, is_flagged: bool) -> bool {
         let (delay_ns, step_ns) = (ns(self.settings.delay), ns(self.settings.delay) / 2);
-        let (Some(recovery), Some(cutter)) = (&mut self.recovery, &mut self.cutter) else { return Reference::Ahead };
+        let (Some(recovery), Some(cutter)) = (&mut self.recovery, &mut self.cutter) else { return false };
         let silence_ns = arrived_ns.saturating_sub(std::mem::replace(&mut self.clock_ns, arrived_ns));
         let (by_clock_ns, expected_ns) = (recovery.time_of(pcr), cutter.expected_ns().map(|due_ns| due_ns - delay_ns));
         let off_ns = arrived_ns.saturating_sub(by_clock_ns);
         let is_near = |at_ns: i64, other_ns: i64| at_ns.saturating_sub(other_ns).abs() <= step_ns;
         if self.is_ahead {
             if off_ns < -recovery::JUMP_NS / 2 && off_ns > -AHEAD_MAX_NS {
-                return Reference::Ahead;
+                return false;
             }
             self.is_ahead = false;
         }
@@ -424,7 +421,7 @@ impl Live {
             if !is_silent && off_ns < 0 && expected_ns.is_some_and(|expected_ns| is_near(by_clock_ns, expected_ns)) {
                 // Neither clock nor rate jumps, so it is the sender that is too fast.
                 self.is_ahead = true;
-                return Reference::Ahead;
+                return false;
             }
             let goes_on = expected_ns.filter(|expected_ns| !is_silent && is_near(arrived_ns, *expected_ns));
             let time_ns = goes_on.unwrap_or(arrived_ns);
@@ -435,7 +432,7 @@ impl Live {
         if let Some(piece) = cutter.mark(time_ns.saturating_add(delay_ns)) {
             self.publish(piece);
         }
-        if continues { Reference::Continues } else { Reference::Jumps }
+        !continues
     }
 
     fn publish(&mut self, piece: Piece) {
@@ -472,7 +469,7 @@ impl Live {
     }
 
     fn ns(&self, at: Instant) -> i64 {
-        i64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(i64::MAX)
+        ns(at.saturating_duration_since(self.zero))
     }
 
     fn instant(&self, at_ns: i64) -> Instant {
@@ -482,15 +479,6 @@ impl Live {
 
 /// References that are further ahead than this are of another clock.
 const AHEAD_MAX_NS: i64 = 60_000_000_000;
-
-/// What a reference is to those before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reference {
-    Continues,
-    Jumps,
-    /// The packet is to be left out.
-    Ahead,
-}
 
 fn ns(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)

@@ -6,7 +6,7 @@
 //! Cost: per picture, the bytes up to its first slice.
 //! Source: ISO/IEC 13818-1 §2.4.3.5 (random_access_indicator); H.262 §6.2.3, H.264 §7.3 and table 7-1, H.265 table 7-1.
 
-use wire::ts::{Packet, PesHeader, Timestamp};
+use wire::ts::{Packet, PesHeader, Pid, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VideoCodec {
@@ -25,6 +25,11 @@ impl VideoCodec {
             0x24 => Some(VideoCodec::H265),
             _ => None,
         }
+    }
+
+    /// The first of a program's streams, by PID and stream type, that is video.
+    pub(crate) fn find(streams: impl IntoIterator<Item = (Pid, u8)>) -> Option<(Pid, VideoCodec)> {
+        streams.into_iter().find_map(|(pid, stream_type)| Some((pid, VideoCodec::of_stream_type(stream_type)?)))
     }
 
     /// What a start code and the bytes behind it say of the picture; `None`: nothing, look further.
@@ -146,7 +151,7 @@ fn second_exp_golomb(data: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ts::{AdaptationSpec, PACKET_LEN, PacketSpec, Pid, write_packet, write_pes_header};
+    use wire::ts::{AdaptationSpec, PACKET_LEN, PacketSpec, write_packet, write_pes_header};
 
     /// A picture of these bytes, in packets.
     fn packets(data: &[u8], random_access: bool) -> Vec<[u8; PACKET_LEN]> {

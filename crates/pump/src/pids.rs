@@ -22,8 +22,7 @@ impl PidMap {
         match keep {
             None => (0..Pid::COUNT as u16).filter_map(Pid::new).for_each(|pid| map(pid, pid)),
             Some(keep) => {
-                let program = title.programs.iter().find(|program| Some(program.number) == title.program_number);
-                let tables = program.map(|program| program.pmt_pid);
+                let tables = title.program().map(|program| program.pmt_pid);
                 let needed = [Some(Pid::PAT), tables, title.pcr_pid].into_iter().flatten();
                 keep.iter().copied().chain(needed).for_each(|pid| map(pid, pid));
             }

@@ -171,8 +171,7 @@ impl Title {
         self.streams = streams.collect();
         self.program_number = Some(number);
         self.pcr_pid = if marked.contains(&pcr_pid) { Some(pcr_pid) } else { marked.first().copied() };
-        let video = |stream: &ElementaryStream| Some((stream.pid, VideoCodec::of_stream_type(stream.stream_type)?));
-        self.video = self.streams.iter().find_map(video);
+        self.video = VideoCodec::find(self.streams.iter().map(|stream| (stream.pid, stream.stream_type)));
         Ok(())
     }
 
@@ -253,12 +252,16 @@ impl Title {
         self.slope.map_or(Bitrate::ZERO, Slope::rate)
     }
 
+    /// The program that paces the title.
+    pub fn program(&self) -> Option<&Program> {
+        self.programs.iter().find(|program| Some(program.number) == self.program_number)
+    }
+
     /// PAT and PMT of the chosen program in packets, to send before anything else of the title.
     pub fn table_packets(&self) -> Vec<[u8; PACKET_LEN]> {
         let mut packets = Vec::new();
         section_packets(&self.pat, Pid::PAT, 0, |packet| packets.push(*packet));
-        let chosen = self.programs.iter().find(|program| Some(program.number) == self.program_number);
-        if let Some(program) = chosen {
+        if let Some(program) = self.program() {
             section_packets(&program.pmt, program.pmt_pid, 0, |packet| packets.push(*packet));
         }
         packets

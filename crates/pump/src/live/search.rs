@@ -34,7 +34,6 @@ pub(super) struct Search {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) title: Title,
-    pub(super) pcr_pid: Pid,
     /// The line on which the references so far lie. It has not noted them.
     pub(super) recovery: Recovery,
     /// All packets so far, and when each arrived.
@@ -64,7 +63,7 @@ impl Search {
         let pcr_pid = title.pcr_pid.filter(|_| has_tables && title.slope.is_some())?;
         let recovery = self.recovery(pcr_pid, step_ns)?;
         let Search { head, arrivals, .. } = std::mem::take(self);
-        Some(Found { title, pcr_pid, recovery, head, arrivals })
+        Some(Found { title, recovery, head, arrivals })
     }
 
     /// A line through the references behind the last jump.

@@ -17,7 +17,6 @@ const TABLES_BEFORE_MAX: u64 = 7_000;
 #[derive(Debug)]
 pub(super) struct Tuned {
     pub(super) title: Arc<Title>,
-    pub(super) pcr_pid: Pid,
     pmt_pid: Option<Pid>,
     pat: SectionBuffer,
     pmt: SectionBuffer,
@@ -31,12 +30,10 @@ pub(super) struct Tuned {
 
 impl Tuned {
     /// Places of the stream before stay.
-    pub(super) fn new(title: Arc<Title>, pcr_pid: Pid, before: Option<Tuned>) -> Self {
-        let program = title.programs.iter().find(|program| Some(program.number) == title.program_number);
+    pub(super) fn new(title: Arc<Title>, before: Option<Tuned>) -> Self {
         let (tables, pictures) = before.map(|before| (before.tables, before.pictures)).unwrap_or_default();
         Tuned {
-            pcr_pid,
-            pmt_pid: program.map(|program| program.pmt_pid),
+            pmt_pid: title.program().map(|program| program.pmt_pid),
             pat: SectionBuffer::default(),
             pmt: SectionBuffer::default(),
             finder: title.video.map(|(pid, codec)| (pid, Finder::new(codec))),
@@ -63,8 +60,7 @@ impl Tuned {
             });
         }
         if Some(pid) == self.pmt_pid {
-            let program = title.programs.iter().find(|program| Some(program.number) == title.program_number);
-            let known = program.map(|program| program.pmt.as_slice());
+            let known = title.program().map(|program| program.pmt.as_slice());
             self.pmt.push(packet, |section| {
                 let map = Section::parse(section).and_then(Pmt::parse);
                 let is_ours = map.is_ok_and(|map| Some(map.program_number()) == title.program_number);
