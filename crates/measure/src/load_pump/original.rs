@@ -1,7 +1,8 @@
 //! Compares what arrives with the title, byte by byte.
 //!
 //! Null packets are left out of both, as a stream may be padded or thinned out. Where something is missing the next
-//! packets are looked up in the title; what stands nowhere in it is damaged.
+//! packets are looked up in the title; what stands nowhere in it is damaged. A server that had nothing to send for a while,
+//! or was late, goes on with a clock that says so: packets that differ in that alone are counted by themselves.
 //! Cost: one comparison per packet; a pass over the title for each gap.
 
 use std::path::Path;
@@ -30,10 +31,21 @@ impl Original {
         Some(Original { packets: packets.filter(|packet| !is_null(packet)).collect() })
     }
 
-    /// Where these packets stand one behind the other, at `from` or behind it, or before.
+    /// Where these packets stand one behind the other, at `from` or behind it, or before; with another clock only when they
+    /// stand nowhere as they are.
     fn find(&self, wanted: &[&[u8; PACKET_LEN]], from: usize) -> Option<usize> {
+        self.find_by(wanted, from, |is, want| is == want).or_else(|| self.find_by(wanted, from, is_same_but_clock))
+    }
+
+    fn find_by(
+        &self,
+        wanted: &[&[u8; PACKET_LEN]],
+        from: usize,
+        is_same: impl Fn(&[u8; PACKET_LEN], &[u8; PACKET_LEN]) -> bool,
+    ) -> Option<usize> {
         let places = || self.packets.windows(wanted.len()).enumerate();
-        let is_it = |(_, place): &(usize, &[[u8; PACKET_LEN]])| place.iter().zip(wanted).all(|(is, want)| is == *want);
+        let is_it =
+            |(_, place): &(usize, &[[u8; PACKET_LEN]])| place.iter().zip(wanted).all(|(is, want)| is_same(is, want));
         let behind = places().skip(from).find(is_it);
         behind.or_else(|| places().take(from).find(is_it)).map(|(index, _)| index)
     }
@@ -43,6 +55,35 @@ fn is_null(packet: &[u8; PACKET_LEN]) -> bool {
     Pid::from_bytes(packet[1], packet[2]) == Pid::NULL
 }
 
+fn is_same_but_clock(one: &[u8; PACKET_LEN], other: &[u8; PACKET_LEN]) -> bool {
+    // Most are the same, or PID and counter tell them apart.
+    one == other || (one[..4] == other[..4] && without_clock(one) == without_clock(other))
+}
+
+/// The packet with zeros for its clock references, the flag that they do not continue, and its PES timestamps.
+fn without_clock(packet: &[u8; PACKET_LEN]) -> [u8; PACKET_LEN] {
+    let mut blank = *packet;
+    let has_adaptation = packet[3] & 0x20 != 0;
+    if has_adaptation && packet[4] > 0 {
+        blank[5] &= !DISCONTINUITY;
+        let references = usize::from(packet[5] & 0x10 != 0) + usize::from(packet[5] & 0x08 != 0);
+        blank[6..6 + 6 * references].fill(0);
+    }
+    let start = if has_adaptation { 5 + usize::from(packet[4]) } else { 4 };
+    let Some(pes) = blank.get_mut(start..).filter(|_| packet[1] & 0x40 != 0 && packet[3] & 0x10 != 0) else {
+        return blank;
+    };
+    // ISO/IEC 13818-1 §2.4.3.6: behind start code, stream, length and two bytes of flags comes the header's length.
+    if let [0, 0, 1, _, _, _, 0x80..=0xbf, flags, _, stamps @ ..] = pes {
+        let len = 5 * (*flags >> 6).count_ones() as usize;
+        stamps.iter_mut().take(len).for_each(|byte| *byte = 0);
+    }
+    blank
+}
+
+/// In the flags of an adaptation field.
+const DISCONTINUITY: u8 = 0x80;
+
 /// One session's place in the title.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Comparison {
@@ -51,8 +92,9 @@ pub(super) struct Comparison {
     searches: u32,
     /// The title was over; what comes then, if it begins again, is marked and renumbered.
     is_over: bool,
-    /// Packets that were as they should be, and that were not.
+    /// Packets that were as they should be, that were so but for their clock, and that were not.
     pub(super) matched: u64,
+    pub(super) restamped: u64,
     pub(super) damaged: u64,
 }
 
@@ -65,10 +107,15 @@ impl Comparison {
             if self.is_over {
                 return;
             }
-            if self.next.is_some_and(|next| original.packets.get(next) == Some(*first)) {
+            let due = self.next.and_then(|next| original.packets.get(next));
+            if let Some(due) = due.filter(|due| is_same_but_clock(due, first)) {
                 self.next = self.next.map(|next| next + 1);
                 self.is_over = self.next == Some(original.packets.len());
-                self.matched += 1;
+                if due == *first {
+                    self.matched += 1;
+                } else {
+                    self.restamped += 1;
+                }
                 rest = others;
                 continue;
             }
@@ -88,7 +135,7 @@ impl Comparison {
 
     /// Forgets what was counted, but not the place.
     pub(super) fn reset(&mut self) {
-        (self.matched, self.damaged) = (0, 0);
+        (self.matched, self.restamped, self.damaged) = (0, 0, 0);
     }
 }
 
@@ -132,6 +179,22 @@ mod tests {
         let victim = (800..).find(|index| !is_null(&packets[*index])).unwrap();
         packets[victim][100] ^= 1;
         assert_eq!(play(&title, &packets).damaged, 1);
+    }
+
+    #[test]
+    fn a_clock_that_was_moved_is_no_damage() {
+        let title = title();
+        let moved =
+            Sample { pictures: 25, first_pcr: Sample::default().first_pcr + 12_345_678, ..Sample::default() }.make();
+        // The clock is moved in the middle, and something is missing behind that.
+        let mut packets = [&title.as_chunks().0[..1_500], &moved.as_chunks().0[1_500..]].concat();
+        packets.drain(2_000..2_070);
+        let seen = play(&title, &packets);
+        assert_eq!(seen.damaged, 0);
+        assert!(seen.matched > 1_500 && seen.restamped > 20, "{seen:?}");
+        // From the beginning, too.
+        let seen = play(&title, moved.as_chunks().0);
+        assert!(seen.damaged == 0 && seen.restamped > 40, "{seen:?}");
     }
 
     #[test]

@@ -34,8 +34,9 @@ pub struct Report {
     pub dropped_here: u64,
     /// Sums of TR 101 290's first and second priority, losses included.
     pub errors: [u64; 2],
-    /// Packets of compared sessions that were as in the title, and that were not.
+    /// Packets of compared sessions that were as in the title, that had another clock, and that were not as in the title.
     pub matched: u64,
+    pub restamped: u64,
     pub damaged: u64,
     /// Times that a session got nothing for 100 ms, and that the server had nothing to send.
     pub stalls: u64,
@@ -107,6 +108,7 @@ impl Report {
             dropped_here: parts.iter().map(|part| part.dropped).sum(),
             errors: [sums.iter().map(|sums| sums.0).sum(), sums.iter().map(|sums| sums.1).sum()],
             matched: comparisons().map(|comparison| comparison.matched).sum(),
+            restamped: comparisons().map(|comparison| comparison.restamped).sum(),
             damaged: comparisons().map(|comparison| comparison.damaged).sum(),
             stalls: of(&|seen| seen.stalls),
             underruns: context.underruns,
@@ -193,6 +195,7 @@ impl Report {
         put("errors_priority_1", self.errors[0] as f64);
         put("errors_priority_2", self.errors[1] as f64);
         put("matched", self.matched as f64);
+        put("restamped", self.restamped as f64);
         put("damaged", self.damaged as f64);
         put("stalls", self.stalls as f64);
         put("load_cpu_s", self.load_cpu.total());
@@ -270,8 +273,13 @@ impl Report {
             count => format!("; {count} messages found no room in our sockets"),
         };
         line("lost", format!("{} packets ({share:.5} %), {} sessions{here}", self.lost, self.sessions_with_loss));
-        if self.matched + self.damaged > 0 {
-            line("content", format!("{} packets as in the title, {} not", self.matched, self.damaged));
+        let Report { matched, restamped, damaged, .. } = self;
+        if matched + restamped + damaged > 0 {
+            let clock = match restamped {
+                0 => String::new(),
+                count => format!(", {count} with another clock"),
+            };
+            line("content", format!("{matched} packets as in the title{clock}, {damaged} not"));
         }
         let [first, second] = self.errors;
         line("TR 101 290", format!("{first} errors of priority 1, {second} of priority 2"));
