@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
-use crate::harness::{Client, Server, receiver_report};
+use crate::harness::{Client, PATIENCE, Server, receiver_report};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_and_reports_come_between_the_answers() {
@@ -100,6 +100,21 @@ async fn receiver_reports_keep_a_session_and_goodbyes_end_it() {
     report(&mut client, ssrc, true).await;
     server.until_silent().await;
     assert_eq!(client.ask("TEARDOWN", &session).await.code, 200, "there is still an answer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_nothing_for_ten_seconds_is_closed_and_its_session_ends() {
+    let (server, mut client) = Server::with_client().await;
+    let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    let asked = Instant::now();
+    while server.rtsp.stats().connections > 0 {
+        assert!(asked.elapsed() < PATIENCE, "it is still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(asked.elapsed() >= Duration::from_secs(10), "it had time");
+    assert_eq!(server.rtsp.session_count(), 0);
+    server.until_silent().await;
 }
 
 /// Sends a receiver report, and waits until it was heard.
