@@ -144,8 +144,7 @@ impl World {
         let (if_match, fragment) = text.split_once('\n').unwrap_or(("*", &text));
         let (reply, mut answer) = oneshot::channel();
         let (session, fragment) = (SessionId(session.into()), fragment.to_owned());
-        let if_match = (!if_match.is_empty()).then(|| if_match.to_owned());
-        let request = Request::Patch { session, fragment, if_match, reply };
+        let request = Request::Patch { session, fragment, if_match: if_match.to_owned(), reply };
         self.negotiator.handle(self.now, Input::Request(request));
         let _ = answer.try_recv().expect("each request is answered at once");
     }

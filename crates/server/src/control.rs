@@ -199,7 +199,7 @@ impl Control {
     pub async fn patch(&self, session: SessionId, fragment: String, if_match: String) -> Result<Patched, ControlError> {
         let worker = self.worker_of(session)?;
         let (reply, patched) = oneshot::channel();
-        self.request(worker, Request::Patch { session, fragment, if_match: Some(if_match), reply })?;
+        self.request(worker, Request::Patch { session, fragment, if_match, reply })?;
         Ok(wait(patched).await??)
     }
 

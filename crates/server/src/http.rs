@@ -25,6 +25,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use rooms::spec::SessionId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -131,6 +132,12 @@ impl Service {
             Role::Viewer => (rights.may_watch(stream), "watch"),
         };
         if may { Ok(()) } else { Err(Problem::forbidden(&format!("{what} {stream:?}"))) }
+    }
+
+    /// Finds the session of a URL for those who may publish, or watch, its stream.
+    fn session(&self, headers: &HeaderMap, role: Role, stream: &str, session: &str) -> Result<SessionId, Problem> {
+        self.authorize(headers, role, stream)?;
+        Ok(self.control.find(role, stream, session)?)
     }
 
     /// Reads a body of a media type: up to `BODY_BYTES_MAX`, and whole within the time that a request has.

@@ -21,7 +21,6 @@ use std::time::Duration;
 use rooms::spec::{self, SessionId, StreamId, TrackSpec};
 use tokio::sync::oneshot;
 use webrtc::Candidate;
-use wire::codec::Codec;
 
 pub(crate) use self::convert::session_keys;
 pub use self::core::Negotiator;
@@ -35,8 +34,6 @@ pub struct Settings {
     pub candidates: Vec<Candidate>,
     /// Links with a number below this are UDP sockets, the others TCP connections.
     pub udp_links: u32,
-    /// What publishers may send.
-    pub codecs: Vec<Codec>,
     /// Sessions in all; further offers are refused with `NegotiationError::Overloaded`.
     pub sessions_max: usize,
     /// Sessions without keys yet; further offers are refused with `NegotiationError::Overloaded`.
@@ -52,7 +49,6 @@ impl Default for Settings {
         Settings {
             candidates: Vec::new(),
             udp_links: u32::MAX,
-            codecs: vec![Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1],
             sessions_max: 20_000,
             handshakes_max: 4_000,
             handshake_timeout: Duration::from_secs(30),
@@ -87,8 +83,8 @@ pub enum Request {
         offer: String,
         reply: Reply<Answer>,
     },
-    /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value; without, all is taken.
-    Patch { session: SessionId, fragment: String, if_match: Option<String>, reply: Reply<Patched> },
+    /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value.
+    Patch { session: SessionId, fragment: String, if_match: String, reply: Reply<Patched> },
     /// DELETE: ends the session, with a goodbye to the peer.
     Close { session: SessionId },
 }

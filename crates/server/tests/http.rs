@@ -406,9 +406,9 @@ impl Shared {
             negotiator::Request::Publish { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
             negotiator::Request::Watch { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
             negotiator::Request::Patch { fragment, if_match, reply, .. } => {
-                let patched = match (if_match.as_deref(), fragment.as_str()) {
+                let patched = match (if_match.as_str(), fragment.as_str()) {
                     (_, "restart") => Ok(Patched { fragment: Some("fragment".to_owned()), etag: "new".to_owned() }),
-                    (Some("\"tag\""), _) => Ok(Patched { fragment: None, etag: "tag".to_owned() }),
+                    ("\"tag\"", _) => Ok(Patched { fragment: None, etag: "tag".to_owned() }),
                     _ => Err(NegotiationError::EtagMismatch),
                 };
                 reply.send(patched).is_ok()

@@ -44,8 +44,7 @@ pub(super) async fn stats(
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    service.authorize(&headers, role, &stream)?;
-    let session = service.control.find(role, &stream, &session)?;
+    let session = service.session(&headers, role, &stream, &session)?;
     let stats = service.control.stats(session).await?;
     Ok(Json(stats.as_ref().map_or_else(|| json!({"connected": false}), stats_json)))
 }
@@ -67,8 +66,7 @@ pub(super) async fn limit_layers(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    service.authorize(&headers, Role::Viewer, &stream)?;
-    let session = service.control.find(Role::Viewer, &stream, &session)?;
+    let session = service.session(&headers, Role::Viewer, &stream, &session)?;
     let body = service.read_body(&headers, body, "application/json").await?;
     let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
         let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);

@@ -70,8 +70,7 @@ async fn amend(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    service.authorize(&headers, role, &stream)?;
-    let session = service.control.find(role, &stream, &session)?;
+    let session = service.session(&headers, role, &stream, &session)?;
     let fragment = service.read_body(&headers, body, FRAGMENT).await?;
     // RFC 9725 §4.3.1: which ICE session is meant must be said, since fragments of an old one may come late.
     let if_match = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok()).ok_or_else(|| {
@@ -93,8 +92,7 @@ async fn close(
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    service.authorize(&headers, role, &stream)?;
-    let session = service.control.find(role, &stream, &session)?;
+    let session = service.session(&headers, role, &stream, &session)?;
     service.control.close(session)?;
     Ok(StatusCode::OK.into_response())
 }

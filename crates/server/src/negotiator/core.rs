@@ -9,9 +9,13 @@ use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, 
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use webrtc::{AnswerOptions, Context, Keys, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
+use wire::codec::Codec;
 use wire::{LinkId, Path};
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
+
+/// What publishers may send.
+const CODECS: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
 
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
 const PATHS_MAX: usize = 64;
@@ -151,7 +155,7 @@ where
                 self.answer(now, session, result, reply);
             }
             Request::Patch { session, fragment, if_match, reply } => {
-                let result = self.patch(now, session, &fragment, if_match.as_deref());
+                let result = self.patch(now, session, &fragment, &if_match);
                 if matches!(result, Err(NegotiationError::Sdp(_))) {
                     self.counters.refused.add(1);
                 }
@@ -174,7 +178,7 @@ where
         offer: &str,
     ) -> Result<Answer, NegotiationError> {
         self.check_room(id)?;
-        let purpose = Purpose::Receive { codecs: &self.settings.codecs };
+        let purpose = Purpose::Receive { codecs: &CODECS };
         let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
         let role = Role::Publisher { stream, tracks: media.iter().map(convert::up_track).collect() };
         let tracks = media.iter().map(convert::track).collect();
@@ -256,11 +260,11 @@ where
         now: Instant,
         id: SessionId,
         fragment: &str,
-        if_match: Option<&str>,
+        if_match: &str,
     ) -> Result<Patched, NegotiationError> {
         let key = self.by_id.get(&id).copied().ok_or(NegotiationError::NoSession)?;
         let session = &mut self.sessions[key];
-        if !if_match.is_none_or(|value| matches_etag(value, &session.ufrag)) {
+        if !matches_etag(if_match, &session.ufrag) {
             return Err(NegotiationError::EtagMismatch);
         }
         let fragment = session.peer.handle_fragment(fragment)?;

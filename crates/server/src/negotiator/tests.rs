@@ -96,8 +96,8 @@ impl Harness {
     }
 
     fn patch(&mut self, session: u64, fragment: &str, if_match: &str) -> Result<Patched, NegotiationError> {
-        let (session, fragment) = (SessionId(session), fragment.to_owned());
-        self.request(|reply| Request::Patch { session, fragment, if_match: Some(if_match.into()), reply })
+        let (session, fragment, if_match) = (SessionId(session), fragment.to_owned(), if_match.to_owned());
+        self.request(|reply| Request::Patch { session, fragment, if_match, reply })
     }
 
     /// A client that has its answer.
