@@ -64,7 +64,6 @@ pub struct UdpSocket {
     gro: bool,
     send_only: bool,
     receive_buffer_bytes: usize,
-    send_buffer_bytes: usize,
 }
 
 impl UdpSocket {
@@ -85,13 +84,13 @@ impl UdpSocket {
         }
         let receive_bytes = if send_only { REFUSALS_BYTES } else { options.receive_buffer_bytes };
         let receive_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Receive, receive_bytes)?;
-        let send_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Send, options.send_buffer_bytes)?;
+        sys::set_buffer_bytes(fd, BufferSide::Send, options.send_buffer_bytes)?;
         let whole = sys::set_dont_fragment(fd, &addr, true).is_ok();
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
         let (gso, whole) = (gso.into(), whole.into());
-        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, receive_buffer_bytes, send_buffer_bytes })
+        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, receive_buffer_bytes })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -121,11 +120,6 @@ impl UdpSocket {
     /// What the kernel granted, its bookkeeping included.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
-    }
-
-    /// What the kernel granted, its bookkeeping included.
-    pub fn send_buffer_bytes(&self) -> usize {
-        self.send_buffer_bytes
     }
 
     fn lower_gso(&self) {

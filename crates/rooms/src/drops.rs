@@ -2,112 +2,71 @@
 
 use crate::srtp::SrtpError;
 
-/// One reason for each early return. The names are stable: they are the label of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DropReason {
-    /// The first byte belongs to no protocol that we speak (RFC 7983).
-    UnknownProtocol,
-    /// Nobody with this address has a session here.
-    UnknownPeer,
-    /// Media from somebody who only watches.
-    NotAPublisher,
-    /// SRTP or SRTCP that was not sealed with the session's keys, or was changed on the way.
-    NotAuthentic,
-    /// SRTP or SRTCP that came before, or is too old to tell.
-    Replayed,
-    /// SRTP or SRTCP too short to hold what it must.
-    MalformedSrtp,
-    /// The peer uses more SSRCs than a session may.
-    TooManySsrcs,
-    MalformedRtp,
-    MalformedRtcp,
-    /// No track is known under this SSRC, MID, RID or payload type.
-    UnknownSsrc,
-    /// Padding without media, sent to probe the path.
-    Padding,
-    /// The packet is there already.
-    Duplicate,
-    /// The packet came later than the receive window remembers.
-    TooOld,
-    /// The viewer does not get this temporal layer now.
-    TemporalLayer,
-    /// The packet was sent before the one at which the down track switched to its layer.
-    BeforeSwitch,
-    /// The packet came so late that its number in the output is not known any more.
-    BehindHistory,
-    /// The down track forwards no layer now.
-    NotForwarding,
-    /// Larger than what a datagram of ours may hold.
-    DatagramTooLarge,
-    /// A viewer asked for a packet that is not remembered, was just sent again, or never was.
-    NackForUnknownPacket,
-    /// A viewer asked for more retransmissions than its share.
-    ResendBudgetSpent,
-    OutboxFull,
-    MailboxFull,
-    EventQueueFull,
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident = $label:literal,)+) => {
+        /// One reason for each early return. The names are stable: they are the label of a metric.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[$doc])* $reason,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their index.
+            pub const ALL: [DropReason; [$($label),+].len()] = [$(DropReason::$reason),+];
+
+            /// The metric's label.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$reason => $label,)+
+                }
+            }
+        }
+    };
 }
 
-impl DropReason {
-    /// All reasons, in the order of their index.
-    pub const ALL: [DropReason; 23] = {
-        use DropReason::*;
-        [
-            UnknownProtocol,
-            UnknownPeer,
-            NotAPublisher,
-            NotAuthentic,
-            Replayed,
-            MalformedSrtp,
-            TooManySsrcs,
-            MalformedRtp,
-            MalformedRtcp,
-            UnknownSsrc,
-            Padding,
-            Duplicate,
-            TooOld,
-            TemporalLayer,
-            BeforeSwitch,
-            BehindHistory,
-            NotForwarding,
-            DatagramTooLarge,
-            NackForUnknownPacket,
-            ResendBudgetSpent,
-            OutboxFull,
-            MailboxFull,
-            EventQueueFull,
-        ]
-    };
-
-    /// The metric's label.
-    pub fn name(self) -> &'static str {
-        match self {
-            DropReason::UnknownProtocol => "unknown_protocol",
-            DropReason::UnknownPeer => "unknown_peer",
-            DropReason::NotAPublisher => "not_a_publisher",
-            DropReason::NotAuthentic => "not_authentic",
-            DropReason::Replayed => "replayed",
-            DropReason::MalformedSrtp => "malformed_srtp",
-            DropReason::TooManySsrcs => "too_many_ssrcs",
-            DropReason::MalformedRtp => "malformed_rtp",
-            DropReason::MalformedRtcp => "malformed_rtcp",
-            DropReason::UnknownSsrc => "unknown_ssrc",
-            DropReason::Padding => "padding",
-            DropReason::Duplicate => "duplicate",
-            DropReason::TooOld => "too_old",
-            DropReason::TemporalLayer => "temporal_layer",
-            DropReason::BeforeSwitch => "before_switch",
-            DropReason::BehindHistory => "behind_history",
-            DropReason::NotForwarding => "not_forwarding",
-            DropReason::DatagramTooLarge => "datagram_too_large",
-            DropReason::NackForUnknownPacket => "nack_for_unknown_packet",
-            DropReason::ResendBudgetSpent => "resend_budget_spent",
-            DropReason::OutboxFull => "outbox_full",
-            DropReason::MailboxFull => "mailbox_full",
-            DropReason::EventQueueFull => "event_queue_full",
-        }
-    }
+reasons! {
+    /// The first byte belongs to no protocol that we speak (RFC 7983).
+    UnknownProtocol = "unknown_protocol",
+    /// Nobody with this address has a session here.
+    UnknownPeer = "unknown_peer",
+    /// Media from somebody who only watches.
+    NotAPublisher = "not_a_publisher",
+    /// SRTP or SRTCP that was not sealed with the session's keys, or was changed on the way.
+    NotAuthentic = "not_authentic",
+    /// SRTP or SRTCP that came before, or is too old to tell.
+    Replayed = "replayed",
+    /// SRTP or SRTCP too short to hold what it must.
+    MalformedSrtp = "malformed_srtp",
+    /// The peer uses more SSRCs than a session may.
+    TooManySsrcs = "too_many_ssrcs",
+    MalformedRtp = "malformed_rtp",
+    MalformedRtcp = "malformed_rtcp",
+    /// No track is known under this SSRC, MID, RID or payload type.
+    UnknownSsrc = "unknown_ssrc",
+    /// Padding without media, sent to probe the path.
+    Padding = "padding",
+    /// The packet is there already.
+    Duplicate = "duplicate",
+    /// The packet came later than the receive window remembers.
+    TooOld = "too_old",
+    /// The viewer does not get this temporal layer now.
+    TemporalLayer = "temporal_layer",
+    /// The packet was sent before the one at which the down track switched to its layer.
+    BeforeSwitch = "before_switch",
+    /// The packet came so late that its number in the output is not known any more.
+    BehindHistory = "behind_history",
+    /// The down track forwards no layer now.
+    NotForwarding = "not_forwarding",
+    /// Larger than what a datagram of ours may hold.
+    DatagramTooLarge = "datagram_too_large",
+    /// A viewer asked for a packet that is not remembered, was just sent again, or never was.
+    NackForUnknownPacket = "nack_for_unknown_packet",
+    /// A viewer asked for more retransmissions than its share.
+    ResendBudgetSpent = "resend_budget_spent",
+    OutboxFull = "outbox_full",
+    MailboxFull = "mailbox_full",
+    EventQueueFull = "event_queue_full",
 }
 
 impl From<SrtpError> for DropReason {

@@ -11,6 +11,7 @@ use rooms::spec::{
     UpTrackSpec, WorkerId,
 };
 use rooms::srtp::{Opener, Profile, Sealer, SessionKeys};
+use sim::media::l1t3;
 use wire::codec::{Codec, MediaKind};
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
 use wire::{Datagram, Ecn, LinkId, Outbox, Path, Seq};
@@ -169,7 +170,7 @@ impl World {
         let mut writer = HeaderWriter::new(&mut packet, &header).expect("room");
         let [high, low] = self.frame.to_be_bytes();
         let is_key = template == self.offset;
-        let structure = if is_key { structure(self.offset) } else { Vec::new() };
+        let structure = if is_key { l1t3(self.offset) } else { Vec::new() };
         assert!(writer.extension(UP_ID, &[&[0xc0 | template, high, low], &structure[..]].concat()));
         let header_len = writer.finish();
         // W = 1, N in keyframes; then a frame OBU.
@@ -212,24 +213,4 @@ impl World {
         });
         stats.next().expect("statistics").packets_without_layer
     }
-}
-
-/// What follows a keyframe's first three bytes: L1T3 as libwebrtc has it, its templates numbered from `offset` on.
-fn structure(offset: u8) -> Vec<u8> {
-    let fields = [
-        (0b10000, 5), // a structure is attached
-        (offset, 6),
-        (2, 5), // three decode targets
-        (0, 2), // templates of layer 0, 0, 1, 2
-        (1, 2),
-        (1, 2),
-        (3, 2),
-        (0b10_10_10, 6), // indications of each for the three targets
-        (0b10_10_10, 6),
-        (0b00_01_10, 6),
-        (0b00_00_01, 6),
-    ];
-    let bits = fields.iter().flat_map(|(value, width)| (0..*width).rev().map(move |bit| value >> bit & 1));
-    let bits: Vec<u8> = bits.collect();
-    bits.chunks(8).map(|byte| byte.iter().enumerate().fold(0, |all, (at, bit)| all | bit << (7 - at))).collect()
 }

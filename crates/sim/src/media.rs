@@ -270,6 +270,32 @@ fn h264_header(tag: &Tag) -> Vec<u8> {
     header
 }
 
+/// The structure in the dependency descriptor of a keyframe, behind its first three bytes (RTP Payload Format For AV1,
+/// appendix A): one spatial and three temporal layers as libwebrtc writes them, with template ids from `offset` on. Of its
+/// four templates the first is the keyframe's, the others' are layers 0, 1 and 2.
+pub fn l1t3(offset: u8) -> Vec<u8> {
+    pack_bits(&[
+        (0b10000, 5), // a structure is attached
+        (offset.into(), 6),
+        (2, 5), // three decode targets
+        (0, 2), // templates of layer 0, 0, 1, 2
+        (1, 2),
+        (1, 2),
+        (3, 2),
+        (0b10_10_10, 6), // indications of each for the three targets: S S S
+        (0b10_10_10, 6), // S S S
+        (0b00_01_10, 6), // - D S
+        (0b00_00_01, 6), // - - D
+    ])
+}
+
+/// Packs (value, width) fields from the highest bit on.
+pub fn pack_bits(fields: &[(u64, usize)]) -> Vec<u8> {
+    let bits = fields.iter().flat_map(|(value, width)| (0..*width).rev().map(move |bit| (value >> bit & 1) as u8));
+    let bits: Vec<u8> = bits.collect();
+    bits.chunks(8).map(|byte| byte.iter().enumerate().fold(0, |all, (at, bit)| all | bit << (7 - at))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,34 +66,13 @@ fn is_silent(codec: Codec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sim::media::{l1t3, pack_bits};
+
     use super::*;
 
-    /// L1T3 as libwebrtc writes it, with three decode targets: template ids from `offset` on.
-    fn keyframe(offset: u64) -> Vec<u8> {
-        pack(&[
-            (0b10, 2),
-            (offset, 6),
-            (7, 16),
-            (0b10000, 5),
-            (offset, 6),
-            (2, 5),
-            (0, 2),          // a second template of layer 0
-            (1, 2),          // next temporal layer
-            (1, 2),          // next temporal layer
-            (3, 2),          // no more
-            (0b10_10_10, 6), // T0 of the keyframe: S S S
-            (0b10_10_10, 6), // T0: S S S
-            (0b00_01_10, 6), // T1: - D S
-            (0b00_00_01, 6), // T2: - - D
-        ])
-    }
-
-    fn pack(fields: &[(u64, usize)]) -> Vec<u8> {
-        let bits: Vec<u8> = fields
-            .iter()
-            .flat_map(|(value, width)| (0..*width).rev().map(move |bit| (value >> bit & 1) as u8))
-            .collect();
-        bits.chunks(8).map(|byte| byte.iter().enumerate().fold(0, |all, (at, bit)| all | bit << (7 - at))).collect()
+    /// A keyframe's descriptor: template ids from `offset` on.
+    fn keyframe(offset: u8) -> Vec<u8> {
+        [&[0x80 | offset, 0, 7][..], &l1t3(offset)].concat()
     }
 
     fn frame(template_id: u8) -> Vec<u8> {
@@ -173,7 +152,7 @@ mod tests {
     #[test]
     fn the_frames_of_higher_spatial_layers_start_no_picture() {
         let mut layers = Layers::default();
-        let structure = pack(&[
+        let structure = pack_bits(&[
             (0b10, 2),
             (0, 6),
             (7, 16),

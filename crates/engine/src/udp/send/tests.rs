@@ -253,9 +253,9 @@ fn a_datagram_longer_than_its_slot_is_marked() {
 }
 
 #[test]
-fn the_buffers_that_were_got_are_known() {
+fn the_receive_buffer_that_was_got_is_known() {
     let socket = bind(LOOPBACKS[0], true, true);
-    assert!(socket.receive_buffer_bytes() >= 100_000 && socket.send_buffer_bytes() >= 100_000);
+    assert!(socket.receive_buffer_bytes() >= 100_000);
 }
 
 #[test]
