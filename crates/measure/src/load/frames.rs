@@ -156,21 +156,22 @@ impl Frames {
         self.seq - (1 << 16)
     }
 
-    /// Writes one packet into `slot` with those header extensions whose number is known, not 0; `original` stands before the payload of a
-    /// retransmission (RFC 4588 §4). Returns the header's length and the packet's, or `None` when it does not fit.
+    /// Writes one packet into `slot`, with those header extensions that have a number; `original` stands before the
+    /// payload of a retransmission (RFC 4588 §4). Returns the header's length and the packet's, or `None` when it does
+    /// not fit.
     pub fn write(
         &self,
         made: &Made,
         slot: &mut [u8],
         (payload_type, ssrc, seq): (u8, u32, u64),
         original: Option<u16>,
-        extensions: &[(u8, &[u8])],
+        extensions: &[(Option<u8>, &[u8])],
     ) -> Option<(usize, usize)> {
         let header =
             RtpHeader { payload_type, marker: made.marker, seq: Seq(seq as u16), timestamp: made.timestamp, ssrc };
         let mut writer = HeaderWriter::new(slot, &header)?;
-        for (id, value) in extensions.iter().filter(|(id, _)| *id != 0) {
-            writer.extension(*id, value);
+        for (id, value) in extensions.iter().filter_map(|(id, value)| Some(((*id)?, value))) {
+            writer.extension(id, value);
         }
         let header_len = writer.finish();
         let mut at = header_len;
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(made.len(), 22 + 6, "a keyframe and another frame");
         let mut slot = [0; 1_500];
         for packet in &made {
-            let (_, len) = frames.write(packet, &mut slot, (96, 1, packet.seq), None, &[(3, &[1, 2])]).unwrap();
+            let (_, len) = frames.write(packet, &mut slot, (96, 1, packet.seq), None, &[(Some(3), &[1, 2])]).unwrap();
             let payload = RtpPacket::parse(&slot[..len]).unwrap().payload().to_vec();
             let info = codec::inspect(Codec::Vp8, &payload, None);
             assert_eq!(info.vp8.unwrap().picture_id, Some(packet.picture_id));

@@ -8,9 +8,9 @@ use webrtc::{Context, Direction, Extension, Keys, Media, OfferOptions, Peer, Srt
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};
 
-use super::frames::Frames;
+use super::publisher::{LAYERS, Publisher};
 use super::service::{Joining, JoiningRole, Role};
-use super::{publisher, viewer};
+use super::viewer;
 
 /// Where and as whom to join.
 #[derive(Clone)]
@@ -49,9 +49,6 @@ pub fn template(text: &str) -> Result<String, String> {
     }
 }
 
-/// Simulcast layers, smallest picture first, with their share of the rate.
-const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
-
 /// Some servers know a stream only once its publisher has connected and sent: how long viewers wait for that, and how
 /// long between two tries.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,27 +67,8 @@ pub fn publish(target: &Target, client: u32, stream: &str, video: Video) -> anyh
     };
     let started = Instant::now();
     let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)??;
-    let numbers = publisher::Numbers {
-        mid: media.mid.clone(),
-        payload_type: media.payload_type,
-        rtx_payload_type: media.rtx_payload_type,
-        mid_id: media.extension_id(Extension::Mid),
-        rid_id: media.extension_id(Extension::Rid),
-        transport_cc: media.extension_id(Extension::TransportCc),
-    };
-    let role: JoiningRole = Box::new(move |now, opener, sealer| {
-        let layers = media.tx.iter().enumerate().map(|(index, (ssrc, rtx_ssrc))| {
-            let rid = media.rids.get(index).cloned();
-            let share = match &rid {
-                Some(rid) => LAYERS.iter().find(|(name, _)| name == rid).map_or(1.0, |(_, share)| *share),
-                None => 1.0,
-            };
-            let frames = Frames::new(now, video.run, video.bitrate.scale(share), video.frames_per_second);
-            (publisher::LayerNumbers { ssrc: *ssrc, rtx_ssrc: *rtx_ssrc, rid }, frames)
-        });
-        let layers = layers.collect();
-        Role::Publisher(publisher::Publisher::new(now, video.epoch, numbers, layers, opener, sealer))
-    });
+    let role: JoiningRole =
+        Box::new(move |now, opener, sealer| Role::Publisher(Publisher::new(now, video, media, opener, sealer)));
     Ok((Joining { client, peer, started, role }, resource))
 }
 

@@ -1,34 +1,22 @@
 //! A publisher as the load generator plays it: frames on time, and an answer to every NACK and keyframe request.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rooms::srtp::{Opener, Sealer};
+use webrtc::{Extension, Media};
 use wire::rtcp::{self, Packet, SenderInfo};
 use wire::{Outbox, Path};
 
 use super::frames::{Frames, Made};
+use super::join::Video;
 
-/// One layer that is sent.
-#[derive(Clone, Debug)]
-pub struct LayerNumbers {
-    pub ssrc: u32,
-    pub rtx_ssrc: Option<u32>,
-    pub rid: Option<String>,
-}
-
-/// What the publisher's section of the answer says.
-#[derive(Clone, Debug)]
-pub struct Numbers {
-    pub mid: String,
-    pub payload_type: u8,
-    pub rtx_payload_type: Option<u8>,
-    pub mid_id: Option<u8>,
-    pub rid_id: Option<u8>,
-    pub transport_cc: Option<u8>,
-}
+/// Simulcast layers, smallest picture first, with their share of the rate.
+pub const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
 
 pub struct Publisher {
-    numbers: Numbers,
+    /// What the publisher's section of the answer says.
+    media: Media,
     opener: Opener,
     sealer: Sealer,
     layers: Vec<Layer>,
@@ -39,10 +27,12 @@ pub struct Publisher {
 }
 
 struct Layer {
-    numbers: LayerNumbers,
+    ssrc: u32,
+    rtx_ssrc: Option<u32>,
+    rid: Option<String>,
     frames: Frames,
     /// Packets made that found no room in the outbox yet.
-    waiting: std::collections::VecDeque<Made>,
+    waiting: VecDeque<Made>,
     rtx_seq: u64,
     bytes: u32,
 }
@@ -51,28 +41,20 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const RTCP_MAX: usize = 1_200;
 
 impl Publisher {
-    pub fn new(
-        now: Instant,
-        epoch: Instant,
-        numbers: Numbers,
-        layers: Vec<(LayerNumbers, Frames)>,
-        opener: Opener,
-        sealer: Sealer,
-    ) -> Self {
-        let layers = layers.into_iter().map(|(numbers, frames)| Layer {
-            numbers,
-            frames,
-            waiting: Default::default(),
-            rtx_seq: 1 << 16,
-            bytes: 0,
+    pub fn new(now: Instant, video: Video, media: Media, opener: Opener, sealer: Sealer) -> Self {
+        let layers = media.tx.iter().enumerate().map(|(index, &(ssrc, rtx_ssrc))| {
+            let rid = media.rids.get(index).cloned();
+            let share = LAYERS.iter().find(|(name, _)| rid.as_deref() == Some(name)).map_or(1.0, |(_, share)| *share);
+            let frames = Frames::new(now, video.run, video.bitrate.scale(share), video.frames_per_second);
+            Layer { ssrc, rtx_ssrc, rid, frames, waiting: VecDeque::new(), rtx_seq: 1 << 16, bytes: 0 }
         });
         Publisher {
-            numbers,
+            layers: layers.collect(),
+            media,
             opener,
             sealer,
-            layers: layers.collect(),
             transport_seq: 0,
-            epoch,
+            epoch: video.epoch,
             report_at: now,
             keyframe_requests: 0,
         }
@@ -113,20 +95,21 @@ impl Publisher {
     }
 
     fn send(&mut self, index: usize, made: &Made, again: bool, path: &Path, out: &mut Outbox) {
-        let Publisher { numbers, layers, sealer, transport_seq, .. } = self;
+        let Publisher { media, layers, sealer, transport_seq, .. } = self;
         let layer = &mut layers[index];
         let Some(slot) = out.slot() else { return };
         let twcc = transport_seq.to_be_bytes();
-        let mut extensions: [(u8, &[u8]); 3] = [(0, &[]); 3];
-        extensions[0] = (numbers.transport_cc.unwrap_or(0), &twcc);
-        if made.seq < (1 << 16) + 100 || again {
-            extensions[1] = (numbers.mid_id.unwrap_or(0), numbers.mid.as_bytes());
-            if let (Some(id), Some(rid), false) = (numbers.rid_id, &layer.numbers.rid, again) {
-                extensions[2] = (id, rid.as_bytes());
-            }
-        }
-        let (header, original) = match (again, numbers.rtx_payload_type, layer.numbers.rtx_ssrc) {
-            (false, ..) => ((numbers.payload_type, layer.numbers.ssrc, made.seq), None),
+        // As long as a receiver may not know the SSRC.
+        let is_named = again || made.seq < (1 << 16) + 100;
+        let rid = layer.rid.as_deref().filter(|_| is_named && !again);
+        let id = |extension, is_wanted: bool| media.extension_id(extension).filter(|_| is_wanted);
+        let extensions = [
+            (id(Extension::TransportCc, true), &twcc[..]),
+            (id(Extension::Mid, is_named), media.mid.as_bytes()),
+            (id(Extension::Rid, rid.is_some()), rid.unwrap_or_default().as_bytes()),
+        ];
+        let (header, original) = match (again, media.rtx_payload_type, layer.rtx_ssrc) {
+            (false, ..) => ((media.payload_type, layer.ssrc, made.seq), None),
             (true, Some(payload_type), Some(ssrc)) => {
                 layer.rtx_seq += 1;
                 ((payload_type, ssrc, layer.rtx_seq - 1), Some(made.seq as u16))
@@ -147,7 +130,7 @@ impl Publisher {
         for layer in &self.layers {
             let Some(slot) = out.slot() else { return };
             let info = SenderInfo {
-                ssrc: layer.numbers.ssrc,
+                ssrc: layer.ssrc,
                 ntp: ntp as u64,
                 rtp_timestamp: layer.frames.timestamp_at(now),
                 packet_count: layer.frames.packet_count() as u32,
@@ -183,6 +166,6 @@ impl Publisher {
     }
 
     fn layer_of(&self, ssrc: u32) -> Option<usize> {
-        self.layers.iter().position(|layer| layer.numbers.ssrc == ssrc)
+        self.layers.iter().position(|layer| layer.ssrc == ssrc)
     }
 }
