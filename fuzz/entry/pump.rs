@@ -103,13 +103,10 @@ fn play(how: &[u8; 6], title: &Arc<Title>, chunks: &[Arc<Chunk>], index: &Index)
                     pump.handle_command(now, Command::Chunk { session: SESSION, chunk });
                 }
                 Event::PicturesWanted { run, .. } if how[4] & 0x40 != 0 => {
-                    let again = index.pictures().first().map(|first| Pick {
-                        from: first.from,
-                        to: first.to,
-                        at_ns: 1_000_000 * turn as i64,
-                        until_ns: 1_000_000 * turn as i64 + 1,
-                    });
-                    let picks = again.into_iter().collect();
+                    // Who has no more does not answer.
+                    let Some(first) = index.pictures().first().copied() else { continue };
+                    let at_ns = 1_000_000 * turn as i64;
+                    let picks = [Pick { from: first.from, to: first.to, at_ns, until_ns: at_ns + 1 }].into();
                     pump.handle_command(now, Command::MorePictures { session: SESSION, picks, run });
                 }
                 Event::SessionEnded { .. } => is_over = true,
