@@ -69,6 +69,8 @@ fn a_server_that_fails_is_named_with_its_log() {
     let lab = Lab::new();
     let output = lab.run(&lab.plan(["1", "1"], "echo no such codec >&2; exit 3", LOAD), &[]);
     lab.assert_error(&output, &["round 1, subject a", "exit status: 3", "before it was ready", "no such codec"]);
+    let failures = std::fs::read_to_string(lab.path("out/failures.jsonl")).unwrap();
+    assert_eq!(failures.lines().count(), 2, "when nothing works in the first round there is no second one: {failures}");
 }
 
 #[test]
