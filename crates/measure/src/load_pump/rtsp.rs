@@ -140,9 +140,13 @@ pub(super) struct Players {
 
 impl Players {
     pub(super) fn new() -> Result<Players> {
+        Self::kept_every(KEEP)
+    }
+
+    fn kept_every(period: Duration) -> Result<Players> {
         let (all, is_over) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let (players, stop) = (Arc::clone(&all), Arc::clone(&is_over));
-        let thread = thread::Builder::new().name("keeper".into()).spawn(move || keep_all(&players, &stop));
+        let thread = thread::Builder::new().name("keeper".into()).spawn(move || keep_all(&players, period, &stop));
         Ok(Players { all, is_over, thread: Some(thread.context("start a thread")?) })
     }
 
@@ -162,7 +166,7 @@ impl Drop for Players {
     }
 }
 
-fn keep_all(players: &Mutex<Vec<Weak<Mutex<Player>>>>, is_over: &AtomicBool) {
+fn keep_all(players: &Mutex<Vec<Weak<Mutex<Player>>>>, period: Duration, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         thread::sleep(LOOK);
         let there: Vec<SharedPlayer> = {
@@ -172,7 +176,7 @@ fn keep_all(players: &Mutex<Vec<Weak<Mutex<Player>>>>, is_over: &AtomicBool) {
         };
         for player in there {
             let mut player = player.lock().unwrap_or_else(PoisonError::into_inner);
-            if player.asked.elapsed() >= KEEP && !is_over.load(Ordering::Relaxed) {
+            if player.asked.elapsed() >= period && !is_over.load(Ordering::Relaxed) {
                 // A session that is gone shows in what arrives.
                 let _ = player.keep();
             }
@@ -255,6 +259,27 @@ mod tests {
             (Method::Teardown, title),
         ];
         assert_eq!(asked, expected);
+    }
+
+    #[test]
+    fn a_session_that_plays_on_is_kept_until_it_is_gone() {
+        let (listener, addr) = server();
+        let asked = thread::scope(|scope| {
+            let server = scope.spawn(|| serve(&listener));
+            let players = Players::kept_every(Duration::from_millis(10)).unwrap();
+            let player = players.play(addr, "film.ts", SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)).unwrap();
+            let end = Instant::now() + PATIENCE;
+            // After the requests that opened it.
+            while player.lock().unwrap().cseq < 5 {
+                assert!(Instant::now() < end, "nobody keeps it");
+                thread::sleep(Duration::from_millis(10));
+            }
+            drop(players);
+            drop(player);
+            server.join().unwrap()
+        });
+        assert!(asked[3..].iter().all(|(method, _)| *method == Method::GetParameter), "{asked:?}");
+        assert!(asked.len() >= 5, "{asked:?}");
     }
 
     #[test]
