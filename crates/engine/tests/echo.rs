@@ -1,9 +1,12 @@
 //! A worker with the simplest service, over real sockets.
 
+mod common;
+
 use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::eventually;
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
 use wire::{Datagram, LinkId, Outbox, Path};
 
@@ -101,15 +104,6 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
     let mut buf = [0; 2_048];
     let len = socket.recv(&mut buf).expect("an answer within ten seconds");
     buf[..len].to_vec()
-}
-
-/// Counters are published once per turn, so a reader may be a turn ahead of them.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

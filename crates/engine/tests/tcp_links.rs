@@ -1,12 +1,14 @@
 //! Datagrams over TCP links (RFC 4571): framing both ways, limits, and the end of a link.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use common::eventually;
 use engine::{Service, Worker, WorkerConfig, WorkerHandle};
 use wire::{Datagram, LinkId, Outbox, Path};
 
@@ -90,15 +92,6 @@ fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     let mut datagram = vec![0; u16::from_be_bytes(len).into()];
     stream.read_exact(&mut datagram).expect("as many bytes as were announced");
     datagram
-}
-
-/// Counters are published once per turn, so a reader may be a turn ahead of them.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use wire::{Bitrate, Seq};
 use crate::bwe::LayerChooser;
 use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
+use crate::keyframe::KeyframeWishes;
 use crate::log::{Log, Logged};
 use crate::passthrough;
 use crate::settings::{Random, Settings};
@@ -159,15 +160,14 @@ impl DownTrack {
         &self.forwarder
     }
 
-    /// The layer that needs a keyframe before this track can go on or switch, when it is time to ask for it.
-    pub fn keyframe_wanted(&mut self, now: Instant, track: &Track) -> Option<u8> {
+    /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
+    pub fn wish_for_keyframe(&mut self, now: Instant, track: &Track, wishes: &mut KeyframeWishes) {
         let waits = track.spec.kind == MediaKind::Video && self.current() != Some(self.target);
         let asked = self.asked_at.is_some_and(|at| now.duration_since(at) < ASK_AGAIN);
-        if !waits || asked {
-            return None;
+        if waits && !asked {
+            self.asked_at = Some(now);
+            wishes.add(self.spec.track, self.target);
         }
-        self.asked_at = Some(now);
-        Some(self.target)
     }
 
     /// Moves to the target layer when that can be done now. Called once per batch, before `next`.

@@ -120,10 +120,7 @@ impl Viewer {
         for index in 0..self.downs.len() {
             let progress = self.send_track(index, stream, link);
             let down = &mut self.downs[index];
-            let track = &stream.tracks[usize::from(down.spec.track)];
-            if let Some(layer) = down.keyframe_wanted(link.now, track) {
-                wishes.add(down.spec.track, layer);
-            }
+            down.wish_for_keyframe(link.now, &stream.tracks[usize::from(down.spec.track)], wishes);
             if let Progress::Later(at) = progress {
                 self.paced_until = Some(at);
             }
@@ -352,10 +349,7 @@ impl Viewer {
         self.send_reports(stream, link);
         self.probe_at.get_or_insert(link.now);
         for down in &mut self.downs {
-            let track = &stream.tracks[usize::from(down.spec.track)];
-            if let Some(layer) = down.keyframe_wanted(link.now, track) {
-                wishes.add(down.spec.track, layer);
-            }
+            down.wish_for_keyframe(link.now, &stream.tracks[usize::from(down.spec.track)], wishes);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use str0m::IceCreds;
+
 use crate::Error;
 use crate::sdp::{OFFER_BYTES_MAX, ice_chars};
 use crate::write::{Candidate, candidate_value};
@@ -61,6 +63,11 @@ impl<'a> Fragment<'a> {
             return Err(Error::Missing { what: "a candidate or credentials" });
         }
         Ok(fragment)
+    }
+
+    /// User fragment and password, where the fragment has them.
+    pub(crate) fn credentials(&self) -> Option<IceCreds> {
+        self.ufrag.zip(self.pwd).map(|(ufrag, pwd)| IceCreds { ufrag: ufrag.into(), pass: pwd.into() })
     }
 
     /// Writes a fragment with credentials and host candidates: what answers an ICE restart, or asks for one.

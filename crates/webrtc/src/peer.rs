@@ -302,15 +302,12 @@ impl Peer {
     /// give the fragment to answer with; the user fragment is another one afterwards.
     pub fn handle_fragment(&mut self, text: &str) -> Result<Option<String>, Error> {
         let fragment = Fragment::parse(text)?;
-        let credentials = fragment.ufrag.zip(fragment.pwd);
-        let credentials = credentials.map(|(ufrag, pwd)| IceCreds { ufrag: ufrag.into(), pass: pwd.into() });
-        let is_new = credentials.is_some() && credentials != self.remote;
-        let answer = match credentials.filter(|_| is_new) {
-            Some(remote) => {
+        let answer = match fragment.credentials() {
+            Some(remote) if self.remote.as_ref() != Some(&remote) => {
                 self.switch_credentials(IceCreds::new(), remote)?;
                 Some(Fragment::write(&self.local.ufrag, &self.local.pass, fragment.mid, &self.candidates))
             }
-            None => None,
+            _ => None,
         };
         if !self.is_server {
             for candidate in &fragment.candidates {
@@ -329,12 +326,8 @@ impl Peer {
 
     /// Finishes the restart that `start_restart` began.
     pub fn accept_restart(&mut self, text: &str) -> Result<(), Error> {
-        let fragment = Fragment::parse(text)?;
-        let (Some(ufrag), Some(pwd)) = (fragment.ufrag, fragment.pwd) else {
-            return Err(Error::Missing { what: "a=ice-ufrag" });
-        };
-        let local = self.local.clone();
-        self.switch_credentials(local, IceCreds { ufrag: ufrag.into(), pass: pwd.into() })
+        let remote = Fragment::parse(text)?.credentials().ok_or(Error::Missing { what: "a=ice-ufrag" })?;
+        self.switch_credentials(self.local.clone(), remote)
     }
 
     /// New credentials and no checked pairs; the old path goes on being used until another is nominated (RFC 8445 §9).
