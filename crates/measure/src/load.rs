@@ -131,21 +131,21 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
 /// As `run`.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let run = Run::start(args)?;
-    let mut resources = run.publish(args)?;
-    resources.extend(run.watch(args, 0, args.subscribers, None, "joining")?);
+    let mut resources = run.publish()?;
+    resources.extend(run.watch(0, args.subscribers, None, "joining")?);
     std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
 
     run.tell_all(|| Message::Reset);
     mark(args.marks, "begin");
-    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(args), CpuTime::own());
+    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(), CpuTime::own());
     if args.joiners > 0 {
         let stay = args.stay.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        resources.extend(run.watch(args, args.subscribers, args.joiners, stay, "joining while others watch")?);
+        resources.extend(run.watch(args.subscribers, args.joiners, stay, "joining while others watch")?);
     }
     let end = started + Duration::from_secs_f64(args.seconds);
     count_down(args.json, started, end);
     mark(args.marks, "end");
-    let (server_after, load_after) = (run.server_cpu(args), CpuTime::own());
+    let (server_after, load_after) = (run.server_cpu(), CpuTime::own());
     let span = started.elapsed();
     let parts = run.totals()?;
     let server = server_before.zip(server_after).map(|(before, after)| after.since(before));
@@ -156,11 +156,11 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 }
 
 /// The threads that play the clients, and how to join more.
-struct Run {
+struct Run<'a> {
+    args: &'a Args,
     target: Target,
     workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
     video: Video,
-    progress: bool,
 }
 
 /// A viewer that has joined: the URL of its session, and where it is played.
@@ -176,8 +176,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Joins that may be under way at once.
 const JOIN_THREADS: usize = 16;
 
-impl Run {
-    fn start(args: &Args) -> anyhow::Result<Run> {
+impl<'a> Run<'a> {
+    fn start(args: &'a Args) -> anyhow::Result<Self> {
         if !args.url.starts_with("http://") {
             bail!("--url {}: only http:// is understood here", args.url);
         }
@@ -216,13 +216,13 @@ impl Run {
         };
         let video =
             Video { bitrate: args.bitrate, frames_per_second: args.fps, simulcast: args.simulcast, run: pid, epoch };
-        Ok(Run { target, workers, video, progress: !args.json })
+        Ok(Run { args, target, workers, video })
     }
 
-    fn publish(&self, args: &Args) -> anyhow::Result<Vec<String>> {
+    fn publish(&self) -> anyhow::Result<Vec<String>> {
         let mut resources = Vec::new();
-        for number in 0..args.publishers {
-            let stream = format!("{}-{number}", args.name);
+        for number in 0..self.args.publishers {
+            let stream = format!("{}-{number}", self.args.name);
             let (joining, resource) = join::publish(&self.target, number, &stream, self.video)?;
             self.hand_over(0, joining)?;
             resources.push(resource);
@@ -232,14 +232,7 @@ impl Run {
 
     /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`. Returns the resources of
     /// those who stay.
-    fn watch(
-        &self,
-        args: &Args,
-        first: u32,
-        count: u32,
-        stay: Option<Duration>,
-        what: &str,
-    ) -> anyhow::Result<Vec<String>> {
+    fn watch(&self, first: u32, count: u32, stay: Option<Duration>, what: &str) -> anyhow::Result<Vec<String>> {
         let progress = self.progress_bar(u64::from(count), what);
         let start = Instant::now();
         let due: Mutex<VecDeque<u32>> = Mutex::new((first..first + count).collect());
@@ -261,9 +254,10 @@ impl Run {
                 let (due, failure, progress) = (&due, &failure, &progress);
                 scope.spawn(move || {
                     while let Some(viewer) = due.lock().ok().and_then(|mut due| due.pop_front()) {
-                        let at = start + Duration::from_secs_f64(f64::from(viewer - first) / args.join_rate.max(0.1));
+                        let at =
+                            start + Duration::from_secs_f64(f64::from(viewer - first) / self.args.join_rate.max(0.1));
                         std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                        match self.watch_one(args, viewer) {
+                        match self.watch_one(viewer) {
                             // The other end listens until all have joined.
                             Ok(watching) => drop(joined.send((Instant::now(), watching))),
                             Err(error) => {
@@ -294,7 +288,8 @@ impl Run {
         self.leave(std::slice::from_ref(&watching.resource));
     }
 
-    fn watch_one(&self, args: &Args, viewer: u32) -> anyhow::Result<Watching> {
+    fn watch_one(&self, viewer: u32) -> anyhow::Result<Watching> {
+        let args = self.args;
         let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
         let threads = usize::from(args.threads.max(1));
         let thread = if viewer < args.subscribers { viewer as usize % threads } else { threads };
@@ -336,12 +331,12 @@ impl Run {
         }
     }
 
-    fn server_cpu(&self, args: &Args) -> Option<CpuTime> {
-        server_cpu(&self.target.agent, &self.target.url, args.server_pid)
+    fn server_cpu(&self) -> Option<CpuTime> {
+        server_cpu(&self.target.agent, &self.target.url, self.args.server_pid)
     }
 
     fn progress_bar(&self, len: u64, what: &str) -> ProgressBar {
-        if !self.progress {
+        if self.args.json {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
