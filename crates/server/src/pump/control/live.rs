@@ -7,7 +7,8 @@ use std::time::Instant;
 use pump::spec::{Command, SessionId};
 use tokio::runtime::Handle;
 
-use super::{Newcomer, PumpControl, PumpError, PumpPort, Session, rate_of};
+use super::open::{Newcomer, rate_of};
+use super::{PumpControl, PumpError, PumpPort, Session};
 use crate::pump::live::{Input, Inputs, check_change, check_open};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 
