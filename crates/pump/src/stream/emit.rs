@@ -67,7 +67,7 @@ impl Stream {
         self.queue.supply(count, self.rewriter.pids().map(|pids| &**pids))
     }
 
-    /// Writes tables that are waiting, up to `count` packets, and null packets up to seven.
+    /// Writes tables that are waiting, `count` packets, and null packets up to seven.
     pub(super) fn write(&mut self, count: u32, output: &mut Output<'_>) {
         let due_ns = self.rtp_time();
         let Some(slot) = output.out.slot() else { return };
@@ -89,7 +89,7 @@ impl Stream {
             for packet in payload.as_chunks_mut::<PACKET_LEN>().0 {
                 if self.tables_left > 0 {
                     self.write_table(packet);
-                } else if left > 0 && self.queue.peek().is_some() {
+                } else if left > 0 {
                     left -= 1;
                     self.play(packet, Stamp::By(0));
                 } else {

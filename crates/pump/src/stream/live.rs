@@ -47,9 +47,16 @@ impl Stream {
 
     /// When the last packets of an input that is silent are sent after all: at once where null packets fill the gap anyway.
     pub(super) fn left_over_due_ns(&self) -> Option<i64> {
-        let is_left = self.spec.live.is_some() && self.queue.peek().is_some() && self.supply(PACKETS) == Supply::Late;
         let patience_ns = if self.spec.when_starved == WhenStarved::Nulls { 0 } else { LEFT_OVER_NS };
-        is_left.then(|| self.due_ns + patience_ns)
+        (self.spec.live.is_some() && self.left_over() > 0).then(|| self.due_ns + patience_ns)
+    }
+
+    /// Packets that wait for others to fill a datagram with, which have not come.
+    fn left_over(&self) -> u32 {
+        if self.supply(PACKETS) != Supply::Late {
+            return 0;
+        }
+        (1..PACKETS).rev().find(|count| self.supply(*count) == Supply::Enough).unwrap_or(0)
     }
 
     /// Sends them if they are due, filled up with null packets; false when there is no room for them.
@@ -58,7 +65,7 @@ impl Stream {
             if !self.send_parity(output) || !output.out.has_room() {
                 return false;
             }
-            self.write(PACKETS - 1, output);
+            self.write(self.left_over(), output);
             self.null_due_ns += self.interval_ns();
         }
         true
