@@ -139,8 +139,8 @@ impl Chunk {
     /// and widens from there: it waits for memory once or twice, where halving does eight times.
     fn mark_index(&self, position: u64) -> usize {
         let marks = &self.marks[..];
-        let share = u128::from(position.saturating_sub(self.first)) * marks.len() as u128;
-        let guess = (share / u128::from(self.packet_count().max(1))).min(marks.len() as u128) as usize;
+        let (at, count) = (position.saturating_sub(self.first), u64::from(self.packet_count()));
+        let guess = (at.min(count) * marks.len() as u64 / count.max(1)) as usize;
         let (mut low, mut high) = (guess, guess);
         let mut step = 1;
         while low > 0 && marks[low - 1].position >= position {
