@@ -37,11 +37,11 @@ pub struct Pump {
     /// Begins anew at the end, until it is stopped.
     #[arg(long = "loop")]
     looped: bool,
-    /// Begins so far into the title, at the picture before: a number with s, m or h.
-    #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "0s")]
+    /// Begins so far into the title, at the picture before: seconds, 1:30, 1:02:30, or a number with s, m or h.
+    #[arg(long, value_name = "TIME", value_parser = place, default_value = "0")]
     start: Duration,
     /// Ends so far into the title.
-    #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
+    #[arg(long, value_name = "TIME", value_parser = place)]
     end: Option<Duration>,
     /// Waits before it begins.
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "0s")]
@@ -117,4 +117,34 @@ fn burst_of(text: &str) -> Result<u8, String> {
 
 fn speed(text: &str) -> Result<u32, String> {
     speed_permille(text.parse().unwrap_or(0.0)).map_err(|error| error.to_string())
+}
+
+/// A place in a title: hours, minutes and seconds with colons, as many as needed; or with a unit.
+fn place(text: &str) -> Result<Duration, String> {
+    by_colons(text)
+        .or_else(|| crate::args::duration(text).ok())
+        .ok_or_else(|| "a time in the title, such as 90, 1:30, 1:02:30.5, 90s or 12m".to_owned())
+}
+
+fn by_colons(text: &str) -> Option<Duration> {
+    let (before, seconds) = text.rsplit_once(':').unwrap_or(("", text));
+    let seconds: f64 = seconds.parse().ok().filter(|seconds| *seconds >= 0.0)?;
+    let (hours, minutes) = before.rsplit_once(':').unwrap_or(("0", before));
+    let minutes: u32 = if minutes.is_empty() { 0 } else { minutes.parse().ok()? };
+    let whole = Duration::from_secs(3_600 * u64::from(hours.parse::<u32>().ok()?) + 60 * u64::from(minutes));
+    whole.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_title_is_typed_in_any_usual_way() {
+        let typed = ["0", "90", "1:30", "01:02:30.5", "90s", "12m"].map(|text| place(text).unwrap().as_secs_f64());
+        assert_eq!(typed, [0.0, 90.0, 90.0, 3_750.5, 90.0, 720.0]);
+        for wrong in ["", ":", "-1", "1:-1", "a:10", "1:2:3:4", "1e300", "NaN", "inf", "10 x"] {
+            assert!(place(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -196,7 +196,8 @@ pub enum Command {
         picks: Arc<[Pick]>,
         run: u64,
     },
-    /// And then these, whose times count from the first picture too. Only for pictures that were begun with `run`.
+    /// And then these, one at least, whose times count from the first picture too. Only for pictures that were begun with
+    /// `run`. Where there are no more, the event that asked for them stays without an answer.
     MorePictures {
         session: SessionId,
         picks: Arc<[Pick]>,
