@@ -67,7 +67,7 @@ fn what_cannot_be_played_is_said() {
         (&title.path(), "http://127.0.0.1:9", &[], "udp://host:port"),
         (&title.path(), "udp://127.0.0.1:9", &["--burst", "9"], "1 to 7"),
         (&title.path(), "udp://127.0.0.1:9", &["--interface", "none0"], "none0"),
-        (env!("CARGO_BIN_EXE_millrace"), "udp://127.0.0.1:9", &[], "no transport stream"),
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "udp://127.0.0.1:9", &[], "no transport stream"),
     ] {
         let output = play(file, destination, flags).wait_with_output().expect("it ends");
         let text = String::from_utf8(output.stderr).expect("text");

@@ -50,12 +50,14 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Looks for the first place from which five packets follow each other, or as many as fit, but two at least.
+    /// Looks for the first place from which five packets follow each other; in less data all that it can hold, but two at
+    /// least. The last bytes of longer data prove nothing by a sync byte or two.
     pub fn find(data: &[u8]) -> Option<Layout> {
         sync_bytes(data).find_map(|at| {
             let fits = |spacing: &Spacing| {
                 let mut places = (at..data.len()).step_by(spacing.stride()).take(CONFIRMED);
-                at >= spacing.prefix() && places.len() >= 2 && places.all(|at| data[at] == SYNC_BYTE)
+                let needed = (data.len() / spacing.stride()).clamp(2, CONFIRMED);
+                at >= spacing.prefix() && places.len() >= needed && places.all(|at| data[at] == SYNC_BYTE)
             };
             let spacing = Spacing::ALL.into_iter().find(fits)?;
             Some(Layout { spacing, first: at - spacing.prefix() })
@@ -169,6 +171,16 @@ mod tests {
         let mut data = row(Spacing::Ts188, 8);
         (data[3], data[20], data[300]) = (SYNC_BYTE, SYNC_BYTE, SYNC_BYTE);
         assert_eq!(Layout::find(&data[1..]), Some(Layout { spacing: Spacing::Ts188, first: 187 }));
+    }
+
+    #[test]
+    fn two_sync_bytes_at_the_end_of_long_data_are_no_stream() {
+        let mut data = vec![0; 10_000];
+        for at in [9_000, 9_000 + PACKET_LEN] {
+            data[at] = SYNC_BYTE;
+        }
+        assert_eq!(Layout::find(&data), None);
+        assert_eq!(Layout::find(&data[9_000..9_000 + 2 * PACKET_LEN]).map(|layout| layout.first), Some(0));
     }
 
     #[test]
