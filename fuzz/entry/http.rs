@@ -12,9 +12,9 @@ use axum::http::{Method, Request, Response, StatusCode, header};
 use rooms::spec::{Command, Counters, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
-use server::control::{Control, Meter, WorkerPort};
 use server::http::{Service, router};
-use server::negotiator::{Input, Negotiator, Notice, Settings};
+use server::rooms::control::{Control, Meter, WorkerPort};
+use server::rooms::negotiator::{Input, Negotiator, Notice, Settings};
 use tower::ServiceExt;
 use webrtc::{Candidate, Context};
 

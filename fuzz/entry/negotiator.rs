@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
-use server::negotiator::{Answer, Input, NegotiationError, Negotiator, Notice, Request, Settings};
+use server::rooms::negotiator::{Answer, Input, NegotiationError, Negotiator, Notice, Request, Settings};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};

@@ -32,8 +32,8 @@ use tokio::time::timeout;
 
 use crate::auth::{Auth, Rights};
 use crate::config::{IceServer, Origin};
-use crate::control::{Control, DRAIN_RETRY_SECONDS};
-use crate::directory::Role;
+use crate::rooms::control::{Control, DRAIN_RETRY_SECONDS};
+use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 pub use connections::{Connections, Limits};
 pub use problem::Problem;

@@ -5,18 +5,14 @@
 
 mod accept;
 pub mod auth;
-mod backlog;
-pub mod busy;
 pub mod config;
-pub mod control;
 pub mod demo;
-pub mod directory;
 pub mod http;
 pub mod machine;
-pub mod negotiator;
+pub mod plane;
 pub mod pump;
-mod questions;
 mod random;
+pub mod rooms;
 pub mod rtsp;
 pub mod run;
 pub mod service;

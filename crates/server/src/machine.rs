@@ -21,12 +21,12 @@ use webrtc::{Candidate, Context};
 use wire::LinkId;
 
 use crate::config::Config;
-use crate::control::{Control, Meter, WorkerPort};
-use crate::negotiator::{self, Input, Negotiator};
 use crate::pump::control::PumpPort;
 use crate::pump::part::{self, PumpPart};
 use crate::pump::{outputs, setup};
 use crate::random::random;
+use crate::rooms::control::{Control, Meter, WorkerPort};
+use crate::rooms::negotiator::{self, Input, Negotiator};
 use crate::service::{Message, WorkerService};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.

@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::auth::Auth;
 use crate::config::Config;
-use crate::control::Control;
 use crate::demo::{self, Clip};
 use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
+use crate::rooms::control::Control;
 use crate::rtsp::{self, Rtsp};
 
 /// The stream that the demo publishes.

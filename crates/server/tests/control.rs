@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, TrackSpec};
-use server::control::{Control, ControlError, Meter, WorkerPort};
-use server::directory::{DirectoryError, Role};
-use server::negotiator::{Answer, Request};
+use server::rooms::control::{Control, ControlError, Meter, WorkerPort};
+use server::rooms::directory::{DirectoryError, Role};
+use server::rooms::negotiator::{Answer, Request};
 use wire::codec::{Codec, MediaKind};
 
 #[tokio::test]

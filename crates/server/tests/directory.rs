@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
-use server::directory::{Directory, DirectoryError, Place, Role, StreamState};
+use server::rooms::directory::{Directory, DirectoryError, Place, Role, StreamState};
 use wire::codec::{Codec, MediaKind};
 
 const GRACE: Duration = Duration::from_secs(10);

@@ -8,9 +8,9 @@ use axum::http::{Request, Response, StatusCode};
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
-use server::control::{Control, Meter, WorkerPort};
 use server::http::{Service, router};
-use server::negotiator::{self, Answer, NegotiationError, Notice, Patched};
+use server::rooms::control::{Control, Meter, WorkerPort};
+use server::rooms::negotiator::{self, Answer, NegotiationError, Notice, Patched};
 use tower::ServiceExt;
 use wire::codec::{Codec, MediaKind};
 
@@ -58,7 +58,7 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         assert_problem(response, status, detail).await;
     }
     assert_eq!(test.get_json("/api/streams").await, serde_json::json!([]));
-    assert_eq!(test.control.session_counts(server::directory::Role::Publisher), (0, 0));
+    assert_eq!(test.control.session_counts(server::rooms::directory::Role::Publisher), (0, 0));
 }
 
 #[tokio::test]

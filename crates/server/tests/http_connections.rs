@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use server::auth::Auth;
 use server::config;
-use server::control::Control;
 use server::http::{Connections, Limits, Service, serve};
+use server::rooms::control::Control;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

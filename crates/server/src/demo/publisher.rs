@@ -15,7 +15,7 @@ use wire::rtp::{HeaderWriter, RtpHeader};
 
 use super::clip::{Clip, MediaPacket, Player};
 use crate::machine::ntp;
-use crate::negotiator::session_keys;
+use crate::rooms::negotiator::session_keys;
 
 /// Publishes `clip` as `stream` from now on. `publish` takes our offer and brings the server's answer.
 ///

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use wire::codec::{Codec, MediaKind};
 
 use super::{InPath, Problem, Service};
-use crate::directory::{Role, StreamState, StreamView};
+use crate::rooms::directory::{Role, StreamState, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
 pub(super) async fn list_streams(

@@ -15,8 +15,8 @@ use axum::routing::{get, patch, post};
 
 use super::{InPath, Problem, Service, api};
 use crate::config::IceServer;
-use crate::control::{ControlError, Opened};
-use crate::directory::Role;
+use crate::rooms::control::{ControlError, Opened};
+use crate::rooms::directory::Role;
 
 /// Media type of trickle fragments (RFC 8840 §9).
 pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";

@@ -16,8 +16,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use rooms::spec::Counters;
 
 use super::{Connections, Service};
-use crate::control::Meter;
-use crate::directory::{Role, StreamState};
+use crate::rooms::control::Meter;
+use crate::rooms::directory::{Role, StreamState};
 
 /// A family: what stands behind the prefix in its name, its type, what it tells, and where that is to be had.
 type Field<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);

@@ -5,9 +5,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::auth::Refusal;
-use crate::control::{ControlError, DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
-use crate::directory::DirectoryError;
-use crate::negotiator::NegotiationError;
+use crate::rooms::control::{ControlError, DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
+use crate::rooms::directory::DirectoryError;
+use crate::rooms::negotiator::NegotiationError;
 
 /// An answer that says what went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,11 +16,11 @@ use titles::Listed;
 
 use super::live::input_json;
 use super::{InPath, Problem, Service};
-use crate::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 use crate::pump::control::{Inspected, PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
 use crate::pump::request::{ChangeRequest, OpenRequest, RequestError};
 use crate::pump::sessions::{End, Session};
+use crate::rooms::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new()

@@ -27,10 +27,10 @@ use super::outputs::Outputs;
 use super::part::Event;
 use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
 use super::times;
-use crate::backlog::Backlog;
-use crate::busy::BusyMeter;
 use crate::config::Config;
-use crate::questions::Questions;
+use crate::plane::backlog::Backlog;
+use crate::plane::busy::BusyMeter;
+use crate::plane::questions::Questions;
 
 pub(super) use change::Fast;
 pub use change::Started;

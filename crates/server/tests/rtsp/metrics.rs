@@ -7,8 +7,8 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use server::auth::Auth;
 use server::config;
-use server::control::Control;
 use server::http::{Service, router};
+use server::rooms::control::Control;
 use tokio::io::AsyncReadExt as _;
 use tower::ServiceExt as _;
 

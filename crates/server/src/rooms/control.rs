@@ -14,13 +14,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, WorkerId};
 use tokio::sync::oneshot;
 
-use crate::backlog::Backlog;
-use crate::busy::BusyMeter;
-use crate::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
-use crate::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
+use crate::plane::backlog::Backlog;
+use crate::plane::busy::BusyMeter;
+use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
 use crate::pump::control::PumpControl;
-use crate::questions::{ANSWER_TIMEOUT, Questions};
 use crate::random::random;
+use crate::rooms::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
+use crate::rooms::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
 
 /// What clients are told to wait while the server drains.
 pub const DRAIN_RETRY_SECONDS: u32 = 5;

@@ -1,0 +1,7 @@
+//! The rooms as a product: broadcasts by WHIP and WHEP, on the workers.
+//!
+//! In: what HTTP asks. Out: sessions on workers, and what they report.
+
+pub mod control;
+pub mod directory;
+pub mod negotiator;
