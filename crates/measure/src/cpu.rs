@@ -11,14 +11,14 @@ use serde::Serialize;
 /// What passed and what was spent. The kernel knows the sum of both CPU times exactly; where it accounts by ticks, it
 /// splits the sum by sampling, so the parts of short measurements are rough.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
-    pub(crate) wall: Duration,
-    pub(crate) user: Duration,
-    pub(crate) system: Duration,
+pub struct Spent {
+    pub wall: Duration,
+    pub user: Duration,
+    pub system: Duration,
 }
 
 impl Spent {
-    pub(crate) fn cpu(&self) -> Duration {
+    pub fn cpu(&self) -> Duration {
         self.user + self.system
     }
 }
@@ -37,19 +37,19 @@ impl Sub for Spent {
 }
 
 /// Started at the beginning of a measurement.
-pub(crate) struct Stopwatch {
+pub struct Stopwatch {
     who: UsageWho,
     start: Instant,
     usage: Usage,
 }
 
 impl Stopwatch {
-    pub(crate) fn start() -> Result<Self> {
+    pub fn start() -> Result<Self> {
         Self::of(UsageWho::RUSAGE_SELF)
     }
 
     /// Of the calling thread alone, which has to stop it too.
-    pub(crate) fn start_on_thread() -> Result<Self> {
+    pub fn start_on_thread() -> Result<Self> {
         Self::of(UsageWho::RUSAGE_THREAD)
     }
 
@@ -57,7 +57,7 @@ impl Stopwatch {
         Ok(Stopwatch { who, usage: usage(who)?, start: Instant::now() })
     }
 
-    pub(crate) fn stop(&self) -> Result<Spent> {
+    pub fn stop(&self) -> Result<Spent> {
         let (wall, now) = (self.start.elapsed(), usage(self.who)?);
         Ok(Spent {
             wall,
@@ -84,14 +84,14 @@ impl CpuTime {
     }
 
     /// What this process has used.
-    pub(crate) fn own() -> CpuTime {
+    pub fn own() -> CpuTime {
         let seconds = |time: TimeVal| duration(time).as_secs_f64();
         let of = |usage: Usage| CpuTime { user: seconds(usage.user_time()), system: seconds(usage.system_time()) };
         usage(UsageWho::RUSAGE_SELF).map(of).unwrap_or_default()
     }
 
     /// What a process has used (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
-    pub(crate) fn of_process(pid: u32) -> Option<CpuTime> {
+    pub fn of_process(pid: u32) -> Option<CpuTime> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The second field is the program's name in brackets, which may hold anything.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -101,7 +101,7 @@ impl CpuTime {
 }
 
 /// CPUs that this process may use.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

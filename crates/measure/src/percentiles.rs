@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 /// A histogram from 1 µs to a minute, to three digits.
-pub(crate) fn histogram() -> Histogram<u64> {
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound")
 }
 
@@ -28,7 +28,7 @@ pub struct Percentiles {
 const BOUNDS_US: (u64, f64) = (100, 1.2);
 
 impl Percentiles {
-    pub(crate) fn of_all<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
+    pub fn of_all<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let mut all = histogram();
         for part in parts {
             all.add(part).expect("all histograms have the same bounds");
@@ -36,7 +36,7 @@ impl Percentiles {
         Percentiles::of(&all)
     }
 
-    pub(crate) fn of(histogram_us: &Histogram<u64>) -> Self {
+    pub fn of(histogram_us: &Histogram<u64>) -> Self {
         let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {
             count: histogram_us.len(),

@@ -85,7 +85,7 @@ impl Ratio {
         let mut resample = vec![0.0; pairs.len()];
         let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                resample.fill_with(|| pairs[(random.next() % pairs.len() as u64) as usize]);
+                resample.fill_with(|| pairs[(random.next_u64() % pairs.len() as u64) as usize]);
                 median_of(&mut resample)
             })
             .collect();
@@ -154,10 +154,10 @@ fn median_of(values: &mut [f64]) -> f64 {
 }
 
 /// A small generator with a known start, so that the same samples give the same interval (Steele et al., SplitMix64).
-pub(crate) struct SplitMix(pub(crate) u64);
+pub struct SplitMix(pub u64);
 
 impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -10,21 +10,16 @@ use serde::Serialize;
 use crate::rounds::Ratio;
 
 /// Adds a line to a text, as `writeln!` would.
+#[macro_export]
 macro_rules! line {
     ($out:expr, $($text:tt)*) => {{
         use std::fmt::Write as _;
         writeln!($out, $($text)*).expect("a String takes everything")
     }};
 }
-pub(crate) use line;
 
 /// Prints one line of JSON for each row, or the table; writes the plot, if there is a file for it.
-pub(crate) fn show(
-    rows: &[impl Serialize],
-    table: &impl Display,
-    json: bool,
-    plot: Option<(&Path, String)>,
-) -> Result<()> {
+pub fn show(rows: &[impl Serialize], table: &impl Display, json: bool, plot: Option<(&Path, String)>) -> Result<()> {
     if json {
         print!("{}", json_lines(rows)?);
     } else {
@@ -36,24 +31,24 @@ pub(crate) fn show(
     }
 }
 
-pub(crate) fn json_lines(rows: &[impl Serialize]) -> Result<String> {
+pub fn json_lines(rows: &[impl Serialize]) -> Result<String> {
     let lines = rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
     lines.collect()
 }
 
 /// A ratio, or a dash.
-pub(crate) fn ratio(ratio: Option<Ratio>) -> String {
+pub fn ratio(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
 }
 
 /// A time on the command line.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|_| "a number of seconds is needed")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 /// A whole number with a comma between thousands.
-pub(crate) fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", &*digits), |digits| ("-", digits));
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
@@ -61,7 +56,7 @@ pub(crate) fn thousands(value: f64) -> String {
 }
 
 /// So many digits behind the point at most, and none that say nothing.
-pub(crate) fn trimmed(value: f64, digits: usize) -> String {
+pub fn trimmed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".into() } else { text.into() }

@@ -40,7 +40,7 @@ pub enum Command {
     },
     /// Compares servers under the same load, and says what is real and what is noise.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AB_EXAMPLES)]
-    Ab(measure::ab::Args),
+    Ab(ab::Args),
     /// Compares ways of doing the same work, on this machine.
     Bench {
         #[command(subcommand)]
@@ -48,7 +48,7 @@ pub enum Command {
     },
     /// Predicts how many machines carry so many viewers, what gives out first, and why.
     #[command(after_help = PLAN_EXAMPLES)]
-    Plan(measure::capacity::Args),
+    Plan(plan::Args),
 }
 
 /// Where settings come from: the file, the environment over it, --set over both.
@@ -165,10 +165,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub enum Load {
     /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
     #[command(after_help = LOAD_EXAMPLES)]
-    Rooms(measure::load::Args),
+    Rooms(load::rooms::Args),
     /// Starts sessions of a title at a pump, or listens to any sender of MPEG-TS, and measures what arrives.
     #[command(after_help = PUMP_LOAD_EXAMPLES)]
-    Pump(measure::load_pump::Args),
+    Pump(load::pump::Args),
 }
 
 const LOAD_EXAMPLES: &str = "\
@@ -191,13 +191,13 @@ Examples:
 pub enum Bench {
     /// Seals one stream for many viewers and sends it to sinks, by five ways of sharing the work among threads.
     #[command(after_help = BENCH_EXAMPLES)]
-    Fanout(measure::fanout::Args),
+    Fanout(bench::fanout::Args),
     /// Measures what the bare kernel path costs: sends by batch size, receives, sendfile, SRTP.
     #[command(after_help = FLOOR_EXAMPLES)]
-    Floor(measure::floor::Args),
+    Floor(bench::floor::Args),
     /// Sends thousands of paced streams in three ways, beside the bare loop: what each costs, and how late it is.
     #[command(after_help = PUMP_BENCH_EXAMPLES)]
-    Pump(measure::pumping::Args),
+    Pump(bench::pump::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\

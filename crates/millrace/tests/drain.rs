@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use common::{Server, wait_until};
-use measure::load;
+use load::rooms as load;
 
 #[test]
 fn the_first_signal_refuses_newcomers_and_the_second_ends_at_once() {

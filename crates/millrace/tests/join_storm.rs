@@ -4,7 +4,7 @@ mod common;
 
 use clap::Parser;
 use common::{Server, wait_until};
-use measure::load;
+use load::rooms as load;
 
 #[test]
 fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {

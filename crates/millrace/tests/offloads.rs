@@ -5,7 +5,7 @@ mod common;
 
 use clap::Parser;
 use common::Server;
-use measure::load;
+use load::rooms as load;
 
 #[test]
 fn with_gso_and_gro_everything_arrives_and_both_are_used() {

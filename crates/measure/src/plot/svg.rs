@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::text::line;
+use crate::line;
 
 /// Colours by place in the legend, on light and on dark pages. Marks differ in shape too, for those who see fewer
 /// colours.

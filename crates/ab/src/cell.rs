@@ -1,0 +1,160 @@
+//! The runs of one subject at one point, and the numbers that can be read off a run.
+//!
+//! In: records. Out: medians over the rounds, with where they lie, and comparisons of two cells by their common rounds.
+//! Of a repeated run the last one counts. A number that a run does not have is left out.
+
+use std::collections::BTreeMap;
+
+use super::compare::Comparison;
+use super::record::Record;
+use measure::rounds::{Ratio, median};
+
+/// One subject at one point.
+pub struct Cell<'a> {
+    /// In the order in which they were measured, disturbed and repeated ones too.
+    pub all: Vec<&'a Record>,
+    /// Those that count, by round.
+    pub counted: BTreeMap<u32, &'a Record>,
+}
+
+impl<'a> Cell<'a> {
+    pub fn of(records: &'a [Record], subject: &str, point: f64) -> Self {
+        // Round 0 is the warm-up, whoever kept it.
+        let is_here = |record: &&Record| record.subject == subject && record.point == point && record.round > 0;
+        let all: Vec<&Record> = records.iter().filter(is_here).collect();
+        let counted = all.iter().map(|record| (record.round, *record)).collect();
+        Cell { all, counted }
+    }
+
+    pub fn disturbed(&self) -> impl Iterator<Item = &'a Record> {
+        self.counted.values().copied().filter(|record| record.disturbed.is_some())
+    }
+
+    fn values(&self, value: impl Fn(&Record) -> Option<f64>) -> Vec<f64> {
+        self.counted.values().filter_map(|record| value(record)).filter(|value| value.is_finite()).collect()
+    }
+
+    pub fn median(&self, value: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
+        let values = self.values(value);
+        (!values.is_empty()).then(|| median(&values))
+    }
+
+    /// The median, and where it lies with 95 % confidence.
+    pub fn estimate(&self, value: impl Fn(&Record) -> Option<f64>) -> Option<Ratio> {
+        let values = self.values(value);
+        // The interval of a median is that of its ratio to one.
+        Ratio::of(&values, &vec![1.0; values.len()])
+    }
+
+    /// This one to the other, by the rounds that both have.
+    pub fn compare(&self, other: &Cell<'_>, value: impl Fn(&Record) -> Option<f64>) -> Option<Comparison> {
+        let pair = |(round, record): (&u32, &&Record)| Some((value(record)?, value(other.counted.get(round)?)?));
+        let (own, others): (Vec<f64>, Vec<f64>) = self.counted.iter().filter_map(pair).unzip();
+        Comparison::of(&own, &others)
+    }
+
+    /// `None` when no run knows.
+    pub fn sum(&self, count: impl Fn(&Record) -> Option<u64>) -> Option<u64> {
+        self.counted.values().filter_map(|record| count(record)).reduce(|sum, count| sum + count)
+    }
+
+    /// Packets in each class of latency over all rounds, by the class's upper bound in milliseconds, rising.
+    pub fn histogram(&self) -> Vec<(f64, u64)> {
+        let mut classes: Vec<(f64, u64)> = Vec::new();
+        for record in self.counted.values() {
+            classes.extend(record.latency_ms.iter().flat_map(|latency| &latency.histogram));
+        }
+        classes.retain(|(upper, count)| upper.is_finite() && *count > 0);
+        classes.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+        classes.dedup_by(|next, first| {
+            let same = next.0 == first.0;
+            if same {
+                first.1 += next.1;
+            }
+            same
+        });
+        classes
+    }
+}
+
+/// A number of a run.
+pub type Metric = fn(&Record) -> Option<f64>;
+
+fn per_packet(record: &Record, amount: f64) -> Option<f64> {
+    (record.arrived.packets > 0).then(|| amount / record.arrived.packets as f64)
+}
+
+fn per_second(record: &Record, amount: f64) -> Option<f64> {
+    (record.seconds > 0.0).then(|| amount / record.seconds)
+}
+
+/// CPU time of the server per packet that arrived, in microseconds; likewise the next two.
+pub fn cost_us(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.cpu_s() * 1e6)
+}
+
+pub fn user_us(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.user_s * 1e6)
+}
+
+pub fn kernel_us(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.system_s * 1e6)
+}
+
+/// Packets that arrived per second.
+pub fn rate(record: &Record) -> Option<f64> {
+    per_second(record, record.arrived.packets as f64)
+}
+
+/// Bits that arrived per second.
+pub fn bit_rate(record: &Record) -> Option<f64> {
+    per_second(record, record.arrived.bytes as f64 * 8.0)
+}
+
+/// Bytes of the mean packet.
+pub fn packet_bytes(record: &Record) -> Option<f64> {
+    per_packet(record, record.arrived.bytes as f64)
+}
+
+/// Cores that the server used.
+pub fn cores(record: &Record) -> Option<f64> {
+    per_second(record, record.server.cpu_s())
+}
+
+/// Cores that the load used: near 1 for each of its threads, the load is what is measured.
+pub fn load_cores(record: &Record) -> Option<f64> {
+    per_second(record, record.load.cpu_s())
+}
+
+/// The most memory that the server had, in bytes.
+pub fn memory_bytes(record: &Record) -> Option<f64> {
+    Some(record.server.peak_memory_bytes).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// The same in MiB.
+pub fn memory_mib(record: &Record) -> Option<f64> {
+    memory_bytes(record).map(|bytes| bytes / f64::from(1 << 20))
+}
+
+/// Latency in milliseconds; likewise the next.
+pub fn p50(record: &Record) -> Option<f64> {
+    record.latency_ms.as_ref().map(|latency| latency.p50)
+}
+
+pub fn p99(record: &Record) -> Option<f64> {
+    record.latency_ms.as_ref().map(|latency| latency.p99)
+}
+
+/// System calls of the server per packet that arrived.
+pub fn syscalls(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.syscalls? as f64)
+}
+
+/// Times that a thread of the server slept, per thousand packets that arrived; and that one was stopped.
+pub fn voluntary_switches(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.voluntary_switches as f64 * 1e3)
+}
+
+pub fn involuntary_switches(record: &Record) -> Option<f64> {
+    per_packet(record, record.server.involuntary_switches as f64 * 1e3)
+}

@@ -1,0 +1,196 @@
+//! The tables of a suite, as plain cells; HTML and Markdown write them their own way.
+
+use super::suite::Run;
+use super::words::{ASPECTS, Tone, number};
+use crate::cell::{self, Metric};
+use crate::outcome::LOST;
+use crate::record::Record;
+use measure::text::thousands;
+
+/// One table. The first `texts` columns are words, the others numbers.
+pub struct Table {
+    pub title: String,
+    pub note: String,
+    pub texts: usize,
+    pub head: Vec<String>,
+    pub rows: Vec<Vec<TableCell>>,
+}
+
+pub struct TableCell {
+    pub text: String,
+    pub tone: Tone,
+    /// The colour of a subject's name.
+    pub slot: Option<usize>,
+}
+
+impl TableCell {
+    fn plain(text: impl Into<String>) -> Self {
+        TableCell { text: text.into(), tone: Tone::Neutral, slot: None }
+    }
+
+    fn number(value: Option<f64>) -> Self {
+        TableCell::plain(value.map_or_else(|| "–".into(), number))
+    }
+}
+
+/// Point and subject, which begin each row.
+fn row_head(run: &Run, point: f64, subject: usize) -> Vec<TableCell> {
+    let mut head = Vec::new();
+    if run.has_axis() {
+        head.push(TableCell::plain(measure::plot::short(point)));
+    }
+    head.push(TableCell { slot: Some(subject), ..TableCell::plain(run.subjects[subject].as_str()) });
+    head
+}
+
+fn heads<'a>(run: &'a Run, subject: &'a str, columns: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let axis = run.has_axis().then(|| run.axis());
+    axis.into_iter().chain([subject]).chain(columns).map(str::to_owned).collect()
+}
+
+fn text_columns(run: &Run) -> usize {
+    if run.has_axis() { 2 } else { 1 }
+}
+
+/// The first subject beside each other one, in everything that is compared.
+pub fn verdicts(run: &Run) -> Table {
+    let mut rows = Vec::new();
+    for &point in &run.points {
+        let first = run.cell(0, point);
+        for (other, cell) in run.cells(point).filter(|(subject, _)| *subject > 0) {
+            let mut row = row_head(run, point, other);
+            row.extend(ASPECTS.iter().map(|aspect| match aspect.compare(&first, &cell) {
+                Some(comparison) => {
+                    TableCell { tone: aspect.tone(&comparison), ..TableCell::plain(comparison.to_string()) }
+                }
+                None => TableCell::plain("–"),
+            }));
+            rows.push(row);
+        }
+    }
+    let first = run.subjects.first().map_or("the first subject", String::as_str);
+    Table {
+        title: format!("{first} beside the others"),
+        note: format!(
+            "The ratio of {first} to the other, median of the pairs of rounds with its 95 % interval (bootstrap). A difference \
+             is called real when the interval leaves out 1 and the signed-rank test has p < 0.05."
+        ),
+        texts: text_columns(run),
+        head: heads(run, "beside", ASPECTS.iter().map(|aspect| aspect.name)),
+        rows,
+    }
+}
+
+const FIGURES: [(&str, Metric); 10] = [
+    ("user µs", cell::user_us),
+    ("kernel µs", cell::kernel_us),
+    ("packets/s", cell::rate),
+    ("Mbit/s", |record| Some(cell::bit_rate(record)? / 1e6)),
+    ("server, % of a core", |record| Some(cell::cores(record)? * 100.0)),
+    ("p50 ms", cell::p50),
+    ("p99 ms", cell::p99),
+    ("memory MiB", cell::memory_mib),
+    ("calls per packet", cell::syscalls),
+    ("switches per 1,000", |record| Some(cell::voluntary_switches(record)? + cell::involuntary_switches(record)?)),
+];
+
+/// Everything that was measured, as medians.
+pub fn figures(run: &Run) -> Table {
+    let columns = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|(name, _)| *name));
+    let mut rows = Vec::new();
+    for &point in &run.points {
+        for (subject, cell) in run.cells(point) {
+            let mut row = row_head(run, point, subject);
+            row.push(TableCell::plain(cell.counted.len().to_string()));
+            row.push(TableCell::plain(cell.estimate(cell::cost_us).map_or_else(
+                || "–".into(),
+                |cost| format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)),
+            )));
+            row.extend(FIGURES.iter().map(|(_, metric)| TableCell::number(cell.median(metric))));
+            rows.push(row);
+        }
+    }
+    Table {
+        title: "All figures".into(),
+        note:
+            "Medians of the rounds that count. System calls are counted in the warm-up, where that disturbs nothing; \
+               switches are those of the server's threads."
+                .into(),
+        texts: text_columns(run),
+        head: heads(run, "subject", columns),
+        rows,
+    }
+}
+
+/// Lost packets by place, summed over the rounds that count.
+pub fn losses(run: &Run) -> Table {
+    let mut rows = Vec::new();
+    for &point in &run.points {
+        for (subject, cell) in run.cells(point) {
+            let mut row = row_head(run, point, subject);
+            let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
+            row.push(TableCell::plain(thousands(arrived as f64)));
+            let places: [fn(&Record) -> Option<u64>; 4] = [
+                |record| record.loss.listener,
+                |record| record.loss.relay,
+                |record| record.loss.client,
+                |record| record.loss.interface,
+            ];
+            row.extend(places.map(|place| lost(cell.sum(place))));
+            row.push(lost(cell.sum(|record| record.values.get(LOST).map(|lost| *lost as u64))));
+            rows.push(row);
+        }
+    }
+    Table {
+        title: "Loss by place".into(),
+        note: "Packets over all rounds that count. Listener and relay: the server's own receive buffers were full; client: \
+               the load's; interface: a network interface or its backlog; missed: what the receivers say never came. \
+               A dash: not known."
+            .into(),
+        texts: text_columns(run),
+        head: heads(run, "subject", ["arrived", "listener", "relay", "client", "interface", "missed"]),
+        rows,
+    }
+}
+
+fn lost(count: Option<u64>) -> TableCell {
+    let tone = if count.is_some_and(|count| count > 0) { Tone::Bad } else { Tone::Neutral };
+    let text = count.map_or_else(|| "–".into(), |count| thousands(count as f64));
+    TableCell { text, tone, slot: None }
+}
+
+/// What the bare kernel path costs.
+pub fn floor(run: &Run) -> Option<Table> {
+    let floor = run.floor.as_ref()?;
+    let nanos = |value: Option<f64>| TableCell::plain(value.map_or_else(|| "–".into(), |ns| format!("{ns:.0}")));
+    let rows = floor.rows().map(|(name, user, kernel)| {
+        let sum = user.zip(kernel).map(|(user, kernel)| user + kernel);
+        vec![TableCell::plain(name), nanos(sum), nanos(user), nanos(kernel)]
+    });
+    Some(Table {
+        title: "The physical floor".into(),
+        note: format!(
+            "What the bare kernel path and the bare cipher cost here, measured beside the subjects. The floor of this suite is \
+             {}. The number behind a name is how many datagrams go into one message.",
+            floor.parts.join(" + ")
+        ),
+        texts: 1,
+        head: ["way", "CPU ns per packet", "user", "kernel"].map(str::to_owned).into(),
+        rows: rows.collect(),
+    })
+}
+
+/// The machine, line by line.
+pub fn machine(run: &Run) -> Vec<(String, String)> {
+    let machine = &run.machine;
+    let mut lines = vec![
+        ("CPU".to_owned(), format!("{} × {}", machine.cores, machine.cpu)),
+        ("Memory".to_owned(), format!("{:.0} GiB", machine.memory_bytes as f64 / f64::from(1 << 30))),
+        ("Kernel".to_owned(), machine.kernel.clone()),
+        ("Virtualised".to_owned(), machine.virtualised.clone().unwrap_or_else(|| "nothing tells of it".into())),
+        ("Date".to_owned(), machine.date.clone()),
+        ("millrace".to_owned(), machine.millrace_version.clone()),
+    ];
+    lines.extend(machine.features.iter().map(|(name, value)| (name.replace('_', " "), value.clone())));
+    lines
+}

@@ -1,0 +1,190 @@
+//! `millrace bench fanout`: how to get one packet to many down tracks, on real work.
+//!
+//! In: numbers of down tracks, SRTP profiles, packet size, packets per frame.
+//! Out: for each way of doing it, the wall time of one packet write (to all down tracks) and the CPU time of one
+//! datagram, as medians over alternating rounds; ratios to the serial way and to what the kernel alone asks.
+//! How: every datagram is written as the server writes it (header, extensions, SRTP) and sent by UDP to a socket on
+//! loopback that nobody reads (see `sinks`).
+//! Source: the comparison of schedulers in LiveKit's article on fan-out; their claim-by-counter takes two at a time.
+
+mod ours;
+mod report;
+mod schedulers;
+mod work;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rooms::srtp::Profile;
+
+use report::Report;
+use schedulers::{Bench, Scheduler};
+use work::{Shape, Source, Track, datagram_len_min};
+
+use crate::sinks::Sinks;
+use measure::rounds::Rounds;
+use measure::{cpu, text};
+
+/// Options of `millrace bench fanout`.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// Numbers of down tracks (viewers) to measure at.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 5, 10, 100, 250, 500, 2_000])]
+    down_tracks: Vec<usize>,
+    /// SRTP profiles.
+    #[arg(long, value_delimiter = ',', value_parser = profile(), default_values = ["gcm128", "cm-sha1"])]
+    profiles: Vec<Profile>,
+    /// Ways of sharing the work, and floors to compare them with.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Scheduler::ALL)]
+    schedulers: Vec<Scheduler>,
+    /// Bytes of each datagram, SRTP tag included.
+    #[arg(long, value_name = "BYTES", default_value_t = 1_200)]
+    size: usize,
+    /// Packets of one video frame: they arrive together, and ours sends them together.
+    #[arg(long, value_name = "PACKETS", default_value_t = 5)]
+    burst: usize,
+    /// Rounds that count, after one to warm up; each measures every case once, forwards and backwards in turn.
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// How long each case runs in each round.
+    #[arg(long, default_value = "0.2", value_parser = text::seconds)]
+    seconds: Duration,
+    /// Threads that send; all cores unless given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Kilobytes of each worker's outbox.
+    #[arg(long, value_name = "KIB", default_value_t = 256)]
+    outbox: usize,
+    /// Writes a plot to this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Prints one line of JSON per case instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// SRTP profiles: as they are typed, and as they are shown.
+const PROFILES: [(&str, &str, Profile); 3] = [
+    ("gcm128", "AES-128-GCM", Profile::AeadAes128Gcm),
+    ("gcm256", "AES-256-GCM", Profile::AeadAes256Gcm),
+    ("cm-sha1", "AES-CM + SHA-1", Profile::Aes128CmSha1_80),
+];
+
+fn profile() -> impl TypedValueParser<Value = Profile> {
+    let of = |typed: String| PROFILES.into_iter().find(|profile| profile.0 == typed).expect("one of those allowed").2;
+    PossibleValuesParser::new(PROFILES.map(|profile| profile.0)).map(of)
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        let datagram_bytes = datagram_len_min()..=wire::DATAGRAM_MAX;
+        ensure!(!self.down_tracks.is_empty() && !self.down_tracks.contains(&0), "at least one down track");
+        ensure!(!self.profiles.is_empty() && !self.schedulers.is_empty(), "at least one profile and one scheduler");
+        ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
+        ensure!(self.burst > 0 && self.rounds > 0 && self.threads() > 0, "burst, rounds and threads are at least 1");
+        ensure!(self.outbox_bytes() >= wire::DATAGRAM_MAX, "an outbox holds at least {} bytes", wire::DATAGRAM_MAX);
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(cpu::cores)
+    }
+
+    /// Of each worker of ours.
+    fn outbox_bytes(&self) -> usize {
+        self.outbox << 10
+    }
+}
+
+/// The whole command: measures, prints the table or JSON lines, writes the plot.
+///
+/// # Errors
+/// When an option makes no sense, a socket or thread is not to be had, or the plot cannot be written.
+pub fn execute(args: &Args) -> Result<()> {
+    let report = run(args)?;
+    text::show(&report.rows, &report, args.json, args.svg.as_deref().map(|path| (path, report.svg())))
+}
+
+/// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
+fn run(args: &Args) -> Result<Report> {
+    args.check()?;
+    let sinks = Sinks::bind(args.down_tracks.iter().copied().max().unwrap_or(0))?;
+    let shape = Shape { datagram_len: args.size, burst: args.burst };
+    let bench = Bench::new(shape, args.threads(), args.outbox_bytes())?;
+    let groups = args.profiles.len() * args.down_tracks.len();
+    let rounds = Rounds::new(args.rounds, groups * args.schedulers.len());
+
+    let mut report = Report { args: args.clone(), rows: Vec::new() };
+    for &profile in &args.profiles {
+        for &down_tracks in &args.down_tracks {
+            let mut source = Source::new(shape, profile);
+            let tracks = (0..down_tracks).map(|index| Track::new(index, sinks.addr(index), profile));
+            let tracks: Vec<Track> = tracks.collect::<Result<_, _>>()?;
+            let name = |scheduler: &Scheduler| format!("{} × {down_tracks}", scheduler.name());
+            let samples = rounds.alternate(&args.schedulers, name, |scheduler| {
+                bench.measure(*scheduler, &mut source, &tracks, args.seconds)
+            })?;
+            report.add(profile, down_tracks, &samples);
+        }
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick() -> Args {
+        Args {
+            down_tracks: vec![1, 3],
+            profiles: vec![Profile::AeadAes128Gcm],
+            rounds: 2,
+            seconds: Duration::from_millis(2),
+            threads: Some(2),
+            outbox: 4,
+            ..Args::parse_from([""])
+        }
+    }
+
+    #[test]
+    fn every_scheduler_sends_to_every_down_track_and_loses_nothing() {
+        let report = run(&quick()).unwrap();
+        assert_eq!(report.rows.len(), 2 * Scheduler::ALL.len());
+        for row in &report.rows {
+            assert!(row.datagrams > 0 && row.refused == 0, "{row:?}");
+            let whole_writes = row.datagrams % row.down_tracks as u64 == 0;
+            assert!(whole_writes || row.scheduler.is_floor(), "{row:?}");
+            assert!(row.cpu_ns > 0.0 && row.wall_us_per_write > 0.0, "{row:?}");
+            assert!(row.cpu_to_serial.is_some() && row.cpu_to_gso_floor.is_some(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_a_table_lines_of_json_and_a_plot() {
+        let report = run(&quick()).unwrap();
+        let table = report.to_string();
+        assert!(table.contains("millrace") && table.contains("claim by counter"), "{table}");
+        for line in text::json_lines(&report.rows).unwrap().lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
+        }
+        assert!(report.svg().starts_with("<svg"));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for broken in [
+            Args { down_tracks: vec![], ..quick() },
+            Args { down_tracks: vec![3, 0], ..quick() },
+            Args { size: 20, ..quick() },
+            Args { size: 9_000, ..quick() },
+            Args { burst: 0, ..quick() },
+            Args { threads: Some(0), ..quick() },
+        ] {
+            assert!(run(&broken).is_err(), "{broken:?}");
+        }
+    }
+}

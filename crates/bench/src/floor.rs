@@ -1,0 +1,273 @@
+//! `millrace bench floor`: what the bare kernel path and the bare cipher cost on this machine.
+//!
+//! In: a datagram's size, rounds, and optionally where to send.
+//! Out: for each way, CPU nanoseconds per datagram (sendfile: per 1,448 bytes, a TCP segment's payload), user space and
+//! kernel apart, as medians over alternating rounds with their interval. What this kernel lacks is reported as absent.
+//! How: every way runs on a thread of its own whose CPU time is read (`clock`), and does nothing else than what it is
+//! named for, on bytes made before. UDP goes to sockets on loopback that nobody reads and that hold a packet or two, so
+//! that a send pays its whole way and nothing is delivered; or to `--to`, which may lie behind a pair of virtual cards
+//! in a namespace that drops. What loopback does in a send's wake (the receiver's side, up to the socket) is the
+//! sender's time in the kernel's accounting, and so is part of each number.
+//! Source: send(2), sendmmsg(2), recvmmsg(2), sendfile(2), udp(7).
+
+mod clock;
+mod file;
+mod receive;
+mod report;
+mod seal;
+mod send;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use engine::udp;
+use rooms::srtp::Profile;
+
+use clock::Sample;
+use report::Report;
+
+use crate::sinks::{Sinks, bind_loopback};
+use measure::rounds::Rounds;
+use measure::text;
+
+/// The smallest datagram: an RTP header with its extensions, an SRTP tag, and something between.
+const DATAGRAM_MIN: usize = 64;
+
+/// Datagrams of one GSO send that the receiving side takes back as one by GRO.
+const GRO_SEGMENTS: usize = 16;
+
+/// One way of moving or sealing bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// One system call per datagram.
+    Sendto,
+    /// 128 messages of one datagram per call.
+    Sendmmsg,
+    /// 128 datagrams per call, this many to a message.
+    Gso(usize),
+    /// Takes datagrams that lie in the socket's buffer, up to 256 per call.
+    Recvmmsg,
+    /// The same where the kernel joins this many datagrams to a message, up to 64 messages per call.
+    RecvmmsgGro(usize),
+    /// From a file in memory to a TCP connection on loopback, 64 KB per call.
+    Sendfile,
+    /// SRTP, no kernel at all.
+    Seal(Profile),
+}
+
+impl Way {
+    const ALL: [Way; 13] = [
+        Way::Sendto,
+        Way::Sendmmsg,
+        Way::Gso(1),
+        Way::Gso(2),
+        Way::Gso(4),
+        Way::Gso(8),
+        Way::Gso(16),
+        Way::Recvmmsg,
+        Way::RecvmmsgGro(GRO_SEGMENTS),
+        Way::Sendfile,
+        Way::Seal(Profile::AeadAes128Gcm),
+        Way::Seal(Profile::AeadAes256Gcm),
+        Way::Seal(Profile::Aes128CmSha1_80),
+    ];
+
+    /// Its name in JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Way::Sendto => "sendto",
+            Way::Sendmmsg => "sendmmsg",
+            Way::Gso(_) => "gso",
+            Way::Recvmmsg => "recvmmsg",
+            Way::RecvmmsgGro(_) => "recvmmsg+gro",
+            Way::Sendfile => "sendfile",
+            Way::Seal(Profile::AeadAes128Gcm) => "seal gcm128",
+            Way::Seal(Profile::AeadAes256Gcm) => "seal gcm256",
+            Way::Seal(Profile::Aes128CmSha1_80) => "seal cm-sha1",
+        }
+    }
+
+    /// Datagrams of a message, where a message can have several.
+    fn segments(self) -> Option<usize> {
+        match self {
+            Way::Gso(segments) | Way::RecvmmsgGro(segments) => Some(segments),
+            _ => None,
+        }
+    }
+}
+
+/// What one way gave in one round.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Done(Sample),
+    /// This machine cannot; why.
+    Absent(&'static str),
+}
+
+/// Options of `millrace bench floor`.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// Bytes of each datagram.
+    #[arg(long, value_name = "BYTES", default_value_t = 1_200)]
+    size: usize,
+    /// Rounds that count, after one to warm up; each measures every way once, forwards and backwards in turn.
+    #[arg(long, default_value_t = 8)]
+    rounds: usize,
+    /// How long each way runs in each round.
+    #[arg(long, default_value = "0.2", value_parser = text::seconds)]
+    seconds: Duration,
+    /// Sends there instead of to sockets on loopback that nobody reads: an address of yours that drops, such as one
+    /// behind a veth pair in a network namespace.
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: Option<SocketAddr>,
+    /// Prints one line of JSON per way instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        let datagram_bytes = DATAGRAM_MIN..=wire::DATAGRAM_MAX;
+        ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
+        ensure!(self.rounds > 0, "at least one round");
+        ensure!(!self.seconds.is_zero(), "a round takes some time");
+        Ok(())
+    }
+}
+
+/// The whole command: measures, prints the table or JSON lines.
+///
+/// # Errors
+/// When an option makes no sense, a socket or thread is not to be had, or nothing gets through.
+pub fn execute(args: &Args) -> Result<()> {
+    let report = run(args)?;
+    text::show(&report.rows, &report, args.json, None)
+}
+
+/// Measures every way, in alternating rounds. It takes about 14 × `seconds` × rounds.
+fn run(args: &Args) -> Result<Report> {
+    args.check()?;
+    let bench = Bench::new(args)?;
+    let rounds = Rounds::new(args.rounds, Way::ALL.len());
+    let outcomes = rounds.alternate(
+        &Way::ALL,
+        |way| way.name().to_owned(),
+        |&way| bench.measure(way).with_context(|| format!("measure {}", way.name())),
+    )?;
+    Ok(Report::new(args, &outcomes))
+}
+
+/// Sockets that are sent to in turn, as a server has many viewers.
+const SINKS: usize = 64;
+
+/// What stays the same from one measurement to the next.
+struct Bench {
+    args: Args,
+    /// Where the sending ways send.
+    targets: Vec<SocketAddr>,
+    /// Kept open, so that nobody is told that the port is closed.
+    _sinks: Sinks,
+    gso: bool,
+    gro: bool,
+}
+
+impl Bench {
+    fn new(args: &Args) -> Result<Self> {
+        let sinks = Sinks::bind(if args.to.is_some() { 0 } else { SINKS })?;
+        let targets = args.to.map_or_else(|| (0..SINKS).map(|index| sinks.addr(index)).collect(), |to| vec![to]);
+        let probe = bind_loopback(&udp::Options::default())?;
+        Ok(Bench { args: args.clone(), targets, _sinks: sinks, gso: probe.gso(), gro: probe.gro() })
+    }
+
+    fn measure(&self, way: Way) -> Result<Outcome> {
+        let Args { size, seconds, .. } = self.args;
+        match way {
+            Way::Gso(_) | Way::RecvmmsgGro(_) if !self.gso => {
+                return Ok(Outcome::Absent("no UDP_SEGMENT in this kernel"));
+            }
+            Way::RecvmmsgGro(_) if !self.gro => return Ok(Outcome::Absent("no UDP_GRO in this kernel")),
+            _ => {}
+        }
+        match way {
+            Way::Sendto => send::one_by_one(&self.targets, size, seconds).map(Outcome::Done),
+            Way::Sendmmsg => send::batched(&self.targets, size, None, seconds),
+            Way::Gso(segments) => send::batched(&self.targets, size, Some(segments), seconds),
+            Way::Recvmmsg => receive::batched(size, None, seconds).map(Outcome::Done),
+            Way::RecvmmsgGro(segments) => receive::batched(size, Some(segments), seconds).map(Outcome::Done),
+            Way::Sendfile => file::to_tcp(seconds).map(Outcome::Done),
+            Way::Seal(profile) => seal::seal(profile, size, seconds).map(Outcome::Done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick() -> Args {
+        Args { rounds: 2, seconds: Duration::from_millis(3), ..Args::parse_from([""]) }
+    }
+
+    #[test]
+    fn every_way_moves_datagrams_and_has_a_price() {
+        let report = run(&quick()).unwrap();
+        assert_eq!(report.rows.len(), Way::ALL.len());
+        for row in &report.rows {
+            let Some(costs) = &row.costs else { panic!("absent here: {row:?}") };
+            assert!(costs.units > 0 && costs.cpu_ns > 0.0, "{row:?}");
+            assert!(costs.low <= costs.cpu_ns && costs.cpu_ns <= costs.high, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_segmentation_has_absent_ways_and_all_others() {
+        let args = quick();
+        let bench = Bench { gso: false, gro: false, ..Bench::new(&args).unwrap() };
+        let outcomes: Vec<Vec<Outcome>> = Way::ALL.iter().map(|&way| vec![bench.measure(way).unwrap()]).collect();
+        let report = Report::new(&args, &outcomes);
+        let absent: Vec<&str> = report.rows.iter().filter(|row| row.costs.is_none()).map(|row| row.path).collect();
+        assert_eq!(absent, ["gso", "gso", "gso", "gso", "gso", "recvmmsg+gro"]);
+        assert!(report.to_string().contains("absent: no UDP_SEGMENT"), "{report}");
+        let lines = text::json_lines(&report.rows).unwrap();
+        let line = lines.lines().find(|line| line.contains(r#""segments":4"#)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(value["absent"], "no UDP_SEGMENT in this kernel");
+        assert!(value.get("cpu_ns").is_none(), "{line}");
+    }
+
+    #[test]
+    fn what_is_sent_elsewhere_goes_there() {
+        let there = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let args = Args { to: Some(there.local_addr().unwrap()), ..quick() };
+        let bench = Bench::new(&args).unwrap();
+        for way in [Way::Sendto, Way::Sendmmsg, Way::Gso(4)] {
+            assert!(matches!(bench.measure(way).unwrap(), Outcome::Done(_)), "{way:?}");
+            there.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            assert_eq!(there.recv(&mut [0; 2_000]).unwrap(), args.size, "{way:?}");
+            there.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            while there.recv(&mut [0; 2_000]).is_ok() {}
+        }
+    }
+
+    #[test]
+    fn nothing_that_gets_through_is_an_error_that_names_the_way() {
+        // An IPv4 socket cannot send there at all.
+        let args = Args { to: Some("[::1]:9".parse().unwrap()), ..quick() };
+        let error = format!("{:#}", run(&args).unwrap_err());
+        assert!(error.contains("sendto") && error.contains("[::1]:9"), "{error}");
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for broken in [
+            Args { size: 20, ..quick() },
+            Args { size: 9_000, ..quick() },
+            Args { rounds: 0, ..quick() },
+            Args { seconds: Duration::ZERO, ..quick() },
+        ] {
+            assert!(run(&broken).is_err(), "{broken:?}");
+        }
+    }
+}

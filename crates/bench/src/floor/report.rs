@@ -1,0 +1,142 @@
+//! The floor as a table and as lines of JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::clock::Sample;
+use super::file::{PIECE_BYTES, SEGMENT_BYTES};
+use super::{Args, Outcome, Way};
+use measure::rounds::{Ratio, median};
+
+/// One way, and what it costs where it is there.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub path: &'static str,
+    /// Datagrams of a message, where a message can have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segments: Option<usize>,
+    /// Bytes of the unit that the costs are of.
+    pub bytes: usize,
+    /// Where it went: "loopback", an address, or nowhere for what only computes.
+    pub to: String,
+    #[serde(flatten)]
+    pub costs: Option<Costs>,
+    /// Why there are no costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<&'static str>,
+}
+
+/// CPU nanoseconds of one unit: a datagram, or for sendfile 1,448 bytes. Medians over the rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Costs {
+    /// User space and kernel together.
+    pub cpu_ns: f64,
+    pub user_ns: f64,
+    pub kernel_ns: f64,
+    /// Where the median of `cpu_ns` lies with 95 % confidence.
+    pub low: f64,
+    pub high: f64,
+    pub rounds: usize,
+    /// In all rounds.
+    pub units: u64,
+}
+
+impl Costs {
+    /// `None` without samples.
+    fn of(samples: &[Sample]) -> Option<Self> {
+        let per_unit = |value: fn(&Sample) -> f64| -> Vec<f64> {
+            samples.iter().map(|sample| value(sample) / sample.units.max(1.0)).collect()
+        };
+        let cpu = per_unit(|sample| sample.cpu_ns);
+        // The interval of a median is that of its ratio to one.
+        let interval = Ratio::of(&cpu, &vec![1.0; cpu.len()])?;
+        Some(Costs {
+            cpu_ns: interval.median,
+            user_ns: median(&per_unit(|sample| sample.user_ns)),
+            kernel_ns: median(&per_unit(|sample| sample.cpu_ns - sample.user_ns)),
+            low: interval.low,
+            high: interval.high,
+            rounds: samples.len(),
+            units: samples.iter().map(|sample| sample.units).sum::<f64>() as u64,
+        })
+    }
+}
+
+/// What `run` found out.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    args: Args,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Takes the outcomes of each way of `Way::ALL`, round by round.
+    pub(super) fn new(args: &Args, outcomes: &[Vec<Outcome>]) -> Self {
+        let rows = Way::ALL.iter().zip(outcomes).map(|(&way, outcomes)| row(args, way, outcomes));
+        Report { args: args.clone(), rows: rows.collect() }
+    }
+}
+
+fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
+    let samples = outcomes.iter().map(|outcome| match outcome {
+        Outcome::Done(sample) => Ok(*sample),
+        Outcome::Absent(why) => Err(*why),
+    });
+    let samples: Result<Vec<Sample>, &str> = samples.collect();
+    Row {
+        path: way.name(),
+        segments: way.segments(),
+        bytes: if way == Way::Sendfile { SEGMENT_BYTES } else { args.size },
+        to: match way {
+            Way::Seal(_) => "nowhere".to_owned(),
+            Way::Recvmmsg | Way::RecvmmsgGro(_) | Way::Sendfile => "loopback".to_owned(),
+            _ => args.to.map_or_else(|| "loopback".to_owned(), |addr| addr.to_string()),
+        },
+        costs: samples.as_deref().ok().and_then(Costs::of),
+        absent: samples.err(),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Args { size, rounds, seconds, to, .. } = &self.args;
+        let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
+        writeln!(f, "{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}")?;
+        writeln!(
+            f,
+            "CPU ns per datagram, median (95 % interval); sendfile in pieces of {} KB, per {SEGMENT_BYTES} bytes\n",
+            PIECE_BYTES >> 10
+        )?;
+        writeln!(f, "{:<20} {:>8} {:<15} {:>8} {:>8}", "", "CPU ns", "", "user", "kernel")?;
+        for row in &self.rows {
+            let name = match row.segments {
+                Some(segments) => format!("{} × {segments}", row.path),
+                None => row.path.to_owned(),
+            };
+            match (&row.costs, row.absent) {
+                (Some(costs), _) => {
+                    let interval = format!("({:.0}–{:.0})", costs.low, costs.high);
+                    let Costs { cpu_ns, user_ns, kernel_ns, .. } = costs;
+                    writeln!(f, "{name:<20} {cpu_ns:>8.0} {interval:<15} {user_ns:>8.0} {kernel_ns:>8.0}")?;
+                }
+                (None, why) => writeln!(f, "{name:<20} absent: {}", why.unwrap_or("not measured"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_medians_per_unit() {
+        let sample = |cpu_ns, user_ns| Sample { units: 10.0, cpu_ns, user_ns };
+        let costs = Costs::of(&[sample(100.0, 40.0), sample(300.0, 60.0), sample(200.0, 50.0)]).unwrap();
+        assert_eq!((costs.cpu_ns, costs.user_ns, costs.kernel_ns), (20.0, 5.0, 15.0));
+        assert_eq!((costs.low, costs.high, costs.rounds, costs.units), (10.0, 30.0, 3, 30));
+        assert!(Costs::of(&[]).is_none());
+    }
+}

@@ -1,0 +1,8 @@
+//! `millrace bench`: ways of doing the same work, compared on this machine.
+#![forbid(unsafe_code)]
+
+pub mod fanout;
+pub mod floor;
+pub mod pump;
+
+mod sinks;

@@ -1,0 +1,341 @@
+//! `millrace bench pump`: how to send thousands of paced streams from one machine, each datagram on time.
+//!
+//! In: numbers of streams, rates, datagrams per send. Out: for each way, CPU per stream and second and per datagram, user
+//! space and kernel apart, how late bursts were, and ratios to the bare loop, as medians over alternating rounds.
+//! How: titles of a constant rate lie in memory; every datagram is sent by UDP to sockets on loopback that nobody reads,
+//! or over a pair of virtual cards into a namespace that drops (`namespace`).
+//! CPU is the whole process's, so that runtimes pay for all their threads. Lateness is that of a burst, from its time
+//! until its turn; it falls into buckets of powers of two, and is interpolated between.
+//! Source: the three steps in Comcast's talks on their pump: a timer for each stream, schedulers that wake for all
+//! streams together, and a wheel over which streams are spread.
+
+mod floor;
+mod naive;
+mod namespace;
+mod ours;
+mod reference;
+mod report;
+mod scene;
+mod together;
+mod window;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use wheel::Lateness;
+use wire::Bitrate;
+
+use namespace::{Namespace, RECEIVERS_MAX};
+use report::Report;
+use scene::{Content, Scene};
+use window::{Measured, Tally, Window};
+
+use crate::sinks::Sinks;
+use measure::cpu::{self, Spent};
+use measure::rounds::Rounds;
+use measure::text;
+
+/// Before it is counted every case runs for this time, or for that of a measurement when that is shorter.
+const WARM_UP_MAX: Duration = Duration::from_millis(700);
+
+/// Datagrams of one send at most; a burst is less smooth than its length.
+const BURST_MAX: u8 = 7;
+
+/// How streams get their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Way {
+    /// A task with a ticker for each stream, one `sendto` per datagram.
+    Naive,
+    /// A scheduler per core that serves all its streams at each wake-up, one `sendto` per datagram.
+    Together,
+    /// The server's pump on an engine worker.
+    Ours,
+    /// A timing wheel, ready-made bytes and GSO: what the kernel asks at least.
+    Floor,
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Naive, Way::Together, Way::Ours, Way::Floor];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Naive => "task per stream",
+            Way::Together => "synchronised",
+            Way::Ours => "millrace",
+            Way::Floor => "floor: bare loop",
+        }
+    }
+
+    /// Whether several datagrams can be one send.
+    fn has_bursts(self) -> bool {
+        matches!(self, Way::Ours | Way::Floor)
+    }
+}
+
+/// Options of `millrace bench pump`.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// Numbers of streams to measure at.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [50, 1_000, 3_500])]
+    streams: Vec<usize>,
+    /// Rate of each stream, nulls included; of several, streams take one in turn.
+    #[arg(long = "rate", value_name = "RATE,…", value_delimiter = ',', default_value = "4.5Mbps")]
+    rates: Vec<Bitrate>,
+    /// Datagrams per send, 1 to 7, for the ways that can send several at once.
+    #[arg(long = "burst", value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 4, 7])]
+    bursts: Vec<u8>,
+    /// Ways of sending, and the floor to compare them with.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Way::ALL)]
+    ways: Vec<Way>,
+    /// Rounds that count, after one to warm up; each measures every case once, forwards and backwards in turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long each case runs in each round.
+    #[arg(long, default_value = "2", value_parser = text::seconds)]
+    seconds: Duration,
+    /// Microseconds between two looks at the wheel: fewer are smoother, and cost more.
+    #[arg(long = "tick", value_name = "µs", default_value_t = pump::spec::Settings::default().tick.as_micros() as u64)]
+    tick_us: u64,
+    /// Threads of the naive and the synchronised way; all cores unless given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Workers of ours and of the floor.
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// Sends over a pair of virtual cards into a network namespace that drops, and not to sockets on loopback. Needs root.
+    #[arg(long)]
+    netns: bool,
+    /// Lets a thread spin beside the senders, to show how late the machine alone makes it. It takes a core.
+    #[arg(long)]
+    reference: bool,
+    /// Writes a title of the first rate to this file, --seconds long, and measures nothing: for other senders.
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    write_title: Option<PathBuf>,
+    /// Writes a plot to this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Prints one line of JSON per case instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        let rates = Bitrate::from_kbps(100)..=Bitrate::from_kbps(200_000);
+        ensure!(!self.streams.is_empty() && !self.streams.contains(&0), "at least one stream");
+        ensure!(self.streams.iter().all(|&count| count <= RECEIVERS_MAX), "at most {RECEIVERS_MAX} streams");
+        ensure!(!self.rates.is_empty() && !self.ways.is_empty(), "at least one rate and one way");
+        let are_rates = self.rates.iter().all(|rate| rates.contains(rate));
+        ensure!(are_rates, "a rate is between {} and {}", rates.start(), rates.end());
+        let are_bursts = self.bursts.iter().all(|burst| (1..=BURST_MAX).contains(burst));
+        ensure!(!self.bursts.is_empty() && are_bursts, "a send has 1 to {BURST_MAX} datagrams");
+        ensure!(
+            self.rounds > 0 && self.threads() > 0 && self.workers > 0,
+            "rounds, threads and workers are at least 1"
+        );
+        let is_a_time = !self.seconds.is_zero() && self.seconds <= Duration::from_secs(600);
+        ensure!(is_a_time, "a round takes 10 minutes at most");
+        let ticks = Duration::from_micros(10)..=Duration::from_millis(100);
+        ensure!(ticks.contains(&self.tick()), "a tick is between {:?} and {:?}", ticks.start(), ticks.end());
+        Ok(())
+    }
+
+    /// Deadlines are served to the next whole tick.
+    fn tick(&self) -> Duration {
+        Duration::from_micros(self.tick_us)
+    }
+
+    /// Of the naive and the synchronised way.
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(cpu::cores)
+    }
+
+    /// The cases of one number of streams: each way, with each burst that it can have.
+    fn cases(&self) -> Vec<Case<'_>> {
+        let cases = self.ways.iter().flat_map(|&way| {
+            let bursts = if way.has_bursts() { &self.bursts[..] } else { &[1] };
+            bursts.iter().map(move |&burst| Case { args: self, way, burst })
+        });
+        cases.collect()
+    }
+
+    fn warm_up(&self) -> Duration {
+        self.seconds.min(WARM_UP_MAX)
+    }
+}
+
+/// A way with its burst.
+#[derive(Clone, Copy, Debug)]
+struct Case<'a> {
+    args: &'a Args,
+    way: Way,
+    burst: u8,
+}
+
+impl Case<'_> {
+    fn measure(&self, scene: &Scene) -> Result<Sample> {
+        let sample = match self.way {
+            Way::Naive => naive::run(scene, self),
+            Way::Together => together::run(scene, self),
+            Way::Ours => ours::run(scene, self),
+            Way::Floor => floor::run(scene, self),
+        };
+        sample.with_context(|| format!("measure {} × {}", self.way.name(), scene.streams.len()))
+    }
+
+    /// To be called when all streams are about to begin.
+    fn window(&self) -> Window {
+        window::window(self.args.warm_up(), self.args.seconds, self.args.reference)
+    }
+}
+
+/// What one case gave in one round.
+#[derive(Clone, Debug)]
+struct Sample {
+    spent: Spent,
+    tally: Tally,
+    /// Datagrams that were due.
+    due: f64,
+    reference: Option<Lateness>,
+}
+
+impl Sample {
+    fn new(scene: &Scene, measured: Measured, tally: Tally) -> Self {
+        let Measured { spent, reference } = measured;
+        Sample { spent, tally, due: scene.due(spent.wall), reference }
+    }
+}
+
+/// Where streams go.
+enum Receivers {
+    Loopback(Sinks),
+    Behind(Namespace),
+}
+
+impl Receivers {
+    fn addr(&self, index: usize) -> SocketAddr {
+        match self {
+            Receivers::Loopback(sinks) => sinks.addr(index),
+            Receivers::Behind(namespace) => namespace.addr(index),
+        }
+    }
+}
+
+/// The whole command: measures, prints the table or JSON lines, writes the plot.
+///
+/// # Errors
+/// When an option makes no sense, a socket, thread or namespace is not to be had, or a file cannot be written.
+pub fn execute(args: &Args) -> Result<()> {
+    args.check()?;
+    if let Some(path) = &args.write_title {
+        let title = scene::title(args.rates[0], args.seconds);
+        return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
+    }
+    let report = run(args)?;
+    text::show(&report.rows, &report, args.json, args.svg.as_deref().map(|path| (path, report.svg())))
+}
+
+/// Compares them all. It takes about (`seconds` + 0.7) × rounds × cases × numbers of streams.
+///
+/// With `netns` the calling thread stays in the namespace.
+fn run(args: &Args) -> Result<Report> {
+    args.check()?;
+    let receivers = if args.netns {
+        Receivers::Behind(Namespace::enter()?)
+    } else {
+        Receivers::Loopback(Sinks::bind(args.streams.iter().copied().max().unwrap_or(0))?)
+    };
+    let lasts = args.warm_up() + args.seconds;
+    let contents = args.rates.iter().map(|&rate| Content::make(rate, lasts).map(Arc::new));
+    let contents: Vec<Arc<Content>> = contents.collect::<Result<_>>()?;
+    let cases = args.cases();
+    let rounds = Rounds::new(args.rounds, cases.len() * args.streams.len());
+
+    let mut report = Report { args: args.clone(), rows: Vec::new() };
+    for &streams in &args.streams {
+        let scene = Scene::new(&contents, (0..streams).map(|index| receivers.addr(index)));
+        let name = |case: &Case<'_>| format!("{} × {streams}, burst {}", case.way.name(), case.burst);
+        let samples = rounds.alternate(&cases, name, |case| case.measure(&scene))?;
+        report.add(streams, &cases, &samples);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick() -> Args {
+        Args {
+            streams: vec![5],
+            rates: vec![Bitrate::from_kbps(4_500), Bitrate::from_kbps(1_000)],
+            bursts: vec![1, 4],
+            rounds: 2,
+            seconds: Duration::from_millis(60),
+            threads: Some(2),
+            workers: 2,
+            ..Args::parse_from([""])
+        }
+    }
+
+    #[test]
+    fn every_way_sends_what_is_due_and_nothing_is_refused() {
+        let report = run(&Args { reference: true, ..quick() }).unwrap();
+        assert_eq!(report.rows.len(), 2 + 2 * 2);
+        for row in &report.rows {
+            assert!(row.datagrams > 0 && row.refused == 0 && row.due > 0.0, "{row:?}");
+            // A busy machine sends what it owes when it can, but nothing sends ahead of its time.
+            assert!((row.datagrams as f64) < row.due * 4.0 + 100.0, "{row:?}");
+            assert!(row.lateness_us.p50 <= row.lateness_us.p99 && row.lateness_us.p99 <= row.lateness_us.max);
+            assert_eq!(row.cpu_to_floor.is_some(), row.way.has_bursts() || row.burst == 1, "{row:?}");
+            // In so short a time the thread that spins may have all of the CPU, so what is spent may come to nothing.
+            assert!(row.reference_us.is_some() && row.cpu_ns >= 0.0, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_a_table_lines_of_json_and_a_plot() {
+        let report = run(&Args { rounds: 1, ..quick() }).unwrap();
+        let table = report.to_string();
+        assert!(table.contains("millrace") && table.contains("task per stream"), "{table}");
+        for line in text::json_lines(&report.rows).unwrap().lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
+        }
+        assert!(report.svg().starts_with("<svg"));
+    }
+
+    #[test]
+    fn a_title_for_other_senders_has_the_rate_and_the_length() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let typed = ["bench", "--write-title", path, "--rate", "2M", "--seconds", "3"];
+        execute(&Args::parse_from(typed)).unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes.len().abs_diff(3 * 2_000_000 / 8) < 50_000, "{}", bytes.len());
+        assert!(bytes.chunks_exact(188).all(|packet| packet[0] == 0x47));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for broken in [
+            Args { streams: vec![], ..quick() },
+            Args { streams: vec![3, 0], ..quick() },
+            Args { streams: vec![70_000], ..quick() },
+            Args { rates: vec![Bitrate::ZERO], ..quick() },
+            Args { bursts: vec![8], ..quick() },
+            Args { bursts: vec![], ..quick() },
+            Args { workers: 0, ..quick() },
+            Args { tick_us: 0, ..quick() },
+            Args { seconds: Duration::ZERO, ..quick() },
+        ] {
+            assert!(run(&broken).is_err(), "{broken:?}");
+        }
+    }
+}

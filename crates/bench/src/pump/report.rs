@@ -1,0 +1,228 @@
+//! The results as a table, as lines of JSON and as a plot.
+
+use std::fmt;
+
+use serde::Serialize;
+use wheel::Lateness;
+
+use super::{Args, Case, Sample, Way};
+use measure::plot::{self, Figure, Line};
+use measure::rounds::{Ratio, median};
+use measure::text::ratio;
+
+/// One case at one number of streams. Times are medians over the rounds; lateness is of all rounds together.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub way: Way,
+    pub streams: usize,
+    /// Bits per second; streams take them in turn.
+    pub rates_bps: Vec<u64>,
+    /// Datagrams per send.
+    pub burst: u8,
+    pub tick_us: u64,
+    pub threads: usize,
+    pub rounds: usize,
+    /// In all rounds; refused ones are those that the kernel did not take.
+    pub datagrams: u64,
+    pub refused: u64,
+    /// Datagrams that were due; one way or the other a few more or less are sent at the ends of a round.
+    pub due: f64,
+    /// Milliseconds of CPU time for one second of one stream, on all threads, in user space and kernel.
+    pub cpu_ms_per_stream_second: f64,
+    /// Nanoseconds of CPU time per datagram.
+    pub cpu_ns: f64,
+    pub user_ns: f64,
+    pub system_ns: f64,
+    /// Cores in use.
+    pub cores: f64,
+    /// How long after its time a burst was sent.
+    pub lateness_us: Quantiles,
+    /// How late a thread beside it was that never sleeps.
+    pub reference_us: Option<Quantiles>,
+    /// CPU per datagram, to the bare loop with the same burst.
+    pub cpu_to_floor: Option<Ratio>,
+    pub cpu_to_naive: Option<Ratio>,
+}
+
+/// Microseconds, to a factor of two. `max` is the upper end of the last bucket that has any.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Quantiles {
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+impl Quantiles {
+    fn of(lateness: &Lateness) -> Self {
+        let at = |share| lateness.quantile(share).as_nanos() as f64 / 1e3;
+        Quantiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+/// What `run` found out.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    pub(super) args: Args,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Takes the samples of the cases that were measured side by side.
+    pub(super) fn add(&mut self, streams: usize, cases: &[Case<'_>], samples: &[Vec<Sample>]) {
+        let samples_of = |way: Way, burst: u8| {
+            let index = cases.iter().position(|case| case.way == way && case.burst == burst)?;
+            samples.get(index)
+        };
+        for (case, own) in cases.iter().zip(samples) {
+            let ratio_to = |way, burst| Ratio::of(&values(own, cpu_ns), &values(samples_of(way, burst)?, cpu_ns));
+            let is_alone = !case.way.has_bursts();
+            self.rows.push(Row {
+                way: case.way,
+                streams,
+                rates_bps: case.args.rates.iter().map(|rate| rate.bps()).collect(),
+                burst: case.burst,
+                tick_us: case.args.tick_us,
+                threads: if is_alone { case.args.threads() } else { case.args.workers },
+                rounds: own.len(),
+                datagrams: own.iter().map(|sample| sample.tally.sent).sum(),
+                refused: own.iter().map(|sample| sample.tally.refused).sum(),
+                due: own.iter().map(|sample| sample.due).sum(),
+                cpu_ms_per_stream_second: median(&values(own, cores)) * 1e3 / streams as f64,
+                cpu_ns: median(&values(own, cpu_ns)),
+                user_ns: median(&values(own, user_ns)),
+                system_ns: median(&values(own, |sample| cpu_ns(sample) - user_ns(sample))),
+                cores: median(&values(own, cores)),
+                lateness_us: Quantiles::of(&merged(own.iter().map(|sample| &sample.tally.lateness))),
+                reference_us: case.args.reference.then(|| {
+                    let all = own.iter().filter_map(|sample| sample.reference.as_ref());
+                    Quantiles::of(&merged(all))
+                }),
+                cpu_to_floor: ratio_to(Way::Floor, case.burst),
+                cpu_to_naive: ratio_to(Way::Naive, 1),
+            });
+        }
+    }
+
+    /// Cost and lateness over the number of streams.
+    pub fn svg(&self) -> String {
+        let charts = vec![
+            self.chart("CPU per stream and second", "ms", |row| row.cpu_ms_per_stream_second),
+            self.chart("CPU per datagram", "ns", |row| row.cpu_ns),
+            self.chart("lateness, median", "µs", |row| row.lateness_us.p50),
+            self.chart("lateness, 99th percentile", "µs", |row| row.lateness_us.p99),
+        ];
+        plot::svg(&self.heading(), charts)
+    }
+
+    fn heading(&self) -> String {
+        let Args { rates, rounds, seconds, netns, .. } = &self.args;
+        let rates: Vec<String> = rates.iter().map(ToString::to_string).collect();
+        let sink =
+            if *netns { "over veth into a namespace that drops" } else { "on loopback to sockets that nobody reads" };
+        let (rates, tick) = (rates.join(" and "), self.args.tick());
+        format!("streams of {rates}, tick {tick:?}, {rounds} rounds of {seconds:?}; {sink}")
+    }
+
+    fn chart(&self, title: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
+        let points = self.rows.iter().map(|row| {
+            let line = if row.way == Way::Floor { Line::Dashed } else { Line::Solid };
+            (line_name(row.way, row.burst), line, row.streams as f64, value(row))
+        });
+        Figure::of_lines(title.to_owned(), "streams", unit, points)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.heading())?;
+        writeln!(f, "CPU: ms per stream and second, ns per datagram; late: µs; ratios: median (95 % interval)")?;
+        let mut group = None;
+        for row in &self.rows {
+            if group != Some(row.streams) {
+                group = Some(row.streams);
+                writeln!(f)?;
+                writeln!(
+                    f,
+                    "{:<22} {:>7} {:>7} {:>7} {:>7} {:>6} {:>8} {:>8} {:>8}  {:<18} {:<18}",
+                    format!("{} streams", row.streams),
+                    "CPU ms",
+                    "CPU ns",
+                    "user",
+                    "kernel",
+                    "cores",
+                    "late p50",
+                    "p99",
+                    "max",
+                    "CPU/floor",
+                    "CPU/naive"
+                )?;
+            }
+            write_row(f, row)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
+    let line = format!(
+        "  {:<20} {:>7.3} {:>7.0} {:>7.0} {:>7.0} {:>6.2} {:>8.0} {:>8.0} {:>8.0}  {:<18} {:<18}",
+        line_name(row.way, row.burst),
+        row.cpu_ms_per_stream_second,
+        row.cpu_ns,
+        row.user_ns,
+        row.system_ns,
+        row.cores,
+        row.lateness_us.p50,
+        row.lateness_us.p99,
+        row.lateness_us.max,
+        ratio(row.cpu_to_floor),
+        ratio(row.cpu_to_naive),
+    );
+    writeln!(f, "{}", line.trim_end())?;
+    if row.refused > 0 {
+        writeln!(f, "    {} of {} datagrams were refused by the kernel", row.refused, row.refused + row.datagrams)?;
+    }
+    let share = row.datagrams as f64 / row.due.max(1.0);
+    if share < KEPT_UP {
+        writeln!(f, "    it does not keep up: {:.1} % of what was due", share * 100.0)?;
+    }
+    if let Some(reference) = row.reference_us {
+        let Quantiles { p50, p99, max, .. } = reference;
+        writeln!(f, "    a thread that never sleeps was late by {p50:.0} (p50), {p99:.0} (p99), {max:.0} µs (max)")?;
+    }
+    Ok(())
+}
+
+/// Whoever sends less than this of what is due falls behind; at the ends of a round a little may be missing.
+const KEPT_UP: f64 = 0.98;
+
+fn line_name(way: Way, burst: u8) -> String {
+    match way.has_bursts() {
+        true => format!("{}, {burst}", way.name()),
+        false => way.name().to_owned(),
+    }
+}
+
+fn merged<'a>(parts: impl Iterator<Item = &'a Lateness>) -> Lateness {
+    let mut all = Lateness::default();
+    parts.for_each(|part| all.merge(part));
+    all
+}
+
+fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {
+    samples.iter().map(value).collect()
+}
+
+/// Per datagram; a sample without any gives 0.
+fn cpu_ns(sample: &Sample) -> f64 {
+    sample.spent.cpu().as_nanos() as f64 / sample.tally.sent.max(1) as f64
+}
+
+fn user_ns(sample: &Sample) -> f64 {
+    sample.spent.user.as_nanos() as f64 / sample.tally.sent.max(1) as f64
+}
+
+fn cores(sample: &Sample) -> f64 {
+    sample.spent.cpu().as_secs_f64() / sample.spent.wall.as_secs_f64().max(1e-9)
+}

@@ -1,0 +1,7 @@
+//! `millrace load`: load generators that play clients of a running server, and measure what they see.
+#![forbid(unsafe_code)]
+
+pub mod pump;
+pub mod rooms;
+
+mod clients;

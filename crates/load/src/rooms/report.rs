@@ -1,0 +1,168 @@
+//! What a run came to: for people, as JSON, and as a verdict.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::service::Totals;
+use measure::cpu::CpuTime;
+use measure::percentiles::Percentiles;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    pub publishers: usize,
+    pub viewers_wanted: usize,
+    pub viewers: usize,
+    pub failed: usize,
+    /// Time over which was counted.
+    pub seconds: f64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub packets_per_second: f64,
+    pub mbit_per_second: f64,
+    /// Bitrate of the slowest, the middle and the fastest viewer.
+    pub viewer_kbps: [f64; 3],
+    /// Packets that never came, and their share of all.
+    pub lost: u64,
+    pub loss: f64,
+    pub viewers_with_loss: usize,
+    pub repaired: u64,
+    pub reordered: u64,
+    pub duplicates: u64,
+    pub damaged: u64,
+    pub decrypted: u64,
+    pub keyframe_requests: u64,
+    pub latency: Percentiles,
+    pub join: Percentiles,
+    pub first_packet: Percentiles,
+    pub first_keyframe: Percentiles,
+    pub server_cpu: Option<CpuTime>,
+    /// Of the server, user and system, per packet that arrived.
+    pub server_ns_per_packet: Option<CpuTime>,
+    /// Of this process, with all its clients.
+    pub load_cpu: CpuTime,
+}
+
+impl Report {
+    pub(crate) fn new(
+        parts: &[Totals],
+        viewers_wanted: usize,
+        span: Duration,
+        server: Option<CpuTime>,
+        load: CpuTime,
+    ) -> Self {
+        let seen = || parts.iter().flat_map(|part| &part.viewers);
+        let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
+        let merged = |pick: fn(&Totals) -> &Histogram<u64>| Percentiles::of_all(parts.iter().map(pick));
+        let seconds = span.as_secs_f64();
+        let mut rates: Vec<f64> = seen().map(|viewer| viewer.bytes as f64 * 8.0 / seconds / 1e3).collect();
+        rates.sort_by(f64::total_cmp);
+        let rate = |share: f64| {
+            let index = (rates.len().saturating_sub(1) as f64 * share) as usize;
+            rates.get(index).copied().unwrap_or(0.0)
+        };
+        let [packets, bytes, lost] =
+            [sum(|viewer| viewer.packets), sum(|viewer| viewer.bytes), sum(|viewer| viewer.lost)];
+        let per_packet = |seconds: f64| seconds * 1e9 / packets.max(1) as f64;
+        Report {
+            publishers: parts.iter().map(|part| part.publishers).sum(),
+            viewers_wanted,
+            viewers: parts.iter().map(|part| part.connected_viewers).sum(),
+            failed: parts.iter().map(|part| part.failed).sum(),
+            seconds,
+            packets,
+            bytes,
+            packets_per_second: packets as f64 / seconds,
+            mbit_per_second: bytes as f64 * 8.0 / seconds / 1e6,
+            viewer_kbps: [rate(0.0), rate(0.5), rate(1.0)],
+            lost,
+            loss: lost as f64 / (packets + lost).max(1) as f64,
+            viewers_with_loss: seen().filter(|viewer| viewer.lost > 0).count(),
+            repaired: sum(|viewer| viewer.repaired),
+            reordered: sum(|viewer| viewer.reordered),
+            duplicates: sum(|viewer| viewer.duplicates),
+            damaged: sum(|viewer| viewer.damaged),
+            decrypted: sum(|viewer| viewer.decrypted),
+            keyframe_requests: parts.iter().map(|part| part.keyframe_requests).sum(),
+            latency: merged(|part| &part.latency_us),
+            join: merged(|part| &part.join_us),
+            first_packet: merged(|part| &part.first_packet_us),
+            first_keyframe: merged(|part| &part.first_keyframe_us),
+            server_cpu: server,
+            server_ns_per_packet: server
+                .map(|cpu| CpuTime { user: per_packet(cpu.user), system: per_packet(cpu.system) }),
+            load_cpu: load,
+        }
+    }
+
+    /// What was asked for and not held, in words; empty when all was.
+    pub fn failures(&self, loss_max: Option<f64>, p99_max_ms: Option<f64>) -> Vec<String> {
+        let mut failures = Vec::new();
+        if self.viewers < self.viewers_wanted {
+            failures.push(format!("{} of {} viewers connected", self.viewers, self.viewers_wanted));
+        }
+        if self.packets == 0 {
+            failures.push("no media packet arrived".into());
+        }
+        if self.damaged > 0 {
+            failures.push(format!("{} packets were damaged", self.damaged));
+        }
+        if let Some(max) = loss_max.filter(|max| self.loss > *max) {
+            failures.push(format!("loss {:.5} is over --max-loss {max}", self.loss));
+        }
+        if let Some(max) = p99_max_ms.filter(|max| self.latency.p99_ms > *max) {
+            failures.push(format!("p99 latency {:.2} ms is over --max-p99 {max}", self.latency.p99_ms));
+        }
+        failures
+    }
+
+    pub fn print(&self) {
+        let line = |name: &str, value: String| println!("  {name:<22}{value}");
+        println!();
+        line("viewers", format!("{} of {}, {} publishers", self.viewers, self.viewers_wanted, self.publishers));
+        line(
+            "received",
+            format!(
+                "{:.0} packets/s, {:.0} Mbit/s over {:.1} s",
+                self.packets_per_second, self.mbit_per_second, self.seconds
+            ),
+        );
+        let [slowest, middle, fastest] = self.viewer_kbps;
+        line("per viewer", format!("{slowest:.0} / {middle:.0} / {fastest:.0} kbit/s (slowest, median, fastest)"));
+        line(
+            "lost",
+            format!(
+                "{} ({:.5} %), {} viewers; {} repaired",
+                self.lost,
+                self.loss * 100.0,
+                self.viewers_with_loss,
+                self.repaired
+            ),
+        );
+        line(
+            "order",
+            format!(
+                "{} reordered, {} duplicates, {} damaged of {} decrypted",
+                self.reordered, self.duplicates, self.damaged, self.decrypted
+            ),
+        );
+        line("latency", self.latency.to_string());
+        line("join", self.join.to_string());
+        line("first packet", self.first_packet.to_string());
+        line("first keyframe", self.first_keyframe.to_string());
+        if let (Some(cpu), Some(per_packet)) = (self.server_cpu, self.server_ns_per_packet) {
+            line(
+                "server CPU",
+                format!(
+                    "{:.1} % of a core; {:.0} ns per packet ({:.0} user, {:.0} system)",
+                    cpu.total() / self.seconds * 100.0,
+                    per_packet.total(),
+                    per_packet.user,
+                    per_packet.system
+                ),
+            );
+        }
+        line("load CPU", format!("{:.1} % of a core", self.load_cpu.total() / self.seconds * 100.0));
+    }
+}
