@@ -136,7 +136,7 @@ impl World {
 
     fn open(&mut self) {
         let (Some(title), Some(start)) = (self.live.title(), self.live.start()) else { return };
-        let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
         let mut spec = SessionSpec::new(SESSION, Arc::clone(title), path);
         spec.live = Some(LiveSpec { feed: FEED, start });
         if self.how & 1 != 0 {

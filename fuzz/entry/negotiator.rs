@@ -73,7 +73,7 @@ struct World {
 
 fn path(session: u8) -> Path {
     let remote = ([192, 0, 2, 1], 9_000 + u16::from(session)).into();
-    Path { link: LinkId(0), remote, local: None }
+    Path { link: LinkId::datagrams(0), remote, local: None }
 }
 
 impl World {
@@ -84,7 +84,6 @@ impl World {
         let notify: Notify = Box::new(move |notice| control.borrow_mut().hear(&notice));
         let settings = Settings {
             candidates: vec![Candidate { addr: ([192, 0, 2, 2], 7_000).into(), tcp: false }],
-            udp_links: 1,
             sessions_max: SESSIONS_MAX,
             handshake_timeout: HANDSHAKE,
             ..Settings::default()

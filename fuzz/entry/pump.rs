@@ -139,7 +139,7 @@ fn take(out: &mut Outbox, monitor: &mut Monitor, at: Duration, is_over: bool) {
 }
 
 fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
-    let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], PORT).into(), local: None };
+    let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], PORT).into(), local: None };
     let mut spec = SessionSpec::new(SESSION, title.clone(), path);
     let rate = Bitrate::from_kbps(64 << (how[0] >> 4));
     spec.pacing = match how[0] % 3 {

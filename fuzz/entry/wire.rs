@@ -2,7 +2,7 @@
 //! was read and read it again. Shared by the fuzz targets and by `crates/wire/tests`, which replays the corpora.
 
 use wire::codec::{self, Codec, dependency, vp8};
-use wire::framing::{self, Frame};
+use wire::framing::{Frame, Framing};
 use wire::rtcp::{self, Packet};
 use wire::rtp::{self, HeaderWriter, RtpPacket};
 use wire::rtsp::{self, Item, Npt, Range, Start};
@@ -151,12 +151,16 @@ pub fn codec(data: &[u8]) {
 }
 
 pub fn framing(data: &[u8]) {
-    let len_max = 1_500;
-    let mut rest = data;
-    while let Frame::Datagram { range } = framing::next_frame(rest, len_max) {
-        assert!(range.len() <= len_max);
-        assert_eq!(framing::length_field(range.len()).as_ref().map(|field| &field[..]), rest.get(..2));
-        rest = rest.get(range.end..).expect("a frame ends within the buffer");
+    let frame_max = 1_500;
+    for framing in [Framing::Length16, Framing::Turn] {
+        let mut rest = data;
+        while let Frame::Datagram { range, end } = framing.next_frame(rest, frame_max) {
+            assert!(range.end <= end && end <= frame_max);
+            let wrapping = framing.wrap(range.len()).expect("what was found can be wrapped");
+            assert_eq!(wrapping.header(), &rest[..range.start]);
+            assert_eq!(wrapping.padding().len(), end - range.end);
+            rest = rest.get(end..).expect("a frame ends within the buffer");
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Sinks {
         let needed = count as u64 + SPARE_FILES;
         anyhow::ensure!(files_max >= needed, "{count} receivers need {needed} open files, the limit is {files_max}");
         let options =
-            Options { gso: false, gro: false, receive_buffer_bytes: RECEIVE_BUFFER_BYTES, ..Options::default() };
+            Options { gso: false, gro: false, receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES), ..Options::default() };
         Ok(Sinks { sockets: (0..count).map(|_| bind_loopback(&options)).collect::<Result<_>>()? })
     }
 

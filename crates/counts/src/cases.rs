@@ -213,8 +213,11 @@ fn turn_wheel(wheel: &mut Wheel<u64>, now: Instant) -> u64 {
 
 fn outbox_commit(region: &mut Region) -> Result<()> {
     let mut out = Outbox::new(256 << 10);
-    let path =
-        |number: u64| Path { link: LinkId(0), remote: SocketAddr::from(([192, 0, 2, 1], number as u16)), local: None };
+    let path = |number: u64| Path {
+        link: LinkId::datagrams(0),
+        remote: SocketAddr::from(([192, 0, 2, 1], number as u16)),
+        local: None,
+    };
     let paths: Vec<Path> = (0..20).map(path).collect();
     // Frames of five packets, for one viewer after the other.
     let runs = region.count(TIMES, || {

@@ -63,7 +63,7 @@ impl Pumping {
         let mut pumping =
             Pumping { pump: Pump::new(now, Settings::default()), out: Outbox::new(256 << 10), now, chunks };
         for number in 0..STREAMS {
-            let path = Path { link: LinkId(0), remote: ([192, 0, 2, 1], number as u16).into(), local: None };
+            let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], number as u16).into(), local: None };
             let spec = SessionSpec::new(SessionId(number), Arc::clone(&title), path);
             pumping.command(Command::Open(Box::new(SessionSpec { burst: BURST, ..spec })));
         }

@@ -1,21 +1,25 @@
 //! What a worker runs. The one trait of the data plane.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
-use wire::{Datagram, LinkId, Outbox};
+use wire::{DatagramRun, LinkEvent, Outbox, Token};
 
 /// A protocol without sockets and clocks: it takes datagrams, messages and the time, and writes datagrams.
 ///
 /// The worker calls `poll_transmit` after each batch of input, and again after each flush while that returns true.
-/// Before every call there is room for at least one datagram in `out`; who has more to say keeps it for
-/// `poll_transmit`. `now` is read once per batch, so many calls see the same.
+/// Before every call there is room for at least one datagram in `out`, and before `handle_run` for one per datagram of
+/// the run; who has more to say keeps it for `poll_transmit`. `now` is read once per batch, so many calls see the same.
 pub trait Service {
     /// What other threads tell the service.
     type Message: Send + 'static;
 
-    /// Takes one datagram. Its bytes may be changed in place.
-    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox);
+    /// Takes datagrams that came by one path. Their bytes may be changed in place.
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox);
+
+    /// Hears what became of a link; `token` is what those who asked for it call it.
+    fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
+        let _ = (now, token, event, out);
+    }
 
     /// Takes one message from the worker's mailbox.
     fn handle_message(&mut self, now: Instant, message: Self::Message, out: &mut Outbox);
@@ -28,14 +32,4 @@ pub trait Service {
 
     /// Writes what is ready into `out` until it is full; true when there is more.
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool;
-
-    /// The network says that a datagram from a link that only sends (`WorkerConfig::senders`) did not get there.
-    fn handle_refused(&mut self, now: Instant, link: LinkId, remote: SocketAddr) {
-        let _ = (now, link, remote);
-    }
-
-    /// A TCP link is gone: its number is not used again soon, and what is sent to it is dropped.
-    fn handle_link_closed(&mut self, now: Instant, link: LinkId) {
-        let _ = (now, link);
-    }
 }

@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use wire::framing::{self, Frame};
-use wire::{LinkId, Path, Run};
+use wire::framing::{Frame, Framing};
+use wire::{LinkId, LinkKind, Path, Run};
 
 use crate::CountersSnapshot;
 use crate::sys::{self, BufferSide, Epoll, Interest};
@@ -38,19 +38,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Connections accepted from one listener before others get their turn.
 const ACCEPTS_MAX: usize = 16;
 
-/// Links have the upper half of the numbers; sockets have the lower. 15 bits count the uses of a slot, so that a number
-/// comes again only after 32,768 other links had the same slot.
-const LINK_BIT: u32 = 1 << 31;
-const SLOT_BITS: u32 = 16;
-const GENERATION_MAX: u32 = (1 << (31 - SLOT_BITS)) - 1;
-
 /// The most links of one worker.
-pub(crate) const LINKS_MAX: usize = 1 << SLOT_BITS;
+const LINKS_MAX: usize = 1 << 16;
 
-/// Whether a link number is that of a TCP connection.
-pub(crate) fn is_tcp(link: LinkId) -> bool {
-    link.0 & LINK_BIT != 0
-}
+/// How links are divided into datagrams.
+const FRAMING: Framing = Framing::Length16;
 
 /// A worker's listeners and open connections.
 pub(crate) struct TcpLinks {
@@ -209,12 +201,13 @@ impl TcpLinks {
             return;
         };
         for datagram in bytes.chunks(run.segment_size()) {
-            let has_room = link.backlog.len() + framing::LENGTH_LEN + datagram.len() <= BACKLOG_BYTES;
-            let Some(length) = framing::length_field(datagram.len()).filter(|_| has_room) else {
+            let room = BACKLOG_BYTES - link.backlog.len();
+            let wrapping = FRAMING.wrap(datagram.len());
+            let Some(wrapping) = wrapping.filter(|it| it.header().len() + datagram.len() <= room) else {
                 counts.dropped_tcp_full += 1;
                 continue;
             };
-            link.backlog.extend(length);
+            link.backlog.extend(wrapping.header());
             link.backlog.extend(datagram);
             counts.tcp_datagrams_out += 1;
             counts.tcp_bytes_out += datagram.len() as u64;
@@ -297,7 +290,7 @@ impl TcpLinks {
         let slot = &mut self.slots[index];
         // Closing the descriptor also takes it out of the epoll set.
         if slot.link.take().is_some() {
-            slot.generation = (slot.generation + 1) & GENERATION_MAX;
+            slot.generation = slot.generation.wrapping_add(1);
             self.free.push_back(index);
             self.closed.push(id);
         }
@@ -312,12 +305,12 @@ impl TcpLinks {
     }
 
     fn id(&self, index: usize) -> LinkId {
-        LinkId(LINK_BIT | self.slots[index].generation << SLOT_BITS | index as u32)
+        LinkId::new(LinkKind::Framed, index as u32, self.slots[index].generation)
     }
 
     /// The slot of an open link; `None` for one that is gone.
     fn index(&self, id: LinkId) -> Option<usize> {
-        let index = (id.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let index = id.slot();
         let slot = self.slots.get(index)?;
         (slot.link.is_some() && self.id(index) == id).then_some(index)
     }
@@ -366,9 +359,9 @@ impl Inbox {
 
     /// The next whole frame. Empty ones are skipped.
     pub(crate) fn next_frame(&mut self) -> Option<&mut [u8]> {
-        while let Frame::Datagram { range } = self.first_frame() {
+        while let Frame::Datagram { range, end } = self.first_frame() {
             let (from, to) = (self.start + range.start, self.start + range.end);
-            self.start = to;
+            self.start += end;
             if from < to {
                 return Some(&mut self.buf[from..to]);
             }
@@ -378,11 +371,11 @@ impl Inbox {
 
     /// Whether the frame that has begun is longer than the buffer.
     fn is_hopeless(&self) -> bool {
-        matches!(self.first_frame(), Frame::TooLong { .. })
+        matches!(self.first_frame(), Frame::TooLong { .. } | Frame::Invalid)
     }
 
     fn first_frame(&self) -> Frame {
-        framing::next_frame(&self.buf[self.start..self.end], self.buf.len().saturating_sub(framing::LENGTH_LEN))
+        FRAMING.next_frame(&self.buf[self.start..self.end], self.buf.len())
     }
 }
 
@@ -439,7 +432,7 @@ mod tests {
         links.sweep(start + SILENCE_MAX - Duration::from_millis(1), &epoll);
         assert_eq!(links.poll_closed(&mut counts), None);
         links.sweep(start + SILENCE_MAX * 2, &epoll);
-        assert!(links.poll_closed(&mut counts).is_some_and(is_tcp));
+        assert!(links.poll_closed(&mut counts).is_some_and(|link| link.kind() == LinkKind::Framed));
         assert_eq!((counts.tcp_links, counts.tcp_closed, links.next_sweep()), (0, 1, None));
         drop(client);
     }

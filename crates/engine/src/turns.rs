@@ -6,18 +6,19 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use wire::{Datagram, Ecn, LinkId, Outbox};
+use wire::{CloseReason, DatagramRun, Ecn, LinkEvent, LinkId, LinkKind, Outbox, Token};
 
 use crate::counters::{Counters, CountersSnapshot};
 use crate::mailbox::Receiver;
 use crate::service::Service;
 use crate::sys::{Epoll, Interest};
-use crate::tcp::{self, TcpLinks};
+use crate::tcp::TcpLinks;
 use crate::udp::{RecvBatch, SendQueue, UdpSocket};
 use crate::worker::WorkerConfig;
 
@@ -30,23 +31,27 @@ pub(crate) enum Source {
     Link(LinkId),
 }
 
+/// Who asked for the links, as long as they are the configuration's.
+const TOKEN: Token = Token { owner: 0, number: 0 };
+
 impl Source {
     pub(crate) fn token(self) -> u64 {
         match self {
-            Source::Mailbox => 0,
-            Source::Udp(index) => 1 << 32 | index as u64,
-            Source::Listener(index) => 2 << 32 | index as u64,
-            Source::Link(id) => 3 << 32 | u64::from(id.0),
+            // No slot is as large.
+            Source::Mailbox => u64::MAX,
+            Source::Udp(index) => LinkId::datagrams(index as u32).to_bits(),
+            Source::Listener(index) => LinkId::new(LinkKind::Listener, index as u32, 0).to_bits(),
+            Source::Link(id) => id.to_bits(),
         }
     }
 
     fn of(token: u64) -> Self {
-        let index = token as u32;
-        match token >> 32 {
-            1 => Source::Udp(index as usize),
-            2 => Source::Listener(index as usize),
-            3 => Source::Link(LinkId(index)),
-            _ => Source::Mailbox,
+        let link = LinkId::from_bits(token);
+        match link.kind() {
+            _ if token == u64::MAX => Source::Mailbox,
+            LinkKind::Datagrams => Source::Udp(link.slot()),
+            LinkKind::Listener => Source::Listener(link.slot()),
+            LinkKind::Framed | LinkKind::Stream => Source::Link(link),
         }
     }
 }
@@ -191,9 +196,10 @@ impl<M: Send + 'static> Turns<M> {
                 counts.datagrams_in += count;
                 counts.bytes_in += message.data.len() as u64;
                 counts.gro_batches += u64::from(count > 1);
-                for datagram in message.into_datagrams(LinkId(index as u32)) {
-                    self.egress.make_room(&self.epoll);
-                    service.handle_datagram(now, datagram, &mut self.egress.out);
+                let count_max = self.egress.out.datagrams_max();
+                for run in message.into_runs(TOKEN, LinkId::datagrams(index as u32), count_max) {
+                    self.egress.make_room_for(run.datagram_count(), &self.epoll);
+                    service.handle_run(now, run, &mut self.egress.out);
                 }
             }
             let is_full = self.batch.is_full();
@@ -212,7 +218,12 @@ impl<M: Send + 'static> Turns<M> {
             match socket.next_refusal() {
                 // A datagram that was too long for the path is no refusal.
                 Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
-                Ok(Some(refused)) => service.handle_refused(now, LinkId(index as u32), refused.remote),
+                Ok(Some(refused)) => {
+                    let link = LinkId::datagrams(index as u32);
+                    self.egress.make_room(&self.epoll);
+                    let event = LinkEvent::Refused { link, remote: refused.remote };
+                    service.handle_link(now, TOKEN, event, &mut self.egress.out);
+                }
                 Ok(None) => return,
                 Err(error) => return tracing::debug!(%error, "reading what ICMP said"),
             }
@@ -228,7 +239,9 @@ impl<M: Send + 'static> Turns<M> {
                 self.egress.counts.tcp_datagrams_in += 1;
                 self.egress.counts.tcp_bytes_in += data.len() as u64;
                 self.egress.make_room(&self.epoll);
-                service.handle_datagram(now, Datagram { path, ecn: Ecn::NotEct, data }, &mut self.egress.out);
+                let Some(segment_size) = NonZeroUsize::new(data.len()) else { continue };
+                let run = DatagramRun::new(TOKEN, path, Ecn::NotEct, segment_size, data);
+                service.handle_run(now, run, &mut self.egress.out);
             }
             self.egress.tcp.end_read(id, inbox, &mut self.egress.counts);
         }
@@ -256,7 +269,9 @@ impl<M: Send + 'static> Turns<M> {
             }
             self.egress.flush(&self.epoll);
             while let Some(link) = self.egress.tcp.poll_closed(&mut self.egress.counts) {
-                service.handle_link_closed(now, link);
+                self.egress.make_room(&self.epoll);
+                let event = LinkEvent::Closed { link, reason: CloseReason::Ended };
+                service.handle_link(now, TOKEN, event, &mut self.egress.out);
             }
             if !has_more {
                 break;
@@ -297,6 +312,13 @@ impl Egress {
         }
     }
 
+    /// Flushes when there is no room for as many datagrams.
+    fn make_room_for(&mut self, count: usize, epoll: &Epoll) {
+        if !self.out.has_room_for(count) {
+            self.flush(epoll);
+        }
+    }
+
     /// Hands everything in the outbox to the kernel, row by row of runs that leave by the same link.
     fn flush(&mut self, epoll: &Epoll) {
         let mut rest = self.out.runs();
@@ -305,14 +327,13 @@ impl Egress {
             let count = rest.iter().take_while(|run| run.path.link == link).count();
             let (runs, others) = rest.split_at(count);
             rest = others;
-            if let Some(socket) = self.udp.get(link.0 as usize) {
+            let socket = self.udp.get(link.slot()).filter(|_| link.kind() == LinkKind::Datagrams);
+            if let Some(socket) = socket {
                 self.queue.send_runs(socket, &self.out, runs);
-            } else if tcp::is_tcp(link) {
+            } else {
                 for run in runs {
                     self.tcp.send(run, self.out.bytes(run), &mut self.counts);
                 }
-            } else {
-                self.counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>();
             }
         }
         self.tcp.flush(epoll);

@@ -15,42 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, BufferSide, RecvBuffers};
 
 pub use self::send::{SendQueue, SendStats};
-pub use crate::sys::{Multicast, Received, Refused, Unicast};
-
-/// How to set a socket up.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// It sends and never receives; what ICMP says of its destinations is kept (`next_refusal`). GRO and the receive
-    /// buffer's size are then of no use.
-    pub send_only: bool,
-    pub multicast: Multicast,
-    pub unicast: Unicast,
-    /// The six upper bits of the traffic class of all that is sent (RFC 2474).
-    pub dscp: u8,
-    /// Hand several datagrams to the kernel as one, where it can (GSO).
-    pub gso: bool,
-    /// Take several datagrams from the kernel as one, where it can (GRO).
-    pub gro: bool,
-    /// Size of the socket's receive buffer. A datagram that finds it full is lost.
-    pub receive_buffer_bytes: usize,
-    /// Size of the socket's send buffer. While it is full, sending waits a little, then drops.
-    pub send_buffer_bytes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            send_only: false,
-            multicast: Multicast::default(),
-            unicast: Unicast::default(),
-            dscp: 0,
-            gso: true,
-            gro: true,
-            receive_buffer_bytes: 8 << 20,
-            send_buffer_bytes: 8 << 20,
-        }
-    }
-}
+pub use crate::sys::{Received, Refused};
+pub use wire::{Multicast, UdpOptions as Options, Unicast};
 
 /// A non-blocking UDP socket. An IPv6 one takes IPv6 alone, so both families can have the same port.
 #[derive(Debug)]
@@ -82,9 +48,13 @@ impl UdpSocket {
         if options.dscp != 0 {
             sys::set_dscp(fd, &addr, options.dscp)?;
         }
-        let receive_bytes = if send_only { REFUSALS_BYTES } else { options.receive_buffer_bytes };
-        let receive_buffer_bytes = sys::set_buffer_bytes(fd, BufferSide::Receive, receive_bytes)?;
-        sys::set_buffer_bytes(fd, BufferSide::Send, options.send_buffer_bytes)?;
+        let receive_bytes = if send_only { Some(REFUSALS_BYTES) } else { options.receive_buffer_bytes };
+        for (side, bytes) in [(BufferSide::Receive, receive_bytes), (BufferSide::Send, options.send_buffer_bytes)] {
+            if let Some(bytes) = bytes {
+                sys::set_buffer_bytes(fd, side, bytes)?;
+            }
+        }
+        let receive_buffer_bytes = sys::buffer_bytes(fd, BufferSide::Receive)?;
         let whole = sys::set_dont_fragment(fd, &addr, true).is_ok();
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();

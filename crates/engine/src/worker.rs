@@ -26,9 +26,9 @@ pub struct WorkerConfig {
     pub name: String,
     /// Core to stay on, counted from zero; `None` leaves it to the kernel.
     pub cpu: Option<usize>,
-    /// Addresses for UDP. Socket `n` is `LinkId(n)`. Port 0 takes any free one.
+    /// Addresses for UDP. Socket `n` is `LinkId::datagrams(n)`. Port 0 takes any free one.
     pub udp: Vec<SocketAddr>,
-    /// Sockets that only send, each with the address that it sends from. The one at `n` is `LinkId(udp.len() + n)`.
+    /// Sockets that only send, each with the address that it sends from. The one at `n` is `LinkId::datagrams(udp.len() + n)`.
     pub senders: Vec<SocketAddr>,
     /// How datagrams to groups leave from `senders`.
     pub multicast: Multicast,
@@ -97,14 +97,15 @@ impl Worker {
         let options = Options {
             gso: config.gso,
             gro: config.gro,
-            receive_buffer_bytes: config.socket_buffer_bytes,
-            send_buffer_bytes: config.socket_buffer_bytes,
+            receive_buffer_bytes: Some(config.socket_buffer_bytes),
+            send_buffer_bytes: Some(config.socket_buffer_bytes),
             ..Options::default()
         };
         let mut udp = bind_all(&config.udp, "UDP", |addr| UdpSocket::bind(*addr, &options))?;
         let listeners = bind_all(&config.tcp, "TCP", sys::tcp_listener)?;
         let local_addrs = udp.iter().map(UdpSocket::local_addr).collect();
-        let options = Options { send_only: true, multicast: config.multicast, dscp: config.dscp, ..options };
+        let options =
+            Options { send_only: true, refusals: true, multicast: config.multicast, dscp: config.dscp, ..options };
         udp.extend(bind_all(&config.senders, "UDP", |addr| UdpSocket::bind(*addr, &options))?);
         for output in &config.outputs {
             let Output { addr, multicast, unicast, dscp } = *output;
@@ -134,7 +135,7 @@ pub struct BoundWorker<M> {
 }
 
 impl<M: Send + 'static> BoundWorker<M> {
-    /// UDP addresses; the one at `n` is that of `LinkId(n)`.
+    /// UDP addresses; the one at `n` is that of `LinkId::datagrams(n)`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
@@ -147,7 +148,7 @@ impl<M: Send + 'static> BoundWorker<M> {
     /// The links that only send, each with its address.
     pub fn senders(&self) -> impl Iterator<Item = (LinkId, SocketAddr)> {
         let links = self.udp.iter().enumerate().filter(|(_, socket)| socket.is_send_only());
-        links.map(|(index, socket)| (LinkId(index as u32), socket.local_addr()))
+        links.map(|(index, socket)| (LinkId::datagrams(index as u32), socket.local_addr()))
     }
 
     /// What the kernel granted for the smallest of the UDP receive buffers; 0 without a UDP socket that receives.
@@ -221,7 +222,7 @@ pub struct WorkerHandle<M> {
 }
 
 impl<M> WorkerHandle<M> {
-    /// UDP addresses; the one at `n` is that of `LinkId(n)`.
+    /// UDP addresses; the one at `n` is that of `LinkId::datagrams(n)`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }

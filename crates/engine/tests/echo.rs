@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::eventually;
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path};
 
 /// Sends everything back, and what it is told to whoever wrote last; at a set time it says so.
 #[derive(Default)]
@@ -30,9 +30,11 @@ enum Message {
 impl Service for Echo {
     type Message = Message;
 
-    fn handle_datagram(&mut self, _now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
-        self.last = Some(datagram.path);
-        assert!(out.push(&datagram.path, datagram.data), "there is room before every call");
+    fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.last = Some(datagram.path);
+            assert!(out.push(&datagram.path, datagram.data), "there is room before every call");
+        }
     }
 
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
@@ -183,8 +185,8 @@ fn datagrams_for_a_link_that_is_not_there_are_counted() {
     let worker = start(on("127.0.0.1:0"));
     ask(&client(&worker), b"hello");
     // A socket that the worker has not, and a TCP link that never was.
-    send(&worker.mailbox(), Message::SayOver(LinkId(7)));
-    send(&worker.mailbox(), Message::SayOver(LinkId(1 << 31)));
+    send(&worker.mailbox(), Message::SayOver(LinkId::datagrams(7)));
+    send(&worker.mailbox(), Message::SayOver(LinkId::new(LinkKind::Framed, 0, 0)));
     eventually("both are counted", || worker.counters().dropped_no_link == 2);
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{Datagram, Outbox};
+use wire::{DatagramRun, Outbox};
 
 /// What the worker's thread took, as of its last watch.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -24,9 +24,11 @@ type Watch = Option<bool>;
 impl Service for Echo {
     type Message = Watch;
 
-    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         self.alarm = Some(now + Duration::from_micros(300));
-        out.push(&datagram.path, datagram.data);
+        for datagram in run.into_datagrams() {
+            out.push(&datagram.path, datagram.data);
+        }
     }
 
     fn handle_message(&mut self, _now: Instant, message: Watch, _out: &mut Outbox) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::udp::Multicast;
 use engine::{Service, Worker, WorkerConfig};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Token};
 
 /// Sends what it is told to, and reports refusals.
 struct Speaker {
@@ -16,7 +16,13 @@ struct Speaker {
 impl Service for Speaker {
     type Message = (Path, Vec<u8>);
 
-    fn handle_datagram(&mut self, _now: Instant, _datagram: Datagram<'_>, _out: &mut Outbox) {}
+    fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {}
+
+    fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        if let LinkEvent::Refused { link, remote } = event {
+            self.refused.send((link, remote)).expect("the test listens");
+        }
+    }
 
     fn handle_message(&mut self, _now: Instant, (path, bytes): (Path, Vec<u8>), out: &mut Outbox) {
         assert!(out.push(&path, &bytes), "there is room before every call");
@@ -30,10 +36,6 @@ impl Service for Speaker {
 
     fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
         false
-    }
-
-    fn handle_refused(&mut self, _now: Instant, link: LinkId, remote: SocketAddr) {
-        self.refused.send((link, remote)).expect("the test listens");
     }
 }
 
@@ -53,7 +55,7 @@ fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
     let (refused, refusals) = sync_channel(10_000);
     let bound = Worker::bind(config).expect("loopback can be bound");
     let senders: Vec<_> = bound.senders().collect();
-    assert_eq!(senders.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [LinkId(1), LinkId(2)]);
+    assert_eq!(senders.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [LinkId::datagrams(1), LinkId::datagrams(2)]);
     assert_eq!(bound.local_addrs().len(), 1);
     let worker = bound.run(move || Speaker { refused }).expect("a thread can be started");
 
@@ -94,7 +96,7 @@ fn a_group_is_reached_through_the_interface_that_was_chosen() {
     let worker = Worker::bind(config).expect("bound").run(move || Speaker { refused }).expect("a thread");
 
     let remote = SocketAddr::new(group.into(), listener.local_addr().expect("bound").port());
-    worker.mailbox().send((Path { link: LinkId(0), remote, local: None }, vec![7; 50])).expect("room");
+    worker.mailbox().send((Path { link: LinkId::datagrams(0), remote, local: None }, vec![7; 50])).expect("room");
 
     let mut buf = [0; 100];
     assert_eq!(listener.recv(&mut buf).expect("it arrives"), 50);

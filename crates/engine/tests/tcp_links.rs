@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::eventually;
 use engine::{Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{DatagramRun, LinkEvent, Outbox, Path, Token};
 
 /// What the service has seen, for the test to read.
 #[derive(Default)]
@@ -33,11 +33,13 @@ struct Flood(usize);
 impl Service for Echo {
     type Message = Flood;
 
-    fn handle_datagram(&mut self, _now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
-        self.seen.datagrams.fetch_add(1, Ordering::Relaxed);
-        self.seen.last_link.store(datagram.path.link.0.into(), Ordering::Relaxed);
-        self.last = Some(datagram.path);
-        out.push(&datagram.path, datagram.data);
+    fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.seen.datagrams.fetch_add(1, Ordering::Relaxed);
+            self.seen.last_link.store(datagram.path.link.to_bits(), Ordering::Relaxed);
+            self.last = Some(datagram.path);
+            out.push(&datagram.path, datagram.data);
+        }
     }
 
     fn handle_message(&mut self, _now: Instant, Flood(count): Flood, _out: &mut Outbox) {
@@ -58,9 +60,11 @@ impl Service for Echo {
         self.flood > 0
     }
 
-    fn handle_link_closed(&mut self, _now: Instant, link: LinkId) {
-        assert_eq!(u64::from(link.0), self.seen.last_link.load(Ordering::Relaxed));
-        self.seen.closed.fetch_add(1, Ordering::Relaxed);
+    fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        if let LinkEvent::Closed { link, .. } = event {
+            assert_eq!(link.to_bits(), self.seen.last_link.load(Ordering::Relaxed));
+            self.seen.closed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             };
             let bound = Worker::bind(config).context("binding the clients' socket")?;
             let mailbox = bound.mailbox();
-            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, LinkId(0), addresses))?;
+            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, LinkId::datagrams(0), addresses))?;
             workers.push((handle, mailbox));
         }
         let url = args.url.trim_end_matches('/');

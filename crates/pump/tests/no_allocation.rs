@@ -35,7 +35,7 @@ impl Player {
         let (pump, out) = (Pump::new(now, Settings::default()), Outbox::new(512 * 1_024));
         let mut player = Player { now, pump, out, chunks, datagrams: 0, allocations: 0 };
         for number in 0..50 {
-            let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
+            let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
             let mut spec = SessionSpec::new(SessionId(number), source.title.clone(), path);
             spec.looped = true;
             change(&source, &mut spec);

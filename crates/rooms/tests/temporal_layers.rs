@@ -96,7 +96,7 @@ fn publishes() -> UpTrackSpec {
 }
 
 fn path(port: u16) -> Path {
-    Path { link: LinkId(port.into()), remote: SocketAddr::from(([192, 0, 2, 1], port)), local: None }
+    Path { link: LinkId::datagrams(port.into()), remote: SocketAddr::from(([192, 0, 2, 1], port)), local: None }
 }
 
 impl World {

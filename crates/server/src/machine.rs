@@ -163,7 +163,6 @@ impl Part {
         let tcp = candidates(worker.tcp_addrs(), hosts, &config.rtc.public_addresses, true);
         let negotiator = negotiator::Settings {
             candidates: udp.into_iter().chain(tcp).collect(),
-            udp_links: worker.local_addrs().len() as u32,
             sessions_max: config.rooms.sessions_max as usize,
             consent_interval: config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT,
             ..negotiator::Settings::default()

@@ -1,13 +1,12 @@
 //! Binds a worker's rooms and its pump to the engine: the one place where protocol and machine meet.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use engine::{Mailbox, Service};
 use rooms::batch::Post;
 use rooms::rooms::Rooms;
 use rooms::spec::{Command, Event, WorkerId};
-use wire::{Datagram, LinkId, Outbox};
+use wire::{DatagramRun, LinkEvent, Outbox, Token};
 
 use crate::pump::part::{self, PumpPart};
 
@@ -74,8 +73,19 @@ where
     type Message = Message;
 
     /// The pump's sockets only send, so every datagram is for the rooms.
-    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
-        self.rooms.handle_datagram(now, datagram, out);
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.rooms.handle_datagram(now, datagram, out);
+        }
+    }
+
+    /// What is refused was the pump's; a link that closes was one of the rooms' connections.
+    fn handle_link(&mut self, now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        match event {
+            LinkEvent::Refused { remote, .. } => self.pump.handle_refused(now, remote),
+            LinkEvent::Closed { link, .. } => self.rooms.handle_link_closed(link),
+            _ => {}
+        }
     }
 
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
@@ -108,13 +118,5 @@ where
         } else {
             self.transmit_rooms(now, out) || !out.has_room() || self.pump.poll_transmit(now, out)
         }
-    }
-
-    fn handle_refused(&mut self, now: Instant, _link: LinkId, remote: SocketAddr) {
-        self.pump.handle_refused(now, remote);
-    }
-
-    fn handle_link_closed(&mut self, _now: Instant, link: LinkId) {
-        self.rooms.handle_link_closed(link);
     }
 }

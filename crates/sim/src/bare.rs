@@ -40,7 +40,7 @@ pub fn down_track(ssrc: u32) -> DownTrackSpec {
 
 /// The path of a peer by its last byte and port.
 pub fn path(host: u8, port: u16) -> Path {
-    Path { link: LinkId(0), remote: ([192, 0, 2, host], port).into(), local: None }
+    Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, host], port).into(), local: None }
 }
 
 /// A publisher of VP8.

@@ -326,7 +326,7 @@ impl World {
 }
 
 fn path(worker: usize, remote: SocketAddr) -> Path {
-    Path { link: LinkId(worker as u32), remote, local: None }
+    Path { link: LinkId::datagrams(worker as u32), remote, local: None }
 }
 
 fn peer_addr(index: usize) -> SocketAddr {

@@ -1,15 +1,16 @@
-//! One UDP payload and the way it came.
+//! UDP payloads and the way they came.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 
-/// One of a worker's sockets, or one of its TCP connections. The engine hands these out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkId(pub u32);
+use crate::{LinkId, Token};
 
-/// The way between us and one remote address: which socket, which remote, and which of our addresses.
+/// The way between us and one remote address: which link, which remote, and which of our addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
+    /// The socket or connection.
     pub link: LinkId,
+    /// The other end.
     pub remote: SocketAddr,
     /// The address that the remote used for us, so that the answer leaves from it. `None`: the kernel chooses.
     pub local: Option<IpAddr>,
@@ -19,10 +20,14 @@ pub struct Path {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ecn {
+    /// The transport takes no part in it.
     #[default]
     NotEct = 0,
+    /// It takes part, with the code point ECT(1).
     Ect1 = 1,
+    /// It takes part, with the code point ECT(0).
     Ect0 = 2,
+    /// It takes part, and there was congestion on the way.
     Ce = 3,
 }
 
@@ -41,7 +46,45 @@ impl Ecn {
 /// A received datagram. The bytes may be changed in place (decryption).
 #[derive(Debug)]
 pub struct Datagram<'a> {
+    /// The way it came.
     pub path: Path,
+    /// What routers on the way said.
     pub ecn: Ecn,
+    /// Its payload.
     pub data: &'a mut [u8],
+}
+
+/// Received datagrams of one path, one behind the other: all of one size but for a last one that may be shorter. It is
+/// what the kernel joined (GRO), or just one.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DatagramRun<'a> {
+    /// What those who asked for the link call it.
+    pub token: Token,
+    /// The way they came.
+    pub path: Path,
+    /// What routers on the way said.
+    pub ecn: Ecn,
+    /// Bytes of every datagram but the last.
+    pub segment_size: NonZeroUsize,
+    /// All bytes. They may be changed in place.
+    pub data: &'a mut [u8],
+}
+
+impl<'a> DatagramRun<'a> {
+    /// Datagrams of `segment_size` bytes each, but for a last one that may be shorter.
+    pub fn new(token: Token, path: Path, ecn: Ecn, segment_size: NonZeroUsize, data: &'a mut [u8]) -> Self {
+        DatagramRun { token, path, ecn, segment_size, data }
+    }
+
+    /// How many datagrams it is; none when it is an empty one.
+    pub fn datagram_count(&self) -> usize {
+        self.data.len().div_ceil(self.segment_size.get())
+    }
+
+    /// The datagrams one by one; an empty one is left out.
+    pub fn into_datagrams(self) -> impl Iterator<Item = Datagram<'a>> {
+        let DatagramRun { path, ecn, segment_size, data, .. } = self;
+        data.chunks_mut(segment_size.get()).map(move |data| Datagram { path, ecn, data })
+    }
 }

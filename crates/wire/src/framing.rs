@@ -1,37 +1,130 @@
-//! Datagrams over TCP: each behind its length (RFC 4571 §2), as ICE-TCP has it (RFC 6544 §3).
+//! Datagrams over TCP: where one ends and the next begins.
+//!
+//! In: what a stream has brought. Out: where its first datagram lies, and what stands around one on its way out.
+//! Source: RFC 4571 §2, as ICE-TCP has it (RFC 6544 §3); RFC 8656 §12.5 and §12.6, RFC 8489 §5.
 
 use std::ops::Range;
 
-/// Bytes of the length field.
-pub const LENGTH_LEN: usize = 2;
+/// How a stream is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Each datagram stands behind its length, of two bytes (RFC 4571 §2).
+    Length16,
+    /// STUN messages and ChannelData, which say themselves how long they are. ChannelData is padded to a multiple of four
+    /// bytes; its datagram is without the padding (RFC 8656 §12.5).
+    Turn,
+}
 
 /// What stands at the front of a stream's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// More bytes are needed.
     Incomplete,
-    /// A datagram, at this place in the buffer; the next frame begins at its end. It may be empty.
-    Datagram { range: Range<usize> },
+    /// A datagram, at this place in the buffer. It may be empty.
+    Datagram {
+        /// Its bytes.
+        range: Range<usize>,
+        /// Where the next frame begins.
+        end: usize,
+    },
     /// The frame exceeds the limit. Nothing after it can be found, so the connection has to be closed.
-    TooLong { len: usize },
+    TooLong {
+        /// Bytes that the frame would have.
+        len: usize,
+    },
+    /// That is no frame, and nothing after it can be found either.
+    Invalid,
 }
 
-/// Finds the first frame of `buf`, whose datagram may have up to `len_max` bytes. Read `LENGTH_LEN + len_max` bytes
-/// ahead, and an incomplete frame is never waited for in vain.
-pub fn next_frame(buf: &[u8], len_max: usize) -> Frame {
-    let Some(length) = buf.first_chunk() else { return Frame::Incomplete };
-    let len = usize::from(u16::from_be_bytes(*length));
-    let range = LENGTH_LEN..LENGTH_LEN + len;
-    match buf.len() {
-        _ if len > len_max => Frame::TooLong { len },
-        got if got < range.end => Frame::Incomplete,
-        _ => Frame::Datagram { range },
+/// What a datagram has around it on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrapping {
+    header: [u8; 2],
+    header_len: usize,
+    padding_len: usize,
+}
+
+impl Framing {
+    /// Finds the first frame of `buf`, which may have up to `frame_max` bytes, its header included. Read as many ahead, and
+    /// an incomplete frame is never waited for in vain.
+    pub fn next_frame(self, buf: &[u8], frame_max: usize) -> Frame {
+        let Some((range, end)) = (match self {
+            Framing::Length16 => buf.first_chunk().map(|len| length16(*len)),
+            Framing::Turn => match turn(buf) {
+                Ok(found) => found,
+                Err(Invalid) => return Frame::Invalid,
+            },
+        }) else {
+            return Frame::Incomplete;
+        };
+        match buf.len() {
+            _ if end > frame_max => Frame::TooLong { len: end },
+            got if got < end => Frame::Incomplete,
+            _ => Frame::Datagram { range, end },
+        }
+    }
+
+    /// What stands around a datagram of `len` bytes; `None` when there is no frame for one that long.
+    pub fn wrap(self, len: usize) -> Option<Wrapping> {
+        let short = u16::try_from(len).ok();
+        match self {
+            Framing::Length16 => {
+                short.map(|len| Wrapping { header: len.to_be_bytes(), header_len: LENGTH_LEN, padding_len: 0 })
+            }
+            Framing::Turn => {
+                short.map(|_| Wrapping { header: [0; 2], header_len: 0, padding_len: len.next_multiple_of(4) - len })
+            }
+        }
     }
 }
 
-/// The length field before a datagram of `len` bytes; `None` when 16 bits do not hold it.
-pub fn length_field(len: usize) -> Option<[u8; LENGTH_LEN]> {
-    u16::try_from(len).ok().map(u16::to_be_bytes)
+impl Wrapping {
+    /// What stands before the datagram.
+    pub fn header(&self) -> &[u8] {
+        &self.header[..self.header_len]
+    }
+
+    /// What stands behind it.
+    pub fn padding(&self) -> &'static [u8] {
+        &[0; 3][..self.padding_len]
+    }
+}
+
+/// Bytes of the length field of RFC 4571.
+const LENGTH_LEN: usize = 2;
+
+fn length16(len: [u8; LENGTH_LEN]) -> (Range<usize>, usize) {
+    let end = LENGTH_LEN + usize::from(u16::from_be_bytes(len));
+    (LENGTH_LEN..end, end)
+}
+
+struct Invalid;
+
+/// Bytes until both kinds have said how long they are.
+const TURN_HEADER_LEN: usize = 4;
+
+/// Bytes of a STUN header.
+const STUN_HEADER_LEN: usize = 20;
+
+/// The two upper bits tell STUN (00) from ChannelData (01), and the length stands at the same place in both.
+fn turn(buf: &[u8]) -> Result<Option<(Range<usize>, usize)>, Invalid> {
+    let Some(first) = buf.first() else { return Ok(None) };
+    let is_stun = match first >> 6 {
+        0 => true,
+        1 => false,
+        _ => return Err(Invalid),
+    };
+    let Some([_, _, high, low]) = buf.first_chunk::<TURN_HEADER_LEN>() else { return Ok(None) };
+    let len = usize::from(u16::from_be_bytes([*high, *low]));
+    match is_stun {
+        // RFC 8489 §5: the length is a multiple of four.
+        true if !len.is_multiple_of(4) => Err(Invalid),
+        true => Ok(Some((0..STUN_HEADER_LEN + len, STUN_HEADER_LEN + len))),
+        false => {
+            let end = TURN_HEADER_LEN + len;
+            Ok(Some((0..end, end.next_multiple_of(4))))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -41,21 +134,50 @@ mod tests {
     #[test]
     fn frames_are_found_one_after_the_other() {
         let buf = [0, 3, 7, 8, 9, 0, 0, 0, 2, 1];
-        assert_eq!(next_frame(&buf, 3), Frame::Datagram { range: 2..5 });
-        assert_eq!(next_frame(&buf[5..], 3), Frame::Datagram { range: 2..2 });
-        assert_eq!(next_frame(&buf[7..], 3), Frame::Incomplete);
+        let next = |buf| Framing::Length16.next_frame(buf, 5);
+        assert_eq!(next(&buf), Frame::Datagram { range: 2..5, end: 5 });
+        assert_eq!(next(&buf[5..]), Frame::Datagram { range: 2..2, end: 2 });
+        assert_eq!(next(&buf[7..]), Frame::Incomplete);
     }
 
     #[test]
     fn a_frame_over_the_limit_is_known_by_its_length_alone() {
-        assert_eq!(next_frame(&[0, 4], 3), Frame::TooLong { len: 4 });
-        assert_eq!(next_frame(&[0xff], 3), Frame::Incomplete);
-        assert_eq!(next_frame(&[], 3), Frame::Incomplete);
+        let next = |buf| Framing::Length16.next_frame(buf, 5);
+        assert_eq!(next(&[0, 4]), Frame::TooLong { len: 6 });
+        assert_eq!(next(&[0xff]), Frame::Incomplete);
+        assert_eq!(next(&[]), Frame::Incomplete);
+        assert_eq!(Framing::Turn.next_frame(&[0x40, 0, 0, 5], 11), Frame::TooLong { len: 12 });
     }
 
     #[test]
-    fn the_length_field_is_big_endian() {
-        assert_eq!(length_field(0x1234), Some([0x12, 0x34]));
-        assert_eq!(length_field(65_536), None);
+    fn stun_and_channel_data_say_themselves_how_long_they_are() {
+        let next = |buf| Framing::Turn.next_frame(buf, 1_000);
+        // ChannelData of 5 bytes takes 12 on the stream, and its datagram has 9.
+        let data = [0x40, 1, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0, 0x40];
+        assert_eq!(next(&data), Frame::Datagram { range: 0..9, end: 12 });
+        for len in 0..12 {
+            assert_eq!(next(&data[..len]), Frame::Incomplete, "{len}");
+        }
+        let mut stun = [0; 28];
+        stun[3] = 8;
+        assert_eq!(next(&stun), Frame::Datagram { range: 0..28, end: 28 });
+        assert_eq!(next(&stun[..27]), Frame::Incomplete);
+    }
+
+    #[test]
+    fn what_is_neither_stun_nor_channel_data_is_no_frame() {
+        let next = |buf| Framing::Turn.next_frame(buf, 1_000);
+        assert_eq!(next(&[0x80]), Frame::Invalid);
+        assert_eq!(next(&[0xc0, 0, 0, 0]), Frame::Invalid);
+        assert_eq!(next(&[0, 1, 0, 7]), Frame::Invalid, "an attribute has a multiple of four bytes");
+    }
+
+    #[test]
+    fn a_datagram_is_wrapped_as_it_will_be_found() {
+        let wrap = |framing: Framing, len| framing.wrap(len).map(|it| (it.header().to_vec(), it.padding().len()));
+        assert_eq!(wrap(Framing::Length16, 0x1234), Some((vec![0x12, 0x34], 0)));
+        assert_eq!(wrap(Framing::Length16, 65_536), None);
+        assert_eq!(wrap(Framing::Turn, 9), Some((vec![], 3)));
+        assert_eq!(wrap(Framing::Turn, 28), Some((vec![], 0)));
     }
 }

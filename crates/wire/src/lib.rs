@@ -8,6 +8,7 @@ mod bitrate;
 pub mod codec;
 mod datagram;
 pub mod framing;
+mod link;
 mod outbox;
 pub mod rtcp;
 pub mod rtp;
@@ -17,6 +18,10 @@ pub mod stun;
 pub mod ts;
 
 pub use bitrate::Bitrate;
-pub use datagram::{Datagram, Ecn, LinkId, Path};
+pub use datagram::{Datagram, DatagramRun, Ecn, Path};
+pub use link::{
+    Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, StreamOptions, Token,
+    UdpOptions, Unicast,
+};
 pub use outbox::{DATAGRAM_MAX, Outbox, Run};
 pub use seq::{Seq, SeqExtender};

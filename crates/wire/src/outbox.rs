@@ -104,6 +104,16 @@ impl Outbox {
         self.used + DATAGRAM_MAX <= self.buf.len()
     }
 
+    /// How many datagrams of any size an empty outbox takes.
+    pub fn datagrams_max(&self) -> usize {
+        self.buf.len() / DATAGRAM_MAX
+    }
+
+    /// Whether there is room for `count` datagrams of any size.
+    pub fn has_room_for(&self, count: usize) -> bool {
+        self.used + count * DATAGRAM_MAX <= self.buf.len()
+    }
+
     /// Queues the first `len` bytes of the slot for `path`. An empty datagram is not queued.
     ///
     /// # Panics
@@ -238,7 +248,7 @@ mod tests {
     use crate::LinkId;
 
     fn path(port: u16) -> Path {
-        Path { link: LinkId(0), remote: ([127, 0, 0, 1], port).into(), local: None }
+        Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], port).into(), local: None }
     }
 
     fn shape(out: &Outbox) -> Vec<(u16, usize, usize)> {

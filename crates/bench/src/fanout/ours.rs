@@ -230,7 +230,7 @@ impl<'a> Sender<'a> {
         while let Some(slot) = out.slot() {
             slot.fill(0xa5);
             let len = slot.len();
-            out.commit(&Path { link: LinkId(0), remote: socket.local_addr(), local: None }, len);
+            out.commit(&Path { link: LinkId::datagrams(0), remote: socket.local_addr(), local: None }, len);
         }
         out.clear();
         Ok(Sender { tracks, socket, out, queue: SendQueue::new() })

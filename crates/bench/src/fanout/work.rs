@@ -96,7 +96,7 @@ impl Track {
     pub(super) fn new(index: usize, remote: SocketAddr, profile: Profile) -> Result<Self, KeyError> {
         let (_, ours) = SessionKeys::made_up_pair(profile, index as u8);
         Ok(Track {
-            path: Path { link: LinkId(0), remote, local: None },
+            path: Path { link: LinkId::datagrams(0), remote, local: None },
             ssrc: 1 + index as u32,
             sealer: Sealer::new(&ours)?,
             keys: ours,

@@ -74,7 +74,7 @@ struct Filler {
 
 impl Filler {
     fn new(socket: UdpSocket, remote: std::net::SocketAddr, len: usize, joined: usize) -> Self {
-        let path = Path { link: LinkId(0), remote, local: None };
+        let path = Path { link: LinkId::datagrams(0), remote, local: None };
         let out = Outbox::new(joined * len + wire::DATAGRAM_MAX);
         Filler { socket, path, datagram: vec![0xa5; len], joined, out, queue: SendQueue::new() }
     }

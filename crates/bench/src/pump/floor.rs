@@ -68,7 +68,7 @@ impl Sender {
         let any_port = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let lines = streams.iter().map(|stream| Line {
             stream: Arc::clone(stream),
-            path: Path { link: LinkId(0), remote: stream.to, local: None },
+            path: Path { link: LinkId::datagrams(0), remote: stream.to, local: None },
             interval: stream.content.interval(case.burst),
             first: zero + stream.phase(case.burst),
             turn: 0,

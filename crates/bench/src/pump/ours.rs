@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, Settings};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{DatagramRun, LinkId, Outbox, Path};
 
 use super::scene::{Scene, Stream};
 use super::window::{Tally, since};
@@ -95,7 +95,7 @@ impl PumpService {
         let now = Instant::now();
         let mut service = PumpService { pump: Pump::new(now, settings), streams };
         for (session, stream) in service.streams.iter().enumerate() {
-            let path = Path { link: LinkId(0), remote: stream.to, local: None };
+            let path = Path { link: LinkId::datagrams(0), remote: stream.to, local: None };
             let title = Arc::clone(&stream.content.title);
             let spec = SessionSpec::new(SessionId(session as u64), title, path);
             let spec = SessionSpec { burst, start: stream.start_packets(), ..spec };
@@ -121,7 +121,7 @@ impl PumpService {
 impl Service for PumpService {
     type Message = Message;
 
-    fn handle_datagram(&mut self, _: Instant, _: Datagram<'_>, _: &mut Outbox) {}
+    fn handle_run(&mut self, _: Instant, _: DatagramRun<'_>, _: &mut Outbox) {}
 
     fn handle_message(&mut self, _: Instant, reply: Message, _: &mut Outbox) {
         // Nobody listens any more: then nobody needs it.

@@ -6,10 +6,11 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use wire::{Datagram, Ecn, LinkId, Path};
+use wire::{DatagramRun, Ecn, LinkId, Path, Token};
 
 use super::addr::{RawAddr, in_addr, in6_addr, ipv4, ipv6};
 use super::check;
@@ -83,7 +84,7 @@ pub struct Received<'a> {
     /// Our address, on sockets that asked for it.
     pub local: Option<IpAddr>,
     pub ecn: Ecn,
-    pub segment_bytes: usize,
+    pub segment_bytes: NonZeroUsize,
     /// The message was longer than a slot, and its end is lost.
     pub truncated: bool,
     pub data: &'a mut [u8],
@@ -91,14 +92,15 @@ pub struct Received<'a> {
 
 impl<'a> Received<'a> {
     pub fn datagram_count(&self) -> usize {
-        self.data.len().div_ceil(self.segment_bytes)
+        self.data.len().div_ceil(self.segment_bytes.get())
     }
 
-    /// The datagrams that the kernel joined, as they were.
-    pub fn into_datagrams(self, link: LinkId) -> impl Iterator<Item = Datagram<'a>> {
-        let path = Path { link, remote: self.remote, local: self.local };
-        let ecn = self.ecn;
-        self.data.chunks_mut(self.segment_bytes).map(move |data| Datagram { path, ecn, data })
+    /// The same as runs of up to `count_max` datagrams of one link, which is known by `token`.
+    pub fn into_runs(self, token: Token, link: LinkId, count_max: usize) -> impl Iterator<Item = DatagramRun<'a>> {
+        let Received { remote, local, ecn, segment_bytes: segment_size, data, .. } = self;
+        let path = Path { link, remote, local };
+        let runs = data.chunks_mut(segment_size.get().saturating_mul(count_max.max(1)));
+        runs.map(move |data| DatagramRun::new(token, path, ecn, segment_size, data))
     }
 }
 
@@ -156,7 +158,7 @@ impl RecvBuffers {
                 remote,
                 local: notes.local,
                 ecn: notes.ecn,
-                segment_bytes: notes.segment_bytes.unwrap_or(len).max(1),
+                segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 data: &mut slot[..len],
             })

@@ -82,7 +82,7 @@ mod tests {
         let to = SocketAddr::new(ip, socket.local_addr().expect("bound").port());
         let from = SocketAddr::new(from.parse().expect("an address"), 0);
         let sender = UdpSocket::bind(from).expect("bound");
-        let multicast = crate::sys::Multicast { interface: LOOPBACK, ..Default::default() };
+        let multicast = wire::Multicast { interface: LOOPBACK, ..Default::default() };
         crate::sys::set_multicast(sender.as_fd(), &from, &multicast).expect("set");
         sender.send_to(b"hello", to).expect("sent");
         wait_readable(socket.as_fd(), Some(Duration::from_millis(300))).expect("waited");
@@ -109,7 +109,7 @@ mod tests {
         let group: SocketAddr = "[ff35::77:4]:9".parse().expect("an address");
         let socket = group_socket(&"[ff35::77:4]:0".parse().expect("an address")).expect("bound");
         join_group(socket.as_fd(), group.ip(), Some("::1".parse().expect("an address")), LOOPBACK).expect("joined");
-        let multicast = crate::sys::Multicast { interface: LOOPBACK, ..Default::default() };
+        let multicast = wire::Multicast { interface: LOOPBACK, ..Default::default() };
         crate::sys::set_multicast(sender.as_fd(), &group, &multicast).expect("set");
         if sender.send_to(b"?", group).is_err() {
             return;

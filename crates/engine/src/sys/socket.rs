@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use wire::{Multicast, Unicast};
+
 use super::addr::RawAddr;
 use super::check;
 
@@ -47,7 +49,16 @@ pub fn set_buffer_bytes(fd: BorrowedFd<'_>, side: BufferSide, bytes: usize) -> i
     if set_int(fd, libc::SOL_SOCKET, forced, asked).is_err() {
         set_int(fd, libc::SOL_SOCKET, plain, asked)?;
     }
-    Ok(int(fd, libc::SOL_SOCKET, plain)?.unsigned_abs() as usize)
+    buffer_bytes(fd, side)
+}
+
+/// The size of a buffer, the kernel's own bookkeeping included.
+pub fn buffer_bytes(fd: BorrowedFd<'_>, side: BufferSide) -> io::Result<usize> {
+    let name = match side {
+        BufferSide::Send => libc::SO_SNDBUF,
+        BufferSide::Receive => libc::SO_RCVBUF,
+    };
+    Ok(int(fd, libc::SOL_SOCKET, name)?.unsigned_abs() as usize)
 }
 
 /// Whether the kernel can split one send into datagrams (`UDP_SEGMENT`, Linux 4.18).
@@ -105,23 +116,7 @@ pub fn set_dscp(fd: BorrowedFd<'_>, addr: &SocketAddr, dscp: u8) -> io::Result<(
     }
 }
 
-/// How datagrams to groups leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Multicast {
-    /// Routers that one may pass, less one: 1 stays in the network (TTL, hop limit).
-    pub hops: u8,
-    /// Number of the interface; 0 leaves it to the routing table.
-    pub interface: u32,
-    /// Receivers on this host get them as well.
-    pub is_looped: bool,
-}
-
-impl Default for Multicast {
-    fn default() -> Self {
-        Multicast { hops: 1, interface: 0, is_looped: true }
-    }
-}
-
+/// Sets how datagrams to groups leave.
 pub fn set_multicast(fd: BorrowedFd<'_>, addr: &SocketAddr, multicast: &Multicast) -> io::Result<()> {
     let Multicast { hops, interface, is_looped } = *multicast;
     let (level, hops_name, loop_name) = match addr {
@@ -144,15 +139,7 @@ pub fn set_multicast(fd: BorrowedFd<'_>, addr: &SocketAddr, multicast: &Multicas
     }
 }
 
-/// How datagrams to single hosts leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unicast {
-    /// Routers that one may pass, plus one (TTL, hop limit). `None`: as the system has it.
-    pub hops: Option<u8>,
-    /// Number of the interface; 0 leaves it to the routing table.
-    pub interface: u32,
-}
-
+/// Sets how datagrams to single hosts leave.
 pub fn set_unicast(fd: BorrowedFd<'_>, addr: &SocketAddr, unicast: &Unicast) -> io::Result<()> {
     let (level, hops_name, interface_name) = match addr {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_UNICAST_IF),

@@ -184,7 +184,8 @@ mod tests {
         let sender = engine::udp::UdpSocket::bind(([127, 0, 0, 1], 0).into(), &Options::default()).unwrap();
         let mut out = Outbox::new(1 << 16);
         for (host, number) in [(7, 1_u8), (7, 2), (9, 3)] {
-            let path = Path { link: LinkId(0), remote: ([127, 3, 2, host], port(socket)).into(), local: None };
+            let path =
+                Path { link: LinkId::datagrams(0), remote: ([127, 3, 2, host], port(socket)).into(), local: None };
             assert!(out.push(&path, &[number; 1_316]));
         }
         let before = now_ns();

@@ -12,7 +12,7 @@ use rooms::srtp::{Opener, Sealer, SessionKeys};
 use webrtc::{Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
 use wire::rtp::{self, Kind};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{Datagram, DatagramRun, LinkId, Outbox, Path};
 
 use super::publisher::Publisher;
 use super::viewer::{Seen, Viewer};
@@ -250,9 +250,7 @@ fn contexts(keys: &SessionKeys) -> Option<(Opener, Sealer)> {
     Some((Opener::new(keys).ok()?, Sealer::new(keys).ok()?))
 }
 
-impl Service for LoadService {
-    type Message = Message;
-
+impl LoadService {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
         let Datagram { path, data, .. } = datagram;
         let Some(number) = path.local.and_then(|local| self.addresses.client(local)) else { return };
@@ -277,6 +275,16 @@ impl Service for LoadService {
             _ => {}
         }
         self.schedule(number);
+    }
+}
+
+impl Service for LoadService {
+    type Message = Message;
+
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.handle_datagram(now, datagram, out);
+        }
     }
 
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {

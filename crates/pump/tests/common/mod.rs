@@ -93,7 +93,7 @@ impl World {
     /// One session, which plays the source as `change` says.
     pub fn open(&mut self, number: u64, source: &Arc<Source>, change: impl FnOnce(&mut SessionSpec)) -> SessionId {
         let id = SessionId(number);
-        let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
         let mut spec = SessionSpec::new(id, source.title.clone(), path);
         change(&mut spec);
         self.sources.insert(id, source.clone());

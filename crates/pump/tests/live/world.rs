@@ -105,7 +105,7 @@ impl World {
 
     pub fn open_with(&mut self, number: u64, change: impl FnOnce(&mut SessionSpec)) {
         let title = self.live.title().expect("it is known what comes").clone();
-        let path = Path { link: LinkId(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
         let live = LiveSpec { feed: FEED, start: self.live.start().expect("there are chunks") };
         let mut spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
         change(&mut spec);

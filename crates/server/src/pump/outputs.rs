@@ -138,14 +138,14 @@ mod tests {
         let outputs = Outputs { names: vec![("a".into(), 2), ("b".into(), 1)] };
         let addrs = ["0.0.0.0:1", "[::]:1", "0.0.0.0:2", "[::]:2", "192.0.2.1:3"];
         let senders: Vec<(LinkId, SocketAddr)> =
-            (0..).map(LinkId).zip(addrs.map(|addr| addr.parse().expect("an address"))).collect();
+            (0..).map(LinkId::datagrams).zip(addrs.map(|addr| addr.parse().expect("an address"))).collect();
         let (v4, v6) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]));
-        let link = |name, ip| outputs.link(&senders, name, ip).map(|link| link.0);
+        let link = |name, ip| outputs.link(&senders, name, ip).map(LinkId::slot);
         assert_eq!([link(None, v4), link(None, v6)], [Some(0), Some(1)]);
         assert_eq!([link(Some("a"), v4), link(Some("a"), v6)], [Some(2), Some(3)]);
         assert_eq!([link(Some("b"), v4), link(Some("b"), v6), link(Some("c"), v4)], [Some(4), None, None]);
         assert!(outputs.has("a") && !outputs.has("c"));
-        assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId(0)));
+        assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId::datagrams(0)));
     }
 
     #[test]

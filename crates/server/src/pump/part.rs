@@ -7,7 +7,7 @@ use engine::Service;
 use pump::pump::Pump;
 use pump::spec::{self, Command};
 use rustc_hash::FxHashSet;
-use wire::{Datagram, LinkId, Outbox};
+use wire::{DatagramRun, LinkEvent, Outbox, Token};
 
 /// What a worker reports.
 #[derive(Debug)]
@@ -88,7 +88,13 @@ pub struct PumpService<S>(pub PumpPart<S>);
 impl<S: FnMut(Event) -> Result<(), Event>> Service for PumpService<S> {
     type Message = Command;
 
-    fn handle_datagram(&mut self, _now: Instant, _datagram: Datagram<'_>, _out: &mut Outbox) {}
+    fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {}
+
+    fn handle_link(&mut self, now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        if let LinkEvent::Refused { remote, .. } = event {
+            self.0.handle_refused(now, remote);
+        }
+    }
 
     fn handle_message(&mut self, now: Instant, command: Command, _out: &mut Outbox) {
         self.0.handle_command(now, command);
@@ -104,9 +110,5 @@ impl<S: FnMut(Event) -> Result<(), Event>> Service for PumpService<S> {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         self.0.poll_transmit(now, out)
-    }
-
-    fn handle_refused(&mut self, now: Instant, _link: LinkId, remote: SocketAddr) {
-        self.0.handle_refused(now, remote);
     }
 }

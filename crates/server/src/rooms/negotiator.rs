@@ -32,8 +32,6 @@ pub use thread::run;
 pub struct Settings {
     /// Where the worker is reached, the best first: its UDP and TCP addresses, or the public ones in front of them.
     pub candidates: Vec<Candidate>,
-    /// Links with a number below this are UDP sockets, the others TCP connections.
-    pub udp_links: u32,
     /// Sessions in all; further offers are refused with `NegotiationError::Overloaded`.
     pub sessions_max: usize,
     /// Sessions without keys yet; further offers are refused with `NegotiationError::Overloaded`.
@@ -48,7 +46,6 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             candidates: Vec::new(),
-            udp_links: u32::MAX,
             sessions_max: 20_000,
             handshakes_max: 4_000,
             handshake_timeout: Duration::from_secs(30),

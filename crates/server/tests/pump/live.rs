@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use engine::sys::{Multicast, set_multicast};
+use engine::sys::set_multicast;
+use engine::udp::Multicast;
 use pump::sample::Sample;
 use serde_json::{Value, json};
 use server::pump::live::LiveInput;

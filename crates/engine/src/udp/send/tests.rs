@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
-use wire::{LinkId, Path};
+use wire::{LinkId, Path, Token};
 
 use super::*;
 use crate::udp::{Options, PLAIN_SLOT_BYTES, RecvBatch};
@@ -14,7 +14,7 @@ fn bind(ip: IpAddr, gso: bool, gro: bool) -> UdpSocket {
 }
 
 fn path_to(socket: &UdpSocket) -> Path {
-    Path { link: LinkId(0), remote: socket.local_addr(), local: None }
+    Path { link: LinkId::datagrams(0), remote: socket.local_addr(), local: None }
 }
 
 /// Datagrams of the given lengths, each filled with its number.
@@ -37,7 +37,7 @@ fn receive(socket: &UdpSocket, count: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
         for message in batch.messages() {
             assert!(!message.truncated);
             shape.push(message.datagram_count());
-            found.extend(message.into_datagrams(LinkId(0)).map(|datagram| datagram.data.to_vec()));
+            found.extend(message.data.chunks(message.segment_bytes.get()).map(<[u8]>::to_vec));
         }
     }
     (shape, found)
@@ -212,9 +212,9 @@ fn on_a_wildcard_address_the_answer_leaves_from_the_address_that_was_asked() {
     queue.send_outbox(&a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
-    assert_eq!(paths, [Path { link: LinkId(4), remote: a.local_addr(), local: Some(asked.into()) }]);
+    assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(asked.into()) }]);
     queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
-    assert_eq!(paths_of(&a), [Path { link: LinkId(4), remote: question.remote, local: None }]);
+    assert_eq!(paths_of(&a), [Path { link: LinkId::datagrams(4), remote: question.remote, local: None }]);
     assert_eq!(queue.stats().gso_sends, 2);
 }
 
@@ -226,7 +226,7 @@ fn on_an_ipv6_wildcard_address_the_local_address_is_known_and_used() {
     queue.send_outbox(&a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
-    assert_eq!(paths, [Path { link: LinkId(4), remote: a.local_addr(), local: Some(LOOPBACKS[1]) }]);
+    assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(LOOPBACKS[1]) }]);
     queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
     assert_eq!(receive(&a, 2).0, [2]);
 }
@@ -274,8 +274,11 @@ fn paths_of(socket: &UdpSocket) -> Vec<Path> {
     let mut batch = RecvBatch::new(socket.gro());
     assert!(sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).expect("poll"));
     batch.fill(socket).expect("receive");
-    let mut paths: Vec<_> =
-        batch.messages().flat_map(|message| message.into_datagrams(LinkId(4))).map(|datagram| datagram.path).collect();
+    let mut paths: Vec<_> = batch
+        .messages()
+        .flat_map(|message| message.into_runs(Token::default(), LinkId::datagrams(4), 64))
+        .map(|run| run.path)
+        .collect();
     paths.dedup();
     paths
 }

@@ -12,7 +12,7 @@ use pump::fec::Fec;
 use pump::pids::PidMap;
 use pump::spec::{Command, Pacing, SessionSpec, Transport};
 use pump::title::Title;
-use wire::{Bitrate, LinkId, Path};
+use wire::{Bitrate, Path};
 
 use super::{PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
@@ -98,10 +98,11 @@ impl PumpControl {
             let session = Session::new(place, request, title.clone(), remote, rate, transport);
             let (id, worker) = (session.id, session.worker);
             let port = self.ports.get(worker).ok_or(PumpError::Busy)?;
+            let link = self.link(worker, request.output.as_deref(), remote.ip());
+            let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
             let live = input.map(|input| self.live.begin(input, id, worker, port)).transpose()?;
             let session = state.sessions.open(Session { zero, start, end_packet, ..session }).clone();
             state.sessions.renew(asked, id);
-            let link = self.link(worker, request.output.as_deref(), remote.ip()).unwrap_or(LinkId(u32::MAX));
             let spec = SessionSpec {
                 transport,
                 fec: request.fec,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use webrtc::{AnswerOptions, Context, Keys, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
 use wire::codec::Codec;
-use wire::{LinkId, Path};
+use wire::{LinkId, LinkKind, Path};
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
 
@@ -281,7 +281,7 @@ where
 
     fn handle_datagram(&mut self, now: Instant, path: Path, data: &[u8]) {
         self.counters.datagrams.add(1);
-        let remote = Remote { addr: path.remote, tcp: path.link.0 >= self.settings.udp_links };
+        let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
         let key = match data.first() {
             // RFC 7983: STUN. Only checks are for us, since a lite agent asks nothing that could be answered.
             Some(0..=3) => match webrtc::local_ufrag(data) {

@@ -59,7 +59,7 @@ impl Harness {
 
     fn with(settings: Settings) -> Self {
         let candidates = vec![Candidate { addr: SERVER.parse().unwrap(), tcp: false }];
-        let settings = Settings { candidates, udp_links: 2, ..settings };
+        let settings = Settings { candidates, ..settings };
         let heard = Rc::new(RefCell::new(Heard::default()));
         let (worker, control) = (heard.clone(), heard.clone());
         let send: Sender = Box::new(move |command| {
@@ -110,7 +110,7 @@ impl Harness {
         let answer = answer.unwrap();
         peer.accept_answer(&answer.sdp).unwrap();
         let remote: SocketAddr = ([127, 0, 0, 1], 9_000 + session as u16).into();
-        let path = Path { link: LinkId(1), remote, local: Some([127, 0, 0, 1].into()) };
+        let path = Path { link: LinkId::datagrams(1), remote, local: Some([127, 0, 0, 1].into()) };
         (Client { peer, path, keys: None, has_ended: false }, answer)
     }
 
@@ -357,7 +357,7 @@ fn a_peer_that_moves_takes_its_session_along() {
     let (mut client, _) = harness.client(1, &WATCH);
     harness.run(&mut [&mut client], Duration::from_secs(1));
     harness.commands();
-    client.path = Path { link: LinkId(0), remote: "127.0.0.1:9999".parse().unwrap(), local: None };
+    client.path = Path { link: LinkId::datagrams(0), remote: "127.0.0.1:9999".parse().unwrap(), local: None };
     harness.run(&mut [&mut client], Duration::from_secs(20));
     let commands = harness.commands();
     let moved =
