@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { cipher, encodeRate, frameRate, hears, inbound, launch, movement, open, playing, publish, transportProtocols, until, width } from "./browser.mjs";
+import { cipher, frameRate, framesEncoded, hears, inbound, launch, movement, open, pauseVideo, playing, publish, transportProtocols, until, width } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser, publisher;
@@ -32,12 +32,19 @@ describe("one layer", () => {
 
   after(() => viewer?.close());
 
-  test("frames decode at the publisher's rate, and the picture moves", async () => {
-    // A browser that has just begun, on a busy machine, encodes fewer than the camera's.
-    await until("the encoder is up to speed", 60, async () => (await encodeRate(publisher, 1)) > 15);
-    const [encoded, decoded] = await Promise.all([encodeRate(publisher, 4), frameRate(viewer, 4)]);
-    assert.ok(Math.abs(decoded - encoded) < 0.2 * encoded, `${decoded} decoded, ${encoded} encoded per second`);
+  test("what the publisher encodes is decoded, and the picture moves", async () => {
     assert.ok((await movement(viewer, 500)) > 1);
+    // Frames are counted, not rates: a busy machine encodes few, and two windows of time on it see different ones. What is
+    // encoded after the second reading is decoded after the first.
+    const decodedBefore = (await inbound(viewer, "video")).framesDecoded;
+    const encodedBefore = await framesEncoded(publisher);
+    await until("a hundred more frames are encoded", 60, async () => (await framesEncoded(publisher)) >= encodedBefore + 100);
+    await pauseVideo(publisher, true);
+    const encoded = (await framesEncoded(publisher)) - encodedBefore;
+    const decoded = async () => (await inbound(viewer, "video")).framesDecoded - decodedBefore;
+    await until(`at least 80 % of ${encoded} frames are decoded`, 10, async () => (await decoded()) >= 0.8 * encoded);
+    await pauseVideo(publisher, false);
+    assert.ok((await inbound(viewer, "video")).framesDecoded <= (await framesEncoded(publisher)), "none is decoded twice");
   });
 
   test("audio flows", () => hears(viewer));

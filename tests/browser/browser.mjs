@@ -124,17 +124,22 @@ export async function frameRate(page, seconds) {
   return ((after.framesDecoded - before.framesDecoded) * 1000) / (after.timestamp - before.timestamp);
 }
 
-/** Frames that the publisher encoded per second, over `seconds`. */
-export async function encodeRate(page, seconds) {
-  const read = () =>
-    page.evaluate(async () => {
-      const report = await window.millrace.publisher.pc.getStats();
-      return [...report.values()].find((entry) => entry.type === "outbound-rtp" && entry.kind === "video");
-    });
-  const before = await read();
-  await sleep(1000 * seconds);
-  const after = await read();
-  return ((after.framesEncoded - before.framesEncoded) * 1000) / (after.timestamp - before.timestamp);
+/** Frames that the page's publisher has encoded. */
+export async function framesEncoded(page) {
+  return page.evaluate(async () => {
+    const report = await window.millrace.publisher.pc.getStats();
+    return [...report.values()].find((entry) => entry.type === "outbound-rtp" && entry.kind === "video").framesEncoded;
+  });
+}
+
+/** Lets the page's publisher encode no more video, or go on with it. */
+export async function pauseVideo(page, isPaused) {
+  await page.evaluate(async (isPaused) => {
+    const sender = window.millrace.publisher.pc.getSenders().find((sender) => sender.track?.kind === "video");
+    const parameters = sender.getParameters();
+    for (const encoding of parameters.encodings) encoding.active = !isPaused;
+    await sender.setParameters(parameters);
+  }, isPaused);
 }
 
 /** Turns the sound on, as a person would, and asserts that it is heard: a muted element measures silence. */
