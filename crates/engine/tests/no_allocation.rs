@@ -14,6 +14,9 @@ use wire::{DatagramRun, Outbox};
 /// What the worker's thread took, as of its last watch.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+/// Beginnings and ends of watches that the worker has seen.
+static WATCHES: AtomicU64 = AtomicU64::new(0);
+
 struct Echo {
     alarm: Option<Instant>,
 }
@@ -25,7 +28,8 @@ impl Service for Echo {
     type Message = Watch;
 
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        self.alarm = Some(now + Duration::from_micros(300));
+        // One that is set is not put off, so it goes off however fast the next datagram comes.
+        self.alarm.get_or_insert(now + Duration::from_micros(300));
         for datagram in run.into_datagrams() {
             out.push(&datagram.path, datagram.data);
         }
@@ -38,6 +42,7 @@ impl Service for Echo {
             allocations::watch(watch);
             // Only the worker's thread is watched; the test's own may allocate.
             ALLOCATIONS.store(allocations::count(), Ordering::Relaxed);
+            WATCHES.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -61,12 +66,13 @@ fn thousands_of_datagrams_cost_no_allocation_on_the_workers_thread() {
     let mailbox = worker.mailbox();
 
     exchange(&worker, &mailbox, 500);
-    tell(&worker, &mailbox, Some(true));
+    watch(&mailbox, true);
+    let before = worker.counters();
     exchange(&worker, &mailbox, 5_000);
-    tell(&worker, &mailbox, Some(false));
+    wait_until("an alarm goes off", || worker.counters().timeouts > before.timeouts);
+    watch(&mailbox, false);
 
     assert!(worker.counters().datagrams_in >= 5_000);
-    assert!(worker.counters().timeouts > 0);
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 1, "only the one that was made on purpose");
 }
 
@@ -87,13 +93,17 @@ fn exchange(worker: &WorkerHandle<Watch>, mailbox: &Mailbox<Watch>, count: usize
     }
 }
 
-/// Sends a message and waits until it was handled.
-fn tell(worker: &WorkerHandle<Watch>, mailbox: &Mailbox<Watch>, message: Watch) {
-    let before = worker.counters().messages;
-    mailbox.send(message).expect("room");
+/// Begins or ends the watch, and waits until the worker has done so.
+fn watch(mailbox: &Mailbox<Watch>, begins: bool) {
+    let before = WATCHES.load(Ordering::Acquire);
+    mailbox.send(Some(begins)).expect("room");
+    wait_until("the worker sees the message", || WATCHES.load(Ordering::Acquire) > before);
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
-    while worker.counters().messages == before {
-        assert!(start.elapsed() < Duration::from_secs(10), "the message is handled");
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
