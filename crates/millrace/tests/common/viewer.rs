@@ -14,8 +14,9 @@ pub struct Viewer {
     pub received: Vec<Received>,
     /// Retransmissions: the original's number and its payload.
     pub repaired: Vec<(Seq, Vec<u8>)>,
-    /// Drops arriving media packets when the sequence number is among these, as a bad network would.
-    pub loses: fn(Seq) -> bool,
+    /// Drops arriving media packets when their place in the order of arrival, from 0 on, is among these, as a bad network
+    /// would.
+    pub loses: fn(usize) -> bool,
     /// What was dropped so.
     pub lost: Vec<Seq>,
 }
@@ -62,7 +63,7 @@ impl Viewer {
         }
         assert_eq!(packet.ssrc(), ssrc, "the answer names the SSRC");
         assert_eq!(packet.payload_type(), self.media.payload_type);
-        if (self.loses)(seq) {
+        if (self.loses)(self.received.len() + self.lost.len()) {
             self.lost.push(seq);
             return;
         }
