@@ -85,6 +85,11 @@ async fn input(test: &Harness) -> Value {
     titles.as_array().and_then(|titles| titles.last()).cloned().expect("there is an input")
 }
 
+/// What the input has received.
+async fn received_packets(test: &Harness) -> u64 {
+    input(test).await["statistics"]["bytes"].as_u64().expect("a number") / PACKET_LEN as u64
+}
+
 async fn until_receiving(test: &Harness) {
     eventually("it is known what comes", || async {
         let request = json!({"title": "live/news", "destination": "udp://127.0.0.1:9"});
@@ -143,11 +148,14 @@ async fn a_paused_session_goes_on_with_what_is_new() {
     test.until(id, |session| session["statistics"]["activity"] == "paused").await;
     received.extend(receiver.take_what_is_there());
     let position = test.get(id).await["statistics"]["packet"].as_u64().expect("a position");
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // What the clock says is not enough: a machine that stood still has received nothing meanwhile.
+    let second = RATE.bps() / 8 / PACKET_LEN as u64;
+    let before = received_packets(&test).await;
+    eventually("a second and a half comes in", || async { received_packets(&test).await > before + second * 3 / 2 })
+        .await;
     test.patch(id, json!({"paused": false})).await;
     received.extend(receiver.take(100));
     let after = test.get(id).await["statistics"]["packet"].as_u64().expect("a position");
-    let second = RATE.bps() / 8 / PACKET_LEN as u64;
     assert!(after - position > second, "it left out what came meanwhile");
     assert_continues(&packets(&received));
     drop(sender);
