@@ -269,6 +269,15 @@ mod tests {
     }
 
     #[test]
+    fn no_digit_of_a_number_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        // The nearest number to what is written, and not its neighbour 0.0013779999999999999.
+        let record = Record { seconds: 0.001378, ..full() };
+        append(directory.path(), &record).unwrap();
+        assert_eq!(read(directory.path()).unwrap(), [record]);
+    }
+
+    #[test]
     fn the_names_in_a_line_are_what_a_reader_of_the_results_expects() {
         let line = serde_json::to_value(full()).unwrap();
         assert_eq!(line["arrived"]["packets"], 1000);
