@@ -2,6 +2,7 @@
 
 #[path = "../../../tests/support/allocations.rs"]
 mod allocations;
+#[path = "it/common.rs"]
 mod common;
 
 use std::sync::Arc;

@@ -1,0 +1,205 @@
+//! A worker with the simplest service, over real sockets.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::eventually;
+use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
+use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path};
+
+/// Sends everything back, and what it is told to whoever wrote last; at a set time it says so.
+#[derive(Default)]
+struct Echo {
+    last: Option<Path>,
+    alarm: Option<Instant>,
+    /// Datagrams still to be made by `poll_transmit`.
+    burst: usize,
+}
+
+#[derive(Debug)]
+enum Message {
+    Say(&'static [u8]),
+    SayAfter(Duration),
+    Burst(usize),
+    SayOver(LinkId),
+}
+
+impl Service for Echo {
+    type Message = Message;
+
+    fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.last = Some(datagram.path);
+            assert!(out.push(&datagram.path, datagram.data), "there is room before every call");
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
+        match (message, self.last) {
+            (Message::Say(bytes), Some(path)) => assert!(out.push(&path, bytes)),
+            (Message::SayAfter(span), _) => self.alarm = Some(now + span),
+            (Message::Burst(count), _) => self.burst += count,
+            (Message::SayOver(link), Some(path)) => assert!(out.push(&Path { link, ..path }, b"lost")),
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        if let (Some(alarm), Some(path)) = (self.alarm, self.last) {
+            assert!(alarm <= now, "not before its time");
+            self.alarm = None;
+            out.push(&path, b"alarm");
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.alarm
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
+        let Some(path) = self.last else { return false };
+        while self.burst > 0 && out.push(&path, &[9; 1_000]) {
+            self.burst -= 1;
+        }
+        self.burst > 0
+    }
+}
+
+fn start(config: WorkerConfig) -> WorkerHandle<Message> {
+    let bound = Worker::bind(config).expect("loopback can be bound");
+    bound.run(Echo::default).expect("a thread can be started")
+}
+
+fn on(addr: &str) -> WorkerConfig {
+    WorkerConfig { udp: vec![addr.parse().expect("an address")], ..WorkerConfig::default() }
+}
+
+fn client(worker: &WorkerHandle<Message>) -> UdpSocket {
+    let addr = worker.local_addrs()[0];
+    let ip = if addr.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+    let socket = UdpSocket::bind(ip).expect("loopback can be bound");
+    let target = if addr.ip().is_unspecified() && addr.is_ipv4() {
+        ([127, 0, 0, 9], addr.port()).into()
+    } else if addr.ip().is_unspecified() {
+        (std::net::Ipv6Addr::LOCALHOST, addr.port()).into()
+    } else {
+        addr
+    };
+    socket.connect(target).expect("connect");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+    socket
+}
+
+fn send(mailbox: &Mailbox<Message>, message: Message) {
+    assert!(mailbox.send(message).is_ok(), "the mailbox has room");
+}
+
+fn ask(socket: &UdpSocket, question: &[u8]) -> Vec<u8> {
+    socket.send(question).expect("send");
+    receive(socket)
+}
+
+fn receive(socket: &UdpSocket) -> Vec<u8> {
+    let mut buf = [0; 2_048];
+    let len = socket.recv(&mut buf).expect("an answer within ten seconds");
+    buf[..len].to_vec()
+}
+
+#[test]
+fn every_datagram_comes_back_over_both_families_and_with_every_fallback() {
+    for addr in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
+        for (gso, gro) in [(true, true), (false, true), (true, false), (false, false)] {
+            let worker = start(WorkerConfig { gso, gro, ..on(addr) });
+            // The client is connected, so an answer from another address than the one asked would not arrive.
+            let client = client(&worker);
+            for number in 0..20_u8 {
+                assert_eq!(ask(&client, &[number; 100]), [number; 100], "{addr}, GSO {gso}, GRO {gro}");
+            }
+            worker.stop().expect("a clean end");
+        }
+    }
+}
+
+#[test]
+fn a_message_wakes_a_sleeping_worker() {
+    let worker = start(on("127.0.0.1:0"));
+    let client = client(&worker);
+    ask(&client, b"hello");
+    for _ in 0..50 {
+        send(&worker.mailbox(), Message::Say(b"told"));
+        assert_eq!(receive(&client), b"told");
+    }
+    eventually("messages are counted", || worker.counters().messages == 50);
+}
+
+#[test]
+fn a_timeout_comes_when_it_is_due_and_its_lateness_is_known() {
+    let worker = start(on("127.0.0.1:0"));
+    let client = client(&worker);
+    ask(&client, b"hello");
+    let start = Instant::now();
+    send(&worker.mailbox(), Message::SayAfter(Duration::from_millis(3)));
+    assert_eq!(receive(&client), b"alarm");
+    assert!(start.elapsed() >= Duration::from_millis(3));
+    eventually("the timeout is counted", || worker.counters().lateness.count() == 1);
+}
+
+#[test]
+fn what_does_not_fit_the_outbox_follows_after_a_flush() {
+    let worker = start(WorkerConfig { outbox_bytes: 8_000, ..on("127.0.0.1:0") });
+    let client = client(&worker);
+    ask(&client, b"hello");
+    send(&worker.mailbox(), Message::Burst(60));
+    for _ in 0..60 {
+        assert_eq!(receive(&client), [9; 1_000]);
+    }
+    eventually("datagrams are counted", || worker.counters().datagrams_out == 61);
+    let counters = worker.counters();
+    assert!(counters.gso_sends >= 8 && counters.send_calls <= counters.datagrams_out / 5, "{counters:?}");
+}
+
+#[test]
+fn an_idle_worker_sleeps() {
+    let worker = start(on("127.0.0.1:0"));
+    ask(&client(&worker), b"hello");
+    eventually("it sleeps", || worker.counters().sleeps > 0);
+    let (turns, used) = (worker.counters().turns, worker.cpu_time());
+    thread::sleep(Duration::from_millis(50));
+    assert!(worker.counters().turns <= turns + 2);
+    assert!(used.is_some_and(|used| used > Duration::ZERO));
+}
+
+#[test]
+fn an_address_that_is_taken_is_an_error_of_bind_and_names_the_address() {
+    let worker = start(on("127.0.0.1:0"));
+    let taken = worker.local_addrs()[0].to_string();
+    let error = Worker::bind::<Message>(on(&taken)).err().expect("the address is taken");
+    assert!(error.to_string().contains(&taken), "{error}");
+}
+
+#[test]
+fn datagrams_for_a_link_that_is_not_there_are_counted() {
+    let worker = start(on("127.0.0.1:0"));
+    ask(&client(&worker), b"hello");
+    // A socket that the worker has not, and a TCP link that never was.
+    send(&worker.mailbox(), Message::SayOver(LinkId::datagrams(7)));
+    send(&worker.mailbox(), Message::SayOver(LinkId::new(LinkKind::Framed, 0, 0)));
+    eventually("both are counted", || worker.counters().dropped_no_link == 2);
+}
+
+#[test]
+fn input_is_served_while_there_is_always_more_to_send() {
+    let worker = start(on("127.0.0.1:0"));
+    let (greedy, modest) = (client(&worker), client(&worker));
+    ask(&greedy, b"hello");
+    send(&worker.mailbox(), Message::Burst(usize::MAX));
+    eventually("it sends without end", || worker.counters().datagrams_out > 10_000);
+    // What is asked from now on changes the burst's target, so any message shows that input was served.
+    assert_eq!(ask(&modest, b"question"), b"question");
+    let (told, timeouts) = (worker.counters().messages, worker.counters().timeouts);
+    send(&worker.mailbox(), Message::SayAfter(Duration::from_millis(1)));
+    eventually("the message is heard", || worker.counters().messages == told + 1);
+    eventually("the timeout is served", || worker.counters().timeouts == timeouts + 1);
+    worker.stop().expect("a clean end");
+}

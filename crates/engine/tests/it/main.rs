@@ -1,0 +1,6 @@
+//! Workers as programs meet them: real sockets on loopback, and messages.
+
+mod common;
+mod echo;
+mod senders;
+mod tcp_links;

@@ -1,0 +1,72 @@
+//! The commands that answer and end, by the binary itself.
+
+use std::process::Output;
+
+#[test]
+fn the_reference_is_a_configuration_that_check_takes() {
+    let reference = millrace(&["check", "--reference"]);
+    let file = std::env::temp_dir().join(format!("millrace-reference-{}.toml", std::process::id()));
+    std::fs::write(&file, &reference.stdout).expect("written");
+
+    let checked = millrace(&["check", &file.display().to_string()]);
+    std::fs::remove_file(&file).expect("removed");
+
+    assert!(checked.status.success());
+    assert!(text(&checked.stdout).contains("idle_timeout = \"30s\""));
+    assert!(text(&checked.stderr).contains("note: nobody could get in"), "it is said that serve would not start");
+}
+
+#[test]
+fn a_wrong_configuration_ends_check_and_serve_with_status_2() {
+    let file = std::env::temp_dir().join(format!("millrace-wrong-{}.toml", std::process::id()));
+    std::fs::write(&file, "[rooms]\nidle_timeout = 3\n").expect("written");
+    let path = file.display().to_string();
+
+    let outputs = [millrace(&["check", &path]), millrace(&["serve", "--dev", "--config", &path])];
+    std::fs::remove_file(&file).expect("removed");
+
+    for output in outputs {
+        assert_eq!(output.status.code(), Some(2));
+        let expected = format!("millrace: {path}:2: rooms.idle_timeout: got 3; allowed: a duration such as ");
+        assert!(text(&output.stderr).starts_with(&expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn serve_names_the_setting_whose_address_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = taken.local_addr().expect("an address").to_string();
+
+    let output = millrace(&["serve", "--dev", "--listen", &addr]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains(&format!("http.listen {addr}: ")), "{}", text(&output.stderr));
+}
+
+#[test]
+fn serve_without_keys_says_how_to_start() {
+    let output = millrace(&["serve", "--listen", "127.0.0.1:0"]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("start with --dev"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_token_that_would_allow_nothing_is_not_made() {
+    let secret = "auth.hs256_secret=0123456789abcdef0123456789abcdef";
+    let output = millrace(&["token", "--set", secret]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("would allow nothing"), "{}", text(&output.stderr));
+
+    let output = millrace(&["token", "--set", secret, "--watch", "*"]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout).trim().split('.').count(), 3);
+}
+
+fn millrace(args: &[&str]) -> Output {
+    crate::common::millrace().args(args).output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

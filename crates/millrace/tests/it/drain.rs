@@ -1,0 +1,42 @@
+//! The end of a server's life: the first signal drains, the second one ends.
+
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use crate::common::{Server, wait_until};
+use clap::Parser;
+use load::rooms as load;
+
+#[test]
+fn the_first_signal_refuses_newcomers_and_the_second_ends_at_once() {
+    let mut server = Server::start(&[]);
+    let url = server.url();
+    spawn(move || {
+        let words = ["load", "--url", &url, "--subscribers", "2", "--seconds", "30", "--json"];
+        // Its server goes away, which is what this test is about.
+        load::measure(&load::Args::parse_from(words)).ok();
+    });
+    let connected = "millrace_sessions{role=\"viewer\",state=\"connected\"} 2";
+    wait_until("both viewers are connected", || server.ask("GET", "/metrics", &[], "").body.contains(connected));
+
+    server.terminate();
+    wait_until("the server drains", || server.ask("GET", "/healthz", &[], "").status == 503);
+    let refused = server.ask("POST", "/whep/load0", &["Content-Type: application/sdp"], "");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "5"));
+    sleep(Duration::from_millis(300));
+    assert!(server.ended().is_none(), "it waits for its viewers");
+
+    server.terminate();
+    let told = Instant::now();
+    wait_until("it ends", || server.ended().is_some());
+    assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn without_viewers_the_first_signal_ends_it() {
+    let mut server = Server::start(&[]);
+    server.terminate();
+    wait_until("it ends", || server.ended().is_some());
+    assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
+}

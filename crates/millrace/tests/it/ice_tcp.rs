@@ -1,0 +1,43 @@
+//! Where UDP does not get through, media goes over one TCP connection (ICE-TCP, framed by RFC 4571).
+
+use crate::common::{Publisher, Server, Viewer, Way, wait_until};
+
+#[test]
+fn a_viewer_over_tcp_gets_every_packet_beside_one_over_udp() {
+    let server = Server::start(&[]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut over_tcp = Viewer::join(&server, "news", Way::Tcp);
+    let mut over_udp = Viewer::join(&server, "news", Way::Udp4);
+
+    publisher.play(&mut [&mut over_tcp, &mut over_udp], 400);
+    publisher.finish(&mut [&mut over_tcp, &mut over_udp]);
+
+    over_tcp.assert_whole(0, &publisher);
+    over_udp.assert_whole(0, &publisher);
+}
+
+#[test]
+fn a_publisher_over_tcp_reaches_viewers() {
+    let server = Server::start(&[]);
+    let mut publisher = Publisher::join(&server, "news", Way::Tcp, 1);
+    let mut viewer = Viewer::join(&server, "news", Way::Udp4);
+
+    publisher.play(&mut [&mut viewer], 400);
+    publisher.finish(&mut [&mut viewer]);
+
+    viewer.assert_whole(0, &publisher);
+}
+
+#[test]
+fn a_viewer_whose_connection_is_cut_is_gone_at_once() {
+    let server = Server::start(&[]);
+    let _publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let viewer = Viewer::join(&server, "news", Way::Tcp);
+    let resource = viewer.client.resource.clone();
+    assert_eq!(server.ask("GET", &format!("{resource}/stats"), &[], "").status, 200);
+
+    drop(viewer);
+
+    wait_until("the session is gone", || server.ask("GET", &format!("{resource}/stats"), &[], "").status == 404);
+    assert_eq!(server.metric("millrace_worker_tcp_links"), 0.0);
+}

@@ -1,0 +1,25 @@
+//! The program as people meet it: its commands, and servers in processes of their own with clients on loopback.
+
+mod ab;
+mod broadcast;
+mod commands;
+mod common;
+mod demo;
+mod drain;
+mod drain_goes_on;
+mod hostile;
+mod ice_restart;
+mod ice_tcp;
+mod join_storm;
+mod late_joiners;
+mod leaving;
+mod offloads;
+mod proof_pump;
+mod publisher_returns;
+mod pump;
+mod pump_live;
+mod retransmission;
+mod rtsp;
+mod silence;
+mod slow_reader;
+mod uplink_loss;

@@ -1,0 +1,189 @@
+//! The pump by the binary itself: one title from the command line, and sessions of a server beside its rooms.
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::common::{PATIENCE, Publisher, Server, Viewer, Way, wait_until};
+use pump::sample::Sample;
+use serde_json::{Value, json};
+use wire::ts::{DATAGRAM_LEN, datagram_packets};
+
+const JSON: [&str; 1] = ["Content-Type: application/json"];
+
+#[test]
+fn a_file_is_played_out_and_the_command_ends_with_it() {
+    let title = Title::new(50);
+    for scheme in ["udp", "rtp"] {
+        // A stream that the machine makes too late has other references from there on; that is another test's.
+        let is_on_time = (0..5).any(|_| {
+            let (addr, packets) = receiver();
+            let started = Instant::now();
+            let child = play(&title.path(), &format!("{scheme}://{addr}"), &[]);
+            let output = child.wait_with_output().expect("it ends");
+
+            assert_eq!(output.status.code(), Some(0));
+            assert!(started.elapsed() >= Duration::from_millis(1_900), "two seconds of picture");
+            let status = String::from_utf8(output.stderr).expect("text");
+            assert!(status.contains("0:02.0 of 0:02.0") && status.contains("underruns 0"), "{status}");
+            let received = all(&packets);
+            assert!(received.len() >= title.bytes.len(), "{scheme}: {} bytes", received.len());
+            let is_on_time = late_max_ms(&status) < 200.0;
+            assert!(!is_on_time || received[..title.bytes.len()] == title.bytes, "{scheme}: {status}");
+            is_on_time
+        });
+        assert!(is_on_time, "{scheme} was late five times");
+    }
+}
+
+/// From "late p99 1.05 ms, at most 4.19 ms".
+fn late_max_ms(status: &str) -> f64 {
+    let (_, rest) = status.rsplit_once("at most ").expect("how late it was");
+    rest.split_once(" ms").expect("in milliseconds").0.parse().expect("a number")
+}
+
+#[test]
+fn ctrl_c_ends_a_loop() {
+    let title = Title::new(10);
+    let (addr, packets) = receiver();
+    let child = play(&title.path(), &format!("udp://{addr}"), &["--loop"]);
+    for _ in 0..title.bytes.len() / DATAGRAM_LEN + 10 {
+        packets.recv_timeout(PATIENCE).expect("it begins anew");
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+    assert_eq!(child.wait_with_output().expect("it ends").status.code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_played_is_said() {
+    let title = Title::new(5);
+    for (file, destination, flags, expected) in [
+        ("no-such-file.ts", "udp://127.0.0.1:9", &[][..], "no-such-file.ts"),
+        (&title.path(), "http://127.0.0.1:9", &[], "udp://host:port"),
+        (&title.path(), "udp://127.0.0.1:9", &["--burst", "9"], "1 to 7"),
+        (&title.path(), "udp://127.0.0.1:9", &["--interface", "none0"], "none0"),
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "udp://127.0.0.1:9", &[], "no transport stream"),
+    ] {
+        let output = play(file, destination, flags).wait_with_output().expect("it ends");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_broadcast_and_pump_sessions_run_on_the_same_workers() {
+    let title = Title::new(75);
+    let media = format!("pump.media={}", title.folder.path().display());
+    let server = Server::start(&[&media, "pump.destinations=127.0.0.0/8", "pump.late_max=10s"]);
+    let receivers: Vec<_> = (0..4).map(|_| receiver()).collect();
+    let sessions: Vec<String> = receivers.iter().map(|(addr, _)| open(&server, &format!("udp://{addr}"))).collect();
+
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut one = Viewer::join(&server, "news", Way::Udp4);
+    let mut other = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut one, &mut other], 400);
+    publisher.finish(&mut [&mut one, &mut other]);
+
+    for viewer in [&one, &other] {
+        viewer.assert_whole(0, &publisher);
+    }
+    let mut workers = Vec::new();
+    for (session, (_, packets)) in sessions.iter().zip(&receivers) {
+        wait_until("the title ends", || get(&server, session)["state"] == "ended");
+        let ended = get(&server, session);
+        assert_eq!(ended["reason"], "all was sent");
+        workers.push(ended["worker"].as_u64().expect("a number"));
+        assert_eq!(all(packets)[..title.bytes.len()], title.bytes);
+    }
+    workers.sort();
+    assert_eq!(workers, [0, 0, 1, 1]);
+    assert!(server.metric("millrace_pump_datagrams_total") >= 4.0 * (title.bytes.len() / DATAGRAM_LEN) as f64);
+}
+
+#[test]
+fn the_first_signal_lets_sessions_end_and_takes_no_new_ones() {
+    let title = Title::new(100);
+    let media = format!("pump.media={}", title.folder.path().display());
+    let mut server = Server::start(&[&media, "pump.destinations=127.0.0.0/8", "http.drain_timeout=60s"]);
+    let (addr, packets) = receiver();
+    open(&server, &format!("udp://{addr}"));
+    packets.recv_timeout(PATIENCE).expect("it has begun");
+
+    server.terminate();
+    wait_until("it drains", || server.ask("GET", "/healthz", &[], "").status == 503);
+    let request = json!({"title": "title.ts", "destination": "udp://127.0.0.1:9"}).to_string();
+    let refused = server.ask("POST", "/pump/sessions", &JSON, &request);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "5"));
+
+    wait_until("it ends with its session", || server.ended().is_some());
+    assert!(server.ended().is_some_and(|status| status.success()));
+    let received = DATAGRAM_LEN + all(&packets).len();
+    assert!(received >= title.bytes.len(), "the title came to its end: {received} of {}", title.bytes.len());
+}
+
+/// A title in a folder of its own.
+struct Title {
+    folder: tempfile::TempDir,
+    bytes: Vec<u8>,
+}
+
+impl Title {
+    /// With so many pictures, 25 a second, at 2 Mbit/s.
+    fn new(pictures: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sample = Sample { rate: wire::Bitrate::from_kbps(2_000), pictures, ..Sample::default() };
+        let bytes = sample.make();
+        std::fs::write(folder.path().join("title.ts"), &bytes).expect("written");
+        Title { folder, bytes }
+    }
+
+    fn path(&self) -> String {
+        let path: PathBuf = self.folder.path().join("title.ts");
+        path.display().to_string()
+    }
+}
+
+fn play(file: &str, destination: &str, flags: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    command.args(["pump", file, destination]).args(flags);
+    // When a test fails, one that plays on keeps nobody waiting who reads the test's output.
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+fn open(server: &Server, destination: &str) -> String {
+    let request = json!({"title": "title.ts", "destination": destination}).to_string();
+    let answer = server.ask("POST", "/pump/sessions", &JSON, &request);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    answer.header("location").to_owned()
+}
+
+fn get(server: &Server, session: &str) -> Value {
+    serde_json::from_str(&server.ask("GET", session, &[], "").body).expect("JSON")
+}
+
+/// A socket that is read all the time, and the packets of each datagram.
+fn receiver() -> (String, Receiver<Vec<u8>>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    let addr = socket.local_addr().expect("bound").to_string();
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let (sender, packets) = sync_channel(10_000);
+    std::thread::spawn(move || {
+        let mut buf = [0; 2_000];
+        while let Ok(len) = socket.recv(&mut buf) {
+            let payload = datagram_packets(&buf[..len]).expect("whole packets").1.as_flattened().to_vec();
+            if sender.send(payload).is_err() {
+                return;
+            }
+        }
+    });
+    (addr, packets)
+}
+
+/// What has come, until nothing more does.
+fn all(packets: &Receiver<Vec<u8>>) -> Vec<u8> {
+    std::iter::from_fn(|| packets.recv_timeout(Duration::from_millis(300)).ok()).flatten().collect()
+}

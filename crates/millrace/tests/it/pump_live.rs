@@ -1,0 +1,50 @@
+//! A live input by the binary: one millrace plays a title out, another evens out what comes and sends it on.
+
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::PATIENCE;
+use pump::sample::Sample;
+use wire::ts::{DATAGRAM_LEN, PACKET_LEN};
+
+#[test]
+fn what_comes_in_is_sent_on_until_ctrl_c() {
+    let title = Sample { pictures: 30 * 25, ..Sample::default() }.make();
+    let file = std::env::temp_dir().join(format!("millrace-pump-live-{}.ts", std::process::id()));
+    std::fs::write(&file, &title).expect("written");
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    receiver.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let to = format!("udp://{}", receiver.local_addr().expect("bound"));
+    // Nobody has the port in between.
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("bound").port();
+    let between = format!("udp://127.0.0.1:{port}");
+
+    let mut live = pump(&[&format!("{between}?delay=300ms"), &to]);
+    let mut sender = pump(&[file.to_str().expect("text"), &between]);
+    let mut received = Vec::new();
+    while received.len() < 300 * DATAGRAM_LEN {
+        let mut buf = [0; 2_000];
+        let len = receiver.recv(&mut buf).expect("it goes on");
+        received.extend(&buf[..len]);
+    }
+    interrupt(&live);
+    let output = live.wait().expect("it ends");
+    interrupt(&sender);
+    sender.wait().expect("it ends");
+    std::fs::remove_file(&file).expect("it was there");
+
+    assert_eq!(output.code(), Some(0));
+    let mut places = title.windows(DATAGRAM_LEN).step_by(PACKET_LEN);
+    let start = places.position(|part| received.starts_with(part)).expect("it is of the title") * PACKET_LEN;
+    assert!(title[start..].starts_with(&received), "nothing is changed, and nothing is missing");
+}
+
+fn pump(args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    command.arg("pump").args(args).stderr(Stdio::null()).spawn().expect("the binary runs")
+}
+
+fn interrupt(child: &Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+}

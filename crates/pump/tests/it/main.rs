@@ -1,0 +1,16 @@
+//! The pump by a clock that is set, without a socket.
+
+mod clip;
+mod common;
+mod continuing;
+mod control;
+mod corpus;
+mod fec;
+mod first_chunk;
+mod index;
+mod live;
+mod measures;
+mod monitor;
+mod pids;
+mod playing;
+mod proof_drift;

@@ -1,0 +1,11 @@
+//! The server as clients meet it: HTTP, RTSP, and what stands behind them.
+
+mod auth;
+mod config;
+mod control;
+mod corpus;
+mod directory;
+mod http;
+mod http_connections;
+mod pump;
+mod rtsp;

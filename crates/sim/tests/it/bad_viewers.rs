@@ -1,0 +1,88 @@
+//! A viewer that misbehaves harms nobody else: the others get the same frames, and not later.
+
+use std::time::Duration;
+
+use crate::common::*;
+use sim::check::{Holes, check_track};
+use sim::viewer::Behaviour;
+use sim::world::{PeerId, World};
+
+const GOOD_COUNT: usize = 10;
+
+/// What the good viewers got: whole frames of each, and how late nine in ten were at most.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    frames: Vec<usize>,
+    lateness: Vec<Duration>,
+    keyframe_requests: u64,
+}
+
+/// Runs ten good viewers for 20 s, beside them one of the other kind.
+fn run(bad: Option<Behaviour>) -> (Outcome, World, Option<PeerId>) {
+    let mut world = World::new(7, quiet());
+    let stream = world.open_stream(&[vp8(), opus()]);
+    let publisher = world.add_publisher(stream);
+    let good: Vec<_> = (0..GOOD_COUNT).map(|_| world.add_viewer(stream, Behaviour::GOOD)).collect();
+    let bad = bad.map(|behaviour| world.add_viewer(stream, behaviour));
+    world.run(seconds(20));
+    let start = world.start;
+    let mut outcome = Outcome { frames: Vec::new(), lateness: Vec::new(), keyframe_requests: 0 };
+    for viewer in good {
+        let track = &world.viewer(viewer).tracks[0];
+        check_track(track, VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+        outcome.frames.push(track.whole_frames());
+        outcome.lateness.push(nine_in_ten(&track.lateness(start)));
+    }
+    outcome.keyframe_requests = world.publisher(publisher).counters.keyframe_requests;
+    (outcome, world, bad)
+}
+
+#[test]
+fn one_that_neither_reads_nor_answers_changes_nothing_for_the_others() {
+    let (expected, ..) = run(None);
+    let (outcome, ..) = run(Some(Behaviour::DEAF));
+    assert_eq!(outcome, expected);
+}
+
+#[test]
+fn one_that_asks_for_everything_again_gets_only_its_share() {
+    let (expected, ..) = run(None);
+    let (outcome, mut world, bad) = run(Some(Behaviour { nacks_everything: true, ..Behaviour::GOOD }));
+    assert_eq!(outcome, expected);
+    let bad = bad.unwrap();
+    let counters = world.viewer(bad).counters;
+    assert!(counters.nacks_sent > 500_000, "{counters:?}");
+    // Half of its rate, and what it may save up.
+    let sent = world.network.counters(world.worker_addr(0), world.addr(bad)).sent_bytes;
+    let ordinary = 20 * 700_000 / 8;
+    assert!(sent < ordinary * 2, "{sent} bytes, where {ordinary} are ordinary");
+    assert!(world.counters(0).drops.count(rooms::drops::DropReason::ResendBudgetSpent) > 0);
+}
+
+#[test]
+fn one_that_asks_for_keyframes_a_hundred_times_a_second_is_throttled() {
+    let (expected, ..) = run(None);
+    let (outcome, mut world, bad) = run(Some(Behaviour { hammers_for_keyframes: true, ..Behaviour::GOOD }));
+    assert_eq!(outcome.frames, expected.frames);
+    // Keyframes are larger than other frames, but still leave in one go.
+    assert_eq!(outcome.lateness, expected.lateness);
+    let asked = world.viewer(bad.unwrap()).counters.keyframe_requests;
+    assert!(asked > 1_900, "{asked}");
+    // One in half a second, and the first.
+    assert!(outcome.keyframe_requests <= 42, "{}", outcome.keyframe_requests);
+}
+
+#[test]
+fn one_on_a_path_too_narrow_for_anything_harms_only_itself() {
+    let (expected, ..) = run(None);
+    let mut world = World::new(7, quiet());
+    let stream = world.open_stream(&[vp8(), opus()]);
+    world.add_publisher(stream);
+    let good: Vec<_> = (0..GOOD_COUNT).map(|_| world.add_viewer(stream, Behaviour::GOOD)).collect();
+    let bad = world.add_viewer(stream, Behaviour::GOOD);
+    let narrow = sim::network::LinkConfig { rate: Some(wire::Bitrate::from_kbps(100)), queue_bytes: 5_000, ..quiet() };
+    world.set_way_down(bad, narrow);
+    world.run(seconds(20));
+    let frames: Vec<_> = good.iter().map(|viewer| world.viewer(*viewer).tracks[0].whole_frames()).collect();
+    assert_eq!(frames, expected.frames);
+}

@@ -1,0 +1,62 @@
+//! Streams and paths that several tests use.
+
+use std::time::Duration;
+
+use sim::media::LayerPlan;
+use sim::network::LinkConfig;
+use sim::publisher::TrackPlan;
+use wire::Bitrate;
+use wire::codec::Codec;
+
+pub const VIDEO_CLOCK: u32 = 90_000;
+pub const AUDIO_CLOCK: u32 = 48_000;
+
+/// One 600 kbit/s layer at 30 frames per second, with two temporal layers.
+pub fn vp8() -> TrackPlan {
+    video(Codec::Vp8, &[600])
+}
+
+pub fn h264() -> TrackPlan {
+    video(Codec::H264, &[600])
+}
+
+/// Three layers, as a browser would send.
+pub fn simulcast() -> TrackPlan {
+    video(Codec::Vp8, &[150, 500, 1_500])
+}
+
+pub fn video(codec: Codec, layers_kbps: &[u64]) -> TrackPlan {
+    let layers = layers_kbps.iter().map(|kbps| LayerPlan {
+        bitrate: Bitrate::from_kbps(*kbps),
+        frames_per_second: 30,
+        temporal_layers: 2,
+    });
+    TrackPlan { codec, layers: layers.collect() }
+}
+
+pub fn opus() -> TrackPlan {
+    let layer = LayerPlan { bitrate: Bitrate::from_kbps(48), frames_per_second: 50, temporal_layers: 1 };
+    TrackPlan { codec: Codec::Opus, layers: vec![layer] }
+}
+
+pub fn quiet() -> LinkConfig {
+    LinkConfig::default()
+}
+
+/// A tenth is lost, a tenth is overtaken by what was sent up to 15 ms later.
+pub fn rough() -> LinkConfig {
+    LinkConfig { loss: 0.1, reordering: 0.1, duplication: 0.02, jitter: Duration::from_millis(4), ..quiet() }
+}
+
+pub fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+pub fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// The value below which nine in ten lie.
+pub fn nine_in_ten(sorted: &[Duration]) -> Duration {
+    sorted[sorted.len() * 9 / 10]
+}

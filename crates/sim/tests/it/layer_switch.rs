@@ -1,0 +1,129 @@
+//! Simulcast layers change up and down with the path, at keyframes, and the output has no seam.
+
+use crate::common::*;
+use rooms::drops::DropReason;
+use rooms::spec::{Command, LayerLimit};
+use sim::check::{Holes, check_track};
+use sim::network::LinkConfig;
+use sim::viewer::Behaviour;
+use sim::world::{PeerId, World};
+use wire::Bitrate;
+
+fn way_down(kbps: u64) -> LinkConfig {
+    LinkConfig { rate: Some(Bitrate::from_kbps(kbps)), queue_bytes: kbps as usize * 1_000 / 8 / 4, ..quiet() }
+}
+
+/// The layer of the newest frame.
+fn layer_now(world: &mut World, viewer: PeerId) -> u8 {
+    let track = &world.viewer(viewer).tracks[0];
+    track.records.values().next_back().expect("something came").tag.layer
+}
+
+#[test]
+fn a_viewer_s_own_limit_moves_it_down_and_up() {
+    let mut world = World::new(1, quiet());
+    let stream = world.open_stream(&[simulcast(), opus()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(8));
+    let session = world.session(viewer);
+    for layer in [2, 0, 1, 0, 2] {
+        let layers = LayerLimit { spatial_max: layer, temporal_max: u8::MAX };
+        world.command(0, Command::Limit { session, layers });
+        world.run(seconds(8));
+        assert_eq!(layer_now(&mut world, viewer), layer);
+    }
+    let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+    assert!(summary.switches_down >= 2 && summary.switches_up >= 2, "{summary:?}");
+}
+
+#[test]
+fn fewer_temporal_layers_leave_no_seam() {
+    let mut world = World::new(2, quiet());
+    let stream = world.open_stream(&[vp8()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(3));
+    let session = world.session(viewer);
+    for temporal_max in [0, 1, 0, 1] {
+        let layers = LayerLimit { spatial_max: u8::MAX, temporal_max };
+        world.command(0, Command::Limit { session, layers });
+        let before = world.viewer(viewer).tracks[0].whole_frames();
+        world.run(seconds(4));
+        let frames = world.viewer(viewer).tracks[0].whole_frames() - before;
+        let expected = if temporal_max == 0 { 55..70 } else { 110..125 };
+        assert!(expected.contains(&frames), "{frames} frames with temporal layers up to {temporal_max}");
+    }
+    // Every other frame of two rounds of 4 s.
+    assert!(world.counters(0).drops.count(DropReason::TemporalLayer) > 100);
+    check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+}
+
+#[test]
+fn the_path_decides_when_nobody_else_does() {
+    let mut world = World::new(3, quiet());
+    let stream = world.open_stream(&[simulcast(), opus()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(15));
+    assert_eq!(layer_now(&mut world, viewer), 2, "a wide path carries the largest layer");
+
+    world.set_way_down(viewer, way_down(900));
+    world.run(seconds(15));
+    assert_eq!(layer_now(&mut world, viewer), 1, "900 kbit/s carry the middle one");
+
+    world.set_way_down(viewer, way_down(350));
+    world.run(seconds(15));
+    assert_eq!(layer_now(&mut world, viewer), 0, "350 kbit/s carry the smallest");
+
+    world.set_way_down(viewer, quiet());
+    world.run(seconds(30));
+    assert_eq!(layer_now(&mut world, viewer), 2, "and back again");
+
+    let track = &world.viewer(viewer).tracks[0];
+    let summary = check_track(track, VIDEO_CLOCK, seconds(1), Holes::Allowed).unwrap();
+    assert!(summary.switches_down >= 2 && summary.switches_up >= 1, "{summary:?}");
+    assert!(summary.holes < 100, "{summary:?}");
+    assert!(summary.switches_down + summary.switches_up <= 12, "no flapping: {summary:?}");
+}
+
+#[test]
+fn a_layer_that_the_publisher_stops_is_left() {
+    let mut world = World::new(4, quiet());
+    let stream = world.open_stream(&[simulcast()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(10));
+    assert_eq!(layer_now(&mut world, viewer), 2);
+    let now = world.now;
+    world.publisher(publisher).pause_layer(now, 0, 2, true);
+    world.run(seconds(6));
+    assert_eq!(layer_now(&mut world, viewer), 1);
+    let frames = world.viewer(viewer).tracks[0].whole_frames();
+    world.run(seconds(2));
+    assert!(world.viewer(viewer).tracks[0].whole_frames() > frames + 50);
+    let now = world.now;
+    world.publisher(publisher).pause_layer(now, 0, 2, false);
+    world.run(seconds(10));
+    assert_eq!(layer_now(&mut world, viewer), 2);
+    check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+}
+
+#[test]
+fn switches_are_seamless_on_a_rough_network_too() {
+    let mut world = World::new(5, quiet());
+    let stream = world.open_stream(&[simulcast()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    let rough = LinkConfig { loss: 0.03, reordering: 0.05, ..quiet() };
+    world.set_path(publisher, rough);
+    world.set_path(viewer, rough);
+    let session = world.session(viewer);
+    for layer in [0, 1, 2, 1, 0, 2, 0, 1] {
+        let layers = LayerLimit { spatial_max: layer, temporal_max: u8::MAX };
+        world.command(0, Command::Limit { session, layers });
+        world.run(seconds(5));
+    }
+    let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(2), Holes::Refused).unwrap();
+    assert!(summary.switches_down >= 2 && summary.switches_up >= 2, "{summary:?}");
+}

@@ -1,0 +1,66 @@
+//! Loss and reordering of a tenth, each way, on every path.
+//!
+//! The criterion: a viewer asks for each missing packet up to ten times, 80 ms apart, and each of these attempts succeeds
+//! with a chance of at least 0.9 × 0.9. So of the frames that the publisher made from the viewer's first keyframe on,
+//! until two seconds before the end, every single one has to be whole, in a row of numbers without a hole.
+
+use crate::common::*;
+use sim::check::{Holes, check_track};
+use sim::viewer::Behaviour;
+use sim::world::World;
+
+#[test]
+fn viewers_get_every_frame_that_retransmission_can_give() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, rough());
+        let stream = world.open_stream(&[vp8(), opus()]);
+        let publisher = world.add_publisher(stream);
+        let viewers: Vec<_> = (0..6).map(|_| world.add_viewer(stream, Behaviour::GOOD)).collect();
+        world.run(seconds(20));
+        // The tail gets its chance of repair.
+        let frames = world.publisher(publisher).frame_count(0, 0);
+        let made_before = frames - 60;
+        for viewer in viewers {
+            let track = &world.viewer(viewer).tracks[0];
+            let first = track.frames.values().find(|frame| frame.tag.keyframe && frame.whole_at.is_some());
+            let first = first.expect("a keyframe came").tag.frame;
+            assert!(first < 60, "seed {seed}: first keyframe is frame {first}");
+            for number in first..made_before {
+                let frame = track.frames.get(&(0, number));
+                assert!(frame.is_some_and(|frame| frame.whole_at.is_some()), "seed {seed}: frame {number}: {frame:?}");
+            }
+            check_track(track, VIDEO_CLOCK, seconds(2), Holes::Refused)
+                .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            let audio = &world.viewer(viewer).tracks[1];
+            // Audio is not repaired, neither up nor down: 0.9 × 0.9 of it comes through.
+            assert!(audio.whole_frames() > 760, "seed {seed}: {} of 1,000 audio frames", audio.whole_frames());
+        }
+        assert!(world.publisher(publisher).counters.nacked > 0, "the way up was lossy, too");
+    }
+}
+
+#[test]
+fn h264_is_repaired_as_well() {
+    let mut world = World::new(4, rough());
+    let stream = world.open_stream(&[h264()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(15));
+    let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(2), Holes::Refused).unwrap();
+    assert!(summary.frames > 350, "{summary:?}");
+}
+
+#[test]
+fn a_quiet_network_needs_no_repair_at_all() {
+    let mut world = World::new(5, quiet());
+    let stream = world.open_stream(&[vp8(), opus()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(10));
+    assert_eq!(world.publisher(publisher).counters.nacked, 0);
+    let counters = world.viewer(viewer).counters;
+    assert_eq!((counters.nacks_sent, counters.refused, counters.spoilt), (0, 0, 0), "{counters:?}");
+    let video = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+    let audio = check_track(&world.viewer(viewer).tracks[1], AUDIO_CLOCK, seconds(1), Holes::Refused).unwrap();
+    assert!(video.frames >= 265 && audio.frames >= 445, "{video:?} {audio:?}");
+}

@@ -1,0 +1,13 @@
+//! Whole rooms in a simulated network.
+
+mod bad_viewers;
+mod common;
+mod hostile;
+mod layer_switch;
+mod lossy_network;
+mod publisher_returns;
+mod random_limits;
+mod replay;
+mod reports;
+mod without_rooms;
+mod workers;

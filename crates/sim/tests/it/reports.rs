@@ -1,0 +1,65 @@
+//! What peers tell about packets, and what they are told.
+
+use crate::common::*;
+use rooms::spec::{Command, Event};
+use sim::publisher::{EXTENSIONS, TrackPlan};
+use sim::viewer::Behaviour;
+use sim::world::World;
+use wire::Seq;
+use wire::rtcp::{self, ReportBlock};
+use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
+
+#[test]
+fn a_publisher_hears_of_padding_as_soon_as_of_media() {
+    let mut world = World::new(1, quiet());
+    let stream = world.open_stream(&[vp8()]);
+    let publisher = world.add_publisher(stream);
+    let (from, to) = (world.addr(publisher), world.worker_addr(0));
+    world.network.capture(from, to);
+    world.run(seconds(2));
+    let sent = world.network.take_capture(from, to);
+    let mut sent = sent.iter().rev().filter_map(|datagram| RtpPacket::parse_header(datagram).ok());
+    let last = sent.find_map(|packet| packet.extension(EXTENSIONS.transport_cc?)).expect("numbers").first_chunk();
+    let last = Seq(u16::from_be_bytes(*last.expect("two bytes")));
+    let now = world.now;
+    world.publisher(publisher).set_sending(now, false);
+    world.run(seconds(1));
+    for number in 1..6_u16 {
+        let ssrc = world.publisher(publisher).rtx_ssrc(0, 0);
+        let payload_type = TrackPlan::payload_type(0) + 1;
+        let header = RtpHeader { payload_type, marker: false, seq: Seq(number), timestamp: 0, ssrc };
+        let mut plain = [0; 64];
+        let mut writer = HeaderWriter::new(&mut plain, &header).unwrap();
+        writer.extension(EXTENSIONS.mid.unwrap(), TrackPlan::mid(0).as_bytes());
+        writer.extension(EXTENSIONS.transport_cc.unwrap(), &last.plus(number).0.to_be_bytes());
+        let len = writer.finish();
+        let padding = world.publisher(publisher).seal_rtp(&plain[..len], len, ssrc, (1 << 16) + u64::from(number));
+        let before = world.publisher(publisher).counters.transport_feedbacks;
+        world.inject(0, from, &padding);
+        world.run(millis(150));
+        assert_eq!(world.publisher(publisher).counters.transport_feedbacks, before + 1, "packet {number}");
+    }
+}
+
+#[test]
+fn a_viewer_loses_as_much_as_the_worst_of_its_tracks() {
+    let mut world = World::new(1, quiet());
+    let stream = world.open_stream(&[vp8(), opus()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::DEAF);
+    let blocks = [128, 0].map(|fraction_lost| ReportBlock { fraction_lost, ..ReportBlock::default() });
+    let ssrcs: Vec<_> = world.viewer(viewer).tracks.iter().map(|track| track.ssrc).collect();
+    let blocks: Vec<_> = blocks.into_iter().zip(ssrcs).map(|(block, ssrc)| ReportBlock { ssrc, ..block }).collect();
+    let mut buf = [0; 100];
+    let len = rtcp::write_receiver_report(&mut buf, 1, &blocks).unwrap();
+    world.viewer(viewer).send_rtcp(&buf[..len]);
+    world.run(millis(100));
+
+    let session = world.session(viewer);
+    world.command(0, Command::Inspect { session, token: 1 });
+    let losses = world.events.iter().filter_map(|(_, event)| match event {
+        Event::Stats { stats, .. } => Some(stats.as_ref()?.loss),
+        _ => None,
+    });
+    assert_eq!(losses.collect::<Vec<_>>(), [0.5]);
+}

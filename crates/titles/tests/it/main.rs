@@ -1,0 +1,8 @@
+//! Titles from folders and from origins that break their promises.
+
+mod common;
+mod files;
+mod https;
+mod origin_faults;
+mod places;
+mod sharing;

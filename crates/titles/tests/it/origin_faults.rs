@@ -1,0 +1,275 @@
+//! Every promise that an origin can break: what is told, what is tried again, and where.
+
+use std::time::Duration;
+
+use crate::common::{Fault, Item, Origin, item, library, packets_of, play, sample, settings};
+use titles::{Error, ErrorKind, HttpError, Library, Settings};
+use tokio::net::TcpSocket;
+
+fn http_error(result: Result<impl Sized, Error>) -> HttpError {
+    match result.err() {
+        Some(Error::Http { error, .. }) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An address that is taken, and that nobody listens at.
+fn dead() -> (TcpSocket, titles::Url) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/", socket.local_addr().unwrap()).parse().unwrap();
+    (socket, url)
+}
+
+#[tokio::test]
+async fn a_title_is_played_byte_for_byte_over_connections_that_are_kept() {
+    let origin = Origin::start().await;
+    let item = item(1);
+    origin.put("/a.ts", item.clone());
+    let library = library(&[&origin]);
+
+    let title = library.open("a.ts").await.unwrap();
+    play(&library, &title, &item.bytes).await;
+
+    let stats = library.stats();
+    assert_eq!(stats.fetches, u64::from(title.chunk_count()));
+    assert_eq!(stats.hits, 1, "the first chunk came with the probe");
+    assert_eq!((stats.retries, stats.failovers, stats.fetching), (0, 0, 0));
+    // Now and then one is opened before the last one is known to be free.
+    assert!(origin.connections() <= 3);
+}
+
+#[tokio::test]
+async fn a_fault_that_passes_is_tried_again_at_the_same_origin() {
+    let faults = [
+        (Fault::Status(500), ErrorKind::Status),
+        (Fault::Status(503), ErrorKind::Status),
+        (Fault::Truncate(1_000), ErrorKind::Truncated),
+        (Fault::Shorter(188), ErrorKind::Truncated),
+        (Fault::Shift(188), ErrorKind::WrongRange),
+        (Fault::NoContentRange, ErrorKind::WrongRange),
+    ];
+    for (fault, kind) in faults {
+        let (origin, spare) = (Origin::start().await, Origin::start().await);
+        origin.put("/a.ts", item(1));
+        spare.put("/a.ts", item(1));
+        let library = library(&[&origin, &spare]);
+        let title = library.open("a.ts").await.unwrap();
+        let before = library.stats();
+
+        origin.break_next("/a.ts", [fault]);
+        let chunk = library.chunk(&title, 3).await.unwrap();
+
+        assert!(chunk.bytes() == packets_of(&sample(1), 3));
+        let stats = library.stats();
+        assert_eq!(stats.errors_of(kind), 1, "{kind:?}");
+        assert_eq!((stats.retries, stats.failovers, stats.fetches - before.fetches), (1, 0, 2), "{kind:?}");
+        assert!(spare.asked().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_fault_that_stays_is_told_by_its_name() {
+    let check = |fault: Fault, is_expected: fn(&HttpError) -> bool, tries: u64| async move {
+        let origin = Origin::start().await;
+        origin.put("/a.ts", item(1));
+        let library = library(&[&origin]);
+        let title = library.open("a.ts").await.unwrap();
+        let before = library.stats();
+
+        origin.break_always("/a.ts", fault);
+        let error = http_error(library.chunk(&title, 3).await);
+
+        assert!(is_expected(&error), "{error:?}");
+        assert_eq!(library.stats().fetches - before.fetches, tries, "{error:?}");
+    };
+    check(Fault::Status(500), |error| *error == HttpError::Status(500), 2).await;
+    check(Fault::Status(403), |error| *error == HttpError::Status(403), 1).await;
+    check(Fault::Status(404), |error| *error == HttpError::Status(404), 1).await;
+    check(Fault::Truncate(1_000), |error| matches!(error, HttpError::Truncated { .. }), 2).await;
+    check(Fault::Shorter(10), |error| matches!(error, HttpError::Truncated { .. }), 2).await;
+    check(Fault::Shift(188), |error| matches!(error, HttpError::WrongRange { .. }), 2).await;
+    check(Fault::IgnoreRange, |error| *error == HttpError::RangeIgnored, 1).await;
+    check(Fault::Redirect("/a.ts".to_owned()), |error| matches!(error, HttpError::Redirects(_)), 1).await;
+    check(Fault::Redirect("ftp://host/a.ts".to_owned()), |error| matches!(error, HttpError::BadRedirect(_)), 1).await;
+    check(Fault::Redirect("file:///etc/passwd".to_owned()), |e| matches!(e, HttpError::BadRedirect(_)), 1).await;
+}
+
+#[tokio::test]
+async fn an_origin_without_range_requests_is_told_from_a_title_that_is_short() {
+    let origin = Origin::start().await;
+    let short = Item { bytes: sample(1)[..188 * 100].to_vec().into(), ..item(1) };
+    origin.put("/long.ts", Item { always: Some(Fault::IgnoreRange), ..item(1) });
+    origin.put("/short.ts", Item { always: Some(Fault::IgnoreRange), ..short.clone() });
+    let library = library(&[&origin]);
+
+    assert_eq!(http_error(library.open("long.ts").await), HttpError::RangeIgnored);
+    let title = library.open("short.ts").await.unwrap();
+    play(&library, &title, &short.bytes).await;
+}
+
+#[tokio::test]
+async fn a_dead_origin_costs_its_tries_once_and_the_next_one_plays_the_title() {
+    let origin = Origin::start().await;
+    let item = item(1);
+    origin.put("/a.ts", item.clone());
+    let mut settings = settings(&[&origin]);
+    let (_socket, dead) = dead();
+    settings.origins.insert(0, dead);
+    let library = Library::new(settings).unwrap();
+
+    let title = library.open("a.ts").await.unwrap();
+    play(&library, &title, &item.bytes).await;
+
+    let stats = library.stats();
+    // The machine may be so slow that the dead one's turn comes again.
+    assert!((1..u64::from(title.chunk_count())).contains(&stats.failovers), "{stats:?}");
+    assert_eq!(stats.errors_of(ErrorKind::Connect), 2 * stats.failovers);
+}
+
+#[tokio::test]
+async fn a_title_goes_on_at_the_next_origin_though_that_has_another_etag() {
+    let (first, second) = (Origin::start().await, Origin::start().await);
+    first.put("/a.ts", item(1));
+    second.put("/a.ts", Item { etag: Some("\"as the second says\"".to_owned()), ..item(1) });
+    let library = library(&[&first, &second]);
+    let title = library.open("a.ts").await.unwrap();
+
+    first.remove("/a.ts");
+    play(&library, &title, &sample(1)).await;
+
+    assert_eq!(library.stats().failovers, u64::from(title.chunk_count()) - 1);
+    // From the second request on it is asked for the state that it began with.
+    assert_eq!(second.asked()[1].if_range.as_deref(), Some("\"as the second says\""));
+}
+
+#[tokio::test]
+async fn another_origin_with_another_length_is_no_copy() {
+    let (first, second) = (Origin::start().await, Origin::start().await);
+    first.put("/a.ts", item(1));
+    second.put("/a.ts", Item { always: Some(Fault::Len(9_999_999)), ..item(1) });
+    let library = library(&[&first, &second]);
+    let title = library.open("a.ts").await.unwrap();
+
+    first.break_always("/a.ts", Fault::Status(500));
+    let result = library.chunk(&title, 3).await;
+
+    assert!(matches!(result, Err(Error::Changed { .. })), "{result:?}");
+    assert_eq!(library.stats().errors_of(ErrorKind::OtherLength), 1);
+}
+
+#[tokio::test]
+async fn a_title_that_is_gone_in_the_middle_is_told_and_looked_for_anew() {
+    let origin = Origin::start().await;
+    origin.put("/a.ts", item(1));
+    let library = library(&[&origin]);
+    let title = library.open("a.ts").await.unwrap();
+
+    origin.remove("/a.ts");
+
+    assert_eq!(http_error(library.chunk(&title, 3).await), HttpError::Status(404));
+    assert!(matches!(library.open("a.ts").await, Err(Error::NotFound { .. })));
+    origin.put("/a.ts", item(1));
+    assert!(library.open("a.ts").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_title_that_changes_is_told_and_opened_as_it_is_now() {
+    let by_etag = |seed: u64| item(seed);
+    let by_date = |seed: u64| Item {
+        last_modified: Some(format!("Sat, 0{seed} Nov 2025 00:00:00 GMT")),
+        etag: None,
+        ..item(seed)
+    };
+    let by_weak_etag = |seed: u64| Item { etag: Some(format!("W/\"{seed}\"")), ..item(seed) };
+    for (make, has_if_range) in [(by_etag as fn(u64) -> Item, true), (by_date, true), (by_weak_etag, false)] {
+        let origin = Origin::start().await;
+        origin.put("/a.ts", make(1));
+        let library = library(&[&origin]);
+        let title = library.open("a.ts").await.unwrap();
+        library.chunk(&title, 1).await.unwrap();
+        assert_eq!(origin.asked()[1].if_range.is_some(), has_if_range);
+
+        origin.put("/a.ts", make(2));
+
+        assert!(matches!(library.chunk(&title, 3).await, Err(Error::Changed { .. })));
+        assert_eq!(library.stats().errors_of(ErrorKind::Changed), 1);
+        let again = library.open("a.ts").await.unwrap();
+        play(&library, &again, &make(2).bytes).await;
+        // What was read of the old one stays its own.
+        assert!(library.chunk(&title, 1).await.unwrap().bytes() == packets_of(&sample(1), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_title_is_asked_about_again_after_a_while() {
+    let origin = Origin::start().await;
+    origin.put("/a.ts", item(1));
+    let library = Library::new(Settings { revalidate: Duration::ZERO, ..settings(&[&origin]) }).unwrap();
+    let first = library.open("a.ts").await.unwrap();
+
+    let same = library.open("a.ts").await.unwrap();
+    origin.put("/a.ts", item(2));
+    let other = library.open("a.ts").await.unwrap();
+    origin.break_always("/a.ts", Fault::Status(500));
+    let while_broken = library.open("a.ts").await.unwrap();
+
+    assert!(std::sync::Arc::ptr_eq(&first, &same));
+    assert!(!std::sync::Arc::ptr_eq(&first, &other));
+    assert!(std::sync::Arc::ptr_eq(&other, &while_broken));
+}
+
+#[tokio::test]
+async fn redirects_are_followed_to_other_hosts_and_counted() {
+    let (origin, store) = (Origin::start().await, Origin::start().await);
+    let item = item(1);
+    store.put("/deep/a.ts", item.clone());
+    origin.put("/a.ts", Item { always: Some(Fault::Redirect("/b.ts".to_owned())), ..item.clone() });
+    let there = store.url().join("deep/a.ts").unwrap();
+    origin.put("/b.ts", Item { always: Some(Fault::Redirect(there.into())), ..item.clone() });
+    let library = library(&[&origin]);
+
+    let title = library.open("a.ts").await.unwrap();
+    play(&library, &title, &item.bytes).await;
+
+    assert_eq!(library.stats().redirects, 2 * u64::from(title.chunk_count()));
+}
+
+#[tokio::test]
+async fn an_origin_that_falls_silent_or_crawls_is_left_for_the_next() {
+    let silent = |settings| Settings {
+        connect_timeout: Duration::from_millis(500),
+        stall_timeout: Duration::from_millis(300),
+        ..settings
+    };
+    let crawling = |settings| Settings { fetch_timeout: Duration::from_millis(300), ..settings };
+    let cases = [
+        (Fault::Hang, ErrorKind::Stalled, silent as fn(Settings) -> Settings),
+        (Fault::Stall(1_000), ErrorKind::Stalled, silent),
+        (Fault::Trickle, ErrorKind::Slow, crawling),
+    ];
+    for (fault, kind, change) in cases {
+        let origin = Origin::start().await;
+        origin.put("/a.ts", Item { always: Some(fault), ..item(1) });
+        let library = Library::new(change(settings(&[&origin]))).unwrap();
+
+        let error = http_error(library.open("a.ts").await);
+
+        assert_eq!(error.kind(), kind, "{error:?}");
+        let stats = library.stats();
+        assert_eq!((stats.errors_of(kind), stats.retries, stats.fetching), (2, 1, 0));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_title_is_told() {
+    let origin = Origin::start().await;
+    origin.put("/a.ts", Item { bytes: vec![7; 300_000].into(), ..Item::default() });
+    origin.put("/empty.ts", Item::default());
+    let library = library(&[&origin]);
+
+    assert!(matches!(library.open("a.ts").await, Err(Error::Title { .. })));
+    assert_eq!(http_error(library.open("empty.ts").await), HttpError::Status(416));
+    assert!(matches!(library.open("none.ts").await, Err(Error::NotFound { .. })));
+    assert_eq!(library.stats().titles, 0);
+}

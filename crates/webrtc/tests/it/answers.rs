@@ -1,0 +1,226 @@
+//! Offers of browsers and encoders get valid answers, with one codec per section.
+
+use std::time::Instant;
+
+use crate::common::{ALL, TO_RECEIVE, TO_SEND, addr, udp};
+use webrtc::{AnswerOptions, Candidate, Context, Direction, Error, Extension, Media, Negotiated, Peer, Purpose};
+use wire::codec::{Codec, MediaKind};
+
+const CHROME_WHIP: &str = include_str!("../offers/chrome-whip-simulcast.sdp");
+const CHROME_WHEP: &str = include_str!("../offers/chrome-whep-recvonly.sdp");
+const CHROME_MAX_BUNDLE: &str = include_str!("../offers/chrome-whep-max-bundle-extra.sdp");
+const FIREFOX_WHEP: &str = include_str!("../offers/firefox-whep.sdp");
+const OBS_WHIP: &str = include_str!("../offers/obs-whip.sdp");
+const PION_WHIP: &str = include_str!("../offers/pion-whip.sdp");
+
+fn answer(offer: &str, purpose: Purpose<'_>) -> Result<Negotiated, Error> {
+    let candidates =
+        [udp("203.0.113.5:7000"), udp("[2001:db8::5]:7000"), Candidate { addr: addr("203.0.113.5:7001"), tcp: true }];
+    let options = AnswerOptions { purpose, candidates: &candidates };
+    Peer::answer(&Context::new().unwrap(), Instant::now(), offer, &options).map(|(_, negotiated)| negotiated)
+}
+
+fn send(codec: Codec) -> [(MediaKind, Codec); 2] {
+    [(MediaKind::Audio, Codec::Opus), (MediaKind::Video, codec)]
+}
+
+fn has(negotiated: &Negotiated, line: &str) -> bool {
+    negotiated.sdp.split("\r\n").any(|other| other == line)
+}
+
+fn video(negotiated: &Negotiated) -> &Media {
+    negotiated.media.iter().find(|media| media.kind == MediaKind::Video).unwrap()
+}
+
+#[test]
+fn chrome_publishes_simulcast() {
+    let negotiated = answer(CHROME_WHIP, TO_RECEIVE).unwrap();
+    for line in [
+        "a=ice-lite",
+        "a=group:BUNDLE 0 1",
+        "a=setup:passive",
+        "a=recvonly",
+        "m=audio 9 UDP/TLS/RTP/SAVPF 111",
+        "m=video 9 UDP/TLS/RTP/SAVPF 96 97",
+        "a=rtpmap:96 VP8/90000",
+        "a=fmtp:97 apt=96",
+        "a=rid:q recv",
+        "a=rid:f recv",
+        "a=simulcast:recv q;h;f",
+        "a=rtcp-fb:96 nack",
+        "a=rtcp-fb:96 nack pli",
+        "a=rtcp-fb:96 ccm fir",
+        "a=rtcp-fb:96 transport-cc",
+        "a=extmap:10 urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id",
+        "a=extmap:12 https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension",
+        "a=candidate:1 1 udp 2130706431 203.0.113.5 7000 typ host",
+        "a=candidate:3 1 tcp 1526726143 203.0.113.5 7001 typ host tcptype passive",
+        "a=end-of-candidates",
+    ] {
+        assert!(has(&negotiated, line), "{line} is not in\n{}", negotiated.sdp);
+    }
+    assert_eq!(negotiated.sdp.matches("a=rtpmap:").count(), 3);
+    assert_eq!(negotiated.sdp.matches("typ host").count(), 3, "candidates stand once in a bundle");
+    assert!(!negotiated.sdp.contains("a=msid:"));
+    let video = video(&negotiated);
+    assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (Codec::Vp8, 96, Some(97)));
+    assert_eq!(video.rids, ["q", "h", "f"]);
+    assert_eq!((video.direction, video.track), (Direction::Receive, 1));
+    assert!(video.transport_cc);
+    assert_eq!(video.extension_id(Extension::RepairedRid), Some(11));
+    assert_eq!(video.extension_id(Extension::DependencyDescriptor), Some(12));
+    let audio = &negotiated.media[0];
+    assert_eq!((audio.codec, audio.clock_rate, audio.payload_type), (Codec::Opus, 48_000, 111));
+    assert_eq!(audio.rx, [(1_733_295_487, None)]);
+    assert_eq!(audio.extension_id(Extension::AudioLevel), Some(1));
+}
+
+#[test]
+fn chrome_watches_each_codec() {
+    for (codec, payload_type, rtx) in
+        [(Codec::Vp8, 96, 97), (Codec::H264, 103, 104), (Codec::Av1, 45, 46), (Codec::Vp9, 98, 99)]
+    {
+        let tracks = send(codec);
+        let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "my stream" }).unwrap();
+        let video = video(&negotiated);
+        assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (codec, payload_type, Some(rtx)));
+        assert_eq!(negotiated.sdp.matches("a=sendonly").count(), 2);
+        assert_eq!(video.extension_id(Extension::DependencyDescriptor), Some(12));
+        assert!(has(&negotiated, &format!("a=extmap:12 {}", Extension::DependencyDescriptor.uri())));
+        let (ssrc, rtx_ssrc) = video.tx[0];
+        assert!(has(&negotiated, &format!("a=ssrc-group:FID {ssrc} {}", rtx_ssrc.unwrap())));
+        assert!(has(&negotiated, &format!("a=ssrc:{ssrc} cname:mystream")));
+        assert!(has(&negotiated, "a=msid:mystream video1") && has(&negotiated, "a=msid:mystream audio0"));
+        assert_eq!(negotiated.media[0].tx[0].1, None, "Opus has no RTX");
+    }
+    let tracks = send(Codec::H265);
+    let refused = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap_err();
+    assert_eq!(refused, Error::CodecNotOffered { codec: Codec::H265 });
+}
+
+#[test]
+fn sections_that_the_stream_has_no_track_for_are_refused_in_place() {
+    let negotiated = answer(CHROME_MAX_BUNDLE, TO_SEND).unwrap();
+    let lines: Vec<&str> = negotiated.sdp.lines().filter(|line| line.starts_with("m=")).collect();
+    assert_eq!(
+        lines,
+        [
+            "m=video 9 UDP/TLS/RTP/SAVPF 96 97",
+            "m=audio 9 UDP/TLS/RTP/SAVPF 111",
+            "m=video 0 UDP/TLS/RTP/SAVPF 96",
+            "m=application 0 UDP/DTLS/SCTP webrtc-datachannel",
+        ]
+    );
+    assert!(has(&negotiated, "a=group:BUNDLE 0 1"));
+    assert!(!negotiated.sdp.contains("bundle-only"));
+    assert_eq!(negotiated.media.iter().map(|media| media.track).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn bundled_sections_may_leave_the_transport_to_the_first() {
+    let (first, second) = CHROME_WHEP.split_once("m=video").unwrap();
+    let transport = ["a=ice-", "a=fingerprint", "a=setup", "a=rtcp-mux"];
+    let is_kept = |line: &&str| !transport.iter().any(|prefix| line.starts_with(prefix));
+    let second: String = second.lines().filter(is_kept).map(|line| format!("{line}\r\n")).collect();
+    let tracks = [(MediaKind::Video, Codec::Vp8)];
+    let negotiated =
+        answer(&format!("{first}m=video{second}"), Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+    assert_eq!(negotiated.media.len(), 1);
+}
+
+#[test]
+fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
+    let tracks = [(MediaKind::Video, Codec::Vp8)];
+    let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+    assert!(has(&negotiated, "m=audio 0 UDP/TLS/RTP/SAVPF 111") && has(&negotiated, "a=group:BUNDLE 1"));
+    assert!(negotiated.sdp.find("a=candidate").unwrap() > negotiated.sdp.find("m=video").unwrap());
+}
+
+#[test]
+fn firefox_watches_vp8_and_h264() {
+    for (codec, payload_type, rtx) in [(Codec::Vp8, 120, 124), (Codec::H264, 126, 127)] {
+        let tracks = send(codec);
+        let negotiated = answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+        let video = video(&negotiated);
+        assert_eq!((video.payload_type, video.rtx_payload_type), (payload_type, Some(rtx)));
+        assert_eq!(video.extension_id(Extension::PlayoutDelay), Some(6));
+        assert!(!has(&negotiated, "a=extmap-allow-mixed"));
+    }
+}
+
+#[test]
+fn obs_publishes_h264_and_names_its_ssrcs() {
+    let negotiated = answer(OBS_WHIP, TO_RECEIVE).unwrap();
+    let video = video(&negotiated);
+    assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (Codec::H264, 96, Some(97)));
+    assert_eq!(video.rx, [(2_950_912_341, Some(2_950_912_342))]);
+    assert!(video.rids.is_empty() && !video.transport_cc);
+    assert!(negotiated.media[0].fmtp.contains("stereo=1"));
+}
+
+#[test]
+fn pion_publishes_with_sendrecv_and_gets_recvonly() {
+    let negotiated = answer(PION_WHIP, TO_RECEIVE).unwrap();
+    assert_eq!(negotiated.sdp.matches("a=recvonly").count(), 2);
+    let video = video(&negotiated);
+    assert_eq!((video.codec, video.payload_type), (Codec::Vp8, 96));
+    assert_eq!(video.rx, [(2_596_996_162, Some(4_039_455_774))]);
+    assert!(has(&negotiated, "a=rtcp-fb:96 nack") && video.transport_cc, "feedback with a space behind it counts");
+}
+
+#[test]
+fn only_allowed_codecs_are_received() {
+    let negotiated = answer(CHROME_WHIP, Purpose::Receive { codecs: &[Codec::Opus, Codec::Av1] }).unwrap();
+    assert_eq!(video(&negotiated).codec, Codec::Av1);
+    let refused = answer(OBS_WHIP, Purpose::Receive { codecs: &[Codec::Opus, Codec::Av1] }).unwrap_err();
+    assert_eq!(refused, Error::NoCodec { kind: MediaKind::Video, mid: "1".into() });
+}
+
+#[test]
+fn what_is_wrong_with_an_offer_is_said() {
+    let refused = |offer: &str| answer(offer, TO_RECEIVE).unwrap_err().to_string();
+    let without = |prefix: &str| -> String {
+        CHROME_WHIP.lines().filter(|line| !line.starts_with(prefix)).map(|line| format!("{line}\r\n")).collect()
+    };
+    assert_eq!(refused(""), "v=0 is missing");
+    assert_eq!(refused("v=0\r\n"), "a media section is missing");
+    assert_eq!(refused("hello"), "line 1: no \"=\"");
+    assert_eq!(refused("m=audio 9 X 0"), "line 1: the first line is not \"v=0\"");
+    assert_eq!(refused("v=0\nm=audio x RTP/AVP 0"), "line 2: m-line with a bad port");
+    assert_eq!(refused(&without("a=ice-ufrag")), "a=ice-ufrag is missing");
+    assert_eq!(refused(&without("a=fingerprint")), "a=fingerprint is missing");
+    assert_eq!(refused(&without("a=group")), "media sections are not in one BUNDLE group (RFC 8843)");
+    assert_eq!(refused(&CHROME_WHIP.replace("actpass", "passive")).split(':').next(), Some("a=setup"));
+    assert_eq!(refused(&CHROME_WHIP.replace("s=-", "a=ice-lite")).split(' ').next(), Some("a=ice-lite"));
+    assert_eq!(refused(CHROME_WHEP), "no media section to receive from");
+    assert_eq!(refused(&format!("v=0\r\n{}", "m=audio 9 RTP/AVP 0\r\n".repeat(33))), "more than 32 media sections");
+    assert_eq!(refused(&"x".repeat(65 * 1024)), "66560 bytes, more than the 65536 that are read");
+    assert_eq!(answer(CHROME_WHIP, TO_SEND).unwrap_err(), Error::NoMedia("send on"));
+}
+
+#[test]
+fn an_offer_and_its_answer_mean_the_same_to_both_sides() {
+    let layers = webrtc::OfferOptions { rids: &["q", "h", "f"], ..crate::common::PUBLISH };
+    for (offer, purpose) in
+        [(layers, TO_RECEIVE), (crate::common::PUBLISH, TO_RECEIVE), (crate::common::WATCH, TO_SEND)]
+    {
+        let pair = crate::common::Pair::new(&offer, purpose);
+        for (server, client) in pair.answer.media.iter().zip(&pair.accepted.media) {
+            let swapped = Media {
+                direction: if server.direction == Direction::Send { Direction::Receive } else { Direction::Send },
+                tx: client.tx.clone(),
+                rx: client.rx.clone(),
+                ..server.clone()
+            };
+            assert_eq!(&swapped, client);
+            assert_eq!(server.tx, client.rx);
+            if server.rids.is_empty() {
+                assert_eq!(server.rx, client.tx);
+            } else {
+                assert_eq!((client.tx.len(), server.rids.len()), (3, 3));
+            }
+        }
+        assert_eq!(pair.accepted.media.len(), 2);
+        assert!(ALL.contains(&pair.accepted.media[1].codec));
+    }
+}
