@@ -14,7 +14,7 @@ use rooms::spec::{
     Command, DownTrackSpec, ExtensionIds, LayerLimit, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
     UpTrackSpec, WorkerId,
 };
-use rooms::srtp::{Opener, Profile, SSRCS_MAX, Sealer, SessionKeys, SrtpError};
+use srtp::{Opener, Profile, SSRCS_MAX, Sealer, SessionKeys, SrtpError};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};

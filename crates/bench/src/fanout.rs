@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rooms::srtp::Profile;
+use srtp::Profile;
 
 use report::Report;
 use schedulers::{Bench, Scheduler};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use engine::udp;
-use rooms::srtp::Profile;
+use srtp::Profile;
 
 use clock::Sample;
 use report::Report;

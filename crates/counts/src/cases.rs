@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use rooms::srtp::{Opener, Profile, Sealer, SessionKeys};
+use srtp::{Opener, Profile, Sealer, SessionKeys};
 use wheel::Wheel;
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
 use wire::stun::Message;

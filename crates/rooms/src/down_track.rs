@@ -14,8 +14,8 @@ use crate::log::{Log, Logged};
 use crate::passthrough;
 use crate::settings::{Random, Settings};
 use crate::spec::DownTrackSpec;
-use crate::srtp::Sealer;
 use crate::stream::Track;
+use srtp::Sealer;
 
 /// Packets whose numbers are remembered for retransmission, a power of two.
 const SENT_VIDEO: usize = 512;

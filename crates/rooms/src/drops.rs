@@ -1,6 +1,6 @@
 //! Why a packet went no further, and how often.
 
-use crate::srtp::SrtpError;
+use srtp::SrtpError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident = $label:literal,)+) => {

@@ -22,7 +22,5 @@ pub mod rooms;
 mod session;
 pub mod settings;
 pub mod spec;
-pub mod srtp;
 mod stream;
 mod viewer;
-mod window;

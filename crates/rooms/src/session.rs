@@ -8,9 +8,9 @@ use wire::{Outbox, Path};
 use crate::publisher::Publisher;
 use crate::settings::Settings;
 use crate::spec::{Counters, PeerSpec, SessionId, SessionStats};
-use crate::srtp::{KeyError, Opener, Sealer};
 use crate::stream::Stream;
 use crate::viewer::Viewer;
+use srtp::{KeyError, Opener, Sealer};
 
 pub struct Session {
     pub id: SessionId,

@@ -6,7 +6,7 @@ use wire::codec::{Codec, MediaKind};
 use wire::{Bitrate, Path};
 
 use crate::drops::DropCounters;
-use crate::srtp::SessionKeys;
+use srtp::SessionKeys;
 
 /// One peer connection, unique in the process for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -12,8 +12,8 @@ use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
-use rooms::srtp::{Profile, SessionKeys};
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
+use srtp::{Profile, SessionKeys};
 use wire::codec::{Codec, MediaKind};
 use wire::{Datagram, Ecn, Outbox, Path};
 

@@ -4,7 +4,7 @@
 //! In: which frame is next; the datagrams that rooms sent. Out: sealed datagrams.
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, UpTrackSpec};
-use rooms::srtp::{KeyError, Sealer, SessionKeys};
+use srtp::{KeyError, Sealer, SessionKeys};
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{LinkId, Path, Seq};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{ExtensionIds, StreamSpec, TrackSpec, UpTrackSpec};
-use rooms::srtp::{Opener, Sealer, SessionKeys};
+use srtp::{Opener, Sealer, SessionKeys};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet, SenderInfo};
 use wire::rtp::{HeaderWriter, RtpHeader};

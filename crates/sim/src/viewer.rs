@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rooms::spec::DownTrackSpec;
-use rooms::srtp::{Opener, Sealer, SessionKeys};
+use srtp::{Opener, Sealer, SessionKeys};
 use wire::codec::{self, Codec, MediaKind, Vp8Numbers};
 use wire::rtcp::{self, Packet, ReportBlock};
 use wire::rtp::{self, Kind, RtpPacket};

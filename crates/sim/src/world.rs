@@ -11,7 +11,7 @@ use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, Event, PeerSpec, SessionId, StreamId, WorkerId};
-use rooms::srtp::{Profile, SessionKeys};
+use srtp::{Profile, SessionKeys};
 use wire::{Datagram, Ecn, LinkId, Outbox, Path};
 
 use crate::network::{LinkConfig, Network};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rooms::srtp::Profile;
 use serde::Serialize;
+use srtp::Profile;
 
 use super::schedulers::{Sample, Scheduler};
 use super::{Args, PROFILES};

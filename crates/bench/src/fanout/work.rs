@@ -1,12 +1,12 @@
 //! What is sent: frames of one publisher, and the down tracks that each packet is written for.
 //!
 //! The work per packet and down track is that of the server: a header with two extensions, and the payload sealed on its
-//! way from the shared frame into the datagram (`wire::rtp`, `rooms::srtp`).
+//! way from the shared frame into the datagram (`wire::rtp`, `srtp`).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rooms::srtp::{KeyError, Profile, Sealer, SessionKeys};
+use srtp::{KeyError, Profile, Sealer, SessionKeys};
 use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{LinkId, Path, Seq};
 
@@ -145,7 +145,7 @@ mod tests {
             let mut source = Source::new(Shape { datagram_len: 1_200, burst: 3 }, profile);
             let track = Track::new(5, ([127, 0, 0, 1], 9).into(), profile).unwrap();
             let (viewer, _) = SessionKeys::made_up_pair(profile, 5);
-            let mut opener = rooms::srtp::Opener::new(&viewer).unwrap();
+            let mut opener = srtp::Opener::new(&viewer).unwrap();
             let frame = source.next_frame();
             assert_eq!(frame.packet_count(), 3);
             for packet in 0..3 {

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rooms::srtp::{Profile, Sealer, SessionKeys};
+use srtp::{Profile, Sealer, SessionKeys};
 
 use super::clock::{Sample, on_own_thread};
 

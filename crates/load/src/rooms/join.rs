@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use rooms::srtp::{Profile, SessionKeys};
+use srtp::{Profile, SessionKeys};
 use webrtc::{Context, Direction, Extension, Keys, Media, OfferOptions, Peer, SrtpProfile};
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rooms::srtp::{Opener, Sealer};
+use srtp::{Opener, Sealer};
 use webrtc::{Extension, Media};
 use wire::rtcp::{self, Packet, SenderInfo};
 use wire::{Outbox, Path};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::Service;
 use hdrhistogram::Histogram;
-use rooms::srtp::{Opener, Sealer, SessionKeys};
+use srtp::{Opener, Sealer, SessionKeys};
 use webrtc::{Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
 use wire::rtp::{self, Kind};

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rooms::receive::{Receiver, TransportRecorder};
-use rooms::srtp::{Opener, Sealer};
+use srtp::{Opener, Sealer};
 use wire::rtcp;
 use wire::rtp::RtpPacket;
 use wire::{Outbox, Path, Seq};

@@ -1,7 +1,7 @@
 //! One publisher, viewers on two workers: each gets every packet, byte for byte, over IPv4 and IPv6.
 
 use crate::common::{Publisher, Server, Viewer, Way};
-use rooms::srtp::Profile;
+use srtp::Profile;
 
 #[test]
 fn viewers_on_two_workers_get_every_packet_over_ipv4() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, Server, Way, wait_until};
-use rooms::srtp::Profile;
+use srtp::Profile;
 use webrtc::{Direction, OfferOptions};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet};

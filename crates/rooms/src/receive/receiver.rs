@@ -14,7 +14,7 @@ use wire::{Seq, SeqExtender};
 use super::layers::Layers;
 use super::nacks::Nacks;
 use crate::drops::DropReason;
-use crate::window::{WINDOW, Window};
+use srtp::{WINDOW, Window};
 
 /// Receives one SSRC and, under it, what its RTX stream repairs.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use rooms::spec::{
     Command, DownTrackSpec, Event, ExtensionIds, LayerLimit, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
     UpTrackSpec, WorkerId,
 };
-use rooms::srtp::{Opener, Profile, Sealer, SessionKeys};
 use sim::media::l1t3;
+use srtp::{Opener, Profile, Sealer, SessionKeys};
 use wire::codec::{Codec, MediaKind};
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
 use wire::{Datagram, Ecn, LinkId, Outbox, Path, Seq};

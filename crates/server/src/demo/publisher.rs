@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
-use rooms::srtp::Sealer;
+use srtp::Sealer;
 use webrtc::{Context, Direction, Media, OfferOptions, Output, Peer, Remote};
 use wire::Seq;
 use wire::codec::{Codec, MediaKind};

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use rooms::drops::DropReason;
-use rooms::srtp::Profile;
 use sim::viewer::Behaviour;
 use sim::world::World;
+use srtp::Profile;
 
 #[test]
 fn replayed_media_and_reports_are_counted_and_dropped() {

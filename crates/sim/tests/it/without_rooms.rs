@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use crate::common::*;
 use rooms::spec::DownTrackSpec;
-use rooms::srtp::{Profile, SessionKeys};
 use sim::check::{Holes, check_track};
 use sim::network::{LinkConfig, Network};
 use sim::publisher::{EXTENSIONS, Publisher, TrackPlan};
 use sim::random::Random;
 use sim::viewer::{Behaviour, Viewer};
+use srtp::{Profile, SessionKeys};
 
 struct Pair {
     network: Network,

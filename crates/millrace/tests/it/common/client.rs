@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Instant;
 
-use rooms::srtp::{Opener, Profile, Sealer, SessionKeys};
+use srtp::{Opener, Profile, Sealer, SessionKeys};
 use webrtc::{Context, Keys, Media, OfferOptions, Output, Peer, Remote, SrtpProfile};
 
 use super::{Answer, Server, wait_until};

@@ -1,7 +1,7 @@
 //! From what was negotiated to what a worker's rooms take.
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
-use rooms::srtp::{Profile, SessionKeys};
+use srtp::{Profile, SessionKeys};
 use webrtc::{Extension, Keys, Media, SrtpProfile};
 
 /// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names

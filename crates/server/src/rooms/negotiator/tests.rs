@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, Event, SessionId, StreamId, TrackSpec};
-use rooms::srtp::{Profile, SessionKeys};
+use srtp::{Profile, SessionKeys};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, Keys, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};

@@ -1,7 +1,7 @@
 //! The outbound half of a session.
 
-use super::keys::{KeyError, Profile, SessionKeys};
-use super::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, Suite};
+use crate::keys::{KeyError, Profile, SessionKeys};
+use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, Suite};
 
 /// Where extended sequence numbers start in this project (see `wire::SeqExtender`); the wire starts at 0.
 const FIRST_SEQ: u64 = 1 << 16;
@@ -77,7 +77,7 @@ impl Sealer {
 
     /// Jumps to the last SRTCP index but `left`.
     #[cfg(test)]
-    pub(super) fn use_up_rtcp_indexes(&mut self, left: u32) {
+    pub(crate) fn use_up_rtcp_indexes(&mut self, left: u32) {
         self.next_rtcp_index = E_FLAG - left;
     }
 }

@@ -2,8 +2,8 @@
 
 use wire::Seq;
 
-use super::keys::{KeyError, SessionKeys};
-use super::suite::{E_FLAG, PacketId, Suite};
+use crate::keys::{KeyError, SessionKeys};
+use crate::suite::{E_FLAG, PacketId, Suite};
 use crate::window::Window;
 
 /// How many SSRCs of one peer are known at a time, for RTP and for RTCP each. A full table refuses newcomers: forgetting

@@ -12,7 +12,7 @@ fn extended(roc: u64, seq: u64) -> u64 {
 }
 
 /// Decodes hexadecimal digits.
-pub(super) fn hex(digits: &str) -> Vec<u8> {
+pub(crate) fn hex(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
 }
 

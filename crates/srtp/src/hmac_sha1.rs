@@ -7,20 +7,20 @@
 use sha1::block_api::compress;
 
 const BLOCK_LEN: usize = 64;
-pub(super) const HMAC_LEN: usize = 20;
+pub(crate) const HMAC_LEN: usize = 20;
 
 /// SHA-1's state before the first block (FIPS 180-4 §5.3.1).
 const INITIAL: State = State([0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0]);
 
 /// A key made ready.
-pub(super) struct HmacSha1 {
+pub(crate) struct HmacSha1 {
     inner: State,
     outer: State,
 }
 
 impl HmacSha1 {
     /// Takes a key no longer than a block.
-    pub(super) fn new(key: &[u8; HMAC_LEN]) -> Self {
+    pub(crate) fn new(key: &[u8; HMAC_LEN]) -> Self {
         let padded = |pad: u8| {
             let mut block = [pad; BLOCK_LEN];
             for (byte, key) in block.iter_mut().zip(key) {
@@ -34,7 +34,7 @@ impl HmacSha1 {
     }
 
     /// The code of `message`.
-    pub(super) fn sign(&self, message: &[u8]) -> [u8; HMAC_LEN] {
+    pub(crate) fn sign(&self, message: &[u8]) -> [u8; HMAC_LEN] {
         self.outer.finish_after_block(&self.inner.finish_after_block(message))
     }
 }

@@ -7,21 +7,21 @@
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-use super::kdf::{Label, derive};
-use super::keys::{KeyError, Master, Profile};
-use super::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
+use crate::kdf::{Label, derive};
+use crate::keys::{KeyError, Master, Profile};
+use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
 
 const TAG_LEN: usize = 16;
 const SALT_LEN: usize = 12;
 
 /// Both kinds of keys for one direction.
-pub(super) struct Gcm {
+pub(crate) struct Gcm {
     rtp: SaltedKey,
     rtcp: SaltedKey,
 }
 
 impl Gcm {
-    pub(super) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
+    pub(crate) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
         let rtp_salt = derive(master, Label::RtpSalt)?;
         let rtcp_salt = derive(master, Label::RtcpSalt)?;
         Ok(match profile {
@@ -38,7 +38,7 @@ impl Gcm {
 
     /// `packet[..len]` is plain, and its first `header_len` bytes stay so.
     #[inline]
-    pub(super) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
         let sealed_len = len + TAG_LEN;
         let (plain, tag) = packet.get_mut(..sealed_len)?.split_at_mut(len);
         let (header, payload) = plain.split_at_mut_checked(header_len)?;
@@ -48,7 +48,7 @@ impl Gcm {
 
     /// Like `seal_rtp`, with the payload still elsewhere: it is encrypted on its way into the packet.
     #[inline]
-    pub(super) fn seal_rtp_from(
+    pub(crate) fn seal_rtp_from(
         &self,
         packet: &mut [u8],
         header_len: usize,
@@ -63,7 +63,7 @@ impl Gcm {
     }
 
     #[inline]
-    pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
         let len = packet.len().checked_sub(TAG_LEN)?;
         let (sealed, tag) = packet.split_at_mut_checked(len)?;
         let (header, payload) = sealed.split_at_mut_checked(header_len)?;
@@ -71,7 +71,7 @@ impl Gcm {
         Some(len)
     }
 
-    pub(super) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
         let sealed_len = len + TAG_LEN + RTCP_WORD_LEN;
         let (plain, trailer) = packet.get_mut(..sealed_len)?.split_at_mut(len);
         let (header, body) = plain.split_at_mut_checked(RTCP_HEADER_LEN)?;
@@ -81,7 +81,7 @@ impl Gcm {
         Some(sealed_len)
     }
 
-    pub(super) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
+    pub(crate) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
         let len = packet.len().checked_sub(TAG_LEN + RTCP_WORD_LEN)?;
         let (sealed, trailer) = packet.split_at_mut(len);
         let (tag, word) = trailer.split_at_mut(TAG_LEN);
@@ -108,13 +108,13 @@ fn rtcp_aad(header: &[u8], word: &[u8]) -> [u8; RTCP_HEADER_LEN + RTCP_WORD_LEN]
 }
 
 /// A key and the salt that its nonces are mixed with.
-pub(super) struct SaltedKey {
+pub(crate) struct SaltedKey {
     key: LessSafeKey,
     salt: [u8; SALT_LEN],
 }
 
 impl SaltedKey {
-    pub(super) fn new(key: &[u8], salt: [u8; SALT_LEN]) -> Result<Self, KeyError> {
+    pub(crate) fn new(key: &[u8], salt: [u8; SALT_LEN]) -> Result<Self, KeyError> {
         let algorithm = if key.len() == 32 { &AES_256_GCM } else { &AES_128_GCM };
         let key = UnboundKey::new(algorithm, key).map_err(|_| KeyError::Refused)?;
         Ok(SaltedKey { key: LessSafeKey::new(key), salt })

@@ -4,12 +4,12 @@
 
 use aws_lc_rs::cipher::{AES_128, AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
 
-use super::keys::{KeyError, Master};
+use crate::keys::{KeyError, Master};
 
 /// What a derived key is for (RFC 3711 §4.3.2).
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Label {
+pub(crate) enum Label {
     RtpKey = 0,
     RtpAuth = 1,
     RtpSalt = 2,
@@ -22,7 +22,7 @@ pub(super) enum Label {
 const LABEL_AT: usize = 7;
 
 /// Derives `N` bytes for `label`: the first of the keystream that starts where salt and label say.
-pub(super) fn derive<const N: usize>(master: Master<'_>, label: Label) -> Result<[u8; N], KeyError> {
+pub(crate) fn derive<const N: usize>(master: Master<'_>, label: Label) -> Result<[u8; N], KeyError> {
     // A 96-bit salt stands where the first 96 of 112 bits do (RFC 7714 §11).
     let mut iv = [0; 16];
     iv[..master.salt.len()].copy_from_slice(master.salt);

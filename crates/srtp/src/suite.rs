@@ -1,30 +1,30 @@
 //! What one direction of one session is protected with, whichever the profile.
 
-use super::cm::Cm;
-use super::gcm::Gcm;
-use super::keys::{KeyError, Master, Profile};
+use crate::cm::Cm;
+use crate::gcm::Gcm;
+use crate::keys::{KeyError, Master, Profile};
 
 /// The E flag of SRTCP: the packet is encrypted. The other 31 bits of its word are the index.
-pub(super) const E_FLAG: u32 = 1 << 31;
+pub(crate) const E_FLAG: u32 = 1 << 31;
 
 /// Bytes of the word with the E flag and the SRTCP index.
-pub(super) const RTCP_WORD_LEN: usize = 4;
+pub(crate) const RTCP_WORD_LEN: usize = 4;
 
 /// Bytes of an RTCP packet that stay readable: its first header and the sender's SSRC.
-pub(super) const RTCP_HEADER_LEN: usize = 8;
+pub(crate) const RTCP_HEADER_LEN: usize = 8;
 
 /// Which packet it is, as far as the cipher wants to know; each value may be used for one packet alone.
 #[derive(Clone, Copy)]
-pub(super) struct PacketId {
-    pub(super) ssrc: u32,
+pub(crate) struct PacketId {
+    pub(crate) ssrc: u32,
     /// 48 bits: rollover counter and sequence number for RTP; the 31-bit SRTCP index for RTCP.
-    pub(super) index: u64,
+    pub(crate) index: u64,
 }
 
 impl PacketId {
     /// SSRC and 48-bit index one behind the other, as both kinds of initialisation vector hold them (RFC 3711 §4.1.1,
     /// RFC 7714 §8.1 and §9.1).
-    pub(super) fn bytes(self) -> [u8; 10] {
+    pub(crate) fn bytes(self) -> [u8; 10] {
         let mut bytes = [0; 10];
         bytes[..4].copy_from_slice(&self.ssrc.to_be_bytes());
         bytes[4..].copy_from_slice(&self.index.to_be_bytes()[2..]);
@@ -32,19 +32,19 @@ impl PacketId {
     }
 
     /// The rollover counter (RFC 3711 §3.3.1).
-    pub(super) fn roc(self) -> u32 {
+    pub(crate) fn roc(self) -> u32 {
         (self.index >> 16) as u32
     }
 }
 
 /// Session keys of one direction. `None` from any of its functions: too short, or not authentic.
-pub(super) enum Suite {
+pub(crate) enum Suite {
     Gcm(Gcm),
     Cm(Box<Cm>),
 }
 
 impl Suite {
-    pub(super) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
+    pub(crate) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
         match profile {
             Profile::AeadAes128Gcm | Profile::AeadAes256Gcm => Ok(Suite::Gcm(Gcm::new(profile, master)?)),
             Profile::Aes128CmSha1_80 => Ok(Suite::Cm(Box::new(Cm::new(master)?))),
@@ -52,7 +52,7 @@ impl Suite {
     }
 
     #[inline]
-    pub(super) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
         match self {
             Suite::Gcm(gcm) => gcm.seal_rtp(packet, header_len, len, id),
             Suite::Cm(cm) => cm.seal_rtp(packet, header_len, len, id),
@@ -60,7 +60,7 @@ impl Suite {
     }
 
     #[inline]
-    pub(super) fn seal_rtp_from(
+    pub(crate) fn seal_rtp_from(
         &self,
         packet: &mut [u8],
         header_len: usize,
@@ -74,21 +74,21 @@ impl Suite {
     }
 
     #[inline]
-    pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
         match self {
             Suite::Gcm(gcm) => gcm.open_rtp(packet, header_len, id),
             Suite::Cm(cm) => cm.open_rtp(packet, header_len, id),
         }
     }
 
-    pub(super) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
         match self {
             Suite::Gcm(gcm) => gcm.seal_rtcp(packet, len, id),
             Suite::Cm(cm) => cm.seal_rtcp(packet, len, id),
         }
     }
 
-    pub(super) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
+    pub(crate) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
         match self {
             Suite::Gcm(gcm) => gcm.open_rtcp(packet, id, encrypted),
             Suite::Cm(cm) => cm.open_rtcp(packet, id, encrypted),
@@ -96,10 +96,10 @@ impl Suite {
     }
 
     /// The word with the E flag and the index, wherever this profile puts it.
-    pub(super) fn rtcp_word(&self, packet: &[u8]) -> Option<u32> {
+    pub(crate) fn rtcp_word(&self, packet: &[u8]) -> Option<u32> {
         let word = match self {
             Suite::Gcm(_) => packet.last_chunk()?,
-            Suite::Cm(_) => packet.get(..packet.len().checked_sub(super::cm::TAG_LEN)?)?.last_chunk()?,
+            Suite::Cm(_) => packet.get(..packet.len().checked_sub(crate::cm::TAG_LEN)?)?.last_chunk()?,
         };
         Some(u32::from_be_bytes(*word))
     }

@@ -88,12 +88,12 @@ impl SessionKeys {
     }
 
     /// The master key and salt for what we send.
-    pub(super) fn ours(&self) -> Result<Master<'_>, KeyError> {
+    pub(crate) fn ours(&self) -> Result<Master<'_>, KeyError> {
         self.half(self.is_client)
     }
 
     /// The master key and salt for what the peer sends.
-    pub(super) fn theirs(&self) -> Result<Master<'_>, KeyError> {
+    pub(crate) fn theirs(&self) -> Result<Master<'_>, KeyError> {
         self.half(!self.is_client)
     }
 
@@ -125,7 +125,7 @@ impl fmt::Debug for SessionKeys {
 
 /// One direction's master key and master salt.
 #[derive(Clone, Copy)]
-pub(super) struct Master<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) salt: &'a [u8],
+pub(crate) struct Master<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) salt: &'a [u8],
 }

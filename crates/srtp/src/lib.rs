@@ -10,6 +10,8 @@
 //! Extended sequence numbers count from 65,536 + the first number, here as everywhere (see `wire::SeqExtender`), so the
 //! rollover counter on the wire is one less than their upper bits.
 
+#![forbid(unsafe_code)]
+
 mod cm;
 mod gcm;
 mod hmac_sha1;
@@ -20,7 +22,9 @@ mod sealer;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use keys::{KeyError, Profile, SessionKeys};
 pub use opener::{Opener, SSRCS_MAX, SrtpError};
 pub use sealer::Sealer;
+pub use window::{WINDOW, Window};

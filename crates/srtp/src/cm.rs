@@ -8,24 +8,24 @@
 use aws_lc_rs::cipher::{AES_128, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 
-use super::hmac_sha1::{HMAC_LEN, HmacSha1};
-use super::kdf::{Label, derive};
-use super::keys::{KeyError, Master};
-use super::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
+use crate::hmac_sha1::{HMAC_LEN, HmacSha1};
+use crate::kdf::{Label, derive};
+use crate::keys::{KeyError, Master};
+use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
 
-pub(super) const TAG_LEN: usize = 10;
+pub(crate) const TAG_LEN: usize = 10;
 
 const KEY_LEN: usize = 16;
 const SALT_LEN: usize = 14;
 
 /// Both kinds of keys for one direction.
-pub(super) struct Cm {
+pub(crate) struct Cm {
     rtp: KeySet,
     rtcp: KeySet,
 }
 
 impl Cm {
-    pub(super) fn new(master: Master<'_>) -> Result<Self, KeyError> {
+    pub(crate) fn new(master: Master<'_>) -> Result<Self, KeyError> {
         Ok(Cm {
             rtp: KeySet::new(
                 &derive(master, Label::RtpKey)?,
@@ -41,7 +41,7 @@ impl Cm {
     }
 
     /// `packet[..len]` is plain, and its first `header_len` bytes stay so.
-    pub(super) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtp(&self, packet: &mut [u8], header_len: usize, len: usize, id: PacketId) -> Option<usize> {
         let sealed_len = len + TAG_LEN;
         let packet = packet.get_mut(..sealed_len)?;
         self.rtp.apply_keystream(id, packet.get_mut(header_len..len)?)?;
@@ -51,7 +51,7 @@ impl Cm {
     }
 
     /// Like `seal_rtp`, with the payload still elsewhere.
-    pub(super) fn seal_rtp_from(
+    pub(crate) fn seal_rtp_from(
         &self,
         packet: &mut [u8],
         header_len: usize,
@@ -63,7 +63,7 @@ impl Cm {
         self.seal_rtp(packet, header_len, len, id)
     }
 
-    pub(super) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn open_rtp(&self, packet: &mut [u8], header_len: usize, id: PacketId) -> Option<usize> {
         let len = packet.len().checked_sub(TAG_LEN)?;
         let said: [u8; TAG_LEN] = packet.last_chunk().copied()?;
         let tag = self.rtp.rtp_tag(packet, len, id)?;
@@ -72,7 +72,7 @@ impl Cm {
         Some(len)
     }
 
-    pub(super) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
+    pub(crate) fn seal_rtcp(&self, packet: &mut [u8], len: usize, id: PacketId) -> Option<usize> {
         let authenticated_len = len + RTCP_WORD_LEN;
         let sealed_len = authenticated_len + TAG_LEN;
         let packet = packet.get_mut(..sealed_len)?;
@@ -83,7 +83,7 @@ impl Cm {
         Some(sealed_len)
     }
 
-    pub(super) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
+    pub(crate) fn open_rtcp(&self, packet: &mut [u8], id: PacketId, encrypted: bool) -> Option<usize> {
         let authenticated_len = packet.len().checked_sub(TAG_LEN)?;
         let len = authenticated_len.checked_sub(RTCP_WORD_LEN)?;
         let (authenticated, said) = packet.split_at_mut_checked(authenticated_len)?;
