@@ -5,12 +5,16 @@ use std::fmt;
 /// SRTP protection profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
+    /// RFC 7714 §14.2, with a key of 128 bits.
     AeadAes128Gcm,
+    /// The same with a key of 256 bits.
     AeadAes256Gcm,
+    /// RFC 5764 §4.1.2: AES in counter mode, 80 bits of HMAC-SHA1. Mandatory to implement.
     Aes128CmSha1_80,
 }
 
 impl Profile {
+    /// All of them.
     pub const ALL: [Profile; 3] = [Profile::AeadAes128Gcm, Profile::AeadAes256Gcm, Profile::Aes128CmSha1_80];
 
     /// Bytes of a master key.
@@ -51,15 +55,25 @@ impl Profile {
 /// Why no SRTP context can be made of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
+    /// More or fewer bytes than the profile takes.
     #[error("{got} bytes of keying material, {profile:?} takes {wanted}")]
-    Length { profile: Profile, got: usize, wanted: usize },
+    Length {
+        /// Whose keys they should be.
+        profile: Profile,
+        /// Bytes that there are.
+        got: usize,
+        /// Bytes that the profile takes.
+        wanted: usize,
+    },
+    /// By aws-lc.
     #[error("the cryptographic library refuses the key")]
     Refused,
 }
 
 /// Keys from one DTLS handshake (RFC 5764 §4.2).
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SessionKeys {
+    /// What the handshake chose.
     pub profile: Profile,
     /// The exporter's bytes: client key, server key, client salt, server salt.
     pub material: Box<[u8]>,

@@ -16,14 +16,25 @@ const RTP_HEADER_LEN: usize = 12;
 /// Why a packet was not opened. Its bytes are then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SrtpError {
+    /// Shorter than its header, its extensions and the tag.
     #[error("{got} bytes are too few for what the packet says it holds")]
-    Truncated { got: usize },
+    Truncated {
+        /// Bytes that there are.
+        got: usize,
+    },
+    /// Neither RTP nor RTCP.
     #[error("version {version}, not 2")]
-    Version { version: u8 },
+    Version {
+        /// What the first two bits say.
+        version: u8,
+    },
+    /// In the window already, or behind it.
     #[error("the packet was here before, or is too old to tell")]
     Replayed,
+    /// The tag is wrong.
     #[error("the peer did not make this packet, or it was changed on the way")]
     NotAuthentic,
+    /// Another SSRC than the `SSRCS_MAX` that are known.
     #[error("the peer uses more than {SSRCS_MAX} SSRCs")]
     TooManySsrcs,
 }

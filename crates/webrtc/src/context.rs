@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use srtp::{Profile, SessionKeys};
 use str0m::crypto::dtls::{
     DtlsCert, DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, DtlsVersion, ProtocolVersion,
     SrtpProfile as DimplProfile,
@@ -28,32 +29,6 @@ const FLIGHT_RETRIES: usize = 8;
 
 /// When an unfinished handshake is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
-
-/// SRTP protection profile that DTLS chose (RFC 5764 §4.1.2, RFC 7714 §14.2).
-///
-/// As DTLS server, dimpl prefers AES-256-GCM, then AES-128-GCM, then AES-CM; the order cannot be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SrtpProfile {
-    AeadAes128Gcm,
-    AeadAes256Gcm,
-    Aes128CmSha1_80,
-}
-
-/// SRTP keys from one DTLS handshake (RFC 5764 §4.2).
-#[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
-    pub profile: SrtpProfile,
-    /// The exporter's bytes: client key, server key, client salt, server salt.
-    pub material: Box<[u8]>,
-    /// Whether we were the DTLS client, so that the first key is ours.
-    pub is_client: bool,
-}
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("profile", &self.profile).finish_non_exhaustive()
-    }
-}
 
 /// The certificate and settings that every peer connection shares. Cheap to clone; make one per process.
 #[derive(Clone)]
@@ -89,7 +64,7 @@ impl fmt::Debug for Context {
 }
 
 /// Where a session's keys appear when DTLS is done.
-pub(crate) type KeySlot = Arc<OnceLock<Result<Keys, CertificateNotEcdsa>>>;
+pub(crate) type KeySlot = Arc<OnceLock<Result<SessionKeys, CertificateNotEcdsa>>>;
 
 /// The peer has no certificate that dimpl could verify: it knows ECDSA alone, and asks for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +138,11 @@ impl DtlsInstance for Instance {
         let is_client = self.dtls.is_active();
         match self.dtls.poll_output(buf) {
             DtlsOutput::KeyingMaterial(material, profile) => {
-                if let Some(profile) = known_profile(profile) {
+                if let Some(profile) = known_profile(profile)
+                    && let Ok(keys) = SessionKeys::new(profile, &material, is_client)
+                {
                     // A second handshake on the association (renegotiation) does not exist in dimpl, so `set` succeeds.
-                    let _ = self.keys.set(Ok(Keys { profile, material: material.to_vec().into(), is_client }));
+                    let _ = self.keys.set(Ok(keys));
                 }
                 DtlsOutput::Connected
             }
@@ -234,11 +211,14 @@ fn is_of_certificate(error: &DtlsImplError) -> bool {
     }
 }
 
-fn known_profile(profile: DimplProfile) -> Option<SrtpProfile> {
+/// The profile that DTLS chose (RFC 5764 §4.1.2, RFC 7714 §14.2), where it is one of ours.
+///
+/// As DTLS server, dimpl prefers AES-256-GCM, then AES-128-GCM, then AES-CM; the order cannot be set.
+fn known_profile(profile: DimplProfile) -> Option<Profile> {
     match profile {
-        DimplProfile::AEAD_AES_128_GCM => Some(SrtpProfile::AeadAes128Gcm),
-        DimplProfile::AEAD_AES_256_GCM => Some(SrtpProfile::AeadAes256Gcm),
-        DimplProfile::AES128_CM_SHA1_80 => Some(SrtpProfile::Aes128CmSha1_80),
+        DimplProfile::AEAD_AES_128_GCM => Some(Profile::AeadAes128Gcm),
+        DimplProfile::AEAD_AES_256_GCM => Some(Profile::AeadAes256Gcm),
+        DimplProfile::AES128_CM_SHA1_80 => Some(Profile::Aes128CmSha1_80),
         _ => None,
     }
 }

@@ -25,7 +25,7 @@ mod select;
 mod write;
 
 pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX};
-pub use context::{Context, Keys, SrtpProfile};
+pub use context::Context;
 pub use error::Error;
 pub use fragment::Fragment;
 pub use media::{Direction, Extension, Media, Negotiated, Ssrcs};

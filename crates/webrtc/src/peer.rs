@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
+use srtp::SessionKeys;
 use str0m::crypto::Sha1HmacProvider;
 use str0m::ice::StunMessage;
 use str0m::net::{DatagramRecv, Protocol, Receive, TcpType};
@@ -18,7 +19,7 @@ use wire::stun;
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
-use crate::context::{CertificateNotEcdsa, Context, KeySlot, Keys};
+use crate::context::{CertificateNotEcdsa, Context, KeySlot};
 use crate::fragment::Fragment;
 use crate::media::Negotiated;
 use crate::nomination::Nomination;
@@ -42,7 +43,7 @@ pub enum Output {
     /// Send this datagram.
     Transmit { remote: Remote, data: Box<[u8]> },
     /// ICE and DTLS are done. Comes once.
-    Connected { keys: Keys, remote: Remote },
+    Connected { keys: SessionKeys, remote: Remote },
     /// The other side wants to be sent to at another address. Only after `Connected`, and only on the server's side.
     PathChanged(Remote),
     /// It is over. Comes once; the session is good for nothing any more.

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use srtp::{Profile, SessionKeys};
-use webrtc::{Context, Direction, Extension, Keys, Media, OfferOptions, Peer, SrtpProfile};
+use webrtc::{Context, Direction, Extension, Media, OfferOptions, Peer};
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};
 
@@ -160,16 +159,6 @@ fn resolve(url: &str, location: &str) -> String {
     }
     let directory = url.rfind('/').filter(|slash| *slash >= origin.len()).map_or(origin, |slash| &url[..slash]);
     format!("{directory}/{location}")
-}
-
-/// The handshake's keys as the SRTP code takes them.
-pub fn session_keys(keys: &Keys) -> SessionKeys {
-    let profile = match keys.profile {
-        SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
-        SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
-        SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
-    };
-    SessionKeys { profile, material: keys.material.clone(), is_client: keys.is_client }
 }
 
 #[cfg(test)]

@@ -172,7 +172,6 @@ impl LoadService {
                 Output::Connected { keys, remote } => {
                     client.path.remote = remote.addr;
                     client.connected = Some(now);
-                    let keys = super::join::session_keys(&keys);
                     let role = client.joining.take();
                     if let (Some(role), Some((opener, sealer))) = (role, contexts(&keys)) {
                         client.role = Some(role(now, opener, sealer));

@@ -15,7 +15,6 @@ use wire::rtp::{HeaderWriter, RtpHeader};
 
 use super::clip::{Clip, MediaPacket, Player};
 use crate::machine::ntp;
-use crate::rooms::negotiator::session_keys;
 
 /// Publishes `clip` as `stream` from now on. `publish` takes our offer and brings the server's answer.
 ///
@@ -90,7 +89,7 @@ impl Publisher {
                 // A datagram that cannot be sent is a datagram lost, which ICE and DTLS repeat.
                 Output::Transmit { remote, data } => drop(self.socket.send_to(&data, remote.addr)),
                 Output::Connected { keys, remote } => {
-                    let sealer = Sealer::new(&session_keys(keys)).ok()?;
+                    let sealer = Sealer::new(&keys).ok()?;
                     let sources = self.media.iter().filter_map(Source::new).collect();
                     let player = self.clip.take()?.play(now);
                     self.playing = Some(Playing { player, sealer, remote, sources, report_at: now });

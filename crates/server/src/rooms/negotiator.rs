@@ -22,7 +22,6 @@ use rooms::spec::{self, SessionId, StreamId, TrackSpec};
 use tokio::sync::oneshot;
 use webrtc::Candidate;
 
-pub(crate) use self::convert::session_keys;
 pub use self::core::Negotiator;
 pub use counters::{Counters, CountersSnapshot};
 pub use thread::run;

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use srtp::SessionKeys;
 use webrtc::{
-    AnswerOptions, Candidate, Context, Direction, EndReason, Keys, Negotiated, OfferOptions, Output, Peer, Purpose,
-    Remote,
+    AnswerOptions, Candidate, Context, Direction, EndReason, Negotiated, OfferOptions, Output, Peer, Purpose, Remote,
 };
 use wire::codec::{Codec, MediaKind};
 
@@ -30,7 +30,7 @@ pub struct Side {
     pub peer: Peer,
     /// How the other side sees us.
     pub remote: Remote,
-    pub connected: Option<(Keys, Remote)>,
+    pub connected: Option<(SessionKeys, Remote)>,
     pub ended: Option<EndReason>,
     pub moves: Vec<Remote>,
     pub deadline: Instant,

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{PUBLISH, Pair, TO_RECEIVE, TO_SEND, WATCH, addr, udp};
+use srtp::Profile;
 use str0m::media::{Direction as Flow, MediaKind};
 use str0m::net::{Protocol, Receive};
-use webrtc::{AnswerOptions, Context, EndReason, OfferOptions, Output, Peer, Received, Refused, Remote, SrtpProfile};
+use webrtc::{AnswerOptions, Context, EndReason, OfferOptions, Output, Peer, Received, Refused, Remote};
 
 #[test]
 fn both_sides_get_the_same_keys_and_the_server_is_the_dtls_server() {
@@ -14,7 +15,7 @@ fn both_sides_get_the_same_keys_and_the_server_is_the_dtls_server() {
         let (server, server_sees) = pair.server.connected.unwrap();
         let (client, client_sees) = pair.client.connected.unwrap();
         assert_eq!(server.material, client.material);
-        assert_eq!(server.profile, SrtpProfile::AeadAes256Gcm);
+        assert_eq!(server.profile, Profile::AeadAes256Gcm);
         assert_eq!(server.material.len(), 2 * 32 + 2 * 12);
         assert_eq!((server.is_client, client.is_client), (false, true));
         assert_eq!((server_sees, client_sees), (pair.client.remote, pair.server.remote));

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Instant;
 
 use srtp::{Opener, Profile, Sealer, SessionKeys};
-use webrtc::{Context, Keys, Media, OfferOptions, Output, Peer, Remote, SrtpProfile};
+use webrtc::{Context, Media, OfferOptions, Output, Peer, Remote};
 
 use super::{Answer, Server, wait_until};
 
@@ -98,7 +98,7 @@ impl Client {
         loop {
             match self.peer.poll() {
                 Output::Transmit { data, .. } => self.socket.send(&data),
-                Output::Connected { keys, .. } => self.link = Some(SrtpLink::new(keys)),
+                Output::Connected { keys, .. } => self.link = Some(SrtpLink::new(&keys)),
                 Output::Ended(_) => self.has_ended = true,
                 Output::PathChanged(_) => {}
                 Output::Timeout(_) => return,
@@ -137,14 +137,9 @@ impl Client {
 }
 
 impl SrtpLink {
-    fn new(keys: Keys) -> Self {
-        let profile = match keys.profile {
-            SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
-            SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
-            SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
-        };
-        let keys = SessionKeys::new(profile, &keys.material, keys.is_client).expect("keys that fit");
-        SrtpLink { profile, opener: Opener::new(&keys).expect("keys"), sealer: Sealer::new(&keys).expect("keys") }
+    fn new(keys: &SessionKeys) -> Self {
+        let (opener, sealer) = (Opener::new(keys).expect("keys"), Sealer::new(keys).expect("keys"));
+        SrtpLink { profile: keys.profile, opener, sealer }
     }
 }
 

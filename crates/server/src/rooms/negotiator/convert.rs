@@ -1,8 +1,7 @@
 //! From what was negotiated to what a worker's rooms take.
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
-use srtp::{Profile, SessionKeys};
-use webrtc::{Extension, Keys, Media, SrtpProfile};
+use webrtc::{Extension, Media};
 
 /// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names
 /// to the page: q, h, f (quarter, half, full) and l, m, h are what libraries for them use, 1, 2, 3 is Jitsi's. OBS
@@ -83,15 +82,6 @@ fn extension_ids(media: &Media) -> ExtensionIds {
         playout_delay: media.extension_id(Extension::PlayoutDelay),
         dependency_descriptor: media.extension_id(Extension::DependencyDescriptor),
     }
-}
-
-pub(crate) fn session_keys(keys: Keys) -> SessionKeys {
-    let profile = match keys.profile {
-        SrtpProfile::AeadAes128Gcm => Profile::AeadAes128Gcm,
-        SrtpProfile::AeadAes256Gcm => Profile::AeadAes256Gcm,
-        SrtpProfile::Aes128CmSha1_80 => Profile::Aes128CmSha1_80,
-    };
-    SessionKeys { profile, material: keys.material, is_client: keys.is_client }
 }
 
 #[cfg(test)]

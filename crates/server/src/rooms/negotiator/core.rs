@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, TrackSpec, UpTrackSpec};
 use rustc_hash::FxHashMap;
 use slab::Slab;
-use webrtc::{AnswerOptions, Context, Keys, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
+use srtp::SessionKeys;
+use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
 use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
 
@@ -364,10 +365,10 @@ where
         }
     }
 
-    fn connect(&mut self, now: Instant, key: usize, path: Path, keys: Keys) {
+    fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) {
         let session = &mut self.sessions[key];
         let id = session.id;
-        let peer = PeerSpec { session: id, path, keys: convert::session_keys(keys) };
+        let peer = PeerSpec { session: id, path, keys };
         session.phase = Phase::Connected { last_consent: now };
         let command = session.role.command(peer);
         self.handshakes -= 1;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, Event, SessionId, StreamId, TrackSpec};
 use srtp::{Profile, SessionKeys};
 use tokio::sync::oneshot;
-use webrtc::{Candidate, Context, Direction, Keys, OfferOptions, Output, Peer, Remote};
+use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};
 use wire::{LinkId, Path};
 
@@ -48,7 +48,7 @@ struct Harness {
 struct Client {
     peer: Peer,
     path: Path,
-    keys: Option<Keys>,
+    keys: Option<SessionKeys>,
     has_ended: bool,
 }
 
