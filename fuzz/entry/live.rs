@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pump::fec::Fec;
 use pump::live::{Live, Settings};
 use pump::pump::Pump;
-use pump::spec::{self, Command, Event, FeedId, LiveSpec, Pacing, SessionId, SessionSpec, Transport, WhenStarved};
+use pump::spec::{self, Command, Event, InputId, LiveSpec, Pacing, SessionId, SessionSpec, Transport, WhenStarved};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, write_rtp_header};
 use wire::{Bitrate, LinkId, Outbox, Path, Seq};
 
@@ -30,7 +30,7 @@ const KEPT_MAX: usize = (64 << 20) + 1_000_000;
 /// Times that something happens between two datagrams, at most; then it is over.
 const STEPS: usize = 5_000;
 
-const FEED: FeedId = FeedId(1);
+const INPUT: InputId = InputId(1);
 const SESSION: SessionId = SessionId(1);
 
 pub fn live(data: &[u8]) {
@@ -119,7 +119,7 @@ impl World {
                 assert!(first.at >= at, "times never run backwards");
             }
             self.next = Some((chunk.number() + 1, end, last.at));
-            self.pump.handle_command(self.now, Command::LiveChunk { feed: FEED, chunk, oldest });
+            self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
         }
         assert!(self.live.kept().map(|chunk| chunk.bytes().len()).sum::<usize>() <= KEPT_MAX);
         if !self.is_open {
@@ -138,7 +138,7 @@ impl World {
         let (Some(title), Some(start)) = (self.live.title(), self.live.start()) else { return };
         let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
         let mut spec = SessionSpec::new(SESSION, Arc::clone(title), path);
-        spec.live = Some(LiveSpec { feed: FEED, start });
+        spec.live = Some(LiveSpec { input: INPUT, start });
         if self.how & 1 != 0 {
             spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
             spec.fec = Fec::new(4, 4, true);

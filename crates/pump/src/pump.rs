@@ -14,10 +14,10 @@ use wheel::{TimerId, Wheel};
 use wire::Outbox;
 
 use crate::chunk::Chunk;
-use crate::feed::{Feeds, Look};
+use crate::inputs::{Inputs, Look};
 use crate::phase::{Phase, Phases};
 use crate::spec::{
-    Activity, Command, Counters, EndReason, Event, FeedId, SessionId, SessionSpec, SessionStats, Settings,
+    Activity, Command, Counters, EndReason, Event, InputId, SessionId, SessionSpec, SessionStats, Settings,
 };
 use crate::stream::{Next, Output, Stream};
 
@@ -31,7 +31,7 @@ pub struct Pump {
     settings: Settings,
     sessions: Slab<Session>,
     /// By the key of the session.
-    turns: Vec<Turn>,
+    alarms: Vec<Alarm>,
     by_id: HashMap<SessionId, usize, FxBuildHasher>,
     wheel: Wheel<usize>,
     /// Sessions whose time has come, and that have not been served.
@@ -40,7 +40,7 @@ pub struct Pump {
     read: usize,
     events: VecDeque<Event>,
     phases: Phases,
-    feeds: Feeds,
+    inputs: Inputs,
     totals: Counters,
 }
 
@@ -52,7 +52,7 @@ struct Session {
 
 /// What the wheel has to know of a session. These lie close together, as each tick looks at those of many sessions.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct Alarm {
     timer: Option<TimerId>,
     /// The session stands in `due`.
     is_due: bool,
@@ -65,13 +65,13 @@ impl Pump {
             wheel: Wheel::new(now, settings.tick),
             settings,
             sessions: Slab::new(),
-            turns: Vec::new(),
+            alarms: Vec::new(),
             by_id: HashMap::default(),
             due: VecDeque::new(),
             read: 0,
             events: VecDeque::new(),
             phases: Phases::default(),
-            feeds: Feeds::default(),
+            inputs: Inputs::default(),
             totals: Counters::default(),
         }
     }
@@ -82,8 +82,8 @@ impl Pump {
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
             Command::Chunk { session, chunk } => self.with(session, now_ns, |stream| stream.handle_chunk(&chunk)),
-            Command::LiveChunk { feed, chunk, oldest } => self.take_live(now_ns, feed, &chunk, oldest),
-            Command::LiveGone(feed) => self.feeds.forget(feed),
+            Command::LiveChunk { input, chunk, oldest } => self.take_live(now_ns, input, &chunk, oldest),
+            Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => {
                 self.with(session, now_ns, |stream| stream.jump(now_ns, to));
             }
@@ -132,7 +132,7 @@ impl Pump {
         };
         let phase = self.phases.take(stream.interval_ns());
         let key = self.sessions.insert(Session { stream, phase });
-        self.turns.resize(self.turns.len().max(key + 1), Turn::default());
+        self.alarms.resize(self.alarms.len().max(key + 1), Alarm::default());
         self.by_id.insert(id, key);
         self.settle(key, now_ns);
     }
@@ -151,7 +151,7 @@ impl Pump {
 
     /// A stream that can go on does, at the next time that has its phase; what it needs is asked for.
     fn settle(&mut self, key: usize, now_ns: i64) {
-        if self.sessions[key].stream.feed().is_some() {
+        if self.sessions[key].stream.input().is_some() {
             self.ask(key);
         }
         let Session { stream, phase, .. } = &mut self.sessions[key];
@@ -190,7 +190,7 @@ impl Pump {
         let stream = &mut self.sessions[key].stream;
         let session = stream.spec().id;
         while let Some(chunk) = stream.poll_need() {
-            match stream.feed().map(|feed| self.feeds.look(feed, chunk, session)) {
+            match stream.input().map(|input| self.inputs.look(input, chunk, session)) {
                 Some(Look::Here(chunk)) => stream.handle_chunk(&chunk),
                 Some(Look::Waits) => {}
                 Some(Look::Gone) | None => self.events.push_back(Event::Need { session, chunk }),
@@ -202,8 +202,8 @@ impl Pump {
     }
 
     /// Sessions that waited for the chunk get it, and go on.
-    fn take_live(&mut self, now_ns: i64, feed: FeedId, chunk: &Arc<Chunk>, oldest: u32) {
-        for (session, number) in self.feeds.push(feed, chunk, oldest) {
+    fn take_live(&mut self, now_ns: i64, input: InputId, chunk: &Arc<Chunk>, oldest: u32) {
+        for (session, number) in self.inputs.push(input, chunk, oldest) {
             let Some(&key) = self.by_id.get(&session) else { continue };
             if number == chunk.number() {
                 self.sessions[key].stream.handle_chunk(chunk);
@@ -218,10 +218,10 @@ impl Pump {
     pub fn handle_timeout(&mut self, now: Instant) {
         let now_ns = self.ns(now) as u64;
         while let Some(key) = self.wheel.pop_due_ns(now_ns) {
-            let turn = &mut self.turns[key];
-            turn.timer = None;
-            if !turn.is_due {
-                turn.is_due = true;
+            let alarm = &mut self.alarms[key];
+            alarm.timer = None;
+            if !alarm.is_due {
+                alarm.is_due = true;
                 self.due.push_back(key);
             }
         }
@@ -243,7 +243,7 @@ impl Pump {
                 next => {
                     self.due.pop_front();
                     self.read = self.read.saturating_sub(1);
-                    self.turns[key].is_due = false;
+                    self.alarms[key].is_due = false;
                     self.go_on(key, now_ns, next);
                 }
             }
@@ -275,23 +275,23 @@ impl Pump {
                 self.ask(key);
             }
             // What it waits for may lie there.
-            Next::Wait if self.sessions[key].stream.feed().is_some() => self.settle(key, now_ns),
+            Next::Wait if self.sessions[key].stream.input().is_some() => self.settle(key, now_ns),
             Next::Wait | Next::Full => self.ask(key),
             Next::Ended => self.end(key, now_ns, EndReason::Ended),
         }
     }
 
     fn schedule(&mut self, key: usize, at_ns: i64) {
-        let turn = &mut self.turns[key];
-        if let Some(timer) = turn.timer.take() {
+        let alarm = &mut self.alarms[key];
+        if let Some(timer) = alarm.timer.take() {
             self.wheel.cancel(timer);
         }
-        turn.timer = Some(self.wheel.insert_ns(at_ns.max(0) as u64, key));
+        alarm.timer = Some(self.wheel.insert_ns(at_ns.max(0) as u64, key));
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
         let Session { mut stream, phase } = self.sessions.remove(key);
-        let Turn { timer, is_due } = std::mem::take(&mut self.turns[key]);
+        let Alarm { timer, is_due } = std::mem::take(&mut self.alarms[key]);
         let session = stream.spec().id;
         self.by_id.remove(&session);
         self.phases.give(phase);

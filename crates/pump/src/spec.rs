@@ -20,13 +20,13 @@ pub struct SessionId(pub u64);
 
 /// Names a live input, among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FeedId(pub u32);
+pub struct InputId(pub u32);
 
 /// A session's live input, instead of the bytes of its title, which says what comes. It is sent as it is: `start`, `end`,
 /// `looped`, `speed_permille` and `restamp` mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveSpec {
-    pub feed: FeedId,
+    pub input: InputId,
     pub start: live::Start,
 }
 
@@ -167,12 +167,12 @@ pub enum Command {
     /// The next chunk of a live input, for all of its sessions that need it. Those before `oldest` are forgotten. To be
     /// sent, in order, from before the first session of the input is opened.
     LiveChunk {
-        feed: FeedId,
+        input: InputId,
         chunk: Arc<Chunk>,
         oldest: u32,
     },
     /// No session plays this input any more.
-    LiveGone(FeedId),
+    LiveGone(InputId),
     /// A session goes on elsewhere in its live input: after a pause, or when it needs a chunk that is gone (`Event::Need`).
     Jump {
         session: SessionId,

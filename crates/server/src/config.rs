@@ -20,7 +20,7 @@ use crate::pump::destination::Prefix;
 use crate::pump::live::LiveInput;
 use crate::pump::outputs::OutputConfig;
 
-pub use load::{ConfigError, Place};
+pub use load::{ConfigError, SetIn};
 use section::{Section, section};
 pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration};
 use value::{any, between};

@@ -7,9 +7,9 @@
 //! Source: RFC 2326 §10 (methods), §11.3 (which error when), appendix A (states).
 
 mod connection;
+mod interleaved;
 pub mod listener;
 mod play;
-mod relay;
 mod rtcp;
 mod sessions;
 mod stats;
@@ -26,7 +26,7 @@ use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
 use crate::random::{hex, random};
-use relay::{Ends, Relay, Report};
+use interleaved::{Ends, Interleaved, Report};
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
 use stats::Counters;
@@ -80,7 +80,7 @@ impl Rtsp {
     }
 
     /// Answers a request.
-    async fn answer(&self, now: Instant, relay: &mut Relay, request: &Request<'_>) -> Response {
+    async fn answer(&self, now: Instant, interleaved: &mut Interleaved, request: &Request<'_>) -> Response {
         if request.cseq().is_none() {
             return Response::new(Status::BadRequest);
         }
@@ -89,12 +89,12 @@ impl Rtsp {
         }
         let known = match request.header("Session").map(session_id) {
             None => None,
-            Some(id) => match self.find(now, relay, id) {
+            Some(id) => match self.find(now, interleaved, id) {
                 None => return Response::new(Status::SessionNotFound),
                 found => found,
             },
         };
-        let response = self.carry_out(now, relay, request, known.as_deref()).await.unwrap_or_else(refusal);
+        let response = self.carry_out(now, interleaved, request, known.as_deref()).await.unwrap_or_else(refusal);
         match known {
             Some(session) => response.with("Session", &session.id),
             None => response,
@@ -102,9 +102,9 @@ impl Rtsp {
     }
 
     /// The session of that id, when the one who asks may speak for it.
-    fn find(&self, now: Instant, relay: &Relay, id: &str) -> Option<Arc<Session>> {
-        self.sessions.touch(now, id, relay.ends.client).filter(|session| match session.delivery {
-            Delivery::Interleaved { connection, .. } => connection == relay.connection,
+    fn find(&self, now: Instant, interleaved: &Interleaved, id: &str) -> Option<Arc<Session>> {
+        self.sessions.touch(now, id, interleaved.ends.client).filter(|session| match session.delivery {
+            Delivery::Interleaved { connection, .. } => connection == interleaved.connection,
             Delivery::Datagrams { .. } => true,
         })
     }
@@ -112,7 +112,7 @@ impl Rtsp {
     async fn carry_out(
         &self,
         now: Instant,
-        relay: &mut Relay,
+        interleaved: &mut Interleaved,
         request: &Request<'_>,
         known: Option<&Session>,
     ) -> Result<Response, Status> {
@@ -125,8 +125,8 @@ impl Rtsp {
             (Method::SetParameter, _) => Err(Status::ParameterNotUnderstood),
             (Method::Other, _) => Err(Status::NotImplemented),
             _ if request.uri == "*" => Err(Status::MethodNotAllowed),
-            (Method::Describe, _) => self.describe(relay.ends.server, request).await,
-            (Method::Setup, None) => self.setup(now, relay, request).await,
+            (Method::Describe, _) => self.describe(interleaved.ends.server, request).await,
+            (Method::Setup, None) => self.setup(now, interleaved, request).await,
             (Method::Setup, Some(session)) => Err(match is_of(request, session) {
                 true => Status::MethodNotValidInThisState,
                 // Titles are not bundled (§10.4).
@@ -134,10 +134,10 @@ impl Rtsp {
             }),
             (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound),
             (_, Some(session)) if !is_of(request, session) => Err(Status::NotFound),
-            (Method::Play, Some(session)) => self.play(now, relay, request, session).await,
+            (Method::Play, Some(session)) => self.play(now, interleaved, request, session).await,
             (Method::Pause, Some(session)) => self.pause(session).await,
             (Method::Teardown, Some(session)) => {
-                relay.remove(&session.id);
+                interleaved.remove(&session.id);
                 self.end(&session.id).await;
                 Ok(Response::new(Status::Ok))
             }
@@ -168,13 +168,18 @@ impl Rtsp {
         Ok((name, Extent::Stored(self.pump.library().duration(&title))))
     }
 
-    async fn setup(&self, now: Instant, relay: &mut Relay, request: &Request<'_>) -> Result<Response, Status> {
-        let client = relay.ends.client;
+    async fn setup(
+        &self,
+        now: Instant,
+        interleaved: &mut Interleaved,
+        request: &Request<'_>,
+    ) -> Result<Response, Status> {
+        let client = interleaved.ends.client;
         let offered = request.header("Transport").ok_or(Status::BadRequest)?;
         let chosen = transports(offered).find_map(|offer| Some((offer.name, offer.for_client(client)?)));
         let (name, way) = chosen.ok_or(Status::UnsupportedTransport)?;
         let (title, extent) = self.look_up(request.uri).await?;
-        let (destination, delivery) = self.delivery(relay, way)?;
+        let (destination, delivery) = self.delivery(interleaved, way)?;
         let id = hex(&random::<16>().ok_or(Status::ServiceUnavailable)?);
         let (track, state) = (request.uri.to_owned(), Default::default());
         let session = Session { id, title, extent, track, client, destination, delivery, state };
@@ -194,7 +199,7 @@ impl Rtsp {
             transport += &format!(";ssrc={ssrc:08X}");
         }
         match (&session.delivery, self.sockets.server_ports(source.worker, client)) {
-            (Delivery::Interleaved { channels, .. }, _) => relay.add(id.clone(), source.ssrc, *channels),
+            (Delivery::Interleaved { channels, .. }, _) => interleaved.add(id.clone(), source.ssrc, *channels),
             (Delivery::Datagrams { rtcp: Some(_) }, Some((rtp, rtcp))) => {
                 transport += &format!(";server_port={rtp}-{rtcp}")
             }
@@ -207,8 +212,8 @@ impl Rtsp {
             .with("Content-Base", base_of(request.uri)))
     }
 
-    fn delivery(&self, relay: &mut Relay, way: Way) -> Result<(Destination, Delivery), Status> {
-        let Ends { client, client_port, .. } = relay.ends;
+    fn delivery(&self, interleaved: &mut Interleaved, way: Way) -> Result<(Destination, Delivery), Status> {
+        let Ends { client, client_port, .. } = interleaved.ends;
         let to = |is_rtp, port| Destination { is_rtp, host: client.to_string(), port };
         match way {
             Way::Datagrams { is_rtp, port, rtcp_port } => {
@@ -216,10 +221,10 @@ impl Rtsp {
                 Ok((to(is_rtp, port), Delivery::Datagrams { rtcp }))
             }
             Way::Interleaved { channels } => {
-                relay.retain(|id| self.sessions.source(id).is_some());
-                let channels = relay.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
-                let address = relay.destination().ok_or(Status::ServiceUnavailable)?;
-                let (connection, reports) = (relay.connection, relay.reports());
+                interleaved.retain(|id| self.sessions.source(id).is_some());
+                let channels = interleaved.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
+                let address = interleaved.destination().ok_or(Status::ServiceUnavailable)?;
+                let (connection, reports) = (interleaved.connection, interleaved.reports());
                 // The port is only shown.
                 Ok((to(true, client_port), Delivery::Interleaved { connection, address, channels, reports }))
             }
@@ -322,10 +327,10 @@ impl Rtsp {
     }
 
     /// A client has taken something: the sessions that are interleaved for it live on.
-    fn keep(&self, now: Instant, relay: &mut Relay) {
-        if relay.take_kept(now, KEEP_INTERVAL) {
-            for id in relay.sessions() {
-                self.sessions.touch(now, id, relay.ends.client);
+    fn keep(&self, now: Instant, interleaved: &mut Interleaved) {
+        if interleaved.take_kept(now, KEEP_INTERVAL) {
+            for id in interleaved.sessions() {
+                self.sessions.touch(now, id, interleaved.ends.client);
             }
         }
     }

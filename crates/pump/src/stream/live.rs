@@ -4,15 +4,15 @@ use super::{Output, PACKETS, Stream};
 use crate::live::Start;
 use crate::pace::LivePace;
 use crate::queue::{Plan, Supply};
-use crate::spec::{Activity, FeedId, WhenStarved};
+use crate::spec::{Activity, InputId, WhenStarved};
 
 /// What a silent input leaves over, less than a datagram, waits so long for the rest of it.
 const LEFT_OVER_NS: i64 = 200_000_000;
 
 impl Stream {
     /// The live input that is played.
-    pub(crate) fn feed(&self) -> Option<FeedId> {
-        self.spec.live.map(|live| live.feed)
+    pub(crate) fn input(&self) -> Option<InputId> {
+        self.spec.live.map(|live| live.input)
     }
 
     /// Goes on elsewhere in the live input; what is between is not sent, and counters go on.

@@ -10,7 +10,7 @@ use super::Config;
 /// A setting that cannot be, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    pub place: Place,
+    pub set_in: SetIn,
     /// "rooms.idle_timeout"; empty when the file cannot be read at all.
     pub key: String,
     /// What was found, and what is allowed.
@@ -18,7 +18,7 @@ pub struct ConfigError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SetIn {
     /// File name and line, counted from 1.
     File(String, usize),
     /// The variable's name.
@@ -28,11 +28,11 @@ pub enum Place {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::File(name, 0) => write!(f, "{name}: ")?,
-            Place::File(name, line) => write!(f, "{name}:{line}: ")?,
-            Place::Environment(variable) => write!(f, "environment, {variable}: ")?,
-            Place::Flag => write!(f, "--set: ")?,
+        match &self.set_in {
+            SetIn::File(name, 0) => write!(f, "{name}: ")?,
+            SetIn::File(name, line) => write!(f, "{name}:{line}: ")?,
+            SetIn::Environment(variable) => write!(f, "environment, {variable}: ")?,
+            SetIn::Flag => write!(f, "--set: ")?,
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -57,7 +57,7 @@ impl Config {
         if let Some(path) = file {
             let name = path.display().to_string();
             let unreadable = |error| ConfigError {
-                place: Place::File(name.clone(), 0),
+                set_in: SetIn::File(name.clone(), 0),
                 key: String::new(),
                 message: format!("cannot be read: {error}"),
             };
@@ -78,7 +78,7 @@ impl Config {
     pub fn apply_toml(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let error = |offset: usize, key: String, message: String| {
             let line = 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
-            ConfigError { place: Place::File(name.to_owned(), line), key, message }
+            ConfigError { set_in: SetIn::File(name.to_owned(), line), key, message }
         };
         let document = DeTable::parse(text).map_err(|wrong| {
             error(wrong.span().map_or(0, |span| span.start), String::new(), wrong.message().to_owned())
@@ -115,7 +115,7 @@ impl Config {
             let (table, key) = (table.to_ascii_lowercase(), key.to_ascii_lowercase());
             let Some(section) = self.section_mut(&table) else { continue };
             section.set_text(&key, &text).map_err(|message| ConfigError {
-                place: Place::Environment(variable.clone()),
+                set_in: SetIn::Environment(variable.clone()),
                 key: format!("{table}.{key}"),
                 message,
             })?;
@@ -125,7 +125,7 @@ impl Config {
 
     /// Takes "rooms.idle_timeout=10s".
     fn apply_override(&mut self, assignment: &str) -> Result<(), ConfigError> {
-        let error = |key: &str, message: String| ConfigError { place: Place::Flag, key: key.to_owned(), message };
+        let error = |key: &str, message: String| ConfigError { set_in: SetIn::Flag, key: key.to_owned(), message };
         let Some((path, text)) = assignment.split_once('=') else {
             return Err(error(assignment, "is not of the form section.key=value".to_owned()));
         };

@@ -314,7 +314,7 @@ impl PumpControl {
             spec::Event::PicturesWanted { session, run } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
-                    runtime.spawn(async move { control.feed(found, run).await });
+                    runtime.spawn(async move { control.find_pictures(found, run).await });
                 }
             }
             spec::Event::PicturesShown { session, run, parts } => {

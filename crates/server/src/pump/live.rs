@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use engine::sys::wait_readable;
 use pump::live::{Live, Report, Settings, Start};
-use pump::spec::{Command, FeedId, LiveSpec, Pacing, SessionId};
+use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
 use pump::title::Title;
 
 use super::control::{PumpControl, PumpError, PumpPort};
@@ -60,7 +60,7 @@ struct Playing {
 
 #[derive(Debug)]
 pub(super) struct Input {
-    feed: FeedId,
+    id: InputId,
     config: LiveInput,
     /// Where it is received.
     local: SocketAddr,
@@ -102,7 +102,7 @@ impl PumpControl {
             let settings = Settings { delay: config.delay, source: config.source };
             let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.ports().len()] };
             let input = Arc::new(Input {
-                feed: FeedId(index as u32),
+                id: InputId(index as u32),
                 config: config.clone(),
                 local,
                 state: Mutex::new(state),
@@ -157,7 +157,7 @@ impl Inputs {
     ) -> Result<LiveSpec, PumpError> {
         let start = input.add_session(worker, port)?;
         self.lock().insert(session, Playing { input: input.clone(), worker, jumps: false });
-        Ok(LiveSpec { feed: input.feed, start })
+        Ok(LiveSpec { input: input.id, start })
     }
 
     /// A session is over; whether it was one of an input or not.
@@ -210,7 +210,7 @@ impl Input {
         let count = sessions.get_mut(worker).ok_or(PumpError::Busy)?;
         if *count == 0 {
             for chunk in live.kept().filter(|chunk| chunk.number() >= start.chunk) {
-                let command = Command::LiveChunk { feed: self.feed, chunk: chunk.clone(), oldest: start.chunk };
+                let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest: start.chunk };
                 (port.command)(command).map_err(|_| PumpError::Busy)?;
             }
         }
@@ -224,7 +224,7 @@ impl Input {
         *count -= 1;
         if *count == 0 {
             // One that has no room keeps a few pointers until the next session of the input.
-            (port.command)(Command::LiveGone(self.feed)).ok();
+            (port.command)(Command::LiveGone(self.id)).ok();
         }
     }
 
@@ -254,7 +254,7 @@ impl Input {
     fn publish(&self, state: &mut State, ports: &[PumpPort]) {
         while let Some((chunk, oldest)) = state.live.poll_chunk() {
             for (port, _) in ports.iter().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
-                let command = Command::LiveChunk { feed: self.feed, chunk: chunk.clone(), oldest };
+                let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest };
                 if (port.command)(command).is_err() {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 }

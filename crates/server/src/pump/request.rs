@@ -34,7 +34,7 @@ pub struct OpenRequest {
     pub destination: Destination,
     /// A socket of this process that passes everything on to the destination: for what goes there in another way than
     /// UDP. No client chooses it.
-    pub relay: Option<SocketAddr>,
+    pub via: Option<SocketAddr>,
     /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
     pub start: Duration,
     pub end: Option<Duration>,
@@ -96,7 +96,7 @@ impl OpenRequest {
         OpenRequest {
             title,
             destination,
-            relay: None,
+            via: None,
             start: Duration::ZERO,
             end: None,
             looped: false,

@@ -15,7 +15,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep_until;
 use wire::rtsp::{Item, Response, RtspError, Status, next_item};
 
-use super::relay::{Carried, Ends, Relay, write_frame};
+use super::interleaved::{Carried, Ends, Interleaved, write_frame};
 use super::{Rtsp, SESSION_TIMEOUT};
 
 /// A connection on which nothing goes either way for so long is closed; its sessions have timed out by then.
@@ -42,7 +42,7 @@ const READ_LEN: usize = 4 * 1024;
 
 struct Connection<'a> {
     rtsp: &'a Arc<Rtsp>,
-    relay: Relay,
+    interleaved: Interleaved,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// What waits is still written, and nothing more is read.
@@ -62,7 +62,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     set_options(&stream)?;
     let mut connection = Connection {
         rtsp,
-        relay: Relay::new(rtsp.counters.open_connection(), ends, rtsp.sockets.senders()),
+        interleaved: Interleaved::new(rtsp.counters.open_connection(), ends, rtsp.sockets.senders()),
         inbox: Vec::with_capacity(READ_LEN),
         outbox: Vec::new(),
         is_closing: false,
@@ -72,7 +72,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: So
     };
     let (mut reader, mut writer) = stream.split();
     let result = connection.run(&mut reader, &mut writer).await;
-    for session in connection.relay.sessions() {
+    for session in connection.interleaved.sessions() {
         rtsp.end(session).await;
     }
     rtsp.counters.close_connection();
@@ -104,11 +104,11 @@ impl Connection<'_> {
                     self.outbox.drain(..written?);
                     self.moved = Instant::now();
                     self.stalled = None;
-                    self.rtsp.keep(self.moved, &mut self.relay);
+                    self.rtsp.keep(self.moved, &mut self.interleaved);
                 }
-                carried = self.relay.ready(), if carries => match carried {
+                carried = self.interleaved.ready(), if carries => match carried {
                     Carried::Datagrams => {
-                        let read = self.relay.read_datagrams(&mut self.outbox, MEDIA_MAX);
+                        let read = self.interleaved.read_datagrams(&mut self.outbox, MEDIA_MAX);
                         self.rtsp.counters.count_datagrams(read.carried, read.lost);
                     }
                     Carried::Report(report) => write_frame(&mut self.outbox, report.channel, &report.compound),
@@ -140,11 +140,11 @@ impl Connection<'_> {
                     return;
                 }
                 Ok(Some((Item::Interleaved { data, .. }, len))) => {
-                    self.rtsp.handle_report(Instant::now(), self.relay.ends.client, data);
+                    self.rtsp.handle_report(Instant::now(), self.interleaved.ends.client, data);
                     len
                 }
                 Ok(Some((Item::Request(request), len))) => {
-                    let response = self.rtsp.answer(Instant::now(), &mut self.relay, &request).await;
+                    let response = self.rtsp.answer(Instant::now(), &mut self.interleaved, &request).await;
                     self.rtsp.counters.count_request(Some(request.method), response.status);
                     self.outbox.extend(response.to_text(request.cseq()).into_bytes());
                     len

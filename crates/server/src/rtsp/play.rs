@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_permille};
 
-use super::relay::Relay;
+use super::interleaved::Interleaved;
 use super::sessions::{Session, State};
 use super::{Rtsp, scale_text, source_of, status};
 use crate::pump::control::{PumpError, Started};
@@ -54,7 +54,7 @@ impl Rtsp {
     pub(super) async fn play(
         &self,
         now: Instant,
-        relay: &mut Relay,
+        interleaved: &mut Interleaved,
         request: &Request<'_>,
         session: &Session,
     ) -> Result<Response, Status> {
@@ -65,7 +65,7 @@ impl Rtsp {
         }
         let playing = match self.go_on(session, &state, &wanted).await? {
             Some(playing) => playing,
-            None => self.begin(now, relay, session, &wanted).await?,
+            None => self.begin(now, interleaved, session, &wanted).await?,
         };
         (state.has_played, state.has_end) = (true, wanted.end.is_some());
         let started = self.pump.started(playing.id).await.ok().flatten();
@@ -114,7 +114,7 @@ impl Rtsp {
     async fn begin(
         &self,
         now: Instant,
-        relay: &mut Relay,
+        interleaved: &mut Interleaved,
         session: &Session,
         wanted: &Wanted,
     ) -> Result<pumped::Session, Status> {
@@ -123,7 +123,7 @@ impl Rtsp {
         let opened = self.pump.open(&request).await.map_err(|error| status(&error))?;
         let source = source_of(&opened);
         self.sessions.set_source(now, &session.id, source);
-        relay.set_ssrc(&session.id, source.ssrc);
+        interleaved.set_ssrc(&session.id, source.ssrc);
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
         self.pump.change(opened.id, change).await.map_err(|error| status(&error))

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use wire::rtsp::Extent;
 
 use super::SESSION_TIMEOUT;
-use super::relay::Reports;
+use super::interleaved::Reports;
 use super::stats::TRANSPORTS;
 use crate::accept::PerAddress;
 use crate::pump::destination::Destination;
@@ -75,13 +75,13 @@ pub(super) enum Delivery {
 impl Session {
     /// What is asked of the pump for it: all of the title.
     pub(super) fn opening(&self) -> OpenRequest {
-        let relay = match self.delivery {
+        let via = match self.delivery {
             Delivery::Datagrams { .. } => None,
             Delivery::Interleaved { address, .. } => Some(address),
         };
         // A player tells where it is by the title's own clock, and stands still itself while it pauses.
         let restamp = false;
-        OpenRequest { relay, restamp, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+        OpenRequest { via, restamp, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
     }
 
     /// One of `TRANSPORTS`.

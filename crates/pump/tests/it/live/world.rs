@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use pump::live::{Live, Settings};
 use pump::pump::Pump;
 use pump::sample::Sample;
-use pump::spec::{self, Command, Event, FeedId, LiveSpec, SessionId, SessionSpec, SessionStats};
+use pump::spec::{self, Command, Event, InputId, LiveSpec, SessionId, SessionSpec, SessionStats};
 use wire::ts::{DATAGRAM_LEN, PACKET_LEN, write_rtp_header};
 use wire::{Bitrate, LinkId, Outbox, Path, Seq};
 
-pub const FEED: FeedId = FeedId(4);
+pub const INPUT: InputId = InputId(4);
 pub const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 5_000);
 pub const MS: i64 = 1_000_000;
 
@@ -106,7 +106,7 @@ impl World {
     pub fn open_with(&mut self, number: u64, change: impl FnOnce(&mut SessionSpec)) {
         let title = self.live.title().expect("it is known what comes").clone();
         let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
-        let live = LiveSpec { feed: FEED, start: self.live.start().expect("there are chunks") };
+        let live = LiveSpec { input: INPUT, start: self.live.start().expect("there are chunks") };
         let mut spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
         change(&mut spec);
         self.command(Command::Open(Box::new(spec)));
@@ -156,7 +156,7 @@ impl World {
         self.live.handle_timeout(self.now);
         while let Some((chunk, oldest)) = self.live.poll_chunk() {
             if !self.lost.contains(&chunk.number()) {
-                self.pump.handle_command(self.now, Command::LiveChunk { feed: FEED, chunk, oldest });
+                self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
             }
         }
         self.pump.handle_timeout(self.now);

@@ -155,7 +155,7 @@ impl PumpControl {
     }
 
     /// Finds more pictures for a session, if there are more.
-    pub(super) async fn feed(&self, session: Session, run: u64) {
+    pub(super) async fn find_pictures(&self, session: Session, run: u64) {
         let Some(fast) = session.fast.filter(|fast| fast.run == run) else { return };
         let mut planner = fast.planner.lock().await;
         let found = planner.plan(&self.library, MORE_PICTURES).await;

@@ -59,7 +59,7 @@ impl PumpControl {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
         let allowed = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
-        let remote = request.relay.unwrap_or(allowed);
+        let remote = request.via.unwrap_or(allowed);
         if let Some(input) = self.live.find(&request.title) {
             return self.open_live(asked, request, remote, &input);
         }

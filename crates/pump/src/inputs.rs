@@ -10,15 +10,15 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::chunk::Chunk;
-use crate::spec::{FeedId, SessionId};
+use crate::spec::{InputId, SessionId};
 
 #[derive(Debug, Default)]
-pub(crate) struct Feeds {
-    feeds: HashMap<FeedId, Feed, FxBuildHasher>,
+pub(crate) struct Inputs {
+    inputs: HashMap<InputId, Input, FxBuildHasher>,
 }
 
 #[derive(Debug, Default)]
-struct Feed {
+struct Input {
     ring: VecDeque<Arc<Chunk>>,
     /// Sessions, and the chunk that each waits for.
     waiting: Vec<(SessionId, u32)>,
@@ -34,10 +34,10 @@ pub(crate) enum Look {
     Gone,
 }
 
-impl Feeds {
+impl Inputs {
     /// Looks for a chunk, on behalf of a session.
-    pub(crate) fn look(&mut self, feed: FeedId, number: u32, session: SessionId) -> Look {
-        let Feed { ring, waiting } = self.feeds.entry(feed).or_default();
+    pub(crate) fn look(&mut self, input: InputId, number: u32, session: SessionId) -> Look {
+        let Input { ring, waiting } = self.inputs.entry(input).or_default();
         if ring.back().is_none_or(|newest| number > newest.number()) {
             waiting.push((session, number));
             return Look::Waits;
@@ -50,8 +50,8 @@ impl Feeds {
 
     /// Takes the next chunk, and forgets those before `oldest`. Returns the sessions that waited for it, or for one before
     /// it that did not come, each with the number that it waited for.
-    pub(crate) fn push(&mut self, feed: FeedId, chunk: &Arc<Chunk>, oldest: u32) -> Vec<(SessionId, u32)> {
-        let Feed { ring, waiting } = self.feeds.entry(feed).or_default();
+    pub(crate) fn push(&mut self, input: InputId, chunk: &Arc<Chunk>, oldest: u32) -> Vec<(SessionId, u32)> {
+        let Input { ring, waiting } = self.inputs.entry(input).or_default();
         while ring.front().is_some_and(|chunk| chunk.number() < oldest) {
             ring.pop_front();
         }
@@ -62,7 +62,7 @@ impl Feeds {
     }
 
     /// The sessions of an input are gone.
-    pub(crate) fn forget(&mut self, feed: FeedId) {
-        self.feeds.remove(&feed);
+    pub(crate) fn forget(&mut self, input: InputId) {
+        self.inputs.remove(&input);
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Report {
 pub(super) type Reports = mpsc::Sender<Report>;
 
 /// What one connection carries beside requests and responses.
-pub(super) struct Relay {
+pub(super) struct Interleaved {
     /// Names the connection among all.
     pub(super) connection: u64,
     pub(super) ends: Ends,
@@ -84,9 +84,9 @@ pub(super) struct Read {
     pub(super) lost: u64,
 }
 
-impl Relay {
+impl Interleaved {
     pub(super) fn new(connection: u64, ends: Ends, senders: Vec<SocketAddr>) -> Self {
-        Relay {
+        Interleaved {
             connection,
             ends,
             senders,
@@ -172,7 +172,7 @@ impl Relay {
 
     /// Waits until there is something to write. Cancelled, it has taken nothing.
     pub(super) async fn ready(&mut self) -> Carried {
-        let Relay { socket, reports: (_, reports), .. } = self;
+        let Interleaved { socket, reports: (_, reports), .. } = self;
         let readable = async {
             match socket {
                 Some(socket) => socket.readable().await.is_ok(),
@@ -227,41 +227,41 @@ mod tests {
 
     #[test]
     fn channels_are_those_that_were_asked_for_unless_they_are_taken() {
-        let mut relay = Relay::new(1, ENDS, Vec::new());
-        assert_eq!(relay.free_channels(Some((4, 5))), Some((4, 5)));
-        assert_eq!(relay.free_channels(None), Some((0, 1)));
-        relay.add("a".into(), Some(7), (0, 1));
-        assert_eq!(relay.free_channels(Some((1, 2))), Some((2, 3)));
-        relay.remove("a");
-        assert_eq!(relay.free_channels(Some((1, 2))), Some((1, 2)));
+        let mut interleaved = Interleaved::new(1, ENDS, Vec::new());
+        assert_eq!(interleaved.free_channels(Some((4, 5))), Some((4, 5)));
+        assert_eq!(interleaved.free_channels(None), Some((0, 1)));
+        interleaved.add("a".into(), Some(7), (0, 1));
+        assert_eq!(interleaved.free_channels(Some((1, 2))), Some((2, 3)));
+        interleaved.remove("a");
+        assert_eq!(interleaved.free_channels(Some((1, 2))), Some((1, 2)));
     }
 
     #[tokio::test]
     async fn only_known_streams_from_the_pump_go_into_the_connection() {
         let pump = UdpSocket::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let stranger = UdpSocket::bind("127.0.0.1:0").await.expect("loopback can be bound");
-        let mut relay = Relay::new(1, ENDS, vec![pump.local_addr().expect("bound")]);
-        let to = relay.destination().expect("a socket");
-        relay.add("a".into(), Some(7), (2, 3));
+        let mut interleaved = Interleaved::new(1, ENDS, vec![pump.local_addr().expect("bound")]);
+        let to = interleaved.destination().expect("a socket");
+        interleaved.add("a".into(), Some(7), (2, 3));
 
         let packet = |ssrc: u8, seq: u8| [0x80, 33, 255, seq, 0, 0, 0, 0, 0, 0, 0, ssrc, 0x47];
         for (socket, ssrc) in [(&stranger, 7), (&pump, 8), (&pump, 7)] {
             socket.send_to(&packet(ssrc, 253), to).await.expect("sent");
         }
         pump.send_to(b"short", to).await.expect("sent");
-        let (out, read) = read_some(&mut relay).await;
+        let (out, read) = read_some(&mut interleaved).await;
         assert_eq!((out, read), ([&[b'$', 2, 0, 13][..], &packet(7, 253)].concat(), Read { carried: 1, lost: 0 }));
 
         pump.send_to(&packet(7, 255), to).await.expect("sent");
-        let (_, read) = read_some(&mut relay).await;
+        let (_, read) = read_some(&mut interleaved).await;
         assert_eq!(read, Read { carried: 1, lost: 1 }, "one between them was lost");
     }
 
-    async fn read_some(relay: &mut Relay) -> (Vec<u8>, Read) {
+    async fn read_some(interleaved: &mut Interleaved) -> (Vec<u8>, Read) {
         let mut out = Vec::new();
         loop {
-            assert!(matches!(relay.ready().await, Carried::Datagrams));
-            let read = relay.read_datagrams(&mut out, 1_000);
+            assert!(matches!(interleaved.ready().await, Carried::Datagrams));
+            let read = interleaved.read_datagrams(&mut out, 1_000);
             if !out.is_empty() {
                 return (out, read);
             }
