@@ -8,6 +8,7 @@
 
 mod connection;
 mod interleaved;
+mod limits;
 pub mod listener;
 mod play;
 mod rtcp;
@@ -27,16 +28,11 @@ use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
 use crate::random::{hex, random};
 use interleaved::{Ends, Interleaved, Report};
+pub use limits::Limits;
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
 use stats::Counters;
 pub use stats::Stats;
-
-/// A session without a request or receiver report for this long ends (§12.37).
-pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// From the last packet of a title to the goodbye, which must not overtake it.
-const GOODBYE_LINGER: Duration = Duration::from_millis(500);
 
 /// How often an interleaved session is kept alive by the packets that its client takes.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -57,16 +53,15 @@ pub struct Rtsp {
     pump: Arc<PumpControl>,
     sessions: Sessions,
     sockets: Sockets,
-    /// Sessions of one client's address at most.
-    client_max: usize,
+    limits: Limits,
     counters: Counters,
 }
 
 impl Rtsp {
     /// Binds the sockets for RTCP, so it needs a runtime.
-    pub fn new(pump: Arc<PumpControl>, client_max: usize) -> Self {
+    pub fn new(pump: Arc<PumpControl>, limits: Limits) -> Self {
         let sockets = Sockets::bind(pump.senders());
-        Rtsp { pump, sessions: Sessions::default(), sockets, client_max, counters: Counters::default() }
+        Rtsp { pump, sessions: Sessions::new(limits.clone()), sockets, limits, counters: Counters::default() }
     }
 
     /// Sessions that there are.
@@ -183,7 +178,7 @@ impl Rtsp {
         let id = hex(&random::<16>().ok_or(Status::ServiceUnavailable)?);
         let (track, state) = (request.uri.to_owned(), Default::default());
         let session = Session { id, title, extent, track, client, destination, delivery, state };
-        let session = self.sessions.add(now, session, self.client_max).ok_or(Status::ServiceUnavailable)?;
+        let session = self.sessions.add(now, session).ok_or(Status::ServiceUnavailable)?;
         let id = &session.id;
         let opened = match self.pump.open(&OpenRequest { paused: true, ..session.opening() }).await {
             Ok(opened) => opened,
@@ -207,7 +202,7 @@ impl Rtsp {
             (Delivery::Datagrams { .. }, None) => {}
         }
         Ok(Response::new(Status::Ok)
-            .with("Session", format!("{id};timeout={}", SESSION_TIMEOUT.as_secs()))
+            .with("Session", format!("{id};timeout={}", self.limits.session_timeout.as_secs()))
             .with("Transport", transport)
             .with("Content-Base", base_of(request.uri)))
     }
@@ -284,7 +279,7 @@ impl Rtsp {
             tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
             self.end_removed(&session, source).await;
         }
-        for due in self.sessions.take_reports(now, GOODBYE_LINGER, |id| self.pump.is_open(id)) {
+        for due in self.sessions.take_reports(now, |id| self.pump.is_open(id)) {
             self.report(due).await;
         }
     }

@@ -65,7 +65,7 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let context = machine.context();
     let (control, running) = machine.run(config)?;
     let rtsp = control.pump().zip(rtsp_listener).map(|(pump, listener)| {
-        let rtsp = Rtsp::new(pump.clone(), config.pump.rtsp_sessions_per_client as usize);
+        let rtsp = Rtsp::new(pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
     });
     let service = Arc::new(Service {
@@ -107,6 +107,10 @@ fn limits(config: &Config) -> Limits {
         request_timeout: config.http.request_timeout,
         ..Limits::default()
     }
+}
+
+fn rtsp_limits(config: &Config) -> rtsp::Limits {
+    rtsp::Limits { sessions_per_client: config.pump.rtsp_sessions_per_client as usize, ..rtsp::Limits::default() }
 }
 
 async fn start_demo(context: &webrtc::Context, control: &Arc<Control>) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,17 +15,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep_until;
 use wire::rtsp::{Item, Response, RtspError, Status, next_item};
 
+use super::Rtsp;
 use super::interleaved::{Carried, Ends, Interleaved, write_frame};
-use super::{Rtsp, SESSION_TIMEOUT};
-
-/// A connection on which nothing goes either way for so long is closed; its sessions have timed out by then.
-const IDLE_TIMEOUT: Duration = SESSION_TIMEOUT.saturating_mul(2);
-
-/// How long a request may take to arrive.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A client that takes nothing of what waits for it for so long is gone.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that wait to be written, until no more interleaved data is taken from the pump's socket.
 const MEDIA_MAX: usize = 256 * 1024;
@@ -124,10 +115,11 @@ impl Connection<'_> {
 
     /// When it is given up.
     fn deadline(&mut self) -> Instant {
+        let limits = &self.rtsp.limits;
         self.stalled = self.stalled.or(Some(Instant::now())).filter(|_| !self.outbox.is_empty());
-        let stalled = self.stalled.map(|since| since + WRITE_TIMEOUT);
-        let begun = self.begun.filter(|_| self.reads()).map(|since| since + REQUEST_TIMEOUT);
-        let idle = self.moved + IDLE_TIMEOUT;
+        let stalled = self.stalled.map(|since| since + limits.write_timeout);
+        let begun = self.begun.filter(|_| self.reads()).map(|since| since + limits.request_timeout);
+        let idle = self.moved + limits.idle_timeout();
         stalled.into_iter().chain(begun).fold(idle, Instant::min)
     }
 
@@ -169,6 +161,8 @@ impl Connection<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::net::TcpListener;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! RTSP's listening socket, its connections, and what is due for the sessions behind them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -11,19 +11,10 @@ use super::connection::converse;
 use super::{Rtsp, rtcp};
 use crate::accept::{PerAddress, accept};
 
-/// Connections at a time; further ones wait in the kernel's backlog.
-const CONNECTIONS_MAX: usize = 10_000;
-
-/// Connections of one address at a time; further ones are closed.
-const CLIENT_CONNECTIONS_MAX: usize = 1_000;
-
-/// How often sessions are looked at that may be due.
-const TICK: Duration = Duration::from_millis(500);
-
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
     let timeouts = async {
-        let mut tick = interval(TICK);
+        let mut tick = interval(rtsp.limits.tick);
         loop {
             tick.tick().await;
             rtsp.handle_timeout(Instant::now()).await;
@@ -33,11 +24,12 @@ pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
 }
 
 async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
-    let (places, clients) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Mutex::new(PerAddress::default())));
+    let places = Arc::new(Semaphore::new(rtsp.limits.connections_max.min(Semaphore::MAX_PERMITS)));
+    let clients = Arc::new(Mutex::new(PerAddress::default()));
     // Nobody closes the semaphore.
     while let Ok(place) = places.clone().acquire_owned().await {
         let (stream, client) = accept(&listener, "RTSP").await;
-        if !lock(&clients).enter(client.ip(), CLIENT_CONNECTIONS_MAX) {
+        if !lock(&clients).enter(client.ip(), rtsp.limits.connections_per_client) {
             rtsp.counters.refuse_connection();
             continue;
         }

@@ -4,30 +4,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pump::spec::SessionId;
 use rustc_hash::FxHashMap;
 use wire::rtsp::Extent;
 
-use super::SESSION_TIMEOUT;
 use super::interleaved::Reports;
+use super::limits::Limits;
 use super::stats::TRANSPORTS;
 use crate::accept::PerAddress;
 use crate::pump::destination::Destination;
 use crate::pump::request::OpenRequest;
-
-/// Sessions at most; newcomers are refused.
-const SESSIONS_MAX: usize = 50_000;
-
-/// Reports of a session follow each other at this distance and up to half as much again (RFC 3550 §6.2).
-const REPORT_INTERVAL: Duration = Duration::from_secs(4);
-
-/// The first report comes soon, as some players wait for it before they show anything.
-const FIRST_REPORT: Duration = Duration::from_millis(500);
-
-/// How long a player that said goodbye may take to end its session.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One session, from SETUP to its end.
 #[derive(Debug)]
@@ -116,8 +104,8 @@ pub(super) struct Source {
     pub(super) ssrc: Option<u32>,
 }
 
-#[derive(Default)]
 pub(super) struct Sessions {
+    limits: Limits,
     table: Mutex<Table>,
 }
 
@@ -148,13 +136,18 @@ pub(super) struct Due {
 }
 
 impl Sessions {
+    pub(super) fn new(limits: Limits) -> Self {
+        Sessions { limits, table: Mutex::default() }
+    }
+
     /// Adds a session; `None` when there are too many, in all or of its client.
-    pub(super) fn add(&self, now: Instant, session: Session, client_max: usize) -> Option<Arc<Session>> {
+    pub(super) fn add(&self, now: Instant, session: Session) -> Option<Arc<Session>> {
+        let Limits { sessions_max, sessions_per_client, .. } = self.limits;
         let mut table = self.lock();
-        if table.sessions.len() >= SESSIONS_MAX || !table.clients.enter(session.client, client_max) {
+        if table.sessions.len() >= sessions_max || !table.clients.enter(session.client, sessions_per_client) {
             return None;
         }
-        let (session, due) = (Arc::new(session), now + SESSION_TIMEOUT);
+        let (session, due) = (Arc::new(session), now + self.limits.session_timeout);
         let entry = Entry { session: session.clone(), due, source: None, report: now, ended: None };
         table.sessions.insert(session.id.clone(), entry);
         Some(session)
@@ -164,7 +157,7 @@ impl Sessions {
     pub(super) fn touch(&self, now: Instant, id: &str, client: IpAddr) -> Option<Arc<Session>> {
         let mut table = self.lock();
         let entry = table.sessions.get_mut(id).filter(|entry| entry.session.client == client)?;
-        entry.due = now + SESSION_TIMEOUT;
+        entry.due = now + self.limits.session_timeout;
         Some(entry.session.clone())
     }
 
@@ -173,7 +166,7 @@ impl Sessions {
         let mut table = self.lock();
         let id = table.by_ssrc.get(&ssrc)?.clone();
         let entry = table.sessions.get_mut(&id).filter(|entry| entry.session.client == client)?;
-        entry.due = now + SESSION_TIMEOUT;
+        entry.due = now + self.limits.session_timeout;
         Some(id)
     }
 
@@ -181,7 +174,7 @@ impl Sessions {
     pub(super) fn part(&self, now: Instant, id: &str) -> Option<Source> {
         let mut table = self.lock();
         let entry = table.sessions.get_mut(id)?;
-        entry.due = now + GOODBYE_TIMEOUT;
+        entry.due = now + self.limits.goodbye_timeout;
         entry.source
     }
 
@@ -193,7 +186,7 @@ impl Sessions {
     pub(super) fn set_source(&self, now: Instant, id: &str, source: Source) {
         let mut table = self.lock();
         let Some(entry) = table.sessions.get_mut(id) else { return };
-        (entry.report, entry.ended) = (now + FIRST_REPORT, None);
+        (entry.report, entry.ended) = (now + self.limits.first_report, None);
         let before = entry.source.replace(source);
         if let Some(ssrc) = before.and_then(|source| source.ssrc) {
             table.by_ssrc.remove(&ssrc);
@@ -227,14 +220,14 @@ impl Sessions {
     }
 
     /// The sessions that are to report. `is_open` tells whether what they play has not ended; those of which it has get
-    /// their last report `linger` later, so that it overtakes no packet.
-    pub(super) fn take_reports(&self, now: Instant, linger: Duration, is_open: impl Fn(SessionId) -> bool) -> Vec<Due> {
+    /// their last report a while later, so that it overtakes no packet.
+    pub(super) fn take_reports(&self, now: Instant, is_open: impl Fn(SessionId) -> bool) -> Vec<Due> {
         let mut table = self.lock();
         let mut due = Vec::new();
         for entry in table.sessions.values_mut() {
             let Some(source) = entry.source else { continue };
             let is_last = match entry.ended {
-                Some(ended) => now.saturating_duration_since(ended) >= linger,
+                Some(ended) => now.saturating_duration_since(ended) >= self.limits.goodbye_linger,
                 None if !is_open(source.pump) => {
                     entry.ended = Some(now);
                     false
@@ -245,8 +238,8 @@ impl Sessions {
                 continue;
             }
             // Each has its own distance, so that they do not come together.
-            let spread = u64::from(source.ssrc.unwrap_or(0) % 2_000);
-            entry.report = now + REPORT_INTERVAL + Duration::from_millis(spread);
+            let spread = self.limits.report_interval / 2 * (source.ssrc.unwrap_or(0) % 1_000) / 1_000;
+            entry.report = now + self.limits.report_interval + spread;
             due.push(Due { session: entry.session.clone(), source, is_last });
         }
         due

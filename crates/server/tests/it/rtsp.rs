@@ -9,7 +9,7 @@ mod reports;
 use std::time::{Duration, Instant};
 
 use harness::{Client, PATIENCE, Server, receive, receiver};
-use server::rtsp::SESSION_TIMEOUT;
+use server::rtsp::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use wire::rtp::RtpPacket;
 use wire::ts::PACKET_LEN;
@@ -124,10 +124,10 @@ async fn a_session_without_requests_ends() {
     let (server, mut client) = Server::with_client().await;
     let (_socket, session) = client.setup_datagrams("RTP/AVP").await;
     assert_eq!(client.ask("PLAY", &session).await.code, 200);
-    let now = Instant::now();
-    server.rtsp.handle_timeout(now + SESSION_TIMEOUT / 2).await;
+    let (now, timeout) = (Instant::now(), Limits::default().session_timeout);
+    server.rtsp.handle_timeout(now + timeout / 2).await;
     assert_eq!(client.ask("OPTIONS", &session).await.code, 200, "it is still there");
-    server.rtsp.handle_timeout(now + SESSION_TIMEOUT + PATIENCE).await;
+    server.rtsp.handle_timeout(now + timeout + PATIENCE).await;
     assert_eq!(client.ask("OPTIONS", &session).await.code, 454);
     server.until_silent().await;
 }
@@ -256,6 +256,6 @@ async fn any_bytes_are_answered_or_end_the_connection_and_nothing_else() {
     }
     let mut client: Client = server.connect().await;
     assert_eq!(client.ask("OPTIONS", "").await.code, 200);
-    server.rtsp.handle_timeout(Instant::now() + SESSION_TIMEOUT + Duration::from_secs(1)).await;
+    server.rtsp.handle_timeout(Instant::now() + Limits::default().session_timeout + Duration::from_secs(1)).await;
     assert_eq!(server.rtsp.session_count(), 0);
 }

@@ -9,7 +9,7 @@ use pump::sample::Sample;
 use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
 use server::pump::{sessions, setup};
-use server::rtsp::{Rtsp, listener};
+use server::rtsp::{Limits, Rtsp, listener};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,6 +34,15 @@ pub struct Server {
 
 impl Server {
     pub async fn start(destinations: &str, bandwidth_kbps: u64) -> Self {
+        Server::start_with(destinations, bandwidth_kbps, Limits::default()).await
+    }
+
+    /// With room for everything, and limits of a test's own.
+    pub async fn with_limits(limits: Limits) -> Self {
+        Server::start_with("127.0.0.0/8", 100_000, limits).await
+    }
+
+    async fn start_with(destinations: &str, bandwidth_kbps: u64, limits: Limits) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let bytes = Sample { rate: Bitrate::from_kbps(2_000), pictures: 500, ..Sample::default() }.make();
         std::fs::write(folder.path().join("a title.ts"), &bytes).expect("written");
@@ -56,7 +65,7 @@ impl Server {
         let port = setup::start_worker(0, config, pump::spec::Settings::default(), events).expect("a worker");
         let runtime = tokio::runtime::Handle::current();
         let (pump, _) = setup::start(library, vec![port], settings, heard, runtime).expect("a librarian");
-        let rtsp = Arc::new(Rtsp::new(pump.clone(), CLIENT_MAX));
+        let rtsp = Arc::new(Rtsp::new(pump.clone(), Limits { sessions_per_client: CLIENT_MAX, ..limits }));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let listen = listener.local_addr().expect("bound");
         tokio::spawn(listener::serve(rtsp.clone(), listener));
@@ -65,7 +74,7 @@ impl Server {
 
     /// With room for everything, and a client of it.
     pub async fn with_client() -> (Self, Client) {
-        let server = Server::start("127.0.0.0/8", 100_000).await;
+        let server = Server::with_limits(Limits::default()).await;
         let client = server.connect().await;
         (server, client)
     }
