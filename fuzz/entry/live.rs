@@ -141,15 +141,15 @@ impl World {
         spec.live = Some(LiveSpec { input: INPUT, start });
         if self.how & 1 != 0 {
             spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
-            spec.fec = Fec::new(4, 4, true);
+            spec.play.fec = Fec::new(4, 4, true);
         }
         if self.how & 2 != 0 {
-            spec.when_starved = WhenStarved::Nulls;
+            spec.play.when_starved = WhenStarved::Nulls;
         }
         if self.how & 4 != 0 {
-            spec.pacing = Pacing::Padded(Bitrate::from_kbps(64 << (self.how >> 4)));
+            spec.play.pacing = Pacing::Padded(Bitrate::from_kbps(64 << (self.how >> 4)));
         }
-        spec.is_monitored = self.how & 8 != 0;
+        spec.play.is_monitored = self.how & 8 != 0;
         self.pump.handle_command(self.now, Command::Open(Box::new(spec)));
         self.is_open = true;
     }

@@ -142,31 +142,31 @@ fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
     let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], PORT).into(), local: None };
     let mut spec = SessionSpec::new(SESSION, title.clone(), path);
     let rate = Bitrate::from_kbps(64 << (how[0] >> 4));
-    spec.pacing = match how[0] % 3 {
+    spec.play.pacing = match how[0] % 3 {
         0 => Pacing::Clock,
         1 => Pacing::Rate(rate),
         _ => Pacing::Padded(rate),
     };
-    (spec.looped, spec.restamp) = (how[1] & 1 != 0, how[1] & 2 != 0);
+    (spec.play.looped, spec.play.restamp) = (how[1] & 1 != 0, how[1] & 2 != 0);
     if how[1] & 4 != 0 {
         spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
-        spec.fec = Fec::new(4, 4, how[3] & 1 != 0);
+        spec.play.fec = Fec::new(4, 4, how[3] & 1 != 0);
     }
     if how[1] & 8 != 0 {
-        spec.when_starved = WhenStarved::Nulls;
+        spec.play.when_starved = WhenStarved::Nulls;
     }
     if how[1] & 16 != 0 {
         let rename = [(Pid::new(0x100).expect("13 bits"), Pid::new(0x200).expect("13 bits"))];
         let keep: Vec<Pid> = title.streams.iter().take(1).map(|stream| stream.pid).collect();
         spec.pids = Some(Arc::new(PidMap::new(title, (how[1] & 32 != 0).then_some(&keep[..]), &rename)));
     }
-    spec.is_monitored = how[1] & 64 != 0;
+    spec.play.is_monitored = how[1] & 64 != 0;
     if how[1] & 128 != 0 {
-        spec.burst_start = Duration::from_millis(u64::from(how[3]) * 20);
+        spec.play.burst_start = Duration::from_millis(u64::from(how[3]) * 20);
     }
-    spec.burst = how[2];
+    spec.play.burst = Some(how[2]);
     spec.start = u64::from(how[3]);
-    spec.speed_permille = 1_000 + u32::from(how[2] >> 4) * 100;
+    spec.play.speed_permille = 1_000 + u32::from(how[2] >> 4) * 100;
     spec
 }
 

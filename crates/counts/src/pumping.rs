@@ -64,8 +64,9 @@ impl Pumping {
             Pumping { pump: Pump::new(now, Settings::default()), out: Outbox::new(256 << 10), now, chunks };
         for number in 0..STREAMS {
             let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], number as u16).into(), local: None };
-            let spec = SessionSpec::new(SessionId(number), Arc::clone(&title), path);
-            pumping.command(Command::Open(Box::new(SessionSpec { burst: BURST, ..spec })));
+            let mut spec = SessionSpec::new(SessionId(number), Arc::clone(&title), path);
+            spec.play.burst = Some(BURST);
+            pumping.command(Command::Open(Box::new(spec)));
         }
         Ok(pumping)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use pump::spec::Pacing;
+use pump::spec::{Pacing, PlaySpec, Settings, TICK_STRICT};
 use server::pump::destination::Destination;
 use server::pump::play::{self, Play};
 use server::pump::request::{OpenRequest, burst, fec, in_range, speed_permille};
@@ -26,7 +26,7 @@ pub struct Pump {
     #[arg(long, value_parser = rate, conflicts_with = "rate")]
     pad: Option<Bitrate>,
     /// Datagrams per send, 1 to 7: more cost less CPU, fewer are smoother.
-    #[arg(long, value_name = "COUNT", default_value_t = play::DEFAULT_BURST, value_parser = burst_of)]
+    #[arg(long, value_name = "COUNT", default_value_t = Settings::default().burst, value_parser = burst_of)]
     burst: u8,
     /// Sends parity, too (SMPTE 2022-1, for rtp://): a datagram for each column of such a matrix, two ports above.
     #[arg(long, value_name = "COLUMNSxROWS", value_parser = matrix)]
@@ -72,19 +72,23 @@ pub struct Pump {
 impl Pump {
     pub fn run(&self) -> anyhow::Result<()> {
         let parity = self.fec.map(|(columns, rows)| fec(columns, rows, self.fec_rows, &self.destination));
+        let pacing = match (self.rate, self.pad) {
+            (Some(rate), _) => Pacing::Rate(rate),
+            (None, Some(rate)) => Pacing::Padded(rate),
+            (None, None) => Pacing::Clock,
+        };
         let request = OpenRequest {
-            fec: parity.transpose()?,
             start: self.start,
             end: self.end,
-            looped: self.looped,
-            speed_permille: self.speed,
             delay: self.delay,
-            pacing: match (self.rate, self.pad) {
-                (Some(rate), _) => Pacing::Rate(rate),
-                (None, Some(rate)) => Pacing::Padded(rate),
-                (None, None) => Pacing::Clock,
+            play: PlaySpec {
+                pacing,
+                fec: parity.transpose()?,
+                burst: Some(self.burst),
+                looped: self.looped,
+                speed_permille: self.speed,
+                ..PlaySpec::default()
             },
-            burst: Some(self.burst),
             ..OpenRequest::new(self.title.clone(), self.destination.clone())
         };
         play::run(&Play {
@@ -92,7 +96,7 @@ impl Pump {
             source_port: self.source_port,
             multicast: multicast(self.ttl, self.interface.as_deref(), !self.no_multicast_loop)?,
             dscp: self.dscp,
-            strict: self.strict,
+            pump: if self.strict { Settings { tick: TICK_STRICT, ..Settings::default() } } else { Settings::default() },
         })
     }
 }

@@ -30,11 +30,16 @@ pub struct LiveSpec {
     pub start: live::Start,
 }
 
+/// `Settings::tick` for receivers with tiny buffers.
+pub const TICK_STRICT: Duration = Duration::from_micros(50);
+
 /// What an operator may choose about the pump.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Deadlines are served to the next whole tick: 1 ms for many streams, 100 µs for receivers with tiny buffers.
+    /// Deadlines are served to the next whole tick: a longer one costs less CPU, and more buffer of the receivers.
     pub tick: Duration,
+    /// Datagrams per send of sessions that do not say, 1 to 7: more cost less CPU, fewer are smoother.
+    pub burst: u8,
     /// So much of its title a session has or has asked for, behind the chunk that is being sent, and one chunk at least.
     pub read_ahead: Duration,
     /// A stream that is later than this goes on from there; up to this it catches up, at twice its pace.
@@ -47,6 +52,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             tick: Duration::from_micros(500),
+            burst: 2,
             read_ahead: Duration::from_millis(1_500),
             late_max: Duration::from_millis(200),
             sessions_max: 20_000,
@@ -87,21 +93,15 @@ pub enum WhenStarved {
     Nulls,
 }
 
-/// A session to open. `new` has the defaults.
-#[derive(Clone, Debug)]
-pub struct SessionSpec {
-    pub id: SessionId,
-    pub title: Arc<Title>,
-    pub path: Path,
-    pub transport: Transport,
+/// How a session plays, whatever its title and destination: what whoever asks for it may choose. `default()` is the title
+/// once, by its own clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaySpec {
+    pub pacing: Pacing,
     /// Parity, to the ports two and four above: of RTP only, and to ports up to 65,531.
     pub fec: Option<Fec>,
-    pub pacing: Pacing,
-    /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth.
-    pub burst: u8,
-    /// Where to begin and to end, in packets from the title's start. No end: the title's.
-    pub start: u64,
-    pub end: Option<u64>,
+    /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth. `None`: `Settings::burst`.
+    pub burst: Option<u8>,
     /// At the end it goes on at the start.
     pub looped: bool,
     /// Thousandths of the normal pace at which packets are sent; their references stay as they are, so this is for
@@ -111,12 +111,6 @@ pub struct SessionSpec {
     /// References and timestamps are made to continue across loops, seeks, pauses and starving. Otherwise they stay as
     /// they are. The discontinuity is flagged in both cases.
     pub restamp: bool,
-    /// Which PIDs are sent, and as which. `None`: all as they are.
-    pub pids: Option<Arc<PidMap>>,
-    /// Not before this.
-    pub not_before: Option<Instant>,
-    /// It plays what comes in.
-    pub live: Option<LiveSpec>,
     /// It waits for `Command::Resume`, with its first chunks at hand.
     pub is_paused: bool,
     /// At its end it stays, and waits for `Command::Seek`.
@@ -128,29 +122,58 @@ pub struct SessionSpec {
     pub is_monitored: bool,
 }
 
+impl Default for PlaySpec {
+    fn default() -> Self {
+        PlaySpec {
+            pacing: Pacing::Clock,
+            fec: None,
+            burst: None,
+            looped: false,
+            speed_permille: 1_000,
+            when_starved: WhenStarved::default(),
+            restamp: true,
+            is_paused: false,
+            holds_at_end: false,
+            burst_start: Duration::ZERO,
+            is_monitored: false,
+        }
+    }
+}
+
+/// A session to open. `new` has the defaults.
+#[derive(Clone, Debug)]
+pub struct SessionSpec {
+    pub id: SessionId,
+    pub title: Arc<Title>,
+    pub path: Path,
+    pub transport: Transport,
+    pub play: PlaySpec,
+    /// Where to begin, in packets from the title's start.
+    pub start: u64,
+    /// Where to end. `None`: where the title does.
+    pub end: Option<u64>,
+    /// Which PIDs are sent, and as which. `None`: all as they are.
+    pub pids: Option<Arc<PidMap>>,
+    /// Not before this.
+    pub not_before: Option<Instant>,
+    /// It plays what comes in.
+    pub live: Option<LiveSpec>,
+}
+
 impl SessionSpec {
+    /// All of a title, right in UDP.
     pub fn new(id: SessionId, title: Arc<Title>, path: Path) -> Self {
         SessionSpec {
             id,
             title,
             path,
             transport: Transport::Udp,
-            fec: None,
-            pacing: Pacing::Clock,
-            burst: 2,
+            play: PlaySpec::default(),
             start: 0,
             end: None,
-            looped: false,
-            speed_permille: 1_000,
-            when_starved: WhenStarved::default(),
-            restamp: true,
             pids: None,
             not_before: None,
             live: None,
-            is_paused: false,
-            holds_at_end: false,
-            burst_start: Duration::ZERO,
-            is_monitored: false,
         }
     }
 }

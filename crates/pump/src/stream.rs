@@ -97,7 +97,9 @@ pub(crate) struct Stream {
     /// PAT and PMT, and how many of their packets are to be sent before all else.
     tables: Vec<[u8; PACKET_LEN]>,
     tables_left: usize,
-    /// Datagrams of a burst that found no room.
+    /// Datagrams of a burst.
+    burst: u8,
+    /// Those of one that found no room.
     burst_left: u8,
     seq: Seq,
     fec: Option<Box<Encoder>>,
@@ -128,32 +130,35 @@ impl Stream {
     /// # Errors
     /// When nothing says at which pace to send.
     pub(crate) fn new(mut spec: Box<SessionSpec>, settings: &Settings, zero: Instant) -> Result<Self, EndReason> {
-        let slope = match spec.pacing {
+        let slope = match spec.play.pacing {
             Pacing::Clock | Pacing::Padded(_) => spec.title.slope,
             Pacing::Rate(rate) => Slope::of_rate(rate),
         };
         let slope = slope.ok_or(EndReason::NoPace)?;
-        let padding = match spec.pacing {
+        let padding = match spec.play.pacing {
             Pacing::Padded(rate) => Some(Padding::new(Slope::of_rate(rate).ok_or(EndReason::NoPace)?)),
             Pacing::Clock | Pacing::Rate(_) => None,
         };
         let end = spec.end.unwrap_or(u64::MAX).min(spec.title.packet_count());
         let plan = match spec.live {
             Some(live) => Plan::Live { next: live.start.chunk, packet: live.start.packet, splice: false },
-            None => {
-                Plan::Through { next: spec.start, end, again_from: spec.looped.then_some(spec.start), splice: false }
-            }
+            None => Plan::Through {
+                next: spec.start,
+                end,
+                again_from: spec.play.looped.then_some(spec.start),
+                splice: false,
+            },
         };
         // What comes in is sent as it is.
-        spec.restamp &= spec.live.is_none();
-        let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.speed_permille) / 1_000;
+        spec.play.restamp &= spec.live.is_none();
+        let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.play.speed_permille) / 1_000;
         let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope };
         let queue = Queue::new(plan, spec.title.cut(), read_ahead);
         let seq = match spec.transport {
             Transport::Udp => Seq(0),
             Transport::Rtp { first_seq, .. } => Seq(first_seq),
         };
-        let fec = spec.fec.filter(|_| spec.transport != Transport::Udp);
+        let fec = spec.play.fec.filter(|_| spec.transport != Transport::Udp);
         let fec = fec.and_then(|fec| Encoder::new(fec, &spec.path, seq)).map(Box::new);
         Ok(Stream {
             queue,
@@ -169,12 +174,13 @@ impl Stream {
             trick: None,
             tables: spec.title.table_packets(),
             tables_left: 0,
+            burst: spec.play.burst.unwrap_or(settings.burst).clamp(1, PACKETS as u8),
             burst_left: 0,
             seq,
             fec,
             rtp_zero_ns: None,
             rtp_marker: true,
-            is_running: !spec.is_paused,
+            is_running: !spec.play.is_paused,
             null_due_ns: 0,
             is_behind: false,
             shown: None,
@@ -194,12 +200,8 @@ impl Stream {
     /// Time from burst to burst, about.
     pub(crate) fn interval_ns(&self) -> i64 {
         let slope = self.padding.map_or(self.slope, |padding| padding.slope);
-        let ns = slope.ns(u64::from(PACKETS) * u64::from(self.burst()));
-        (ns * 1_000 / i64::from(self.spec.speed_permille.max(1))).max(1)
-    }
-
-    fn burst(&self) -> u8 {
-        self.spec.burst.clamp(1, PACKETS as u8)
+        let ns = slope.ns(u64::from(PACKETS) * u64::from(self.burst));
+        (ns * 1_000 / i64::from(self.spec.play.speed_permille.max(1))).max(1)
     }
 
     /// The number of a chunk to ask for; each is returned once.
@@ -233,7 +235,7 @@ impl Stream {
         let plan = Plan::Through { next: to.min(end), end, again_from: self.loops_from(), splice: true };
         self.replace(now_ns, plan);
         self.rewriter.join_offsets();
-        if !matches!(self.spec.pacing, Pacing::Padded(_)) {
+        if !matches!(self.spec.play.pacing, Pacing::Padded(_)) {
             self.padding = None;
         }
     }
@@ -245,8 +247,8 @@ impl Stream {
     }
 
     fn burst_start_ns(&self) -> i64 {
-        let is_plain = !matches!(self.spec.pacing, Pacing::Padded(_)) && self.spec.live.is_none();
-        if is_plain { i64::try_from(self.spec.burst_start.as_nanos()).unwrap_or(i64::MAX / 4) } else { 0 }
+        let is_plain = !matches!(self.spec.play.pacing, Pacing::Padded(_)) && self.spec.live.is_none();
+        if is_plain { i64::try_from(self.spec.play.burst_start.as_nanos()).unwrap_or(i64::MAX / 4) } else { 0 }
     }
 
     fn end_packet(&self) -> u64 {
@@ -254,7 +256,7 @@ impl Stream {
     }
 
     fn loops_from(&self) -> Option<u64> {
-        self.spec.looped.then_some(self.spec.start)
+        self.spec.play.looped.then_some(self.spec.start)
     }
 
     fn replace(&mut self, now_ns: i64, plan: Plan) {
@@ -286,7 +288,7 @@ impl Stream {
 
     /// Nothing is to be sent: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        self.queue.has_ended() && self.pictures.is_none() && !self.spec.holds_at_end && !self.is_parity_left()
+        self.queue.has_ended() && self.pictures.is_none() && !self.spec.play.holds_at_end && !self.is_parity_left()
     }
 
     /// Goes on at `at_ns`.
@@ -314,7 +316,7 @@ impl Stream {
         if let Some(padding) = &mut self.padding {
             padding.origin_ns += ns;
         }
-        if self.spec.restamp && self.trick.is_none() && ns != 0 {
+        if self.spec.play.restamp && self.trick.is_none() && ns != 0 {
             self.activate();
             self.rewriter.shift_clock(ticks(ns));
         }
@@ -328,11 +330,11 @@ impl Stream {
             self.activate();
         }
         self.queue.pass_splice();
-        let rate = matches!(self.spec.pacing, Pacing::Rate(_)).then_some(self.slope);
+        let rate = matches!(self.spec.play.pacing, Pacing::Rate(_)).then_some(self.slope);
         let position = self.queue.position().unwrap_or(self.end_position);
         let is_trick = self.queue.pick().is_some();
         let live = self.live_zero.map(LivePace::new);
-        let pace = Pace::new(&self.queue, self.slope, rate, self.spec.speed_permille, live);
+        let pace = Pace::new(&self.queue, self.slope, rate, self.spec.play.speed_permille, live);
         let is_first = self.pace.is_none() && self.stats.datagrams == 0;
         let pace = if is_first { pace.with_burst(self.burst_start_ns()) } else { pace };
         if is_splice {
@@ -340,7 +342,7 @@ impl Stream {
             self.rtp_marker = true;
             self.tables_left = self.tables.len();
             let after = pace.pcr_at(position).plus(self.rewriter.clock_offset());
-            if let Some(before) = before.filter(|_| self.spec.restamp && !is_trick) {
+            if let Some(before) = before.filter(|_| self.spec.play.restamp && !is_trick) {
                 self.rewriter.shift_clock(after.ticks_to(before));
             }
         }
@@ -423,14 +425,14 @@ impl Stream {
     /// Bursts that may be written at one time: those of two ticks, as deadlines are served once per tick.
     fn bursts_max(&self, tick: Duration) -> i64 {
         let tick_ns = tick.as_nanos() as i64;
-        let per_tick = tick_ns / DATAGRAM_NS_MIN / i64::from(self.burst());
+        let per_tick = tick_ns / DATAGRAM_NS_MIN / i64::from(self.burst);
         1 + (2 * tick_ns / self.interval_ns()).min(per_tick)
     }
 
     /// Writes the burst that is due.
     fn send_burst(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         if self.burst_left == 0 {
-            self.burst_left = self.burst();
+            self.burst_left = self.burst;
             self.note_lateness(now_ns, output);
         }
         let was_due_ns = self.due_ns;
@@ -494,7 +496,7 @@ impl Stream {
 
     /// A datagram has not all its packets. When it is the first of its burst, it is due, and the stream is starved.
     fn handle_late(&mut self, was_due_ns: i64, output: &mut Output<'_>) -> Next {
-        let is_first = self.burst_left == self.burst();
+        let is_first = self.burst_left == self.burst;
         self.burst_left = 0;
         if !is_first {
             self.due_ns = self.next_due().unwrap_or(self.due_ns).max(was_due_ns + 1);
@@ -521,11 +523,11 @@ impl Stream {
 
     /// Null packets, if they are wanted.
     fn transmit_nulls(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
-        if self.spec.when_starved == WhenStarved::Pause {
+        if self.spec.play.when_starved == WhenStarved::Pause {
             return Next::Wait;
         }
         if self.null_due_ns <= now_ns {
-            for _ in 0..self.burst() {
+            for _ in 0..self.burst {
                 if !self.send_parity(output) || !output.out.has_room() {
                     break;
                 }

@@ -38,7 +38,7 @@ impl Player {
         for number in 0..50 {
             let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
             let mut spec = SessionSpec::new(SessionId(number), source.title.clone(), path);
-            spec.looped = true;
+            spec.play.looped = true;
             change(&source, &mut spec);
             player.pump.handle_command(now, Command::Open(Box::new(spec)));
         }
@@ -95,13 +95,13 @@ fn rtp_datagrams_cost_no_allocation() {
 fn parity_costs_no_allocation() {
     steady_state_allocates_nothing(|_, spec| {
         spec.transport = Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 };
-        spec.fec = Fec::new(10, 5, true);
+        spec.play.fec = Fec::new(10, 5, true);
     });
 }
 
 #[test]
 fn padded_datagrams_cost_no_allocation() {
-    steady_state_allocates_nothing(|_, spec| spec.pacing = Pacing::Padded(Bitrate::from_kbps(5_000)));
+    steady_state_allocates_nothing(|_, spec| spec.play.pacing = Pacing::Padded(Bitrate::from_kbps(5_000)));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use pump::spec;
+use pump::spec::{self, PlaySpec};
 use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, transports};
 
 use crate::pump::control::{PumpControl, PumpError};
@@ -180,7 +180,9 @@ impl Rtsp {
         let session = Session { id, title, extent, track, client, destination, delivery, state };
         let session = self.sessions.add(now, session).ok_or(Status::ServiceUnavailable)?;
         let id = &session.id;
-        let opened = match self.pump.open(&OpenRequest { paused: true, ..session.opening() }).await {
+        let opening = session.opening();
+        let play = PlaySpec { is_paused: true, ..opening.play };
+        let opened = match self.pump.open(&OpenRequest { play, ..opening }).await {
             Ok(opened) => opened,
             Err(error) => {
                 self.sessions.remove(id);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
-use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, Settings};
+use pump::spec::{Command, Counters, Event, PlaySpec, SessionId, SessionSpec, Settings};
 use wire::{DatagramRun, LinkId, Outbox, Path};
 
 use super::scene::{Scene, Stream};
@@ -98,7 +98,8 @@ impl PumpService {
             let path = Path { link: LinkId::datagrams(0), remote: stream.to, local: None };
             let title = Arc::clone(&stream.content.title);
             let spec = SessionSpec::new(SessionId(session as u64), title, path);
-            let spec = SessionSpec { burst, start: stream.start_packets(), ..spec };
+            let play = PlaySpec { burst: Some(burst), ..PlaySpec::default() };
+            let spec = SessionSpec { play, start: stream.start_packets(), ..spec };
             service.pump.handle_command(now, Command::Open(Box::new(spec)));
         }
         service.hand_over(now);

@@ -156,7 +156,7 @@ impl Stream {
         if late_ns > output.settings.late_max.as_nanos() as i64 {
             // It goes on from here, and so do its timestamps.
             self.origin_ns += late_ns;
-            if self.spec.restamp && self.trick.is_none() {
+            if self.spec.play.restamp && self.trick.is_none() {
                 self.activate();
                 self.rewriter.shift_clock(ticks(late_ns));
                 late_ns = 0;

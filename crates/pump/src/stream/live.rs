@@ -41,13 +41,13 @@ impl Stream {
 
     /// What comes next in a live input is there, but not due yet, and until then null packets are wanted.
     pub(crate) fn fills_gap(&self, now_ns: i64) -> bool {
-        let is_filling = self.activity == Activity::Starved && self.spec.when_starved == WhenStarved::Nulls;
+        let is_filling = self.activity == Activity::Starved && self.spec.play.when_starved == WhenStarved::Nulls;
         is_filling && self.live_due_ns().is_some_and(|due_ns| due_ns > self.null_due_ns.max(now_ns))
     }
 
     /// When the last packets of an input that is silent are sent after all: at once where null packets fill the gap anyway.
     pub(super) fn left_over_due_ns(&self) -> Option<i64> {
-        let patience_ns = if self.spec.when_starved == WhenStarved::Nulls { 0 } else { LEFT_OVER_NS };
+        let patience_ns = if self.spec.play.when_starved == WhenStarved::Nulls { 0 } else { LEFT_OVER_NS };
         (self.spec.live.is_some() && self.left_over() > 0).then(|| self.due_ns + patience_ns)
     }
 

@@ -30,11 +30,11 @@ pub(super) struct Measure {
 
 impl Measure {
     pub(super) fn new(spec: &SessionSpec) -> Self {
-        let rate = match spec.pacing {
+        let rate = match spec.play.pacing {
             Pacing::Clock => None,
             Pacing::Rate(rate) | Pacing::Padded(rate) => Some(rate),
         };
-        Measure { monitor: spec.is_monitored.then(|| Box::new(Monitor::new(rate))), ..Measure::default() }
+        Measure { monitor: spec.play.is_monitored.then(|| Box::new(Monitor::new(rate))), ..Measure::default() }
     }
 
     pub(super) fn has_monitor(&self) -> bool {

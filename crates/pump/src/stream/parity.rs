@@ -26,7 +26,7 @@ impl Stream {
 
     /// Lets one more column go, and says when. The schedule moves on with it, so what may yet come is not late.
     pub(super) fn release_parity(&mut self) -> i64 {
-        let datagram_ns = self.interval_ns() / i64::from(self.burst());
+        let datagram_ns = self.interval_ns() / i64::from(self.burst);
         if let Some(fec) = &self.fec {
             self.shift(datagram_ns * i64::from(fec.column_len()));
         }

@@ -60,7 +60,7 @@ fn it_is_sent_whole_in_its_time_and_loops_without_an_error() {
     let source = Source::new(clip(), 49);
     let mut world = World::new(Settings::default());
     world.open(1, &source, |_| {});
-    world.open(2, &source, |spec| spec.looped = true);
+    world.open(2, &source, |spec| spec.play.looped = true);
     world.run(Duration::from_secs(9));
     assert_eq!(world.packets(1).as_flattened()[..source.bytes.len()], source.bytes);
     let span = world.sent[&1].last().unwrap().ns - world.sent[&1][0].ns;

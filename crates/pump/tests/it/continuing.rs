@@ -71,7 +71,7 @@ fn leads(world: &World, number: u64) -> Vec<i64> {
 fn a_loop_continues_counters_clock_and_timestamps_and_says_so() {
     let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| (spec.looped, spec.burst) = (true, 1));
+    world.open(1, &source, |spec| (spec.play.looped, spec.play.burst) = (true, Some(1)));
     world.run(Duration::from_secs(10));
 
     let report = measured(&world, 1);
@@ -90,9 +90,9 @@ fn a_loop_between_two_places_continues_counters_wherever_they_are() {
     let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
     for (start, end) in [(0, 1_000), (300, 699), (300, 701), (650, 1_995), (701, 3_333)] {
         let mut world = World::new(exact());
-        world.open(1, &source, |spec| (spec.looped, spec.start, spec.end) = (true, start, Some(end)));
+        world.open(1, &source, |spec| (spec.play.looped, spec.start, spec.end) = (true, start, Some(end)));
         let session = world.open(2, &source, |spec| {
-            (spec.holds_at_end, spec.start, spec.end) = (true, start, Some(end));
+            (spec.play.holds_at_end, spec.start, spec.end) = (true, start, Some(end));
         });
         world.run(Duration::from_secs(5));
         world.command(Command::Seek { session, to: start + 100 });
@@ -109,7 +109,7 @@ fn a_loop_between_two_places_continues_counters_wherever_they_are() {
 fn without_restamping_references_stay_and_the_loop_is_flagged() {
     let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| (spec.looped, spec.restamp) = (true, false));
+    world.open(1, &source, |spec| (spec.play.looped, spec.play.restamp) = (true, false));
     world.run(Duration::from_secs(6));
     let report = measured(&world, 1);
     assert_eq!((report.lost, report.priorities.continuity, report.priorities.pcr_discontinuity), (0, 0, 0));
@@ -123,7 +123,7 @@ fn without_restamping_references_stay_and_the_loop_is_flagged() {
 fn a_seek_sends_tables_first_and_the_clock_runs_on() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
-    let session = world.open(1, &source, |spec| spec.burst = 1);
+    let session = world.open(1, &source, |spec| spec.play.burst = Some(1));
     world.run(Duration::from_millis(3_333));
     for to in [20_000, 3, 11_111] {
         let before = world.sent[&1].len();
@@ -174,7 +174,7 @@ fn a_late_chunk_is_an_underrun_and_no_other_stream_notices() {
         let slow = |session, chunk| Duration::from_secs(if session == SessionId(2) && chunk == 9 { 20 } else { 0 });
         world.delay = slow;
         world.open(1, &source, |_| {});
-        world.open(2, &source, |spec| spec.when_starved = when_starved);
+        world.open(2, &source, |spec| spec.play.when_starved = when_starved);
         world.open(3, &source, |_| {});
         world.run_to_the_end();
 
@@ -277,7 +277,7 @@ fn a_chunk_that_cannot_be_had_is_skipped_and_flagged() {
 fn a_stream_that_the_worker_serves_late_catches_up_at_twice_its_pace() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.burst = 1);
+    world.open(1, &source, |spec| spec.play.burst = Some(1));
     world.run(Duration::from_secs(2));
     let due = world.sent[&1].len();
     // The worker is away for 100 ms.
@@ -313,7 +313,7 @@ fn padding_makes_a_variable_title_constant_and_keeps_its_clock() {
         let mut world = World::new(exact());
         let rate = Bitrate::from_kbps(8_000);
         world.open(number, &source, |spec| {
-            (spec.pacing, spec.looped, spec.burst) = (Pacing::Padded(rate), looped, 1);
+            (spec.play.pacing, spec.play.looped, spec.play.burst) = (Pacing::Padded(rate), looped, Some(1));
         });
         world.run(Duration::from_secs(25));
         let mut monitor = Monitor::new(Some(rate));
@@ -340,7 +340,7 @@ fn a_padded_stream_keeps_its_rate_while_a_chunk_is_late() {
     let mut world = World::new(exact());
     world.delay = |_, chunk| Duration::from_secs(if chunk == 9 { 20 } else { 0 });
     let rate = Bitrate::from_kbps(8_000);
-    world.open(1, &source, |spec| (spec.pacing, spec.burst) = (Pacing::Padded(rate), 1));
+    world.open(1, &source, |spec| (spec.play.pacing, spec.play.burst) = (Pacing::Padded(rate), Some(1)));
     world.run_to_the_end();
     let mut monitor = Monitor::new(Some(rate));
     for sent in &world.sent[&1] {
@@ -356,8 +356,8 @@ fn a_padded_stream_keeps_its_rate_while_a_chunk_is_late() {
 fn a_session_that_cannot_be_is_refused_and_one_that_is_closed_says_how_it_was() {
     let source = Source::sample(&Sample { pictures: 20, ..Sample::default() });
     let mut world = World::new(Settings { sessions_max: 2, ..exact() });
-    world.open(1, &source, |spec| spec.pacing = Pacing::Rate(Bitrate::ZERO));
-    world.open(1, &source, |spec| spec.pacing = Pacing::Padded(Bitrate::ZERO));
+    world.open(1, &source, |spec| spec.play.pacing = Pacing::Rate(Bitrate::ZERO));
+    world.open(1, &source, |spec| spec.play.pacing = Pacing::Padded(Bitrate::ZERO));
     world.open(1, &source, |_| {});
     world.open(1, &source, |_| {});
     world.open(2, &source, |_| {});
@@ -378,10 +378,10 @@ fn a_session_with_nothing_to_play_ends() {
     let source = Source::sample(&Sample { pictures: 20, ..Sample::default() });
     let mut world = World::new(exact());
     world.open(1, &source, |spec| spec.start = 1 << 40);
-    world.open(2, &source, |spec| (spec.end, spec.looped) = (Some(0), true));
+    world.open(2, &source, |spec| (spec.end, spec.play.looped) = (Some(0), true));
     // All chunks are missing, in a loop.
     world.delay = |_, _| Duration::from_secs(10_000);
-    let session = world.open(3, &source, |spec| spec.looped = true);
+    let session = world.open(3, &source, |spec| spec.play.looped = true);
     let mut answered = 0;
     while let Some((_, number)) = world.asked.iter().filter(|(id, _)| *id == session).nth(answered) {
         let chunk = Arc::new(Chunk::hole(&source.title, *number));

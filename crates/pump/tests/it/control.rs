@@ -37,7 +37,7 @@ fn point(world: &World, index: usize) -> RtpPoint {
 fn a_session_that_is_opened_paused_begins_when_it_is_resumed() {
     let source = Source::sample(&Sample { pictures: 50, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| (spec.is_paused, spec.transport) = (true, rtp()));
+    world.open(1, &source, |spec| (spec.play.is_paused, spec.transport) = (true, rtp()));
     world.run(millis(5_000));
     assert!(!world.sent.contains_key(&1) && !world.asked.is_empty(), "it has what it needs, and waits");
 
@@ -82,7 +82,7 @@ fn where_a_session_goes_on_is_told_as_it_is_then_sent() {
 fn who_waits_for_a_session_that_ends_is_told_so() {
     let source = Source::sample(&Sample { pictures: 50, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.is_paused = true);
+    world.open(1, &source, |spec| spec.play.is_paused = true);
     world.command(Command::AwaitStart { session: SESSION, token: 1 });
     world.command(Command::AwaitStart { session: SESSION, token: 2 });
     world.command(Command::Close(SESSION));
@@ -113,7 +113,7 @@ fn the_end_moves_and_what_is_played_continues() {
 fn a_session_that_holds_at_its_end_goes_on_by_a_seek() {
     let source = Source::sample(&Sample { pictures: 50, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| (spec.holds_at_end, spec.transport) = (true, rtp()));
+    world.open(1, &source, |spec| (spec.play.holds_at_end, spec.transport) = (true, rtp()));
     world.run(millis(5_000));
     assert!(world.ended.is_empty());
     let sent = world.sent[&1].len();
@@ -132,7 +132,7 @@ fn a_part_that_ends_within_a_chunk_is_continued_by_a_loop_and_by_a_seek() {
     for looped in [true, false] {
         let mut world = World::new(exact());
         world.open(1, &source, |spec| {
-            (spec.start, spec.end, spec.looped, spec.holds_at_end) = (100, Some(5_001), looped, true);
+            (spec.start, spec.end, spec.play.looped, spec.play.holds_at_end) = (100, Some(5_001), looped, true);
         });
         world.run(millis(4_000));
         if !looped {
@@ -163,7 +163,7 @@ fn pictures_that_come_by_and_by_are_shown_as_those_that_came_at_once() {
     let mut sent = Vec::new();
     for step in [picks.len(), 14, 3] {
         let mut world = World::new(exact());
-        world.open(1, &source, |spec| spec.burst = 1);
+        world.open(1, &source, |spec| spec.play.burst = Some(1));
         world.run(millis(1_000));
         let mut parts = picks.chunks(step).map(Arc::<[Pick]>::from);
         let first = parts.next().expect("some");

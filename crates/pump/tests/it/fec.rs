@@ -21,7 +21,7 @@ fn played(fec: Fec, outbox: usize) -> World {
     world.out = Outbox::new(outbox);
     world.open(PORT, &source, |spec| {
         spec.transport = Transport::Rtp { ssrc: 7, first_seq: 65_500, first_timestamp: 9 };
-        (spec.fec, spec.burst) = (Some(fec), 1);
+        (spec.play.fec, spec.play.burst) = (Some(fec), Some(1));
     });
     world.run_to_the_end();
     world
@@ -128,8 +128,8 @@ fn behind_the_last_datagram_columns_of_complete_matrices_go_on_at_the_same_pace(
         let mut world = World::new(Settings { tick: Duration::from_nanos(1), ..Settings::default() });
         world.open(PORT, &source, |spec| {
             spec.transport = Transport::Rtp { ssrc: 7, first_seq: 65_500, first_timestamp: 9 };
-            (spec.fec, spec.end) = (Fec::new(10, 5, false), Some(7 * count));
-            spec.holds_at_end = holds_at_end;
+            (spec.play.fec, spec.end) = (Fec::new(10, 5, false), Some(7 * count));
+            spec.play.holds_at_end = holds_at_end;
         });
         world.run_to_the_end();
 
@@ -168,7 +168,7 @@ fn an_outbox_of_one_datagram_changes_nothing_but_when_parity_leaves() {
 fn datagrams_without_rtp_have_no_parity() {
     let source = Source::sample(&Sample { pictures: 10, ..Sample::default() });
     let mut world = World::new(Settings::default());
-    world.open(PORT, &source, |spec| spec.fec = Fec::new(10, 5, true));
+    world.open(PORT, &source, |spec| spec.play.fec = Fec::new(10, 5, true));
     world.run_to_the_end();
     assert_eq!(world.sent.len(), 1);
 }

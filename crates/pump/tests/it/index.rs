@@ -111,7 +111,7 @@ fn shown(scale_permille: i32, span: Duration) -> (Arc<Source>, World, Vec<trick:
     let rate = source.title.slope.unwrap();
     let picks = trick::picks(&index.pictures(), millis(20_000), scale_permille, rate, millis(100));
     let mut world = World::new(Settings { tick: Duration::from_nanos(1), ..Settings::default() });
-    let session = world.open(1, &source, |spec| (spec.start, spec.burst) = (50_000, 1));
+    let session = world.open(1, &source, |spec| (spec.start, spec.play.burst) = (50_000, Some(1)));
     world.run(millis(1_000));
     world.command(Command::Trick { session, picks: picks.clone().into(), run: 1 });
     world.run(span);

@@ -250,7 +250,7 @@ fn the_last_packets_before_a_silence_are_sent_though_they_fill_no_datagram() {
             sent[2_999].bytes.truncate((7 - count) * PACKET_LEN);
             let mut world = World::new(Settings::default());
             world.receive(&sent, 2_000 * MS);
-            world.open_with(1, |spec| spec.when_starved = policy);
+            world.open_with(1, |spec| spec.play.when_starved = policy);
             let last_ns = all[2_999].sent_ns;
             world.receive(&sent, last_ns + lag * MS);
 
@@ -272,7 +272,7 @@ fn a_session_that_wants_null_packets_gets_them_while_nothing_comes() {
     let sent: Vec<Flight> = all.iter().filter(there).cloned().collect();
     let mut world = World::new(Settings::default());
     world.receive(&sent, 2_000 * MS);
-    world.open_with(1, |spec| spec.when_starved = spec::WhenStarved::Nulls);
+    world.open_with(1, |spec| spec.play.when_starved = spec::WhenStarved::Nulls);
     world.receive(&sent, 4_900 * MS);
     let delay_ns = last_delay(&world, &source, &all);
     world.receive(&sent, 11_000 * MS);
@@ -292,7 +292,7 @@ fn a_live_input_is_filled_up_to_a_constant_rate() {
     let rate = Bitrate::from_kbps(12_000);
     let mut world = World::new(Settings::default());
     world.receive(&flights, 2_000 * MS);
-    world.open_with(1, |spec| spec.pacing = spec::Pacing::Padded(rate));
+    world.open_with(1, |spec| spec.play.pacing = spec::Pacing::Padded(rate));
     world.receive(&flights, 11_000 * MS);
     let mut monitor = Monitor::new(Some(rate));
     world.sent[&1].iter().for_each(|(ns, bytes)| monitor.handle_datagram(*ns as u64, bytes));

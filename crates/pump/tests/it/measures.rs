@@ -42,7 +42,7 @@ fn a_session_begins_at_twice_its_pace_and_is_ahead_from_then_on() {
     for transport in [Transport::Udp, Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 }] {
         let mut world = World::new(exact());
         world.open(1, &source, |spec| {
-            (spec.burst, spec.burst_start, spec.transport) = (1, millis(1_500), transport);
+            (spec.play.burst, spec.play.burst_start, spec.transport) = (Some(1), millis(1_500), transport);
         });
         world.run_to_the_end();
         for (at_ns, pcr_ns) in references(&world) {
@@ -67,7 +67,7 @@ fn a_session_begins_at_twice_its_pace_and_is_ahead_from_then_on() {
 fn behind_a_seek_what_is_ahead_stays_ahead() {
     let source = Source::sample(&Sample { pictures: 1_000, ..Sample::default() });
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| (spec.burst, spec.burst_start) = (1, millis(1_000)));
+    world.open(1, &source, |spec| (spec.play.burst, spec.play.burst_start) = (Some(1), millis(1_000)));
     world.run(millis(3_000));
     world.command(Command::Seek { session: SESSION, to: 60_000 });
     world.run(millis(3_000));
@@ -86,7 +86,7 @@ fn stats(mut world: World) -> (SessionStats, World) {
 fn lateness_and_the_delay_factor_are_those_of_the_schedule() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.burst = 4);
+    world.open(1, &source, |spec| spec.play.burst = Some(4));
     world.run(millis(2_500));
     let worst = world.counters().delay_factor_max;
     let (on_time, _) = stats(world);
@@ -98,7 +98,7 @@ fn lateness_and_the_delay_factor_are_those_of_the_schedule() {
     assert!(on_time.age.abs_diff(millis(2_500)) < millis(20), "{:?}", on_time.age);
 
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.burst = 4);
+    world.open(1, &source, |spec| spec.play.burst = Some(4));
     world.run(millis(1_500));
     world.now += millis(50);
     world.run(millis(2_000));
@@ -150,8 +150,8 @@ fn what_is_sent_is_measured_when_that_is_asked_for() {
     for (transport, looped) in transports.into_iter().zip([false, true]) {
         let mut world = World::new(exact());
         world.open(1, &source, |spec| {
-            (spec.is_monitored, spec.transport, spec.looped) = (true, transport, looped);
-            spec.pacing = pump::spec::Pacing::Rate(Bitrate::from_kbps(4_500));
+            (spec.play.is_monitored, spec.transport, spec.play.looped) = (true, transport, looped);
+            spec.play.pacing = pump::spec::Pacing::Rate(Bitrate::from_kbps(4_500));
         });
         world.run(millis(15_000));
         let (monitored, errors) = (world.counters().monitored, world.counters().priority_1);

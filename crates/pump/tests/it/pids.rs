@@ -41,7 +41,7 @@ fn play(keep: Option<&[Pid]>, rename: &[(Pid, Pid)]) -> (Arc<Source>, World) {
     let source = Source::sample(&Sample { pictures: 60, ..Sample::default() });
     let mut world = World::new(Settings::default());
     let pids = PidMap::new(&source.title, keep, rename);
-    let session = world.open(1, &source, |spec| (spec.pids, spec.looped) = (Some(Arc::new(pids)), true));
+    let session = world.open(1, &source, |spec| (spec.pids, spec.play.looped) = (Some(Arc::new(pids)), true));
     world.run(Duration::from_millis(4_000));
     world.command(Command::Seek { session, to: 4_321 });
     world.run(Duration::from_millis(1_000));

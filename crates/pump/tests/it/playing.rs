@@ -38,7 +38,7 @@ fn every_byte_of_a_title_arrives_in_datagrams_of_seven_packets() {
         for burst in [1, 2, 4, 7] {
             let source = Source::sample(&sample);
             let mut world = World::new(Settings::default());
-            world.open(1, &source, |spec| spec.burst = burst);
+            world.open(1, &source, |spec| spec.play.burst = Some(burst));
             world.run_to_the_end();
 
             let packets = world.packets(1);
@@ -57,7 +57,7 @@ fn each_datagram_leaves_when_its_first_packet_is_due() {
     for sample in [Sample::default(), vbr()] {
         let source = Source::sample(&sample);
         let mut world = World::new(exact());
-        world.open(1, &source, |spec| spec.burst = 1);
+        world.open(1, &source, |spec| spec.play.burst = Some(1));
         world.run_to_the_end();
 
         // A reference travels with up to six packets before it: so much may it be early, never late.
@@ -73,7 +73,7 @@ fn each_datagram_leaves_when_its_first_packet_is_due() {
 fn a_constant_title_leaves_at_a_constant_interval() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.burst = 1);
+    world.open(1, &source, |spec| spec.play.burst = Some(1));
     world.run_to_the_end();
     let times: Vec<u64> = world.sent[&1].iter().map(|sent| sent.ns).collect();
     for pair in times.windows(2) {
@@ -87,7 +87,7 @@ fn a_given_rate_is_kept_to_the_nanosecond() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
     let rate = Bitrate::from_kbps(3_333);
-    world.open(1, &source, |spec| (spec.burst, spec.pacing) = (1, Pacing::Rate(rate)));
+    world.open(1, &source, |spec| (spec.play.burst, spec.play.pacing) = (Some(1), Pacing::Rate(rate)));
     world.run_to_the_end();
     let first = world.sent[&1][0].ns;
     for (count, sent) in world.sent[&1].iter().enumerate() {
@@ -100,7 +100,7 @@ fn a_given_rate_is_kept_to_the_nanosecond() {
 fn at_twice_the_speed_a_title_takes_half_the_time() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(exact());
-    world.open(1, &source, |spec| spec.speed_permille = 2_000);
+    world.open(1, &source, |spec| spec.play.speed_permille = 2_000);
     world.open(2, &source, |_| {});
     world.run_to_the_end();
     let span = |number: u64| world.sent[&number].last().unwrap().ns - world.sent[&number][0].ns;
@@ -113,7 +113,7 @@ fn rtp_numbers_and_times_follow_rfc_2250() {
     let mut world = World::new(exact());
     world.open(1, &source, |spec| {
         spec.transport = Transport::Rtp { ssrc: 7, first_seq: 65_530, first_timestamp: u32::MAX };
-        spec.burst = 2;
+        spec.play.burst = Some(2);
     });
     world.run_to_the_end();
     let sent = &world.sent[&1];
@@ -147,7 +147,7 @@ fn streams_of_one_rate_are_spread_over_their_interval() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(Settings::default());
     for number in 0..400 {
-        world.open(number, &source, |spec| spec.burst = 4);
+        world.open(number, &source, |spec| spec.play.burst = Some(4));
     }
     world.run(Duration::from_secs(3));
     let mut by_tick = std::collections::BTreeMap::new();
@@ -181,7 +181,7 @@ fn a_title_of_192_or_204_bytes_a_packet_is_sent_as_188() {
 fn a_stream_that_is_faster_than_the_ticks_keeps_its_rate() {
     let source = Source::sample(&Sample { rate: Bitrate::from_kbps(100_000), pictures: 75, ..Sample::default() });
     let mut world = World::new(Settings { tick: Duration::from_millis(1), ..Settings::default() });
-    world.open(1, &source, |spec| spec.burst = 1);
+    world.open(1, &source, |spec| spec.play.burst = Some(1));
     world.run_to_the_end();
     let stats = &world.ended[0].2;
     assert_eq!((stats.shifts, world.packets(1).len() / 7), (0, source.bytes.len().div_ceil(1_316)));

@@ -26,7 +26,7 @@ fn what_is_sent_for_two_hours_is_as_late_in_the_last_minute_as_in_the_first() {
         let source = Source::sample(sample);
         let mut world = World::new(Settings { tick: Duration::from_nanos(1), ..Settings::default() });
         world.open(1, &source, |spec| {
-            (spec.looped, spec.pacing, spec.burst) = (true, pacing, 1);
+            (spec.play.looped, spec.play.pacing, spec.play.burst) = (true, pacing, Some(1));
             spec.transport = Transport::Rtp { ssrc: 1, first_seq: 65_000, first_timestamp: u32::MAX - 1_000_000 };
         });
         let mut watch = Watch::default();

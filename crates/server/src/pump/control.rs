@@ -53,8 +53,6 @@ pub struct Settings {
     pub busy_max: f64,
     /// Where sessions may send to; `None`: everywhere, for the one who starts the process himself.
     pub destinations: Option<Allowed>,
-    /// Datagrams per send of a session that does not say.
-    pub burst: u8,
     /// How long a client waits for what has to be read of a title before it is told to try again.
     pub read_timeout: Duration,
 }

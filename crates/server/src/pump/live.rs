@@ -275,10 +275,10 @@ pub(super) fn check_open(request: &OpenRequest) -> Result<(), PumpError> {
     let refused = [
         ("start", !request.start.is_zero()),
         ("end", request.end.is_some()),
-        ("loop", request.looped),
-        ("speed", request.speed_permille != 1_000),
-        ("rate", matches!(request.pacing, Pacing::Rate(_))),
-        ("burst_start", !request.burst_start.is_zero()),
+        ("loop", request.play.looped),
+        ("speed", request.play.speed_permille != 1_000),
+        ("rate", matches!(request.play.pacing, Pacing::Rate(_))),
+        ("burst_start", !request.play.burst_start.is_zero()),
     ];
     refuse(&refused)
 }

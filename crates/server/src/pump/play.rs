@@ -43,8 +43,7 @@ pub struct Play {
     pub multicast: Multicast,
     /// The six upper bits of the traffic class.
     pub dscp: u8,
-    /// Deadlines are served to 50 µs instead of 500.
-    pub strict: bool,
+    pub pump: spec::Settings,
 }
 
 /// Plays until the title ends, or a signal comes.
@@ -131,18 +130,13 @@ fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
         dscp: play.dscp,
         ..WorkerConfig::default()
     };
-    let tick = if play.strict { setup::TICK_STRICT } else { setup::TICK };
     let (events, heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
-    let port = setup::start_worker(0, config, spec::Settings { tick, ..spec::Settings::default() }, events)?;
+    let port = setup::start_worker(0, config, play.pump.clone(), events)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };
-    let settings =
-        Settings { limits, busy_max: 1.0, destinations: None, burst: DEFAULT_BURST, read_timeout: Duration::MAX };
+    let settings = Settings { limits, busy_max: 1.0, destinations: None, read_timeout: Duration::MAX };
     let (control, _thread) = setup::start(library, vec![port], settings, heard, Handle::current())?;
     Ok(control)
 }
-
-/// Datagrams per send where nobody says.
-pub const DEFAULT_BURST: u8 = 2;
 
 /// What a person sees.
 struct Screen {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pump::fec::Fec;
-use pump::spec::{Pacing, WhenStarved};
+use pump::spec::{Pacing, PlaySpec, WhenStarved};
 use serde::Deserialize;
 use wire::Bitrate;
 use wire::ts::Pid;
@@ -38,33 +38,18 @@ pub struct OpenRequest {
     /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
     pub start: Duration,
     pub end: Option<Duration>,
-    pub looped: bool,
-    /// Thousandths of the normal pace.
-    pub speed_permille: u32,
     /// Not before this has passed.
     pub delay: Duration,
-    /// It waits to be resumed, with its first parts at hand.
-    pub paused: bool,
-    /// At its end it stays, and waits for another place to go on at.
-    pub hold: bool,
     /// It ends when nobody asks for it for this long.
     pub lease: Option<Duration>,
-    /// So long it goes out at twice its pace at first.
-    pub burst_start: Duration,
     /// A way to send, of `pump.outputs`.
     pub output: Option<String>,
-    /// What is sent is measured as its receiver would.
-    pub monitor: bool,
-    pub pacing: Pacing,
-    /// Parity, to the ports two and four above an RTP destination's.
-    pub fec: Option<Fec>,
-    /// Datagrams per send; `None`: as configured.
-    pub burst: Option<u8>,
-    pub restamp: bool,
-    pub when_starved: WhenStarved,
     /// PIDs that are sent; `None`: all.
     pub keep: Option<Vec<Pid>>,
+    /// PIDs that are sent as others.
     pub rename: Vec<(Pid, Pid)>,
+    /// How it is played.
+    pub play: PlaySpec,
 }
 
 /// What to change of a session.
@@ -99,22 +84,12 @@ impl OpenRequest {
             via: None,
             start: Duration::ZERO,
             end: None,
-            looped: false,
-            speed_permille: 1_000,
             delay: Duration::ZERO,
-            paused: false,
-            hold: false,
             lease: None,
-            burst_start: Duration::ZERO,
             output: None,
-            monitor: false,
-            pacing: Pacing::Clock,
-            fec: None,
-            burst: None,
-            restamp: true,
-            when_starved: WhenStarved::Pause,
             keep: None,
             rename: Vec::new(),
+            play: PlaySpec::default(),
         }
     }
 
@@ -131,25 +106,28 @@ impl OpenRequest {
         let keep = typed.pids.map(|pids| pids.into_iter().map(pid).collect::<Result<Vec<_>, _>>()).transpose()?;
         let numbers = typed.rename.into_iter().map(|(from, to)| Ok((pid(from.parse().unwrap_or(u16::MAX))?, pid(to)?)));
         let destination = typed.destination.parse()?;
-        Ok(OpenRequest {
+        let play = PlaySpec {
+            pacing,
             fec: typed.fec.map(|typed| typed.checked(&destination)).transpose()?,
-            start: span("start", typed.start)?,
-            end: typed.end.map(|end| span("end", end)).transpose()?,
+            burst: typed.burst.map(burst).transpose()?,
             looped: typed.looped,
             speed_permille: speed_permille(typed.speed)?,
-            delay: span("delay", typed.delay)?,
-            paused: typed.paused,
-            hold: typed.hold,
-            lease: typed.lease.map(lease).transpose()?,
-            burst_start: burst_start(typed.burst_start, pacing)?,
-            output: typed.output,
-            monitor: typed.monitor,
-            pacing,
-            burst: typed.burst.map(burst).transpose()?,
-            restamp: typed.restamp,
             when_starved: typed.when_starved.into(),
+            restamp: typed.restamp,
+            is_paused: typed.paused,
+            holds_at_end: typed.hold,
+            burst_start: burst_start(typed.burst_start, pacing)?,
+            is_monitored: typed.monitor,
+        };
+        Ok(OpenRequest {
+            start: span("start", typed.start)?,
+            end: typed.end.map(|end| span("end", end)).transpose()?,
+            delay: span("delay", typed.delay)?,
+            lease: typed.lease.map(lease).transpose()?,
+            output: typed.output,
             keep,
             rename: numbers.collect::<Result<_, RequestError>>()?,
+            play,
             ..OpenRequest::new(typed.title, destination)
         })
     }
@@ -357,10 +335,18 @@ mod tests {
             "pids": [256, 257], "rename": {"256": 512}}"#;
         let read = OpenRequest::from_json(text).expect("all is well");
         assert_eq!((read.start, read.end), (Duration::from_millis(10_500), Some(Duration::from_secs(20))));
-        assert_eq!((read.looped, read.speed_permille, read.delay), (true, 1_500, Duration::from_secs(2)));
-        assert_eq!((read.pacing, read.burst), (Pacing::Padded(Bitrate::from_kbps(6_000)), Some(4)));
-        assert_eq!(read.fec, Fec::new(10, 5, true));
-        assert_eq!((read.restamp, read.when_starved), (false, WhenStarved::Nulls));
+        assert_eq!(read.delay, Duration::from_secs(2));
+        let play = PlaySpec {
+            pacing: Pacing::Padded(Bitrate::from_kbps(6_000)),
+            fec: Fec::new(10, 5, true),
+            burst: Some(4),
+            looped: true,
+            speed_permille: 1_500,
+            when_starved: WhenStarved::Nulls,
+            restamp: false,
+            ..PlaySpec::default()
+        };
+        assert_eq!(read.play, play);
         assert_eq!(read.keep.map(|keep| keep.len()), Some(2));
         assert_eq!(read.rename, [(Pid::new(256).expect("a PID"), Pid::new(512).expect("a PID"))]);
     }

@@ -84,7 +84,7 @@ impl Session {
             start: 0,
             end_packet: u64::MAX,
             title,
-            is_paused: request.paused,
+            is_paused: request.play.is_paused,
             scale_permille: 1_000,
             fast: None,
             lease: request.lease,

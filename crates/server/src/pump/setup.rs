@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use engine::udp::Multicast;
 use engine::{Mailbox, Receiver, Worker, WorkerConfig};
 use pump::pump::Pump;
-use pump::spec;
+use pump::spec::{self, TICK_STRICT};
 use titles::Library;
 use tokio::runtime::Handle;
 
@@ -24,22 +24,19 @@ use crate::machine::{addresses, port_of};
 /// Events that wait for the librarian at most; over that they wait in the pumps.
 pub const LIBRARIAN_MAILBOX: usize = 16_384;
 
-/// Deadlines are served to the next whole tick.
-pub const TICK: Duration = Duration::from_micros(500);
-/// The same for receivers with tiny buffers.
-pub const TICK_STRICT: Duration = Duration::from_micros(50);
-
 /// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
 /// than clients usually wait themselves.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a worker's pump may do.
 pub fn pump_settings(config: &Config) -> spec::Settings {
+    let pump = &config.pump;
     spec::Settings {
-        tick: if config.pump.strict { TICK_STRICT } else { TICK },
-        read_ahead: config.pump.read_ahead,
-        late_max: config.pump.late_max,
-        sessions_max: config.pump.sessions_max as usize,
+        tick: if pump.strict { TICK_STRICT } else { spec::Settings::default().tick },
+        burst: pump.burst as u8,
+        read_ahead: pump.read_ahead,
+        late_max: pump.late_max,
+        sessions_max: pump.sessions_max as usize,
     }
 }
 
@@ -54,7 +51,6 @@ pub fn control_settings(config: &Config) -> Settings {
         },
         busy_max: config.workers.busy_max,
         destinations: Some(Allowed::new(&pump.destinations)),
-        burst: pump.burst as u8,
         read_timeout: READ_TIMEOUT,
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use pump::spec::SessionId;
+use pump::spec::{PlaySpec, SessionId};
 use rustc_hash::FxHashMap;
 use wire::rtsp::Extent;
 
@@ -68,8 +68,8 @@ impl Session {
             Delivery::Interleaved { address, .. } => Some(address),
         };
         // A player tells where it is by the title's own clock, and stands still itself while it pauses.
-        let restamp = false;
-        OpenRequest { via, restamp, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+        let play = PlaySpec { restamp: false, ..PlaySpec::default() };
+        OpenRequest { via, play, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
     }
 
     /// One of `TRANSPORTS`.

@@ -107,7 +107,8 @@ impl World {
         let title = self.live.title().expect("it is known what comes").clone();
         let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], number as u16).into(), local: None };
         let live = LiveSpec { input: INPUT, start: self.live.start().expect("there are chunks") };
-        let mut spec = SessionSpec { live: Some(live), burst: 1, ..SessionSpec::new(SessionId(number), title, path) };
+        let mut spec = SessionSpec { live: Some(live), ..SessionSpec::new(SessionId(number), title, path) };
+        spec.play.burst = Some(1);
         change(&mut spec);
         self.command(Command::Open(Box::new(spec)));
     }

@@ -76,7 +76,7 @@ impl PumpControl {
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title, self.library.rate(&title))?;
         let zero = times::zero(&self.library, &title).await?;
-        let place = |at, at_picture| self.position(&title, zero, request.pacing, at, at_picture);
+        let place = |at, at_picture| self.position(&title, zero, request.play.pacing, at, at_picture);
         let start = place(request.start, true).await?;
         let end = match request.end {
             Some(end) => Some(place(end, false).await?),
@@ -105,20 +105,10 @@ impl PumpControl {
             state.sessions.renew(asked, id);
             let spec = SessionSpec {
                 transport,
-                fec: request.fec,
-                pacing: request.pacing,
-                burst: request.burst.unwrap_or(self.settings.burst),
+                play: request.play.clone(),
                 start,
                 end,
-                looped: request.looped,
-                speed_permille: request.speed_permille,
-                when_starved: request.when_starved,
-                restamp: request.restamp,
                 pids: pid_map(request, title),
-                is_paused: request.paused,
-                holds_at_end: request.hold,
-                burst_start: request.burst_start,
-                is_monitored: request.monitor,
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
                 live,
                 ..SessionSpec::new(id, title.clone(), Path { link, remote, local: None })
@@ -153,8 +143,8 @@ impl PumpControl {
 
 /// What a session takes on the wire, by the title's mean rate.
 pub(super) fn rate_of(request: &OpenRequest, title: &Title, mean: Option<Bitrate>) -> Result<Bitrate, PumpError> {
-    let overhead = OVERHEAD * (1.0 + request.fec.map_or(0.0, Fec::overhead));
-    let rate = match request.pacing {
+    let overhead = OVERHEAD * (1.0 + request.play.fec.map_or(0.0, Fec::overhead));
+    let rate = match request.play.pacing {
         Pacing::Rate(rate) => rate,
         // Padded, speed is that of what lies between.
         Pacing::Padded(rate) if title.slope.is_some() => return Ok(rate.scale(overhead)),
@@ -163,7 +153,7 @@ pub(super) fn rate_of(request: &OpenRequest, title: &Title, mean: Option<Bitrate
             mean.unwrap_or_else(|| slope.rate())
         }
     };
-    Ok(rate.scale(overhead * f64::from(request.speed_permille) / 1_000.0))
+    Ok(rate.scale(overhead * f64::from(request.play.speed_permille) / 1_000.0))
 }
 
 /// RTP begins with random numbers (RFC 3550 §5.1).

@@ -86,7 +86,6 @@ impl Harness {
             },
             busy_max: 1.0,
             destinations: Some(Allowed::new(&["127.0.0.0/8".parse().expect("a prefix")])),
-            burst: 2,
             read_timeout: PATIENCE,
         };
         change(&mut settings);

@@ -56,7 +56,6 @@ impl Server {
             },
             busy_max: 1.0,
             destinations: Some(Allowed::new(&[destinations.parse().expect("a prefix")])),
-            burst: 2,
             read_timeout: PATIENCE,
         };
         let (events, heard) = mailbox(1_000).expect("a mailbox");
