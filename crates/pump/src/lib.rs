@@ -36,4 +36,5 @@ pub mod spec;
 mod stream;
 mod tables;
 pub mod title;
+mod totals;
 pub mod trick;

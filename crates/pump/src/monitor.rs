@@ -12,6 +12,8 @@ mod repair;
 pub use priorities::Priorities;
 pub use repair::Repair;
 
+use std::time::Duration;
+
 use wire::Bitrate;
 use wire::rtp::RtpHeader;
 use wire::ts::{PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
@@ -201,6 +203,15 @@ impl Monitor {
             self.watch.accuracy(off_ns);
             self.report.pcr_accuracy_max_ns = self.report.pcr_accuracy_max_ns.max(Some(off_ns));
         }
+    }
+
+    /// All errors of priority 1, and of priority 2.
+    pub(crate) fn priority_sums(&self) -> (u64, u64) {
+        self.watch.counts().sums()
+    }
+
+    pub(crate) fn pcr_jitter_max(&self) -> Duration {
+        Duration::from_nanos(self.report.pcr_jitter_max_ns)
     }
 
     /// What was measured so far. Of the second that runs only counts are in it.

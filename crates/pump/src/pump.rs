@@ -20,6 +20,7 @@ use crate::spec::{
     Activity, Command, Counters, EndReason, Event, InputId, SessionId, SessionSpec, SessionStats, Settings,
 };
 use crate::stream::{Next, Output, Stream};
+use crate::totals::Totals;
 
 /// Streams whose state is read together before they are served.
 const READ_TOGETHER: usize = 16;
@@ -41,13 +42,15 @@ pub struct Pump {
     events: VecDeque<Event>,
     phases: Phases,
     inputs: Inputs,
-    totals: Counters,
+    totals: Totals,
 }
 
 #[derive(Debug)]
 struct Session {
     stream: Stream,
     phase: Phase,
+    /// It is among `Counters::playing`.
+    is_counted: bool,
 }
 
 /// What the wheel has to know of a session. These lie close together, as each tick looks at those of many sessions.
@@ -72,7 +75,7 @@ impl Pump {
             events: VecDeque::new(),
             phases: Phases::default(),
             inputs: Inputs::default(),
-            totals: Counters::default(),
+            totals: Totals::default(),
         }
     }
 
@@ -81,7 +84,7 @@ impl Pump {
         let now_ns = self.ns(now);
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
-            Command::Chunk { session, chunk } => self.with(session, now_ns, |stream| stream.handle_chunk(&chunk)),
+            Command::Chunk { session, chunk } => self.take_chunk(now_ns, session, &chunk),
             Command::LiveChunk { input, chunk, oldest } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => {
@@ -112,7 +115,7 @@ impl Pump {
                 self.events.push_back(Event::Stats { token, stats });
             }
             Command::Count { token } => {
-                let counters = Box::new(self.counters());
+                let counters = Box::new(self.counters().clone());
                 self.events.push_back(Event::Counters { token, counters });
             }
         }
@@ -131,7 +134,9 @@ impl Pump {
             Err(reason) => return self.refuse(id, reason),
         };
         let phase = self.phases.take(stream.interval_ns());
-        let key = self.sessions.insert(Session { stream, phase });
+        self.totals.counters.sessions += 1;
+        self.totals.counters.monitored += u64::from(stream.spec().play.is_monitored);
+        let key = self.sessions.insert(Session { stream, phase, is_counted: false });
         self.alarms.resize(self.alarms.len().max(key + 1), Alarm::default());
         self.by_id.insert(id, key);
         self.settle(key, now_ns);
@@ -166,6 +171,17 @@ impl Pump {
         }
         self.ask(key);
         self.tell_started(key);
+        self.count_playing(key);
+    }
+
+    fn count_playing(&mut self, key: usize) {
+        let Session { stream, is_counted, .. } = &mut self.sessions[key];
+        let is_playing = stream.activity() == Activity::Playing;
+        match (std::mem::replace(is_counted, is_playing), is_playing) {
+            (false, true) => self.totals.counters.playing += 1,
+            (true, false) => self.totals.counters.playing -= 1,
+            _ => {}
+        }
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
@@ -191,7 +207,7 @@ impl Pump {
         let session = stream.spec().id;
         while let Some(chunk) = stream.poll_need() {
             match stream.input().map(|input| self.inputs.look(input, chunk, session)) {
-                Some(Look::Here(chunk)) => stream.handle_chunk(&chunk),
+                Some(Look::Here(chunk)) => stream.handle_chunk(&chunk, &mut self.totals.counters),
                 Some(Look::Waits) => {}
                 Some(Look::Gone) | None => self.events.push_back(Event::Need { session, chunk }),
             }
@@ -201,13 +217,17 @@ impl Pump {
         }
     }
 
+    fn take_chunk(&mut self, now_ns: i64, session: SessionId, chunk: &Arc<Chunk>) {
+        let Some(&key) = self.by_id.get(&session) else { return };
+        self.sessions[key].stream.handle_chunk(chunk, &mut self.totals.counters);
+        self.settle(key, now_ns);
+    }
+
     /// Sessions that waited for the chunk get it, and go on.
     fn take_live(&mut self, now_ns: i64, input: InputId, chunk: &Arc<Chunk>, oldest: u32) {
         for (session, number) in self.inputs.push(input, chunk, oldest) {
-            let Some(&key) = self.by_id.get(&session) else { continue };
             if number == chunk.number() {
-                self.sessions[key].stream.handle_chunk(chunk);
-                self.settle(key, now_ns);
+                self.take_chunk(now_ns, session, chunk);
             } else {
                 self.events.push_back(Event::Need { session, chunk: number });
             }
@@ -216,8 +236,9 @@ impl Pump {
 
     /// Finds the streams that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let now_ns = self.ns(now) as u64;
-        while let Some(key) = self.wheel.pop_due_ns(now_ns) {
+        let now_ns = self.ns(now);
+        self.totals.handle_time(now_ns);
+        while let Some(key) = self.wheel.pop_due_ns(now_ns as u64) {
             let alarm = &mut self.alarms[key];
             alarm.timer = None;
             if !alarm.is_due {
@@ -290,7 +311,7 @@ impl Pump {
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
-        let Session { mut stream, phase } = self.sessions.remove(key);
+        let Session { mut stream, phase, is_counted } = self.sessions.remove(key);
         let Alarm { timer, is_due } = std::mem::take(&mut self.alarms[key]);
         let session = stream.spec().id;
         self.by_id.remove(&session);
@@ -302,7 +323,13 @@ impl Pump {
             self.due.retain(|due| *due != key);
         }
         self.events.extend(stream.take_start_token().map(|token| Event::Started { token, start: None }));
-        stream.add_to(&mut self.totals);
+        let counters = &mut self.totals.counters;
+        counters.sessions -= 1;
+        counters.playing -= u64::from(is_counted);
+        counters.monitored -= u64::from(stream.spec().play.is_monitored);
+        if counters.sessions == 0 {
+            self.totals.forget_worst();
+        }
         let stats: Box<SessionStats> = Box::new(stream.stats(now_ns));
         self.events.push_back(Event::SessionEnded { session, reason, stats });
     }
@@ -317,14 +344,9 @@ impl Pump {
         self.events.push_front(event);
     }
 
-    pub fn counters(&self) -> Counters {
-        let mut counters = Counters { sessions: self.sessions.len() as u64, ..self.totals.clone() };
-        for (_, Session { stream, .. }) in &self.sessions {
-            counters.playing += u64::from(stream.activity() == Activity::Playing);
-            stream.show_in(&mut counters);
-            stream.add_to(&mut counters);
-        }
-        counters
+    /// All numbers of this worker.
+    pub fn counters(&self) -> &Counters {
+        &self.totals.counters
     }
 
     fn ns(&self, at: Instant) -> i64 {

@@ -27,6 +27,7 @@ use crate::pace::{LivePace, Pace};
 use crate::queue::{Plan, Queue, ReadAhead, Supply};
 use crate::rewrite::Rewriter;
 use crate::spec::{Activity, Counters, EndReason, Pacing, SessionSpec, SessionStats, Settings, Transport, WhenStarved};
+use crate::totals::Totals;
 use crate::trick::Pick;
 use measure::Measure;
 use pictures::Pictures;
@@ -51,7 +52,7 @@ pub(crate) enum Next {
 /// What a stream writes to.
 pub(crate) struct Output<'a> {
     pub(crate) out: &'a mut Outbox,
-    pub(crate) totals: &'a mut Counters,
+    pub(crate) totals: &'a mut Totals,
     pub(crate) settings: &'a Settings,
 }
 
@@ -209,9 +210,9 @@ impl Stream {
         self.queue.poll_need()
     }
 
-    pub(crate) fn handle_chunk(&mut self, chunk: &Arc<Chunk>) {
+    pub(crate) fn handle_chunk(&mut self, chunk: &Arc<Chunk>, counters: &mut Counters) {
         if self.queue.take(chunk) {
-            self.note_chunk(chunk);
+            self.note_chunk(chunk, counters);
         }
     }
 
@@ -484,12 +485,12 @@ impl Stream {
 
     fn note_lateness(&mut self, now_ns: i64, output: &mut Output<'_>) {
         let late = Duration::from_nanos((now_ns - self.due_ns) as u64);
-        output.totals.lateness.record(late);
-        self.measure(now_ns, now_ns - self.due_ns);
+        output.totals.counters.lateness.record(late);
+        self.measure(now_ns, now_ns - self.due_ns, output.totals);
         self.stats.late_max = self.stats.late_max.max(late);
         if late > output.settings.late_max {
             self.stats.shifts += 1;
-            output.totals.shifts += 1;
+            output.totals.counters.shifts += 1;
             self.shift(now_ns - self.due_ns);
         }
     }
@@ -505,7 +506,7 @@ impl Stream {
         self.activity = Activity::Starved;
         self.null_due_ns = was_due_ns;
         self.stats.underruns += 1;
-        output.totals.underruns += 1;
+        output.totals.counters.underruns += 1;
         self.transmit_starved(was_due_ns, output)
     }
 

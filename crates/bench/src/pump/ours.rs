@@ -126,7 +126,7 @@ impl Service for PumpService {
 
     fn handle_message(&mut self, _: Instant, reply: Message, _: &mut Outbox) {
         // Nobody listens any more: then nobody needs it.
-        let _ = reply.send(Box::new(self.pump.counters()));
+        let _ = reply.send(Box::new(self.pump.counters().clone()));
     }
 
     fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {

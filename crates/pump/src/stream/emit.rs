@@ -147,7 +147,7 @@ impl Stream {
         if self.queue.peek().is_none() {
             if !self.is_behind {
                 self.stats.underruns += 1;
-                output.totals.underruns += 1;
+                output.totals.counters.underruns += 1;
             }
             self.is_behind = true;
             return false;
@@ -284,7 +284,7 @@ impl Stream {
         if self.measure.has_monitor()
             && let Some(slot) = output.out.slot()
         {
-            self.measure.add(&slot[..len]);
+            self.measure.add(&slot[..len], output.totals);
         }
         output.out.commit(&self.spec.path, len);
         self.count_sent(1, len as u64, output);
@@ -293,13 +293,13 @@ impl Stream {
     fn count_sent(&mut self, count: u64, len: u64, output: &mut Output<'_>) {
         self.stats.datagrams += count;
         self.stats.bytes += count * len;
-        output.totals.datagrams += count;
-        output.totals.bytes += count * len;
+        output.totals.counters.datagrams += count;
+        output.totals.counters.bytes += count * len;
     }
 
     fn count_nulls(&mut self, count: u64, output: &mut Output<'_>) {
         self.stats.nulls += count;
-        output.totals.nulls += count;
+        output.totals.counters.nulls += count;
     }
 }
 

@@ -4,13 +4,13 @@
 //! Cost: a few additions per burst; a look at each packet of a stream that is monitored.
 //! Source: RFC 4445 (delay factor, media loss rate).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pace, Stream};
 use crate::chunk::Chunk;
 use crate::monitor::Monitor;
 use crate::spec::{Activity, Counters, Pacing, SessionSpec, SessionStats, late_bucket};
+use crate::totals::Totals;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -48,16 +48,20 @@ impl Measure {
     }
 
     /// Takes a datagram that is about to be sent.
-    pub(super) fn add(&mut self, datagram: &[u8]) {
-        if let Some(monitor) = &mut self.monitor {
-            monitor.handle_datagram(self.now_ns.max(0) as u64, datagram);
-        }
+    pub(super) fn add(&mut self, datagram: &[u8], totals: &mut Totals) {
+        let Some(monitor) = &mut self.monitor else { return };
+        let before = monitor.priority_sums();
+        monitor.handle_datagram(self.now_ns.max(0) as u64, datagram);
+        let after = monitor.priority_sums();
+        totals.counters.priority_1 += after.0 - before.0;
+        totals.counters.priority_2 += after.1 - before.1;
+        totals.note_pcr_jitter(monitor.pcr_jitter_max());
     }
 }
 
 impl Stream {
     /// Notes how late a burst is.
-    pub(super) fn measure(&mut self, now_ns: i64, late_ns: i64) {
+    pub(super) fn measure(&mut self, now_ns: i64, late_ns: i64, totals: &mut Totals) {
         let late_ns = u32::try_from(late_ns).unwrap_or(u32::MAX);
         self.stats.lateness[late_bucket(late_ns.into())] += 1;
         let measure = &mut self.measure;
@@ -75,38 +79,23 @@ impl Stream {
         }
         self.stats.delay_factor = Duration::from_nanos(u64::from(spread_ns) + self.interval_ns() as u64);
         self.stats.delay_factor_max = self.stats.delay_factor_max.max(self.stats.delay_factor);
+        totals.note_delay_factor(self.stats.delay_factor);
     }
 
     /// What a chunk that came lacks.
-    pub(super) fn note_chunk(&mut self, chunk: &Arc<Chunk>) {
-        self.stats.continuity_errors += u64::from(chunk.continuity_errors());
-        if self.spec.live.is_none() {
-            let expected = self.spec.title.packets_of(chunk.number());
-            self.stats.lost += expected.saturating_sub(chunk.packet_count().into());
-        }
+    pub(super) fn note_chunk(&mut self, chunk: &Chunk, counters: &mut Counters) {
+        let errors = u64::from(chunk.continuity_errors());
+        let lost = match self.spec.live {
+            Some(_) => 0,
+            None => self.spec.title.packets_of(chunk.number()).saturating_sub(chunk.packet_count().into()),
+        };
+        self.stats.continuity_errors += errors;
+        self.stats.lost += lost;
+        counters.continuity_errors += errors;
+        counters.lost += lost;
     }
 
-    /// Lets the counters of all know what is the worst at present.
-    pub(crate) fn show_in(&self, totals: &mut Counters) {
-        totals.delay_factor_max = totals.delay_factor_max.max(self.stats.delay_factor);
-        if let Some(monitor) = &self.measure.monitor {
-            let jitter = Duration::from_nanos(monitor.report().pcr_jitter_max_ns);
-            totals.monitored += 1;
-            totals.pcr_jitter_max = totals.pcr_jitter_max.max(jitter);
-        }
-    }
-
-    /// Adds what is counted by streams alone to the counters of all.
-    pub(crate) fn add_to(&self, totals: &mut Counters) {
-        totals.lost += self.stats.lost;
-        totals.continuity_errors += self.stats.continuity_errors;
-        if let Some(monitor) = &self.measure.monitor {
-            let (first, second) = monitor.report().priorities.sums();
-            totals.priority_1 += first;
-            totals.priority_2 += second;
-        }
-    }
-
+    /// Its numbers as they are now.
     pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {
         let waits = !self.is_running || self.queue.has_ended() && self.pictures.is_none();
         let age_ns = self.measure.first_ns.map_or(0, |first_ns| now_ns - first_ns);

@@ -13,7 +13,7 @@ impl Stream {
             let Some(path) = fec.write(slot) else { return true };
             output.out.commit(&path, PARITY_LEN);
             self.stats.fec_datagrams += 1;
-            output.totals.fec_datagrams += 1;
+            output.totals.counters.fec_datagrams += 1;
         }
     }
 

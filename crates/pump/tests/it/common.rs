@@ -176,7 +176,7 @@ impl World {
     }
 
     pub fn counters(&self) -> Counters {
-        self.pump.counters()
+        self.pump.counters().clone()
     }
 
     /// All packets that a session got, without RTP headers.
