@@ -4,19 +4,28 @@
 //! Requests stand between zero bytes: a line with method and path, a line for each header, an empty line, the body. LAST in
 //! a path is the session that was opened last.
 
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
+use engine::mailbox;
 use rooms::spec::{Command, Counters, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
 use server::http::{Service, router};
-use server::rooms::control::{Control, Meter, WorkerPort};
-use server::rooms::negotiator::{Input, Negotiator, Notice, Settings};
+use server::plane::workers::Workers;
+use server::plane::{Plane, placement};
+use server::rooms::control::{NegotiatorEnd, RoomsControl};
+use server::rooms::directory;
+use server::rooms::negotiator::{Negotiator, Settings};
+use server::worker::Message;
 use tower::ServiceExt;
 use webrtc::{Candidate, Context};
+
+/// What waits for the worker, and for the negotiator, at most.
+const MAILBOX: usize = 100;
 
 /// Requests of one input that are sent.
 const REQUESTS_MAX: usize = 16;
@@ -25,9 +34,9 @@ pub fn http(data: &[u8]) {
     static RUNTIME: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
     RUNTIME.block_on(async {
-        let control = control();
+        let rooms = rooms();
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Service { cors_origins: vec![Origin::any()], ..Service::new(control.clone(), auth) };
+        let service = Service { cors_origins: vec![Origin::any()], ..Service::new(rooms, auth) };
         let router = router(Arc::new(service));
         let mut last = "/whip/a/none".to_owned();
         for text in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {
@@ -73,43 +82,47 @@ async fn check(response: Response<Body>, is_head: bool) {
     }
 }
 
-/// A control plane with one worker.
-fn control() -> Arc<Control> {
+/// Rooms with one worker and its negotiator, each on a thread that ends with them.
+fn rooms() -> Arc<RoomsControl> {
     static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context::new().expect("a certificate"));
-    let control = Arc::<OnceLock<Weak<Control>>>::default();
-    let (tells, obeys) = (control.clone(), control.clone());
-    let notify = move |notice: Notice| {
-        if let Some(control) = tells.get().and_then(Weak::upgrade) {
-            control.handle_notice(notice);
+    let (commands, worker) = mailbox(MAILBOX).expect("a mailbox");
+    let (inputs, requests) = mailbox(MAILBOX).expect("a mailbox");
+    let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
+    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Arc::default() }];
+    let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
+    let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
+    let (tells, answers) = (Arc::downgrade(&rooms), Arc::downgrade(&rooms));
+    thread::spawn(move || {
+        let candidates = vec![Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }];
+        let settings = Settings { candidates, ..Settings::default() };
+        let notify = |notice| {
+            if let Some(rooms) = tells.upgrade() {
+                rooms.handle_notice(notice);
+            }
+        };
+        let mut negotiator = Negotiator::new(settings, CONTEXT.clone(), |_: Message| Ok(()), notify);
+        while let Ok(input) = requests.recv_timeout(None) {
+            negotiator.handle(Instant::now(), input);
         }
-    };
-    let candidates = vec![Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }];
-    let settings = Settings { candidates, ..Settings::default() };
-    let negotiator = Mutex::new(Negotiator::new(settings, CONTEXT.clone(), |_: Command| Ok(()), notify));
-    let port = WorkerPort {
-        command: Box::new(move |command| {
-            obey(&obeys, &command);
-            Ok(())
-        }),
-        request: Box::new(move |request| {
-            negotiator.lock().expect("no panic").handle(Instant::now(), Input::Request(request));
-            true
-        }),
-        meter: Box::new(Meter::default),
-    };
-    let made = Arc::new(Control::new(vec![port], Duration::from_secs(10)));
-    control.set(Arc::downgrade(&made)).expect("set once");
-    made
+    });
+    thread::spawn(move || {
+        while let Ok(message) = worker.recv_timeout(None) {
+            answer(&answers, &message);
+        }
+    });
+    rooms
 }
 
-/// Answers questions, later and from elsewhere, as a worker does.
-fn obey(control: &OnceLock<Weak<Control>>, command: &Command) {
-    let event = match command {
-        Command::Inspect { token, .. } => Event::Stats { token: *token, stats: None },
-        Command::Count { token } => Event::Counters { token: *token, counters: Box::<Counters>::default() },
+/// Answers questions, as a worker does.
+fn answer(rooms: &Weak<RoomsControl>, message: &Message) {
+    let event = match message {
+        Message::Command(Command::Inspect { token, .. }) => Event::Stats { token: *token, stats: None },
+        Message::Command(Command::Count { token }) => {
+            Event::Counters { token: *token, counters: Box::<Counters>::default() }
+        }
         _ => return,
     };
-    if let Some(control) = control.get().and_then(Weak::upgrade) {
-        tokio::spawn(async move { control.handle_notice(Notice::Event(event)) });
+    if let Some(rooms) = rooms.upgrade() {
+        rooms.handle_event(event);
     }
 }

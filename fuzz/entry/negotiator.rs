@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
 use server::rooms::negotiator::{Answer, Input, NegotiationError, Negotiator, Notice, Request, Settings};
+use server::worker::Message;
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};
@@ -60,7 +61,7 @@ struct Heard {
     is_full: bool,
 }
 
-type Send = Box<dyn FnMut(Command) -> Result<(), Command>>;
+type Send = Box<dyn FnMut(Message) -> Result<(), Message>>;
 type Notify = Box<dyn FnMut(Notice)>;
 
 struct World {
@@ -80,7 +81,7 @@ impl World {
     fn new() -> Self {
         let heard = Rc::<RefCell<Heard>>::default();
         let (worker, control) = (heard.clone(), heard.clone());
-        let send: Send = Box::new(move |command| worker.borrow_mut().obey(command));
+        let send: Send = Box::new(move |message| worker.borrow_mut().obey(message));
         let notify: Notify = Box::new(move |notice| control.borrow_mut().hear(&notice));
         let settings = Settings {
             candidates: vec![Candidate { addr: ([192, 0, 2, 2], 7_000).into(), tcp: false }],
@@ -235,11 +236,11 @@ impl World {
 }
 
 impl Heard {
-    fn obey(&mut self, command: Command) -> Result<(), Command> {
-        match command {
-            command if self.is_full => return Err(command),
-            Command::Transmit { path, data } => self.transmits.push((path, data)),
-            Command::AddPublisher { peer, .. } | Command::AddViewer { peer, .. } => {
+    fn obey(&mut self, message: Message) -> Result<(), Message> {
+        match message {
+            message if self.is_full => return Err(message),
+            Message::Command(Command::Transmit { path, data }) => self.transmits.push((path, data)),
+            Message::Command(Command::AddPublisher { peer, .. } | Command::AddViewer { peer, .. }) => {
                 *self.added.entry(peer.session.0).or_default() += 1;
             }
             _ => {}
@@ -251,7 +252,6 @@ impl Heard {
         match notice {
             Notice::Connected { session } => *self.connected.entry(session.0).or_default() += 1,
             Notice::Ended { session, .. } => *self.ended.entry(session.0).or_default() += 1,
-            Notice::Event(_) => {}
         }
     }
 }

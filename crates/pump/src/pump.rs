@@ -339,11 +339,6 @@ impl Pump {
         self.events.pop_front()
     }
 
-    /// Takes back an event for which control had no room; it waits.
-    pub fn handle_unheard(&mut self, event: Event) {
-        self.events.push_front(event);
-    }
-
     /// All numbers of this worker.
     pub fn counters(&self) -> &Counters {
         &self.totals.counters

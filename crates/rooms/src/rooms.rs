@@ -541,13 +541,9 @@ impl Rooms {
         }
     }
 
-    /// Takes back an event for which control had no room: a handshake datagram is dropped (its sender repeats it), all
-    /// else waits.
-    pub fn handle_unheard(&mut self, event: Event) {
-        match event {
-            Event::Handshake { .. } => self.counters.drops.add(DropReason::EventQueueFull),
-            event => self.events.push_front(event),
-        }
+    /// Control had no room for a handshake datagram. Its sender repeats it.
+    pub fn handle_handshake_lost(&mut self) {
+        self.counters.drops.add(DropReason::EventQueueFull);
     }
 
     pub fn counters(&self) -> Counters {

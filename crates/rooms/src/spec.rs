@@ -5,6 +5,8 @@ use std::sync::Arc;
 use wire::codec::{Codec, MediaKind};
 use wire::{Bitrate, Path};
 
+pub use wire::WorkerId;
+
 use crate::drops::DropCounters;
 use srtp::SessionKeys;
 
@@ -15,10 +17,6 @@ pub struct SessionId(pub u64);
 /// One publication, unique in the process for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
-
-/// One worker, counted from zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerId(pub u16);
 
 /// The tracks of a stream, and the layers of each, as negotiated. At most `TRACKS_MAX` and `LAYERS_MAX`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -121,6 +121,9 @@ section! {
         idle_timeout: Duration = secs(30), between(secs(5), secs(3_600));
         /// A stream whose publisher is gone is kept for this long; when the publisher returns, viewers go on watching.
         reconnect_grace: Duration = secs(10), between(secs(0), secs(3_600));
+        /// A viewer goes to the worker of its stream's publisher while that is loaded no more than this, so that packets need
+        /// not be copied to another worker. 0: to the one with the least to do, always.
+        near_max: f64 = 0.5, between(0.0, 1.0);
         /// At most one keyframe request for each layer goes up to a publisher in this time.
         keyframe_interval_min: Duration = ms(500), between(ms(50), secs(60));
         /// A new viewer starts with a stored keyframe that is no older than this, else a keyframe is asked for.

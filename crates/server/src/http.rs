@@ -1,6 +1,6 @@
 //! What is served over HTTP: WHIP, WHEP, the API, the pump, metrics, and the pages.
 //!
-//! In: requests, and the `Control` that answers them. Out: a router; every error is a problem document (RFC 9457), and
+//! In: requests, and the control planes that answer them. Out: a router; every error is a problem document (RFC 9457), and
 //! every answer has CORS headers, so that pages of other origins see what went wrong.
 //! Source: RFC 9725 (WHIP), draft-ietf-wish-whep (WHEP), RFC 9110 (HTTP), the Fetch standard (CORS).
 
@@ -32,7 +32,9 @@ use tokio::time::timeout;
 
 use crate::auth::{Auth, Rights};
 use crate::config::{IceServer, Origin};
-use crate::rooms::control::{Control, DRAIN_RETRY_SECONDS};
+use crate::plane::Plane;
+use crate::pump::control::PumpControl;
+use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 pub use connections::{Connections, Limits};
@@ -43,10 +45,19 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// What the handlers share.
 pub struct Service {
-    pub control: Arc<Control>,
+    /// What all products have in common.
+    pub plane: Arc<Plane>,
+    /// The rooms.
+    pub rooms: Arc<RoomsControl>,
+    /// The pump, where there is one.
+    pub pump: Option<Arc<PumpControl>>,
+    /// Who may do what.
     pub auth: Auth,
+    /// Pages of which other origins may use this.
     pub cors_origins: Vec<Origin>,
+    /// What clients are told to use.
     pub ice_servers: Vec<IceServer>,
+    /// The sockets of clients, and their limits.
     pub connections: Connections,
     /// For its metrics.
     pub rtsp: Option<Arc<Rtsp>>,
@@ -76,7 +87,7 @@ pub fn router(service: Arc<Service>) -> Router {
 
 /// Whether a load balancer should send new sessions here.
 async fn health(State(service): State<Arc<Service>>) -> Response {
-    if service.control.is_draining() {
+    if service.plane.is_draining() {
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
             .retry_after(DRAIN_RETRY_SECONDS)
             .into_response();
@@ -108,10 +119,12 @@ where
 }
 
 impl Service {
-    /// Without RTSP, and with no page of another origin allowed.
-    pub fn new(control: Arc<Control>, auth: Auth) -> Self {
+    /// Without a pump and RTSP, and with no page of another origin allowed.
+    pub fn new(rooms: Arc<RoomsControl>, auth: Auth) -> Self {
         Service {
-            control,
+            plane: rooms.plane().clone(),
+            rooms,
+            pump: None,
             auth,
             cors_origins: Vec::new(),
             ice_servers: Vec::new(),
@@ -137,7 +150,7 @@ impl Service {
     /// Finds the session of a URL for those who may publish, or watch, its stream.
     fn session(&self, headers: &HeaderMap, role: Role, stream: &str, session: &str) -> Result<SessionId, Problem> {
         self.authorize(headers, role, stream)?;
-        Ok(self.control.find(role, stream, session)?)
+        Ok(self.rooms.find(role, stream, session)?)
     }
 
     /// Reads a body of a media type: up to `BODY_BYTES_MAX`, and whole within the time that a request has.

@@ -10,24 +10,27 @@ use std::time::{Instant, SystemTime};
 
 use ::pump::pump::Pump;
 use anyhow::Context as _;
-use engine::{BoundWorker, Mailbox, Receiver, Worker, WorkerConfig, WorkerHandle, mailbox};
+use engine::{BoundWorker, Mailbox, Receiver, Worker, WorkerConfig, mailbox};
 use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
-use rooms::spec::{Command, Event, WorkerId};
 use tokio::runtime::Handle;
 use webrtc::{Candidate, Context};
-use wire::LinkId;
+use wire::WorkerId;
 
 use crate::config::Config;
-use crate::pump::control::PumpPort;
-use crate::pump::part::{self, PumpPart};
+use crate::plane::lifecycle::Lifecycle;
+use crate::plane::workers::Workers;
+use crate::plane::{Plane, placement};
+use crate::pump::control::PumpControl;
 use crate::pump::{outputs, setup};
 use crate::random::random;
-use crate::rooms::control::{Control, Meter, WorkerPort};
+use crate::report::{self, Listener};
+use crate::rooms::control::{NegotiatorEnd, RoomsControl};
+use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
-use crate::service::{Message, WorkerService};
+use crate::worker::{Message, Products, Ways};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
 const NEGOTIATOR_MAILBOX: usize = 8_192;
@@ -52,10 +55,15 @@ struct Part {
     negotiator: negotiator::Settings,
 }
 
-/// The running threads. They end when it is stopped.
+/// What runs: the control planes, and the threads that are not workers.
 pub struct Running {
-    workers: Vec<Arc<WorkerHandle<Message>>>,
-    /// The negotiators, and the pump's librarian.
+    /// What all products have in common.
+    pub plane: Arc<Plane>,
+    /// The rooms.
+    pub rooms: Arc<RoomsControl>,
+    /// The pump.
+    pub pump: Arc<PumpControl>,
+    /// The negotiators, and the thread that hears the workers.
     helpers: Vec<JoinHandle<()>>,
 }
 
@@ -79,58 +87,59 @@ impl Machine {
         self.context.clone()
     }
 
-    /// Starts the threads and returns them with the control plane above them. To be called on a runtime.
+    /// Starts the threads and the control planes above them. To be called on a runtime.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn run(self, config: &Config) -> anyhow::Result<(Arc<Control>, Running)> {
+    pub fn run(self, config: &Config) -> anyhow::Result<Running> {
         let Machine { parts, settings, context } = self;
-        let mailboxes: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
+        let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
-        let (mut workers, mut bodies, mut ports, mut pump_ports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (pump_events, pump_heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
-        for (index, Part { worker, inputs, receiver, negotiator }) in parts.into_iter().enumerate() {
-            let (settings, pool, peers, events) = (settings.clone(), pool.clone(), mailboxes.clone(), inputs.clone());
-            let (pump_settings, pump_events) = (setup::pump_settings(config), pump_events.clone());
-            let senders = worker.senders().collect();
-            let handle = Arc::new(worker.run(move || {
+        let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
+        let (mut handles, mut senders, mut ends, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (id, Part { worker, inputs, receiver, negotiator }) in WorkerId::all(peers.len()).zip(parts) {
+            let (settings, pump_settings, pool) = (settings.clone(), setup::pump_settings(config), pool.clone());
+            let ways = Ways { workers: peers.clone(), negotiator: Some(inputs.clone()), control: control.clone() };
+            senders.push(worker.senders().collect());
+            handles.push(worker.run(move || {
                 let now = Instant::now();
-                let rooms = Rooms::new(now, WorkerId(index as u16), settings, pool);
-                let pump = Pump::new(now, pump_settings);
-                let pump = PumpPart::new(now, index, pump, move |event: part::Event| pump_events.send(event));
-                WorkerService::new(rooms, peers, move |event| events.send(Input::Event(event)).map_err(event_of), pump)
+                let rooms = Rooms::new(now, id, settings, pool);
+                Products::new(now, rooms, Pump::new(now, pump_settings), ways)
             })?);
-            pump_ports.push(pump_port(mailboxes[index].clone(), senders, handle.clone()));
             let counters = Arc::new(negotiator::Counters::default());
-            ports.push(port(mailboxes[index].clone(), inputs, handle.clone(), counters.clone()));
-            bodies.push((negotiator, counters, mailboxes[index].clone(), receiver));
-            workers.push(handle);
+            ends.push(NegotiatorEnd { mailbox: inputs, counters: counters.clone() });
+            bodies.push((negotiator, counters, receiver));
         }
-        drop(pump_events);
-        let (library, pump_settings) = (setup::library(config)?, setup::control_settings(config));
-        let (pump, librarian) = setup::start(library, pump_ports, pump_settings, pump_heard, Handle::current())?;
+        let plane = Plane::new(Workers::new(handles), placement(config));
+        let library = setup::library(config)?;
+        let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.set_outputs(config)?;
         pump.start_live(&config.pump.live)?;
-        let control = Control::new(ports, config.rooms.reconnect_grace);
-        let control = Arc::new(control.with_busy_max(config.workers.busy_max).with_pump(pump));
-        let mut helpers = vec![librarian];
-        for (index, (settings, counters, worker, receiver)) in bodies.into_iter().enumerate() {
-            let send = move |command| worker.send(Message::Command(command)).map_err(command_of);
-            let control = control.clone();
-            let notify = move |notice| control.handle_notice(notice);
+        let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory(config)));
+        let listener = Listener { rooms: Some(rooms.clone()), pump: pump.clone(), runtime: Handle::current() };
+        let mut helpers = vec![listener.start(reports)?];
+        for (index, (settings, counters, receiver)) in bodies.into_iter().enumerate() {
+            let (worker, notified) = (peers[index].clone(), rooms.clone());
+            let send = move |message| worker.send(message);
+            let notify = move |notice| notified.handle_notice(notice);
             let negotiator = Negotiator::new(settings, context.clone(), send, notify).with_counters(counters);
             let name = format!("negotiator-{index}");
             let body = move || negotiator::run(negotiator, &receiver);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok((control, Running { workers, helpers }))
+        Ok(Running { plane, rooms, pump, helpers })
     }
 }
 
 impl Running {
+    /// All products, for the server's life.
+    pub fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::new(self.plane.clone(), vec![self.rooms.clone(), self.pump.clone()])
+    }
+
     /// Whether every thread still runs. One that does not has failed.
     pub fn is_whole(&self) -> bool {
-        !self.workers.iter().any(|worker| worker.is_finished()) && !self.helpers.iter().any(JoinHandle::is_finished)
+        self.plane.workers().is_whole() && !self.helpers.iter().any(JoinHandle::is_finished)
     }
 }
 
@@ -239,6 +248,17 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     })
 }
 
+fn placement(config: &Config) -> placement::Settings {
+    placement::Settings { busy_max: config.workers.busy_max, near_max: config.rooms.near_max }
+}
+
+fn directory(config: &Config) -> directory::Settings {
+    directory::Settings {
+        reconnect_grace: config.rooms.reconnect_grace,
+        sessions_max: config.rooms.sessions_max as usize,
+    }
+}
+
 /// A time as NTP has it: 32.32 fixed-point seconds since 1900, which begin anew in 2036 (RFC 5905 §6).
 pub fn ntp(at: SystemTime) -> u64 {
     let since_1970 = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -247,54 +267,3 @@ pub fn ntp(at: SystemTime) -> u64 {
 }
 
 pub(crate) const SECONDS_1900_TO_1970: u64 = 2_208_988_800;
-
-fn port(
-    worker: Mailbox<Message>,
-    negotiator: Mailbox<Input>,
-    handle: Arc<WorkerHandle<Message>>,
-    counters: Arc<negotiator::Counters>,
-) -> WorkerPort {
-    WorkerPort {
-        command: Box::new(move |command| worker.send(Message::Command(command)).map_err(command_of)),
-        request: Box::new(move |request| negotiator.send(Input::Request(request)).is_ok()),
-        meter: Box::new(move || Meter {
-            engine: handle.counters(),
-            cpu_time: handle.cpu_time(),
-            negotiator: counters.snapshot(),
-        }),
-    }
-}
-
-fn pump_port(
-    worker: Mailbox<Message>,
-    senders: Vec<(LinkId, SocketAddr)>,
-    handle: Arc<WorkerHandle<Message>>,
-) -> PumpPort {
-    PumpPort {
-        command: Box::new(move |command| worker.send(Message::Pump(command)).map_err(pump_command_of)),
-        senders,
-        busy_ns: Box::new(move || handle.counters().busy_ns),
-    }
-}
-
-/// What a full mailbox gave back.
-fn command_of(message: Message) -> Command {
-    match message {
-        Message::Command(command) => command,
-        Message::Post(_) | Message::Pump(_) => unreachable!("a mailbox gives back what it was given"),
-    }
-}
-
-fn pump_command_of(message: Message) -> ::pump::spec::Command {
-    match message {
-        Message::Pump(command) => command,
-        Message::Command(_) | Message::Post(_) => unreachable!("a mailbox gives back what it was given"),
-    }
-}
-
-fn event_of(input: Input) -> Event {
-    match input {
-        Input::Event(event) => event,
-        Input::Request(_) => unreachable!("a mailbox gives back what it was given"),
-    }
-}

@@ -1,5 +1,63 @@
-//! What the control planes of all products have in common: the way to the workers.
+//! What the control planes of all products have in common: the way to the workers, who is placed where, and the drain.
+//!
+//! In: messages for workers, sessions that want a place, the time. Out: the messages in their order, places, and whether
+//! newcomers are taken. Cost: one lock per message and one per place, each held for a few steps; no worker takes them.
+//! Locks: a product's control takes its own first, then one of these.
 
-pub(crate) mod backlog;
 pub mod busy;
+pub mod lifecycle;
+pub mod placement;
 pub(crate) mod questions;
+pub mod workers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use placement::Placement;
+use workers::Workers;
+
+/// The workers as all control planes see them.
+pub struct Plane {
+    workers: Workers,
+    placement: Mutex<Placement>,
+    is_draining: AtomicBool,
+}
+
+impl Plane {
+    /// All workers at rest, with no session.
+    pub fn new(workers: Workers, settings: placement::Settings) -> Arc<Self> {
+        let placement = Mutex::new(Placement::new(workers.len(), settings));
+        Arc::new(Plane { workers, placement, is_draining: AtomicBool::new(false) })
+    }
+
+    /// The way to the workers.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// Where newcomers go.
+    pub fn placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().expect("nobody panics under this lock")
+    }
+
+    /// Refuses newcomers from now on.
+    pub fn start_drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// Whether newcomers are refused because the server is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Looks how busy the workers are, and sends them what waited. To be called every 100 ms or so.
+    pub fn handle_timeout(&self, now: Instant) {
+        self.workers.flush();
+        let mut placement = self.placement();
+        for (worker, counters) in self.workers.counters() {
+            placement.update(now, worker, counters.busy_ns);
+            placement.set_behind(worker, self.workers.is_behind(worker));
+        }
+    }
+}

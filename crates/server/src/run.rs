@@ -18,7 +18,8 @@ use crate::config::Config;
 use crate::demo::{self, Clip};
 use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
-use crate::rooms::control::Control;
+use crate::plane::lifecycle::Lifecycle;
+use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 
 /// The stream that the demo publishes.
@@ -63,9 +64,10 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
     let machine = Machine::bind(config)?;
     let context = machine.context();
-    let (control, running) = machine.run(config)?;
-    let rtsp = control.pump().zip(rtsp_listener).map(|(pump, listener)| {
-        let rtsp = Rtsp::new(pump.clone(), rtsp_limits(config));
+    let running = machine.run(config)?;
+    let lifecycle = running.lifecycle();
+    let rtsp = rtsp_listener.map(|listener| {
+        let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
     });
     let service = Arc::new(Service {
@@ -73,7 +75,8 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         ice_servers: config.rtc.ice_servers.clone(),
         connections: Connections::new(limits(config)),
         rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
-        ..Service::new(control.clone(), auth)
+        pump: Some(running.pump.clone()),
+        ..Service::new(running.rooms.clone(), auth)
     });
     let addr = listener.local_addr()?;
     let (open, closing) = oneshot::channel();
@@ -83,7 +86,7 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         tokio::spawn(rtsp::listener::serve(rtsp, listener));
     }
     if with_demo {
-        start_demo(&context, &control).await?;
+        start_demo(&context, &running.rooms).await?;
     }
     // From here on whoever started it may tell it to stop.
     let mut signals = Signals::new()?;
@@ -91,12 +94,12 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
-            _ = tick.tick() => control.handle_timeout(Instant::now()),
+            _ = tick.tick() => lifecycle.handle_timeout(Instant::now()),
             () = signals.next() => break,
         }
-        anyhow::ensure!(running.is_whole(), "a worker or negotiator thread has failed");
+        anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
     }
-    drain(config, &control, &mut signals).await;
+    drain(config, &lifecycle, &mut signals).await;
     drop(open);
     http.await.context("serving HTTP")
 }
@@ -113,10 +116,10 @@ fn rtsp_limits(config: &Config) -> rtsp::Limits {
     rtsp::Limits { sessions_per_client: config.pump.rtsp_sessions_per_client as usize, ..rtsp::Limits::default() }
 }
 
-async fn start_demo(context: &webrtc::Context, control: &Arc<Control>) -> anyhow::Result<()> {
+async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> anyhow::Result<()> {
     let clip = Clip::parse(DEMO_VIDEO, DEMO_AUDIO).context("reading the built-in clip")?;
-    let (control, runtime) = (control.clone(), tokio::runtime::Handle::current());
-    let publish = move |offer: String| Ok(runtime.block_on(control.publish(DEMO_STREAM, &offer))?.answer.sdp);
+    let (rooms, runtime) = (rooms.clone(), tokio::runtime::Handle::current());
+    let publish = move |offer: String| Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer))?.answer.sdp);
     let context = context.clone();
     let started = move || demo::publisher::start(&context, clip, DEMO_STREAM, publish);
     tokio::task::spawn_blocking(started).await.context("starting the demo")??;
@@ -143,24 +146,18 @@ fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {
 }
 
 /// Refuses newcomers and waits for those who are there.
-async fn drain(config: &Config, control: &Control, signals: &mut Signals) {
-    control.start_drain();
+async fn drain(config: &Config, lifecycle: &Lifecycle, signals: &mut Signals) {
+    lifecycle.start_drain();
     let until = Instant::now() + config.http.drain_timeout;
     tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
     let mut tick = tokio::time::interval(CONTROL_TICK);
-    while Instant::now() < until && control.has_receivers() {
+    while Instant::now() < until && lifecycle.has_receivers() {
         tokio::select! {
-            _ = tick.tick() => control.handle_timeout(Instant::now()),
+            _ = tick.tick() => lifecycle.handle_timeout(Instant::now()),
             () = signals.next() => break,
         }
     }
-    for stream in control.streams() {
-        // A stream that ended by itself meanwhile needs no end.
-        let _ = control.close_stream(&stream.name);
-    }
-    if let Some(pump) = control.pump() {
-        pump.close_all();
-    }
+    lifecycle.close_all();
     tokio::time::sleep(GOODBYE).await;
 }
 

@@ -16,6 +16,7 @@ pub mod rtsp;
 mod seq;
 pub mod stun;
 pub mod ts;
+mod worker;
 
 pub use bitrate::Bitrate;
 pub use datagram::{Datagram, DatagramRun, Ecn, Path};
@@ -25,3 +26,4 @@ pub use link::{
 };
 pub use outbox::{DATAGRAM_MAX, Outbox, Run};
 pub use seq::{Seq, SeqExtender};
+pub use worker::WorkerId;

@@ -31,7 +31,8 @@ pub struct Answer {
 }
 
 impl Server {
-    /// Starts a server with two workers and further settings, each as "section.key=value".
+    /// Starts a server with two workers, over which sessions are spread, and further settings, each as
+    /// "section.key=value".
     pub fn start(settings: &[&str]) -> Self {
         Self::start_with(&[], settings)
     }
@@ -40,7 +41,8 @@ impl Server {
     pub fn start_with(flags: &[&str], settings: &[&str]) -> Self {
         let mut command = millrace();
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
-        for setting in ["workers.count=2", "workers.udp_port=0", "log.filter=warn"].iter().chain(settings) {
+        let own = ["workers.count=2", "workers.udp_port=0", "rooms.near_max=0", "log.filter=warn"];
+        for setting in own.iter().chain(settings) {
             command.args(["--set", setting]);
         }
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");

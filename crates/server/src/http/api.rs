@@ -20,7 +20,7 @@ pub(super) async fn list_streams(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let rights = service.rights(&headers)?;
-    let streams = service.control.streams();
+    let streams = service.rooms.streams();
     Ok(Json(streams.iter().filter(|stream| rights.may_watch(&stream.name)).map(stream_json).collect()))
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn close_stream(
     if !service.rights(&headers)?.admin {
         return Err(Problem::forbidden("close streams (it lacks \"admin\")"));
     }
-    service.control.close_stream(&stream)?;
+    service.rooms.close_stream(&stream)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn stats(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let session = service.session(&headers, role, &stream, &session)?;
-    let stats = service.control.stats(session).await?;
+    let stats = service.rooms.stats(session).await?;
     Ok(Json(stats.as_ref().map_or_else(|| json!({"connected": false}), stats_json)))
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn limit_layers(
         spatial_max: choice.spatial_max.unwrap_or(LayerLimit::NONE.spatial_max),
         temporal_max: choice.temporal_max.unwrap_or(LayerLimit::NONE.temporal_max),
     };
-    service.control.limit(session, layers)?;
+    service.rooms.limit(session, layers)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

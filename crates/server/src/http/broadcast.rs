@@ -44,8 +44,8 @@ async fn open(
     service.authorize(&headers, role, &stream)?;
     let offer = service.read_body(&headers, body, SDP).await?;
     let Opened { key, answer } = match role {
-        Role::Publisher => service.control.publish(&stream, &offer).await?,
-        Role::Viewer => service.control.watch(&stream, &offer).await?,
+        Role::Publisher => service.rooms.publish(&stream, &offer).await?,
+        Role::Viewer => service.rooms.watch(&stream, &offer).await?,
     };
     let endpoint = match role {
         Role::Publisher => "whip",
@@ -77,7 +77,7 @@ async fn amend(
         let detail = "say by If-Match which ICE session is meant: its ETag, or \"*\" to restart ICE";
         Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
     })?;
-    let patched = service.control.patch(session, fragment, if_match.to_owned()).await?;
+    let patched = service.rooms.patch(session, fragment, if_match.to_owned()).await?;
     let Some(fragment) = patched.fragment else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let mut response = (StatusCode::OK, fragment).into_response();
     let headers = response.headers_mut();
@@ -93,7 +93,7 @@ async fn close(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let session = service.session(&headers, role, &stream, &session)?;
-    service.control.close(session)?;
+    service.rooms.close(session)?;
     Ok(StatusCode::OK.into_response())
 }
 

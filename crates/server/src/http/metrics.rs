@@ -12,12 +12,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use engine::CountersSnapshot;
 use nix::sys::resource::{UsageWho, getrusage};
 use rooms::spec::Counters;
+use wire::WorkerId;
 
 use super::{Connections, Service};
-use crate::rooms::control::Meter;
+use crate::plane::workers::Workers;
+use crate::rooms::control::RoomsControl;
 use crate::rooms::directory::{Role, StreamState};
+use crate::rooms::negotiator;
 
 /// A family: what stands behind the prefix in its name, its type, what it tells, and where that is to be had.
 type Field<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
@@ -27,9 +31,10 @@ pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoRes
     write_process(&mut page);
     page.values("millrace_http_connections", &CONNECTIONS, &service.connections);
     write_sessions(&mut page, &service);
-    write_meters(&mut page, &service.control.meters());
-    write_rooms(&mut page, &service.control.room_counters().await);
-    if let Some(pump) = service.control.pump() {
+    write_workers(&mut page, service.plane.workers());
+    write_negotiators(&mut page, &service.rooms);
+    write_rooms(&mut page, &service.rooms.counters().await);
+    if let Some(pump) = &service.pump {
         pump::write(&mut page, pump).await;
         live::write(&mut page, &pump.live_inputs());
     }
@@ -71,7 +76,7 @@ const CONNECTIONS: [Field<Connections>; 3] = [
 ];
 
 fn write_sessions(page: &mut Page, service: &Service) {
-    let streams = service.control.streams();
+    let streams = service.rooms.streams();
     page.family("millrace_streams", "gauge", "Streams by the state of their publisher.");
     for (state, label) in [
         (StreamState::Connecting, "connecting"),
@@ -83,57 +88,62 @@ fn write_sessions(page: &mut Page, service: &Service) {
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
     for (role, label) in [(Role::Publisher, "publisher"), (Role::Viewer, "viewer")] {
-        let (all, connected) = service.control.session_counts(role);
+        let (all, connected) = service.rooms.session_counts(role);
         for (state, count) in [("connected", connected), ("connecting", all - connected)] {
             page.sample("millrace_sessions", &format!("role={label:?},state={state:?}"), count as f64);
         }
     }
     page.family("millrace_draining", "gauge", "1 when new sessions are refused, because the server is about to stop.");
-    page.sample("millrace_draining", "", f64::from(u8::from(service.control.is_draining())));
+    page.sample("millrace_draining", "", f64::from(u8::from(service.plane.is_draining())));
 }
 
-/// The sockets and threads of each worker, and its negotiator.
-fn write_meters(page: &mut Page, meters: &[Meter]) {
-    let rows: Vec<(String, &Meter)> =
-        meters.iter().enumerate().map(|(index, meter)| (worker_label(index), meter)).collect();
-    let cpu_time: [Field<Meter>; 1] =
-        [("cpu_seconds_total", "counter", "CPU time of the worker's thread, the kernel's included.", |meter| {
-            meter.cpu_time.unwrap_or_default().as_secs_f64()
-        })];
-    page.table("millrace_worker_", &cpu_time, &rows);
-    let Some(first) = meters.first() else { return };
-    for (index, (name, help, _)) in first.engine.fields().enumerate() {
+/// The sockets and threads of each worker.
+fn write_workers(page: &mut Page, workers: &Workers) {
+    let rows: Vec<_> = workers.counters().map(|(worker, counters)| (worker, worker_label(worker), counters)).collect();
+    page.family(
+        "millrace_worker_cpu_seconds_total",
+        "counter",
+        "CPU time of the worker's thread, the kernel's included.",
+    );
+    for (worker, labels, _) in &rows {
+        let time = workers.cpu_time(*worker).unwrap_or_default();
+        page.sample("millrace_worker_cpu_seconds_total", labels, time.as_secs_f64());
+    }
+    for (index, (name, help, _)) in CountersSnapshot::default().fields().enumerate() {
         // All but the number of open links only grow.
         let (name, kind) = match name {
             "tcp_links" => ("millrace_worker_tcp_links".to_owned(), "gauge"),
             _ => (format!("millrace_worker_{name}_total"), "counter"),
         };
         page.family(&name, kind, help);
-        for (labels, meter) in &rows {
-            let value = meter.engine.fields().nth(index).map_or(0, |(.., value)| value);
+        for (_, labels, counters) in &rows {
+            let value = counters.fields().nth(index).map_or(0, |(.., value)| value);
             page.sample(&name, labels, value as f64);
         }
     }
+}
+
+/// The negotiator of each worker.
+fn write_negotiators(page: &mut Page, rooms: &RoomsControl) {
+    let counters: Vec<_> = rooms.negotiator_counters().collect();
+    let rows: Vec<_> = counters.iter().map(|(worker, counters)| (worker_label(*worker), counters)).collect();
     page.table("millrace_handshake_", &NEGOTIATOR, &rows);
 }
 
-const NEGOTIATOR: [Field<Meter>; 11] = [
-    ("handshakes", "gauge", "Sessions without keys yet.", |meter| meter.negotiator.handshakes as f64),
-    ("answered_total", "counter", "Offers answered.", |meter| meter.negotiator.answered as f64),
-    ("refused_total", "counter", "Offers and fragments refused for their text.", |meter| {
-        meter.negotiator.refused as f64
+const NEGOTIATOR: [Field<negotiator::CountersSnapshot>; 11] = [
+    ("handshakes", "gauge", "Sessions without keys yet.", |counters| counters.handshakes as f64),
+    ("answered_total", "counter", "Offers answered.", |counters| counters.answered as f64),
+    ("refused_total", "counter", "Offers and fragments refused for their text.", |counters| counters.refused as f64),
+    ("overloaded_total", "counter", "Offers refused for want of room.", |counters| counters.overloaded as f64),
+    ("connected_total", "counter", "Sessions that got their keys.", |counters| counters.connected as f64),
+    ("timed_out_total", "counter", "Sessions that did not in time.", |counters| counters.timed_out as f64),
+    ("failed_total", "counter", "Sessions whose handshake failed.", |counters| counters.failed as f64),
+    ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |counters| {
+        counters.certificates_refused as f64
     }),
-    ("overloaded_total", "counter", "Offers refused for want of room.", |meter| meter.negotiator.overloaded as f64),
-    ("connected_total", "counter", "Sessions that got their keys.", |meter| meter.negotiator.connected as f64),
-    ("timed_out_total", "counter", "Sessions that did not in time.", |meter| meter.negotiator.timed_out as f64),
-    ("failed_total", "counter", "Sessions whose handshake failed.", |meter| meter.negotiator.failed as f64),
-    ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |meter| {
-        meter.negotiator.certificates_refused as f64
-    }),
-    ("restarts_total", "counter", "ICE restarts.", |meter| meter.negotiator.restarts as f64),
-    ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |meter| meter.negotiator.datagrams as f64),
-    ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |meter| {
-        let refused = &meter.negotiator;
+    ("restarts_total", "counter", "ICE restarts.", |counters| counters.restarts as f64),
+    ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |counters| counters.datagrams as f64),
+    ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |refused| {
         (refused.malformed + refused.unknown + refused.not_authentic + refused.too_many_addresses) as f64
     }),
 ];
@@ -170,14 +180,14 @@ fn write_rooms(page: &mut Page, rooms: &[Option<Box<Counters>>]) {
     }
 }
 
-fn worker_label(index: usize) -> String {
-    format!("worker=\"{index}\"")
+fn worker_label(worker: WorkerId) -> String {
+    format!("worker=\"{}\"", worker.0)
 }
 
 /// What workers have counted, each with its label. One that did not answer in time has no samples.
 fn answered<T>(workers: &[Option<Box<T>>]) -> Vec<(String, &T)> {
-    let all = workers.iter().enumerate();
-    all.filter_map(|(index, counters)| Some((worker_label(index), counters.as_deref()?))).collect()
+    let all = WorkerId::all(workers.len()).zip(workers);
+    all.filter_map(|(worker, counters)| Some((worker_label(worker), counters.as_deref()?))).collect()
 }
 
 /// A page under construction.

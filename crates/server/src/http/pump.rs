@@ -35,7 +35,7 @@ impl Service {
         if !self.rights(headers)?.admin {
             return Err(Problem::forbidden("use the pump (it lacks \"admin\")"));
         }
-        self.control.pump().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "this server has no pump"))
+        self.pump.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "this server has no pump"))
     }
 }
 
@@ -107,7 +107,7 @@ fn session_json(session: &Session) -> Value {
         "destination": &*session.destination,
         "address": session.remote,
         "rate": session.rate.bps(),
-        "worker": session.worker,
+        "worker": session.worker.0,
         "state": state,
         "paused": session.is_paused,
         "scale": f64::from(session.scale_permille) / 1_000.0,

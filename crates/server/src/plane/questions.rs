@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use wire::WorkerId;
 
 /// How long a worker or a negotiator may take to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,24 +32,30 @@ impl<T> Default for Questions<T> {
 }
 
 impl<T> Questions<T> {
-    /// Asks by `send`, which is given the token, and waits. `None` when there is no answer in time.
-    pub(crate) async fn ask(&self, send: impl FnOnce(u64)) -> Option<T> {
+    /// Asks by `send`, which is given the token and says whether it is on its way, and waits. `None` when it is not, or
+    /// there is no answer in time.
+    pub(crate) async fn ask(&self, send: impl FnOnce(u64) -> bool) -> Option<T> {
         let asked = self.begin();
-        send(asked.token);
-        asked.answer().await
+        if send(asked.token) { asked.answer().await } else { None }
     }
 
-    /// Asks `count` workers at once, by `send`, which is given a worker's number and the token.
-    pub(crate) async fn ask_all(&self, count: usize, send: impl Fn(usize, u64)) -> Vec<Option<T>> {
+    /// Asks workers at once, by `send`, which is given each one's number and the token.
+    pub(crate) async fn ask_all(
+        &self,
+        workers: impl Iterator<Item = WorkerId>,
+        send: impl Fn(WorkerId, u64) -> bool,
+    ) -> Vec<Option<T>> {
         let begin = |worker| {
             let asked = self.begin();
-            send(worker, asked.token);
-            asked
+            send(worker, asked.token).then_some(asked)
         };
-        let all: Vec<Asked<'_, T>> = (0..count).map(begin).collect();
-        let mut answers = Vec::with_capacity(count);
+        let all: Vec<Option<Asked<'_, T>>> = workers.map(begin).collect();
+        let mut answers = Vec::with_capacity(all.len());
         for asked in all {
-            answers.push(asked.answer().await);
+            answers.push(match asked {
+                Some(asked) => asked.answer().await,
+                None => None,
+            });
         }
         answers
     }
@@ -99,11 +106,17 @@ mod tests {
     #[tokio::test]
     async fn each_gets_its_own_answer_and_a_question_is_forgotten_with_the_one_who_asked() {
         let questions = Questions::default();
-        let answers = questions.ask_all(3, |worker, token| questions.handle_answer(token, worker));
-        assert_eq!(answers.await, [Some(0), Some(1), Some(2)]);
+        let answer = |worker: WorkerId, token| {
+            questions.handle_answer(token, worker.0);
+            worker.0 != 1
+        };
+        assert_eq!(questions.ask_all(WorkerId::all(3), answer).await, [Some(0), None, Some(2)], "one has no room");
 
         let asked = std::cell::Cell::new(None);
-        let unanswered = questions.ask(|token| asked.set(Some(token)));
+        let unanswered = questions.ask(|token| {
+            asked.set(Some(token));
+            true
+        });
         assert!(timeout(Duration::from_millis(1), unanswered).await.is_err());
         assert!(questions.lock().by_token.is_empty());
         questions.handle_answer(asked.get().expect("it was asked"), 7);

@@ -1,6 +1,6 @@
 //! The pump's control plane: sessions from the request to the end.
 //!
-//! In: requests; events from workers, by the librarian. Out: answers; commands to workers; chunks, fetched by tasks.
+//! In: requests; events from workers. Out: answers; commands to workers; chunks, fetched by tasks.
 //! Cost: one lock, held for a few map lookups; nothing is awaited under it, and no worker takes it.
 
 mod change;
@@ -9,48 +9,36 @@ mod live;
 mod open;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pump::chunk::Chunk;
-use pump::spec::{self, Command, Counters, EndReason, SessionId, SessionStats};
+use pump::spec::{self, Command, Counters, EndReason, Event, SessionId, SessionStats};
 use pump::title::Title;
 use titles::Library;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use wire::{Bitrate, LinkId};
+use wire::{Bitrate, LinkId, WorkerId};
 
 use super::destination::{Allowed, DestinationError};
 use super::live::Inputs;
 use super::outputs::Outputs;
-use super::part::Event;
 use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
 use super::times;
 use crate::config::Config;
-use crate::plane::backlog::Backlog;
-use crate::plane::busy::BusyMeter;
+use crate::plane::Plane;
+use crate::plane::lifecycle::ProductControl;
 use crate::plane::questions::Questions;
+use crate::worker::Message;
 
 pub(super) use change::Fast;
 pub use change::Started;
 
-/// The way to one worker.
-pub struct PumpPort {
-    /// Hands a command to the worker; gives it back when there is no room.
-    pub command: Box<dyn Fn(Command) -> Result<(), Command> + Send + Sync>,
-    /// The sockets that it sends from.
-    pub senders: Vec<(LinkId, SocketAddr)>,
-    /// Nanoseconds that the worker has been at work.
-    pub busy_ns: Box<dyn Fn() -> u64 + Send + Sync>,
-}
-
 /// What an operator may choose.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// How much there may be.
     pub limits: Limits,
-    /// A worker that is busier takes no newcomers.
-    pub busy_max: f64,
     /// Where sessions may send to; `None`: everywhere, for the one who starts the process himself.
     pub destinations: Option<Allowed>,
     /// How long a client waits for what has to be read of a title before it is told to try again.
@@ -59,7 +47,9 @@ pub struct Settings {
 
 /// Everything that can be asked of the pump.
 pub struct PumpControl {
-    ports: Vec<PumpPort>,
+    plane: Arc<Plane>,
+    /// The sockets that each worker sends from.
+    senders: Vec<Senders>,
     settings: Settings,
     library: Library,
     live: Inputs,
@@ -69,14 +59,14 @@ pub struct PumpControl {
     inspections: Questions<Option<Box<SessionStats>>>,
     counts: Questions<Box<Counters>>,
     starts: Questions<Option<spec::Start>>,
-    is_draining: AtomicBool,
 }
 
+/// The links of a worker that only send, each with the address that it sends from.
+pub type Senders = Vec<(LinkId, SocketAddr)>;
+
 struct State {
+    plane: Arc<Plane>,
     sessions: Sessions,
-    /// Of each worker.
-    busy: Vec<BusyMeter>,
-    backlog: Backlog<Command>,
     /// Numbers rows of pictures.
     next_run: u64,
     refusals: u64,
@@ -134,29 +124,29 @@ pub enum PumpError {
 }
 
 impl PumpControl {
-    pub fn new(library: Library, ports: Vec<PumpPort>, settings: Settings) -> Self {
-        let state = State {
-            sessions: Sessions::new(ports.len(), settings.limits),
-            busy: vec![BusyMeter::default(); ports.len()],
-            backlog: Backlog::new(ports.len()),
-            next_run: 0,
-            refusals: 0,
-        };
+    /// Without sessions, on workers that send from `senders`.
+    pub fn new(library: Library, plane: Arc<Plane>, senders: Vec<Senders>, settings: Settings) -> Self {
+        let sessions = Sessions::new(plane.workers().len(), settings.limits);
         PumpControl {
-            ports,
+            state: Mutex::new(State { plane: plane.clone(), sessions, next_run: 0, refusals: 0 }),
+            plane,
+            senders,
             settings,
             library,
             live: Inputs::default(),
             outputs: OnceLock::new(),
-            state: Mutex::new(state),
             inspections: Questions::default(),
             counts: Questions::default(),
             starts: Questions::default(),
-            is_draining: AtomicBool::new(false),
         }
     }
 
-    /// Lets sessions choose among the configuration's outputs, for which each port has sockets behind the others.
+    /// What all products have in common.
+    pub fn plane(&self) -> &Arc<Plane> {
+        &self.plane
+    }
+
+    /// Lets sessions choose among the configuration's outputs, for which each worker has sockets behind the others.
     ///
     /// # Errors
     /// When the ports do not suffice.
@@ -166,11 +156,12 @@ impl PumpControl {
     }
 
     /// The socket of a worker for an address.
-    fn link(&self, worker: usize, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
-        let senders = &self.ports.get(worker)?.senders;
+    fn link(&self, worker: WorkerId, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
+        let senders = self.senders.get(worker.index())?;
         self.outputs.get_or_init(Outputs::default).link(senders, output, ip)
     }
 
+    /// Where titles come from.
     pub fn library(&self) -> &Library {
         &self.library
     }
@@ -190,7 +181,7 @@ impl PumpControl {
 
     /// The sockets that each worker sends from.
     pub fn senders(&self) -> impl Iterator<Item = &[(LinkId, SocketAddr)]> {
-        self.ports.iter().map(|port| &*port.senders)
+        self.senders.iter().map(Vec::as_slice)
     }
 
     /// Somebody still wants the session: its lease begins anew.
@@ -274,48 +265,46 @@ impl PumpControl {
         Ok(Inspected { session, stats, at })
     }
 
-    async fn ask_stats(&self, worker: usize, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
-        let ask = |token| self.command(worker, Command::Inspect { session, token });
+    async fn ask_stats(&self, worker: WorkerId, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
+        let ask = |token| self.offer(worker, Command::Inspect { session, token });
         self.inspections.ask(ask).await.ok_or(PumpError::Busy)
     }
 
     /// What each worker's pump has counted; `None` for one that does not answer in time.
     pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
-        self.counts.ask_all(self.ports.len(), |worker, token| self.command(worker, Command::Count { token })).await
+        let ask = |worker, token| self.offer(worker, Command::Count { token });
+        self.counts.ask_all(self.plane.workers().ids(), ask).await
     }
 
     /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
     pub fn handle_event(self: &Arc<Self>, event: Event, runtime: &Handle) {
-        let event = match event {
-            Event::Pump { event, .. } => event,
-            Event::Refused { remote } => return self.handle_refused(remote),
-        };
         match event {
-            spec::Event::Need { session, .. } if self.live.plays(session) => self.handle_gone(session, runtime),
-            spec::Event::Need { session, chunk } => {
+            Event::Need { session, .. } if self.live.plays(session) => self.handle_gone(session, runtime),
+            Event::Need { session, chunk } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
                     runtime.spawn(async move { control.deliver(found, chunk).await });
                 }
             }
-            spec::Event::SessionEnded { session, reason, stats } => {
-                self.live.end(session, &self.ports);
+            Event::SessionEnded { session, reason, stats } => {
+                self.live.end(session, self.plane.workers());
                 let mut state = self.lock();
-                if let Some(session) = state.sessions.handle_ended(session, reason, stats) {
+                let ended = state.sessions.handle_ended(&mut self.plane.placement(), session, reason, stats);
+                if let Some(session) = ended {
                     let why = session.end.as_ref().map(|(why, _)| why);
                     tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
                 }
             }
-            spec::Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
-            spec::Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
-            spec::Event::Started { token, start } => self.starts.handle_answer(token, start),
-            spec::Event::PicturesWanted { session, run } => {
+            Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
+            Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
+            Event::Started { token, start } => self.starts.handle_answer(token, start),
+            Event::PicturesWanted { session, run } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
                     runtime.spawn(async move { control.find_pictures(found, run).await });
                 }
             }
-            spec::Event::PicturesShown { session, run, parts } => {
+            Event::PicturesShown { session, run, parts } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
                     runtime.spawn(async move { control.handle_shown(found, run, parts).await });
@@ -340,7 +329,7 @@ impl PumpControl {
                 Arc::new(Chunk::hole(&session.title, number))
             }
         };
-        self.command(session.worker, Command::Chunk { session: session.id, chunk });
+        self.lock().post(session.worker, Command::Chunk { session: session.id, chunk });
     }
 
     fn note_chunk(&self, id: SessionId, chunk: &Chunk) {
@@ -358,7 +347,8 @@ impl PumpControl {
         session.failures
     }
 
-    fn handle_refused(&self, remote: SocketAddr) {
+    /// Nobody listens at a destination.
+    pub fn handle_refused(&self, remote: SocketAddr) {
         let over = {
             let mut state = self.lock();
             state.refusals += 1;
@@ -370,49 +360,13 @@ impl PumpControl {
         }
     }
 
-    /// Does what is due. To be called every 100 ms or so.
-    pub fn handle_timeout(&self, now: Instant) {
-        let busy_ns: Vec<u64> = self.ports.iter().map(|port| (port.busy_ns)()).collect();
-        self.with_state(|state| {
-            let State { sessions, busy, .. } = state;
-            for (worker, (busy, busy_ns)) in busy.iter_mut().zip(busy_ns).enumerate() {
-                busy.update(now, busy_ns);
-                sessions.set_full(worker, busy.share() > self.settings.busy_max);
-            }
-        });
-        let lapsed = self.lock().sessions.lapsed(now);
-        for id in lapsed {
-            tracing::debug!(session = id.0, "nobody asked for it within its lease; the session ends");
-            self.close_because(id, End::Lapsed);
-        }
-    }
-
-    /// Refuses new sessions from now on.
-    pub fn start_drain(&self) {
-        self.is_draining.store(true, Ordering::Release);
-    }
-
-    /// Ends all sessions.
-    pub fn close_all(&self) {
-        let open: Vec<SessionId> = self.lock().sessions.iter().map(|session| session.id).collect();
-        for id in open {
-            self.close_because(id, End::Pump(EndReason::Closed));
-        }
-    }
-
-    /// Changes the state and hands what workers are to be told to them, in order.
     fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.lock();
-        let result = change(&mut state);
-        state.backlog.flush(|worker, command| match self.ports.get(worker) {
-            Some(port) => (port.command)(command),
-            None => Ok(()),
-        });
-        result
+        change(&mut self.lock())
     }
 
-    fn command(&self, worker: usize, command: Command) {
-        self.with_state(|state| state.post(worker, command));
+    /// Asks a worker; false when it has no room now.
+    fn offer(&self, worker: WorkerId, question: Command) -> bool {
+        self.plane.workers().offer(worker, Message::Pump(question))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -420,8 +374,30 @@ impl PumpControl {
     }
 }
 
+impl ProductControl for PumpControl {
+    fn handle_timeout(&self, now: Instant) {
+        let lapsed = self.lock().sessions.lapsed(now);
+        for id in lapsed {
+            tracing::debug!(session = id.0, "nobody asked for it within its lease; the session ends");
+            self.close_because(id, End::Lapsed);
+        }
+    }
+
+    fn has_receivers(&self) -> bool {
+        self.lock().sessions.open_count() > 0
+    }
+
+    fn close_all(&self) {
+        let open: Vec<SessionId> = self.lock().sessions.iter().map(|session| session.id).collect();
+        for id in open {
+            self.close_because(id, End::Pump(EndReason::Closed));
+        }
+    }
+}
+
 impl State {
-    fn post(&mut self, worker: usize, command: Command) {
-        self.backlog.push(worker, command);
+    /// Tells a worker what follows from a change, in the order of the changes.
+    fn post(&self, worker: WorkerId, command: Command) {
+        self.plane.workers().post(worker, Message::Pump(command));
     }
 }

@@ -20,9 +20,12 @@ use engine::sys::wait_readable;
 use pump::live::{Live, Report, Settings, Start};
 use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
 use pump::title::Title;
+use wire::WorkerId;
 
-use super::control::{PumpControl, PumpError, PumpPort};
+use super::control::{PumpControl, PumpError};
 use super::request::{ChangeRequest, OpenRequest};
+use crate::plane::workers::Workers;
+use crate::worker::Message;
 
 pub use input::LiveInput;
 
@@ -53,7 +56,7 @@ pub(super) struct Inputs {
 #[derive(Clone, Debug)]
 struct Playing {
     input: Arc<Input>,
-    worker: usize,
+    worker: WorkerId,
     /// It is about to be sent elsewhere.
     jumps: bool,
 }
@@ -100,7 +103,7 @@ impl PumpControl {
             let socket = config.bind().with_context(context)?;
             let local = socket.local_addr().with_context(context)?;
             let settings = Settings { delay: config.delay, source: config.source };
-            let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.ports().len()] };
+            let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.workers().len()] };
             let input = Arc::new(Input {
                 id: InputId(index as u32),
                 config: config.clone(),
@@ -152,18 +155,18 @@ impl Inputs {
         &self,
         input: &Arc<Input>,
         session: SessionId,
-        worker: usize,
-        port: &PumpPort,
+        worker: WorkerId,
+        workers: &Workers,
     ) -> Result<LiveSpec, PumpError> {
-        let start = input.add_session(worker, port)?;
+        let start = input.add_session(worker, workers)?;
         self.lock().insert(session, Playing { input: input.clone(), worker, jumps: false });
         Ok(LiveSpec { input: input.id, start })
     }
 
     /// A session is over; whether it was one of an input or not.
-    pub(super) fn end(&self, session: SessionId, ports: &[PumpPort]) {
+    pub(super) fn end(&self, session: SessionId, workers: &Workers) {
         if let Some(Playing { input, worker, .. }) = self.lock().remove(&session) {
-            input.remove_session(worker, ports.get(worker));
+            input.remove_session(worker, workers);
         }
     }
 
@@ -203,28 +206,30 @@ impl Input {
         state.live.title().filter(|_| state.live.start().is_some()).cloned().ok_or(PumpError::NoSignal)
     }
 
-    fn add_session(&self, worker: usize, port: &PumpPort) -> Result<Start, PumpError> {
+    fn add_session(&self, worker: WorkerId, workers: &Workers) -> Result<Start, PumpError> {
         let mut state = self.lock();
         let State { live, sessions } = &mut *state;
         let start = live.start().ok_or(PumpError::NoSignal)?;
-        let count = sessions.get_mut(worker).ok_or(PumpError::Busy)?;
+        let count = sessions.get_mut(worker.index()).ok_or(PumpError::Busy)?;
         if *count == 0 {
             for chunk in live.kept().filter(|chunk| chunk.number() >= start.chunk) {
                 let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest: start.chunk };
-                (port.command)(command).map_err(|_| PumpError::Busy)?;
+                if !workers.offer(worker, Message::Pump(command)) {
+                    return Err(PumpError::Busy);
+                }
             }
         }
         *count += 1;
         Ok(start)
     }
 
-    fn remove_session(&self, worker: usize, port: Option<&PumpPort>) {
+    fn remove_session(&self, worker: WorkerId, workers: &Workers) {
         let mut state = self.lock();
-        let (Some(count), Some(port)) = (state.sessions.get_mut(worker), port) else { return };
+        let Some(count) = state.sessions.get_mut(worker.index()) else { return };
         *count -= 1;
         if *count == 0 {
             // One that has no room keeps a few pointers until the next session of the input.
-            (port.command)(Command::LiveGone(self.id)).ok();
+            workers.offer(worker, Message::Pump(Command::LiveGone(self.id)));
         }
     }
 
@@ -246,16 +251,16 @@ impl Input {
                 state.live.handle_datagram(Instant::now(), from, &buf[..len]);
             }
             state.live.handle_timeout(Instant::now());
-            self.publish(&mut state, control.ports());
+            self.publish(&mut state, control.workers());
         }
     }
 
     /// Sends new chunks to the workers that have sessions.
-    fn publish(&self, state: &mut State, ports: &[PumpPort]) {
+    fn publish(&self, state: &mut State, workers: &Workers) {
         while let Some((chunk, oldest)) = state.live.poll_chunk() {
-            for (port, _) in ports.iter().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
+            for (worker, _) in workers.ids().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
                 let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest };
-                if (port.command)(command).is_err() {
+                if !workers.offer(worker, Message::Pump(command)) {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -22,6 +22,7 @@ use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
 use crate::machine::addresses;
+use crate::report;
 use crate::run::Signals;
 
 /// How often it is looked whether the session has ended.
@@ -130,12 +131,11 @@ fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
         dscp: play.dscp,
         ..WorkerConfig::default()
     };
-    let (events, heard) = mailbox(setup::LIBRARIAN_MAILBOX).context("making a mailbox")?;
-    let port = setup::start_worker(0, config, play.pump.clone(), events)?;
+    let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
+    let worker = setup::start_worker(0, config, play.pump.clone(), control)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };
-    let settings = Settings { limits, busy_max: 1.0, destinations: None, read_timeout: Duration::MAX };
-    let (control, _thread) = setup::start(library, vec![port], settings, heard, Handle::current())?;
-    Ok(control)
+    let settings = Settings { limits, destinations: None, read_timeout: Duration::MAX };
+    setup::start(library, vec![worker], settings, reports, Handle::current())
 }
 
 /// What a person sees.

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use pump::spec::{EndReason, SessionId, SessionStats, Transport};
 use pump::title::Title;
 use rustc_hash::FxHashMap;
-use wire::Bitrate;
 use wire::ts::Pcr;
+use wire::{Bitrate, WorkerId};
 
 use super::control::Fast;
 use super::request::OpenRequest;
 use super::times::Seen;
+use crate::plane::placement::Placement;
 
 /// Sessions that have ended and are still shown; the oldest are forgotten.
 const ENDED_MAX: usize = 1_000;
@@ -31,7 +32,7 @@ pub const FAILURES_MAX: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: SessionId,
-    pub worker: usize,
+    pub worker: WorkerId,
     /// What the client called it.
     pub name: Arc<str>,
     pub title: Arc<Title>,
@@ -112,7 +113,7 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     id: SessionId,
-    worker: usize,
+    worker: WorkerId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,17 +138,13 @@ pub struct Sessions {
     open_count: usize,
     by_remote: FxHashMap<SocketAddr, Vec<SessionId>>,
     refusals: FxHashMap<SocketAddr, Refusals>,
-    workers: Vec<Worker>,
+    /// How many each worker has.
+    counts: Vec<usize>,
+    /// What all open ones take.
+    bandwidth_bps: u64,
     ended: VecDeque<SessionId>,
     /// When sessions with a lease end.
     leases: FxHashMap<SessionId, Instant>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Worker {
-    bps: u64,
-    sessions: usize,
-    is_full: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -165,32 +162,34 @@ impl Sessions {
             open_count: 0,
             by_remote: FxHashMap::default(),
             refusals: FxHashMap::default(),
-            workers: vec![Worker::default(); workers],
+            counts: vec![0; workers],
+            bandwidth_bps: 0,
             ended: VecDeque::new(),
             leases: FxHashMap::default(),
         }
     }
 
-    /// Finds the worker with the least bandwidth that is not too busy.
+    /// Finds a worker for a session.
     ///
     /// # Errors
-    /// When there is none, or the bandwidth is used up.
-    pub fn place(&self, rate: Bitrate) -> Result<Place, Overloaded> {
-        if self.bandwidth().bps() + rate.bps() > self.limits.bandwidth_max.bps() {
+    /// When every worker is busy or has enough, or the bandwidth is used up.
+    pub fn place(&self, placement: &Placement, rate: Bitrate) -> Result<Place, Overloaded> {
+        if self.bandwidth_bps + rate.bps() > self.limits.bandwidth_max.bps() {
             return Err(Overloaded);
         }
-        let takes = |worker: &Worker| !worker.is_full && worker.sessions < self.limits.sessions_max;
-        let takers = self.workers.iter().enumerate().filter(|(_, worker)| takes(worker));
-        let (worker, _) = takers.min_by_key(|(_, worker)| (worker.bps, worker.sessions)).ok_or(Overloaded)?;
+        let has_room =
+            |worker: WorkerId| self.counts.get(worker.index()).is_some_and(|count| *count < self.limits.sessions_max);
+        let worker = placement.find(None, has_room).ok_or(Overloaded)?;
         Ok(Place { id: SessionId(self.next_id), worker })
     }
 
     /// Takes a session, at the place that was just found for it.
-    pub fn open(&mut self, session: Session) -> &Session {
+    pub fn open(&mut self, placement: &mut Placement, session: Session) -> &Session {
         let id = session.id;
-        if let Some(worker) = self.workers.get_mut(session.worker) {
-            worker.bps += session.rate.bps();
-            worker.sessions += 1;
+        placement.take(session.worker, session.rate);
+        self.bandwidth_bps += session.rate.bps();
+        if let Some(count) = self.counts.get_mut(session.worker.index()) {
+            *count += 1;
         }
         self.next_id = id.0 + 1;
         self.open_count += 1;
@@ -204,20 +203,27 @@ impl Sessions {
     }
 
     /// Remembers why control is about to close a session; returns its worker.
-    pub fn close(&mut self, id: SessionId, why: End) -> Option<usize> {
+    pub fn close(&mut self, id: SessionId, why: End) -> Option<WorkerId> {
         let session = self.running(id)?;
         session.closing.get_or_insert(why);
         Some(session.worker)
     }
 
     /// A worker says that a session is over.
-    pub fn handle_ended(&mut self, id: SessionId, reason: EndReason, stats: Box<SessionStats>) -> Option<&Session> {
+    pub fn handle_ended(
+        &mut self,
+        placement: &mut Placement,
+        id: SessionId,
+        reason: EndReason,
+        stats: Box<SessionStats>,
+    ) -> Option<&Session> {
         let session = self.sessions.get_mut(&id).filter(|session| session.end.is_none())?;
         let why = session.closing.take().filter(|_| reason == EndReason::Closed).unwrap_or(End::Pump(reason));
         session.end = Some((why, stats));
-        if let Some(worker) = self.workers.get_mut(session.worker) {
-            worker.bps -= session.rate.bps();
-            worker.sessions -= 1;
+        placement.release(session.worker, session.rate);
+        self.bandwidth_bps -= session.rate.bps();
+        if let Some(count) = self.counts.get_mut(session.worker.index()) {
+            *count -= 1;
         }
         self.open_count -= 1;
         if let Some(ids) = self.by_remote.get_mut(&session.remote) {
@@ -264,13 +270,6 @@ impl Sessions {
         self.leases.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
     }
 
-    /// Whether a worker is too busy for more sessions than it has.
-    pub fn set_full(&mut self, worker: usize, is_full: bool) {
-        if let Some(worker) = self.workers.get_mut(worker) {
-            worker.is_full = is_full;
-        }
-    }
-
     pub fn get(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id)
     }
@@ -286,125 +285,136 @@ impl Sessions {
 
     /// What all open sessions take.
     pub fn bandwidth(&self) -> Bitrate {
-        Bitrate::from_bps(self.workers.iter().map(|worker| worker.bps).sum())
+        Bitrate::from_bps(self.bandwidth_bps)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plane::placement;
     use pump::sample::Sample;
     use pump::title::TitleOptions;
 
-    fn sessions(workers: usize) -> Sessions {
-        let limits = Limits {
-            bandwidth_max: Bitrate::from_kbps(10_000),
-            sessions_max: 4,
-            refused_timeout: Some(Duration::from_secs(3)),
-        };
-        Sessions::new(workers, limits)
+    /// Sessions on so many workers.
+    struct Harness {
+        sessions: Sessions,
+        placement: Placement,
     }
 
-    fn open_with_lease(
-        sessions: &mut Sessions,
-        kbps: u64,
-        port: u16,
-        lease: Option<Duration>,
-    ) -> Option<(SessionId, usize)> {
-        let bytes = Sample { pictures: 3, ..Sample::default() }.make();
-        let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).expect("a title");
-        let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
-        let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
-        let rate = Bitrate::from_kbps(kbps);
-        let place = sessions.place(rate).ok()?;
-        let remote = ([127, 0, 0, 1], port).into();
-        let session = sessions.open(Session::new(place, &request, title.into(), remote, rate, Transport::Udp));
-        Some((session.id, session.worker))
-    }
+    impl Harness {
+        fn new(workers: usize) -> Self {
+            let limits = Limits {
+                bandwidth_max: Bitrate::from_kbps(10_000),
+                sessions_max: 4,
+                refused_timeout: Some(Duration::from_secs(3)),
+            };
+            let placement = Placement::new(workers, placement::Settings::default());
+            Harness { sessions: Sessions::new(workers, limits), placement }
+        }
 
-    fn open(sessions: &mut Sessions, kbps: u64, port: u16) -> Option<(SessionId, usize)> {
-        open_with_lease(sessions, kbps, port, None)
+        fn end(&mut self, id: SessionId, reason: EndReason) -> Option<&Session> {
+            self.sessions.handle_ended(&mut self.placement, id, reason, Box::default())
+        }
+
+        /// The new session and its worker.
+        fn open(&mut self, kbps: u64, port: u16) -> Option<(SessionId, u16)> {
+            self.open_with_lease(kbps, port, None)
+        }
+
+        fn open_with_lease(&mut self, kbps: u64, port: u16, lease: Option<Duration>) -> Option<(SessionId, u16)> {
+            let bytes = Sample { pictures: 3, ..Sample::default() }.make();
+            let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).expect("a title");
+            let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
+            let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
+            let rate = Bitrate::from_kbps(kbps);
+            let place = self.sessions.place(&self.placement, rate).ok()?;
+            let remote = ([127, 0, 0, 1], port).into();
+            let session = Session::new(place, &request, title.into(), remote, rate, Transport::Udp);
+            let session = self.sessions.open(&mut self.placement, session);
+            Some((session.id, session.worker.0))
+        }
     }
 
     #[test]
     fn a_session_goes_where_the_least_bandwidth_is_used() {
-        let mut sessions = sessions(2);
-        let places = [3_000, 1_000, 1_000, 2_000].map(|kbps| open(&mut sessions, kbps, 1).expect("room").1);
+        let mut test = Harness::new(2);
+        let places = [3_000, 1_000, 1_000, 2_000].map(|kbps| test.open(kbps, 1).expect("room").1);
         assert_eq!(places, [0, 1, 1, 1]);
-        assert_eq!(sessions.bandwidth(), Bitrate::from_kbps(7_000));
+        assert_eq!(test.sessions.bandwidth(), Bitrate::from_kbps(7_000));
     }
 
     #[test]
     fn no_more_is_taken_than_there_is_bandwidth_and_room_for() {
-        let mut sessions = sessions(1);
-        let (first, _) = open(&mut sessions, 9_000, 1).expect("room");
-        assert_eq!(open(&mut sessions, 1_001, 1), None);
-        sessions.handle_ended(first, EndReason::Ended, Box::default());
+        let mut test = Harness::new(1);
+        let (first, _) = test.open(9_000, 1).expect("room");
+        assert_eq!(test.open(1_001, 1), None);
+        test.end(first, EndReason::Ended);
         for _ in 0..4 {
-            assert!(open(&mut sessions, 10, 1).is_some());
+            assert!(test.open(10, 1).is_some());
         }
-        assert_eq!(open(&mut sessions, 10, 1), None, "four sessions are all");
+        assert_eq!(test.open(10, 1), None, "four sessions are all");
     }
 
     #[test]
-    fn busy_workers_take_none() {
-        let mut sessions = sessions(2);
-        sessions.set_full(0, true);
-        assert_eq!(open(&mut sessions, 10, 1).map(|(_, worker)| worker), Some(1));
-        sessions.set_full(1, true);
-        assert_eq!(open(&mut sessions, 10, 1), None);
-        sessions.set_full(0, false);
-        assert_eq!(open(&mut sessions, 10, 1).map(|(_, worker)| worker), Some(0));
+    fn workers_that_are_behind_take_none() {
+        let mut test = Harness::new(2);
+        test.placement.set_behind(WorkerId(0), true);
+        assert_eq!(test.open(10, 1).map(|(_, worker)| worker), Some(1));
+        test.placement.set_behind(WorkerId(1), true);
+        assert_eq!(test.open(10, 1), None);
+        test.placement.set_behind(WorkerId(0), false);
+        assert_eq!(test.open(10, 1).map(|(_, worker)| worker), Some(0));
     }
 
     #[test]
     fn a_destination_that_refuses_for_long_loses_its_sessions() {
-        let mut sessions = sessions(1);
-        let (id, _) = open(&mut sessions, 10, 7).expect("room");
-        let (other, _) = open(&mut sessions, 10, 8).expect("room");
+        let mut test = Harness::new(1);
+        let (id, _) = test.open(10, 7).expect("room");
+        let (other, _) = test.open(10, 8).expect("room");
         let start = Instant::now();
-        let mut refused = |tenths: u64| {
-            sessions.handle_refused(start + Duration::from_millis(tenths * 100), ([127, 0, 0, 1], 7).into())
-        };
+        let remote = ([127, 0, 0, 1], 7).into();
+        let mut refused =
+            |tenths: u64| test.sessions.handle_refused(start + Duration::from_millis(tenths * 100), remote);
         assert!((0..=25).step_by(5).all(|tenths| refused(tenths).is_empty()));
         assert!((60..90).step_by(5).all(|tenths| refused(tenths).is_empty()), "it took something in between");
         assert_eq!(refused(90), [id]);
 
-        assert_eq!(sessions.close(id, End::Refused), Some(0));
-        let ended = sessions.handle_ended(id, EndReason::Closed, Box::default()).expect("it was there");
+        assert_eq!(test.sessions.close(id, End::Refused), Some(WorkerId(0)));
+        let ended = test.end(id, EndReason::Closed).expect("it was there");
         assert_eq!(ended.end.as_ref().map(|(why, _)| why), Some(&End::Refused));
-        assert!(sessions.running(id).is_none() && sessions.running(other).is_some());
-        assert!(sessions.handle_refused(start + Duration::from_secs(20), ([127, 0, 0, 1], 7).into()).is_empty());
+        assert!(test.sessions.running(id).is_none() && test.sessions.running(other).is_some());
+        assert!(test.sessions.handle_refused(start + Duration::from_secs(20), remote).is_empty());
     }
 
     #[test]
     fn a_lease_that_is_not_renewed_lapses() {
-        let mut sessions = sessions(1);
+        let mut test = Harness::new(1);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (id, _) = open_with_lease(&mut sessions, 10, 1, Some(Duration::from_secs(10))).expect("room");
-        let (other, _) = open(&mut sessions, 10, 1).expect("room");
+        let (id, _) = test.open_with_lease(10, 1, Some(Duration::from_secs(10))).expect("room");
+        let (other, _) = test.open(10, 1).expect("room");
         for seconds in [0, 9, 18] {
-            assert!(sessions.lapsed(at(seconds)).is_empty());
-            sessions.renew(at(seconds), id);
-            sessions.renew(at(seconds), other);
+            assert!(test.sessions.lapsed(at(seconds)).is_empty());
+            test.sessions.renew(at(seconds), id);
+            test.sessions.renew(at(seconds), other);
         }
-        assert!(sessions.lapsed(at(27)).is_empty());
-        assert_eq!(sessions.lapsed(at(28)), [id]);
-        sessions.handle_ended(id, EndReason::Closed, Box::default());
-        sessions.renew(at(28), id);
-        assert!(sessions.lapsed(at(100)).is_empty());
+        assert!(test.sessions.lapsed(at(27)).is_empty());
+        assert_eq!(test.sessions.lapsed(at(28)), [id]);
+        test.end(id, EndReason::Closed);
+        test.sessions.renew(at(28), id);
+        assert!(test.sessions.lapsed(at(100)).is_empty());
     }
 
     #[test]
     fn what_ended_is_shown_for_a_while() {
-        let mut sessions = sessions(1);
+        let mut test = Harness::new(1);
         for _ in 0..ENDED_MAX + 5 {
-            let (id, _) = open(&mut sessions, 10, 1).expect("room");
-            sessions.handle_ended(id, EndReason::Ended, Box::default());
-            sessions.handle_ended(id, EndReason::Closed, Box::default());
+            let (id, _) = test.open(10, 1).expect("room");
+            test.end(id, EndReason::Ended);
+            test.end(id, EndReason::Closed);
         }
-        assert_eq!((sessions.iter().count(), sessions.open_count()), (ENDED_MAX, 0));
-        assert_eq!(sessions.bandwidth(), Bitrate::ZERO);
+        assert_eq!((test.sessions.iter().count(), test.sessions.open_count()), (ENDED_MAX, 0));
+        assert_eq!(test.sessions.bandwidth(), Bitrate::ZERO);
     }
 }

@@ -2,27 +2,28 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use engine::udp::Multicast;
-use engine::{Mailbox, Receiver, Worker, WorkerConfig};
+use engine::{Mailbox, Receiver, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{self, TICK_STRICT};
+use rooms::batch::BatchPool;
+use rooms::rooms::Rooms;
 use titles::Library;
 use tokio::runtime::Handle;
+use wire::WorkerId;
 
-use super::control::{PumpControl, PumpPort, Settings};
+use super::control::{PumpControl, Senders, Settings};
 use super::destination::Allowed;
-use super::librarian;
-use super::part::{Event, PumpPart, PumpService};
 use super::sessions::Limits;
 use crate::config::Config;
-use crate::machine::{addresses, port_of};
-
-/// Events that wait for the librarian at most; over that they wait in the pumps.
-pub const LIBRARIAN_MAILBOX: usize = 16_384;
+use crate::machine::{addresses, ntp, port_of};
+use crate::plane::workers::Workers;
+use crate::plane::{Plane, placement};
+use crate::report::{Listener, Report};
+use crate::worker::{Message, Products, Ways};
 
 /// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
 /// than clients usually wait themselves.
@@ -49,7 +50,6 @@ pub fn control_settings(config: &Config) -> Settings {
             sessions_max: pump.sessions_max as usize,
             refused_timeout: Some(pump.refused_timeout),
         },
-        busy_max: config.workers.busy_max,
         destinations: Some(Allowed::new(&pump.destinations)),
         read_timeout: READ_TIMEOUT,
     }
@@ -98,7 +98,7 @@ pub fn senders(config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>>
     Ok(addresses(&config.pump.bind, port_of("pump.udp_port", config.pump.udp_port, index)?))
 }
 
-/// Starts a worker that only pumps, the one of number `index`. It runs as long as its port is there.
+/// Starts a worker that only pumps, the one of number `index`. Returns it with the sockets that it sends from.
 ///
 /// # Errors
 /// When a socket cannot be had, or the thread.
@@ -106,36 +106,35 @@ pub fn start_worker(
     index: usize,
     config: WorkerConfig,
     settings: spec::Settings,
-    events: Mailbox<Event>,
-) -> anyhow::Result<PumpPort> {
+    control: Mailbox<Report>,
+) -> anyhow::Result<(WorkerHandle<Message>, Senders)> {
     let worker = Worker::bind(config).context("opening the sockets to send from")?;
     let senders = worker.senders().collect();
     let handle = worker.run(move || {
         let now = Instant::now();
-        PumpService(PumpPart::new(now, index, Pump::new(now, settings), move |event: Event| events.send(event)))
+        let clock = (now, ntp(SystemTime::now()));
+        let rooms =
+            Rooms::new(now, WorkerId(index as u16), rooms::settings::Settings::new(0, clock), BatchPool::new(0));
+        let ways = Ways { workers: Vec::new(), negotiator: None, control };
+        Products::new(now, rooms, Pump::new(now, settings), ways)
     })?;
-    let mailbox = handle.mailbox();
-    Ok(PumpPort {
-        command: Box::new(move |command| mailbox.send(command)),
-        senders,
-        busy_ns: Box::new(move || handle.counters().busy_ns),
-    })
+    Ok((handle, senders))
 }
 
-/// The control plane, and the thread that hears the workers. The thread ends with the last worker.
+/// The control plane of workers that only pump, and the thread that hears them. The thread ends with the last worker.
 ///
 /// # Errors
 /// When the thread cannot be started.
 pub fn start(
     library: Library,
-    ports: Vec<PumpPort>,
+    workers: Vec<(WorkerHandle<Message>, Senders)>,
     settings: Settings,
-    events: Receiver<Event>,
+    reports: Receiver<Report>,
     runtime: Handle,
-) -> anyhow::Result<(Arc<PumpControl>, JoinHandle<()>)> {
-    let control = Arc::new(PumpControl::new(library, ports, settings));
-    let heard = control.clone();
-    let body = move || librarian::run(&heard, &events, &runtime);
-    let thread = thread::Builder::new().name("librarian".into()).spawn(body).context("starting the librarian")?;
-    Ok((control, thread))
+) -> anyhow::Result<Arc<PumpControl>> {
+    let (handles, senders) = workers.into_iter().unzip();
+    let plane = Plane::new(Workers::new(handles), placement::Settings::default());
+    let control = Arc::new(PumpControl::new(library, plane, senders, settings));
+    Listener { rooms: None, pump: control.clone(), runtime }.start(reports)?;
+    Ok(control)
 }

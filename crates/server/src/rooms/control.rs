@@ -1,26 +1,28 @@
 //! The control plane behind HTTP: sessions from the request to the end, streams by name, drain.
 //!
 //! In: offers, fragments and questions from HTTP handlers; notices from the negotiators.
-//! Out: answers; requests to negotiators and commands to workers, each by the ports that the server was started with.
+//! Out: answers; requests to negotiators and commands to workers.
 //! Cost: one lock, held for a few map lookups; nothing is awaited under it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, WorkerId};
+use engine::Mailbox;
+use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats};
 use tokio::sync::oneshot;
+use wire::WorkerId;
 
-use crate::plane::backlog::Backlog;
-use crate::plane::busy::BusyMeter;
+use crate::plane::Plane;
+use crate::plane::lifecycle::ProductControl;
+use crate::plane::placement::Placement;
 use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
-use crate::pump::control::PumpControl;
 use crate::random::random;
-use crate::rooms::directory::{Directory, DirectoryError, Place, Role, Session, StreamView};
-use crate::rooms::negotiator::{self, Answer, EndReason, NegotiationError, Notice, Patched, Request};
+use crate::rooms::directory::{self, Directory, DirectoryError, Place, Role, Session, StreamView};
+use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
+use crate::worker::Message;
 
 /// What clients are told to wait while the server drains.
 pub const DRAIN_RETRY_SECONDS: u32 = 5;
@@ -28,54 +30,44 @@ pub const DRAIN_RETRY_SECONDS: u32 = 5;
 /// What newcomers are told to wait while all workers are busy: viewers have to leave first.
 pub const OVERLOAD_RETRY_SECONDS: u32 = 10;
 
-/// The way to one worker and to its negotiator.
-pub struct WorkerPort {
-    /// Hands a command to the worker; gives it back when there is no room.
-    pub command: Box<dyn Fn(Command) -> Result<(), Command> + Send + Sync>,
-    /// Hands a request to the negotiator; false when there is no room.
-    pub request: Box<dyn Fn(Request) -> bool + Send + Sync>,
-    pub meter: Box<dyn Fn() -> Meter + Send + Sync>,
+/// The way to a worker's negotiator.
+#[derive(Debug)]
+pub struct NegotiatorEnd {
+    /// Takes requests; one that finds it full is refused as busy.
+    pub mailbox: Mailbox<Input>,
+    /// What it counts.
+    pub counters: Arc<negotiator::Counters>,
 }
 
-/// What a worker and its negotiator say about themselves.
-#[derive(Clone, Debug, Default)]
-pub struct Meter {
-    pub engine: engine::CountersSnapshot,
-    /// CPU time of the worker's thread, the kernel's share included.
-    pub cpu_time: Option<Duration>,
-    pub negotiator: negotiator::CountersSnapshot,
-}
-
-/// Everything that HTTP can ask for.
-pub struct Control {
-    ports: Vec<WorkerPort>,
-    /// A worker that is busier takes no newcomers.
-    busy_max: f64,
+/// Everything that can be asked of the rooms.
+pub struct RoomsControl {
+    plane: Arc<Plane>,
+    /// Of each worker.
+    negotiators: Vec<NegotiatorEnd>,
     state: Mutex<State>,
     inspections: Questions<Option<SessionStats>>,
     counts: Questions<Box<Counters>>,
-    is_draining: AtomicBool,
-    pump: Option<Arc<PumpControl>>,
 }
 
 struct State {
     directory: Directory,
-    /// Of each worker.
-    busy: Vec<BusyMeter>,
     /// The last part of a session's URL. It cannot be guessed, so knowing it is a proof in itself.
     by_key: HashMap<Arc<str>, SessionId>,
     keys: HashMap<SessionId, Arc<str>>,
-    backlog: Backlog<Command>,
 }
 
 /// A session that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
+    /// The last part of its URL.
     pub key: Arc<str>,
+    /// What the client is told.
     pub answer: Answer,
 }
 
+/// Why something cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum ControlError {
     #[error("the server is about to stop")]
     Draining,
@@ -87,40 +79,22 @@ pub enum ControlError {
     Negotiation(#[from] NegotiationError),
 }
 
-impl Control {
-    pub fn new(ports: Vec<WorkerPort>, reconnect_grace: Duration) -> Self {
-        let state = State {
-            directory: Directory::new(ports.len(), reconnect_grace),
-            busy: vec![BusyMeter::default(); ports.len()],
-            by_key: HashMap::new(),
-            keys: HashMap::new(),
-            backlog: Backlog::new(ports.len()),
-        };
-        Control {
-            ports,
-            busy_max: 1.0,
-            state: Mutex::new(state),
+impl RoomsControl {
+    /// No streams yet, on workers of which each has its negotiator.
+    pub fn new(plane: Arc<Plane>, negotiators: Vec<NegotiatorEnd>, settings: directory::Settings) -> Self {
+        let directory = Directory::new(plane.workers().len(), settings);
+        RoomsControl {
+            plane,
+            negotiators,
+            state: Mutex::new(State { directory, by_key: HashMap::new(), keys: HashMap::new() }),
             inspections: Questions::default(),
             counts: Questions::default(),
-            is_draining: AtomicBool::new(false),
-            pump: None,
         }
     }
 
-    /// The pump that runs beside the rooms.
-    #[must_use]
-    pub fn with_pump(self, pump: Arc<PumpControl>) -> Self {
-        Control { pump: Some(pump), ..self }
-    }
-
-    pub fn pump(&self) -> Option<&Arc<PumpControl>> {
-        self.pump.as_ref()
-    }
-
-    /// Newcomers are refused while every worker is at work for a larger share of its time than this.
-    #[must_use]
-    pub fn with_busy_max(self, busy_max: f64) -> Self {
-        Control { busy_max, ..self }
+    /// What all products have in common.
+    pub fn plane(&self) -> &Arc<Plane> {
+        &self.plane
     }
 
     /// Opens a publication. Who publishes a stream that has a publisher takes its place.
@@ -136,7 +110,7 @@ impl Control {
     }
 
     async fn try_publish(&self, name: &str, offer: &str, is_new: bool) -> Result<Opened, ControlError> {
-        let (place, key) = self.begin(|directory| directory.begin_publish(name, is_new))?;
+        let (place, key) = self.begin(|directory, placement| directory.begin_publish(placement, name, is_new))?;
         let Place { session, worker, stream, .. } = place;
         let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
@@ -154,7 +128,7 @@ impl Control {
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
     pub async fn watch(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
-        let (place, key) = self.begin(|directory| directory.begin_watch(name))?;
+        let (place, key) = self.begin(|directory, placement| directory.begin_watch(placement, name))?;
         let Place { session, worker, stream, name, tracks } = place;
         let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
@@ -167,17 +141,18 @@ impl Control {
 
     fn begin(
         &self,
-        place: impl FnOnce(&mut Directory) -> Result<Place, DirectoryError>,
+        place: impl FnOnce(&mut Directory, &mut Placement) -> Result<Place, DirectoryError>,
     ) -> Result<(Place, Arc<str>), ControlError> {
-        if self.is_draining() {
+        if self.plane.is_draining() {
             return Err(ControlError::Draining);
         }
         let key = new_key()?;
-        let place = self.with_directory(place)?;
-        let mut state = self.lock();
-        state.by_key.insert(key.clone(), place.session);
-        state.keys.insert(place.session, key.clone());
-        Ok((place, key))
+        self.with_state(|state| {
+            let place = place(&mut state.directory, &mut self.plane.placement())?;
+            state.by_key.insert(key.clone(), place.session);
+            state.keys.insert(place.session, key.clone());
+            Ok((place, key))
+        })
     }
 
     /// Finds the session of a URL.
@@ -220,20 +195,21 @@ impl Control {
     /// `NoSession`, `Busy`.
     pub async fn stats(&self, session: SessionId) -> Result<Option<SessionStats>, ControlError> {
         let worker = self.worker_of(session)?;
-        let ask = |token| self.command(worker, Command::Inspect { session, token });
+        let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Inspect { session, token }));
         self.inspections.ask(ask).await.ok_or(ControlError::Busy)
     }
 
     /// Limits the layers that a viewer gets.
     ///
     /// # Errors
-    /// `NoSession`.
+    /// `NoSession`, `Busy`.
     pub fn limit(&self, session: SessionId, layers: LayerLimit) -> Result<(), ControlError> {
         let worker = self.worker_of(session)?;
-        self.command(worker, Command::Limit { session, layers });
-        Ok(())
+        let is_taken = self.plane.workers().offer(worker, Message::Command(Command::Limit { session, layers }));
+        if is_taken { Ok(()) } else { Err(ControlError::Busy) }
     }
 
+    /// All streams, by name.
     pub fn streams(&self) -> Vec<StreamView> {
         self.lock().directory.streams()
     }
@@ -246,25 +222,21 @@ impl Control {
         Ok(self.with_directory(|directory| directory.close_stream(name))?)
     }
 
-    /// Whether anybody is sent anything.
-    pub fn has_receivers(&self) -> bool {
-        self.session_counts(Role::Viewer).1 > 0 || self.pump.as_ref().is_some_and(|pump| pump.totals().open > 0)
-    }
-
     /// Sessions of a role: all, and those that are connected.
     pub fn session_counts(&self, role: Role) -> (usize, usize) {
         self.lock().directory.session_counts(role)
     }
 
-    /// What each worker and its negotiator say about themselves.
-    pub fn meters(&self) -> Vec<Meter> {
-        self.ports.iter().map(|port| (port.meter)()).collect()
+    /// What each worker's negotiator has counted.
+    pub fn negotiator_counters(&self) -> impl Iterator<Item = (WorkerId, negotiator::CountersSnapshot)> {
+        self.plane.workers().ids().zip(self.negotiators.iter().map(|negotiator| negotiator.counters.snapshot()))
     }
 
     /// What each worker's rooms have counted; `None` for one that does not answer in time.
-    pub async fn room_counters(&self) -> Vec<Option<Box<Counters>>> {
-        let ask = |index, token| self.command(WorkerId(index as u16), Command::Count { token });
-        self.counts.ask_all(self.ports.len(), ask).await
+    pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
+        let workers = self.plane.workers();
+        let ask = |worker, token| workers.offer(worker, Message::Command(Command::Count { token }));
+        self.counts.ask_all(workers.ids(), ask).await
     }
 
     /// Takes what a negotiator reports.
@@ -276,38 +248,17 @@ impl Control {
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.
                 self.end(session, reason == EndReason::Asked);
             }
-            Notice::Event(Event::Stats { token, stats }) => self.inspections.handle_answer(token, stats),
-            Notice::Event(Event::Counters { token, counters }) => self.counts.handle_answer(token, counters),
-            Notice::Event(_) => {}
         }
     }
 
-    /// Does what is due. To be called every 100 ms or so.
-    pub fn handle_timeout(&self, now: Instant) {
-        let meters = self.meters();
-        self.with_state(|state| {
-            let State { directory, busy, .. } = state;
-            for (index, (busy, meter)) in busy.iter_mut().zip(&meters).enumerate() {
-                busy.update(now, meter.engine.busy_ns);
-                directory.set_full(WorkerId(index as u16), busy.share() > self.busy_max);
-            }
-            directory.handle_timeout(now);
-        });
-        if let Some(pump) = &self.pump {
-            pump.handle_timeout(now);
+    /// Takes what a worker reports.
+    pub fn handle_event(&self, event: Event) {
+        match event {
+            Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
+            Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
+            // These are for the negotiator.
+            Event::Handshake { .. } | Event::SessionEnded { .. } => {}
         }
-    }
-
-    /// Refuses new sessions from now on.
-    pub fn start_drain(&self) {
-        self.is_draining.store(true, Ordering::Release);
-        if let Some(pump) = &self.pump {
-            pump.start_drain();
-        }
-    }
-
-    pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Acquire)
     }
 
     fn worker_of(&self, session: SessionId) -> Result<WorkerId, ControlError> {
@@ -316,12 +267,8 @@ impl Control {
     }
 
     fn request(&self, worker: WorkerId, request: Request) -> Result<(), ControlError> {
-        let port = self.ports.get(usize::from(worker.0)).ok_or(ControlError::Busy)?;
-        if (port.request)(request) { Ok(()) } else { Err(ControlError::Busy) }
-    }
-
-    fn command(&self, worker: WorkerId, command: Command) {
-        self.with_state(|state| state.backlog.push(worker.0.into(), command));
+        let negotiator = self.negotiators.get(worker.index()).ok_or(ControlError::Busy)?;
+        negotiator.mailbox.send(Input::Request(request)).map_err(|_| ControlError::Busy)
     }
 
     fn end(&self, session: SessionId, is_final: bool) {
@@ -329,7 +276,7 @@ impl Control {
             if let Some(key) = state.keys.remove(&session) {
                 state.by_key.remove(&key);
             }
-            state.directory.handle_ended(Instant::now(), session, is_final);
+            state.directory.handle_ended(&mut self.plane.placement(), Instant::now(), session, is_final);
         });
     }
 
@@ -341,14 +288,9 @@ impl Control {
     fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        let State { directory, backlog, .. } = &mut *state;
-        while let Some((WorkerId(worker), command)) = directory.poll_command() {
-            backlog.push(worker.into(), command);
+        while let Some((worker, command)) = state.directory.poll_command() {
+            self.plane.workers().post(worker, Message::Command(command));
         }
-        backlog.flush(|worker, command| match self.ports.get(worker) {
-            Some(port) => (port.command)(command),
-            None => Ok(()),
-        });
         result
     }
 
@@ -357,9 +299,23 @@ impl Control {
     }
 }
 
+impl ProductControl for RoomsControl {
+    fn handle_timeout(&self, now: Instant) {
+        self.with_directory(|directory| directory.handle_timeout(now));
+    }
+
+    fn has_receivers(&self) -> bool {
+        self.session_counts(Role::Viewer).1 > 0
+    }
+
+    fn close_all(&self) {
+        self.with_directory(Directory::close_all);
+    }
+}
+
 /// A session whose answer has not arrived. When it never does, or nobody waits for it any more, the session goes.
 struct Pending<'a> {
-    control: &'a Control,
+    control: &'a RoomsControl,
     session: SessionId,
     worker: WorkerId,
     is_kept: bool,

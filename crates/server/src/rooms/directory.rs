@@ -12,8 +12,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rooms::spec::{Command, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
+use rooms::spec::{Command, SessionId, StreamId, StreamSpec, TrackSpec};
 use rustc_hash::FxHashMap;
+use wire::codec::MediaKind;
+use wire::{Bitrate, WorkerId};
+
+use crate::plane::placement::Placement;
 
 /// Names end up in URLs, so they consist of characters that need no escape there (RFC 3986 §2.3).
 pub const NAME_BYTES_MAX: usize = 64;
@@ -21,16 +25,29 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Streams at one time; publications of further names are refused.
 pub const STREAMS_MAX: usize = 10_000;
 
+/// What one video track is expected to take, for the placement: that of a good camera. The codec and the network decide.
+const VIDEO: Bitrate = Bitrate::from_kbps(2_500);
+
+/// The same of an audio track.
+const AUDIO: Bitrate = Bitrate::from_kbps(64);
+
+/// What an operator may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A stream whose publisher does not come back within this is closed.
+    pub reconnect_grace: Duration,
+    /// Sessions of one worker; newcomers go to others.
+    pub sessions_max: usize,
+}
+
 /// All streams and sessions of this process.
 pub struct Directory {
-    reconnect_grace: Duration,
+    settings: Settings,
     streams: FxHashMap<StreamId, Stream>,
     by_name: HashMap<Arc<str>, StreamId>,
     sessions: FxHashMap<SessionId, Session>,
-    /// Sessions of each worker.
-    load: Vec<usize>,
-    /// Workers that take no newcomers.
-    is_full: Vec<bool>,
+    /// How many sessions each worker has.
+    counts: Vec<usize>,
     commands: VecDeque<(WorkerId, Command)>,
     next_session: u64,
     next_stream: u32,
@@ -39,50 +56,71 @@ pub struct Directory {
 /// One stream, as the API shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamView {
+    /// By which it is published and watched.
     pub name: Arc<str>,
+    /// That of its publisher.
     pub state: StreamState,
+    /// What it consists of.
     pub tracks: Vec<TrackSpec>,
+    /// How many watch it.
     pub viewers: usize,
 }
 
+/// What a stream's publisher does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
     /// A publisher has its answer and is not connected yet.
     Connecting,
+    /// A publisher is connected.
     Live,
     /// The publisher is gone and may come back.
     Interrupted,
 }
 
+/// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// It brings a stream.
     Publisher,
+    /// It gets one.
     Viewer,
 }
 
 /// One session, from the request on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
+    /// What it is for.
     pub role: Role,
+    /// Where it is.
     pub worker: WorkerId,
+    /// What it brings or gets.
     pub stream: StreamId,
     /// Name of the stream.
     pub name: Arc<str>,
+    /// Its handshake is done.
     pub is_connected: bool,
+    /// What it is expected to take of its worker.
+    cost: Bitrate,
 }
 
 /// Where a new session goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// The newcomer.
     pub session: SessionId,
+    /// Where it goes.
     pub worker: WorkerId,
+    /// What it brings or gets.
     pub stream: StreamId,
+    /// Name of the stream.
     pub name: Arc<str>,
     /// Of the stream; empty for a publisher, who brings them.
     pub tracks: Vec<TrackSpec>,
 }
 
+/// Why there is no place, or no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum DirectoryError {
     #[error("a stream's name has 1 to {NAME_BYTES_MAX} letters, digits, \"-\", \".\", \"_\" and \"~\"")]
     BadName,
@@ -113,14 +151,14 @@ struct Stream {
 }
 
 impl Directory {
-    pub fn new(workers: usize, reconnect_grace: Duration) -> Self {
+    /// Without streams and sessions.
+    pub fn new(workers: usize, settings: Settings) -> Self {
         Directory {
-            reconnect_grace,
+            settings,
             streams: FxHashMap::default(),
             by_name: HashMap::new(),
             sessions: FxHashMap::default(),
-            load: vec![0; workers.max(1)],
-            is_full: vec![false; workers.max(1)],
+            counts: vec![0; workers],
             commands: VecDeque::new(),
             next_session: 1,
             next_stream: 1,
@@ -131,7 +169,12 @@ impl Directory {
     ///
     /// # Errors
     /// `BadName`, `TooManyStreams`, `Overloaded`; who comes back to a stream of its own is never refused.
-    pub fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Place, DirectoryError> {
+    pub fn begin_publish(
+        &mut self,
+        placement: &mut Placement,
+        name: &str,
+        is_new: bool,
+    ) -> Result<Place, DirectoryError> {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
         }
@@ -140,13 +183,13 @@ impl Directory {
             Some((id, stream)) if !is_new => (id, stream.worker, stream.name.clone()),
             None if self.streams.len() >= STREAMS_MAX => return Err(DirectoryError::TooManyStreams),
             _ => {
-                let worker = self.least_loaded()?;
+                let worker = self.find_worker(placement, None)?;
                 let id = StreamId(self.next_stream);
                 self.next_stream = self.next_stream.wrapping_add(1);
                 (id, worker, name.into())
             }
         };
-        Ok(self.add_session(Role::Publisher, place, Vec::new()))
+        Ok(self.add_session(placement, Role::Publisher, place, Vec::new()))
     }
 
     /// The publisher has its answer, with these tracks: the stream is open from now on.
@@ -170,7 +213,7 @@ impl Directory {
             Some(other) => self.close(other),
             None => {}
         }
-        let viewers = vec![0; self.load.len()];
+        let viewers = vec![0; self.counts.len()];
         let tracks = tracks.to_vec();
         self.commands.push_back((worker, Command::OpenStream(StreamSpec { id, tracks: tracks.clone() })));
         let publishers = vec![session];
@@ -184,11 +227,12 @@ impl Directory {
     ///
     /// # Errors
     /// `NoStream`, `Overloaded`.
-    pub fn begin_watch(&mut self, name: &str) -> Result<Place, DirectoryError> {
+    pub fn begin_watch(&mut self, placement: &mut Placement, name: &str) -> Result<Place, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
-        let worker = self.least_loaded()?;
+        let near = self.streams.get(&id).map(|stream| stream.worker);
+        let worker = self.find_worker(placement, near)?;
         let stream = self.streams.get_mut(&id).ok_or(DirectoryError::NoStream)?;
-        if let Some(viewers) = stream.viewers.get_mut(usize::from(worker.0)) {
+        if let Some(viewers) = stream.viewers.get_mut(worker.index()) {
             *viewers += 1;
             if *viewers == 1 && worker != stream.worker {
                 let spec = StreamSpec { id, tracks: stream.tracks.clone() };
@@ -197,7 +241,7 @@ impl Directory {
             }
         }
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
-        Ok(self.add_session(Role::Viewer, (id, worker, name), tracks))
+        Ok(self.add_session(placement, Role::Viewer, (id, worker, name), tracks))
     }
 
     /// A session has keys and is with its worker.
@@ -213,10 +257,11 @@ impl Directory {
 
     /// A session is gone, or was never answered. `is_final` says that its peer wants no more of it: a publisher then
     /// takes the stream along.
-    pub fn handle_ended(&mut self, now: Instant, session: SessionId, is_final: bool) {
-        let Some(Session { role, worker, stream: id, .. }) = self.sessions.remove(&session) else { return };
-        if let Some(load) = self.load.get_mut(usize::from(worker.0)) {
-            *load -= 1;
+    pub fn handle_ended(&mut self, placement: &mut Placement, now: Instant, session: SessionId, is_final: bool) {
+        let Some(Session { role, worker, stream: id, cost, .. }) = self.sessions.remove(&session) else { return };
+        placement.release(worker, cost);
+        if let Some(count) = self.counts.get_mut(worker.index()) {
+            *count -= 1;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match role {
@@ -246,16 +291,17 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether a worker is too busy for more sessions than it has.
-    pub fn set_full(&mut self, worker: WorkerId, is_full: bool) {
-        if let Some(entry) = self.is_full.get_mut(usize::from(worker.0)) {
-            *entry = is_full;
+    /// Ends all streams and their sessions.
+    pub fn close_all(&mut self) {
+        let all: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in all {
+            self.close(id);
         }
     }
 
     /// Closes streams whose publisher did not come back.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let is_over = |since: Instant| now.saturating_duration_since(since) >= self.reconnect_grace;
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= self.settings.reconnect_grace;
         let over: Vec<StreamId> = self
             .streams
             .iter()
@@ -272,6 +318,7 @@ impl Directory {
         self.commands.pop_front()
     }
 
+    /// One session.
     pub fn session(&self, session: SessionId) -> Option<&Session> {
         self.sessions.get(&session)
     }
@@ -293,20 +340,31 @@ impl Directory {
         counts
     }
 
-    fn add_session(&mut self, role: Role, place: (StreamId, WorkerId, Arc<str>), tracks: Vec<TrackSpec>) -> Place {
-        let session = SessionId(self.next_session);
+    fn add_session(
+        &mut self,
+        placement: &mut Placement,
+        role: Role,
+        place: (StreamId, WorkerId, Arc<str>),
+        tracks: Vec<TrackSpec>,
+    ) -> Place {
+        let id = SessionId(self.next_session);
         self.next_session += 1;
         let (stream, worker, name) = place;
-        if let Some(load) = self.load.get_mut(usize::from(worker.0)) {
-            *load += 1;
+        let cost = match role {
+            Role::Publisher => VIDEO,
+            Role::Viewer => cost(&tracks),
+        };
+        placement.take(worker, cost);
+        if let Some(count) = self.counts.get_mut(worker.index()) {
+            *count += 1;
         }
-        self.sessions.insert(session, Session { role, worker, stream, name: name.clone(), is_connected: false });
-        Place { session, worker, stream, name, tracks }
+        self.sessions.insert(id, Session { role, worker, stream, name: name.clone(), is_connected: false, cost });
+        Place { session: id, worker, stream, name, tracks }
     }
 
     fn remove_viewer(&mut self, id: StreamId, worker: WorkerId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(viewers) = stream.viewers.get_mut(usize::from(worker.0)) else { return };
+        let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return };
         *viewers -= 1;
         if *viewers == 0 && worker != stream.worker {
             self.commands.push_back((stream.worker, Command::Feed { stream: id, to: worker, on: false }));
@@ -321,18 +379,17 @@ impl Directory {
             self.by_name.remove(&stream.name);
         }
         self.commands.push_back((stream.worker, Command::CloseStream(id)));
-        for (index, viewers) in stream.viewers.iter().enumerate() {
-            let worker = WorkerId(index as u16);
+        for (worker, viewers) in WorkerId::all(stream.viewers.len()).zip(&stream.viewers) {
             if *viewers > 0 && worker != stream.worker {
                 self.commands.push_back((worker, Command::CloseStream(id)));
             }
         }
     }
 
-    fn least_loaded(&self) -> Result<WorkerId, DirectoryError> {
-        let workers = self.load.iter().zip(&self.is_full).enumerate();
-        let least = workers.filter(|(_, (_, is_full))| !**is_full).min_by_key(|(_, (load, _))| **load);
-        least.map(|(index, _)| WorkerId(index as u16)).ok_or(DirectoryError::Overloaded)
+    fn find_worker(&self, placement: &Placement, near: Option<WorkerId>) -> Result<WorkerId, DirectoryError> {
+        let has_room =
+            |worker: WorkerId| self.counts.get(worker.index()).is_some_and(|count| *count < self.settings.sessions_max);
+        placement.find(near, has_room).ok_or(DirectoryError::Overloaded)
     }
 }
 
@@ -346,6 +403,15 @@ impl Stream {
         let viewers = self.viewers.iter().sum();
         StreamView { name: self.name.clone(), state, tracks: self.tracks.clone(), viewers }
     }
+}
+
+/// What a viewer of the tracks is expected to take.
+fn cost(tracks: &[TrackSpec]) -> Bitrate {
+    let of = |track: &TrackSpec| match track.kind {
+        MediaKind::Audio => AUDIO.bps(),
+        MediaKind::Video => VIDEO.bps(),
+    };
+    Bitrate::from_bps(tracks.iter().map(of).sum())
 }
 
 fn is_name(name: &str) -> bool {

@@ -130,8 +130,6 @@ pub enum Notice {
     Connected { session: SessionId },
     /// The session is gone, here and on the worker. Comes once for each session that was answered.
     Ended { session: SessionId, reason: EndReason },
-    /// What the worker said that is not the negotiator's concern (statistics, counters).
-    Event(spec::Event),
 }
 
 /// Why a session ended.

@@ -18,7 +18,7 @@ use wire::rtcp::{
     Packet, SenderInfo, packets, write_bye, write_receiver_report, write_sdes_cname, write_sender_report,
 };
 use wire::rtp::FIXED_HEADER_LEN;
-use wire::{DATAGRAM_MAX, LinkId};
+use wire::{DATAGRAM_MAX, LinkId, WorkerId};
 
 use super::Rtsp;
 use crate::machine::ntp;
@@ -26,7 +26,7 @@ use crate::random::{hex, random};
 
 /// What a socket of the pump has beside it.
 struct Neighbour {
-    worker: usize,
+    worker: WorkerId,
     rtp: SocketAddr,
     /// `None`: no port is to be had, and nothing is reported.
     rtcp: Option<(Arc<UdpSocket>, u16)>,
@@ -55,7 +55,7 @@ impl Sockets {
             senders.iter().map(|(_, addr)| *addr).find(|addr| addr.is_ipv4() == is_ipv4)
         };
         let both = |(worker, senders)| [true, false].map(|is_ipv4| first(senders, is_ipv4).map(|rtp| (worker, rtp)));
-        let all = senders.enumerate().flat_map(both).flatten();
+        let all = (0..).map(WorkerId).zip(senders).flat_map(both).flatten();
         let neighbours = all.map(|(worker, rtp)| Neighbour { worker, rtp, rtcp: bind_beside(rtp) }).collect();
         // A CNAME that others have as well only says that these streams belong together.
         let cname = hex(&random::<12>().unwrap_or_default());
@@ -63,19 +63,19 @@ impl Sockets {
     }
 
     /// Ports that a worker's sessions to a client come from: packets, and reports.
-    pub(super) fn server_ports(&self, worker: usize, client: IpAddr) -> Option<(u16, u16)> {
+    pub(super) fn server_ports(&self, worker: WorkerId, client: IpAddr) -> Option<(u16, u16)> {
         let found = self.find(worker, client)?;
         Some((found.rtp.port(), found.rtcp.as_ref()?.1))
     }
 
     /// Sends a compound to where a client wants it. What the socket does not take is lost, as the network may lose it.
-    pub(super) fn send(&self, worker: usize, to: SocketAddr, compound: &[u8]) {
+    pub(super) fn send(&self, worker: WorkerId, to: SocketAddr, compound: &[u8]) {
         if let Some((socket, _)) = self.find(worker, to.ip()).and_then(|found| found.rtcp.as_ref()) {
             socket.try_send_to(compound, to).ok();
         }
     }
 
-    fn find(&self, worker: usize, client: IpAddr) -> Option<&Neighbour> {
+    fn find(&self, worker: WorkerId, client: IpAddr) -> Option<&Neighbour> {
         self.neighbours.iter().find(|found| found.worker == worker && found.rtp.is_ipv4() == client.is_ipv4())
     }
 

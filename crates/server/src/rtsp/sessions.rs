@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use pump::spec::{PlaySpec, SessionId};
 use rustc_hash::FxHashMap;
+use wire::WorkerId;
 use wire::rtsp::Extent;
 
 use super::interleaved::Reports;
@@ -99,7 +100,7 @@ impl Delivery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) pump: SessionId,
-    pub(super) worker: usize,
+    pub(super) worker: WorkerId,
     /// `None`: it is not sent in RTP.
     pub(super) ssrc: Option<u32>,
 }

@@ -1,158 +1,170 @@
 //! The control plane between HTTP and workers: what happens when a worker has no room, and when tracks change.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use engine::{Mailbox, Receiver, mailbox};
 use rooms::spec::{Command, TrackSpec};
-use server::rooms::control::{Control, ControlError, Meter, WorkerPort};
-use server::rooms::directory::{DirectoryError, Role};
-use server::rooms::negotiator::{Answer, Request};
+use server::plane::workers::Workers;
+use server::plane::{Plane, placement};
+use server::rooms::control::{ControlError, NegotiatorEnd, RoomsControl};
+use server::rooms::directory::{DirectoryError, Role, Settings};
+use server::rooms::negotiator::{Answer, Input, Request};
+use server::worker::Message;
+use wire::WorkerId;
 use wire::codec::{Codec, MediaKind};
 
 #[tokio::test]
 async fn commands_that_find_no_room_wait_and_keep_their_order() {
-    let worker = Arc::new(Worker::default());
-    let control = Control::new(vec![worker.port()], Duration::ZERO);
-    worker.is_full.store(true, Ordering::Relaxed);
+    let test = Harness::new(1, true);
 
-    control.publish("a", "VP8").await.expect("answered");
-    control.publish("b", "VP8").await.expect("answered");
-    control.close_stream("a").expect("it is there");
-    assert!(worker.words().is_empty());
-    worker.is_full.store(false, Ordering::Relaxed);
-    control.handle_timeout(Instant::now());
+    test.rooms.publish("a", "VP8").await.expect("answered");
+    test.rooms.publish("b", "VP8").await.expect("answered");
+    test.rooms.close_stream("a").expect("it is there");
 
-    assert_eq!(worker.words(), ["open 1", "open 2", "close 1"]);
+    for command in ["open 1", "open 2", "close 1"] {
+        assert_eq!(test.commands(), [command], "it has room for one");
+        test.rooms.plane().handle_timeout(Instant::now());
+    }
+    assert!(test.commands().is_empty());
 }
 
 #[tokio::test]
 async fn a_publisher_with_other_tracks_gets_a_stream_of_its_own_under_the_old_name() {
-    let worker = Arc::new(Worker::default());
-    let control = Control::new(vec![worker.port()], Duration::from_secs(10));
+    let test = Harness::new(100, true);
 
-    control.publish("a", "VP8").await.expect("answered");
-    control.publish("a", "H264").await.expect("answered");
+    test.rooms.publish("a", "VP8").await.expect("answered");
+    test.rooms.publish("a", "H264").await.expect("answered");
 
+    assert_eq!(test.commands(), ["open 1", "close 1", "open 2"]);
+    assert_eq!(test.rooms.streams().len(), 1);
+    assert_eq!(test.rooms.streams()[0].tracks[0].codec, Codec::H264);
     // The first attempt of the second one was for stream 1, and is taken back.
-    assert_eq!(worker.words(), ["publish 1", "open 1", "publish 1", "end", "publish 2", "close 1", "open 2"]);
-    assert_eq!(control.streams().len(), 1);
-    assert_eq!(control.streams()[0].tracks[0].codec, Codec::H264);
+    assert_eq!(test.requests(), ["publish 1", "publish 1", "end", "publish 2"]);
 }
 
 #[tokio::test]
 async fn a_request_that_is_given_up_leaves_no_session_behind() {
-    let worker = Arc::new(Worker { is_mute: true, ..Worker::default() });
-    let control = Control::new(vec![worker.port()], Duration::from_secs(10));
+    let test = Harness::new(100, false);
 
-    let given_up = tokio::time::timeout(Duration::from_millis(20), control.publish("a", "VP8")).await;
+    {
+        let mut publish = pin!(test.rooms.publish("a", "VP8"));
+        let first = std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await;
+        assert!(first.is_pending());
+        assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 0));
+    }
 
-    assert!(given_up.is_err());
-    assert_eq!(control.session_counts(Role::Publisher), (0, 0));
-    assert_eq!(worker.words(), ["publish 1", "end"]);
+    assert_eq!(test.rooms.session_counts(Role::Publisher), (0, 0));
+    assert_eq!(test.requests(), ["publish 1", "end"]);
 }
 
 #[tokio::test]
 async fn a_negotiator_without_room_is_told_as_busy() {
-    let port = WorkerPort { request: Box::new(|_| false), ..Arc::new(Worker::default()).port() };
-    let control = Control::new(vec![port], Duration::from_secs(10));
+    let (mailbox, _) = mailbox(1).expect("a mailbox");
+    let (rooms, _worker) = rooms(100, mailbox);
 
-    assert_eq!(control.publish("a", "VP8").await, Err(ControlError::Busy));
-    assert_eq!(control.session_counts(Role::Publisher), (0, 0));
+    assert_eq!(rooms.publish("a", "VP8").await, Err(ControlError::Busy));
+    assert_eq!(rooms.session_counts(Role::Publisher), (0, 0));
+}
+
+#[tokio::test]
+async fn questions_to_a_worker_without_room_are_told_as_busy() {
+    let test = Harness::new(1, true);
+    let opened = test.rooms.publish("a", "VP8").await.expect("answered");
+    let session = test.rooms.find(Role::Publisher, "a", &opened.key).expect("it is there");
+
+    assert_eq!(test.rooms.stats(session).await, Err(ControlError::Busy));
+    assert!(test.rooms.counters().await[0].is_none());
 }
 
 #[tokio::test]
 async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
-    let worker = Arc::new(Worker::default());
-    let busy_ns = Arc::new(AtomicU64::new(0));
-    let counter = busy_ns.clone();
-    let meter = move || {
-        let mut meter = Meter::default();
-        meter.engine.busy_ns = counter.load(Ordering::Relaxed);
-        meter
-    };
-    let port = WorkerPort { meter: Box::new(meter), ..worker.port() };
-    let control = Control::new(vec![port], Duration::from_secs(10)).with_busy_max(0.9);
-    let start = Instant::now();
-    let work = |from: u64, to: u64, percent: u64| {
+    let test = Harness::new(100, true);
+    let (start, mut busy_ns) = (Instant::now(), 0);
+    let mut work = |from: u64, to: u64, percent: u64| {
         for tick in from..to {
-            control.handle_timeout(start + Duration::from_millis(tick * 100));
-            busy_ns.fetch_add(percent * 1_000_000, Ordering::Relaxed);
+            let now = start + Duration::from_millis(tick * 100);
+            test.rooms.plane().placement().update(now, WorkerId(0), busy_ns);
+            busy_ns += percent * 1_000_000;
         }
     };
 
-    control.publish("a", "VP8").await.expect("answered");
+    test.rooms.publish("a", "VP8").await.expect("answered");
     work(0, 50, 99);
     let refused = Err(ControlError::Directory(DirectoryError::Overloaded));
-    assert_eq!(control.publish("b", "VP8").await, refused);
-    assert_eq!(control.watch("a", "VP8").await, refused);
-    control.publish("a", "VP8").await.expect("who comes back is welcome");
+    assert_eq!(test.rooms.publish("b", "VP8").await, refused);
+    assert_eq!(test.rooms.watch("a", "VP8").await, refused);
+    test.rooms.publish("a", "VP8").await.expect("who comes back is welcome");
     work(50, 60, 20);
-    control.publish("b", "VP8").await.expect("answered");
+    test.rooms.publish("b", "VP8").await.expect("answered");
 }
 
-/// A worker and its negotiator that write down what they are asked, in short words.
-#[derive(Default)]
-struct Worker {
-    words: Mutex<Vec<String>>,
-    is_full: AtomicBool,
-    /// Requests are kept without an answer.
-    is_mute: bool,
-    unanswered: Mutex<Vec<Request>>,
+/// Rooms over the mailbox of a worker, which the test reads, and a negotiator on a thread of its own.
+struct Harness {
+    rooms: RoomsControl,
+    worker: Receiver<Message>,
+    negotiator: JoinHandle<Vec<String>>,
 }
 
-impl Worker {
-    fn port(self: &Arc<Self>) -> WorkerPort {
-        let (worker, negotiator) = (self.clone(), self.clone());
-        WorkerPort {
-            command: Box::new(move |command| worker.obey(command)),
-            request: Box::new(move |request| {
-                negotiator.negotiate(request);
-                true
-            }),
-            meter: Box::new(Meter::default),
-        }
-    }
-
-    fn obey(&self, command: Command) -> Result<(), Command> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err(command);
-        }
-        self.note(match command {
-            Command::OpenStream(spec) => format!("open {}", spec.id.0),
-            Command::CloseStream(id) => format!("close {}", id.0),
-            other => panic!("unexpected {other:?}"),
-        });
-        Ok(())
-    }
-
-    /// An offer names the codec that it sends.
-    fn negotiate(&self, request: Request) {
-        match request {
-            Request::Publish { stream, .. } if self.is_mute => {
-                self.note(format!("publish {}", stream.0));
-                self.unanswered.lock().expect("not poisoned").push(request);
-            }
-            Request::Publish { stream, offer, reply, .. } => {
-                if !self.is_full.load(Ordering::Relaxed) {
-                    self.note(format!("publish {}", stream.0));
+impl Harness {
+    /// The worker's mailbox has so much room; the negotiator answers or keeps silent.
+    fn new(room: usize, answers: bool) -> Self {
+        let (inputs, heard) = mailbox(100).expect("a mailbox");
+        let negotiator = thread::spawn(move || {
+            let (mut words, mut unanswered) = (Vec::new(), Vec::new());
+            while let Ok(Input::Request(request)) = heard.recv_timeout(None) {
+                words.push(word(&request));
+                match request {
+                    Request::Publish { offer, reply, .. } if answers => reply.send(Ok(answer(&offer))).expect("heard"),
+                    request => unanswered.push(request),
                 }
-                let codec = if offer == "H264" { Codec::H264 } else { Codec::Vp8 };
-                let track = TrackSpec { kind: MediaKind::Video, codec, clock_rate: 90_000, rids: Vec::new() };
-                let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] };
-                reply.send(Ok(answer)).expect("somebody waits");
             }
-            Request::Close { .. } => self.note("end".to_owned()),
+            words
+        });
+        let (rooms, worker) = rooms(room, inputs);
+        Harness { rooms, worker, negotiator }
+    }
+
+    /// What is in the worker's mailbox, in short words.
+    fn commands(&self) -> Vec<String> {
+        let word = |message| match message {
+            Message::Command(Command::OpenStream(spec)) => format!("open {}", spec.id.0),
+            Message::Command(Command::CloseStream(id)) => format!("close {}", id.0),
             other => panic!("unexpected {other:?}"),
-        }
+        };
+        std::iter::from_fn(|| self.worker.try_recv()).map(word).collect()
     }
 
-    fn note(&self, word: String) {
-        self.words.lock().expect("not poisoned").push(word);
+    /// What the negotiator was asked, in short words.
+    fn requests(self) -> Vec<String> {
+        drop(self.rooms);
+        self.negotiator.join().expect("no panic")
     }
+}
 
-    /// What was asked since the last call.
-    fn words(&self) -> Vec<String> {
-        std::mem::take(&mut self.words.lock().expect("not poisoned"))
+fn rooms(room: usize, negotiator: Mailbox<Input>) -> (RoomsControl, Receiver<Message>) {
+    let (mailbox, worker) = mailbox(room).expect("a mailbox");
+    let placement = placement::Settings { busy_max: 0.9, ..placement::Settings::default() };
+    let plane = Plane::new(Workers::pretended(vec![mailbox]), placement);
+    let ends = vec![NegotiatorEnd { mailbox: negotiator, counters: Arc::default() }];
+    let settings = Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 100 };
+    (RoomsControl::new(plane, ends, settings), worker)
+}
+
+/// An offer names the codec that it sends.
+fn answer(offer: &str) -> Answer {
+    let codec = if offer == "H264" { Codec::H264 } else { Codec::Vp8 };
+    let track = TrackSpec { kind: MediaKind::Video, codec, clock_rate: 90_000, rids: Vec::new() };
+    Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }
+}
+
+fn word(request: &Request) -> String {
+    match request {
+        Request::Publish { stream, .. } => format!("publish {}", stream.0),
+        Request::Close { .. } => "end".to_owned(),
+        other => panic!("unexpected {other:?}"),
     }
 }

@@ -3,17 +3,32 @@
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
-use server::rooms::directory::{Directory, DirectoryError, Place, Role, StreamState};
+use server::plane::placement::{self, Placement};
+use server::rooms::directory::{self, Directory, DirectoryError, Place, Role, StreamState};
 use wire::codec::{Codec, MediaKind};
 
 const GRACE: Duration = Duration::from_secs(10);
+const SESSIONS_MAX: usize = 10;
 
 #[test]
-fn sessions_go_to_the_worker_with_the_fewest() {
+fn sessions_go_to_the_worker_with_the_least_to_do() {
     let mut test = Harness::new(3);
     let places = [test.publish("a"), test.watch("a"), test.watch("a"), test.watch("a")];
 
     assert_eq!(places.map(|place| place.worker.0), [0, 1, 2, 0]);
+}
+
+#[test]
+fn viewers_go_to_their_publishers_worker_until_that_has_enough_sessions() {
+    let near = placement::Settings { near_max: 0.5, ..placement::Settings::default() };
+    let mut test = Harness::with(2, near);
+    test.publish("a");
+    let publisher = test.publish("b");
+    assert_eq!(publisher.worker.0, 1);
+
+    let workers: Vec<u16> = (1..SESSIONS_MAX).map(|_| test.watch("b").worker.0).collect();
+    assert!(workers.iter().all(|worker| *worker == 1));
+    assert_eq!(test.watch("b").worker.0, 0);
 }
 
 #[test]
@@ -67,7 +82,7 @@ fn a_stream_whose_publisher_does_not_return_is_closed_on_all_of_its_workers() {
     let id = publisher.stream.0;
     assert_eq!(test.commands(), [format!("0 close {id}"), format!("1 close {id}")]);
     assert_eq!(test.state("a"), None);
-    assert_eq!(test.directory.begin_watch("a").err(), Some(DirectoryError::NoStream));
+    assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::NoStream));
 }
 
 #[test]
@@ -77,11 +92,11 @@ fn other_tracks_make_a_new_stream_under_the_old_name() {
     let viewer = test.watch("a");
     test.commands();
 
-    let place = test.directory.begin_publish("a", false).expect("a place");
+    let place = test.begin_publish("a", false).expect("a place");
     let other = [track(Codec::H264)];
     assert_eq!(test.directory.commit_publish(place.session, &other), Err(DirectoryError::OtherTracks));
     test.end(place.session);
-    let new = test.directory.begin_publish("a", true).expect("a place");
+    let new = test.begin_publish("a", true).expect("a place");
     test.directory.commit_publish(new.session, &other).expect("a new stream");
 
     assert_ne!(new.stream, old.stream);
@@ -96,7 +111,7 @@ fn other_tracks_make_a_new_stream_under_the_old_name() {
 fn a_second_publisher_that_never_connects_leaves_the_first_one_live() {
     let mut test = Harness::new(1);
     let first = test.publish("a");
-    let second = test.directory.begin_publish("a", false).expect("a place");
+    let second = test.begin_publish("a", false).expect("a place");
     test.directory.commit_publish(second.session, &tracks()).expect("the same tracks");
 
     test.end(second.session);
@@ -122,7 +137,7 @@ fn a_publisher_that_says_goodbye_takes_the_stream_along_at_once() {
     let mut test = Harness::new(1);
     let publisher = test.publish("a");
 
-    test.directory.handle_ended(test.now, publisher.session, true);
+    test.directory.handle_ended(&mut test.placement, test.now, publisher.session, true);
 
     assert_eq!(test.state("a"), None);
 }
@@ -130,7 +145,7 @@ fn a_publisher_that_says_goodbye_takes_the_stream_along_at_once() {
 #[test]
 fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
     let mut test = Harness::new(2);
-    let place = test.directory.begin_publish("a", false).expect("a place");
+    let place = test.begin_publish("a", false).expect("a place");
     test.end(place.session);
 
     assert_eq!(test.state("a"), None);
@@ -141,42 +156,58 @@ fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
 
 #[test]
 fn names_that_would_need_an_escape_in_a_path_are_refused() {
-    let mut directory = Directory::new(1, GRACE);
+    let mut test = Harness::new(1);
     let long = "x".repeat(65);
     for name in ["", ".", "..", "a/b", "a b", "ü", "a%20", long.as_str()] {
-        assert_eq!(directory.begin_publish(name, false).err(), Some(DirectoryError::BadName), "{name:?}");
+        assert_eq!(test.begin_publish(name, false).err(), Some(DirectoryError::BadName), "{name:?}");
     }
     for name in ["a", "Studio-1.main_~", &long[..64]] {
-        assert!(directory.begin_publish(name, false).is_ok(), "{name:?}");
+        assert!(test.begin_publish(name, false).is_ok(), "{name:?}");
     }
 }
 
 struct Harness {
     directory: Directory,
+    placement: Placement,
     now: Instant,
 }
 
 impl Harness {
+    /// Workers over which sessions are spread.
     fn new(workers: usize) -> Self {
-        Harness { directory: Directory::new(workers, GRACE), now: Instant::now() }
+        Harness::with(workers, placement::Settings { near_max: 0.0, ..placement::Settings::default() })
+    }
+
+    fn with(workers: usize, settings: placement::Settings) -> Self {
+        let placement = Placement::new(workers, settings);
+        let settings = directory::Settings { reconnect_grace: GRACE, sessions_max: SESSIONS_MAX };
+        Harness { directory: Directory::new(workers, settings), placement, now: Instant::now() }
+    }
+
+    fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Place, DirectoryError> {
+        self.directory.begin_publish(&mut self.placement, name, is_new)
+    }
+
+    fn begin_watch(&mut self, name: &str) -> Result<Place, DirectoryError> {
+        self.directory.begin_watch(&mut self.placement, name)
     }
 
     fn publish(&mut self, name: &str) -> Place {
-        let place = self.directory.begin_publish(name, false).expect("a place");
+        let place = self.begin_publish(name, false).expect("a place");
         self.directory.commit_publish(place.session, &tracks()).expect("taken");
         self.directory.handle_connected(place.session);
         place
     }
 
     fn watch(&mut self, name: &str) -> Place {
-        let place = self.directory.begin_watch(name).expect("a place");
+        let place = self.begin_watch(name).expect("a place");
         assert_eq!(place.tracks, tracks());
         self.directory.handle_connected(place.session);
         place
     }
 
     fn end(&mut self, session: SessionId) {
-        self.directory.handle_ended(self.now, session, false);
+        self.directory.handle_ended(&mut self.placement, self.now, session, false);
     }
 
     fn advance(&mut self, time: Duration) {

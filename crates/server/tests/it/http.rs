@@ -1,22 +1,31 @@
 //! WHIP, WHEP and the API as clients meet them, with a negotiator and a worker that only pretend.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
+use engine::{Receiver, mailbox};
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
 use server::http::{Service, router};
-use server::rooms::control::{Control, Meter, WorkerPort};
-use server::rooms::negotiator::{self, Answer, NegotiationError, Notice, Patched};
+use server::plane::workers::Workers;
+use server::plane::{Plane, placement};
+use server::rooms::control::{NegotiatorEnd, RoomsControl};
+use server::rooms::directory;
+use server::rooms::negotiator::{self, Answer, Input, NegotiationError, Notice, Patched};
+use server::worker::Message;
 use tower::ServiceExt;
 use wire::codec::{Codec, MediaKind};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SDP: (&str, &str) = ("content-type", "application/sdp");
 const FRAGMENT: (&str, &str) = ("content-type", "application/trickle-ice-sdpfrag");
+/// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(40);
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
@@ -58,7 +67,7 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         assert_problem(response, status, detail).await;
     }
     assert_eq!(test.get_json("/api/streams").await, serde_json::json!([]));
-    assert_eq!(test.control.session_counts(server::rooms::directory::Role::Publisher), (0, 0));
+    assert_eq!(test.rooms.session_counts(server::rooms::directory::Role::Publisher), (0, 0));
 }
 
 #[tokio::test]
@@ -148,7 +157,7 @@ async fn streams_statistics_and_layers_are_json() {
     let layer = format!("{viewer}/layer");
     let limit = r#"{"spatial_max": 1, "temporal_max": null}"#;
     assert_eq!(test.send("POST", &layer, &[JSON], limit).await.status(), StatusCode::NO_CONTENT);
-    assert_eq!(test.limits(), [LayerLimit { spatial_max: 1, temporal_max: u8::MAX }]);
+    assert_eq!(test.limit(), LayerLimit { spatial_max: 1, temporal_max: u8::MAX });
     assert_problem(
         test.send("POST", &layer, &[JSON], r#"{"spatial": 1}"#).await,
         StatusCode::BAD_REQUEST,
@@ -229,7 +238,7 @@ async fn while_draining_new_sessions_are_refused_and_old_ones_go_on() {
     let publisher = test.open("/whip/a").await;
     assert_eq!(test.send("GET", "/healthz", &[], "").await.status(), StatusCode::OK);
 
-    test.control.start_drain();
+    test.rooms.plane().start_drain();
 
     let refused = test.send("POST", "/whep/a", &[SDP], "offer").await;
     assert_eq!(header(&refused, "retry-after"), "5");
@@ -250,8 +259,8 @@ async fn metrics_are_prometheus_text_with_each_family_once() {
         "millrace_draining 0",
         "millrace_http_connections 0",
         "millrace_http_connections_max 10000",
-        "millrace_worker_datagrams_out_total{worker=\"0\"} 5",
-        "millrace_handshake_certificates_refused_total{worker=\"0\"} 2",
+        "millrace_worker_datagrams_out_total{worker=\"0\"} 0",
+        "millrace_handshake_certificates_refused_total{worker=\"0\"} 0",
         "millrace_rooms_packets_in_total{worker=\"0\"} 3",
         "millrace_rooms_dropped_total{worker=\"0\",reason=\"replayed\"} 0",
     ] {
@@ -276,9 +285,12 @@ async fn the_page_is_part_of_the_server() {
 }
 
 struct Harness {
-    control: Arc<Control>,
+    rooms: Arc<RoomsControl>,
     router: axum::Router,
-    shared: Arc<Shared>,
+    /// Sessions that the negotiator was asked for.
+    opened: Arc<Mutex<Vec<SessionId>>>,
+    /// What the worker was told to limit.
+    limits: mpsc::Receiver<LayerLimit>,
 }
 
 impl Harness {
@@ -287,8 +299,7 @@ impl Harness {
     }
 
     fn with(change: impl FnOnce(&mut Service)) -> Self {
-        let shared = Arc::<Shared>::default();
-        let control = pretend(&shared);
+        let (rooms, opened, limits) = pretend();
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
         let mut service = Service {
             cors_origins: vec![Origin::any()],
@@ -296,10 +307,10 @@ impl Harness {
                 IceServer { url: "stun:stun.example:3478".to_owned(), login: None },
                 IceServer { url: "turn:turn.example".to_owned(), login: Some(("me".to_owned(), "secret".to_owned())) },
             ],
-            ..Service::new(control.clone(), auth)
+            ..Service::new(rooms.clone(), auth)
         };
         change(&mut service);
-        Harness { control, router: router(Arc::new(service)), shared }
+        Harness { rooms, router: router(Arc::new(service)), opened, limits }
     }
 
     async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response<Body> {
@@ -315,8 +326,8 @@ impl Harness {
     async fn open(&self, endpoint: &str) -> String {
         let response = self.send("POST", endpoint, &[SDP], "offer").await;
         assert_eq!(response.status(), StatusCode::CREATED);
-        let session = *self.shared.opened.lock().expect("not poisoned").last().expect("a session");
-        self.control.handle_notice(Notice::Connected { session });
+        let session = *self.opened.lock().expect("not poisoned").last().expect("a session");
+        self.rooms.handle_notice(Notice::Connected { session });
         header(&response, "location").to_owned()
     }
 
@@ -326,96 +337,85 @@ impl Harness {
         serde_json::from_str(&text(response).await).expect("JSON")
     }
 
-    fn limits(&self) -> Vec<LayerLimit> {
-        let commands = self.shared.commands.lock().expect("not poisoned");
-        let limits = commands.iter().filter_map(|command| match command {
-            Command::Limit { layers, .. } => Some(*layers),
-            _ => None,
-        });
-        limits.collect()
+    /// What the worker was told to limit, first.
+    fn limit(&self) -> LayerLimit {
+        self.limits.recv_timeout(PATIENCE).expect("it was told")
     }
 }
 
-/// What the pretended worker and negotiator were asked.
-#[derive(Default)]
-struct Shared {
-    commands: Mutex<Vec<Command>>,
-    opened: Mutex<Vec<SessionId>>,
-    control: OnceLock<Weak<Control>>,
-}
-
-fn pretend(shared: &Arc<Shared>) -> Arc<Control> {
-    let (worker, handshakes) = (shared.clone(), shared.clone());
-    let port = WorkerPort {
-        command: Box::new(move |command| {
-            worker.obey(command);
-            Ok(())
-        }),
-        request: Box::new(move |request| {
-            handshakes.negotiate(request);
-            true
-        }),
-        meter: Box::new(|| Meter {
-            engine: engine::CountersSnapshot { datagrams_out: 5, ..Default::default() },
-            negotiator: negotiator::CountersSnapshot { certificates_refused: 2, ..Default::default() },
-            ..Meter::default()
-        }),
+/// Rooms over a worker and a negotiator that only pretend, each on a thread of its own; the sessions that these were asked
+/// for, and the limits that they were told.
+fn pretend() -> (Arc<RoomsControl>, Arc<Mutex<Vec<SessionId>>>, mpsc::Receiver<LayerLimit>) {
+    let (commands, worker) = mailbox(100).expect("a mailbox");
+    let (inputs, negotiator) = mailbox(100).expect("a mailbox");
+    let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
+    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Arc::default() }];
+    let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
+    let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
+    let opened = Arc::<Mutex<Vec<SessionId>>>::default();
+    let (told, limits) = mpsc::channel();
+    let (weak, asked) = (Arc::downgrade(&rooms), opened.clone());
+    let answer = move |event| {
+        if let Some(rooms) = weak.upgrade() {
+            rooms.handle_event(event);
+        }
     };
-    let control = Arc::new(Control::new(vec![port], Duration::from_secs(10)));
-    shared.control.set(Arc::downgrade(&control)).expect("set once");
-    control
+    thread::spawn(move || work(&worker, &told, answer));
+    thread::spawn(move || {
+        while let Ok(input) = negotiator.recv_timeout(None) {
+            negotiate(input, &asked);
+        }
+    });
+    (rooms, opened, limits)
 }
 
-impl Shared {
-    /// Answers questions, as a worker does: later and from elsewhere.
-    fn obey(&self, command: Command) {
-        let event = match &command {
-            Command::Inspect { token, .. } => {
+/// Answers questions, as a worker does, until control is gone.
+fn work(messages: &Receiver<Message>, told: &mpsc::Sender<LayerLimit>, answer: impl Fn(Event)) {
+    while let Ok(message) = messages.recv_timeout(None) {
+        match message {
+            Message::Command(Command::Inspect { token, .. }) => {
                 let stats = SessionStats { packets_sent: 17, ..SessionStats::default() };
-                Some(Event::Stats { token: *token, stats: Some(stats) })
+                answer(Event::Stats { token, stats: Some(stats) });
             }
-            Command::Count { token } => {
+            Message::Command(Command::Count { token }) => {
                 let counters = Counters { packets_in: 3, ..Counters::default() };
-                Some(Event::Counters { token: *token, counters: Box::new(counters) })
+                answer(Event::Counters { token, counters: Box::new(counters) });
             }
-            _ => None,
-        };
-        self.commands.lock().expect("not poisoned").push(command);
-        if let Some(event) = event {
-            let control = self.control.get().and_then(Weak::upgrade).expect("control lives");
-            tokio::spawn(async move { control.handle_notice(Notice::Event(event)) });
+            Message::Command(Command::Limit { layers, .. }) => told.send(layers).expect("the test listens"),
+            _ => {}
         }
     }
+}
 
-    /// Answers by what the offer or fragment says.
-    fn negotiate(&self, request: negotiator::Request) {
-        let answer = |session, offer: &str| {
-            self.opened.lock().expect("not poisoned").push(session);
-            let rids = ["q", "h", "f"].map(Arc::from).to_vec();
-            let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids };
-            match offer {
-                "syntax" => Err(webrtc::Error::Syntax { line: 3, what: "a=mid" }.into()),
-                "codec" => Err(webrtc::Error::CodecNotOffered { codec: Codec::Vp8 }.into()),
-                "bundle" => Err(webrtc::Error::NotBundled.into()),
-                "overload" => Err(NegotiationError::Overloaded { retry_after_seconds: 2 }),
-                _ => Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }),
-            }
-        };
-        // Whoever asked waits for it.
-        match request {
-            negotiator::Request::Publish { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
-            negotiator::Request::Watch { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
-            negotiator::Request::Patch { fragment, if_match, reply, .. } => {
-                let patched = match (if_match.as_str(), fragment.as_str()) {
-                    (_, "restart") => Ok(Patched { fragment: Some("fragment".to_owned()), etag: "new".to_owned() }),
-                    ("\"tag\"", _) => Ok(Patched { fragment: None, etag: "tag".to_owned() }),
-                    _ => Err(NegotiationError::EtagMismatch),
-                };
-                reply.send(patched).is_ok()
-            }
-            negotiator::Request::Close { .. } => true,
-        };
-    }
+/// Answers by what the offer or fragment says.
+fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
+    let answer = |session, offer: &str| {
+        opened.lock().expect("not poisoned").push(session);
+        let rids = ["q", "h", "f"].map(Arc::from).to_vec();
+        let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids };
+        match offer {
+            "syntax" => Err(webrtc::Error::Syntax { line: 3, what: "a=mid" }.into()),
+            "codec" => Err(webrtc::Error::CodecNotOffered { codec: Codec::Vp8 }.into()),
+            "bundle" => Err(webrtc::Error::NotBundled.into()),
+            "overload" => Err(NegotiationError::Overloaded { retry_after_seconds: 2 }),
+            _ => Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }),
+        }
+    };
+    let Input::Request(request) = input else { return };
+    // Whoever asked waits for it.
+    match request {
+        negotiator::Request::Publish { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
+        negotiator::Request::Watch { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
+        negotiator::Request::Patch { fragment, if_match, reply, .. } => {
+            let patched = match (if_match.as_str(), fragment.as_str()) {
+                (_, "restart") => Ok(Patched { fragment: Some("fragment".to_owned()), etag: "new".to_owned() }),
+                ("\"tag\"", _) => Ok(Patched { fragment: None, etag: "tag".to_owned() }),
+                _ => Err(NegotiationError::EtagMismatch),
+            };
+            reply.send(patched).is_ok()
+        }
+        negotiator::Request::Close { .. } => true,
+    };
 }
 
 fn header<'a>(response: &'a Response<Body>, name: &str) -> &'a str {

@@ -7,7 +7,10 @@ use std::time::Duration;
 use server::auth::Auth;
 use server::config;
 use server::http::{Connections, Limits, Service, serve};
-use server::rooms::control::Control;
+use server::plane::workers::Workers;
+use server::plane::{Plane, placement};
+use server::rooms::control::RoomsControl;
+use server::rooms::directory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -155,9 +158,11 @@ struct Server {
 impl Server {
     /// A server without workers: all that is asked here is answered before one is needed.
     async fn start(limits: Limits) -> Self {
-        let control = Arc::new(Control::new(Vec::new(), Duration::ZERO));
+        let plane = Plane::new(Workers::pretended(Vec::new()), placement::Settings::default());
+        let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+        let rooms = Arc::new(RoomsControl::new(plane, Vec::new(), settings));
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Arc::new(Service { connections: Connections::new(limits), ..Service::new(control, auth) });
+        let service = Arc::new(Service { connections: Connections::new(limits), ..Service::new(rooms, auth) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let (open, closing) = oneshot::channel();

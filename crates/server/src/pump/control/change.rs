@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pump::spec::{Command, RtpPoint, SessionId};
 use pump::trick::Pick;
 use tokio::sync::Mutex;
+use wire::WorkerId;
 
 use super::fast::{Planner, nearest};
 use super::{End, PumpControl, PumpError, Session, State, times};
@@ -147,7 +148,7 @@ impl PumpControl {
     /// `NoSession`, `Ended`.
     pub async fn started(&self, id: SessionId) -> Result<Option<Started>, PumpError> {
         let session = self.running(id)?;
-        let ask = |token| self.command(session.worker, Command::AwaitStart { session: id, token });
+        let ask = |token| self.offer(session.worker, Command::AwaitStart { session: id, token });
         let Some(start) = self.starts.ask(ask).await.flatten() else { return Ok(None) };
         let session = self.lock().sessions.get(id).cloned().unwrap_or(session);
         let at = session.seen.time_at(&session.title, session.zero, start.position);
@@ -190,7 +191,7 @@ impl PumpControl {
 }
 
 impl State {
-    fn go(&mut self, id: SessionId, worker: usize, place: Place, run: u64) {
+    fn go(&mut self, id: SessionId, worker: WorkerId, place: Place, run: u64) {
         let Some(session) = self.sessions.running(id) else { return };
         match place {
             Place::Here => {}
@@ -212,7 +213,7 @@ impl State {
     }
 
     /// When all pictures were shown, and there are no more.
-    fn go_on_behind(&mut self, id: SessionId, worker: usize, run: u64, to: u64) {
+    fn go_on_behind(&mut self, id: SessionId, worker: WorkerId, run: u64, to: u64) {
         if self.fast(id, run).is_some_and(|fast| fast.is_shown && fast.is_over) {
             self.go(id, worker, Place::At(to), run);
         }

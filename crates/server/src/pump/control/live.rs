@@ -8,13 +8,14 @@ use pump::spec::{Command, SessionId};
 use tokio::runtime::Handle;
 
 use super::open::{Newcomer, rate_of};
-use super::{PumpControl, PumpError, PumpPort, Session};
+use super::{PumpControl, PumpError, Session};
+use crate::plane::workers::Workers;
 use crate::pump::live::{Input, Inputs, check_change, check_open};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 
 impl PumpControl {
-    pub(in crate::pump) fn ports(&self) -> &[PumpPort] {
-        &self.ports
+    pub(in crate::pump) fn workers(&self) -> &Workers {
+        self.plane.workers()
     }
 
     pub(in crate::pump) fn live(&self) -> &Inputs {

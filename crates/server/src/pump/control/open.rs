@@ -5,7 +5,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pump::fec::Fec;
@@ -50,7 +49,7 @@ impl PumpControl {
     /// # Errors
     /// Why it cannot be.
     pub async fn open(&self, request: &OpenRequest) -> Result<Session, PumpError> {
-        if self.is_draining.load(Ordering::Acquire) {
+        if self.plane.is_draining() {
             return Err(PumpError::Draining);
         }
         let asked = Instant::now();
@@ -94,14 +93,14 @@ impl PumpControl {
         let Newcomer { asked, request, remote, ref title, rate, zero, start, end, end_packet, input } = *newcomer;
         let transport = transport(request.destination.is_rtp)?;
         self.with_state(|state| {
-            let place = state.sessions.place(rate).map_err(|Overloaded| PumpError::Overloaded)?;
+            let placement = &mut *self.plane.placement();
+            let place = state.sessions.place(placement, rate).map_err(|Overloaded| PumpError::Overloaded)?;
             let session = Session::new(place, request, title.clone(), remote, rate, transport);
             let (id, worker) = (session.id, session.worker);
-            let port = self.ports.get(worker).ok_or(PumpError::Busy)?;
             let link = self.link(worker, request.output.as_deref(), remote.ip());
             let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
-            let live = input.map(|input| self.live.begin(input, id, worker, port)).transpose()?;
-            let session = state.sessions.open(Session { zero, start, end_packet, ..session }).clone();
+            let live = input.map(|input| self.live.begin(input, id, worker, self.plane.workers())).transpose()?;
+            let session = state.sessions.open(placement, Session { zero, start, end_packet, ..session }).clone();
             state.sessions.renew(asked, id);
             let spec = SessionSpec {
                 transport,
@@ -121,7 +120,7 @@ impl PumpControl {
     /// Whether sessions may send there.
     fn may_send_to(&self, ip: IpAddr, output: Option<&str>) -> Result<(), DestinationError> {
         self.settings.destinations.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))?;
-        let has_socket = (0..self.ports.len()).all(|worker| self.link(worker, output, ip).is_some());
+        let has_socket = self.plane.workers().ids().all(|worker| self.link(worker, output, ip).is_some());
         if has_socket { Ok(()) } else { Err(DestinationError::NoSocket(ip)) }
     }
 

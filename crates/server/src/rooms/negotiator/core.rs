@@ -13,6 +13,8 @@ use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received
 use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
 
+use crate::worker::Message;
+
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
 
 /// What publishers may send.
@@ -29,7 +31,7 @@ const RETRY_AFTER_SECONDS: u32 = 2;
 
 /// Sessions of one worker that are being set up or are up. It has no thread, no socket and no clock.
 ///
-/// `C` hands a command to the worker and gives it back when there is no room; `N` tells the control plane.
+/// `C` hands a message to the worker and gives it back when there is no room; `N` tells the control plane.
 pub struct Negotiator<C, N> {
     settings: Settings,
     context: Context,
@@ -44,7 +46,7 @@ pub struct Negotiator<C, N> {
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
     /// Commands that must not be lost and wait for room, in their order. At most a few per session.
-    backlog: VecDeque<Command>,
+    backlog: VecDeque<Message>,
     handshakes: usize,
     counters: Arc<Counters>,
 }
@@ -75,7 +77,7 @@ enum Phase {
 
 impl<C, N> Negotiator<C, N>
 where
-    C: FnMut(Command) -> Result<(), Command>,
+    C: FnMut(Message) -> Result<(), Message>,
     N: FnMut(Notice),
 {
     pub fn new(settings: Settings, context: Context, send: C, notify: N) -> Self {
@@ -112,7 +114,8 @@ where
                     self.remove(key, EndReason::Worker(reason));
                 }
             }
-            Input::Event(event) => (self.notify)(Notice::Event(event)),
+            // These are for the control plane.
+            Input::Event(Event::Stats { .. } | Event::Counters { .. }) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
@@ -428,7 +431,7 @@ where
 
     /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
     fn transmit(&mut self, path: Path, data: Box<[u8]>) {
-        if (self.send)(Command::Transmit { path, data }).is_err() {
+        if (self.send)(Message::Command(Command::Transmit { path, data })).is_err() {
             self.counters.transmits_dropped.add(1);
         }
     }
@@ -436,17 +439,18 @@ where
     /// Sends a command that must not be lost.
     fn command(&mut self, command: Command) {
         self.flush_backlog();
-        let unsent = if self.backlog.is_empty() { (self.send)(command).err() } else { Some(command) };
-        if let Some(command) = unsent {
+        let message = Message::Command(command);
+        let unsent = if self.backlog.is_empty() { (self.send)(message).err() } else { Some(message) };
+        if let Some(message) = unsent {
             self.counters.commands_delayed.add(1);
-            self.backlog.push_back(command);
+            self.backlog.push_back(message);
         }
     }
 
     fn flush_backlog(&mut self) {
-        while let Some(command) = self.backlog.pop_front() {
-            if let Err(command) = (self.send)(command) {
-                return self.backlog.push_front(command);
+        while let Some(message) = self.backlog.pop_front() {
+            if let Err(message) = (self.send)(message) {
+                return self.backlog.push_front(message);
             }
         }
     }

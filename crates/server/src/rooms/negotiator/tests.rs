@@ -13,6 +13,7 @@ use wire::codec::{Codec, MediaKind};
 use wire::{LinkId, Path};
 
 use super::*;
+use crate::worker::Message;
 
 const SERVER: &str = "127.0.0.1:7000";
 const STREAM: StreamId = StreamId(5);
@@ -26,7 +27,7 @@ const WATCH: OfferOptions<'static> = OfferOptions {
 };
 const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["f", "h", "q"], ..WATCH };
 
-type Sender = Box<dyn FnMut(Command) -> Result<(), Command>>;
+type Sender = Box<dyn FnMut(Message) -> Result<(), Message>>;
 type Notifier = Box<dyn FnMut(Notice)>;
 
 /// What the worker and the control plane were told, and whether the worker has room.
@@ -62,12 +63,13 @@ impl Harness {
         let settings = Settings { candidates, ..settings };
         let heard = Rc::new(RefCell::new(Heard::default()));
         let (worker, control) = (heard.clone(), heard.clone());
-        let send: Sender = Box::new(move |command| {
+        let send: Sender = Box::new(move |message| {
             let mut heard = worker.borrow_mut();
-            match command {
-                command if heard.is_full => return Err(command),
-                Command::Transmit { path, data } => heard.transmits.push((path, data)),
-                command => heard.commands.push(command),
+            match message {
+                message if heard.is_full => return Err(message),
+                Message::Command(Command::Transmit { path, data }) => heard.transmits.push((path, data)),
+                Message::Command(command) => heard.commands.push(command),
+                message => panic!("{message:?} is not a negotiator's"),
             }
             Ok(())
         });
@@ -150,7 +152,7 @@ impl Harness {
         let heard = self.heard.borrow();
         let ended = heard.notices.iter().filter_map(|notice| match notice {
             Notice::Ended { session, reason } => Some((session.0, reason.clone())),
-            Notice::Connected { .. } | Notice::Event(_) => None,
+            Notice::Connected { .. } => None,
         });
         ended.collect()
     }
@@ -436,13 +438,6 @@ fn malformed_and_foreign_datagrams_are_counted_and_harm_no_session() {
     assert!(after.malformed - before.malformed >= 4, "{after:?}");
     harness.run(&mut [&mut client], Duration::from_secs(20));
     assert_eq!((harness.ended(), after.sessions), (vec![], 1));
-}
-
-#[test]
-fn statistics_are_passed_through() {
-    let mut harness = Harness::new();
-    harness.negotiator.handle(harness.now, Input::Event(Event::Stats { token: 7, stats: None }));
-    assert!(matches!(harness.heard.borrow().notices[..], [Notice::Event(Event::Stats { token: 7, .. })]));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use engine::{Receiver, RecvError};
-use rooms::spec::Command;
 
 use super::{Input, Negotiator, Notice};
+use crate::worker::Message;
 
 /// Below the workers, which must not wait for handshakes on a busy machine (nice(2)).
 const NICE: i32 = 10;
@@ -19,7 +19,7 @@ const BATCH: usize = 64;
 /// Runs until every sender of `inputs` is gone. Meant to be a thread's body.
 pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>)
 where
-    C: FnMut(Command) -> Result<(), Command>,
+    C: FnMut(Message) -> Result<(), Message>,
     N: FnMut(Notice),
 {
     if let Err(error) = engine::sys::set_nice(NICE) {

@@ -21,11 +21,13 @@ use serde_json::Value;
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, Config, Secret};
 use server::http::{Service, router};
+use server::plane::lifecycle::ProductControl as _;
 use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
 use server::pump::outputs::{self, OutputConfig};
 use server::pump::{sessions, setup};
-use server::rooms::control::Control;
+use server::rooms::control::RoomsControl;
+use server::rooms::directory;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
@@ -42,7 +44,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const CHUNK_PACKETS: usize = 350;
 
 pub struct Harness {
-    control: Arc<Control>,
+    pump: Arc<PumpControl>,
     router: Router,
     folder: TempDir,
     origin: Arc<Origin>,
@@ -84,16 +86,17 @@ impl Harness {
                 sessions_max: 100,
                 refused_timeout: None,
             },
-            busy_max: 1.0,
             destinations: Some(Allowed::new(&["127.0.0.0/8".parse().expect("a prefix")])),
             read_timeout: PATIENCE,
         };
         change(&mut settings);
         let pump = start_pump(library, settings);
-        let control = Arc::new(Control::new(Vec::new(), Duration::ZERO).with_pump(pump));
+        let none = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+        let rooms = Arc::new(RoomsControl::new(pump.plane().clone(), Vec::new(), none));
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
-        let service = Service::new(control.clone(), Auth::new(&auth).expect("a key"));
-        Harness { control, router: router(Arc::new(service)), folder, origin }
+        let auth = Auth::new(&auth).expect("a key");
+        let service = Service { pump: Some(pump.clone()), ..Service::new(rooms, auth) };
+        Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
 
     pub fn media(&self) -> &Path {
@@ -127,7 +130,7 @@ impl Harness {
     }
 
     pub fn pump(&self) -> &Arc<PumpControl> {
-        self.control.pump().expect("there is one")
+        &self.pump
     }
 
     /// What is due is done now.
@@ -136,7 +139,7 @@ impl Harness {
     }
 
     pub fn start_drain(&self) {
-        self.control.start_drain();
+        self.pump.plane().start_drain();
     }
 
     pub async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
@@ -215,19 +218,19 @@ impl Harness {
 pub const OUTPUT: &str = "marked";
 
 fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> {
-    let (events, heard) = mailbox(1_000).expect("a mailbox");
+    let (control, reports) = mailbox(1_000).expect("a mailbox");
     let mut config = Config::default();
     let output = OutputConfig::new(OUTPUT).and_then(|output| output.with("source", "127.0.0.2")?.with("ttl", "9"));
     config.pump.outputs = vec![output.expect("an output")];
-    let ports = (0..2).map(|index| {
+    let workers = (0..2).map(|index| {
         let senders = vec!["0.0.0.0:0".parse().expect("an address")];
         let outputs = outputs::sockets(&config, index).expect("outputs");
         let worker = WorkerConfig { senders, outputs, ..WorkerConfig::default() };
         // However busy the machine is, a session catches up, and its references stay those of the title.
         let settings = pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() };
-        setup::start_worker(index, worker, settings, events.clone()).expect("a worker")
+        setup::start_worker(index, worker, settings, control.clone()).expect("a worker")
     });
-    let (control, _) = setup::start(library, ports.collect(), settings, heard, Handle::current()).expect("a librarian");
+    let control = setup::start(library, workers.collect(), settings, reports, Handle::current()).expect("a thread");
     control.set_outputs(&config).expect("once");
     control
 }

@@ -54,16 +54,15 @@ impl Server {
                 sessions_max: 100,
                 refused_timeout: None,
             },
-            busy_max: 1.0,
             destinations: Some(Allowed::new(&[destinations.parse().expect("a prefix")])),
             read_timeout: PATIENCE,
         };
-        let (events, heard) = mailbox(1_000).expect("a mailbox");
+        let (control, reports) = mailbox(1_000).expect("a mailbox");
         let senders = vec!["0.0.0.0:0".parse().expect("an address")];
         let config = WorkerConfig { senders, ..WorkerConfig::default() };
-        let port = setup::start_worker(0, config, pump::spec::Settings::default(), events).expect("a worker");
+        let worker = setup::start_worker(0, config, pump::spec::Settings::default(), control).expect("a worker");
         let runtime = tokio::runtime::Handle::current();
-        let (pump, _) = setup::start(library, vec![port], settings, heard, runtime).expect("a librarian");
+        let pump = setup::start(library, vec![worker], settings, reports, runtime).expect("a thread");
         let rtsp = Arc::new(Rtsp::new(pump.clone(), Limits { sessions_per_client: CLIENT_MAX, ..limits }));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let listen = listener.local_addr().expect("bound");

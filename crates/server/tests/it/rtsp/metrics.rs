@@ -8,7 +8,8 @@ use axum::http::Request;
 use server::auth::Auth;
 use server::config;
 use server::http::{Service, router};
-use server::rooms::control::Control;
+use server::rooms::control::RoomsControl;
+use server::rooms::directory;
 use tokio::io::AsyncReadExt as _;
 use tower::ServiceExt as _;
 
@@ -72,9 +73,10 @@ async fn who_has_a_thousand_connections_gets_no_more() {
 
 /// The page of a server that has nothing but RTSP.
 async fn metrics(server: &Server) -> String {
-    let control = Arc::new(Control::new(Vec::new(), Duration::ZERO));
+    let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+    let rooms = Arc::new(RoomsControl::new(server.pump.plane().clone(), Vec::new(), settings));
     let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-    let service = Service { rtsp: Some(server.rtsp.clone()), ..Service::new(control, auth) };
+    let service = Service { rtsp: Some(server.rtsp.clone()), ..Service::new(rooms, auth) };
     let request = Request::get("/metrics").body(Body::empty()).expect("a request");
     let response = router(Arc::new(service)).oneshot(request).await.expect("an answer");
     let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");

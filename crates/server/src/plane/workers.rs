@@ -1,0 +1,198 @@
+//! The way to the workers: each one's mailbox, and what waits for room in it.
+//!
+//! In: messages. Out: the same to each worker in the order in which they were posted, as it has room.
+//! Cost: one lock per message, which only other senders to the same worker take.
+//!
+//! A worker takes a full mailbox within milliseconds. What control must not lose waits here meanwhile (`post`), up to
+//! `BACKLOG_MAX`; what may be lost or asked again is not kept (`offer`). A worker for which more waits than that has hung:
+//! the server then says so and ends, so that whoever watches over it starts it anew (`is_whole`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use engine::{CountersSnapshot, Mailbox, WorkerHandle};
+use wire::WorkerId;
+
+use crate::worker::Message;
+
+/// Messages that wait for one worker at most: eight times its mailbox. A worker that lets more wait has failed, and gets
+/// no more.
+pub const BACKLOG_MAX: usize = 65_536;
+
+/// All workers, by their numbers.
+pub struct Workers {
+    each: Vec<Worker>,
+}
+
+struct Worker {
+    mailbox: Mailbox<Message>,
+    backlog: Mutex<VecDeque<Message>>,
+    /// More waited than `BACKLOG_MAX`.
+    has_failed: AtomicBool,
+    /// Its thread; one that only pretends has none.
+    handle: Option<WorkerHandle<Message>>,
+}
+
+impl Workers {
+    /// Workers that run. They end with this.
+    pub fn new(handles: Vec<WorkerHandle<Message>>) -> Self {
+        let each = handles.into_iter().map(|handle| Worker::new(handle.mailbox(), Some(handle)));
+        Workers { each: each.collect() }
+    }
+
+    /// Mailboxes that somebody reads as a worker would; for tests.
+    pub fn pretended(mailboxes: Vec<Mailbox<Message>>) -> Self {
+        Workers { each: mailboxes.into_iter().map(|mailbox| Worker::new(mailbox, None)).collect() }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    /// Whether there are none, as in a test of what needs none.
+    pub fn is_empty(&self) -> bool {
+        self.each.is_empty()
+    }
+
+    /// Their numbers.
+    pub fn ids(&self) -> impl Iterator<Item = WorkerId> {
+        WorkerId::all(self.len())
+    }
+
+    /// Hands over a message that must not be lost, behind those that wait already. One for a worker that there is not, or
+    /// that has hung, is let go.
+    pub fn post(&self, worker: WorkerId, message: Message) {
+        let Some(worker) = self.each.get(worker.index()) else { return };
+        let mut backlog = worker.backlog();
+        if backlog.len() >= BACKLOG_MAX {
+            worker.has_failed.store(true, Ordering::Relaxed);
+            return;
+        }
+        backlog.push_back(message);
+        worker.flush(&mut backlog);
+    }
+
+    /// Hands over a message at once or not at all, in which case it returns false. It overtakes nothing that waits.
+    pub fn offer(&self, worker: WorkerId, message: Message) -> bool {
+        let Some(worker) = self.each.get(worker.index()) else { return false };
+        let mut backlog = worker.backlog();
+        worker.flush(&mut backlog);
+        backlog.is_empty() && worker.mailbox.send(message).is_ok()
+    }
+
+    /// Sends what waited and now has room. One worker that is full does not hold up others.
+    pub fn flush(&self) {
+        for worker in &self.each {
+            worker.flush(&mut worker.backlog());
+        }
+    }
+
+    /// Whether something waits for the worker.
+    pub fn is_behind(&self, worker: WorkerId) -> bool {
+        self.each.get(worker.index()).is_some_and(|worker| !worker.backlog().is_empty())
+    }
+
+    /// Whether every worker still runs and takes what it is told.
+    pub fn is_whole(&self) -> bool {
+        let runs = |worker: &Worker| !worker.handle.as_ref().is_some_and(WorkerHandle::is_finished);
+        self.each.iter().all(|worker| runs(worker) && !worker.has_failed.load(Ordering::Relaxed))
+    }
+
+    /// What each worker's engine has counted.
+    pub fn counters(&self) -> impl Iterator<Item = (WorkerId, CountersSnapshot)> {
+        let counters = self.each.iter().map(|worker| worker.handle.as_ref().map(WorkerHandle::counters));
+        self.ids().zip(counters.map(Option::unwrap_or_default))
+    }
+
+    /// CPU time of a worker's thread, the kernel's share included.
+    pub fn cpu_time(&self, worker: WorkerId) -> Option<Duration> {
+        self.each.get(worker.index())?.handle.as_ref()?.cpu_time()
+    }
+}
+
+impl Worker {
+    fn new(mailbox: Mailbox<Message>, handle: Option<WorkerHandle<Message>>) -> Self {
+        Worker { mailbox, backlog: Mutex::default(), has_failed: AtomicBool::new(false), handle }
+    }
+
+    fn flush(&self, backlog: &mut VecDeque<Message>) {
+        while let Some(message) = backlog.pop_front() {
+            if let Err(message) = self.mailbox.send(message) {
+                return backlog.push_front(message);
+            }
+        }
+    }
+
+    fn backlog(&self) -> MutexGuard<'_, VecDeque<Message>> {
+        self.backlog.lock().expect("nobody panics under this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Receiver, mailbox};
+    use pump::spec::{Command, SessionId};
+
+    use super::*;
+
+    const WORKER: WorkerId = WorkerId(0);
+
+    fn message(number: u64) -> Message {
+        Message::Pump(Command::Pause(SessionId(number)))
+    }
+
+    fn number(receiver: &Receiver<Message>) -> Option<u64> {
+        match receiver.try_recv()? {
+            Message::Pump(Command::Pause(SessionId(number))) => Some(number),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn workers(room: usize) -> (Workers, Receiver<Message>) {
+        let (mailbox, receiver) = mailbox(room).expect("a mailbox");
+        (Workers::pretended(vec![mailbox]), receiver)
+    }
+
+    #[test]
+    fn what_finds_no_room_waits_and_nothing_overtakes_it() {
+        let (workers, receiver) = workers(2);
+        for number in 0..5 {
+            workers.post(WORKER, message(number));
+        }
+        assert!(workers.is_behind(WORKER));
+        assert!(!workers.offer(WORKER, message(9)), "there is no room");
+
+        assert_eq!([number(&receiver), number(&receiver), number(&receiver)], [Some(0), Some(1), None]);
+        workers.flush();
+        assert_eq!(number(&receiver), Some(2));
+        assert!(!workers.offer(WORKER, message(9)), "something waits, though there is room for one");
+        assert_eq!([number(&receiver), number(&receiver), number(&receiver)], [Some(3), Some(4), None]);
+        assert!(workers.offer(WORKER, message(9)) && !workers.is_behind(WORKER));
+        assert_eq!(number(&receiver), Some(9));
+    }
+
+    #[test]
+    fn a_worker_that_takes_nothing_has_failed_when_its_backlog_is_full() {
+        let (workers, receiver) = workers(1);
+        for number in 0..=BACKLOG_MAX as u64 {
+            workers.post(WORKER, message(number));
+        }
+        assert!(workers.is_whole(), "one in the mailbox, the others wait");
+
+        workers.post(WORKER, message(0));
+        assert!(!workers.is_whole());
+        assert_eq!(workers.each[0].backlog().len(), BACKLOG_MAX);
+        drop(receiver);
+    }
+
+    #[test]
+    fn a_worker_that_there_is_not_takes_nothing() {
+        let (workers, _receiver) = workers(1);
+        workers.post(WorkerId(7), message(0));
+        assert!(!workers.offer(WorkerId(7), message(0)) && !workers.is_behind(WorkerId(7)));
+        assert_eq!(workers.ids().collect::<Vec<_>>(), [WORKER]);
+    }
+}

@@ -1,0 +1,77 @@
+//! What workers tell control, and the thread that hears it.
+//!
+//! In: events of all workers' products. Out: calls of each product's control, which starts tasks for what takes time.
+//! Between a worker and this thread is a mailbox without a lock, so no worker waits for a control thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use anyhow::Context as _;
+use engine::Receiver;
+use tokio::runtime::Handle;
+
+use crate::pump::control::PumpControl;
+use crate::rooms::control::RoomsControl;
+
+/// Reports that wait for the thread at most; over that they wait in the workers.
+pub const MAILBOX: usize = 16_384;
+
+/// Below the workers, like the negotiators.
+const NICE: i32 = 5;
+
+/// What a worker tells control.
+#[derive(Debug)]
+pub enum Report {
+    /// Of its rooms; what concerns handshakes goes to the negotiator instead.
+    Rooms(rooms::spec::Event),
+    /// Of its pump.
+    Pump(pump::spec::Event),
+    /// Nobody listens at a destination.
+    Refused {
+        /// Where.
+        remote: SocketAddr,
+    },
+}
+
+/// Who hears the reports.
+pub struct Listener {
+    /// A server that only pumps has no rooms.
+    pub rooms: Option<Arc<RoomsControl>>,
+    /// The pump.
+    pub pump: Arc<PumpControl>,
+    /// Where tasks run.
+    pub runtime: Handle,
+}
+
+impl Listener {
+    /// Starts the thread, which ends when every worker is gone.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(self, reports: Receiver<Report>) -> anyhow::Result<JoinHandle<()>> {
+        let thread = thread::Builder::new().name("reports".into());
+        thread.spawn(move || self.run(&reports)).context("starting the thread that hears the workers")
+    }
+
+    fn run(&self, reports: &Receiver<Report>) {
+        if let Err(error) = engine::sys::set_nice(NICE) {
+            tracing::debug!(%error, "cannot lower the priority of the thread that hears the workers");
+        }
+        while let Ok(report) = reports.recv_timeout(None) {
+            self.handle(report);
+        }
+    }
+
+    fn handle(&self, report: Report) {
+        match report {
+            Report::Rooms(event) => {
+                if let Some(rooms) = &self.rooms {
+                    rooms.handle_event(event);
+                }
+            }
+            Report::Pump(event) => self.pump.handle_event(event, &self.runtime),
+            Report::Refused { remote } => self.pump.handle_refused(remote),
+        }
+    }
+}

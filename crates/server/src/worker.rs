@@ -1,0 +1,174 @@
+//! What a worker runs: all products of one thread, and the ways out to the other threads.
+//!
+//! In: datagrams and refusals from the engine, messages from control and from other workers. Out: datagrams, in turns;
+//! events to the negotiator and to control, posts to other workers.
+//! The one place where protocol and machine meet.
+
+mod outgoing;
+mod refusals;
+
+use std::time::Instant;
+
+use engine::{Mailbox, Service};
+use pump::pump::Pump;
+use rooms::batch::Post;
+use rooms::rooms::Rooms;
+use rooms::spec::Event;
+use wire::{DatagramRun, LinkEvent, Outbox, Token};
+
+use crate::report::Report;
+use crate::rooms::negotiator::Input;
+use outgoing::Outgoing;
+use refusals::Refusals;
+
+/// What a worker's mailbox takes.
+#[derive(Debug)]
+pub enum Message {
+    /// From control or a negotiator.
+    Command(rooms::spec::Command),
+    /// From another worker's rooms.
+    Post(Post),
+    /// From control.
+    Pump(pump::spec::Command),
+}
+
+/// Where a worker's products tell what others have to know.
+pub struct Ways {
+    /// The mailbox of each worker, by its number.
+    pub workers: Vec<Mailbox<Message>>,
+    /// The negotiator beside this worker; a worker without rooms has none.
+    pub negotiator: Option<Mailbox<Input>>,
+    /// Control.
+    pub control: Mailbox<Report>,
+}
+
+/// All products of one worker.
+pub struct Products {
+    rooms: Rooms,
+    pump: Pump,
+    workers: Vec<Mailbox<Message>>,
+    negotiator: Option<Outgoing<Input>>,
+    control: Outgoing<Report>,
+    refusals: Refusals,
+    /// The pump writes first this time. They take turns, so that none keeps the other from a full outbox.
+    pump_leads: bool,
+}
+
+impl Products {
+    /// Products without sessions.
+    pub fn new(now: Instant, rooms: Rooms, pump: Pump, ways: Ways) -> Self {
+        Products {
+            rooms,
+            pump,
+            workers: ways.workers,
+            negotiator: ways.negotiator.map(Outgoing::new),
+            control: Outgoing::new(ways.control),
+            refusals: Refusals::new(now),
+            pump_leads: false,
+        }
+    }
+
+    fn transmit_rooms(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        let more = self.rooms.poll_transmit(now, out);
+        self.post();
+        self.tell();
+        more
+    }
+
+    fn transmit_pump(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        let more = self.pump.poll_transmit(now, out);
+        while let Some(event) = self.pump.poll_event() {
+            self.control.send(Report::Pump(event));
+        }
+        self.control.flush();
+        more
+    }
+
+    /// Hands packets to other workers.
+    fn post(&mut self) {
+        while let Some((to, post)) = self.rooms.poll_post() {
+            let sent = match self.workers.get(to.index()) {
+                Some(mailbox) => mailbox.send(Message::Post(post)),
+                None => Err(Message::Post(post)),
+            };
+            if let Err(Message::Post(post)) = sent {
+                self.rooms.handle_undelivered(post);
+            }
+        }
+    }
+
+    /// Passes on what the rooms have to say.
+    fn tell(&mut self) {
+        while let Some(event) = self.rooms.poll_event() {
+            match (event, &mut self.negotiator) {
+                // One that finds no room is dropped: its sender repeats it.
+                (event @ Event::Handshake { .. }, Some(negotiator)) => {
+                    if !negotiator.offer(Input::Event(event)) {
+                        self.rooms.handle_handshake_lost();
+                    }
+                }
+                (event @ Event::SessionEnded { .. }, Some(negotiator)) => negotiator.send(Input::Event(event)),
+                (event, _) => self.control.send(Report::Rooms(event)),
+            }
+        }
+        if let Some(negotiator) = &mut self.negotiator {
+            negotiator.flush();
+        }
+        self.control.flush();
+    }
+}
+
+impl Service for Products {
+    type Message = Message;
+
+    /// The pump's sockets only send, so every datagram is for the rooms.
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.rooms.handle_datagram(now, datagram, out);
+        }
+    }
+
+    /// What is refused was the pump's; a link that closes was one of the rooms' connections.
+    fn handle_link(&mut self, now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        match event {
+            LinkEvent::Refused { remote, .. } if self.refusals.is_news(now, remote) => {
+                // What finds no room is told again by the next refusal.
+                self.control.offer(Report::Refused { remote });
+            }
+            LinkEvent::Closed { link, .. } => self.rooms.handle_link_closed(link),
+            _ => {}
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Command(command) => self.rooms.handle_command(now, command, out),
+            Message::Post(post) => self.rooms.handle_post(now, post, out),
+            Message::Pump(command) => self.pump.handle_command(now, command),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        self.pump.handle_timeout(now);
+        // The pump's time comes far more often.
+        if self.rooms.poll_timeout().is_some_and(|at| at <= now) {
+            self.rooms.handle_timeout(now, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match (self.rooms.poll_timeout(), self.pump.poll_timeout()) {
+            (Some(rooms), Some(pump)) => Some(rooms.min(pump)),
+            (rooms, pump) => rooms.or(pump),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        self.pump_leads = !self.pump_leads;
+        if self.pump_leads {
+            self.transmit_pump(now, out) || !out.has_room() || self.transmit_rooms(now, out)
+        } else {
+            self.transmit_rooms(now, out) || !out.has_room() || self.transmit_pump(now, out)
+        }
+    }
+}

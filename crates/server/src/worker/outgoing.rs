@@ -1,0 +1,63 @@
+//! From a worker to another thread: events in their order, without a wait.
+
+use std::collections::VecDeque;
+
+use engine::Mailbox;
+
+/// A mailbox, and what found it full. That waits for the next turn; it is bounded by what products have to say: one end
+/// per session, as many chunks as sessions read ahead, one answer per question that control has asked.
+#[derive(Debug)]
+pub(super) struct Outgoing<T> {
+    mailbox: Mailbox<T>,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Outgoing<T> {
+    pub(super) fn new(mailbox: Mailbox<T>) -> Self {
+        Outgoing { mailbox, waiting: VecDeque::new() }
+    }
+
+    /// Takes what must not be lost; `flush` sends it.
+    pub(super) fn send(&mut self, value: T) {
+        self.waiting.push_back(value);
+    }
+
+    /// Sends at once, or drops what finds no room and returns false.
+    pub(super) fn offer(&mut self, value: T) -> bool {
+        self.flush();
+        self.waiting.is_empty() && self.mailbox.send(value).is_ok()
+    }
+
+    /// Sends what has room.
+    pub(super) fn flush(&mut self) {
+        while let Some(value) = self.waiting.pop_front() {
+            if let Err(value) = self.mailbox.send(value) {
+                return self.waiting.push_front(value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::mailbox;
+
+    use super::*;
+
+    #[test]
+    fn what_must_not_be_lost_waits_and_keeps_its_order() {
+        let (mailbox, receiver) = mailbox(2).expect("a mailbox");
+        let mut outgoing = Outgoing::new(mailbox);
+        for value in 0..4 {
+            outgoing.send(value);
+        }
+        outgoing.flush();
+        assert!(!outgoing.offer(9), "others wait");
+        assert_eq!([receiver.try_recv(), receiver.try_recv(), receiver.try_recv()], [Some(0), Some(1), None]);
+
+        outgoing.flush();
+        assert_eq!([receiver.try_recv(), receiver.try_recv()], [Some(2), Some(3)]);
+        assert!(outgoing.offer(10));
+        assert_eq!([receiver.try_recv(), receiver.try_recv()], [Some(10), None]);
+    }
+}
