@@ -88,7 +88,7 @@ pub struct BatchPool(Arc<ArrayQueue<Box<Batch>>>);
 
 impl BatchPool {
     pub fn new(size: usize) -> Self {
-        BatchPool(Arc::new(ArrayQueue::new(size)))
+        BatchPool(Arc::new(ArrayQueue::new(size.max(1))))
     }
 
     pub fn take(&self, stream: StreamId, from: WorkerId) -> Box<Batch> {
