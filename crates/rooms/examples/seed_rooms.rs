@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzz corpora, a few small files per target: `cargo run -p millrace-rooms --example seed_corpus`.
+//! Writes the seeds of the fuzz corpora, a few small files per target: `cargo run -p millrace-rooms --example seed_rooms`.
 //! `fuzz/entry/rooms.rs` says what the bytes mean.
 
 use std::fs;

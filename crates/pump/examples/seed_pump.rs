@@ -1,5 +1,5 @@
 //! Writes the seeds of the pump's fuzz corpora, sound and broken titles, clocks and live inputs:
-//! `cargo run -p millrace-pump --example seed_corpus`.
+//! `cargo run -p millrace-pump --example seed_pump`.
 
 #[path = "../../../fuzz/entry/live.rs"]
 #[allow(dead_code, reason = "the layout alone is of use")]

@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzz corpora, a few small files per target: `cargo run -p millrace-wire --example seed_corpus`.
+//! Writes the seeds of the fuzz corpora, a few small files per target: `cargo run -p millrace-wire --example seed_wire`.
 
 use std::fs;
 use std::path::Path;
