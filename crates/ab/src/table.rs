@@ -4,11 +4,8 @@ use super::compare::{Comparison, Verdict};
 use super::record::Loss;
 use super::summary::{Point, Row, Summary};
 use super::values::Judge;
+use measure::report::Table;
 use measure::text::thousands;
-
-/// Width of the column with the names of the figures, and of each subject's.
-const NAMES_WIDTH: usize = 26;
-const COLUMN_WIDTH: usize = 25;
 
 /// Returns the table.
 pub fn table(summary: &Summary) -> String {
@@ -31,15 +28,13 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
         (_, Some(axis)) => format!("{} {axis}", point.point),
         (_, None) => format!("point {}", point.point),
     };
-    let mut text = String::new();
+    let mut table = Table::new("");
     let mut line = |name: &str, figure: &dyn Fn(&Row) -> Option<String>| {
         let figures: Vec<Option<String>> = point.subjects.iter().map(figure).collect();
-        if figures.iter().all(Option::is_none) {
-            return;
+        if figures.iter().any(Option::is_some) {
+            let figures = figures.into_iter().map(|figure| figure.unwrap_or_else(|| "–".to_owned()));
+            table.cells(std::iter::once(name.to_owned()).chain(figures).collect());
         }
-        let columns = figures.iter().map(|figure| column(figure.as_deref().unwrap_or("–"), COLUMN_WIDTH));
-        text += format!("{}{}", column(name, NAMES_WIDTH), columns.collect::<String>()).trim_end();
-        text.push('\n');
     };
     line(&title, &|row| Some(row.subject.clone()));
     line("  arrived packets/s", &|row| Some(thousands(row.packets_per_second)));
@@ -64,24 +59,18 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
     line("  load's CPUs", &|row| Some(format!("{:.2}", row.load_cpus)));
     line("  lost, says the load", &|row| row.lost.map(|lost| format!("{lost:.0}")));
     line("  lost at", &|row| Some(places(&row.loss)));
-    for row in &point.subjects {
-        text += &row.against_baseline.map_or(String::new(), |comparison| sentence(summary, row, &comparison, label));
-    }
-    text
-}
-
-/// Two spaces at least stand behind what is too long for its column.
-fn column(text: &str, width: usize) -> String {
-    format!("{text:<width$}", width = width.max(text.chars().count() + 2))
+    let verdicts = point.subjects.iter().filter_map(|row| sentence(summary, row, row.against_baseline?, label));
+    verdicts.for_each(|verdict| table.text(verdict));
+    table.to_string()
 }
 
 /// The verdict in words.
-fn sentence(summary: &Summary, row: &Row, comparison: &Comparison, label: &str) -> String {
+fn sentence(summary: &Summary, row: &Row, comparison: Comparison, label: &str) -> Option<String> {
     let (subject, baseline) = (&row.subject, &summary.baseline);
     match comparison.verdict {
-        Verdict::Real => format!("  → {subject} has {comparison} the {label} of {baseline}\n"),
-        Verdict::WithinNoise => format!("  → {subject} and {baseline} are {comparison} ({label})\n"),
-        Verdict::TooFewRounds => String::new(),
+        Verdict::Real => Some(format!("  → {subject} has {comparison} the {label} of {baseline}")),
+        Verdict::WithinNoise => Some(format!("  → {subject} and {baseline} are {comparison} ({label})")),
+        Verdict::TooFewRounds => None,
     }
 }
 
@@ -127,11 +116,6 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("latency") && !text.contains("system calls"), "{text}");
-    }
-
-    #[test]
-    fn what_is_too_long_for_its_column_stays_apart_from_the_next() {
-        assert_eq!((column("–", 4), column("too long", 4)), ("–   ".to_owned(), "too long  ".to_owned()));
     }
 
     #[test]

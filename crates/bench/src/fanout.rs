@@ -15,7 +15,7 @@ mod work;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use srtp::Profile;
@@ -25,6 +25,7 @@ use schedulers::{Bench, Scheduler};
 use work::{Shape, Source, Track, datagram_len_min};
 
 use crate::sinks::Sinks;
+use measure::report::print_rows;
 use measure::rounds::Rounds;
 use measure::{cpu, text};
 
@@ -105,7 +106,13 @@ impl Args {
 /// When an option makes no sense, a socket or thread is not to be had, or the plot cannot be written.
 pub fn execute(args: &Args) -> Result<()> {
     let report = run(args)?;
-    text::show(&report.rows, &report, args.json, args.svg.as_deref().map(|path| (path, report.svg())))
+    print_rows(args.json, &report.rows, &report)?;
+    match &args.svg {
+        Some(path) => {
+            std::fs::write(path, report.svg()).with_context(|| format!("write the plot to {}", path.display()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
@@ -135,6 +142,8 @@ fn run(args: &Args) -> Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use measure::report::json_lines;
+
     use super::*;
 
     fn quick() -> Args {
@@ -167,7 +176,7 @@ mod tests {
         let report = run(&quick()).unwrap();
         let table = report.to_string();
         assert!(table.contains("millrace") && table.contains("claim by counter"), "{table}");
-        for line in text::json_lines(&report.rows).unwrap().lines() {
+        for line in json_lines(&report.rows).unwrap().lines() {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
         }

@@ -29,6 +29,7 @@ use clock::Sample;
 use report::Report;
 
 use crate::sinks::{Sinks, bind_loopback};
+use measure::report::print_rows;
 use measure::rounds::Rounds;
 use measure::text;
 
@@ -143,7 +144,7 @@ impl Args {
 /// When an option makes no sense, a socket or thread is not to be had, or nothing gets through.
 pub fn execute(args: &Args) -> Result<()> {
     let report = run(args)?;
-    text::show(&report.rows, &report, args.json, None)
+    print_rows(args.json, &report.rows, &report)
 }
 
 /// Measures every way, in alternating rounds. It takes about 14 × `seconds` × rounds.
@@ -204,6 +205,8 @@ impl Bench {
 
 #[cfg(test)]
 mod tests {
+    use measure::report::json_lines;
+
     use super::*;
 
     fn quick() -> Args {
@@ -230,7 +233,7 @@ mod tests {
         let absent: Vec<&str> = report.rows.iter().filter(|row| row.costs.is_none()).map(|row| row.path).collect();
         assert_eq!(absent, ["gso", "gso", "gso", "gso", "gso", "recvmmsg+gro"]);
         assert!(report.to_string().contains("absent: no UDP_SEGMENT"), "{report}");
-        let lines = text::json_lines(&report.rows).unwrap();
+        let lines = json_lines(&report.rows).unwrap();
         let line = lines.lines().find(|line| line.contains(r#""segments":4"#)).unwrap();
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(value["absent"], "no UDP_SEGMENT in this kernel");

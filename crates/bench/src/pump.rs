@@ -37,6 +37,7 @@ use window::{Measured, Tally, Window};
 
 use crate::sinks::Sinks;
 use measure::cpu::{self, Spent};
+use measure::report::print_rows;
 use measure::rounds::Rounds;
 use measure::text;
 
@@ -238,7 +239,13 @@ pub fn execute(args: &Args) -> Result<()> {
         return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
     }
     let report = run(args)?;
-    text::show(&report.rows, &report, args.json, args.svg.as_deref().map(|path| (path, report.svg())))
+    print_rows(args.json, &report.rows, &report)?;
+    match &args.svg {
+        Some(path) => {
+            std::fs::write(path, report.svg()).with_context(|| format!("write the plot to {}", path.display()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Compares them all. It takes about (`seconds` + 0.7) × rounds × cases × numbers of streams.
@@ -269,6 +276,8 @@ fn run(args: &Args) -> Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use measure::report::json_lines;
+
     use super::*;
 
     fn quick() -> Args {
@@ -304,7 +313,7 @@ mod tests {
         let report = run(&Args { rounds: 1, ..quick() }).unwrap();
         let table = report.to_string();
         assert!(table.contains("millrace") && table.contains("task per stream"), "{table}");
-        for line in text::json_lines(&report.rows).unwrap().lines() {
+        for line in json_lines(&report.rows).unwrap().lines() {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
         }

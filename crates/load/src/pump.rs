@@ -48,11 +48,7 @@ use measure::cpu::CpuTime;
 /// When the server cannot be reached, refuses a session, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    if args.json {
-        println!("{}", report.json());
-    } else {
-        report.print();
-    }
+    measure::report::print(args.json, &report)?;
     let failures = report.failures(&args.limits);
     for failure in &failures {
         eprintln!("not held: {failure}");

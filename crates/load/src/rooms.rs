@@ -113,11 +113,7 @@ pub struct Args {
 /// When the server cannot be reached, refuses a join, or a socket cannot be had.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let report = measure(args)?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        report.print();
-    }
+    measure::report::print(args.json, &report)?;
     let failures = report.failures(args.max_loss, args.max_p99);
     for failure in &failures {
         eprintln!("not held: {failure}");

@@ -1,11 +1,6 @@
 //! Numbers and results as people and programs read them.
 
-use std::fmt::Display;
-use std::path::Path;
 use std::time::Duration;
-
-use anyhow::{Context, Result};
-use serde::Serialize;
 
 use crate::rounds::Ratio;
 
@@ -16,24 +11,6 @@ macro_rules! line {
         use std::fmt::Write as _;
         writeln!($out, $($text)*).expect("a String takes everything")
     }};
-}
-
-/// Prints one line of JSON for each row, or the table; writes the plot, if there is a file for it.
-pub fn show(rows: &[impl Serialize], table: &impl Display, json: bool, plot: Option<(&Path, String)>) -> Result<()> {
-    if json {
-        print!("{}", json_lines(rows)?);
-    } else {
-        print!("{table}");
-    }
-    match plot {
-        Some((path, svg)) => std::fs::write(path, svg).with_context(|| format!("write the plot to {}", path.display())),
-        None => Ok(()),
-    }
-}
-
-pub fn json_lines(rows: &[impl Serialize]) -> Result<String> {
-    let lines = rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
-    lines.collect()
 }
 
 /// A ratio, or a dash.

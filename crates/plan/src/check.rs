@@ -16,6 +16,7 @@ use super::model::{PerPacket, Shape};
 use ab::cell::{self, Cell};
 use ab::plan;
 use ab::record::{self, Machine, Record};
+use measure::report::Table;
 
 /// All sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -111,39 +112,35 @@ fn size(costs: &Costs, cores: f64, viewers: f64, runs: &Cell<'_>) -> Option<Size
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} on {} cores: the server's CPU time per packet that arrived, and its memory\n",
-            self.subject, self.cores
-        )?;
-        writeln!(
-            f,
-            "{:>8} {:>7} {:>13} {:>13} {:>8} {:>13} {:>13} {:>8}",
-            "viewers", "rounds", "measured ns", "predicted ns", "error", "measured MB", "predicted MB", "error"
-        )?;
-        for size in &self.sizes {
+        let Check { subject, cores, sizes } = self;
+        let mut table = Table::new("rrrrrrrr");
+        table.text(format!(
+            "{subject} on {cores} cores: the server's CPU time per packet that arrived, and its memory\n"
+        ));
+        let names = ["rounds", "measured ns", "predicted ns", "error", "measured MB", "predicted MB", "error"];
+        table.head("viewers".to_owned(), &names);
+        for size in sizes {
             let reach = match size.reach {
                 Reach::Within => None,
                 Reach::Below => Some("fewer than in the costs".to_owned()),
                 Reach::Beyond => Some("extrapolated".to_owned()),
             };
             let disturbed = (size.disturbed > 0).then(|| format!("{} disturbed", size.disturbed));
-            let remark = reach.into_iter().chain(disturbed).collect::<Vec<_>>().join(", ");
-            let line = format!(
-                "{:>8} {:>7} {:>13.0} {:>13.0} {:>+6.1} % {:>13.1} {:>13.1} {:>+6.1} %  {remark}",
-                size.viewers,
-                size.rounds,
-                size.measured_ns,
-                size.predicted_ns,
-                size.error() * 100.0,
-                size.measured_bytes / 1e6,
-                size.predicted_bytes / 1e6,
-                size.memory_error() * 100.0
-            );
-            writeln!(f, "{}", line.trim_end())?;
+            table.row([
+                size.viewers.to_string(),
+                size.rounds.to_string(),
+                format!("{:.0}", size.measured_ns),
+                format!("{:.0}", size.predicted_ns),
+                format!("{:+.1} %", size.error() * 100.0),
+                format!("{:.1}", size.measured_bytes / 1e6),
+                format!("{:.1}", size.predicted_bytes / 1e6),
+                format!("{:+.1} %", size.memory_error() * 100.0),
+                reach.into_iter().chain(disturbed).collect::<Vec<_>>().join(", "),
+            ]);
         }
-        let worst = self.sizes.iter().map(|size| size.error().abs()).fold(0.0, f64::max);
-        writeln!(f, "\nlargest error of the CPU time: {:.1} %", worst * 100.0)
+        let worst = sizes.iter().map(|size| size.error().abs()).fold(0.0, f64::max);
+        table.text(format!("\nlargest error of the CPU time: {:.1} %", worst * 100.0));
+        table.fmt(f)
     }
 }
 

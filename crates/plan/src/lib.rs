@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use measure::report::print;
 use wire::Bitrate;
 
 use costs::Costs;
@@ -122,15 +123,6 @@ pub fn execute(args: &Args) -> Result<()> {
     let viewers = args.viewers.context("--viewers")?;
     let plan = Plan::new(&costs, &args.demand(viewers), &machine)?;
     print(args.json, &plan)
-}
-
-fn print(json: bool, what: &(impl serde::Serialize + std::fmt::Display)) -> Result<()> {
-    if json {
-        println!("{}", serde_json::to_string(what)?);
-    } else {
-        print!("{what}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,77 +3,61 @@
 use std::fmt;
 
 use super::model::{Need, Plan, Resource};
+use measure::report::Table;
 use measure::text::{thousands, trimmed};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { demand, machine, shape, .. } = self;
-        writeln!(
-            f,
-            "{} viewers of {} at {}: {:.0} packets/s to each, {:.0} to a frame",
-            thousands(demand.viewers),
-            if demand.streams == 1.0 {
-                "one stream".to_owned()
-            } else {
-                format!("{} streams", thousands(demand.streams))
-            },
-            rate(demand.bitrate_bps),
-            shape.packets_per_second,
-            shape.packets_per_frame
-        )?;
-        writeln!(
-            f,
-            "on machines of {} cores, {}, {}, of which {:.0} % may be used\n",
-            machine.cores,
-            bytes(machine.memory_bytes),
-            rate(machine.nic_bps),
-            machine.headroom * 100.0
-        )?;
-        writeln!(
-            f,
-            "{} machine{}, {} viewers on each; {} gives out first, at {} viewers\n",
-            thousands(self.machines),
-            if self.machines == 1.0 { "" } else { "s" },
-            thousands(self.viewers_per_machine),
-            name(self.first),
-            thousands(self.viewers_max)
-        )?;
-        writeln!(f, "{:<10} {:>14} {:>14} {:>7}   gives out at", "machine", "used", "of", "")?;
+        self.write_answer(f)?;
+        let mut needs = Table::new("lrrrl");
+        needs.head("machine".to_owned(), &["used", "of", "", "gives out at"]);
         for need in &self.needs {
-            let share = need.used / need.available * 100.0;
-            writeln!(
-                f,
-                "{:<10} {:>14} {:>14} {share:>5.1} %   {} viewers",
-                name(need.resource),
+            needs.row([
+                name(need.resource).to_owned(),
                 amount(need, need.used),
                 amount(need, need.available),
-                thousands(need.viewers_max)
-            )?;
+                format!("{:.1} %", need.used / need.available * 100.0),
+                format!("{} viewers", thousands(need.viewers_max)),
+            ]);
         }
+        write!(f, "{needs}")?;
         let packet = &self.per_packet;
-        writeln!(
-            f,
-            "\na packet costs {:.2} µs of CPU here: {:.2} user, {:.2} kernel",
-            packet.total_ns() / 1e3,
-            packet.user_ns / 1e3,
-            packet.kernel_ns / 1e3
-        )?;
+        let [total, user, kernel] = [packet.total_ns(), packet.user_ns, packet.kernel_ns].map(|ns| ns / 1e3);
+        writeln!(f, "\na packet costs {total:.2} µs of CPU here: {user:.2} user, {kernel:.2} kernel")?;
         writeln!(f, "a core has sent a frame to all its viewers of a stream after {:.1} ms", self.sweep_ms)?;
+        let [beside, idle] = [self.joins_per_second, self.joins_per_second_idle].map(|joins| thousands(joins.floor()));
+        writeln!(f, "joins: {beside} per second on each machine beside its viewers, {idle} on an idle one\n")?;
+        writeln!(f, "From {}, {}:", self.source.machine, self.source.when)?;
+        self.measured.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        writeln!(f, "Extrapolated:")?;
+        self.extrapolated.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+impl Plan {
+    /// What was asked, how many machines it takes, and what gives out first.
+    fn write_answer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { demand, machine, shape, .. } = self;
+        let viewers = thousands(demand.viewers);
+        let streams = match demand.streams {
+            1.0 => "one stream".to_owned(),
+            streams => format!("{} streams", thousands(streams)),
+        };
+        let (bitrate, per_second, per_frame) =
+            (rate(demand.bitrate_bps), shape.packets_per_second, shape.packets_per_frame);
         writeln!(
             f,
-            "joins: {} per second on each machine beside its viewers, {} on an idle one\n",
-            thousands(self.joins_per_second.floor()),
-            thousands(self.joins_per_second_idle.floor())
+            "{viewers} viewers of {streams} at {bitrate}: {per_second:.0} packets/s to each, {per_frame:.0} to a frame"
         )?;
-        writeln!(f, "From {}, {}:", self.source.machine, self.source.when)?;
-        for line in &self.measured {
-            writeln!(f, "  {line}")?;
-        }
-        writeln!(f, "Extrapolated:")?;
-        for line in &self.extrapolated {
-            writeln!(f, "  {line}")?;
-        }
-        Ok(())
+        let (memory, nic, percent) = (bytes(machine.memory_bytes), rate(machine.nic_bps), machine.headroom * 100.0);
+        writeln!(f, "on machines of {} cores, {memory}, {nic}, of which {percent:.0} % may be used\n", machine.cores)?;
+        let plural = if self.machines == 1.0 { "" } else { "s" };
+        let [machines, on_each, most] = [self.machines, self.viewers_per_machine, self.viewers_max].map(thousands);
+        let first = name(self.first);
+        writeln!(
+            f,
+            "{machines} machine{plural}, {on_each} viewers on each; {first} gives out first, at {most} viewers\n"
+        )
     }
 }
 

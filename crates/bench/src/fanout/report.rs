@@ -8,6 +8,7 @@ use srtp::Profile;
 use super::schedulers::{Sample, Scheduler};
 use super::{Args, PROFILES};
 use measure::plot::{self, Figure, Line};
+use measure::report::Table;
 use measure::rounds::{Ratio, median};
 use measure::text::ratio;
 
@@ -118,55 +119,43 @@ impl Report {
     }
 }
 
+const NAMES: [&str; 9] =
+    ["wall µs", "CPU ns", "user", "kernel", "wall/serial", "CPU/serial", "CPU/sendto", "CPU/GSO", "CPU/(GSO+seal)"];
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.heading())?;
-        writeln!(f, "wall: one packet to all down tracks; CPU: one datagram; ratios: median (95 % interval)")?;
-        let mut group = None;
-        for row in &self.rows {
-            if group != Some((row.profile, row.down_tracks)) {
-                group = Some((row.profile, row.down_tracks));
-                writeln!(f)?;
-                writeln!(
-                    f,
-                    "{:<28} {:>10} {:>8} {:>7} {:>7}  {:<19} {:<19} {:<19} {:<19} {:<19}",
-                    format!("{} × {}", row.profile, row.down_tracks),
-                    "wall µs",
-                    "CPU ns",
-                    "user",
-                    "kernel",
-                    "wall/serial",
-                    "CPU/serial",
-                    "CPU/sendto",
-                    "CPU/GSO",
-                    "CPU/(GSO+seal)"
-                )?;
-            }
-            write_row(f, row)?;
+        let mut table = Table::new("lrrrr");
+        table.text(self.heading());
+        table.text("wall: one packet to all down tracks; CPU: one datagram; ratios: median (95 % interval)");
+        let group = |row: &Row| (row.profile, row.down_tracks);
+        for rows in self.rows.chunk_by(|one, other| group(one) == group(other)) {
+            table.text("");
+            table.head(format!("{} × {}", rows[0].profile, rows[0].down_tracks), &NAMES);
+            rows.iter().for_each(|row| row.write(&mut table));
         }
-        Ok(())
+        table.fmt(f)
     }
 }
 
-fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let line = format!(
-        "  {:<26} {:>10.2} {:>8.0} {:>7.0} {:>7.0}  {:<19} {:<19} {:<19} {:<19} {:<19}",
-        row.scheduler.name(),
-        row.wall_us_per_write,
-        row.cpu_ns,
-        row.user_ns,
-        row.system_ns,
-        ratio(row.wall_to_serial),
-        ratio(row.cpu_to_serial),
-        ratio(row.cpu_to_sendto_floor),
-        ratio(row.cpu_to_gso_floor),
-        ratio(row.cpu_to_floor),
-    );
-    writeln!(f, "{}", line.trim_end())?;
-    if row.refused > 0 {
-        writeln!(f, "    {} of {} datagrams were refused by the kernel", row.refused, row.refused + row.datagrams)?;
+impl Row {
+    fn write(&self, table: &mut Table) {
+        table.row([
+            format!("  {}", self.scheduler.name()),
+            format!("{:.2}", self.wall_us_per_write),
+            format!("{:.0}", self.cpu_ns),
+            format!("{:.0}", self.user_ns),
+            format!("{:.0}", self.system_ns),
+            ratio(self.wall_to_serial),
+            ratio(self.cpu_to_serial),
+            ratio(self.cpu_to_sendto_floor),
+            ratio(self.cpu_to_gso_floor),
+            ratio(self.cpu_to_floor),
+        ]);
+        if self.refused > 0 {
+            let all = self.refused + self.datagrams;
+            table.text(format!("    {} of {all} datagrams were refused by the kernel", self.refused));
+        }
     }
-    Ok(())
 }
 
 fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {

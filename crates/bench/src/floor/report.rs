@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::clock::Sample;
 use super::file::{PIECE_BYTES, SEGMENT_BYTES};
 use super::{Args, Outcome, Way};
+use measure::report::Table;
 use measure::rounds::{Ratio, median};
 
 /// One way, and what it costs where it is there.
@@ -102,28 +103,31 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Args { size, rounds, seconds, to, .. } = &self.args;
         let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
-        writeln!(f, "{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}")?;
-        writeln!(
-            f,
+        let mut table = Table::new("lrlrr");
+        table.text(format!("{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}"));
+        table.text(format!(
             "CPU ns per datagram, median (95 % interval); sendfile in pieces of {} KB, per {SEGMENT_BYTES} bytes\n",
             PIECE_BYTES >> 10
-        )?;
-        writeln!(f, "{:<20} {:>8} {:<15} {:>8} {:>8}", "", "CPU ns", "", "user", "kernel")?;
+        ));
+        table.head(String::new(), &["CPU ns", "", "user", "kernel"]);
         for row in &self.rows {
             let name = match row.segments {
                 Some(segments) => format!("{} × {segments}", row.path),
                 None => row.path.to_owned(),
             };
-            match (&row.costs, row.absent) {
-                (Some(costs), _) => {
-                    let interval = format!("({:.0}–{:.0})", costs.low, costs.high);
-                    let Costs { cpu_ns, user_ns, kernel_ns, .. } = costs;
-                    writeln!(f, "{name:<20} {cpu_ns:>8.0} {interval:<15} {user_ns:>8.0} {kernel_ns:>8.0}")?;
-                }
-                (None, why) => writeln!(f, "{name:<20} absent: {}", why.unwrap_or("not measured"))?,
-            }
+            let Some(Costs { cpu_ns, user_ns, kernel_ns, low, high, .. }) = row.costs else {
+                table.text(format!("{name} absent: {}", row.absent.unwrap_or("not measured")));
+                continue;
+            };
+            table.row([
+                name,
+                format!("{cpu_ns:.0}"),
+                format!("({low:.0}–{high:.0})"),
+                format!("{user_ns:.0}"),
+                format!("{kernel_ns:.0}"),
+            ]);
         }
-        Ok(())
+        table.fmt(f)
     }
 }
 

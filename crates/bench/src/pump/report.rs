@@ -7,6 +7,7 @@ use wheel::Lateness;
 
 use super::{Args, Case, Sample, Way};
 use measure::plot::{self, Figure, Line};
+use measure::report::Table;
 use measure::rounds::{Ratio, median};
 use measure::text::ratio;
 
@@ -133,65 +134,52 @@ impl Report {
     }
 }
 
+const NAMES: [&str; 10] =
+    ["CPU ms", "CPU ns", "user", "kernel", "cores", "late p50", "p99", "max", "CPU/floor", "CPU/naive"];
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.heading())?;
-        writeln!(f, "CPU: ms per stream and second, ns per datagram; late: µs; ratios: median (95 % interval)")?;
-        let mut group = None;
-        for row in &self.rows {
-            if group != Some(row.streams) {
-                group = Some(row.streams);
-                writeln!(f)?;
-                writeln!(
-                    f,
-                    "{:<22} {:>7} {:>7} {:>7} {:>7} {:>6} {:>8} {:>8} {:>8}  {:<18} {:<18}",
-                    format!("{} streams", row.streams),
-                    "CPU ms",
-                    "CPU ns",
-                    "user",
-                    "kernel",
-                    "cores",
-                    "late p50",
-                    "p99",
-                    "max",
-                    "CPU/floor",
-                    "CPU/naive"
-                )?;
-            }
-            write_row(f, row)?;
+        let mut table = Table::new("lrrrrrrrr");
+        table.text(self.heading());
+        table.text("CPU: ms per stream and second, ns per datagram; late: µs; ratios: median (95 % interval)");
+        for rows in self.rows.chunk_by(|one, other| one.streams == other.streams) {
+            table.text("");
+            table.head(format!("{} streams", rows[0].streams), &NAMES);
+            rows.iter().for_each(|row| row.write(&mut table));
         }
-        Ok(())
+        table.fmt(f)
     }
 }
 
-fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    let line = format!(
-        "  {:<20} {:>7.3} {:>7.0} {:>7.0} {:>7.0} {:>6.2} {:>8.0} {:>8.0} {:>8.0}  {:<18} {:<18}",
-        line_name(row.way, row.burst),
-        row.cpu_ms_per_stream_second,
-        row.cpu_ns,
-        row.user_ns,
-        row.system_ns,
-        row.cores,
-        row.lateness_us.p50,
-        row.lateness_us.p99,
-        row.lateness_us.max,
-        ratio(row.cpu_to_floor),
-        ratio(row.cpu_to_naive),
-    );
-    writeln!(f, "{}", line.trim_end())?;
-    if row.refused > 0 {
-        writeln!(f, "    {} of {} datagrams were refused by the kernel", row.refused, row.refused + row.datagrams)?;
+impl Row {
+    fn write(&self, table: &mut Table) {
+        table.row([
+            format!("  {}", line_name(self.way, self.burst)),
+            format!("{:.3}", self.cpu_ms_per_stream_second),
+            format!("{:.0}", self.cpu_ns),
+            format!("{:.0}", self.user_ns),
+            format!("{:.0}", self.system_ns),
+            format!("{:.2}", self.cores),
+            format!("{:.0}", self.lateness_us.p50),
+            format!("{:.0}", self.lateness_us.p99),
+            format!("{:.0}", self.lateness_us.max),
+            ratio(self.cpu_to_floor),
+            ratio(self.cpu_to_naive),
+        ]);
+        if self.refused > 0 {
+            let all = self.refused + self.datagrams;
+            table.text(format!("    {} of {all} datagrams were refused by the kernel", self.refused));
+        }
+        let share = self.datagrams as f64 / self.due.max(1.0);
+        if share < KEPT_UP {
+            table.text(format!("    it does not keep up: {:.1} % of what was due", share * 100.0));
+        }
+        if let Some(Quantiles { p50, p99, max, .. }) = self.reference_us {
+            table.text(format!(
+                "    a thread that never sleeps was late by {p50:.0} (p50), {p99:.0} (p99), {max:.0} µs (max)"
+            ));
+        }
     }
-    let share = row.datagrams as f64 / row.due.max(1.0);
-    if share < KEPT_UP {
-        writeln!(f, "    it does not keep up: {:.1} % of what was due", share * 100.0)?;
-    }
-    if let Some(reference) = row.reference_us {
-        let Quantiles { p50, p99, max, .. } = reference;
-        writeln!(f, "    a thread that never sleeps was late by {p50:.0} (p50), {p99:.0} (p99), {max:.0} µs (max)")?;
-    }
-    Ok(())
 }
 
 /// Whoever sends less than this of what is due falls behind; at the ends of a round a little may be missing.

@@ -1,8 +1,10 @@
 //! What a run came to: for people, as JSON, and as a verdict.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
 use wheel::Lateness;
 
 use super::Limits;
@@ -11,6 +13,7 @@ use super::receiver::Totals;
 use super::watch::Seen;
 use measure::cpu::CpuTime;
 use measure::percentiles::{Percentiles, histogram};
+use measure::report::Table;
 
 /// Numbers of all sessions, over the time that was counted.
 #[derive(Clone, Debug)]
@@ -180,75 +183,57 @@ impl Report {
         failures
     }
 
-    /// One object, as `millrace ab` reads it.
+    /// One object, as `millrace ab` reads it. What is not known is left out.
     pub fn json(&self) -> Value {
-        let mut values = serde_json::Map::new();
-        let mut put = |name: &str, value: f64| values.insert(name.to_owned(), json!(value));
-        put("sessions", self.sessions as f64);
-        put("sessions_wanted", self.sessions_wanted as f64);
-        put("sessions_with_loss", self.sessions_with_loss as f64);
-        put("mbit_per_second", self.bytes as f64 * 8.0 / 1e6 / self.seconds.max(1e-9));
-        put("ts_packets", self.packets as f64);
-        put("loss", self.loss());
-        put("malformed", self.malformed as f64);
-        put("dropped_here", self.dropped_here as f64);
-        put("errors_priority_1", self.errors[0] as f64);
-        put("errors_priority_2", self.errors[1] as f64);
-        put("matched", self.matched as f64);
-        put("restamped", self.restamped as f64);
-        put("damaged", self.damaged as f64);
-        put("stalls", self.stalls as f64);
-        put("load_cpu_s", self.load_cpu.total());
-        for (name, count) in
-            [("newcomers", self.newcomers), ("newcomers_refused", self.refused), ("faulty", self.faulty)]
-        {
-            if self.newcomers + self.refused + self.faulty > 0 {
-                put(name, count as f64);
-            }
+        let per_second = |count: u64| count as f64 / self.seconds.max(1e-9);
+        let has_guests = self.newcomers + self.refused + self.faulty > 0;
+        let server = self.served.as_ref().zip(self.server_lateness());
+        let late_ms = |quantile| server.map(|(_, lateness)| quantile_ms(lateness, quantile));
+        let cpu = self.server_cpu();
+        let mut values = Map::from_iter(
+            [
+                ("sessions", json!(self.sessions)),
+                ("sessions_wanted", json!(self.sessions_wanted)),
+                ("sessions_with_loss", json!(self.sessions_with_loss)),
+                ("mbit_per_second", json!(per_second(self.bytes) * 8.0 / 1e6)),
+                ("ts_packets", json!(self.packets)),
+                ("loss", json!(self.loss())),
+                ("malformed", json!(self.malformed)),
+                ("dropped_here", json!(self.dropped_here)),
+                ("errors_priority_1", json!(self.errors[0])),
+                ("errors_priority_2", json!(self.errors[1])),
+                ("matched", json!(self.matched)),
+                ("restamped", json!(self.restamped)),
+                ("damaged", json!(self.damaged)),
+                ("stalls", json!(self.stalls)),
+                ("load_cpu_s", json!(self.load_cpu.total())),
+                ("newcomers", json!(has_guests.then_some(self.newcomers))),
+                ("newcomers_refused", json!(has_guests.then_some(self.refused))),
+                ("faulty", json!(has_guests.then_some(self.faulty))),
+                ("unreceived", json!(Some(self.unreceived).filter(|count| *count > 0))),
+                ("server_datagrams", json!(server.map(|(served, _)| served.datagrams))),
+                ("server_mbit_per_second", json!(server.map(|(served, _)| per_second(served.bytes) * 8.0 / 1e6))),
+                ("server_underruns", json!(server.map(|(served, _)| served.underruns))),
+                ("server_shifts", json!(server.map(|(served, _)| served.shifts))),
+                ("server_bursts", json!(server.map(|(_, lateness)| lateness.count()))),
+                ("server_lateness_p50_ms", json!(late_ms(0.5))),
+                ("server_lateness_p99_ms", json!(late_ms(0.99))),
+                ("server_lateness_p999_ms", json!(late_ms(0.999))),
+                ("underruns", json!(self.underruns)),
+                ("server_user_s", json!(cpu.map(|cpu| cpu.user))),
+                ("server_system_s", json!(cpu.map(|cpu| cpu.system))),
+                ("server_ms_per_stream_second", json!(self.ms_per_stream_second())),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        for (name, all) in self.times().into_iter().filter(|(_, all)| all.count > 0) {
+            let quantiles = [("p50", all.p50_ms), ("p99", all.p99_ms), ("p999", all.p999_ms), ("max", all.max_ms)];
+            values.extend(quantiles.map(|(quantile, ms)| (format!("{name}_{quantile}_ms"), json!(ms))));
         }
-        if self.unreceived > 0 {
-            put("unreceived", self.unreceived as f64);
-        }
-        if let Some((served, lateness)) = self.served.as_ref().zip(self.server_lateness()) {
-            put("server_datagrams", served.datagrams as f64);
-            put("server_mbit_per_second", served.bytes as f64 * 8.0 / 1e6 / self.seconds.max(1e-9));
-            put("server_underruns", served.underruns as f64);
-            put("server_shifts", served.shifts as f64);
-            put("server_bursts", lateness.count() as f64);
-            put("server_lateness_p50_ms", quantile_ms(lateness, 0.5));
-            put("server_lateness_p99_ms", quantile_ms(lateness, 0.99));
-            put("server_lateness_p999_ms", quantile_ms(lateness, 0.999));
-        }
-        if let Some(underruns) = self.underruns {
-            put("underruns", underruns as f64);
-        }
-        if let Some((cpu, ms)) = self.server_cpu().zip(self.ms_per_stream_second()) {
-            put("server_user_s", cpu.user);
-            put("server_system_s", cpu.system);
-            put("server_ms_per_stream_second", ms);
-        }
-        let times = [
-            ("interval", &self.interval),
-            ("delay_factor", &self.delay_factor),
-            ("delay_factor_mean", &self.delay_factor_mean),
-            ("pcr_jitter", &self.pcr_jitter),
-            ("start", &self.start),
-            ("newcomer_start", &self.newcomer_start),
-            ("lateness", &self.lateness),
-        ];
-        for (name, all) in times.into_iter().filter(|(_, all)| all.count > 0) {
-            put(&format!("{name}_p50_ms"), all.p50_ms);
-            put(&format!("{name}_p99_ms"), all.p99_ms);
-            put(&format!("{name}_p999_ms"), all.p999_ms);
-            put(&format!("{name}_max_ms"), all.max_ms);
-        }
-        let mut object = json!({
-            "packets": self.datagrams,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-            "lost": self.lost,
-            "values": values,
-        });
+        values.retain(|_, value| !value.is_null());
+        let Report { datagrams, bytes, seconds, lost, .. } = self;
+        let mut object =
+            json!({"packets": datagrams, "bytes": bytes, "seconds": seconds, "lost": lost, "values": values});
         if self.lateness.count > 0 {
             let Percentiles { p50_ms, p90_ms, p99_ms, p999_ms, max_ms, .. } = self.lateness;
             object["latency_ms"] = json!({"p50": p50_ms, "p90": p90_ms, "p99": p99_ms, "p999": p999_ms, "max": max_ms});
@@ -256,63 +241,84 @@ impl Report {
         object
     }
 
-    pub fn print(&self) {
-        let line = |name: &str, value: String| println!("  {name:<16}{value}");
+    fn times(&self) -> [(&'static str, &Percentiles); 7] {
+        [
+            ("interval", &self.interval),
+            ("delay_factor", &self.delay_factor),
+            ("delay_factor_mean", &self.delay_factor_mean),
+            ("pcr_jitter", &self.pcr_jitter),
+            ("start", &self.start),
+            ("newcomer_start", &self.newcomer_start),
+            ("lateness", &self.lateness),
+        ]
+    }
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json().serialize(serializer)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per_second = |count: f64| count / self.seconds.max(1e-9);
-        println!();
-        let unreceived = match self.unreceived {
-            0 => String::new(),
-            count => format!(", and {count} that nobody receives"),
-        };
-        line("sessions", format!("{} of {}{unreceived}", self.sessions, self.sessions_wanted));
+        // What is there none of is not worth a word.
+        let unless_0 = |count: u64, text: String| if count > 0 { text } else { String::new() };
+        let mut table = Table::of_facts();
+        table.text("");
+        let Report { sessions, sessions_wanted, unreceived, lost, sessions_with_loss, dropped_here, .. } = self;
+        let further = unless_0(*unreceived as u64, format!(", and {unreceived} that nobody receives"));
+        table.fact("sessions", format!("{sessions} of {sessions_wanted}{further}"));
         let (datagrams, mbit) = (per_second(self.datagrams as f64), per_second(self.bytes as f64 * 8.0 / 1e6));
-        line("received", format!("{datagrams:.0} datagrams/s, {mbit:.1} Mbit/s over {:.1} s", self.seconds));
+        table.fact("received", format!("{datagrams:.0} datagrams/s, {mbit:.1} Mbit/s over {:.1} s", self.seconds));
         let share = self.loss() * 100.0;
-        let here = match self.dropped_here {
-            0 => String::new(),
-            count => format!("; {count} messages found no room in our sockets"),
-        };
-        line("lost", format!("{} packets ({share:.5} %), {} sessions{here}", self.lost, self.sessions_with_loss));
+        let here = unless_0(*dropped_here, format!("; {dropped_here} messages found no room in our sockets"));
+        table.fact("lost", format!("{lost} packets ({share:.5} %), {sessions_with_loss} sessions{here}"));
         let Report { matched, restamped, damaged, .. } = self;
         if matched + restamped + damaged > 0 {
-            let clock = match restamped {
-                0 => String::new(),
-                count => format!(", {count} with another clock"),
-            };
-            line("content", format!("{matched} packets as in the title{clock}, {damaged} not"));
+            let clock = unless_0(*restamped, format!(", {restamped} with another clock"));
+            table.fact("content", format!("{matched} packets as in the title{clock}, {damaged} not"));
         }
         let [first, second] = self.errors;
-        line("TR 101 290", format!("{first} errors of priority 1, {second} of priority 2"));
-        line("interval", self.interval.to_string());
-        line("lateness", self.lateness.to_string());
-        line("delay factor", self.delay_factor_mean.to_string());
-        line("in worst second", self.delay_factor.to_string());
-        line("PCR jitter", self.pcr_jitter.to_string());
+        table.fact("TR 101 290", format!("{first} errors of priority 1, {second} of priority 2"));
+        table.fact("interval", self.interval.to_string());
+        table.fact("lateness", self.lateness.to_string());
+        table.fact("delay factor", self.delay_factor_mean.to_string());
+        table.fact("in worst second", self.delay_factor.to_string());
+        table.fact("PCR jitter", self.pcr_jitter.to_string());
         if self.start.count > 0 {
-            line("start", self.start.to_string());
+            table.fact("start", self.start.to_string());
         }
-        if self.newcomers + self.refused > 0 {
-            let Report { newcomers, refused, newcomer_start, .. } = self;
-            line("newcomers", format!("{newcomers}, {refused} refused; start {}", newcomer_start));
+        let Report { newcomers, refused, newcomer_start, faulty, .. } = self;
+        if newcomers + refused > 0 {
+            table.fact("newcomers", format!("{newcomers}, {refused} refused; start {newcomer_start}"));
         }
-        if self.faulty > 0 {
-            line("faulty", format!("{} sessions of titles that broke", self.faulty));
+        if *faulty > 0 {
+            table.fact("faulty", format!("{faulty} sessions of titles that broke"));
         }
         let underruns = self.underruns.map_or(String::new(), |count| format!(", {count} underruns at the server"));
-        line("stalls", format!("{} of more than 100 ms{underruns}", self.stalls));
+        table.fact("stalls", format!("{} of more than 100 ms{underruns}", self.stalls));
+        self.write_server(&mut table);
+        table.fact("load CPU", format!("{:.1} % of a core", per_second(self.load_cpu.total()) * 100.0));
+        table.fmt(f)
+    }
+}
+
+impl Report {
+    /// What the server used, and what it says of itself.
+    fn write_server(&self, table: &mut Table) {
+        let per_second = |count: f64| count / self.seconds.max(1e-9);
         if let Some((cpu, ms)) = self.server_cpu().zip(self.ms_per_stream_second()) {
             let cores = per_second(cpu.total()) * 100.0;
-            line("server CPU", format!("{cores:.1} % of a core; {ms:.3} ms per session and second"));
+            table.fact("server CPU", format!("{cores:.1} % of a core; {ms:.3} ms per session and second"));
         }
         if let Some((served, lateness)) = self.served.as_ref().zip(self.server_lateness()) {
             let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| quantile_ms(lateness, quantile));
             let (sent, shifts) = (per_second(served.datagrams as f64), served.shifts);
-            line(
-                "server sent",
-                format!("{sent:.0} datagrams/s; p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2} ms late; {shifts} shifts"),
-            );
+            let late = format!("p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2} ms late");
+            table.fact("server sent", format!("{sent:.0} datagrams/s; {late}; {shifts} shifts"));
         }
-        line("load CPU", format!("{:.1} % of a core", per_second(self.load_cpu.total()) * 100.0));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a run came to: for people, as JSON, and as a verdict.
 
+use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use super::service::Totals;
 use measure::cpu::CpuTime;
 use measure::percentiles::Percentiles;
+use measure::report::Table;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -116,53 +118,37 @@ impl Report {
         }
         failures
     }
+}
 
-    pub fn print(&self) {
-        let line = |name: &str, value: String| println!("  {name:<22}{value}");
-        println!();
-        line("viewers", format!("{} of {}, {} publishers", self.viewers, self.viewers_wanted, self.publishers));
-        line(
-            "received",
-            format!(
-                "{:.0} packets/s, {:.0} Mbit/s over {:.1} s",
-                self.packets_per_second, self.mbit_per_second, self.seconds
-            ),
-        );
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { viewers, viewers_wanted, publishers, packets_per_second, mbit_per_second, seconds, .. } = self;
+        let mut table = Table::of_facts();
+        table.text("");
+        table.fact("viewers", format!("{viewers} of {viewers_wanted}, {publishers} publishers"));
+        let rates = format!("{packets_per_second:.0} packets/s, {mbit_per_second:.0} Mbit/s over {seconds:.1} s");
+        table.fact("received", rates);
         let [slowest, middle, fastest] = self.viewer_kbps;
-        line("per viewer", format!("{slowest:.0} / {middle:.0} / {fastest:.0} kbit/s (slowest, median, fastest)"));
-        line(
-            "lost",
-            format!(
-                "{} ({:.5} %), {} viewers; {} repaired",
-                self.lost,
-                self.loss * 100.0,
-                self.viewers_with_loss,
-                self.repaired
-            ),
-        );
-        line(
-            "order",
-            format!(
-                "{} reordered, {} duplicates, {} damaged of {} decrypted",
-                self.reordered, self.duplicates, self.damaged, self.decrypted
-            ),
-        );
-        line("latency", self.latency.to_string());
-        line("join", self.join.to_string());
-        line("first packet", self.first_packet.to_string());
-        line("first keyframe", self.first_keyframe.to_string());
-        if let (Some(cpu), Some(per_packet)) = (self.server_cpu, self.server_ns_per_packet) {
-            line(
-                "server CPU",
-                format!(
-                    "{:.1} % of a core; {:.0} ns per packet ({:.0} user, {:.0} system)",
-                    cpu.total() / self.seconds * 100.0,
-                    per_packet.total(),
-                    per_packet.user,
-                    per_packet.system
-                ),
-            );
+        let kbps = format!("{slowest:.0} / {middle:.0} / {fastest:.0} kbit/s (slowest, median, fastest)");
+        table.fact("per viewer", kbps);
+        let Report { lost, viewers_with_loss, repaired, reordered, duplicates, damaged, decrypted, .. } = self;
+        let percent = self.loss * 100.0;
+        table.fact("lost", format!("{lost} ({percent:.5} %), {viewers_with_loss} viewers; {repaired} repaired"));
+        let order =
+            format!("{reordered} reordered, {duplicates} duplicates, {damaged} damaged of {decrypted} decrypted");
+        table.fact("order", order);
+        table.fact("latency", self.latency.to_string());
+        table.fact("join", self.join.to_string());
+        table.fact("first packet", self.first_packet.to_string());
+        table.fact("first keyframe", self.first_keyframe.to_string());
+        let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", cpu.total() / seconds * 100.0);
+        if let Some((cpu, ns)) = self.server_cpu.zip(self.server_ns_per_packet) {
+            let (total, core) = (ns.total(), of_a_core(cpu));
+            let CpuTime { user, system } = ns;
+            let cost = format!("{core}; {total:.0} ns per packet ({user:.0} user, {system:.0} system)");
+            table.fact("server CPU", cost);
         }
-        line("load CPU", format!("{:.1} % of a core", self.load_cpu.total() / self.seconds * 100.0));
+        table.fact("load CPU", of_a_core(self.load_cpu));
+        table.fmt(f)
     }
 }
