@@ -18,6 +18,7 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
+    /// The runs of a subject at a point, but for those to warm up.
     pub fn of(records: &'a [Record], subject: &str, point: f64) -> Self {
         // Round 0 is the warm-up, whoever kept it.
         let is_here = |record: &&Record| record.subject == subject && record.point == point && record.round > 0;
@@ -26,6 +27,7 @@ impl<'a> Cell<'a> {
         Cell { all, counted }
     }
 
+    /// Those that count although they were disturbed.
     pub fn disturbed(&self) -> impl Iterator<Item = &'a Record> {
         self.counted.values().copied().filter(|record| record.disturbed.is_some())
     }
@@ -34,6 +36,7 @@ impl<'a> Cell<'a> {
         self.counted.values().filter_map(|record| value(record)).filter(|value| value.is_finite()).collect()
     }
 
+    /// The median of a number over the runs that count; `None` when none of them has it.
     pub fn median(&self, value: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
         let values = self.values(value);
         (!values.is_empty()).then(|| median(&values))
@@ -88,15 +91,17 @@ fn per_second(record: &Record, amount: f64) -> Option<f64> {
     (record.seconds > 0.0).then(|| amount / record.seconds)
 }
 
-/// CPU time of the server per packet that arrived, in microseconds; likewise the next two.
+/// CPU time of the server per packet that arrived, in microseconds.
 pub fn cost_us(record: &Record) -> Option<f64> {
     per_packet(record, record.server.cpu_s() * 1e6)
 }
 
+/// The part of it outside the kernel.
 pub fn user_us(record: &Record) -> Option<f64> {
     per_packet(record, record.server.user_s * 1e6)
 }
 
+/// The part of it inside the kernel.
 pub fn kernel_us(record: &Record) -> Option<f64> {
     per_packet(record, record.server.system_s * 1e6)
 }
@@ -136,11 +141,12 @@ pub fn memory_mib(record: &Record) -> Option<f64> {
     memory_bytes(record).map(|bytes| bytes / f64::from(1 << 20))
 }
 
-/// Latency in milliseconds; likewise the next.
+/// The median of latency in milliseconds.
 pub fn p50(record: &Record) -> Option<f64> {
     record.latency_ms.as_ref().map(|latency| latency.p50)
 }
 
+/// The 99th percentile of latency in milliseconds.
 pub fn p99(record: &Record) -> Option<f64> {
     record.latency_ms.as_ref().map(|latency| latency.p99)
 }
@@ -150,11 +156,12 @@ pub fn syscalls(record: &Record) -> Option<f64> {
     per_packet(record, record.server.syscalls? as f64)
 }
 
-/// Times that a thread of the server slept, per thousand packets that arrived; and that one was stopped.
+/// Times that a thread of the server slept, per thousand packets that arrived.
 pub fn voluntary_switches(record: &Record) -> Option<f64> {
     per_packet(record, record.server.voluntary_switches as f64 * 1e3)
 }
 
+/// Times that a thread of the server was stopped, per thousand packets that arrived.
 pub fn involuntary_switches(record: &Record) -> Option<f64> {
     per_packet(record, record.server.involuntary_switches as f64 * 1e3)
 }

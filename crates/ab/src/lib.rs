@@ -44,6 +44,7 @@ use values::{Cpus, Judge, Ready, Span};
 /// Compares servers under the same load, in alternating rounds.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct Args {
+    /// What else can be done with results.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Plan in TOML, with two subjects or more. What is typed beside it goes over what it says.

@@ -77,6 +77,7 @@ pub struct Plan {
     /// What is compared: the first with each other one.
     #[serde(rename = "subject")]
     pub subjects: Vec<Subject>,
+    /// What loads them.
     pub load: Load,
     /// The file's text; what the flags amount to, when there is none.
     #[serde(skip)]
@@ -87,6 +88,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
+    /// What it is called in the results.
     pub name: String,
     /// Starts the server, and stays in the foreground.
     pub command: String,
@@ -105,6 +107,7 @@ pub struct Subject {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
+    /// Runs for {seconds}, and prints what arrived as its last line.
     pub command: String,
 }
 

@@ -58,7 +58,9 @@ pub struct Record {
 /// What the receivers got, never what was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arrived {
+    /// Datagrams, or whatever the load counts as a packet.
     pub packets: u64,
+    /// Bytes in them.
     pub bytes: u64,
 }
 
@@ -130,14 +132,19 @@ pub struct Loss {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
+    /// The median.
     #[serde(alias = "p50_ms")]
     pub p50: f64,
+    /// Of ten packets, nine were at most as late.
     #[serde(alias = "p90_ms")]
     pub p90: f64,
+    /// Of a hundred packets, all but one.
     #[serde(alias = "p99_ms")]
     pub p99: f64,
+    /// Of a thousand packets, all but one.
     #[serde(alias = "p999_ms")]
     pub p999: f64,
+    /// The latest.
     #[serde(alias = "max_ms")]
     pub max: f64,
     /// Upper bound of a class in milliseconds, and how many packets are in it; rising, empty classes left out.
@@ -147,9 +154,13 @@ pub struct Latency {
 /// A run from which nothing was learned but that it failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
+    /// As in a [`Record`].
     pub round: u32,
+    /// The place in the round.
     pub turn: u32,
+    /// Name of the subject.
     pub subject: String,
+    /// Where on the x axis.
     pub point: f64,
     /// What was wrong, in one line or more.
     pub error: String,
@@ -162,6 +173,7 @@ pub struct Machine {
     pub cpu: String,
     /// CPUs that the kernel has.
     pub cores: usize,
+    /// All of its memory.
     pub memory_bytes: u64,
     /// Name and release of the kernel.
     pub kernel: String,
@@ -169,6 +181,7 @@ pub struct Machine {
     pub virtualised: Option<String>,
     /// When the comparison began, RFC 3339 in UTC.
     pub date: String,
+    /// Of the program that compares.
     pub millrace_version: String,
     /// What the kernel can do (`gso`, `gro`), and from where the figures come (`cpu_time`, `peak_memory`, `syscalls`).
     pub features: BTreeMap<String, String>,
@@ -192,9 +205,11 @@ pub struct Machine {
 /// One of the compared programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Subject {
+    /// As the plan names it.
     pub name: String,
     /// What the program said about itself; `None` when the plan does not ask.
     pub version: Option<String>,
+    /// Starts it.
     pub command: String,
 }
 

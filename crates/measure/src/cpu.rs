@@ -12,12 +12,16 @@ use serde::Serialize;
 /// splits the sum by sampling, so the parts of short measurements are rough.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
+    /// Time that passed.
     pub wall: Duration,
+    /// CPU time outside the kernel.
     pub user: Duration,
+    /// CPU time inside the kernel.
     pub system: Duration,
 }
 
 impl Spent {
+    /// Inside and outside the kernel.
     pub fn cpu(&self) -> Duration {
         self.user + self.system
     }
@@ -44,11 +48,18 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// Of this whole process, from now on.
+    ///
+    /// # Errors
+    /// When the kernel does not say what was used, as in all that is measured here.
     pub fn start() -> Result<Self> {
         Self::of(UsageWho::RUSAGE_SELF)
     }
 
     /// Of the calling thread alone, which has to stop it too.
+    ///
+    /// # Errors
+    /// As `start`.
     pub fn start_on_thread() -> Result<Self> {
         Self::of(UsageWho::RUSAGE_THREAD)
     }
@@ -57,6 +68,10 @@ impl Stopwatch {
         Ok(Stopwatch { who, usage: usage(who)?, start: Instant::now() })
     }
 
+    /// What was used since the start.
+    ///
+    /// # Errors
+    /// As `start`.
     pub fn stop(&self) -> Result<Spent> {
         let (wall, now) = (self.start.elapsed(), usage(self.who)?);
         Ok(Spent {
@@ -70,15 +85,19 @@ impl Stopwatch {
 /// CPU time of a process, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuTime {
+    /// Outside the kernel.
     pub user: f64,
+    /// Inside the kernel.
     pub system: f64,
 }
 
 impl CpuTime {
+    /// Between an earlier look and this one.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
     }
 
+    /// Inside and outside the kernel.
     pub fn total(self) -> f64 {
         self.user + self.system
     }

@@ -12,13 +12,20 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound")
 }
 
+/// What a distribution comes to, in milliseconds; all 0 without a value.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Percentiles {
+    /// How many values there are.
     pub count: u64,
+    /// The median.
     pub p50_ms: f64,
+    /// Of ten values, nine are at most as large.
     pub p90_ms: f64,
+    /// Of a hundred values, all but one.
     pub p99_ms: f64,
+    /// Of a thousand values, all but one.
     pub p999_ms: f64,
+    /// The largest.
     pub max_ms: f64,
     /// How many were at most so many milliseconds, and more than the bound before; bounds grow by a fifth each.
     pub histogram: Vec<(f64, u64)>,
@@ -28,6 +35,7 @@ pub struct Percentiles {
 const BOUNDS_US: (u64, f64) = (100, 1.2);
 
 impl Percentiles {
+    /// Of all values in histograms that `histogram` made.
     pub fn of_all<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let mut all = histogram();
         for part in parts {
@@ -36,6 +44,7 @@ impl Percentiles {
         Percentiles::of(&all)
     }
 
+    /// Of the values in one histogram, which are microseconds.
     pub fn of(histogram_us: &Histogram<u64>) -> Self {
         let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {

@@ -69,8 +69,11 @@ pub fn turns(cases: usize, round: usize) -> impl Iterator<Item = usize> {
 /// A ratio and where it lies with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
+    /// Of the ratios of all pairs.
     pub median: f64,
+    /// The lower end of the interval.
     pub low: f64,
+    /// The upper end of the interval.
     pub high: f64,
 }
 
@@ -157,6 +160,7 @@ fn median_of(values: &mut [f64]) -> f64 {
 pub struct SplitMix(pub u64);
 
 impl SplitMix {
+    /// The next number, of all that there are.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -118,6 +118,7 @@ pub struct Args {
     /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
     #[arg(long)]
     pub marks: bool,
+    /// What has to be held.
     #[command(flatten)]
     pub limits: Limits,
 }

@@ -10,9 +10,11 @@ use measure::cpu::CpuTime;
 /// One reading, or the difference of two. What the page does not have is zero.
 #[derive(Clone, Debug, Default)]
 pub struct Served {
+    /// CPU time of the server's process.
     pub cpu: Option<CpuTime>,
-    /// Datagrams that the pump wrote, and their bytes.
+    /// Datagrams that the pump wrote.
     pub datagrams: u64,
+    /// Their bytes.
     pub bytes: u64,
     /// Times that a session's next part was not there, of any session.
     pub underruns: u64,

@@ -18,45 +18,55 @@ use measure::report::Table;
 /// Numbers of all sessions, over the time that was counted.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// Sessions that were asked for, to be received here.
     pub sessions_wanted: usize,
     /// Of which something arrived while it was counted.
     pub sessions: usize,
     /// Further ones, that go to where nobody receives.
     pub unreceived: usize,
+    /// Time over which was counted.
     pub seconds: f64,
+    /// What arrived.
     pub datagrams: u64,
     /// Of whole TS packets.
     pub bytes: u64,
-    /// TS packets that arrived, and that are missing by the continuity counters or RTP's sequence numbers.
+    /// TS packets that arrived.
     pub packets: u64,
+    /// TS packets that are missing by the continuity counters or RTP's sequence numbers.
     pub lost: u64,
     /// Datagrams that are no whole packets.
     pub malformed: u64,
+    /// Sessions in which any are missing.
     pub sessions_with_loss: usize,
     /// Messages that arrived and found no room in our own sockets: those are not the sender's losses.
     pub dropped_here: u64,
     /// Sums of TR 101 290's first and second priority, losses included.
     pub errors: [u64; 2],
-    /// Packets of compared sessions that were as in the title, that had another clock, and that were not as in the title.
+    /// Packets of compared sessions that were as in the title.
     pub matched: u64,
+    /// Those that had another clock.
     pub restamped: u64,
+    /// Those that were not as in the title.
     pub damaged: u64,
-    /// Times that a session got nothing for 100 ms, and that the server had nothing to send.
+    /// Times that a session got nothing for 100 ms.
     pub stalls: u64,
+    /// Times that the server had nothing to send, if it says so.
     pub underruns: Option<u64>,
     /// From datagram to datagram within a session.
     pub interval: Percentiles,
     /// How much later than its clock says each reference came, from the one that came earliest in its session.
     pub lateness: Percentiles,
-    /// Each session's worst second (RFC 4445 §3.1), and the mean of its seconds.
+    /// Each session's worst second (RFC 4445 §3.1).
     pub delay_factor: Percentiles,
+    /// The mean of each session's seconds.
     pub delay_factor_mean: Percentiles,
     /// Each session's worst second, peak to peak.
     pub pcr_jitter: Percentiles,
     /// From the request to the first datagram.
     pub start: Percentiles,
-    /// Sessions that were opened while others were measured, and that were refused.
+    /// Sessions that were opened while others were measured.
     pub newcomers: usize,
+    /// Those that were refused meanwhile.
     pub refused: usize,
     /// Those of them from whose request to their first datagram.
     pub newcomer_start: Percentiles,
@@ -64,6 +74,7 @@ pub struct Report {
     pub faulty: usize,
     /// What the server says of all its sessions, or what is known of its process.
     pub served: Option<Served>,
+    /// Of this process.
     pub load_cpu: CpuTime,
 }
 

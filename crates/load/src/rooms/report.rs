@@ -11,34 +11,56 @@ use measure::cpu::CpuTime;
 use measure::percentiles::Percentiles;
 use measure::report::Table;
 
+/// Numbers of all viewers, over the time that was counted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
+    /// Clients that publish.
     pub publishers: usize,
+    /// Viewers that were asked for.
     pub viewers_wanted: usize,
+    /// Viewers that connected.
     pub viewers: usize,
+    /// Clients whose handshake failed, or whose session the server ended.
     pub failed: usize,
     /// Time over which was counted.
     pub seconds: f64,
+    /// RTP packets that arrived.
     pub packets: u64,
+    /// Their bytes, SRTP's part included.
     pub bytes: u64,
+    /// Packets of all viewers.
     pub packets_per_second: f64,
+    /// Bitrate of all viewers.
     pub mbit_per_second: f64,
     /// Bitrate of the slowest, the middle and the fastest viewer.
     pub viewer_kbps: [f64; 3],
-    /// Packets that never came, and their share of all.
+    /// Packets that never came.
     pub lost: u64,
+    /// Their share of all.
     pub loss: f64,
+    /// Viewers that miss any.
     pub viewers_with_loss: usize,
+    /// Packets that came as retransmissions.
     pub repaired: u64,
+    /// Packets that came after one with a higher number, retransmissions not counted.
     pub reordered: u64,
+    /// Packets that had come already.
     pub duplicates: u64,
+    /// Packets that came damaged or with a wrong tag, among those that were decrypted.
     pub damaged: u64,
+    /// Packets that were decrypted and looked into.
     pub decrypted: u64,
+    /// Keyframe requests that publishers got.
     pub keyframe_requests: u64,
+    /// From the publisher's send to the viewer's receive.
     pub latency: Percentiles,
+    /// From the HTTP request until the handshake was done.
     pub join: Percentiles,
+    /// From the HTTP request to the first media packet.
     pub first_packet: Percentiles,
+    /// From the HTTP request to a keyframe's first packet.
     pub first_keyframe: Percentiles,
+    /// Of the server's process, if it is known.
     pub server_cpu: Option<CpuTime>,
     /// Of the server, user and system, per packet that arrived.
     pub server_ns_per_packet: Option<CpuTime>,

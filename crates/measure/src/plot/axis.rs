@@ -5,20 +5,25 @@ use crate::text::{thousands, trimmed};
 /// Whether equal steps or equal factors have equal lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
+    /// Equal steps.
     Linear,
+    /// Equal factors; only what is over 0 has a place.
     Log,
 }
 
 /// What an axis shows.
 #[derive(Clone, Debug)]
 pub struct Ruler {
+    /// What is counted, and in what unit.
     pub label: String,
+    /// How values become lengths.
     pub scale: Scale,
     /// Values to write beside the axis, and how; by default round numbers.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Ruler {
+    /// An axis with round numbers beside it.
     pub fn new(label: impl Into<String>, scale: Scale) -> Self {
         Ruler { label: label.into(), scale, ticks: Vec::new() }
     }

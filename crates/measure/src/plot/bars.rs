@@ -10,25 +10,35 @@ use super::svg::{Svg, text_width};
 /// One picture.
 #[derive(Clone, Debug)]
 pub struct Bars {
+    /// What is compared.
     pub title: String,
+    /// What is seen, in one line below the title.
     pub note: String,
     /// What the lengths are.
     pub unit: String,
     /// What the parts are called: the first is drawn in full colour, the second one paler.
     pub parts: Vec<String>,
+    /// From top to bottom.
     pub groups: Vec<Group>,
 }
 
+/// Bars that belong together.
 #[derive(Clone, Debug)]
 pub struct Group {
+    /// Stands above them, if it is not empty.
     pub label: String,
+    /// From top to bottom.
     pub bars: Vec<Bar>,
 }
 
+/// One bar, which may be made of parts.
 #[derive(Clone, Debug)]
 pub struct Bar {
+    /// Stands before the bar.
     pub name: String,
+    /// Which colour it has, as in [`COLORS`](super::COLORS).
     pub slot: usize,
+    /// Lengths of its parts, from left to right.
     pub parts: Vec<f64>,
     /// Written behind the bar.
     pub text: String,

@@ -9,35 +9,50 @@ use super::svg::{Svg, text_width};
 /// One picture.
 #[derive(Clone, Debug)]
 pub struct Figure {
+    /// What is shown.
     pub title: String,
     /// What is seen, in one line below the title.
     pub note: String,
+    /// The axis below.
     pub x: Ruler,
+    /// The axis on the left.
     pub y: Ruler,
+    /// From back to front.
     pub layers: Vec<Layer>,
 }
 
 /// Points that belong together. Layers of the same slot have the same colour and shape.
 #[derive(Clone, Debug)]
 pub struct Layer {
+    /// Stands beside its last point, or in the legend.
     pub name: String,
+    /// Which colour and shape it has, as in [`COLORS`](super::COLORS).
     pub slot: usize,
+    /// What joins its points.
     pub line: Line,
+    /// Whether its points are drawn.
     pub has_marks: bool,
+    /// From left to right.
     pub points: Vec<Point>,
 }
 
 /// What joins the points of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
+    /// Nothing.
     None,
+    /// A line, for what was measured.
     Solid,
+    /// A dashed line, for what it is compared with.
     Dashed,
 }
 
+/// One value and where it stands.
 #[derive(Clone, Debug, Default)]
 pub struct Point {
+    /// By the axis below.
     pub x: f64,
+    /// By the axis on the left.
     pub y: f64,
     /// Drawn as a whisker.
     pub interval: Option<(f64, f64)>,

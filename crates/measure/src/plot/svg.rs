@@ -1,7 +1,7 @@
 //! SVG in the making: elements, escaping, and the one style that all pictures share.
 //!
 //! In: places in pixels from the upper left corner. Out: SVG text. A picture has class `plot`; its colours come from
-//! [`STYLE`], once for each file or once for a whole page.
+//! [`style`], once for each file or once for a whole page.
 
 use std::fmt::Write;
 
