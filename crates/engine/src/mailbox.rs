@@ -3,27 +3,27 @@
 //! In: `send`, which never waits: a full mailbox gives the value back. Out: the values in order of arrival.
 //! Cost: one compare-and-swap and one fence per value; an eventfd write per sleep, not per value.
 //!
-//! No wake-up is lost, by Dekker's argument. The sender pushes, then looks whether the receiver sleeps; the receiver
-//! says that it sleeps, then looks whether the queue is empty. Between the two steps both have a sequentially
-//! consistent fence, and one of the fences comes first: if the sender's, the receiver sees the value; if the
-//! receiver's, the sender sees the sleeper and writes to the eventfd, which stays readable until the receiver wakes.
+//! No wake-up is lost: see `doorbell`. The bell is an eventfd, which stays readable until the receiver wakes.
+
+mod doorbell;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{self, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use crossbeam_queue::ArrayQueue;
 
 use crate::sys::{self, EventFd};
+use doorbell::Doorbell;
 
 /// Makes both ends of a mailbox that holds at most `len` values.
 pub fn mailbox<T>(len: usize) -> io::Result<(Mailbox<T>, Receiver<T>)> {
     let shared = Arc::new(Shared {
         queue: ArrayQueue::new(len.max(1)),
         event: EventFd::new()?,
-        is_sleeping: AtomicBool::new(false),
+        doorbell: Doorbell::new(),
         is_closed: AtomicBool::new(false),
         senders: AtomicUsize::new(1),
         refused: AtomicU64::new(0),
@@ -34,8 +34,8 @@ pub fn mailbox<T>(len: usize) -> io::Result<(Mailbox<T>, Receiver<T>)> {
 struct Shared<T> {
     queue: ArrayQueue<T>,
     event: EventFd,
-    /// The receiver waits for the eventfd, or is about to.
-    is_sleeping: AtomicBool,
+    /// Whether the receiver waits for the eventfd, or is about to.
+    doorbell: Doorbell,
     /// The receiver is gone.
     is_closed: AtomicBool,
     senders: AtomicUsize,
@@ -45,8 +45,7 @@ struct Shared<T> {
 
 impl<T> Shared<T> {
     fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.is_sleeping.load(Ordering::Relaxed) && self.is_sleeping.swap(false, Ordering::Relaxed) {
+        if self.doorbell.is_to_ring() {
             self.event.signal();
         }
     }
@@ -146,18 +145,13 @@ impl<T> Receiver<T> {
     /// Announces that the receiver is going to wait for the eventfd. False when it must not, as there is a value or
     /// no sender.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.shared.is_sleeping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.shared.queue.is_empty() && self.shared.senders.load(Ordering::Relaxed) > 0 {
-            return true;
-        }
-        self.shared.is_sleeping.store(false, Ordering::Relaxed);
-        false
+        let shared = &self.shared;
+        shared.doorbell.fall_asleep(|| shared.queue.is_empty() && shared.senders.load(Ordering::Relaxed) > 0)
     }
 
     /// Ends what `fall_asleep` began; the caller looks for values next. `signalled`: the eventfd was seen readable.
     pub(crate) fn wake_up(&self, signalled: bool) {
-        self.shared.is_sleeping.store(false, Ordering::Relaxed);
+        self.shared.doorbell.wake_up();
         // A sender that has taken the flag but not yet written makes the next sleep a short one, no more.
         if signalled {
             self.shared.event.clear();

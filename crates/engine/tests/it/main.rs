@@ -4,3 +4,4 @@ mod common;
 mod echo;
 mod senders;
 mod tcp_links;
+mod wake_ups;
