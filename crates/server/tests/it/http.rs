@@ -353,7 +353,7 @@ fn pretend() -> (Arc<RoomsControl>, Arc<Mutex<Vec<SessionId>>>, mpsc::Receiver<L
     let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
     let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
     let opened = Arc::<Mutex<Vec<SessionId>>>::default();
-    let (told, limits) = mpsc::channel();
+    let (told, limits) = mpsc::sync_channel(100);
     let (weak, asked) = (Arc::downgrade(&rooms), opened.clone());
     let answer = move |event| {
         if let Some(rooms) = weak.upgrade() {
@@ -370,7 +370,7 @@ fn pretend() -> (Arc<RoomsControl>, Arc<Mutex<Vec<SessionId>>>, mpsc::Receiver<L
 }
 
 /// Answers questions, as a worker does, until control is gone.
-fn work(messages: &Receiver<Message>, told: &mpsc::Sender<LayerLimit>, answer: impl Fn(Event)) {
+fn work(messages: &Receiver<Message>, told: &mpsc::SyncSender<LayerLimit>, answer: impl Fn(Event)) {
     while let Ok(message) = messages.recv_timeout(None) {
         match message {
             Message::Command(Command::Inspect { token, .. }) => {
