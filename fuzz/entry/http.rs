@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use engine::mailbox;
-use rooms::spec::{Command, Counters, Event};
+use rooms::spec::{Command, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
 use server::http::{Service, router};
@@ -88,7 +88,7 @@ fn rooms() -> Arc<RoomsControl> {
     let (commands, worker) = mailbox(MAILBOX).expect("a mailbox");
     let (inputs, requests) = mailbox(MAILBOX).expect("a mailbox");
     let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
-    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Arc::default() }];
+    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Default::default() }];
     let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
     let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
     let (tells, answers) = (Arc::downgrade(&rooms), Arc::downgrade(&rooms));
@@ -117,9 +117,6 @@ fn rooms() -> Arc<RoomsControl> {
 fn answer(rooms: &Weak<RoomsControl>, message: &Message) {
     let event = match message {
         Message::Command(Command::Inspect { token, .. }) => Event::Stats { token: *token, stats: None },
-        Message::Command(Command::Count { token }) => {
-            Event::Counters { token: *token, counters: Box::<Counters>::default() }
-        }
         _ => return,
     };
     if let Some(rooms) = rooms.upgrade() {

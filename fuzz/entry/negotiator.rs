@@ -209,7 +209,7 @@ impl World {
     }
 
     fn check(&self) {
-        let (counted, heard) = (self.negotiator.counters().snapshot(), self.heard.borrow());
+        let (counted, heard) = (self.negotiator.counters(), self.heard.borrow());
         assert!(counted.sessions <= SESSIONS_MAX as u64 && counted.handshakes <= counted.sessions, "{counted:?}");
         for (session, answered) in &heard.answered {
             let count = |map: &HashMap<u64, u32>| map.get(session).copied().unwrap_or(0);
@@ -227,7 +227,7 @@ impl World {
             let session = SessionId(session.into());
             self.negotiator.handle(self.now, Input::Request(Request::Close { session }));
         }
-        let (counted, heard) = (self.negotiator.counters().snapshot(), self.heard.borrow());
+        let (counted, heard) = (self.negotiator.counters(), self.heard.borrow());
         assert_eq!((counted.sessions, counted.handshakes), (0, 0));
         assert_eq!(heard.ended, heard.answered, "each session ends once");
         assert_eq!(heard.added, heard.connected);

@@ -423,10 +423,7 @@ impl World {
                 self.workers[viewer].handle_link_closed(self.viewers[viewer].path.link);
                 self.add_viewer(viewer);
             }
-            6 => {
-                self.command(viewer, Command::Inspect { session, token: 1 });
-                self.command(viewer, Command::Count { token: 2 });
-            }
+            6 => self.command(viewer, Command::Inspect { session, token: 1 }),
             _ => {
                 (0..2).for_each(|worker| self.command(worker, Command::CloseStream(STREAM)));
                 self.open();

@@ -163,7 +163,7 @@ impl<M: Send + 'static> Turns<M> {
         let has_messages = self.take_messages(service);
         let now = Instant::now();
         if let Some(late) = service.poll_timeout().and_then(|at| now.checked_duration_since(at)) {
-            self.counters.record_lateness(late);
+            self.egress.counts.lateness.record(late);
             self.egress.counts.timeouts += 1;
             self.egress.make_room(&self.epoll);
             service.handle_timeout(now, &mut self.egress.out);
@@ -291,7 +291,7 @@ impl<M: Send + 'static> Turns<M> {
         counts.dropped_socket_full = sent.dropped_full;
         counts.dropped_refused = sent.dropped_refused;
         counts.mailbox_full = self.receiver.refused();
-        self.counters.store(counts);
+        self.counters.published.store(counts);
     }
 }
 

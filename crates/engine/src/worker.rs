@@ -166,7 +166,7 @@ impl<M: Send + 'static> BoundWorker<M> {
         self,
         make: impl FnOnce() -> S + Send + 'static,
     ) -> io::Result<WorkerHandle<M>> {
-        let counters = Arc::new(Counters::new());
+        let counters = Arc::<Counters>::default();
         let is_stopping = Arc::new(AtomicBool::new(false));
         let mut turns = Turns::new(
             &self.config,
@@ -238,7 +238,7 @@ impl<M> WorkerHandle<M> {
 
     /// What the worker has done up to its last turn.
     pub fn counters(&self) -> CountersSnapshot {
-        self.counters.load()
+        self.counters.published.load()
     }
 
     /// The kernel's number for the worker's thread.

@@ -17,6 +17,7 @@
 
 pub mod chunk;
 pub mod clock;
+pub mod counters;
 mod cut;
 pub mod fec;
 pub mod index;

@@ -114,10 +114,6 @@ impl Pump {
                 let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats(now_ns)));
                 self.events.push_back(Event::Stats { token, stats });
             }
-            Command::Count { token } => {
-                let counters = Box::new(self.counters().clone());
-                self.events.push_back(Event::Counters { token, counters });
-            }
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wheel::Lateness;
 use wire::{Bitrate, Path};
 
 use crate::chunk::Chunk;
+pub use crate::counters::Counters;
 use crate::fec::Fec;
 use crate::live;
 use crate::monitor::Report;
@@ -236,9 +236,6 @@ pub enum Command {
         session: SessionId,
         token: u64,
     },
-    Count {
-        token: u64,
-    },
 }
 
 /// Why a session ended.
@@ -291,10 +288,6 @@ pub enum Event {
     Stats {
         token: u64,
         stats: Option<Box<SessionStats>>,
-    },
-    Counters {
-        token: u64,
-        counters: Box<Counters>,
     },
 }
 
@@ -381,41 +374,3 @@ pub(crate) fn late_bucket(late_ns: u64) -> usize {
 }
 
 const LATE_FIRST_NS: u64 = 64_000;
-
-/// All of one worker's numbers: counts since its start, but for the gauges that say so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Gauge: sessions that there are.
-    pub sessions: u64,
-    /// Gauge: sessions that are being sent.
-    pub playing: u64,
-    /// Datagrams written for sessions.
-    pub datagrams: u64,
-    /// Bytes of these, RTP headers included.
-    pub bytes: u64,
-    /// Parity datagrams, which are not among the others.
-    pub fec_datagrams: u64,
-    /// How often a session's next chunk was not there when it was due.
-    pub underruns: u64,
-    /// Null packets that were added.
-    pub nulls: u64,
-    /// How often a session was so late that its schedule was moved.
-    pub shifts: u64,
-    /// Packets of titles that could not be had.
-    pub lost: u64,
-    /// Errors of titles' continuity counters within their chunks.
-    pub continuity_errors: u64,
-    /// Gauge: sessions that are monitored.
-    pub monitored: u64,
-    /// Errors of TR 101 290 that were found in those, of the first priority.
-    pub priority_1: u64,
-    /// And of the second.
-    pub priority_2: u64,
-    /// Gauge: the worst delay factor of a session in the last second or two.
-    pub delay_factor_max: Duration,
-    /// Gauge: the worst jitter of clock references that the monitors of sessions saw, of those that were sent in the last
-    /// second or two.
-    pub pcr_jitter_max: Duration,
-    /// How long after its time each burst was written.
-    pub lateness: Lateness,
-}

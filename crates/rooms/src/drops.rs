@@ -85,6 +85,11 @@ impl From<SrtpError> for DropReason {
 pub struct DropCounters([u64; DropReason::ALL.len()]);
 
 impl DropCounters {
+    /// Takes counts that were kept elsewhere, in the order of `DropReason::ALL`.
+    pub fn from_counts(counts: [u64; DropReason::ALL.len()]) -> Self {
+        DropCounters(counts)
+    }
+
     pub fn add(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
     }

@@ -5,6 +5,7 @@
 
 pub mod batch;
 mod bwe;
+pub mod counters;
 mod down_track;
 pub mod drops;
 mod forward;

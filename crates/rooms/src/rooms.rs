@@ -226,10 +226,6 @@ impl Rooms {
                 let stats = session.map(|session| session.stats(&self.streams[session.stream()]));
                 self.events.push_back(Event::Stats { token, stats });
             }
-            Command::Count { token } => {
-                let counters = Box::new(self.counters());
-                self.events.push_back(Event::Counters { token, counters });
-            }
             Command::Transmit { path, data } => {
                 if !out.push(&path, &data) {
                     self.counters.drops.add(DropReason::OutboxFull);
@@ -548,8 +544,7 @@ impl Rooms {
 
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        let lateness = self.wheel.lateness();
-        counters.lateness_ns = [0.5, 0.99, 1.0].map(|share| lateness.quantile(share).as_nanos() as u64);
+        counters.lateness = self.wheel.lateness().clone();
         counters.streams = self.streams.len() as u64;
         counters.sessions = self.sessions.len() as u64;
         counters.viewers = self.streams.iter().map(|(_, stream)| stream.viewers.len() as u64).sum();

@@ -7,7 +7,7 @@ use wire::{Bitrate, Path};
 
 pub use wire::WorkerId;
 
-use crate::drops::DropCounters;
+pub use crate::counters::Counters;
 use srtp::SessionKeys;
 
 /// One peer connection, unique in the process for its whole life.
@@ -135,10 +135,6 @@ pub enum Command {
         session: SessionId,
         token: u64,
     },
-    /// Asks for one `Event::Counters`.
-    Count {
-        token: u64,
-    },
     /// A handshake datagram (STUN or DTLS) that control wants sent.
     Transmit {
         path: Path,
@@ -168,8 +164,6 @@ pub enum Event {
     SessionEnded { session: SessionId, reason: EndReason },
     /// Answers `Command::Inspect`.
     Stats { token: u64, stats: Option<SessionStats> },
-    /// Answers `Command::Count`.
-    Counters { token: u64, counters: Box<Counters> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,25 +180,6 @@ pub enum EndReason {
     Full,
     /// The handshake gave keys that do not fit their profile.
     BadKeys,
-}
-
-/// A worker's counters since it started, and what it has now.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    pub streams: u64,
-    pub sessions: u64,
-    pub publishers: u64,
-    pub viewers: u64,
-    /// Media packets taken from publishers.
-    pub packets_in: u64,
-    /// Media packets written for viewers, retransmissions not counted.
-    pub packets_out: u64,
-    pub packets_resent: u64,
-    /// Keyframe requests sent to publishers.
-    pub keyframe_requests: u64,
-    pub drops: DropCounters,
-    /// How late timers fired, in nanoseconds: median, 99th percentile and maximum.
-    pub lateness_ns: [u64; 3],
 }
 
 /// A session's counters, for people and for the API.

@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use ::pump::pump::Pump;
 use anyhow::Context as _;
+use counters::Published;
 use engine::{BoundWorker, Mailbox, Receiver, Worker, WorkerConfig, mailbox};
 use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
@@ -30,7 +31,7 @@ use crate::report::{self, Listener};
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
-use crate::worker::{Message, Products, Ways};
+use crate::worker::{Message, Numbers, Products, Ways};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
 const NEGOTIATOR_MAILBOX: usize = 8_192;
@@ -96,21 +97,28 @@ impl Machine {
         let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
         let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
-        let (mut handles, mut senders, mut ends, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut running, mut senders, mut ends, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (id, Part { worker, inputs, receiver, negotiator }) in WorkerId::all(peers.len()).zip(parts) {
             let (settings, pump_settings, pool) = (settings.clone(), setup::pump_settings(config), pool.clone());
-            let ways = Ways { workers: peers.clone(), negotiator: Some(inputs.clone()), control: control.clone() };
+            let numbers = Numbers::default();
+            let ways = Ways {
+                workers: peers.clone(),
+                negotiator: Some(inputs.clone()),
+                control: control.clone(),
+                numbers: numbers.clone(),
+            };
             senders.push(worker.senders().collect());
-            handles.push(worker.run(move || {
+            let handle = worker.run(move || {
                 let now = Instant::now();
                 let rooms = Rooms::new(now, id, settings, pool);
                 Products::new(now, rooms, Pump::new(now, pump_settings), ways)
-            })?);
-            let counters = Arc::new(negotiator::Counters::default());
+            })?;
+            running.push((handle, numbers));
+            let counters = Published::default();
             ends.push(NegotiatorEnd { mailbox: inputs, counters: counters.clone() });
             bodies.push((negotiator, counters, receiver));
         }
-        let plane = Plane::new(Workers::new(handles), placement(config));
+        let plane = Plane::new(Workers::new(running), placement(config));
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.set_outputs(config)?;
@@ -122,9 +130,9 @@ impl Machine {
             let (worker, notified) = (peers[index].clone(), rooms.clone());
             let send = move |message| worker.send(message);
             let notify = move |notice| notified.handle_notice(notice);
-            let negotiator = Negotiator::new(settings, context.clone(), send, notify).with_counters(counters);
+            let negotiator = Negotiator::new(settings, context.clone(), send, notify);
             let name = format!("negotiator-{index}");
-            let body = move || negotiator::run(negotiator, &receiver);
+            let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
         Ok(Running { plane, rooms, pump, helpers })

@@ -7,8 +7,9 @@
 mod outgoing;
 mod refusals;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use counters::Published;
 use engine::{Mailbox, Service};
 use pump::pump::Pump;
 use rooms::batch::Post;
@@ -32,6 +33,15 @@ pub enum Message {
     Pump(pump::spec::Command),
 }
 
+/// Where a worker's products publish what they count.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// Of its rooms.
+    pub rooms: Published<rooms::counters::Counters>,
+    /// Of its pump.
+    pub pump: Published<pump::counters::Counters>,
+}
+
 /// Where a worker's products tell what others have to know.
 pub struct Ways {
     /// The mailbox of each worker, by its number.
@@ -40,7 +50,12 @@ pub struct Ways {
     pub negotiator: Option<Mailbox<Input>>,
     /// Control.
     pub control: Mailbox<Report>,
+    /// What is counted.
+    pub numbers: Numbers,
 }
+
+/// Numbers are published no more often than this.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// All products of one worker.
 pub struct Products {
@@ -50,6 +65,10 @@ pub struct Products {
     negotiator: Option<Outgoing<Input>>,
     control: Outgoing<Report>,
     refusals: Refusals,
+    numbers: Numbers,
+    /// When the numbers may be published next, and whether they wait for that.
+    publish_at: Instant,
+    is_unpublished: bool,
     /// The pump writes first this time. They take turns, so that none keeps the other from a full outbox.
     pump_leads: bool,
 }
@@ -64,6 +83,9 @@ impl Products {
             negotiator: ways.negotiator.map(Outgoing::new),
             control: Outgoing::new(ways.control),
             refusals: Refusals::new(now),
+            numbers: ways.numbers,
+            publish_at: now,
+            is_unpublished: false,
             pump_leads: false,
         }
     }
@@ -82,6 +104,16 @@ impl Products {
         }
         self.control.flush();
         more
+    }
+
+    /// Shows what was counted, at once or soon: a worker that has nothing more to do is woken once more for it.
+    fn publish(&mut self, now: Instant) {
+        self.is_unpublished = now < self.publish_at;
+        if !self.is_unpublished {
+            self.publish_at = now + PUBLISH_INTERVAL;
+            self.numbers.rooms.store(&self.rooms.counters());
+            self.numbers.pump.store(self.pump.counters());
+        }
     }
 
     /// Hands packets to other workers.
@@ -157,18 +189,18 @@ impl Service for Products {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match (self.rooms.poll_timeout(), self.pump.poll_timeout()) {
-            (Some(rooms), Some(pump)) => Some(rooms.min(pump)),
-            (rooms, pump) => rooms.or(pump),
-        }
+        let publish = self.is_unpublished.then_some(self.publish_at);
+        [self.rooms.poll_timeout(), self.pump.poll_timeout(), publish].into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         self.pump_leads = !self.pump_leads;
-        if self.pump_leads {
+        let more = if self.pump_leads {
             self.transmit_pump(now, out) || !out.has_room() || self.transmit_rooms(now, out)
         } else {
             self.transmit_rooms(now, out) || !out.has_room() || self.transmit_pump(now, out)
-        }
+        };
+        self.publish(now);
+        more
     }
 }

@@ -2,56 +2,91 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use counters::{Cell, Value, counters};
+
 use crate::error::ErrorKind;
 
-/// A library's numbers since it was made.
+counters! {
+    /// A library's numbers since it was made.
+    pub struct Stats: "millrace_library_" {
+        /// Parts of titles that were there when asked for.
+        counter hits: u64 = "hits_total",
+        /// Parts that had to be waited for.
+        counter misses: u64 = "misses_total",
+        /// Of these: parts that were on their way already.
+        counter joined: u64 = "joined_total",
+        /// Bytes in the memory cache.
+        gauge cached_bytes: u64 = "cached_bytes",
+        /// Parts in the memory cache.
+        gauge cached_chunks: u64 = "cached_parts",
+        /// Bytes in memory, the cache and what sessions hold beside it.
+        gauge held_bytes: u64 = "held_bytes",
+        /// Parts in memory, the cache and what sessions hold beside it.
+        gauge held_chunks: u64 = "held_parts",
+        /// Parts that left the memory cache for others.
+        counter evictions: u64 = "evictions_total",
+        /// Titles that are known, played or not.
+        gauge titles: u64 = "titles",
+        /// Titles whose head was read.
+        counter probes: u64 = "probes_total",
+        /// Reads of local files.
+        counter reads: u64 = "reads_total",
+        /// Requests to origins, those that failed included.
+        counter fetches: u64 = "fetches_total",
+        /// Bytes that came from origins.
+        counter fetched_bytes: u64 = "fetched_bytes_total",
+        /// Requests to origins under way.
+        gauge fetching: u64 = "fetching",
+        /// Requests to an origin that had been asked before.
+        counter retries: u64 = "retries_total",
+        /// Requests to the next origin.
+        counter failovers: u64 = "failovers_total",
+        /// Requests that an origin sent elsewhere.
+        counter redirects: u64 = "redirects_total",
+        /// Parts that were on disk.
+        counter disk_hits: u64 = "disk_hits_total",
+        /// Parts that were written to disk.
+        counter disk_writes: u64 = "disk_writes_total",
+        /// Bytes in the disk cache.
+        gauge disk_bytes: u64 = "disk_bytes",
+        /// Parts that left the disk cache for others.
+        counter disk_evictions: u64 = "disk_evictions_total",
+        /// Files of the disk cache that were not what was written. They are removed.
+        counter disk_damaged: u64 = "disk_damaged_total",
+        /// Failed requests, reads and openings, by kind. A request that was tried again and then came counts, too.
+        counter errors: ErrorCounts = "errors_total",
+    }
+}
+
+/// How often each kind of error was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Chunks that were there when asked for.
-    pub hits: u64,
-    /// Chunks that were not, and had to be waited for; `joined` of them by someone who was not the first.
-    pub misses: u64,
-    pub joined: u64,
-    /// In the cache: at most `cache_bytes`.
-    pub cached_bytes: u64,
-    pub cached_chunks: u64,
-    /// In memory: the cache, and chunks that left it and that sessions still hold.
-    pub held_bytes: u64,
-    pub held_chunks: u64,
-    pub evictions: u64,
-    /// Titles that are known, played or not.
-    pub titles: u64,
-    /// Probes of titles.
-    pub probes: u64,
-    /// Reads of local files.
-    pub reads: u64,
-    /// Requests to origins, those that failed included, and the bytes that came.
-    pub fetches: u64,
-    pub fetched_bytes: u64,
-    /// Requests to an origin that had been asked before, and to the next origin.
-    pub retries: u64,
-    pub failovers: u64,
-    pub redirects: u64,
-    /// Requests under way.
-    pub fetching: u64,
-    pub disk_hits: u64,
-    pub disk_writes: u64,
-    pub disk_bytes: u64,
-    pub disk_evictions: u64,
-    /// Files of the disk cache that were not what was written. They are removed.
-    pub disk_damaged: u64,
-    /// Failures of requests, reads and openings, by kind. A request that was tried again and then came counts, too.
-    pub errors: [u64; ErrorKind::ALL.len()],
+pub struct ErrorCounts([u64; ErrorKind::ALL.len()]);
+
+impl Cell for ErrorCounts {
+    const WORDS: usize = ErrorKind::ALL.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.0.iter().for_each(|count| word(*count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        ErrorCounts(std::array::from_fn(|_| word()))
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("kind", ErrorKind::ALL.iter().map(|kind| (kind.label(), self.0[*kind as usize])).collect())
+    }
 }
 
 impl Stats {
+    /// How often one kind of error was met.
     pub fn errors_of(&self, kind: ErrorKind) -> u64 {
-        self.errors[kind as usize]
+        self.errors.0[kind as usize]
     }
 
-    /// All kinds, with their names in metrics.
-    pub fn errors_by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        ErrorKind::ALL.iter().map(|kind| (kind.label(), self.errors_of(*kind)))
+    /// How often any was.
+    pub fn errors_in_all(&self) -> u64 {
+        self.errors.0.iter().sum()
     }
 }
 
@@ -117,7 +152,7 @@ impl Counters {
             failovers: self.failovers.read(),
             redirects: self.redirects.read(),
             fetching: self.fetching.read(),
-            errors: std::array::from_fn(|index| self.errors[index].read()),
+            errors: ErrorCounts(std::array::from_fn(|index| self.errors[index].read())),
             ..Stats::default()
         }
     }

@@ -6,9 +6,8 @@
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7 with two levels.
 #![forbid(unsafe_code)]
 
-mod lateness;
 mod level;
 mod timers;
 
-pub use lateness::{BUCKETS, Lateness};
+pub use counters::{BUCKETS, Lateness};
 pub use timers::{TimerId, Wheel};

@@ -162,7 +162,7 @@ impl World {
             Event::PicturesShown { session, .. } => self.shown.push(session),
             Event::PicturesWanted { session, .. } => self.wanted.push(session),
             Event::Started { token, start } => self.started.push((token, start)),
-            Event::Stats { .. } | Event::Counters { .. } => {}
+            Event::Stats { .. } => {}
         }
     }
 

@@ -7,21 +7,20 @@ mod pump;
 mod rtsp;
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use engine::CountersSnapshot;
+use counters::{Counters, Lateness, Value};
 use nix::sys::resource::{UsageWho, getrusage};
-use rooms::spec::Counters;
 use wire::WorkerId;
 
 use super::{Connections, Service};
 use crate::plane::workers::Workers;
 use crate::rooms::control::RoomsControl;
 use crate::rooms::directory::{Role, StreamState};
-use crate::rooms::negotiator;
 
 /// A family: what stands behind the prefix in its name, its type, what it tells, and where that is to be had.
 type Field<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
@@ -33,9 +32,9 @@ pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoRes
     write_sessions(&mut page, &service);
     write_workers(&mut page, service.plane.workers());
     write_negotiators(&mut page, &service.rooms);
-    write_rooms(&mut page, &service.rooms.counters().await);
+    write_rooms(&mut page, service.plane.workers());
     if let Some(pump) = &service.pump {
-        pump::write(&mut page, pump).await;
+        pump::write(&mut page, pump);
         live::write(&mut page, &pump.live_inputs());
     }
     if let Some(rtsp) = &service.rtsp {
@@ -99,83 +98,42 @@ fn write_sessions(page: &mut Page, service: &Service) {
 
 /// The sockets and threads of each worker.
 fn write_workers(page: &mut Page, workers: &Workers) {
-    let rows: Vec<_> = workers.counters().map(|(worker, counters)| (worker, worker_label(worker), counters)).collect();
     page.family(
         "millrace_worker_cpu_seconds_total",
         "counter",
         "CPU time of the worker's thread, the kernel's included.",
     );
-    for (worker, labels, _) in &rows {
-        let time = workers.cpu_time(*worker).unwrap_or_default();
-        page.sample("millrace_worker_cpu_seconds_total", labels, time.as_secs_f64());
+    for worker in workers.ids() {
+        let time = workers.cpu_time(worker).unwrap_or_default();
+        page.sample("millrace_worker_cpu_seconds_total", &worker_label(worker), time.as_secs_f64());
     }
-    for (index, (name, help, _)) in CountersSnapshot::default().fields().enumerate() {
-        // All but the number of open links only grow.
-        let (name, kind) = match name {
-            "tcp_links" => ("millrace_worker_tcp_links".to_owned(), "gauge"),
-            _ => (format!("millrace_worker_{name}_total"), "counter"),
-        };
-        page.family(&name, kind, help);
-        for (_, labels, counters) in &rows {
-            let value = counters.fields().nth(index).map_or(0, |(.., value)| value);
-            page.sample(&name, labels, value as f64);
-        }
-    }
+    let rows: Vec<_> = workers.counters().map(|(worker, counters)| (worker_label(worker), counters)).collect();
+    page.set(&rows);
 }
 
 /// The negotiator of each worker.
 fn write_negotiators(page: &mut Page, rooms: &RoomsControl) {
-    let counters: Vec<_> = rooms.negotiator_counters().collect();
-    let rows: Vec<_> = counters.iter().map(|(worker, counters)| (worker_label(*worker), counters)).collect();
-    page.table("millrace_handshake_", &NEGOTIATOR, &rows);
+    let counters = rooms.negotiator_counters();
+    let rows: Vec<_> = counters.map(|(worker, counters)| (worker_label(worker), counters)).collect();
+    page.set(&rows);
+    let name = "millrace_handshake_datagrams_refused_total";
+    page.family(name, "counter", "Datagrams that were malformed, for nobody, or not authentic.");
+    for (worker, counters) in &rows {
+        page.sample(name, worker, counters.refused_datagrams() as f64);
+    }
 }
 
-const NEGOTIATOR: [Field<negotiator::CountersSnapshot>; 11] = [
-    ("handshakes", "gauge", "Sessions without keys yet.", |counters| counters.handshakes as f64),
-    ("answered_total", "counter", "Offers answered.", |counters| counters.answered as f64),
-    ("refused_total", "counter", "Offers and fragments refused for their text.", |counters| counters.refused as f64),
-    ("overloaded_total", "counter", "Offers refused for want of room.", |counters| counters.overloaded as f64),
-    ("connected_total", "counter", "Sessions that got their keys.", |counters| counters.connected as f64),
-    ("timed_out_total", "counter", "Sessions that did not in time.", |counters| counters.timed_out as f64),
-    ("failed_total", "counter", "Sessions whose handshake failed.", |counters| counters.failed as f64),
-    ("certificates_refused_total", "counter", "Of these: for want of an ECDSA certificate.", |counters| {
-        counters.certificates_refused as f64
-    }),
-    ("restarts_total", "counter", "ICE restarts.", |counters| counters.restarts as f64),
-    ("datagrams_total", "counter", "STUN and DTLS datagrams received.", |counters| counters.datagrams as f64),
-    ("datagrams_refused_total", "counter", "Of these: malformed, for nobody, or not authentic.", |refused| {
-        (refused.malformed + refused.unknown + refused.not_authentic + refused.too_many_addresses) as f64
-    }),
-];
-
-fn write_rooms(page: &mut Page, rooms: &[Option<Box<Counters>>]) {
-    let rows = answered(rooms);
-    let fields: [Field<Counters>; 8] = [
-        ("streams", "gauge", "Streams that the worker knows, its own and those it is fed.", |rooms| {
-            rooms.streams as f64
-        }),
-        ("publishers", "gauge", "Publishers on the worker.", |rooms| rooms.publishers as f64),
-        ("viewers", "gauge", "Viewers on the worker.", |rooms| rooms.viewers as f64),
-        ("sessions", "gauge", "Sessions on the worker.", |rooms| rooms.sessions as f64),
-        ("packets_in_total", "counter", "Media packets taken from publishers.", |rooms| rooms.packets_in as f64),
-        ("packets_out_total", "counter", "Media packets written for viewers.", |rooms| rooms.packets_out as f64),
-        ("packets_resent_total", "counter", "Media packets written again (RTX).", |rooms| rooms.packets_resent as f64),
-        ("keyframe_requests_total", "counter", "Keyframes asked of publishers.", |rooms| {
-            rooms.keyframe_requests as f64
-        }),
-    ];
-    page.table("millrace_rooms_", &fields, &rows);
-    page.family("millrace_rooms_dropped_total", "counter", "Packets that went no further, by reason.");
+/// The rooms of each worker.
+fn write_rooms(page: &mut Page, workers: &Workers) {
+    let rows: Vec<_> = workers.numbers().map(|(id, numbers)| (worker_label(id), numbers.rooms.load())).collect();
+    page.set(&rows);
+    // The same as quantiles since the start, as it was shown before there was a histogram.
+    let name = "millrace_rooms_timer_lateness_seconds";
+    page.family(name, "gauge", "How late timers fired since the start.");
     for (worker, counters) in &rows {
-        for (reason, count) in counters.drops.iter() {
-            page.sample("millrace_rooms_dropped_total", &format!("{worker},reason={:?}", reason.name()), count as f64);
-        }
-    }
-    page.family("millrace_rooms_timer_lateness_seconds", "gauge", "How late timers fired since the start.");
-    for (worker, counters) in &rows {
-        for (quantile, late) in ["0.5", "0.99", "1"].into_iter().zip(counters.lateness_ns) {
-            let labels = format!("{worker},quantile={quantile:?}");
-            page.sample("millrace_rooms_timer_lateness_seconds", &labels, late as f64 / 1e9);
+        for (label, share) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
+            let late = counters.lateness.quantile(share);
+            page.sample(name, &format!("{worker},quantile={label:?}"), late.as_secs_f64());
         }
     }
 }
@@ -184,10 +142,15 @@ fn worker_label(worker: WorkerId) -> String {
     format!("worker=\"{}\"", worker.0)
 }
 
-/// What workers have counted, each with its label. One that did not answer in time has no samples.
-fn answered<T>(workers: &[Option<Box<T>>]) -> Vec<(String, &T)> {
-    let all = WorkerId::all(workers.len()).zip(workers);
-    all.filter_map(|(worker, counters)| Some((worker_label(worker), counters.as_deref()?))).collect()
+/// Bounds of histograms: powers of two from 16 µs to 17 s, which is all that is of interest.
+const SHOWN_BITS: RangeInclusive<usize> = 14..=34;
+
+/// Labels with one more.
+fn with_label(labels: &str, label: &str, value: &str) -> String {
+    match labels {
+        "" => format!("{label}={value:?}"),
+        _ => format!("{labels},{label}={value:?}"),
+    }
 }
 
 /// A page under construction.
@@ -197,6 +160,47 @@ struct Page {
 }
 
 impl Page {
+    /// All families of a set of counters, with a sample for each row: its labels, and what it has counted.
+    fn set<C: Counters>(&mut self, rows: &[(String, C)]) {
+        let rows: Vec<_> = rows.iter().map(|(labels, counters)| (labels, counters.values())).collect();
+        for (index, family) in C::FAMILIES.iter().enumerate() {
+            self.family(family.name, family.kind.name(), family.help);
+            for (labels, values) in &rows {
+                if let Some(value) = values.get(index) {
+                    self.value(family.name, labels, value);
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, name: &str, labels: &str, value: &Value<'_>) {
+        match value {
+            Value::Number(number) => self.sample(name, labels, *number as f64),
+            Value::Time(time) => self.sample(name, labels, time.as_secs_f64()),
+            Value::Times(times) => self.histogram(name, labels, times),
+            Value::ByLabel(label, counts) => {
+                for (of, count) in counts {
+                    self.sample(name, &with_label(labels, label, of), *count as f64);
+                }
+            }
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &str, times: &Lateness) {
+        let bucket = format!("{name}_bucket");
+        let mut below = 0;
+        for (bits, count) in times.buckets().iter().enumerate() {
+            below += count;
+            if SHOWN_BITS.contains(&bits) {
+                let upper = (1_u64 << bits) as f64 / 1e9;
+                self.sample(&bucket, &with_label(labels, "le", &upper.to_string()), below as f64);
+            }
+        }
+        self.sample(&bucket, &with_label(labels, "le", "+Inf"), below as f64);
+        self.sample(&format!("{name}_sum"), labels, times.sum_ns() as f64 / 1e9);
+        self.sample(&format!("{name}_count"), labels, below as f64);
+    }
+
     /// A family for each field, with a sample for each row: its labels, and what the field is of.
     fn table<T>(&mut self, prefix: &str, fields: &[Field<T>], rows: &[(String, &T)]) {
         for (name, kind, help, value) in fields {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use wire::WorkerId;
 
 /// How long a worker or a negotiator may take to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,27 +36,6 @@ impl<T> Questions<T> {
     pub(crate) async fn ask(&self, send: impl FnOnce(u64) -> bool) -> Option<T> {
         let asked = self.begin();
         if send(asked.token) { asked.answer().await } else { None }
-    }
-
-    /// Asks workers at once, by `send`, which is given each one's number and the token.
-    pub(crate) async fn ask_all(
-        &self,
-        workers: impl Iterator<Item = WorkerId>,
-        send: impl Fn(WorkerId, u64) -> bool,
-    ) -> Vec<Option<T>> {
-        let begin = |worker| {
-            let asked = self.begin();
-            send(worker, asked.token).then_some(asked)
-        };
-        let all: Vec<Option<Asked<'_, T>>> = workers.map(begin).collect();
-        let mut answers = Vec::with_capacity(all.len());
-        for asked in all {
-            answers.push(match asked {
-                Some(asked) => asked.answer().await,
-                None => None,
-            });
-        }
-        answers
     }
 
     /// Takes an answer. Who asked may have gone.
@@ -106,11 +84,12 @@ mod tests {
     #[tokio::test]
     async fn each_gets_its_own_answer_and_a_question_is_forgotten_with_the_one_who_asked() {
         let questions = Questions::default();
-        let answer = |worker: WorkerId, token| {
-            questions.handle_answer(token, worker.0);
-            worker.0 != 1
-        };
-        assert_eq!(questions.ask_all(WorkerId::all(3), answer).await, [Some(0), None, Some(2)], "one has no room");
+        let answered = questions.ask(|token| {
+            questions.handle_answer(token, 5);
+            true
+        });
+        assert_eq!(answered.await, Some(5));
+        assert_eq!(questions.ask(|_| false).await, None, "it was not on its way");
 
         let asked = std::cell::Cell::new(None);
         let unanswered = questions.ask(|token| {

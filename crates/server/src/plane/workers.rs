@@ -15,7 +15,7 @@ use std::time::Duration;
 use engine::{CountersSnapshot, Mailbox, WorkerHandle};
 use wire::WorkerId;
 
-use crate::worker::Message;
+use crate::worker::{Message, Numbers};
 
 /// Messages that wait for one worker at most: eight times its mailbox. A worker that lets more wait has failed, and gets
 /// no more.
@@ -31,20 +31,22 @@ struct Worker {
     backlog: Mutex<VecDeque<Message>>,
     /// More waited than `BACKLOG_MAX`.
     has_failed: AtomicBool,
+    /// Where its products publish what they count.
+    numbers: Numbers,
     /// Its thread; one that only pretends has none.
     handle: Option<WorkerHandle<Message>>,
 }
 
 impl Workers {
     /// Workers that run. They end with this.
-    pub fn new(handles: Vec<WorkerHandle<Message>>) -> Self {
-        let each = handles.into_iter().map(|handle| Worker::new(handle.mailbox(), Some(handle)));
-        Workers { each: each.collect() }
+    pub fn new(running: Vec<(WorkerHandle<Message>, Numbers)>) -> Self {
+        let worker = |(handle, numbers): (WorkerHandle<_>, _)| Worker::new(handle.mailbox(), numbers, Some(handle));
+        Workers { each: running.into_iter().map(worker).collect() }
     }
 
     /// Mailboxes that somebody reads as a worker would; for tests.
     pub fn pretended(mailboxes: Vec<Mailbox<Message>>) -> Self {
-        Workers { each: mailboxes.into_iter().map(|mailbox| Worker::new(mailbox, None)).collect() }
+        Workers { each: mailboxes.into_iter().map(|mailbox| Worker::new(mailbox, Numbers::default(), None)).collect() }
     }
 
     /// How many there are.
@@ -107,6 +109,11 @@ impl Workers {
         self.ids().zip(counters.map(Option::unwrap_or_default))
     }
 
+    /// Where each worker's products publish what they count.
+    pub fn numbers(&self) -> impl Iterator<Item = (WorkerId, &Numbers)> {
+        self.ids().zip(self.each.iter().map(|worker| &worker.numbers))
+    }
+
     /// CPU time of a worker's thread, the kernel's share included.
     pub fn cpu_time(&self, worker: WorkerId) -> Option<Duration> {
         self.each.get(worker.index())?.handle.as_ref()?.cpu_time()
@@ -114,8 +121,8 @@ impl Workers {
 }
 
 impl Worker {
-    fn new(mailbox: Mailbox<Message>, handle: Option<WorkerHandle<Message>>) -> Self {
-        Worker { mailbox, backlog: Mutex::default(), has_failed: AtomicBool::new(false), handle }
+    fn new(mailbox: Mailbox<Message>, numbers: Numbers, handle: Option<WorkerHandle<Message>>) -> Self {
+        Worker { mailbox, backlog: Mutex::default(), has_failed: AtomicBool::new(false), numbers, handle }
     }
 
     fn flush(&self, backlog: &mut VecDeque<Message>) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pump::chunk::Chunk;
-use pump::spec::{self, Command, Counters, EndReason, Event, SessionId, SessionStats};
+use pump::spec::{self, Command, EndReason, Event, SessionId, SessionStats};
 use pump::title::Title;
 use titles::Library;
 use tokio::runtime::Handle;
@@ -57,7 +57,6 @@ pub struct PumpControl {
     outputs: OnceLock<Outputs>,
     state: Mutex<State>,
     inspections: Questions<Option<Box<SessionStats>>>,
-    counts: Questions<Box<Counters>>,
     starts: Questions<Option<spec::Start>>,
 }
 
@@ -136,7 +135,6 @@ impl PumpControl {
             live: Inputs::default(),
             outputs: OnceLock::new(),
             inspections: Questions::default(),
-            counts: Questions::default(),
             starts: Questions::default(),
         }
     }
@@ -270,12 +268,6 @@ impl PumpControl {
         self.inspections.ask(ask).await.ok_or(PumpError::Busy)
     }
 
-    /// What each worker's pump has counted; `None` for one that does not answer in time.
-    pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
-        let ask = |worker, token| self.offer(worker, Command::Count { token });
-        self.counts.ask_all(self.plane.workers().ids(), ask).await
-    }
-
     /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
     pub fn handle_event(self: &Arc<Self>, event: Event, runtime: &Handle) {
         match event {
@@ -296,7 +288,6 @@ impl PumpControl {
                 }
             }
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
-            Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
             Event::Started { token, start } => self.starts.handle_answer(token, start),
             Event::PicturesWanted { session, run } => {
                 if let Ok(found) = self.running(session) {

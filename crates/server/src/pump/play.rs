@@ -171,9 +171,9 @@ impl Screen {
         let Ok(Inspected { stats, at, .. }) = control.inspect(self.id).await else { return };
         let rate = Bitrate::of(stats.bytes.saturating_sub(self.last.1), self.last.0.elapsed());
         self.last = (Instant::now(), stats.bytes);
-        let counters = control.counters().await.into_iter().flatten().next().unwrap_or_default();
+        let lateness = control.plane().workers().numbers().next().map(|(_, numbers)| numbers.pump.load().lateness);
         let ms = |span: Duration| span.as_secs_f64() * 1e3;
-        let p99 = ms(counters.lateness.quantile(0.99));
+        let p99 = ms(lateness.unwrap_or_default().quantile(0.99));
         let line = format!(
             "{}{}  {:.2} Mbit/s  {} datagrams  late p99 {p99:.2} ms, at most {:.2} ms  underruns {}",
             clock(at),

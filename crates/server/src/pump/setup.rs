@@ -23,7 +23,7 @@ use crate::machine::{addresses, ntp, port_of};
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};
 use crate::report::{Listener, Report};
-use crate::worker::{Message, Products, Ways};
+use crate::worker::{Message, Numbers, Products, Ways};
 
 /// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
 /// than clients usually wait themselves.
@@ -98,7 +98,10 @@ pub fn senders(config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>>
     Ok(addresses(&config.pump.bind, port_of("pump.udp_port", config.pump.udp_port, index)?))
 }
 
-/// Starts a worker that only pumps, the one of number `index`. Returns it with the sockets that it sends from.
+/// A worker that only pumps, its numbers, and the sockets that it sends from.
+pub type PumpWorker = ((WorkerHandle<Message>, Numbers), Senders);
+
+/// Starts a worker that only pumps, the one of number `index`.
 ///
 /// # Errors
 /// When a socket cannot be had, or the thread.
@@ -107,18 +110,19 @@ pub fn start_worker(
     config: WorkerConfig,
     settings: spec::Settings,
     control: Mailbox<Report>,
-) -> anyhow::Result<(WorkerHandle<Message>, Senders)> {
+) -> anyhow::Result<PumpWorker> {
     let worker = Worker::bind(config).context("opening the sockets to send from")?;
     let senders = worker.senders().collect();
+    let numbers = Numbers::default();
+    let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: numbers.clone() };
     let handle = worker.run(move || {
         let now = Instant::now();
         let clock = (now, ntp(SystemTime::now()));
         let rooms =
             Rooms::new(now, WorkerId(index as u16), rooms::settings::Settings::new(0, clock), BatchPool::new(0));
-        let ways = Ways { workers: Vec::new(), negotiator: None, control };
         Products::new(now, rooms, Pump::new(now, settings), ways)
     })?;
-    Ok((handle, senders))
+    Ok(((handle, numbers), senders))
 }
 
 /// The control plane of workers that only pump, and the thread that hears them. The thread ends with the last worker.
@@ -127,7 +131,7 @@ pub fn start_worker(
 /// When the thread cannot be started.
 pub fn start(
     library: Library,
-    workers: Vec<(WorkerHandle<Message>, Senders)>,
+    workers: Vec<PumpWorker>,
     settings: Settings,
     reports: Receiver<Report>,
     runtime: Handle,

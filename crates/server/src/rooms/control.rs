@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use counters::Published;
 use engine::Mailbox;
-use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats};
+use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats};
 use tokio::sync::oneshot;
 use wire::WorkerId;
 
@@ -35,8 +36,8 @@ pub const OVERLOAD_RETRY_SECONDS: u32 = 10;
 pub struct NegotiatorEnd {
     /// Takes requests; one that finds it full is refused as busy.
     pub mailbox: Mailbox<Input>,
-    /// What it counts.
-    pub counters: Arc<negotiator::Counters>,
+    /// What it has counted.
+    pub counters: Published<negotiator::Counters>,
 }
 
 /// Everything that can be asked of the rooms.
@@ -46,7 +47,6 @@ pub struct RoomsControl {
     negotiators: Vec<NegotiatorEnd>,
     state: Mutex<State>,
     inspections: Questions<Option<SessionStats>>,
-    counts: Questions<Box<Counters>>,
 }
 
 struct State {
@@ -88,7 +88,6 @@ impl RoomsControl {
             negotiators,
             state: Mutex::new(State { directory, by_key: HashMap::new(), keys: HashMap::new() }),
             inspections: Questions::default(),
-            counts: Questions::default(),
         }
     }
 
@@ -228,15 +227,8 @@ impl RoomsControl {
     }
 
     /// What each worker's negotiator has counted.
-    pub fn negotiator_counters(&self) -> impl Iterator<Item = (WorkerId, negotiator::CountersSnapshot)> {
-        self.plane.workers().ids().zip(self.negotiators.iter().map(|negotiator| negotiator.counters.snapshot()))
-    }
-
-    /// What each worker's rooms have counted; `None` for one that does not answer in time.
-    pub async fn counters(&self) -> Vec<Option<Box<Counters>>> {
-        let workers = self.plane.workers();
-        let ask = |worker, token| workers.offer(worker, Message::Command(Command::Count { token }));
-        self.counts.ask_all(workers.ids(), ask).await
+    pub fn negotiator_counters(&self) -> impl Iterator<Item = (WorkerId, negotiator::Counters)> {
+        self.plane.workers().ids().zip(self.negotiators.iter().map(|negotiator| negotiator.counters.load()))
     }
 
     /// Takes what a negotiator reports.
@@ -255,7 +247,6 @@ impl RoomsControl {
     pub fn handle_event(&self, event: Event) {
         match event {
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
-            Event::Counters { token, counters } => self.counts.handle_answer(token, counters),
             // These are for the negotiator.
             Event::Handshake { .. } | Event::SessionEnded { .. } => {}
         }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use webrtc::Candidate;
 
 pub use self::core::Negotiator;
-pub use counters::{Counters, CountersSnapshot};
+pub use self::counters::Counters;
 pub use thread::run;
 
 /// What one negotiator may choose.

@@ -251,6 +251,13 @@ async fn while_draining_new_sessions_are_refused_and_old_ones_go_on() {
 async fn metrics_are_prometheus_text_with_each_family_once() {
     let test = Harness::new();
     test.open("/whip/a").await;
+    for (_, numbers) in test.rooms.plane().workers().numbers() {
+        let mut counters = Counters { packets_in: 3, ..Counters::default() };
+        for micros in [20, 500] {
+            counters.lateness.record(Duration::from_micros(micros));
+        }
+        numbers.rooms.store(&counters);
+    }
     let page = text(test.send("GET", "/metrics", &[], "").await).await;
 
     for line in [
@@ -263,6 +270,12 @@ async fn metrics_are_prometheus_text_with_each_family_once() {
         "millrace_handshake_certificates_refused_total{worker=\"0\"} 0",
         "millrace_rooms_packets_in_total{worker=\"0\"} 3",
         "millrace_rooms_dropped_total{worker=\"0\",reason=\"replayed\"} 0",
+        "# TYPE millrace_rooms_lateness_seconds histogram",
+        "millrace_rooms_lateness_seconds_bucket{worker=\"0\",le=\"0.000016384\"} 0",
+        "millrace_rooms_lateness_seconds_bucket{worker=\"0\",le=\"0.000032768\"} 1",
+        "millrace_rooms_lateness_seconds_bucket{worker=\"0\",le=\"+Inf\"} 2",
+        "millrace_rooms_lateness_seconds_sum{worker=\"0\"} 0.00052",
+        "millrace_rooms_lateness_seconds_count{worker=\"0\"} 2",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
     }
@@ -349,7 +362,7 @@ fn pretend() -> (Arc<RoomsControl>, Arc<Mutex<Vec<SessionId>>>, mpsc::Receiver<L
     let (commands, worker) = mailbox(100).expect("a mailbox");
     let (inputs, negotiator) = mailbox(100).expect("a mailbox");
     let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
-    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Arc::default() }];
+    let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Default::default() }];
     let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
     let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
     let opened = Arc::<Mutex<Vec<SessionId>>>::default();
@@ -376,10 +389,6 @@ fn work(messages: &Receiver<Message>, told: &mpsc::SyncSender<LayerLimit>, answe
             Message::Command(Command::Inspect { token, .. }) => {
                 let stats = SessionStats { packets_sent: 17, ..SessionStats::default() };
                 answer(Event::Stats { token, stats: Some(stats) });
-            }
-            Message::Command(Command::Count { token }) => {
-                let counters = Counters { packets_in: 3, ..Counters::default() };
-                answer(Event::Counters { token, counters: Box::new(counters) });
             }
             Message::Command(Command::Limit { layers, .. }) => told.send(layers).expect("the test listens"),
             _ => {}

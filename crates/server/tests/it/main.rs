@@ -4,6 +4,7 @@ mod auth;
 mod config;
 mod control;
 mod corpus;
+mod counters;
 mod directory;
 mod http;
 mod http_connections;

@@ -1,7 +1,7 @@
 //! The pump as clients and receivers meet it: real workers and sockets, and the HTTP API without one.
 
 mod change;
-mod harness;
+pub mod harness;
 mod live;
 
 use std::time::{Duration, Instant};

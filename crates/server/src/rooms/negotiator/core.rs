@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, TrackSpec, UpTrackSpec};
@@ -48,7 +47,7 @@ pub struct Negotiator<C, N> {
     /// Commands that must not be lost and wait for room, in their order. At most a few per session.
     backlog: VecDeque<Message>,
     handshakes: usize,
-    counters: Arc<Counters>,
+    counters: Counters,
 }
 
 struct Session {
@@ -93,19 +92,16 @@ where
             deadlines: BTreeSet::new(),
             backlog: VecDeque::new(),
             handshakes: 0,
-            counters: Arc::default(),
+            counters: Counters::default(),
         }
     }
 
-    /// Counts into `counters` from now on, which others may be reading already.
-    pub fn with_counters(self, counters: Arc<Counters>) -> Self {
-        Negotiator { counters, ..self }
+    /// What it has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
-    pub fn counters(&self) -> Arc<Counters> {
-        self.counters.clone()
-    }
-
+    /// Takes what comes into its mailbox.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
             Input::Event(Event::Handshake { path, data }) => self.handle_datagram(now, path, &data),
@@ -115,7 +111,7 @@ where
                 }
             }
             // These are for the control plane.
-            Input::Event(Event::Stats { .. } | Event::Counters { .. }) => {}
+            Input::Event(Event::Stats { .. }) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
@@ -129,7 +125,7 @@ where
             if let Phase::Handshaking { until } = self.sessions[key].phase
                 && until <= now
             {
-                self.counters.timed_out.add(1);
+                self.counters.timed_out += 1;
                 self.remove(key, EndReason::HandshakeTimeout);
                 continue;
             }
@@ -161,7 +157,7 @@ where
             Request::Patch { session, fragment, if_match, reply } => {
                 let result = self.patch(now, session, &fragment, &if_match);
                 if matches!(result, Err(NegotiationError::Sdp(_))) {
-                    self.counters.refused.add(1);
+                    self.counters.refused += 1;
                 }
                 // Whoever asked may be gone; the fragment has done its work all the same.
                 let _ = reply.send(result);
@@ -245,9 +241,9 @@ where
 
     fn answer(&mut self, now: Instant, id: SessionId, result: Result<Answer, NegotiationError>, reply: Reply<Answer>) {
         match &result {
-            Ok(_) => self.counters.answered.add(1),
-            Err(NegotiationError::Overloaded { .. }) => self.counters.overloaded.add(1),
-            Err(_) => self.counters.refused.add(1),
+            Ok(_) => self.counters.answered += 1,
+            Err(NegotiationError::Overloaded { .. }) => self.counters.overloaded += 1,
+            Err(_) => self.counters.refused += 1,
         }
         let was_kept = result.is_ok();
         if reply.send(result).is_err()
@@ -277,34 +273,34 @@ where
             let old = std::mem::replace(&mut session.ufrag, etag.clone());
             self.by_ufrag.remove(&old);
             self.by_ufrag.insert(etag.clone(), key);
-            self.counters.restarts.add(1);
+            self.counters.restarts += 1;
         }
         self.drive(now, key);
         Ok(Patched { fragment, etag })
     }
 
     fn handle_datagram(&mut self, now: Instant, path: Path, data: &[u8]) {
-        self.counters.datagrams.add(1);
+        self.counters.datagrams += 1;
         let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
         let key = match data.first() {
             // RFC 7983: STUN. Only checks are for us, since a lite agent asks nothing that could be answered.
             Some(0..=3) => match webrtc::local_ufrag(data) {
                 Some(ufrag) => self.by_ufrag.get(ufrag).copied(),
-                None => return self.counters.malformed.add(1),
+                None => return self.counters.malformed += 1,
             },
             _ => self.by_remote.get(&(path.link, path.remote)).copied(),
         };
         let Some(key) = key else {
-            return self.counters.unknown.add(1);
+            return self.counters.unknown += 1;
         };
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
             Ok(Received::Check) => self.learn(now, key, remote, path),
             Ok(Received::Handshake) | Err(Refused::Ended) => {}
             // DTLS that is wrong may still have changed something in its state, so it is driven like what is right.
-            Err(Refused::BadDtls) => self.counters.malformed.add(1),
-            Err(Refused::NotHandshake | Refused::Malformed) => return self.counters.malformed.add(1),
-            Err(Refused::NotAuthentic) => return self.counters.not_authentic.add(1),
-            Err(Refused::TooManyAddresses) => return self.counters.too_many_addresses.add(1),
+            Err(Refused::BadDtls) => self.counters.malformed += 1,
+            Err(Refused::NotHandshake | Refused::Malformed) => return self.counters.malformed += 1,
+            Err(Refused::NotAuthentic) => return self.counters.not_authentic += 1,
+            Err(Refused::TooManyAddresses) => return self.counters.too_many_addresses += 1,
         }
         self.drive(now, key);
     }
@@ -356,9 +352,9 @@ where
                 }
                 Output::Ended(reason) => {
                     if let Phase::Handshaking { .. } = session.phase {
-                        self.counters.failed.add(1);
+                        self.counters.failed += 1;
                         if reason == webrtc::EndReason::CertificateNotEcdsa {
-                            self.counters.certificates_refused.add(1);
+                            self.counters.certificates_refused += 1;
                         }
                     }
                     return self.remove(key, EndReason::Peer(reason));
@@ -375,7 +371,7 @@ where
         session.phase = Phase::Connected { last_consent: now };
         let command = session.role.command(peer);
         self.handshakes -= 1;
-        self.counters.connected.add(1);
+        self.counters.connected += 1;
         self.count_sessions();
         self.command(command);
         (self.notify)(Notice::Connected { session: id });
@@ -432,7 +428,7 @@ where
     /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
     fn transmit(&mut self, path: Path, data: Box<[u8]>) {
         if (self.send)(Message::Command(Command::Transmit { path, data })).is_err() {
-            self.counters.transmits_dropped.add(1);
+            self.counters.transmits_dropped += 1;
         }
     }
 
@@ -442,7 +438,7 @@ where
         let message = Message::Command(command);
         let unsent = if self.backlog.is_empty() { (self.send)(message).err() } else { Some(message) };
         if let Some(message) = unsent {
-            self.counters.commands_delayed.add(1);
+            self.counters.commands_delayed += 1;
             self.backlog.push_back(message);
         }
     }
@@ -455,9 +451,9 @@ where
         }
     }
 
-    fn count_sessions(&self) {
-        self.counters.sessions.set(self.sessions.len() as u64);
-        self.counters.handshakes.set(self.handshakes as u64);
+    fn count_sessions(&mut self) {
+        self.counters.sessions = self.sessions.len() as u64;
+        self.counters.handshakes = self.handshakes as u64;
     }
 }
 

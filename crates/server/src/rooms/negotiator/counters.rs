@@ -1,80 +1,50 @@
-//! What a negotiator counts. Written by its thread alone, read by anybody.
+//! What a negotiator counts. Written by its thread alone, and published when it has done what there was.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counters of one negotiator, shared with who reports them.
-        #[derive(Debug, Default)]
-        pub struct Counters {
-            $(pub(super) $name: Count,)+
-        }
-
-        /// All counters at one time.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct CountersSnapshot {
-            $($(#[$doc])* pub $name: u64,)+
-        }
-
-        impl Counters {
-            pub fn snapshot(&self) -> CountersSnapshot {
-                CountersSnapshot { $($name: self.$name.load(),)+ }
-            }
-        }
-    };
-}
+use counters::counters;
 
 counters! {
-    /// Sessions now, connected or not.
-    sessions,
-    /// Sessions now that have no keys yet.
-    handshakes,
-    /// Offers answered since the start.
-    answered,
-    /// Offers and fragments refused for their text.
-    refused,
-    /// Offers refused because there are too many sessions or handshakes.
-    overloaded,
-    /// Sessions that got their keys.
-    connected,
-    /// Sessions that did not in time.
-    timed_out,
-    /// Sessions whose handshake failed.
-    failed,
-    /// Of these: for want of an ECDSA certificate.
-    certificates_refused,
-    /// ICE restarts.
-    restarts,
-    /// STUN and DTLS datagrams that came in.
-    datagrams,
-    /// Of these: malformed.
-    malformed,
-    /// For no session: an unknown user fragment, or DTLS from an unknown address.
-    unknown,
-    /// With a wrong message integrity.
-    not_authentic,
-    /// From more addresses than a peer may have.
-    too_many_addresses,
-    /// Not taken because the worker's mailbox was full; peers repeat theirs.
-    transmits_dropped,
-    /// Commands that had to wait for room in the worker's mailbox.
-    commands_delayed,
+    /// Counters of one negotiator.
+    pub struct Counters: "millrace_handshake_" {
+        /// Sessions now, connected or not.
+        gauge sessions: u64 = "sessions",
+        /// Sessions now that have no keys yet.
+        gauge handshakes: u64 = "handshakes",
+        /// Offers answered since the start.
+        counter answered: u64 = "answered_total",
+        /// Offers and fragments refused for their text.
+        counter refused: u64 = "refused_total",
+        /// Offers refused because there are too many sessions or handshakes.
+        counter overloaded: u64 = "overloaded_total",
+        /// Sessions that got their keys.
+        counter connected: u64 = "connected_total",
+        /// Sessions that did not in time.
+        counter timed_out: u64 = "timed_out_total",
+        /// Sessions whose handshake failed.
+        counter failed: u64 = "failed_total",
+        /// Of these: for want of an ECDSA certificate.
+        counter certificates_refused: u64 = "certificates_refused_total",
+        /// ICE restarts.
+        counter restarts: u64 = "restarts_total",
+        /// STUN and DTLS datagrams that came in.
+        counter datagrams: u64 = "datagrams_total",
+        /// Of these: malformed.
+        counter malformed: u64 = "datagrams_malformed_total",
+        /// For no session: an unknown user fragment, or DTLS from an unknown address.
+        counter unknown: u64 = "datagrams_unknown_total",
+        /// With a wrong message integrity.
+        counter not_authentic: u64 = "datagrams_not_authentic_total",
+        /// From more addresses than a peer may have.
+        counter too_many_addresses: u64 = "datagrams_too_many_addresses_total",
+        /// Not taken because the worker's mailbox was full; peers repeat theirs.
+        counter transmits_dropped: u64 = "transmits_dropped_total",
+        /// Commands that had to wait for room in the worker's mailbox.
+        counter commands_delayed: u64 = "commands_delayed_total",
+    }
 }
 
-/// One counter with one writer: no locked instruction.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    pub fn add(&self, by: u64) {
-        self.set(self.load().wrapping_add(by));
-    }
-
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    fn load(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl Counters {
+    /// Datagrams that were of no use, for whatever reason.
+    pub fn refused_datagrams(&self) -> u64 {
+        self.malformed + self.unknown + self.not_authentic + self.too_many_addresses
     }
 }

@@ -157,8 +157,8 @@ impl Harness {
         ended.collect()
     }
 
-    fn counted(&self) -> CountersSnapshot {
-        self.negotiator.counters().snapshot()
+    fn counted(&self) -> Counters {
+        self.negotiator.counters().clone()
     }
 }
 
@@ -445,7 +445,8 @@ fn the_thread_ends_with_its_last_sender() {
     let (inputs, receiver) = engine::mailbox(8).unwrap();
     let context = Context::new().unwrap();
     let thread = std::thread::spawn(move || {
-        run(Negotiator::new(Settings::default(), context, |_| Ok(()), |_| ()), &receiver);
+        let negotiator = Negotiator::new(Settings::default(), context, |_| Ok(()), |_| ());
+        run(negotiator, &receiver, &::counters::Published::default());
     });
     let (reply, answer) = oneshot::channel();
     let request = Request::Publish { session: SessionId(1), stream: STREAM, offer: String::new(), reply };

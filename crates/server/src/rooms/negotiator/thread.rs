@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use counters::Published;
 use engine::{Receiver, RecvError};
 
-use super::{Input, Negotiator, Notice};
+use super::{Counters, Input, Negotiator, Notice};
 use crate::worker::Message;
 
 /// Below the workers, which must not wait for handshakes on a busy machine (nice(2)).
@@ -16,8 +17,8 @@ const RETRY: Duration = Duration::from_millis(1);
 /// Inputs between two looks at the timers.
 const BATCH: usize = 64;
 
-/// Runs until every sender of `inputs` is gone. Meant to be a thread's body.
-pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>)
+/// Runs until every sender of `inputs` is gone, and publishes what the negotiator counts. Meant to be a thread's body.
+pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>, counters: &Published<Counters>)
 where
     C: FnMut(Message) -> Result<(), Message>,
     N: FnMut(Notice),
@@ -26,6 +27,7 @@ where
         tracing::debug!(%error, "cannot lower the negotiator's priority");
     }
     loop {
+        counters.store(negotiator.counters());
         let mut timeout = negotiator.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
         if negotiator.has_backlog() {
             timeout = Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY)));

@@ -1,0 +1,43 @@
+//! What a worker's pump counts.
+
+use std::time::Duration;
+
+use counters::{Lateness, counters};
+
+counters! {
+    /// All of one worker's numbers.
+    pub struct Counters: "millrace_pump_" {
+        /// Datagrams written.
+        counter datagrams: u64 = "datagrams_total",
+        /// Bytes of these, RTP headers included.
+        counter bytes: u64 = "bytes_total",
+        /// Parity datagrams, which are not among the others.
+        counter fec_datagrams: u64 = "fec_datagrams_total",
+        /// Times that a session's next part was not there when it was due.
+        counter underruns: u64 = "underruns_total",
+        /// Packets of titles that could not be had.
+        counter lost: u64 = "lost_packets_total",
+        /// Errors of titles' continuity counters.
+        counter continuity_errors: u64 = "continuity_errors_total",
+        /// First priority errors (ETSI TR 101 290) of monitored sessions.
+        counter priority_1: u64 = "tr101290_priority1_total",
+        /// Second priority errors of monitored sessions.
+        counter priority_2: u64 = "tr101290_priority2_total",
+        /// Null packets added.
+        counter nulls: u64 = "null_packets_total",
+        /// Times that a session was so late that its schedule was moved.
+        counter shifts: u64 = "shifts_total",
+        /// Worst delay factor (RFC 4445) of sessions in their last second.
+        gauge delay_factor_max: Duration = "delay_factor_max_seconds",
+        /// Sessions on the worker.
+        gauge sessions: u64 = "worker_sessions",
+        /// Sessions that are being sent.
+        gauge playing: u64 = "worker_playing",
+        /// Sessions with a monitor.
+        gauge monitored: u64 = "monitored_sessions",
+        /// Worst jitter of clock references that monitors saw.
+        gauge pcr_jitter_max: Duration = "pcr_jitter_max_seconds",
+        /// How long after its time each burst was written.
+        histogram lateness: Lateness = "lateness_seconds",
+    }
+}

@@ -1,0 +1,47 @@
+//! What a worker's rooms count.
+
+use counters::{Cell, Lateness, Value, counters};
+
+use crate::drops::{DropCounters, DropReason};
+
+counters! {
+    /// A worker's counters since it started, and what it has now.
+    pub struct Counters: "millrace_rooms_" {
+        /// Streams that the worker knows, its own and those it is fed.
+        gauge streams: u64 = "streams",
+        /// Publishers on the worker.
+        gauge publishers: u64 = "publishers",
+        /// Viewers on the worker.
+        gauge viewers: u64 = "viewers",
+        /// Sessions on the worker.
+        gauge sessions: u64 = "sessions",
+        /// Media packets taken from publishers.
+        counter packets_in: u64 = "packets_in_total",
+        /// Media packets written for viewers, retransmissions not counted.
+        counter packets_out: u64 = "packets_out_total",
+        /// Media packets written again (RTX).
+        counter packets_resent: u64 = "packets_resent_total",
+        /// Keyframes asked of publishers.
+        counter keyframe_requests: u64 = "keyframe_requests_total",
+        /// Packets that went no further, by reason.
+        counter drops: DropCounters = "dropped_total",
+        /// How long after its time each timer fired.
+        histogram lateness: Lateness = "lateness_seconds",
+    }
+}
+
+impl Cell for DropCounters {
+    const WORDS: usize = DropReason::ALL.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.iter().for_each(|(_, count)| word(count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        DropCounters::from_counts(std::array::from_fn(|_| word()))
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.name(), count)).collect())
+    }
+}
