@@ -28,6 +28,7 @@ mod pace;
 mod phase;
 pub mod picture;
 pub mod pids;
+mod product;
 #[allow(clippy::module_inception)]
 pub mod pump;
 mod queue;

@@ -14,6 +14,7 @@ mod log;
 pub mod pacer;
 pub mod packet;
 mod passthrough;
+mod product;
 mod publisher;
 mod rate;
 pub mod receive;

@@ -9,6 +9,7 @@ pub mod config;
 pub mod demo;
 pub mod http;
 pub mod machine;
+pub mod owner;
 pub mod plane;
 pub mod pump;
 mod random;

@@ -6,6 +6,7 @@
 
 mod outgoing;
 mod refusals;
+mod turns;
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,14 @@ use pump::pump::Pump;
 use rooms::batch::Post;
 use rooms::rooms::Rooms;
 use rooms::spec::Event;
-use wire::{DatagramRun, LinkEvent, Outbox, Token};
+use wire::{DatagramRun, LinkEvent, Outbox, Product, Token};
 
+use crate::owner::PUMP;
 use crate::report::Report;
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
+use turns::Turns;
 
 /// What a worker's mailbox takes.
 #[derive(Debug)]
@@ -69,8 +72,7 @@ pub struct Products {
     /// When the numbers may be published next, and whether they wait for that.
     publish_at: Instant,
     is_unpublished: bool,
-    /// The pump writes first this time. They take turns, so that none keeps the other from a full outbox.
-    pump_leads: bool,
+    turns: Turns,
 }
 
 impl Products {
@@ -86,24 +88,16 @@ impl Products {
             numbers: ways.numbers,
             publish_at: now,
             is_unpublished: false,
-            pump_leads: false,
+            turns: Turns::default(),
         }
     }
 
-    fn transmit_rooms(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let more = self.rooms.poll_transmit(now, out);
-        self.post();
-        self.tell();
-        more
-    }
-
-    fn transmit_pump(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let more = self.pump.poll_transmit(now, out);
-        while let Some(event) = self.pump.poll_event() {
-            self.control.send(Report::Pump(event));
+    /// Whose link it is.
+    fn owner(&mut self, token: Token) -> &mut dyn Product {
+        match token.owner {
+            PUMP => &mut self.pump,
+            _ => &mut self.rooms,
         }
-        self.control.flush();
-        more
     }
 
     /// Shows what was counted, at once or soon: a worker that has nothing more to do is woken once more for it.
@@ -129,8 +123,11 @@ impl Products {
         }
     }
 
-    /// Passes on what the rooms have to say.
+    /// Passes on what the products have to say.
     fn tell(&mut self) {
+        while let Some(event) = self.pump.poll_event() {
+            self.control.send(Report::Pump(event));
+        }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
                 // One that finds no room is dropped: its sender repeats it.
@@ -153,22 +150,20 @@ impl Products {
 impl Service for Products {
     type Message = Message;
 
-    /// The pump's sockets only send, so every datagram is for the rooms.
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        for datagram in run.into_datagrams() {
-            self.rooms.handle_datagram(now, datagram, out);
-        }
+        self.owner(run.token).handle_run(now, run, out);
     }
 
-    /// What is refused was the pump's; a link that closes was one of the rooms' connections.
-    fn handle_link(&mut self, now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+    /// That a destination refuses is for control, whoever sent there.
+    fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
         match event {
-            LinkEvent::Refused { remote, .. } if self.refusals.is_news(now, remote) => {
-                // What finds no room is told again by the next refusal.
-                self.control.offer(Report::Refused { remote });
+            LinkEvent::Refused { remote, .. } => {
+                if self.refusals.is_news(now, remote) {
+                    // What finds no room is told again by the next refusal.
+                    self.control.offer(Report::Refused { remote });
+                }
             }
-            LinkEvent::Closed { link, .. } => self.rooms.handle_link_closed(link),
-            _ => {}
+            event => self.owner(token).handle_link(now, token, event, out),
         }
     }
 
@@ -180,13 +175,8 @@ impl Service for Products {
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        self.pump.handle_timeout(now);
-        // The pump's time comes far more often.
-        if self.rooms.poll_timeout().is_some_and(|at| at <= now) {
-            self.rooms.handle_timeout(now, out);
-        }
-    }
+    /// What is due is done when the products are asked, each in its turn.
+    fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
         let publish = self.is_unpublished.then_some(self.publish_at);
@@ -194,13 +184,10 @@ impl Service for Products {
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        self.pump_leads = !self.pump_leads;
-        let more = if self.pump_leads {
-            self.transmit_pump(now, out) || !out.has_room() || self.transmit_rooms(now, out)
-        } else {
-            self.transmit_rooms(now, out) || !out.has_room() || self.transmit_pump(now, out)
-        };
+        let has_more = self.turns.transmit(&mut [&mut self.rooms, &mut self.pump], now, out);
+        self.post();
+        self.tell();
         self.publish(now);
-        more
+        has_more
     }
 }

@@ -10,6 +10,7 @@ mod datagram;
 pub mod framing;
 mod link;
 mod outbox;
+mod product;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
@@ -25,5 +26,6 @@ pub use link::{
     UdpOptions, Unicast,
 };
 pub use outbox::{DATAGRAM_MAX, Outbox, Run};
+pub use product::Product;
 pub use seq::{Seq, SeqExtender};
 pub use worker::WorkerId;

@@ -1,0 +1,21 @@
+//! The pump as one of a worker's products. Its links only send.
+
+use std::time::Instant;
+
+use wire::{Outbox, Product};
+
+use crate::pump::Pump;
+
+impl Product for Pump {
+    fn handle_timeout(&mut self, now: Instant, _out: &mut Outbox) {
+        Pump::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Pump::poll_timeout(self)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        Pump::poll_transmit(self, now, out)
+    }
+}
