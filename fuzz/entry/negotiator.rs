@@ -185,7 +185,7 @@ impl World {
     }
 
     fn deliver(&mut self, path: Path, data: &[u8]) {
-        self.negotiator.handle(self.now, Input::Event(Event::Handshake { path, data: data.into() }));
+        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into() });
         let transmits = std::mem::take(&mut self.heard.borrow_mut().transmits);
         let from = Remote { addr: ([192, 0, 2, 2], 7_000).into(), tcp: false };
         for (to, data) in transmits {
@@ -239,7 +239,7 @@ impl Heard {
     fn obey(&mut self, message: Message) -> Result<(), Message> {
         match message {
             message if self.is_full => return Err(message),
-            Message::Command(Command::Transmit { path, data }) => self.transmits.push((path, data)),
+            Message::Transmit { path, data } => self.transmits.push((path, data)),
             Message::Command(Command::AddPublisher { peer, .. } | Command::AddViewer { peer, .. }) => {
                 *self.added.entry(peer.session.0).or_default() += 1;
             }

@@ -64,8 +64,9 @@ reasons! {
     NackForUnknownPacket = "nack_for_unknown_packet",
     /// A viewer asked for more retransmissions than its share.
     ResendBudgetSpent = "resend_budget_spent",
-    OutboxFull = "outbox_full",
+    /// Another worker's mailbox had no room for packets of a stream that is watched there.
     MailboxFull = "mailbox_full",
+    /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.
     EventQueueFull = "event_queue_full",
 }
 

@@ -88,28 +88,20 @@ impl Rooms {
         }
     }
 
-    /// Takes a datagram from the network. What cannot be used is counted and dropped.
+    /// Takes a media datagram from the network. What cannot be used is counted and dropped.
+    ///
+    /// STUN and DTLS are not for the rooms; whoever drives them hands these to the negotiator.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
         let Datagram { path, data, .. } = datagram;
         let result = match rtp::classify(data) {
             Kind::Rtp => self.handle_rtp(now, &path, data),
             Kind::Rtcp => self.handle_rtcp(now, &path, data, out),
-            Kind::Stun | Kind::Dtls => self.handle_handshake(path, data),
-            Kind::TurnChannel | Kind::Unknown => Err(DropReason::UnknownProtocol),
+            Kind::Stun | Kind::Dtls | Kind::TurnChannel | Kind::Unknown => Err(DropReason::UnknownProtocol),
         };
         if let Err(reason) = result {
             self.counters.drops.add(reason);
         }
         self.send_keyframe_requests(now, out);
-    }
-
-    /// Handshakes belong to control. They are the one thing in here that is copied to the heap.
-    fn handle_handshake(&mut self, path: Path, data: &[u8]) -> Result<(), DropReason> {
-        if self.events.len() >= self.settings.events_max {
-            return Err(DropReason::EventQueueFull);
-        }
-        self.events.push_back(Event::Handshake { path, data: data.into() });
-        Ok(())
     }
 
     fn handle_rtp(&mut self, now: Instant, path: &Path, data: &mut [u8]) -> Result<(), DropReason> {
@@ -225,11 +217,6 @@ impl Rooms {
                 let session = self.session_by_id.get(&session).map(|key| &self.sessions[*key]);
                 let stats = session.map(|session| session.stats(&self.streams[session.stream()]));
                 self.events.push_back(Event::Stats { token, stats });
-            }
-            Command::Transmit { path, data } => {
-                if !out.push(&path, &data) {
-                    self.counters.drops.add(DropReason::OutboxFull);
-                }
             }
         }
         self.send_keyframe_requests(now, out);
@@ -537,9 +524,9 @@ impl Rooms {
         }
     }
 
-    /// Control had no room for a handshake datagram. Its sender repeats it.
-    pub fn handle_handshake_lost(&mut self) {
-        self.counters.drops.add(DropReason::EventQueueFull);
+    /// Counts a packet that the worker dropped for a reason of its own.
+    pub fn count_drop(&mut self, reason: DropReason) {
+        self.counters.drops.add(reason);
     }
 
     pub fn counters(&self) -> Counters {

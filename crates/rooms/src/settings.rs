@@ -24,8 +24,6 @@ pub struct Settings {
     pub estimate_max: Bitrate,
     /// Sessions on one worker at most; newcomers are refused.
     pub sessions_max: usize,
-    /// Events that wait for control at most; handshake datagrams over that are dropped and counted.
-    pub events_max: usize,
     /// Seed of the random numbers in here (first sequence numbers, timestamps). Must differ between processes.
     pub seed: u64,
     /// An instant and the NTP time (32.32 fixed-point seconds since 1900) at it, for sender reports.
@@ -45,7 +43,6 @@ impl Settings {
             estimate_start: Bitrate::from_kbps(1_000),
             estimate_max: Bitrate::from_kbps(50_000),
             sessions_max: 20_000,
-            events_max: 4_096,
             seed,
             ntp_epoch,
         }

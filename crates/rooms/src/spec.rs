@@ -135,11 +135,6 @@ pub enum Command {
         session: SessionId,
         token: u64,
     },
-    /// A handshake datagram (STUN or DTLS) that control wants sent.
-    Transmit {
-        path: Path,
-        data: Box<[u8]>,
-    },
 }
 
 /// What a viewer asked for by hand. The bandwidth estimate may still choose less.
@@ -158,8 +153,6 @@ impl LayerLimit {
 /// What a worker's rooms tell control.
 #[derive(Debug)]
 pub enum Event {
-    /// A STUN or DTLS datagram for control (RFC 7983).
-    Handshake { path: Path, data: Box<[u8]> },
     /// The session is gone from the worker.
     SessionEnded { session: SessionId, reason: EndReason },
     /// Answers `Command::Inspect`.

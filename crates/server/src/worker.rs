@@ -14,9 +14,11 @@ use counters::Published;
 use engine::{Mailbox, Service};
 use pump::pump::Pump;
 use rooms::batch::Post;
+use rooms::drops::DropReason;
 use rooms::rooms::Rooms;
 use rooms::spec::Event;
-use wire::{DatagramRun, LinkEvent, Outbox, Product, Token};
+use wire::rtp::{self, Kind};
+use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
 
 use crate::owner::PUMP;
 use crate::report::Report;
@@ -32,6 +34,13 @@ pub enum Message {
     Command(rooms::spec::Command),
     /// From another worker's rooms.
     Post(Post),
+    /// A STUN or DTLS datagram that the negotiator wants sent.
+    Transmit {
+        /// Where to, and which way.
+        path: Path,
+        /// All of it.
+        data: Box<[u8]>,
+    },
     /// From control.
     Pump(pump::spec::Command),
 }
@@ -130,12 +139,6 @@ impl Products {
         }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
-                // One that finds no room is dropped: its sender repeats it.
-                (event @ Event::Handshake { .. }, Some(negotiator)) => {
-                    if !negotiator.offer(Input::Event(event)) {
-                        self.rooms.handle_handshake_lost();
-                    }
-                }
                 (event @ Event::SessionEnded { .. }, Some(negotiator)) => negotiator.send(Input::Event(event)),
                 (event, _) => self.control.send(Report::Rooms(event)),
             }
@@ -150,8 +153,23 @@ impl Products {
 impl Service for Products {
     type Message = Message;
 
+    /// What comes to the rooms' links is media, or STUN and DTLS for their negotiator (RFC 7983).
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        self.owner(run.token).handle_run(now, run, out);
+        let Some(negotiator) = self.negotiator.as_mut().filter(|_| run.token.owner != PUMP) else {
+            return self.owner(run.token).handle_run(now, run, out);
+        };
+        for datagram in run.into_datagrams() {
+            match rtp::classify(datagram.data) {
+                Kind::Stun | Kind::Dtls => {
+                    // Handshakes are the one thing on the packet path that is copied to the heap.
+                    let Datagram { path, data, .. } = datagram;
+                    if !negotiator.offer(Input::Datagram { path, data: (&*data).into() }) {
+                        self.rooms.count_drop(DropReason::EventQueueFull);
+                    }
+                }
+                _ => self.rooms.handle_datagram(now, datagram, out),
+            }
+        }
     }
 
     /// That a destination refuses is for control, whoever sent there.
@@ -171,6 +189,10 @@ impl Service for Products {
         match message {
             Message::Command(command) => self.rooms.handle_command(now, command, out),
             Message::Post(post) => self.rooms.handle_post(now, post, out),
+            Message::Transmit { path, data } => {
+                let is_written = out.push(&path, &data);
+                debug_assert!(is_written, "there is room before every call, and DTLS keeps to its MTU");
+            }
             Message::Pump(command) => self.pump.handle_command(now, command),
         }
     }

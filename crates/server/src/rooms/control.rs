@@ -247,8 +247,8 @@ impl RoomsControl {
     pub fn handle_event(&self, event: Event) {
         match event {
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
-            // These are for the negotiator.
-            Event::Handshake { .. } | Event::SessionEnded { .. } => {}
+            // This is for the negotiator.
+            Event::SessionEnded { .. } => {}
         }
     }
 

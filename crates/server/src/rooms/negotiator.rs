@@ -21,6 +21,7 @@ use std::time::Duration;
 use rooms::spec::{self, SessionId, StreamId, TrackSpec};
 use tokio::sync::oneshot;
 use webrtc::Candidate;
+use wire::Path;
 
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
@@ -57,7 +58,12 @@ impl Default for Settings {
 #[derive(Debug)]
 pub enum Input {
     Request(Request),
-    /// From the worker.
+    /// A STUN or DTLS datagram that came to the worker.
+    Datagram {
+        path: Path,
+        data: Box<[u8]>,
+    },
+    /// From the worker's rooms.
     Event(spec::Event),
 }
 

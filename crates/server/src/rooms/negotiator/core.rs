@@ -104,7 +104,7 @@ where
     /// Takes what comes into its mailbox.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Event(Event::Handshake { path, data }) => self.handle_datagram(now, path, &data),
+            Input::Datagram { path, data } => self.handle_datagram(now, path, &data),
             Input::Event(Event::SessionEnded { session, reason }) => {
                 if let Some(key) = self.by_id.get(&session).copied() {
                     self.remove(key, EndReason::Worker(reason));
@@ -427,7 +427,7 @@ where
 
     /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
     fn transmit(&mut self, path: Path, data: Box<[u8]>) {
-        if (self.send)(Message::Command(Command::Transmit { path, data })).is_err() {
+        if (self.send)(Message::Transmit { path, data }).is_err() {
             self.counters.transmits_dropped += 1;
         }
     }

@@ -67,7 +67,7 @@ impl Harness {
             let mut heard = worker.borrow_mut();
             match message {
                 message if heard.is_full => return Err(message),
-                Message::Command(Command::Transmit { path, data }) => heard.transmits.push((path, data)),
+                Message::Transmit { path, data } => heard.transmits.push((path, data)),
                 Message::Command(command) => heard.commands.push(command),
                 message => panic!("{message:?} is not a negotiator's"),
             }
@@ -117,8 +117,7 @@ impl Harness {
     }
 
     fn deliver(&mut self, path: Path, data: &[u8]) {
-        let event = Event::Handshake { path, data: data.into() };
-        self.negotiator.handle(self.now, Input::Event(event));
+        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into() });
     }
 
     /// Lets so much time pass, in steps of 10 ms.
