@@ -240,7 +240,7 @@ impl Heard {
         match message {
             message if self.is_full => return Err(message),
             Message::Transmit { path, data } => self.transmits.push((path, data)),
-            Message::Command(Command::AddPublisher { peer, .. } | Command::AddViewer { peer, .. }) => {
+            Message::Command(Command::AddSession(peer)) => {
                 *self.added.entry(peer.session.0).or_default() += 1;
             }
             _ => {}

@@ -281,7 +281,9 @@ impl World {
             extensions: EXTENSIONS,
         };
         let tracks = vec![track(0, 111, &[(0x11, None)]), track(1, 96, &[]), track(2, 98, &[(0x31, Some(0x32))])];
-        self.command(0, Command::AddPublisher { stream: STREAM, peer, tracks });
+        let session = peer.session;
+        self.command(0, Command::AddSession(peer));
+        self.command(0, Command::Publish { session, stream: STREAM, tracks });
     }
 
     /// The second viewer takes no retransmissions.
@@ -297,7 +299,9 @@ impl World {
             rtx: (viewer == 0 && track > 0).then_some((0x200 + u32::from(track), 97 + 2 * track)),
             extensions: EXTENSIONS,
         };
-        self.command(viewer, Command::AddViewer { stream: STREAM, peer, tracks: (0..3).map(track).collect() });
+        let (session, tracks) = (peer.session, (0..3).map(track).collect());
+        self.command(viewer, Command::AddSession(peer));
+        self.command(viewer, Command::Watch { session, stream: STREAM, tracks });
     }
 
     fn act(&mut self, action: u8, bytes: &[u8]) {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use rooms::batch::{BatchPool, Post};
 use rooms::drops::DropCounters;
 use rooms::pacer::Burst;
-use rooms::packet::{PacketMeta, Place};
+use rooms::packet::{LayerStart, PacketMeta};
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
@@ -48,8 +48,9 @@ impl World {
         for number in 0..VIEWERS {
             let (ours, theirs) = SessionKeys::made_up_pair(profile, 1 + number as u8);
             let (path, ssrc) = (path(2, number), 2_000 + u32::from(number));
-            let peer = PeerSpec { session: SessionId(1 + u64::from(number)), path, keys: theirs };
-            world.command(Command::AddViewer { stream: STREAM, peer, tracks: vec![down_track(ssrc)] });
+            let session = SessionId(1 + u64::from(number));
+            world.command(Command::AddSession(PeerSpec { session, path, keys: theirs }));
+            world.command(Command::Watch { session, stream: STREAM, tracks: vec![down_track(ssrc)] });
             world.viewers.push((path, Sink::new(&ours, ssrc)?));
         }
         Ok(world)
@@ -59,8 +60,9 @@ impl World {
     pub fn publisher(profile: Profile) -> Result<(Self, Source)> {
         let mut world = World::new();
         let (ours, theirs) = SessionKeys::made_up_pair(profile, 0);
-        let peer = PeerSpec { session: SessionId(0), path: path(1, 9), keys: theirs };
-        world.command(Command::AddPublisher { stream: STREAM, peer, tracks: vec![up_track()] });
+        let session = SessionId(0);
+        world.command(Command::AddSession(PeerSpec { session, path: path(1, 9), keys: theirs }));
+        world.command(Command::Publish { session, stream: STREAM, tracks: vec![up_track()] });
         Ok((world, Source::new(&ours)?))
     }
 
@@ -158,7 +160,7 @@ impl World {
     /// The next frame as another worker posts it.
     fn gather(&mut self) -> Post {
         let mut batch = self.pool.take(STREAM, WorkerId(0));
-        let place = Place { track: 0, layer: 0, epoch: 1 };
+        let start = LayerStart { track: 0, layer: 0, epoch: 1 };
         for index in 0..PACKETS_PER_FRAME {
             let picture_id = Some(self.frame as u16 & 0x7fff);
             let payload = PayloadInfo {
@@ -174,7 +176,7 @@ impl World {
                 marker: index + 1 == PACKETS_PER_FRAME,
                 payload,
             };
-            batch.push(place, &meta, &[], &[self.frame as u8; 1_000]);
+            batch.push(start, &meta, &[], &[self.frame as u8; 1_000]);
             self.seq += 1;
         }
         self.frame += 1;

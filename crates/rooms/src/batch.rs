@@ -1,27 +1,36 @@
 //! Packets of one stream on their way to another worker: a value, copied once per worker and never once per viewer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::packet::{PacketMeta, Place, SenderClock};
+use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::spec::{StreamId, WorkerId};
 
 /// What one worker's rooms tell another's.
 #[derive(Debug)]
 pub enum Post {
+    /// Packets of a stream that has viewers over there.
     Packets(Box<Batch>),
     /// Somebody over here needs a keyframe of that layer.
     KeyframeWanted {
+        /// Whose publisher is over there.
         stream: StreamId,
+        /// Index of the track in the stream.
         track: u8,
+        /// Index of the layer in the track.
         layer: u8,
     },
     /// The publisher's clock, from its sender report.
     Clock {
+        /// A stream that has viewers over there.
         stream: StreamId,
+        /// Index of the track in the stream.
         track: u8,
+        /// Index of the layer in the track.
         layer: u8,
+        /// What the report said.
         clock: SenderClock,
     },
 }
@@ -29,7 +38,9 @@ pub enum Post {
 /// The packets of a stream that arrived together.
 #[derive(Debug)]
 pub struct Batch {
+    /// The stream that the packets are of.
     pub stream: StreamId,
+    /// The worker that has the publisher.
     pub from: WorkerId,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
@@ -37,7 +48,7 @@ pub struct Batch {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    place: Place,
+    start: LayerStart,
     meta: PacketMeta,
     extensions_len: u16,
     payload_len: u16,
@@ -45,9 +56,13 @@ struct Entry {
 
 /// One packet of a batch.
 pub struct BatchPacket<'a> {
-    pub place: Place,
+    /// Where it belongs.
+    pub start: LayerStart,
+    /// What is known about it.
     pub meta: &'a PacketMeta,
+    /// Header extensions to be passed on, as `passthrough` gathers them.
     pub extensions: &'a [u8],
+    /// What stands behind the header, without padding.
     pub payload: &'a [u8],
 }
 
@@ -59,13 +74,16 @@ impl Batch {
         Batch { stream: StreamId(0), from: WorkerId(0), entries: Vec::with_capacity(BATCH_PACKETS), bytes: Vec::new() }
     }
 
+    /// Whether it holds `BATCH_PACKETS`.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= BATCH_PACKETS
     }
 
-    pub fn push(&mut self, place: Place, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
+    /// Appends a packet. The batch is not full.
+    pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
+        debug_assert!(!self.is_full(), "a full batch is posted");
         let (extensions_len, payload_len) = (extensions.len() as u16, payload.len() as u16);
-        self.entries.push(Entry { place, meta: *meta, extensions_len, payload_len });
+        self.entries.push(Entry { start, meta: *meta, extensions_len, payload_len });
         self.bytes.extend_from_slice(extensions);
         self.bytes.extend_from_slice(payload);
     }
@@ -77,7 +95,7 @@ impl Batch {
             let (extensions, tail) = rest.split_at(entry.extensions_len.into());
             let (payload, tail) = tail.split_at(entry.payload_len.into());
             rest = tail;
-            BatchPacket { place: entry.place, meta: &entry.meta, extensions, payload }
+            BatchPacket { start: entry.start, meta: &entry.meta, extensions, payload }
         })
     }
 }
@@ -87,10 +105,12 @@ impl Batch {
 pub struct BatchPool(Arc<ArrayQueue<Box<Batch>>>);
 
 impl BatchPool {
+    /// Keeps up to `size` batches.
     pub fn new(size: usize) -> Self {
         BatchPool(Arc::new(ArrayQueue::new(size.max(1))))
     }
 
+    /// An empty batch for packets of `stream`, which `from` has.
     pub fn take(&self, stream: StreamId, from: WorkerId) -> Box<Batch> {
         let mut batch = self.0.pop().unwrap_or_else(|| Box::new(Batch::new()));
         batch.stream = stream;
@@ -98,11 +118,45 @@ impl BatchPool {
         batch
     }
 
+    /// Takes a batch back.
     pub fn give(&self, mut batch: Box<Batch>) {
         batch.entries.clear();
         batch.bytes.clear();
         // A full pool has enough: the batch is freed.
         let _ = self.0.push(batch);
+    }
+}
+
+/// The way from one worker's rooms to others'.
+#[derive(Debug)]
+pub struct Posts {
+    from: WorkerId,
+    pool: BatchPool,
+    /// What waits for `pop`, oldest first. It is fetched after each call that may have added to it.
+    queue: VecDeque<(WorkerId, Post)>,
+}
+
+impl Posts {
+    pub fn new(from: WorkerId, pool: BatchPool) -> Self {
+        Posts { from, pool, queue: VecDeque::new() }
+    }
+
+    /// An empty batch for packets of `stream`.
+    pub fn batch(&self, stream: StreamId) -> Box<Batch> {
+        self.pool.take(stream, self.from)
+    }
+
+    /// Takes back a batch whose packets are stored, or lost.
+    pub fn give(&self, batch: Box<Batch>) {
+        self.pool.give(batch);
+    }
+
+    pub fn push(&mut self, to: WorkerId, post: Post) {
+        self.queue.push_back((to, post));
+    }
+
+    pub fn pop(&mut self) -> Option<(WorkerId, Post)> {
+        self.queue.pop_front()
     }
 }
 
@@ -120,15 +174,15 @@ mod tests {
         let mut batch = pool.take(StreamId(4), WorkerId(1));
         let mut meta =
             PacketMeta { seq: 1, timestamp: 2, arrival: Instant::now(), marker: true, payload: PayloadInfo::default() };
-        let place = Place { track: 0, layer: 1, epoch: 5 };
-        batch.push(place, &meta, &[9], &[1, 2, 3]);
+        let start = LayerStart { track: 0, layer: 1, epoch: 5 };
+        batch.push(start, &meta, &[9], &[1, 2, 3]);
         meta.seq = 2;
-        batch.push(place, &meta, &[], &[4]);
+        batch.push(start, &meta, &[], &[4]);
         let seen: Vec<_> = batch
             .packets()
-            .map(|packet| (packet.place, packet.meta.seq, packet.extensions.to_vec(), packet.payload.to_vec()))
+            .map(|packet| (packet.start, packet.meta.seq, packet.extensions.to_vec(), packet.payload.to_vec()))
             .collect();
-        assert_eq!(seen, [(place, 1, vec![9], vec![1, 2, 3]), (place, 2, vec![], vec![4])]);
+        assert_eq!(seen, [(start, 1, vec![9], vec![1, 2, 3]), (start, 2, vec![], vec![4])]);
         pool.give(batch);
         assert_eq!(pool.take(StreamId(5), WorkerId(0)).packets().count(), 0);
     }

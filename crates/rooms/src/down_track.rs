@@ -2,20 +2,24 @@
 
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+use srtp::Sealer;
 use wire::codec::{MediaKind, Vp8Numbers, vp8};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Seq};
 
 use crate::bwe::LayerChooser;
+use crate::downs::Progress;
 use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
-use crate::keyframe::KeyframeWishes;
+use crate::keyframe::{KeyframeWishes, LayerKey};
 use crate::log::{Log, Logged};
 use crate::passthrough;
+use crate::session::Io;
 use crate::settings::{Random, Settings};
 use crate::spec::DownTrackSpec;
-use crate::stream::Track;
-use srtp::Sealer;
+use crate::stream::{Stream, Track};
+use crate::transport::Transport;
 
 /// Packets whose numbers are remembered for retransmission, a power of two.
 const SENT_VIDEO: usize = 512;
@@ -27,11 +31,21 @@ const PACKETS_WITH_MID: u64 = 20;
 /// So many packets before a keyframe's first one in the log may belong to it or to what follows.
 const OVERTAKING_MAX: u64 = 256;
 
+/// A packet is sent again no sooner than the round trip after the last time, within these bounds.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// The round trip as long as none was measured.
+const RTT_ASSUMED: Duration = Duration::from_millis(20);
+
 /// A keyframe that is still missing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 
+/// A down track: one track of a stream, as one peer receives it.
 #[derive(Debug)]
 pub struct DownTrack {
+    /// Key of the stream on this worker.
+    pub stream: usize,
+    pub kind: MediaKind,
     pub spec: DownTrackSpec,
     forwarder: Forwarder,
     /// Where in the log of the current layer the next packet stands.
@@ -86,8 +100,20 @@ pub struct Seal<'a> {
     pub transport_seq: u16,
 }
 
+/// When a packet may be sent again.
+#[derive(Clone, Copy)]
+struct Again {
+    now: Instant,
+    /// The same in milliseconds that wrap.
+    now_ms: u32,
+    /// At least so long after the last time.
+    pause: Duration,
+    /// The budget for retransmissions runs low.
+    is_short: bool,
+}
+
 /// The next packet for the viewer, with its numbers given.
-pub struct Next<'a> {
+struct Next<'a> {
     logged: Logged<'a>,
     forwarded: Forwarded,
     layer: u8,
@@ -95,13 +121,22 @@ pub struct Next<'a> {
 }
 
 impl DownTrack {
-    pub fn new(now: Instant, spec: DownTrackSpec, track: &Track, settings: &Settings, random: &mut Random) -> Self {
+    pub fn new(
+        now: Instant,
+        stream: usize,
+        spec: DownTrackSpec,
+        track: &Track,
+        settings: &Settings,
+        random: &mut Random,
+    ) -> Self {
         let sent = match track.spec.kind {
             MediaKind::Video => SENT_VIDEO,
             MediaKind::Audio => SENT_AUDIO,
         };
         let first = random.next_u64();
         DownTrack {
+            stream,
+            kind: track.spec.kind,
             spec,
             forwarder: Forwarder::new(track.spec.clock_rate, first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
@@ -161,17 +196,72 @@ impl DownTrack {
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
-    pub fn wish_for_keyframe(&mut self, now: Instant, track: &Track, wishes: &mut KeyframeWishes) {
-        let waits = track.spec.kind == MediaKind::Video && self.current() != Some(self.target);
+    pub fn wish_for_keyframe(&mut self, now: Instant, wishes: &mut KeyframeWishes) {
+        let waits = self.kind == MediaKind::Video && self.current() != Some(self.target);
         let asked = self.asked_at.is_some_and(|at| now.duration_since(at) < ASK_AGAIN);
         if waits && !asked {
             self.asked_at = Some(now);
-            wishes.add(self.spec.track, self.target);
+            wishes.add(LayerKey { stream: self.stream, track: self.spec.track, layer: self.target });
         }
     }
 
-    /// Moves to the target layer when that can be done now. Called once per batch, before `next`.
-    pub fn update(&mut self, track: &Track) {
+    /// The track of the stream that it is a copy of.
+    pub fn track<'a>(&self, streams: &'a Slab<Stream>) -> &'a Track {
+        &streams[self.stream].tracks[usize::from(self.spec.track)]
+    }
+
+    /// Writes the packets that the peer has not had yet, until the outbox is full or the burst is spent.
+    pub fn send(&mut self, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
+        let (now, track) = (io.now, self.track(io.streams));
+        self.update(track);
+        if !self.is_behind(track) {
+            return Progress::Done;
+        }
+        let budget = match transport.pacer.budget(now) {
+            Ok(budget) => budget,
+            Err(at) => return Progress::Later(at),
+        };
+        let (mut sent, mut count) = (0, 0);
+        let end = loop {
+            if sent > budget {
+                break None;
+            }
+            let Some(slot) = io.out.slot() else { break Some(Progress::Full) };
+            let Some(next) = self.next(now, track, &mut io.counters.drops) else { break Some(Progress::Done) };
+            let len = self.write(slot, &next, &transport.seal());
+            if len == 0 {
+                io.counters.drops.add(DropReason::DatagramTooLarge);
+                continue;
+            }
+            transport.commit(now, len, io.out);
+            sent += len;
+            count += 1;
+        };
+        transport.on_sent(now, count, sent, io.settings);
+        io.counters.packets_out += count;
+        // Without an end the burst is spent, and the next begins when all of it is through.
+        end.unwrap_or_else(|| Progress::Later(transport.pacer.free_at(now)))
+    }
+
+    /// Sends a packet again that the peer lost or that probes its path. Returns its size on the wire; `None` when it is not
+    /// sent (see `write_again`).
+    pub fn send_again(&mut self, seq: u16, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
+        let slot = io.out.slot()?;
+        let again = Again {
+            now: io.now,
+            now_ms: transport.age_ms(io.now),
+            pause: transport.rtt().unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX),
+            is_short: transport.resend.is_short(),
+        };
+        let len = self.write_again(slot, seq, self.track(io.streams), &transport.seal(), again)?;
+        transport.commit(io.now, len, io.out);
+        transport.on_resent(io.now, len);
+        io.counters.packets_resent += 1;
+        Some(len)
+    }
+
+    /// Moves to the target layer when that can be done now. Comes once per batch, before `next`.
+    fn update(&mut self, track: &Track) {
         if self.current() == Some(self.target) {
             return;
         }
@@ -194,7 +284,7 @@ impl DownTrack {
 
     /// The next packet that has a place in the output; those before it that have none are counted.
     #[inline(always)]
-    pub fn next<'a>(&mut self, now: Instant, track: &'a Track, drops: &mut DropCounters) -> Option<Next<'a>> {
+    fn next<'a>(&mut self, now: Instant, track: &'a Track, drops: &mut DropCounters) -> Option<Next<'a>> {
         loop {
             let layer = self.current()?;
             let log = &track.layers.get(usize::from(layer))?.log;
@@ -226,14 +316,14 @@ impl DownTrack {
     }
 
     /// Whether packets wait in the log for this track.
-    pub fn is_behind(&self, track: &Track) -> bool {
+    fn is_behind(&self, track: &Track) -> bool {
         let Some(layer) = self.current() else { return false };
         track.layers.get(usize::from(layer)).is_some_and(|layer| self.position < layer.log.head())
     }
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
     #[inline]
-    pub fn write(&mut self, slot: &mut [u8], next: &Next<'_>, seal: &Seal<'_>) -> usize {
+    fn write(&mut self, slot: &mut [u8], next: &Next<'_>, seal: &Seal<'_>) -> usize {
         let Next { logged, forwarded, .. } = next;
         let header = RtpHeader {
             payload_type: self.spec.payload_type,
@@ -270,19 +360,17 @@ impl DownTrack {
     /// `None` when it is not known any more, was sent again lately, or the viewer takes no RTX. A retransmission under the
     /// original number would need the same bytes: another header under the same nonce breaks GCM (RFC 7714 §8).
     ///
-    /// Lately is within `pause`, and when the budget `is_short` also within half of the packet's age, so that the pauses
+    /// Lately is within the pause, and when the budget is short also within half of the packet's age, so that the pauses
     /// double. Some receivers (pion's) go on asking for what they have got by RTX, each time before what is newly lost.
-    pub fn write_again(
+    fn write_again(
         &mut self,
         slot: &mut [u8],
         seq: u16,
         track: &Track,
         seal: &Seal<'_>,
-        now: Instant,
-        now_ms: u32,
-        mut pause: Duration,
-        is_short: bool,
+        again: Again,
     ) -> Option<usize> {
+        let Again { now, now_ms, mut pause, is_short } = again;
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
         let index = usize::from(seq) % self.sent.len();
         let sent = self.sent[index];

@@ -6,32 +6,34 @@
 
 use std::time::{Duration, Instant};
 
-use crate::stream::{LAYERS_MAX, TRACKS_MAX};
+/// One layer of a stream on this worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerKey {
+    /// Key of the stream.
+    pub stream: usize,
+    pub track: u8,
+    pub layer: u8,
+}
 
-/// The layers of which one call asks for keyframes, each once: a bit for every layer that a stream may have.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KeyframeWishes(u32);
-
-const _: () = assert!(TRACKS_MAX * LAYERS_MAX <= u32::BITS as usize, "a bit for every layer");
+/// The layers of which one call asks for keyframes, each once. So it never holds more than the session has layers.
+#[derive(Debug, Default)]
+pub struct KeyframeWishes(Vec<LayerKey>);
 
 impl KeyframeWishes {
     /// Takes a layer that the stream has.
-    pub fn add(&mut self, track: u8, layer: u8) {
-        self.0 |= 1 << (usize::from(track) * LAYERS_MAX + usize::from(layer));
+    pub fn add(&mut self, layer: LayerKey) {
+        if !self.0.contains(&layer) {
+            self.0.push(layer);
+        }
     }
 
-    /// Track and layer of each.
-    pub fn iter(self) -> impl Iterator<Item = (u8, u8)> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let bit = left.checked_ilog2()?;
-            left ^= 1 << bit;
-            let (track, layer) = (bit as usize / LAYERS_MAX, bit as usize % LAYERS_MAX);
-            Some((track as u8, layer as u8))
-        })
+    /// Takes out one of the layers.
+    pub fn pop(&mut self) -> Option<LayerKey> {
+        self.0.pop()
     }
 }
 
+/// Merges the requests for one layer's keyframes, and lets one through per interval.
 #[derive(Clone, Debug)]
 pub struct KeyframeThrottle {
     interval: Duration,
@@ -49,6 +51,7 @@ enum State {
 }
 
 impl KeyframeThrottle {
+    /// Lets the first request through at once.
     pub fn new(interval: Duration) -> Self {
         KeyframeThrottle { interval, asked_at: None, state: State::Idle }
     }
@@ -97,14 +100,13 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(500);
 
     #[test]
-    fn every_layer_of_every_track_may_be_wished_for_at_once() {
-        let all = || (0..TRACKS_MAX as u8).flat_map(|track| (0..LAYERS_MAX as u8).map(move |layer| (track, layer)));
+    fn each_layer_that_is_wished_for_comes_out_once() {
+        let all =
+            (0..24).map(|number| LayerKey { stream: number / 6, track: number as u8 / 2 % 3, layer: number as u8 % 2 });
         let mut wishes = KeyframeWishes::default();
-        for (track, layer) in all().chain(all()) {
-            wishes.add(track, layer);
-        }
-        assert!(wishes.iter().eq(all().collect::<Vec<_>>().into_iter().rev()));
-        assert_eq!(KeyframeWishes::default().iter().count(), 0);
+        all.clone().chain(all.clone()).for_each(|layer| wishes.add(layer));
+        let wished: Vec<LayerKey> = std::iter::from_fn(|| wishes.pop()).collect();
+        assert!(wished.into_iter().rev().eq(all));
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl Pacer {
         Ok(((room.as_nanos() as u64) << 10).checked_div(self.nanos_per_1024_bytes).unwrap_or(u64::MAX) as usize)
     }
 
+    /// When the next packet may leave.
+    pub fn free_at(&mut self, now: Instant) -> Instant {
+        self.budget(now).err().unwrap_or(now)
+    }
+
     /// Takes note of what left; several packets at once cost the same as one.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
         let took = Duration::from_nanos((bytes as u64 * self.nanos_per_1024_bytes) >> 10);

@@ -13,15 +13,18 @@ pub struct PacketMeta {
     pub timestamp: u32,
     /// When the publisher's datagram was received.
     pub arrival: Instant,
+    /// The RTP header's marker bit: of video, the last packet of a frame.
     pub marker: bool,
     /// What the codec's payload header says.
     pub payload: PayloadInfo,
 }
 
-/// Where a packet belongs.
+/// The layer of its stream that a packet belongs to, since the layer's last start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LayerStart {
+    /// Index of the track in the stream.
     pub track: u8,
+    /// Index of the layer in the track.
     pub layer: u8,
     /// Changes when the publisher starts the layer anew, with other sequence numbers and timestamps.
     pub epoch: u32,

@@ -1,8 +1,8 @@
 //! All sessions and streams of one worker.
 //!
-//! A packet's way: `handle_datagram` → `handle_rtp` (decrypt, find the layer) → `Stream::push` (into the log, and into
-//! the batches for other workers) → `poll_transmit` → `Viewer::send` (header and seal into the outbox, viewer by viewer).
-//! On another worker the way begins at `handle_post`.
+//! A packet's way: `handle_datagram` → `Session::handle_rtp` (decrypt) → `Ups::handle_rtp` (find the layer) →
+//! `Stream::push` (into the log, and into the batches for other workers) → `poll_transmit` → `Session::send` →
+//! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,41 +13,41 @@ use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use wheel::Wheel;
 use wire::codec::MediaKind;
-use wire::rtp::{self, Kind, RtpPacket};
-use wire::{Datagram, LinkId, Outbox, Path, rtcp};
+use wire::rtp::{self, Kind};
+use wire::{Datagram, LinkId, Outbox, Path};
 
-use crate::batch::{BatchPool, Post};
+use crate::batch::{BatchPool, Post, Posts};
+use crate::downs::Progress;
 use crate::drops::DropReason;
-use crate::keyframe::KeyframeWishes;
-use crate::passthrough::{self, PASSED_MAX};
-use crate::publisher::Publisher;
-use crate::session::{Link, Role, Session};
+use crate::keyframe::{KeyframeWishes, LayerKey};
+use crate::session::{Io, Session};
 use crate::settings::{Random, Settings};
 use crate::spec::{
     Command, Counters, DownTrackSpec, EndReason, Event, PeerSpec, SessionId, StreamId, StreamSpec, UpTrackSpec,
     WorkerId,
 };
-use crate::stream::Stream;
-use crate::viewer::{Progress, Viewer};
+use crate::stream::{Round, Stream};
 
+/// The selective forwarding unit of one worker.
 pub struct Rooms {
-    worker: WorkerId,
     settings: Settings,
-    pool: BatchPool,
     sessions: Slab<Session>,
     streams: Slab<Stream>,
     session_by_path: HashMap<(LinkId, SocketAddr), usize>,
     session_by_id: HashMap<SessionId, usize, FxBuildHasher>,
     stream_by_id: HashMap<StreamId, usize, FxBuildHasher>,
     wheel: Wheel<Timer>,
-    /// Streams with packets that not all viewers have been served with.
-    dirty: VecDeque<usize>,
-    /// Viewers whose burst is through, with more to send.
+    /// Who has something to send, in the order of their turns.
+    turns: VecDeque<Turn>,
+    /// Sessions with more to send for a reason of their own: they are new, or their burst is through. While there are some,
+    /// `Turn::Due` is among the turns.
     due: VecDeque<usize>,
     events: VecDeque<Event>,
-    posts: VecDeque<(WorkerId, Post)>,
-    /// Keyframe requests that wait for room in the outbox: stream key, track, layer.
-    requests: Vec<(usize, u8, u8)>,
+    posts: Posts,
+    /// What the session that was called last wished for.
+    wishes: KeyframeWishes,
+    /// Keyframe requests that wait for room in the outbox.
+    requests: Vec<LayerKey>,
     random: Random,
     counters: Counters,
 }
@@ -59,29 +59,39 @@ enum Timer {
     /// The viewer may be sent its next burst.
     Paced(usize),
     /// A keyframe request was held back until now.
-    Keyframe { stream: usize, track: u8, layer: u8 },
+    Keyframe(LayerKey),
+}
+
+/// Whose turn it is to fill the outbox. Whoever has filled one goes to the end of the row, so that a stream of very many
+/// viewers holds up nobody for longer than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Packets of this stream came that not all viewers have had.
+    Stream(usize),
+    /// The sessions of `Rooms::due`.
+    Due,
 }
 
 /// The wheel's tick: a burst leaves at most so much late.
 const TICK: std::time::Duration = std::time::Duration::from_micros(500);
 
 impl Rooms {
+    /// Nobody is there yet. Batches for other workers are taken from `pool`.
     pub fn new(now: Instant, worker: WorkerId, settings: Settings, pool: BatchPool) -> Self {
         let random = Random::new(settings.seed ^ u64::from(worker.0) << 48);
         Rooms {
-            worker,
             settings,
-            pool,
             sessions: Slab::new(),
             streams: Slab::new(),
             session_by_path: HashMap::default(),
             session_by_id: HashMap::default(),
             stream_by_id: HashMap::default(),
             wheel: Wheel::new(now, TICK),
-            dirty: VecDeque::new(),
+            turns: VecDeque::new(),
             due: VecDeque::new(),
             events: VecDeque::new(),
-            posts: VecDeque::new(),
+            posts: Posts::new(worker, pool),
+            wishes: KeyframeWishes::default(),
             requests: Vec::new(),
             random,
             counters: Counters::default(),
@@ -94,7 +104,7 @@ impl Rooms {
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
         let Datagram { path, data, .. } = datagram;
         let result = match rtp::classify(data) {
-            Kind::Rtp => self.handle_rtp(now, &path, data),
+            Kind::Rtp => self.handle_rtp(now, &path, data, out),
             Kind::Rtcp => self.handle_rtcp(now, &path, data, out),
             Kind::Stun | Kind::Dtls | Kind::TurnChannel | Kind::Unknown => Err(DropReason::UnknownProtocol),
         };
@@ -104,58 +114,34 @@ impl Rooms {
         self.send_keyframe_requests(now, out);
     }
 
-    fn handle_rtp(&mut self, now: Instant, path: &Path, data: &mut [u8]) -> Result<(), DropReason> {
-        let key = *self.session_by_path.get(&(path.link, path.remote)).ok_or(DropReason::UnknownPeer)?;
-        let session = &mut self.sessions[key];
-        let Role::Publisher(publisher) = &mut session.role else { return Err(DropReason::NotAPublisher) };
-        let len = session.opener.open_rtp(data)?;
-        session.last_heard = now;
-        let packet = RtpPacket::parse(&data[..len]).map_err(|_| DropReason::MalformedRtp)?;
-        let stream_key = publisher.stream;
-        let stream = &mut self.streams[stream_key];
-        let taken = publisher.handle_rtp(now, &packet, stream);
-        if let Ok(arrived) = &taken {
-            let mut extensions = [0; PASSED_MAX];
-            let extensions_len = passthrough::gather(&packet, &arrived.passage, &mut extensions);
-            self.counters.packets_in += 1;
-            let posts = &mut self.posts;
-            stream.make_room(self.worker, &self.pool, |to, batch| posts.push_back((to, Post::Packets(batch))));
-            stream.push(arrived.place, &arrived.meta, &extensions[..extensions_len], arrived.payload);
-            self.mark_dirty(stream_key);
+    fn handle_rtp(&mut self, now: Instant, path: &Path, data: &mut [u8], out: &mut Outbox) -> Result<(), DropReason> {
+        let key = self.session_at(path)?;
+        let (sessions, mut io) = self.split(now, out);
+        let stored = sessions[key].handle_rtp(data, &mut io);
+        if let Ok(stream) = stored {
+            self.queue_stream(stream);
         }
-        // Of a packet that goes no further, too, the publisher wants to hear that it came.
+        // Of a packet that goes no further, too, the peer wants to hear that it came.
         self.reschedule(key);
-        taken.map(drop)
+        stored.map(drop)
     }
 
     fn handle_rtcp(&mut self, now: Instant, path: &Path, data: &mut [u8], out: &mut Outbox) -> Result<(), DropReason> {
-        let key = *self.session_by_path.get(&(path.link, path.remote)).ok_or(DropReason::UnknownPeer)?;
-        let session = &mut self.sessions[key];
-        let len = session.opener.open_rtcp(data)?;
-        session.last_heard = now;
-        let packets = rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)?;
-        let stream_key = session.stream();
-        let mut wishes = KeyframeWishes::default();
-        let (Session { path, sealer, role, .. }, settings) = (session, &self.settings);
-        let mut link = Link { now, path, sealer, settings, counters: &mut self.counters, out };
-        for packet in packets {
-            match role {
-                Role::Viewer(viewer) => {
-                    viewer.handle_rtcp(&packet, &self.streams[stream_key], &mut link, &mut wishes);
-                }
-                Role::Publisher(publisher) => {
-                    if let Some((track, layer, clock)) = publisher.handle_rtcp(now, &packet, settings) {
-                        let stream = &mut self.streams[stream_key];
-                        stream.set_clock(track, layer, clock);
-                        let id = stream.id;
-                        let posts = stream.feeds().map(|to| (to, Post::Clock { stream: id, track, layer, clock }));
-                        self.posts.extend(posts);
-                    }
-                }
-            }
-        }
-        self.want_keyframes(now, stream_key, wishes);
-        Ok(())
+        let key = self.session_at(path)?;
+        let (sessions, mut io) = self.split(now, out);
+        let result = sessions[key].handle_rtcp(data, &mut io);
+        self.take_wishes(now);
+        result
+    }
+
+    fn session_at(&self, path: &Path) -> Result<usize, DropReason> {
+        self.session_by_path.get(&(path.link, path.remote)).copied().ok_or(DropReason::UnknownPeer)
+    }
+
+    /// The sessions, and what a call on one of them works with.
+    fn split<'a>(&'a mut self, now: Instant, out: &'a mut Outbox) -> (&'a mut Slab<Session>, Io<'a>) {
+        let Rooms { sessions, streams, settings, counters, wishes, posts, .. } = self;
+        (sessions, Io { now, streams, settings, counters, wishes, posts, out })
     }
 
     /// Takes what another worker sent.
@@ -166,20 +152,20 @@ impl Rooms {
                     let stream = &mut self.streams[key];
                     stream.origin = Some(batch.from);
                     for packet in batch.packets() {
-                        stream.push(packet.place, packet.meta, packet.extensions, packet.payload);
+                        stream.push(packet.start, packet.meta, packet.extensions, packet.payload, &mut self.posts);
                     }
-                    self.mark_dirty(key);
+                    self.queue_stream(key);
                 }
-                self.pool.give(batch);
+                self.posts.give(batch);
             }
             Post::KeyframeWanted { stream, track, layer } => {
-                if let Some(&key) = self.stream_by_id.get(&stream) {
-                    self.want_keyframe(now, key, track, layer);
+                if let Some(&stream) = self.stream_by_id.get(&stream) {
+                    self.want_keyframe(now, LayerKey { stream, track, layer });
                 }
             }
             Post::Clock { stream, track, layer, clock } => {
                 if let Some(&key) = self.stream_by_id.get(&stream) {
-                    self.streams[key].set_clock(track, layer, clock);
+                    self.streams[key].set_clock(track, layer, clock, &mut self.posts);
                 }
             }
         }
@@ -191,12 +177,13 @@ impl Rooms {
         match command {
             Command::OpenStream(spec) => self.open_stream(spec),
             Command::CloseStream(id) => self.close_stream(id),
-            Command::AddPublisher { stream, peer, tracks } => self.add_publisher(now, stream, peer, tracks),
-            Command::AddViewer { stream, peer, tracks } => self.add_viewer(now, stream, peer, tracks),
+            Command::AddSession(peer) => self.add_session(now, peer),
+            Command::Publish { session, stream, tracks } => self.publish(now, session, stream, tracks),
+            Command::Watch { session, stream, tracks } => self.watch(now, session, stream, tracks),
             Command::MovePath { session, path } => self.move_path(session, path),
             Command::Consent { session } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
-                    self.sessions[key].last_heard = now;
+                    self.sessions[key].transport.last_heard = now;
                 }
             }
             Command::RemoveSession(session) => {
@@ -206,16 +193,15 @@ impl Rooms {
             }
             Command::Feed { stream, to, on } => self.set_feed(now, stream, to, on),
             Command::Limit { session, layers } => {
-                if let Some(&key) = self.session_by_id.get(&session)
-                    && let Role::Viewer(viewer) = &mut self.sessions[key].role
-                {
-                    viewer.set_limit(layers, &self.streams[viewer.stream], now);
-                    self.due.push_back(key);
+                if let Some(&key) = self.session_by_id.get(&session) {
+                    let Session { transport, downs, .. } = &mut self.sessions[key];
+                    downs.set_limit(layers, transport, &self.streams, now);
+                    self.queue_due(key);
                 }
             }
             Command::Inspect { session, token } => {
                 let session = self.session_by_id.get(&session).map(|key| &self.sessions[*key]);
-                let stats = session.map(|session| session.stats(&self.streams[session.stream()]));
+                let stats = session.map(|session| session.stats(&self.streams));
                 self.events.push_back(Event::Stats { token, stats });
             }
         }
@@ -229,62 +215,102 @@ impl Rooms {
         let id = spec.id;
         let key = self.streams.insert(Stream::new(spec, &self.settings));
         self.stream_by_id.insert(id, key);
+        self.counters.streams += 1;
     }
 
     fn close_stream(&mut self, id: StreamId) {
-        let Some(&key) = self.stream_by_id.get(&id) else { return };
-        let stream = &self.streams[key];
+        let Some(key) = self.stream_by_id.remove(&id) else { return };
         // The last first, which is found and taken out at once.
-        let sessions: Vec<usize> = stream.viewers.iter().rev().chain(&stream.publisher).copied().collect();
-        for session in sessions {
-            self.end(session, EndReason::StreamClosed);
+        while let Some(&viewer) = self.streams[key].viewers.last() {
+            self.unwatch(viewer, key);
+            self.end_if_idle(viewer, EndReason::StreamClosed);
         }
-        self.stream_by_id.remove(&id);
+        if let Some(publisher) = self.streams[key].publisher {
+            self.unpublish(publisher, key);
+            self.end_if_idle(publisher, EndReason::StreamClosed);
+        }
         self.streams.remove(key);
-        self.dirty.retain(|dirty| *dirty != key);
-        self.requests.retain(|(stream, ..)| *stream != key);
+        self.turns.retain(|turn| *turn != Turn::Stream(key));
+        self.requests.retain(|layer| layer.stream != key);
+        self.counters.streams -= 1;
     }
 
-    fn add_publisher(&mut self, now: Instant, id: StreamId, peer: PeerSpec, tracks: Vec<UpTrackSpec>) {
-        let Some(&stream_key) = self.stream_by_id.get(&id) else {
-            return self.refuse(peer.session, EndReason::StreamClosed);
-        };
-        if let Some(previous) = self.streams[stream_key].publisher {
-            self.end(previous, EndReason::Replaced);
-        }
-        let ssrc = self.random.next_u64() as u32 | 1;
-        let publisher = Publisher::new(now, stream_key, &self.streams[stream_key], tracks, ssrc);
-        let Some(key) = self.add_session(now, peer, Role::Publisher(publisher)) else { return };
-        self.streams[stream_key].publisher = Some(key);
-    }
-
-    fn add_viewer(&mut self, now: Instant, id: StreamId, peer: PeerSpec, tracks: Vec<DownTrackSpec>) {
-        let Some(&stream_key) = self.stream_by_id.get(&id) else {
-            return self.refuse(peer.session, EndReason::StreamClosed);
-        };
-        let stream = &self.streams[stream_key];
-        let viewer = Viewer::new(now, stream_key, stream, tracks, &self.settings, &mut self.random);
-        let Some(key) = self.add_session(now, peer, Role::Viewer(viewer)) else { return };
-        self.streams[stream_key].viewers.push(key);
-        // It starts at a stored keyframe, or asks for one.
-        self.due.push_back(key);
-    }
-
-    fn add_session(&mut self, now: Instant, peer: PeerSpec, role: Role) -> Option<usize> {
+    fn add_session(&mut self, now: Instant, peer: PeerSpec) {
         let (id, path) = (peer.session, peer.path);
         if self.sessions.len() >= self.settings.sessions_max {
-            self.refuse(id, EndReason::Full);
-            return None;
+            return self.refuse(id, EndReason::Full);
         }
-        let Ok(session) = Session::new(now, peer, role) else {
-            self.refuse(id, EndReason::BadKeys);
-            return None;
+        let Ok(session) = Session::new(now, &peer, &self.settings) else {
+            return self.refuse(id, EndReason::BadKeys);
         };
         let key = self.sessions.insert(session);
-        self.session_by_id.insert(id, key);
+        let previous = self.session_by_id.insert(id, key);
+        debug_assert!(previous.is_none(), "{id:?} is unique");
         self.session_by_path.insert((path.link, path.remote), key);
+        self.counters.sessions += 1;
         self.reschedule(key);
-        Some(key)
+    }
+
+    fn publish(&mut self, now: Instant, session: SessionId, stream: StreamId, tracks: Vec<UpTrackSpec>) {
+        // Whoever was refused, or is gone by now, has heard of it.
+        let Some(&key) = self.session_by_id.get(&session) else { return };
+        let Some(&stream_key) = self.stream_by_id.get(&stream) else {
+            return self.end_if_idle(key, EndReason::StreamClosed);
+        };
+        if let Some(previous) = self.streams[stream_key].publisher {
+            self.unpublish(previous, stream_key);
+            if previous != key {
+                self.end_if_idle(previous, EndReason::Replaced);
+            }
+        }
+        let stream = &mut self.streams[stream_key];
+        self.sessions[key].ups.add(now, stream_key, stream, tracks, &mut self.random);
+        stream.publisher = Some(key);
+        self.counters.publishers += 1;
+        self.reschedule(key);
+    }
+
+    fn watch(&mut self, now: Instant, session: SessionId, stream: StreamId, tracks: Vec<DownTrackSpec>) {
+        let Some(&key) = self.session_by_id.get(&session) else { return };
+        let Some(&stream_key) = self.stream_by_id.get(&stream) else {
+            return self.end_if_idle(key, EndReason::StreamClosed);
+        };
+        if self.sessions[key].downs.watches(stream_key) {
+            self.unwatch(key, stream_key);
+        }
+        let (session, stream) = (&mut self.sessions[key], &mut self.streams[stream_key]);
+        if tracks.iter().any(|track| track.extensions.transport_cc.is_some()) {
+            session.transport.expect_feedback(now, &self.settings);
+        }
+        session.downs.add(now, stream_key, stream, tracks, &self.settings, &mut self.random);
+        stream.add_viewer(key);
+        self.counters.viewers += 1;
+        self.reschedule(key);
+        // It starts at a stored keyframe, or asks for one.
+        self.queue_due(key);
+    }
+
+    /// The session publishes the stream no more.
+    fn unpublish(&mut self, key: usize, stream: usize) {
+        debug_assert_eq!(self.streams[stream].publisher, Some(key));
+        self.sessions[key].ups.remove(stream);
+        self.streams[stream].publisher = None;
+        self.counters.publishers -= 1;
+    }
+
+    /// The session watches the stream no more.
+    fn unwatch(&mut self, key: usize, stream: usize) {
+        debug_assert!(self.sessions[key].downs.watches(stream));
+        self.sessions[key].downs.remove(stream);
+        self.streams[stream].remove_viewer(key);
+        self.counters.viewers -= 1;
+    }
+
+    /// A session ends with the last stream that it publishes or watches.
+    fn end_if_idle(&mut self, key: usize, reason: EndReason) {
+        if self.sessions[key].is_idle() {
+            self.end(key, reason);
+        }
     }
 
     fn refuse(&mut self, session: SessionId, reason: EndReason) {
@@ -293,7 +319,7 @@ impl Rooms {
 
     fn move_path(&mut self, session: SessionId, path: Path) {
         let Some(&key) = self.session_by_id.get(&session) else { return };
-        let previous = std::mem::replace(&mut self.sessions[key].path, path);
+        let previous = std::mem::replace(&mut self.sessions[key].transport.path, path);
         self.forget_path(key, &previous);
         self.session_by_path.insert((path.link, path.remote), key);
     }
@@ -308,20 +334,15 @@ impl Rooms {
 
     fn set_feed(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
         let Some(&key) = self.stream_by_id.get(&id) else { return };
-        if self.streams[key].feeds().any(|feed| feed == to) == on {
+        if !self.streams[key].set_feed(to, on) {
             return;
         }
-        self.streams[key].set_feed(to, on);
-        if !on {
-            return;
-        }
-        let Rooms { streams, pool, posts, worker, .. } = self;
-        streams[key].replay(*worker, pool, |post| posts.push_back((to, post)));
+        self.streams[key].replay(to, &mut self.posts);
         // Whoever starts over there starts at a keyframe.
         for track in 0..self.streams[key].tracks.len() {
             let top = self.streams[key].tracks[track].layers.len() - 1;
             if self.streams[key].tracks[track].layers[top].log.keyframe().is_none() {
-                self.want_keyframe(now, key, track as u8, top as u8);
+                self.want_keyframe(now, LayerKey { stream: key, track: track as u8, layer: top as u8 });
             }
         }
     }
@@ -334,24 +355,31 @@ impl Rooms {
     }
 
     fn remove(&mut self, key: usize) {
+        while let Some(stream) = self.sessions[key].ups.any_stream() {
+            self.unpublish(key, stream);
+        }
+        while let Some(stream) = self.sessions[key].downs.any_stream() {
+            self.unwatch(key, stream);
+        }
         let session = self.sessions.remove(key);
         self.session_by_id.remove(&session.id);
-        self.forget_path(key, &session.path);
+        self.forget_path(key, &session.transport.path);
         if let Some((_, timer)) = session.timer {
             self.wheel.cancel(timer);
         }
         self.due.retain(|due| *due != key);
-        let stream = &mut self.streams[session.stream()];
-        match session.role {
-            Role::Publisher(_) => stream.publisher = stream.publisher.filter(|publisher| *publisher != key),
-            Role::Viewer(_) => stream.remove_viewer(key),
-        }
+        self.counters.sessions -= 1;
+        debug_assert_eq!(self.counters.sessions, self.sessions.len() as u64);
     }
 
     /// A TCP connection is gone, and the sessions on it with it.
     pub fn handle_link_closed(&mut self, link: LinkId) {
-        let gone: Vec<usize> =
-            self.sessions.iter().filter(|(_, session)| session.path.link == link).map(|(key, _)| key).collect();
+        let gone: Vec<usize> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.transport.path.link == link)
+            .map(|(key, _)| key)
+            .collect();
         for key in gone {
             self.end(key, EndReason::LinkClosed);
         }
@@ -369,11 +397,12 @@ impl Rooms {
         {
             match timer {
                 Timer::Session(key) => self.handle_session_timeout(now, key, out),
-                Timer::Paced(key) => self.due.push_back(key),
-                Timer::Keyframe { stream, track, layer } => {
-                    let place = self.streams.get_mut(stream).and_then(|stream| stream.layer_mut(track, layer));
-                    if place.is_some_and(|place| place.keyframes.handle_timeout(now)) {
-                        self.requests.push((stream, track, layer));
+                Timer::Paced(key) => self.queue_due(key),
+                Timer::Keyframe(wanted) => {
+                    let layer = self.streams.get_mut(wanted.stream);
+                    let layer = layer.and_then(|stream| stream.layer_mut(wanted.track, wanted.layer));
+                    if layer.is_some_and(|layer| layer.keyframes.handle_timeout(now)) {
+                        self.requests.push(wanted);
                     }
                 }
             }
@@ -384,124 +413,163 @@ impl Rooms {
     fn handle_session_timeout(&mut self, now: Instant, key: usize, out: &mut Outbox) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.timer = None;
-        if now.saturating_duration_since(session.last_heard) >= self.settings.idle_timeout {
+        if session.is_silent(now, &self.settings) {
             return self.end(key, EndReason::Silent);
         }
-        let stream_key = session.stream();
-        let stream = &self.streams[stream_key];
-        let mut wishes = KeyframeWishes::default();
-        let Session { path, sealer, role, .. } = session;
-        let mut link = Link { now, path, sealer, settings: &self.settings, counters: &mut self.counters, out };
-        match role {
-            Role::Viewer(viewer) => viewer.handle_timeout(stream, &mut link, &mut wishes),
-            Role::Publisher(publisher) => publisher.handle_timeout(&mut link, &mut wishes),
-        }
-        self.want_keyframes(now, stream_key, wishes);
+        let (sessions, mut io) = self.split(now, out);
+        sessions[key].handle_timeout(&mut io);
+        self.take_wishes(now);
         self.reschedule(key);
     }
 
     /// Writes what is ready until the outbox is full; true when there is more.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         self.post_batches();
-        while let Some(&stream_key) = self.dirty.front() {
-            while let Some(&key) = self.streams[stream_key].viewers.get(self.streams[stream_key].next_viewer) {
-                self.look_ahead(stream_key);
-                if self.send_to(now, key, out) == Progress::Full {
+        while let Some(&turn) = self.turns.front() {
+            let progress = match turn {
+                Turn::Stream(stream) => self.serve_stream(now, stream, out),
+                Turn::Due => self.serve_due(now, out),
+            };
+            self.turns.pop_front();
+            match progress {
+                Progress::Full => {
+                    self.turns.push_back(turn);
                     return true;
                 }
-                self.streams[stream_key].next_viewer += 1;
+                Progress::Done | Progress::Later(_) => self.finish(turn),
             }
-            let stream = &mut self.streams[stream_key];
-            stream.next_viewer = 0;
-            stream.is_dirty = false;
-            self.dirty.pop_front();
-        }
-        while let Some(&key) = self.due.front() {
-            if self.sessions.contains(key) && self.send_to(now, key, out) == Progress::Full {
-                return true;
-            }
-            self.due.pop_front();
         }
         self.send_keyframe_requests(now, out);
         false
+    }
+
+    /// Sends each viewer of a stream what it has not had yet. The round goes on where the outbox was full.
+    fn serve_stream(&mut self, now: Instant, stream: usize, out: &mut Outbox) -> Progress {
+        let round = &mut self.streams[stream].round;
+        debug_assert!(round.is_queued);
+        if round.next_viewer == 0 {
+            round.has_more = false;
+        }
+        while let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer) {
+            self.look_ahead(stream);
+            if self.send_to(now, key, Some(stream), out) == Progress::Full {
+                return Progress::Full;
+            }
+            self.streams[stream].round.next_viewer += 1;
+        }
+        Progress::Done
+    }
+
+    fn serve_due(&mut self, now: Instant, out: &mut Outbox) -> Progress {
+        while let Some(&key) = self.due.front() {
+            if self.sessions.contains(key) && self.send_to(now, key, None, out) == Progress::Full {
+                return Progress::Full;
+            }
+            self.due.pop_front();
+        }
+        Progress::Done
+    }
+
+    /// A turn is through. A stream of which more came meanwhile gets another one.
+    fn finish(&mut self, turn: Turn) {
+        let Turn::Stream(key) = turn else { return };
+        let round = std::mem::take(&mut self.streams[key].round);
+        if round.has_more {
+            self.queue_stream(key);
+        }
+    }
+
+    /// Packets of the stream came that its viewers have not had.
+    fn queue_stream(&mut self, key: usize) {
+        let round = &mut self.streams[key].round;
+        round.has_more = true;
+        if !round.is_queued {
+            *round = Round { is_queued: true, ..*round };
+            self.turns.push_back(Turn::Stream(key));
+        }
+    }
+
+    /// The session has something to send for a reason of its own.
+    fn queue_due(&mut self, key: usize) {
+        if self.due.is_empty() && !self.turns.contains(&Turn::Due) {
+            self.turns.push_back(Turn::Due);
+        }
+        self.due.push_back(key);
     }
 
     /// Reads what the next two viewers need, so that it comes into the caches while one seals for the viewer before them:
     /// of the second what says where the rest is, of the first the rest. Waiting for it costs a tenth of all user time.
     fn look_ahead(&self, stream: usize) {
         let stream = &self.streams[stream];
-        let session = |ahead: usize| self.sessions.get(*stream.viewers.get(stream.next_viewer + ahead)?);
+        let session = |ahead: usize| self.sessions.get(*stream.viewers.get(stream.round.next_viewer + ahead)?);
         std::hint::black_box((session(2).map(Session::touch), session(1).map(Session::touch_tracks)));
     }
 
     /// Hands what was gathered for other workers over, before the viewers here are served.
     fn post_batches(&mut self) {
-        for &stream_key in &self.dirty {
-            let stream = &mut self.streams[stream_key];
-            let posts = &mut self.posts;
-            stream.take_batches(|to, batch| posts.push_back((to, Post::Packets(batch))));
+        for turn in &self.turns {
+            let Turn::Stream(key) = *turn else { continue };
+            let stream = &mut self.streams[key];
+            stream.post_batches(&mut self.posts);
             if self.settings.equal_size_padding {
                 stream.even_out();
             }
         }
     }
 
-    fn send_to(&mut self, now: Instant, key: usize, out: &mut Outbox) -> Progress {
-        let Session { path, sealer, role, .. } = &mut self.sessions[key];
-        let Role::Viewer(viewer) = role else { return Progress::Done };
-        let was_paced = viewer.paced_until;
-        if was_paced.is_some_and(|until| until > now) {
+    /// Sends a session what its down tracks of one stream, or of all, have not had yet.
+    fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
+        let (sessions, mut io) = self.split(now, out);
+        let session = &mut sessions[key];
+        if session.transport.paced_until.is_some_and(|until| until > now) {
             // Its turn comes with its timer; until then the log keeps what is new.
             return Progress::Done;
         }
-        let stream_key = viewer.stream;
-        let stream = &self.streams[stream_key];
-        let mut wishes = KeyframeWishes::default();
-        let (settings, counters) = (&self.settings, &mut self.counters);
-        let progress = viewer.send(stream, &mut Link { now, path, sealer, settings, counters, out }, &mut wishes);
+        let progress = session.send(stream, &mut io);
         if let Progress::Later(at) = progress {
             self.wheel.insert(at, Timer::Paced(key));
         }
-        self.want_keyframes(now, stream_key, wishes);
+        self.take_wishes(now);
         progress
     }
 
-    fn want_keyframes(&mut self, now: Instant, stream: usize, wishes: KeyframeWishes) {
-        for (track, layer) in wishes.iter() {
-            self.want_keyframe(now, stream, track, layer);
+    /// Passes on what the session that was called last wished for.
+    fn take_wishes(&mut self, now: Instant) {
+        while let Some(layer) = self.wishes.pop() {
+            self.want_keyframe(now, layer);
         }
     }
 
     /// Notes that a layer's viewers need a keyframe. Requests are merged and throttled, per layer.
-    fn want_keyframe(&mut self, now: Instant, stream: usize, track: u8, layer: u8) {
-        let kind = self.streams[stream].tracks.get(usize::from(track)).map(|track| track.spec.kind);
+    fn want_keyframe(&mut self, now: Instant, wanted: LayerKey) {
+        let stream = &mut self.streams[wanted.stream];
+        let kind = stream.tracks.get(usize::from(wanted.track)).map(|track| track.spec.kind);
         if kind != Some(MediaKind::Video) {
             return;
         }
-        let Some(place) = self.streams[stream].layer_mut(track, layer) else { return };
-        if place.keyframes.request(now) {
-            self.requests.push((stream, track, layer));
-        } else if let Some(at) = place.keyframes.take_timer() {
-            self.wheel.insert(at, Timer::Keyframe { stream, track, layer });
+        let Some(layer) = stream.layer_mut(wanted.track, wanted.layer) else { return };
+        if layer.keyframes.request(now) {
+            self.requests.push(wanted);
+        } else if let Some(at) = layer.keyframes.take_timer() {
+            self.wheel.insert(at, Timer::Keyframe(wanted));
         }
     }
 
     /// Sends keyframe requests on their way: to the publisher, or to the worker that has it.
     fn send_keyframe_requests(&mut self, now: Instant, out: &mut Outbox) {
         while out.has_room()
-            && let Some((key, track, layer)) = self.requests.pop()
+            && let Some(wanted) = self.requests.pop()
         {
-            let Some(stream) = self.streams.get(key) else { continue };
+            let Some(stream) = self.streams.get(wanted.stream) else { continue };
             if let Some(publisher) = stream.publisher {
-                let Session { path, sealer, role, .. } = &mut self.sessions[publisher];
-                let mut link = Link { now, path, sealer, settings: &self.settings, counters: &mut self.counters, out };
-                if let Role::Publisher(publisher) = role
-                    && publisher.request_keyframe(track, layer, &mut link)
-                {
+                let (sessions, mut io) = self.split(now, out);
+                let Session { transport, ups, .. } = &mut sessions[publisher];
+                if ups.request_keyframe(wanted, transport, &mut io) {
                     self.counters.keyframe_requests += 1;
                 }
             } else if let Some(origin) = stream.origin {
-                self.posts.push_back((origin, Post::KeyframeWanted { stream: stream.id, track, layer }));
+                let LayerKey { track, layer, .. } = wanted;
+                self.posts.push(origin, Post::KeyframeWanted { stream: stream.id, track, layer });
             }
         }
     }
@@ -513,14 +581,14 @@ impl Rooms {
 
     /// What goes to other workers, oldest first.
     pub fn poll_post(&mut self) -> Option<(WorkerId, Post)> {
-        self.posts.pop_front()
+        self.posts.pop()
     }
 
     /// Takes back a post that found its mailbox full. Its packets are lost for that worker; viewers there ask for them.
     pub fn handle_undelivered(&mut self, post: Post) {
         self.counters.drops.add(DropReason::MailboxFull);
         if let Post::Packets(batch) = post {
-            self.pool.give(batch);
+            self.posts.give(batch);
         }
     }
 
@@ -529,27 +597,24 @@ impl Rooms {
         self.counters.drops.add(reason);
     }
 
+    /// What was counted since the start, and what there is now.
     pub fn counters(&self) -> Counters {
-        let mut counters = self.counters.clone();
-        counters.lateness = self.wheel.lateness().clone();
-        counters.streams = self.streams.len() as u64;
-        counters.sessions = self.sessions.len() as u64;
-        counters.viewers = self.streams.iter().map(|(_, stream)| stream.viewers.len() as u64).sum();
-        counters.publishers = self.streams.iter().filter(|(_, stream)| stream.publisher.is_some()).count() as u64;
-        counters
-    }
-
-    fn mark_dirty(&mut self, stream: usize) {
-        if !self.streams[stream].is_dirty {
-            self.streams[stream].is_dirty = true;
-            self.dirty.push_back(stream);
-        }
+        debug_assert_eq!(self.counters.streams, self.streams.len() as u64);
+        debug_assert_eq!(
+            self.counters.viewers,
+            self.streams.iter().map(|(_, stream)| stream.viewers.len() as u64).sum()
+        );
+        debug_assert_eq!(
+            self.counters.publishers,
+            self.streams.iter().filter(|(_, stream)| stream.publisher.is_some()).count() as u64
+        );
+        Counters { lateness: self.wheel.lateness().clone(), ..self.counters.clone() }
     }
 
     /// Moves the session's entry on the wheel forward when its next deadline is earlier than that.
     fn reschedule(&mut self, key: usize) {
         let session = &mut self.sessions[key];
-        let at = session.poll_timeout();
+        let at = session.poll_timeout(&self.settings);
         if session.timer.is_some_and(|(set, _)| set <= at) {
             return;
         }

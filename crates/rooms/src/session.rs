@@ -1,104 +1,134 @@
-//! One connected peer: its keys, its address, and what it does here.
+//! One connected peer: the way to it, what it sends and what it receives.
 
 use std::time::Instant;
 
+use slab::Slab;
+use srtp::KeyError;
 use wheel::TimerId;
-use wire::{Outbox, Path};
+use wire::Outbox;
+use wire::rtcp::{self, Packet};
+use wire::rtp::RtpPacket;
 
-use crate::publisher::Publisher;
+use crate::batch::Posts;
+use crate::downs::{Downs, Progress};
+use crate::drops::DropReason;
+use crate::keyframe::KeyframeWishes;
 use crate::settings::Settings;
 use crate::spec::{Counters, PeerSpec, SessionId, SessionStats};
 use crate::stream::Stream;
-use crate::viewer::Viewer;
-use srtp::{KeyError, Opener, Sealer};
+use crate::transport::Transport;
+use crate::ups::Ups;
 
+/// A peer with its up tracks and down tracks, many of each and of any streams. Fields that sending needs stand first.
 pub struct Session {
+    pub transport: Transport,
+    pub downs: Downs,
+    pub ups: Ups,
     pub id: SessionId,
-    pub path: Path,
-    pub opener: Opener,
-    pub sealer: Sealer,
-    pub role: Role,
-    /// When something authentic last came from the peer.
-    pub last_heard: Instant,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
 }
 
-pub enum Role {
-    Publisher(Publisher),
-    Viewer(Viewer),
-}
-
-/// What a call on a publisher or a viewer works with.
-pub struct Link<'a> {
+/// What a call on a session works with: the time, and what all sessions of the worker have in common.
+pub struct Io<'a> {
     pub now: Instant,
-    pub path: &'a Path,
-    pub sealer: &'a mut Sealer,
+    pub streams: &'a mut Slab<Stream>,
     pub settings: &'a Settings,
     pub counters: &'a mut Counters,
+    /// Keyframes that the call found wanting.
+    pub wishes: &'a mut KeyframeWishes,
+    /// The way to other workers.
+    pub posts: &'a mut Posts,
+    /// The way to the network.
     pub out: &'a mut Outbox,
 }
 
-/// Room for one RTCP packet of ours before it is sealed, in bytes.
-const RTCP_MAX: usize = 1_200;
-
-impl Link<'_> {
-    /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
-    pub fn send_rtcp(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        let Some(slot) = self.out.slot() else { return false };
-        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
-        let len = self.sealer.seal_rtcp(slot, len);
-        self.out.commit(self.path, len);
-        len > 0
-    }
-}
-
 impl Session {
+    /// A peer without tracks.
+    ///
     /// # Errors
     /// When the key material does not fit its profile.
-    pub fn new(now: Instant, peer: PeerSpec, role: Role) -> Result<Self, KeyError> {
+    pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
         Ok(Session {
+            transport: Transport::new(now, peer, settings)?,
+            downs: Downs::new(now),
+            ups: Ups::new(now),
             id: peer.session,
-            path: peer.path,
-            opener: Opener::new(&peer.keys)?,
-            sealer: Sealer::new(&peer.keys)?,
-            role,
-            last_heard: now,
             timer: None,
         })
     }
 
-    /// Key of the stream that the session publishes or watches.
-    pub fn stream(&self) -> usize {
-        match &self.role {
-            Role::Publisher(publisher) => publisher.stream,
-            Role::Viewer(viewer) => viewer.stream,
-        }
+    /// Whether it neither sends nor receives anything.
+    pub fn is_idle(&self) -> bool {
+        self.ups.is_empty() && self.downs.is_empty()
     }
 
-    /// Reads a value from each of the cache lines that sending to a viewer needs first.
+    /// Takes an SRTP packet and stores what is in it. Returns the key of the stream that it belongs to.
+    pub fn handle_rtp(&mut self, data: &mut [u8], io: &mut Io<'_>) -> Result<usize, DropReason> {
+        if self.ups.is_empty() {
+            return Err(DropReason::NotAPublisher);
+        }
+        let len = self.transport.open_rtp(io.now, data)?;
+        let packet = RtpPacket::parse(&data[..len]).map_err(|_| DropReason::MalformedRtp)?;
+        self.ups.handle_rtp(&packet, &mut self.transport, io)
+    }
+
+    /// Takes an SRTCP packet.
+    pub fn handle_rtcp(&mut self, data: &mut [u8], io: &mut Io<'_>) -> Result<(), DropReason> {
+        let Session { transport, ups, downs, .. } = self;
+        let len = transport.open_rtcp(io.now, data)?;
+        for packet in rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)? {
+            if let Packet::SenderReport(report) = &packet {
+                ups.handle_sender_report(report, io);
+            }
+            if !downs.is_empty() {
+                downs.handle_rtcp(&packet, transport, io);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the down tracks of `stream`, or all of them, have not had yet.
+    pub fn send(&mut self, stream: Option<usize>, io: &mut Io<'_>) -> Progress {
+        self.downs.send(stream, &mut self.transport, io)
+    }
+
+    /// Reads a value from each of the cache lines that sending needs first.
     pub fn touch(&self) -> u64 {
-        let Role::Viewer(viewer) = &self.role else { return 0 };
-        u64::from(self.path.remote.port()) ^ self.sealer.rtp_overhead() as u64 ^ viewer.touch()
+        self.transport.touch()
     }
 
-    /// Reads a value from each of the cache lines that sending to a viewer needs then.
+    /// Reads a value from each of the cache lines that sending needs then.
     pub fn touch_tracks(&self) -> u64 {
-        let Role::Viewer(viewer) = &self.role else { return 0 };
-        viewer.touch_tracks()
+        self.downs.touch()
     }
 
-    pub fn poll_timeout(&self) -> Instant {
-        match &self.role {
-            Role::Publisher(publisher) => publisher.poll_timeout(),
-            Role::Viewer(viewer) => viewer.poll_timeout(),
-        }
+    /// When `handle_timeout` next has work.
+    pub fn poll_timeout(&self, settings: &Settings) -> Instant {
+        let idle_at = self.transport.last_heard + settings.idle_timeout;
+        let feedback_at = self.transport.recorder.poll_timeout();
+        let deadlines = [self.ups.poll_timeout(), self.downs.poll_timeout(), feedback_at];
+        deadlines.into_iter().flatten().fold(idle_at, Instant::min)
     }
 
-    pub fn stats(&self, stream: &Stream) -> SessionStats {
-        match &self.role {
-            Role::Publisher(publisher) => publisher.stats(),
-            Role::Viewer(viewer) => viewer.stats(stream),
-        }
+    /// Whether nothing authentic came for the idle time.
+    pub fn is_silent(&self, now: Instant, settings: &Settings) -> bool {
+        now.saturating_duration_since(self.transport.last_heard) >= settings.idle_timeout
+    }
+
+    /// Sends the NACKs, the feedback, the reports and the probes that are due.
+    pub fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        self.ups.handle_timeout(&mut self.transport, io);
+        self.downs.handle_timeout(&mut self.transport, io);
+    }
+
+    /// What was counted, and how its tracks stand.
+    pub fn stats(&self, streams: &Slab<Stream>) -> SessionStats {
+        let mut stats = self.transport.stats.clone();
+        stats.round_trip_ms = self.transport.rtt().map(|rtt| rtt.as_secs_f32() * 1e3);
+        stats.estimate = self.transport.estimator.as_ref().map(|estimator| estimator.estimate());
+        self.ups.add_stats(&mut stats);
+        self.downs.add_stats(&mut stats, streams);
+        stats
     }
 }

@@ -97,16 +97,18 @@ pub enum Command {
     OpenStream(StreamSpec),
     /// Forgets the stream and ends the sessions that publish or watch it here.
     CloseStream(StreamId),
-    /// The stream's publisher is here, connected. A second publisher of a stream takes the place of the first.
-    AddPublisher {
+    /// A peer is here, connected. It ends with the last stream that it publishes or watches.
+    AddSession(PeerSpec),
+    /// The session publishes the stream from now on. A second publisher of a stream takes the place of the first.
+    Publish {
+        session: SessionId,
         stream: StreamId,
-        peer: PeerSpec,
         tracks: Vec<UpTrackSpec>,
     },
-    /// A viewer is here, connected.
-    AddViewer {
+    /// The session watches the stream from now on. Watched anew, it begins anew.
+    Watch {
+        session: SessionId,
         stream: StreamId,
-        peer: PeerSpec,
         tracks: Vec<DownTrackSpec>,
     },
     /// ICE nominated another path for the session.

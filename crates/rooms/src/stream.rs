@@ -5,10 +5,10 @@ use std::time::Instant;
 use wire::Bitrate;
 use wire::codec::MediaKind;
 
-use crate::batch::{Batch, BatchPool, Post};
+use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
 use crate::log::{Log, LogSize};
-use crate::packet::{PacketMeta, Place, SenderClock};
+use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{StreamId, StreamSpec, TrackSpec, WorkerId};
@@ -29,9 +29,18 @@ pub struct Stream {
     /// The worker that has the publisher, learnt from its first batch.
     pub origin: Option<WorkerId>,
     feeds: Vec<Feed>,
-    /// Whether packets came that not all viewers have been served with.
-    pub is_dirty: bool,
-    /// The viewer that is next while the stream is dirty.
+    /// Where it stands in its turn to serve its viewers.
+    pub round: Round,
+}
+
+/// A round serves each viewer of a stream once with all that it has not had yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Whether the stream waits for its turn, or has it.
+    pub is_queued: bool,
+    /// Whether packets came since the round began: then another follows.
+    pub has_more: bool,
+    /// Index of the viewer that is next.
     pub next_viewer: usize,
 }
 
@@ -68,8 +77,7 @@ impl Stream {
             publisher: None,
             origin: None,
             feeds: Vec::new(),
-            is_dirty: false,
-            next_viewer: 0,
+            round: Round::default(),
         }
     }
 
@@ -77,34 +85,24 @@ impl Stream {
         self.tracks.get_mut(usize::from(track))?.layers.get_mut(usize::from(layer))
     }
 
-    /// Stores a packet for the viewers here and gathers it for the other workers; `make_room` comes before.
-    pub fn push(&mut self, place: Place, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
-        let Some(layer) = self.layer_mut(place.track, place.layer) else { return };
-        layer.push(place.epoch, meta, extensions, payload);
+    /// Stores a packet for the viewers here, and gathers it for the other workers.
+    pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8], posts: &mut Posts) {
+        let Some(layer) = self.layer_mut(start.track, start.layer) else { return };
+        layer.push(start.epoch, meta, extensions, payload);
         for feed in &mut self.feeds {
-            if let Some(batch) = &mut feed.batch {
-                batch.push(place, meta, extensions, payload);
-            }
-        }
-    }
-
-    /// Makes sure that each feed has a batch with room, handing out those that are full.
-    pub fn make_room(&mut self, from: WorkerId, pool: &BatchPool, mut post: impl FnMut(WorkerId, Box<Batch>)) {
-        for feed in &mut self.feeds {
+            let batch = feed.batch.get_or_insert_with(|| posts.batch(self.id));
+            batch.push(start, meta, extensions, payload);
             if let Some(full) = feed.batch.take_if(|batch| batch.is_full()) {
-                post(feed.to, full);
-            }
-            if feed.batch.is_none() {
-                feed.batch = Some(pool.take(self.id, from));
+                posts.push(feed.to, Post::Packets(full));
             }
         }
     }
 
     /// Hands out what was gathered for other workers.
-    pub fn take_batches(&mut self, mut post: impl FnMut(WorkerId, Box<Batch>)) {
+    pub fn post_batches(&mut self, posts: &mut Posts) {
         for feed in &mut self.feeds {
             if let Some(batch) = feed.batch.take() {
-                post(feed.to, batch);
+                posts.push(feed.to, Post::Packets(batch));
             }
         }
     }
@@ -114,45 +112,60 @@ impl Stream {
         self.feeds.iter().map(|feed| feed.to)
     }
 
-    pub fn set_feed(&mut self, to: WorkerId, on: bool) {
-        self.feeds.retain(|feed| feed.to != to);
-        if on {
-            self.feeds.push(Feed { to, batch: None });
+    /// Another worker gets copies from now on, or no more. True when it did not before.
+    pub fn set_feed(&mut self, to: WorkerId, on: bool) -> bool {
+        let was_on = self.feeds().any(|feed| feed == to);
+        match (was_on, on) {
+            (false, true) => self.feeds.push(Feed { to, batch: None }),
+            (true, false) => self.feeds.retain(|feed| feed.to != to),
+            _ => {}
         }
+        on && !was_on
     }
 
-    /// Hands out what is stored from each layer's last keyframe on, and the clocks, for a worker that has nothing yet: so
-    /// its first viewer has a picture as soon as any other.
-    pub fn replay(&self, from: WorkerId, pool: &BatchPool, mut post: impl FnMut(Post)) {
+    /// Posts what is stored from each layer's last keyframe on, and the clocks, to a worker that has nothing yet: so its
+    /// first viewer has a picture as soon as any other.
+    pub fn replay(&self, to: WorkerId, posts: &mut Posts) {
         for (track, layers) in (0..).zip(self.tracks.iter().map(|track| &track.layers)) {
             for (layer, Layer { log, clock, .. }) in (0..).zip(layers) {
                 if let Some(clock) = *clock {
-                    post(Post::Clock { stream: self.id, track, layer, clock });
+                    posts.push(to, Post::Clock { stream: self.id, track, layer, clock });
                 }
-                let place = Place { track, layer, epoch: log.epoch() };
-                let mut batch = pool.take(self.id, from);
+                let start = LayerStart { track, layer, epoch: log.epoch() };
+                let mut batch = posts.batch(self.id);
                 for packet in (log.keyframe().unwrap_or(log.head())..log.head()).filter_map(|at| log.at(at)) {
-                    batch.push(place, packet.meta, packet.extensions, packet.payload);
+                    batch.push(start, packet.meta, packet.extensions, packet.payload);
                     if batch.is_full() {
-                        post(Post::Packets(std::mem::replace(&mut batch, pool.take(self.id, from))));
+                        let next = posts.batch(self.id);
+                        posts.push(to, Post::Packets(std::mem::replace(&mut batch, next)));
                     }
                 }
-                post(Post::Packets(batch));
+                posts.push(to, Post::Packets(batch));
             }
         }
     }
 
-    pub fn set_clock(&mut self, track: u8, layer: u8, clock: SenderClock) {
+    /// Takes a layer's clock, for the viewers here and for the other workers.
+    pub fn set_clock(&mut self, track: u8, layer: u8, clock: SenderClock, posts: &mut Posts) {
         if let Some(layer) = self.layer_mut(track, layer) {
             layer.clock = Some(clock);
         }
+        for feed in &self.feeds {
+            posts.push(feed.to, Post::Clock { stream: self.id, track, layer, clock });
+        }
+    }
+
+    /// Takes a session that watches here from now on.
+    pub fn add_viewer(&mut self, key: usize) {
+        debug_assert!(!self.viewers.contains(&key), "a session stands once among the viewers");
+        self.viewers.push(key);
     }
 
     /// Forgets a viewer; who is next in a round that is under way stays next.
     pub fn remove_viewer(&mut self, key: usize) {
         let Some(index) = self.viewers.iter().rposition(|viewer| *viewer == key) else { return };
         self.viewers.remove(index);
-        self.next_viewer -= usize::from(index < self.next_viewer);
+        self.round.next_viewer -= usize::from(index < self.round.next_viewer);
     }
 
     /// Evens out the frames that came since the last call, so that each goes out in one send.
@@ -216,10 +229,10 @@ mod tests {
         let spec = StreamSpec { id: StreamId(1), tracks: Vec::new() };
         let mut stream = Stream::new(spec, &Settings::new(1, (Instant::now(), 0)));
         stream.viewers = vec![10, 11, 12, 13];
-        stream.next_viewer = 2;
+        stream.round.next_viewer = 2;
         for (leaves, next) in [(10, Some(12)), (13, Some(12)), (99, Some(12)), (12, None), (11, None)] {
             stream.remove_viewer(leaves);
-            assert_eq!(stream.viewers.get(stream.next_viewer).copied(), next, "after {leaves} left");
+            assert_eq!(stream.viewers.get(stream.round.next_viewer).copied(), next, "after {leaves} left");
         }
     }
 }

@@ -120,7 +120,8 @@ impl World {
         let publisher = Publisher::new(self.now, self.start, &keys, &plans, first_frame, &mut self.random);
         let tracks = publisher.up_tracks();
         let session = peer.session;
-        self.command(0, Command::AddPublisher { stream, peer, tracks });
+        self.command(0, Command::AddSession(peer));
+        self.command(0, Command::Publish { session, stream, tracks });
         for worker in 1..self.workers.len() {
             self.command(0, Command::Feed { stream, to: WorkerId(worker as u16), on: true });
         }
@@ -138,7 +139,8 @@ impl World {
         let tracks = down_tracks(&plans, &mut self.random);
         let viewer = Viewer::new(self.now, self.start, &keys, &plans, &tracks, behaviour, &mut self.random);
         let session = peer.session;
-        self.command(worker, Command::AddViewer { stream, peer, tracks });
+        self.command(worker, Command::AddSession(peer));
+        self.command(worker, Command::Watch { session, stream, tracks });
         self.add_peer(session, worker, Role::Viewer(Box::new(viewer)))
     }
 

@@ -14,7 +14,7 @@ use engine::udp::{Options, SendQueue, UdpSocket};
 use engine::{Mailbox, Receiver, mailbox};
 use rooms::batch::{BatchPool, Post};
 use rooms::pacer::Burst;
-use rooms::packet::{PacketMeta, Place};
+use rooms::packet::{LayerStart, PacketMeta};
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{
@@ -89,7 +89,7 @@ struct Gatherer {
 impl Gatherer {
     fn gather(&self, frame: &Frame) -> Post {
         let mut batch = self.pool.take(STREAM, PUBLISHER);
-        let place = Place { track: 0, layer: 0, epoch: 1 };
+        let place = LayerStart { track: 0, layer: 0, epoch: 1 };
         for packet in 0..frame.packet_count() {
             let picture_id = Some((frame.timestamp / 3_000) as u16 & 0x7fff);
             let payload = PayloadInfo {
@@ -139,9 +139,11 @@ impl Worker {
         let open = Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![spec] });
         rooms.handle_command(Instant::now(), open, &mut out);
         for (index, track) in tracks.iter().enumerate() {
-            let peer = PeerSpec { session: SessionId(index as u64), path: track.path, keys: track.keys.clone() };
+            let session = SessionId(index as u64);
+            let peer = PeerSpec { session, path: track.path, keys: track.keys.clone() };
             let tracks = vec![down_track(index as u32)];
-            rooms.handle_command(Instant::now(), Command::AddViewer { stream: STREAM, peer, tracks }, &mut out);
+            rooms.handle_command(Instant::now(), Command::AddSession(peer), &mut out);
+            rooms.handle_command(Instant::now(), Command::Watch { session, stream: STREAM, tracks }, &mut out);
         }
         Ok(Worker { rooms, socket, out, queue: SendQueue::new(), sends, unsent: 0 })
     }

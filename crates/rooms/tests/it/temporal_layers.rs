@@ -119,12 +119,10 @@ impl World {
         let peer = |session, path, keys| PeerSpec { session, path, keys };
         for command in [
             Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![video] }),
-            Command::AddPublisher {
-                stream: STREAM,
-                peer: peer(PUBLISHER, path(1), up_there),
-                tracks: vec![publishes()],
-            },
-            Command::AddViewer { stream: STREAM, peer: peer(VIEWER, path(2), down_there), tracks: vec![watches] },
+            Command::AddSession(peer(PUBLISHER, path(1), up_there)),
+            Command::Publish { session: PUBLISHER, stream: STREAM, tracks: vec![publishes()] },
+            Command::AddSession(peer(VIEWER, path(2), down_there)),
+            Command::Watch { session: VIEWER, stream: STREAM, tracks: vec![watches] },
         ] {
             rooms.handle_command(now, command, &mut out);
         }
@@ -135,9 +133,13 @@ impl World {
     fn replace_publisher(&mut self) {
         let (up, keys) = SessionKeys::made_up_pair(PROFILE, 3);
         self.sealer = Sealer::new(&up).expect("keys");
-        let peer = PeerSpec { session: SessionId(3), path: path(1), keys };
-        let command = Command::AddPublisher { stream: STREAM, peer, tracks: vec![publishes()] };
-        self.rooms.handle_command(self.now, command, &mut self.out);
+        let session = SessionId(3);
+        for command in [
+            Command::AddSession(PeerSpec { session, path: path(1), keys }),
+            Command::Publish { session, stream: STREAM, tracks: vec![publishes()] },
+        ] {
+            self.rooms.handle_command(self.now, command, &mut self.out);
+        }
         self.seq = 1 << 16;
     }
 

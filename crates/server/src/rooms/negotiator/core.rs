@@ -367,13 +367,13 @@ where
     fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) {
         let session = &mut self.sessions[key];
         let id = session.id;
-        let peer = PeerSpec { session: id, path, keys };
         session.phase = Phase::Connected { last_consent: now };
-        let command = session.role.command(peer);
+        let tracks = session.role.command(id);
         self.handshakes -= 1;
         self.counters.connected += 1;
         self.count_sessions();
-        self.command(command);
+        self.command(Command::AddSession(PeerSpec { session: id, path, keys }));
+        self.command(tracks);
         (self.notify)(Notice::Connected { session: id });
     }
 
@@ -465,14 +465,14 @@ impl Session {
 }
 
 impl Role {
-    /// Hands the session over to the worker. The tracks are not needed here afterwards.
-    fn command(&mut self, peer: PeerSpec) -> Command {
+    /// What the session does on the worker. The tracks are not needed here afterwards.
+    fn command(&mut self, session: SessionId) -> Command {
         match self {
             Role::Publisher { stream, tracks } => {
-                Command::AddPublisher { stream: *stream, peer, tracks: std::mem::take(tracks) }
+                Command::Publish { session, stream: *stream, tracks: std::mem::take(tracks) }
             }
             Role::Viewer { stream, tracks } => {
-                Command::AddViewer { stream: *stream, peer, tracks: std::mem::take(tracks) }
+                Command::Watch { session, stream: *stream, tracks: std::mem::take(tracks) }
             }
         }
     }

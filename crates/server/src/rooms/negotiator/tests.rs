@@ -216,8 +216,10 @@ fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     harness.run(&mut [&mut client], Duration::from_secs(1));
 
     let commands = harness.commands();
-    let [Command::AddViewer { stream, peer, tracks }] = &commands[..] else { panic!("{commands:?}") };
-    assert_eq!((*stream, peer.session, peer.path), (STREAM, SessionId(1), client.path));
+    let [Command::AddSession(peer), Command::Watch { session, stream, tracks }] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    assert_eq!((*stream, *session, peer.session, peer.path), (STREAM, SessionId(1), SessionId(1), client.path));
     assert!(client.has_keys(&peer.keys));
     assert_eq!(tracks.iter().map(|track| track.track).collect::<Vec<_>>(), [0, 1]);
     assert_eq!((tracks[1].payload_type, tracks[1].rtx.map(|rtx| rtx.1)), (96, Some(97)));
@@ -238,7 +240,7 @@ fn a_publisher_gives_the_streams_tracks_with_layers_from_small_to_large() {
 
     harness.run(&mut [&mut client], Duration::from_secs(1));
     let commands = harness.commands();
-    let [Command::AddPublisher { peer, tracks, .. }] = &commands[..] else { panic!("{commands:?}") };
+    let [Command::AddSession(peer), Command::Publish { tracks, .. }] = &commands[..] else { panic!("{commands:?}") };
     assert!(client.has_keys(&peer.keys));
     assert_eq!((&*tracks[0].mid, tracks[0].ssrcs.len(), tracks[1].ssrcs.len()), ("0", 1, 0));
     assert!(tracks[1].extensions.rid.is_some());
@@ -251,9 +253,9 @@ fn many_sessions_shake_hands_at_once() {
     let mut all: Vec<&mut Client> = clients.iter_mut().collect();
     harness.run(&mut all, Duration::from_secs(1));
     let commands = harness.commands();
-    assert_eq!(commands.len(), 20);
-    for command in commands {
-        let Command::AddViewer { peer, .. } = command else { panic!("{command:?}") };
+    assert_eq!(commands.len(), 40);
+    for pair in commands.chunks(2) {
+        let [Command::AddSession(peer), Command::Watch { .. }] = pair else { panic!("{pair:?}") };
         let client = &clients[peer.session.0 as usize - 1];
         assert!(client.path == peer.path && client.has_keys(&peer.keys));
     }

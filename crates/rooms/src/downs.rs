@@ -1,0 +1,315 @@
+//! The down tracks of one session: what they share of its path, and what the peer reports about them.
+
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use wire::codec::MediaKind;
+use wire::rtcp::{self, Packet, ReportBlock};
+use wire::{Bitrate, Seq};
+
+use crate::bwe;
+use crate::down_track::DownTrack;
+use crate::drops::DropReason;
+use crate::keyframe::LayerKey;
+use crate::reports;
+use crate::session::Io;
+use crate::settings::{Random, Settings};
+use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
+use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
+use crate::transport::Transport;
+
+/// Down tracks of one session, of any streams. Audio stands first: it is small, and late audio is heard.
+#[derive(Debug)]
+pub struct Downs {
+    /// Keys of the streams that are watched, each once; perhaps without a track of theirs.
+    streams: Vec<usize>,
+    tracks: Vec<DownTrack>,
+    limit: LayerLimit,
+    report_at: Instant,
+    /// When to look for more bandwidth again, while there is a use for it.
+    probe_at: Option<Instant>,
+}
+
+/// How far sending came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything is written.
+    Done,
+    /// The outbox is full; more waits.
+    Full,
+    /// The burst is spent; more waits until then.
+    Later(Instant),
+}
+
+/// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reports leave at multiples of this, so that those of many viewers share a wake-up and a system call.
+const REPORT_GRID: Duration = Duration::from_millis(20);
+
+/// How often a viewer who could use more is considered for a probe.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Packets of one probe at most.
+const PROBE_PACKETS_MAX: u16 = 64;
+
+impl Downs {
+    /// No tracks yet.
+    pub fn new(now: Instant) -> Self {
+        Downs { streams: Vec::new(), tracks: Vec::new(), limit: LayerLimit::NONE, report_at: now, probe_at: None }
+    }
+
+    /// Adds a stream and tracks of it; those that the stream does not have, or over `TRACKS_MAX`, are left out.
+    pub fn add(
+        &mut self,
+        now: Instant,
+        key: usize,
+        stream: &Stream,
+        specs: Vec<DownTrackSpec>,
+        settings: &Settings,
+        random: &mut Random,
+    ) {
+        debug_assert!(!self.watches(key), "a stream is watched once");
+        self.streams.push(key);
+        for spec in specs.into_iter().take(TRACKS_MAX) {
+            if let Some(track) = stream.tracks.get(usize::from(spec.track)) {
+                let mut down = DownTrack::new(now, key, spec, track, settings, random);
+                down.set_temporal_max(self.limit.temporal_max);
+                self.tracks.push(down);
+            }
+        }
+        self.tracks.sort_by_key(|down| down.kind == MediaKind::Video);
+        if self.streams.len() == 1 {
+            // Reports of many viewers that came together must not all be due together.
+            let some_time = REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
+            self.report_at = on_grid(now + some_time, settings.ntp_epoch.0);
+        }
+    }
+
+    /// Forgets a stream and its tracks.
+    pub fn remove(&mut self, stream: usize) {
+        self.streams.retain(|watched| *watched != stream);
+        self.tracks.retain(|down| down.stream != stream);
+    }
+
+    /// Whether nothing is watched.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    pub fn watches(&self, stream: usize) -> bool {
+        self.streams.contains(&stream)
+    }
+
+    /// Key of one of the streams that are watched.
+    pub fn any_stream(&self) -> Option<usize> {
+        self.streams.last().copied()
+    }
+
+    /// Reads a value from each of the cache lines that sending needs.
+    pub fn touch(&self) -> u64 {
+        self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
+    }
+
+    /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
+    /// spent.
+    pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
+        transport.paced_until = None;
+        for down in &mut self.tracks {
+            if stream.is_some_and(|stream| down.stream != stream) {
+                continue;
+            }
+            let progress = down.send(transport, io);
+            down.wish_for_keyframe(io.now, io.wishes);
+            if let Progress::Later(at) = progress {
+                transport.paced_until = Some(at);
+            }
+            if progress != Progress::Done {
+                return progress;
+            }
+        }
+        Progress::Done
+    }
+
+    /// Takes one of the peer's reports, in plain text.
+    pub fn handle_rtcp(&mut self, packet: &Packet<'_>, transport: &mut Transport, io: &mut Io<'_>) {
+        match packet {
+            Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), transport, io),
+            Packet::SenderReport(report) => self.on_blocks(report.blocks(), transport, io),
+            Packet::Nack(nack) => self.resend(nack.media_ssrc, nack.lost(), transport, io),
+            Packet::Pli(pli) => self.on_keyframe_request(pli.media_ssrc, transport, io),
+            Packet::Fir(fir) => fir.requests().for_each(|(ssrc, _)| self.on_keyframe_request(ssrc, transport, io)),
+            Packet::TransportFeedback(feedback) => {
+                if let Some(estimator) = &mut transport.estimator {
+                    estimator.on_feedback(io.now, feedback);
+                    self.choose_layers(transport, io.streams, io.now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what one report says of our tracks. The path loses what the worst of them lost.
+    fn on_blocks(&self, blocks: impl Iterator<Item = ReportBlock>, transport: &mut Transport, io: &Io<'_>) {
+        let (mut fraction_lost, mut rtt) = (None, None);
+        for block in blocks.filter(|block| self.tracks.iter().any(|down| down.spec.ssrc == block.ssrc)) {
+            fraction_lost = fraction_lost.max(Some(block.fraction_lost));
+            rtt = reports::round_trip(io.now, io.settings.ntp_epoch, &block).or(rtt);
+        }
+        if let Some(fraction_lost) = fraction_lost {
+            transport.on_report(io.now, fraction_lost, rtt);
+        }
+    }
+
+    fn on_keyframe_request(&self, ssrc: u32, transport: &mut Transport, io: &mut Io<'_>) {
+        transport.stats.keyframe_requests_received += 1;
+        let down = self.tracks.iter().find(|down| down.spec.ssrc == ssrc);
+        if let Some((down, layer)) = down.and_then(|down| Some((down, down.current()?))) {
+            io.wishes.add(LayerKey { stream: down.stream, track: down.spec.track, layer });
+        }
+    }
+
+    /// Sends lost packets again, within the budget; the rest the viewer may ask for again.
+    fn resend(&mut self, ssrc: u32, lost: impl Iterator<Item = Seq>, transport: &mut Transport, io: &mut Io<'_>) {
+        let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc) else {
+            return io.counters.drops.add(DropReason::NackForUnknownPacket);
+        };
+        for seq in lost {
+            transport.stats.nacks_received += 1;
+            if !transport.resend.has_some(io.now) {
+                io.counters.drops.add(DropReason::ResendBudgetSpent);
+                continue;
+            }
+            match down.send_again(seq.0, transport, io) {
+                Some(len) => transport.resend.on_resent(len),
+                None => io.counters.drops.add(DropReason::NackForUnknownPacket),
+            }
+        }
+    }
+
+    /// Finds out by sending old packets again whether a larger layer would fit.
+    fn probe(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
+        self.probe_at = None;
+        if transport.estimator.is_none() {
+            return;
+        }
+        let Some(wanted) = self.wanted_rate(io.streams, io.now) else { return };
+        self.probe_at = Some(io.now + PROBE_INTERVAL);
+        let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
+        let last = self.tracks.iter_mut().rfind(|down| down.spec.rtx.is_some());
+        let (Some(probe), Some(down)) = (probe, last) else { return };
+        let mut sent = 0;
+        for back in 0..PROBE_PACKETS_MAX {
+            if sent >= probe.bytes {
+                return;
+            }
+            sent += down.send_again(down.last_sent(back), transport, io).unwrap_or(0);
+        }
+    }
+
+    /// What would be sent if the next larger layer of a track were; `None` when the viewer has all that it may have.
+    fn wanted_rate(&self, streams: &Slab<Stream>, now: Instant) -> Option<Bitrate> {
+        let mut now_sent = 0;
+        let mut more = None;
+        for down in &self.tracks {
+            let rates = self.rates(down, streams, now);
+            let current = down.current().map_or(0, |layer| rates[usize::from(layer)].bps());
+            now_sent += current;
+            let next = down.current().and_then(|layer| bwe::wanted_rate(&rates, layer));
+            more = more.or(next.map(|rate| rate.bps().saturating_sub(current)));
+        }
+        more.map(|more| Bitrate::from_bps(now_sent + more))
+    }
+
+    /// What each layer of a track takes; zero where it is not sent or the viewer does not want it.
+    fn rates(&self, down: &DownTrack, streams: &Slab<Stream>, now: Instant) -> [Bitrate; LAYERS_MAX] {
+        let mut rates = down.track(streams).rates(now);
+        let wanted = usize::from(self.limit.spatial_max).saturating_add(1).min(LAYERS_MAX);
+        rates[wanted..].fill(Bitrate::ZERO);
+        rates
+    }
+
+    /// Takes what the peer may get of its video tracks at most.
+    pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
+        self.limit = limit;
+        for down in &mut self.tracks {
+            down.set_temporal_max(limit.temporal_max);
+        }
+        self.choose_layers(transport, streams, now);
+    }
+
+    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries.
+    fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
+        let estimate = transport.follow_estimate().unwrap_or(Bitrate::from_bps(u64::MAX));
+        let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
+        let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
+        let share = Bitrate::from_bps(estimate.bps() / count);
+        for index in 0..self.tracks.len() {
+            if is_simulcast(&self.tracks[index]) {
+                let rates = self.rates(&self.tracks[index], streams, now);
+                self.tracks[index].choose_target(now, share, &rates);
+            }
+        }
+    }
+
+    /// When `handle_timeout` next has work.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let at = self.probe_at.map_or(self.report_at, |at| at.min(self.report_at));
+        (!self.is_empty()).then_some(at)
+    }
+
+    /// Sends the sender reports that are due, chooses layers anew and probes.
+    pub fn handle_timeout(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
+        if self.probe_at.is_some_and(|at| at <= io.now) {
+            self.probe(transport, io);
+        }
+        if io.now < self.report_at || self.is_empty() {
+            return;
+        }
+        self.report_at = on_grid(io.now + REPORT_INTERVAL, io.settings.ntp_epoch.0);
+        if let Some(estimator) = &mut transport.estimator {
+            estimator.handle_timeout(io.now);
+        }
+        self.choose_layers(transport, io.streams, io.now);
+        self.send_reports(transport, io);
+        self.probe_at.get_or_insert(io.now);
+        for down in &mut self.tracks {
+            down.wish_for_keyframe(io.now, io.wishes);
+        }
+    }
+
+    fn send_reports(&self, transport: &mut Transport, io: &mut Io<'_>) {
+        for down in &self.tracks {
+            let track = down.track(io.streams);
+            let clock = down.current().and_then(|layer| track.layers[usize::from(layer)].clock);
+            let Some(clock) = clock.and_then(|clock| down.forwarder().map_clock(clock)) else { continue };
+            let (ssrc, counts) = (down.spec.ssrc, (down.packet_count, down.octet_count));
+            let (epoch, clock_rate) = (io.settings.ntp_epoch, track.spec.clock_rate);
+            let info = reports::sender_info(io.now, epoch, clock, clock_rate, ssrc, counts);
+            transport.send_rtcp(io.out, |buf| rtcp::write_sender_report(buf, &info, &[]));
+        }
+    }
+
+    /// Adds how the tracks stand.
+    pub fn add_stats(&self, stats: &mut SessionStats, streams: &Slab<Stream>) {
+        stats.packets_skipped = self.tracks.iter().map(|down| down.skipped).sum();
+        for down in self.tracks.iter().filter(|down| down.kind == MediaKind::Video) {
+            let track = down.track(streams);
+            let current = down.current();
+            stats.layers.push(LayerStats {
+                mid: down.spec.mid.clone(),
+                current,
+                target: Some(down.target()),
+                layer_count: track.layers.len() as u8,
+                rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
+                temporal_max: self.limit.temporal_max,
+            });
+        }
+    }
+}
+
+/// The last time on the grid that is not after `at`.
+fn on_grid(at: Instant, epoch: Instant) -> Instant {
+    let since_epoch = at.saturating_duration_since(epoch);
+    at - Duration::from_nanos(since_epoch.as_nanos() as u64 % REPORT_GRID.as_nanos() as u64)
+}

@@ -1,0 +1,214 @@
+//! What all tracks of one session share: the keys, the way to the peer, and how fast it may be sent to.
+
+use std::time::{Duration, Instant};
+
+use srtp::{KeyError, Opener, Sealer, SrtpError};
+use wire::{Bitrate, Outbox, Path};
+
+use crate::bwe::Estimator;
+use crate::down_track::Seal;
+use crate::pacer::Pacer;
+use crate::receive::TransportRecorder;
+use crate::settings::Settings;
+use crate::spec::{PeerSpec, SessionStats};
+
+/// One peer: everything about it that is not of one track.
+pub struct Transport {
+    /// Where its packets come from and ours go to.
+    pub path: Path,
+    sealer: Sealer,
+    /// The number of the next packet that is sent (draft-holmer-rmcat-transport-wide-cc-extensions-01 §2).
+    transport_seq: u16,
+    /// When and how fast packets may leave.
+    pub pacer: Pacer,
+    /// When the pacer lets the next packet go, while some wait.
+    pub paced_until: Option<Instant>,
+    /// What may be sent again.
+    pub resend: ResendBudget,
+    /// Where the peer gives transport-wide feedback.
+    pub estimator: Option<Estimator>,
+    /// What was counted so far; `Session::stats` adds what is known of the tracks.
+    pub stats: SessionStats,
+    /// Where we give transport-wide feedback.
+    pub recorder: TransportRecorder,
+    opener: Opener,
+    /// When something authentic last came from the peer.
+    pub last_heard: Instant,
+    started: Instant,
+    rtt: Option<Duration>,
+}
+
+/// Room for one RTCP packet of ours before it is sealed, in bytes.
+const RTCP_MAX: usize = 1_200;
+
+/// The bandwidth estimate never falls below this.
+const ESTIMATE_MIN: Bitrate = Bitrate::from_kbps(50);
+
+impl Transport {
+    /// # Errors
+    /// When the key material does not fit its profile.
+    pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
+        Ok(Transport {
+            path: peer.path,
+            sealer: Sealer::new(&peer.keys)?,
+            transport_seq: 0,
+            pacer: Pacer::new(now, settings.burst),
+            paced_until: None,
+            resend: ResendBudget::new(now),
+            estimator: None,
+            stats: SessionStats::default(),
+            recorder: TransportRecorder::new(now),
+            opener: Opener::new(&peer.keys)?,
+            last_heard: now,
+            started: now,
+            rtt: None,
+        })
+    }
+
+    /// Opens an SRTP packet of the peer's in place and returns the plain packet's length.
+    pub fn open_rtp(&mut self, now: Instant, packet: &mut [u8]) -> Result<usize, SrtpError> {
+        let len = self.opener.open_rtp(packet)?;
+        self.last_heard = now;
+        Ok(len)
+    }
+
+    /// Opens an SRTCP packet of the peer's in place and returns the plain compound packet's length.
+    pub fn open_rtcp(&mut self, now: Instant, packet: &mut [u8]) -> Result<usize, SrtpError> {
+        let len = self.opener.open_rtcp(packet)?;
+        self.last_heard = now;
+        Ok(len)
+    }
+
+    /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
+    pub fn send_rtcp(&mut self, out: &mut Outbox, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let Some(slot) = out.slot() else { return false };
+        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
+        let len = self.sealer.seal_rtcp(slot, len);
+        out.commit(&self.path, len);
+        len > 0
+    }
+
+    /// Sends transport-wide feedback under our `ssrc`. False when there is no room or nothing to say.
+    pub fn send_feedback(&mut self, now: Instant, ssrc: u32, media_ssrc: u32, out: &mut Outbox) -> bool {
+        let Some(slot) = out.slot() else { return false };
+        let Some(len) = self.recorder.write_feedback(now, &mut slot[..RTCP_MAX], ssrc, media_ssrc) else {
+            return false;
+        };
+        let len = self.sealer.seal_rtcp(slot, len);
+        out.commit(&self.path, len);
+        len > 0
+    }
+
+    /// What the next media packet is sealed with.
+    #[inline]
+    pub fn seal(&self) -> Seal<'_> {
+        Seal { sealer: &self.sealer, transport_seq: self.transport_seq }
+    }
+
+    /// Queues the media packet that `seal` has sealed, which has `len` bytes.
+    #[inline]
+    pub fn commit(&mut self, now: Instant, len: usize, out: &mut Outbox) {
+        out.commit(&self.path, len);
+        if let Some(estimator) = &mut self.estimator {
+            estimator.on_sent(now, self.transport_seq, len);
+            self.transport_seq = self.transport_seq.wrapping_add(1);
+        }
+    }
+
+    /// Takes note of new packets that were queued one after the other.
+    pub fn on_sent(&mut self, now: Instant, count: u64, bytes: usize, settings: &Settings) {
+        self.pacer.on_sent(now, bytes);
+        // On a path that loses half of everything, sending more again only loses more.
+        let share = settings.resend_share * f64::from((1.0 - 2.0 * self.stats.loss).max(0.0));
+        self.resend.on_sent(bytes, share);
+        self.stats.packets_sent += count;
+        self.stats.bytes_sent += bytes as u64;
+    }
+
+    /// Takes note of a packet that was queued again.
+    pub fn on_resent(&mut self, now: Instant, bytes: usize) {
+        self.pacer.on_sent(now, bytes);
+        self.stats.packets_resent += 1;
+        self.stats.bytes_sent += bytes as u64;
+    }
+
+    /// The peer will give transport-wide feedback from now on.
+    pub fn expect_feedback(&mut self, now: Instant, settings: &Settings) {
+        self.estimator
+            .get_or_insert_with(|| Estimator::new(now, settings.estimate_start, ESTIMATE_MIN, settings.estimate_max));
+    }
+
+    /// What the path carries, and paces by it; `None` without feedback.
+    pub fn follow_estimate(&mut self) -> Option<Bitrate> {
+        let estimate = self.estimator.as_ref().map(Estimator::estimate);
+        self.pacer.set_estimate(estimate.unwrap_or(Bitrate::ZERO));
+        estimate
+    }
+
+    /// Takes what a report says of the path.
+    pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
+        self.stats.loss = f32::from(fraction_lost) / 256.0;
+        self.rtt = rtt.or(self.rtt);
+        if let Some(estimator) = &mut self.estimator {
+            estimator.on_report(now, fraction_lost, rtt);
+        }
+    }
+
+    /// The peer's last measured round trip.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    /// Time since the session began, in milliseconds that wrap.
+    pub fn age_ms(&self, now: Instant) -> u32 {
+        now.duration_since(self.started).as_millis() as u32
+    }
+
+    /// Reads a value from each of the cache lines that sending needs.
+    pub fn touch(&self) -> u64 {
+        let way = u64::from(self.path.remote.port()) ^ self.sealer.rtp_overhead() as u64;
+        let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
+        way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
+    }
+}
+
+/// Bytes that may go into retransmissions: a share of what is sent, so that a viewer who NACKs everything gets no more
+/// than its share of the worker.
+#[derive(Debug)]
+pub struct ResendBudget {
+    bytes: i64,
+    refilled_at: Instant,
+}
+
+/// The most that is saved up, in bytes.
+const RESEND_BYTES_MAX: i64 = 64 * 1_024;
+/// What is given whatever is sent, in bytes per second: a quiet stream's losses are repaired, too.
+const RESEND_BYTES_PER_SECOND: f64 = 16.0 * 1_024.0;
+
+impl ResendBudget {
+    fn new(now: Instant) -> Self {
+        ResendBudget { bytes: RESEND_BYTES_MAX, refilled_at: now }
+    }
+
+    fn on_sent(&mut self, len: usize, share: f64) {
+        self.bytes = (self.bytes + (len as f64 * share) as i64).min(RESEND_BYTES_MAX);
+    }
+
+    pub fn on_resent(&mut self, len: usize) {
+        self.bytes -= len as i64;
+    }
+
+    /// Less than half of what can be saved up: repeated wishes have to wait, so that first ones do not.
+    pub fn is_short(&self) -> bool {
+        self.bytes < RESEND_BYTES_MAX / 2
+    }
+
+    pub fn has_some(&mut self, now: Instant) -> bool {
+        let earned = now.duration_since(self.refilled_at).as_secs_f64() * RESEND_BYTES_PER_SECOND;
+        if earned >= 1.0 {
+            self.bytes = (self.bytes + earned as i64).min(RESEND_BYTES_MAX);
+            self.refilled_at = now;
+        }
+        self.bytes > 0
+    }
+}

@@ -1,0 +1,371 @@
+//! The up tracks of one session: which SSRC carries which layer, what is missing, and what the peer is told about it.
+
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use wire::Seq;
+use wire::codec::{Codec, MediaKind};
+use wire::rtcp::{self, SenderReport};
+use wire::rtp::RtpPacket;
+
+use crate::drops::DropReason;
+use crate::keyframe::LayerKey;
+use crate::packet::{LayerStart, PacketMeta, SenderClock};
+use crate::passthrough::{self, PASSED_MAX, Passage};
+use crate::receive::Receiver;
+use crate::reports;
+use crate::session::Io;
+use crate::settings::Random;
+use crate::spec::{SessionStats, UpTrackSpec};
+use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
+use crate::transport::Transport;
+
+/// Up tracks of one session, of any streams.
+#[derive(Debug)]
+pub struct Ups {
+    /// Keys of the streams that are published, each once; perhaps without a track of theirs.
+    streams: Vec<usize>,
+    tracks: Vec<UpTrack>,
+    /// One per layer that has been heard of or was announced.
+    sources: Vec<Source>,
+    /// Our NTP time less the peer's, by its first report.
+    ntp_offset: Option<u64>,
+    /// Counts the starts of layers, from a number that other publishers of the same streams do not use.
+    epoch: u32,
+    /// Under which SSRC we report (RFC 3550 §6.4.2).
+    ssrc: u32,
+    report_at: Instant,
+}
+
+/// An up track: one track of a stream, as the peer sends it.
+#[derive(Debug)]
+struct UpTrack {
+    /// Key of the stream on this worker.
+    stream: usize,
+    spec: UpTrackSpec,
+    /// What takes the peer's frame numbers to behind those of the publisher before; known from the first dependency
+    /// descriptor on.
+    frame_shift: Option<u16>,
+}
+
+/// One layer as it arrives.
+#[derive(Debug)]
+struct Source {
+    ssrc: u32,
+    rtx_ssrc: Option<u32>,
+    /// Index into `Ups::tracks`.
+    up: usize,
+    layer: u8,
+    epoch: u32,
+    codec: Codec,
+    receiver: Receiver,
+}
+
+/// Receiver reports go out this often.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lost packets are asked for again after this long, until the round trip is known.
+const RTT_ASSUMED: Duration = Duration::from_millis(50);
+
+impl Ups {
+    /// No tracks yet.
+    pub fn new(now: Instant) -> Self {
+        let (streams, tracks, sources) = (Vec::new(), Vec::new(), Vec::new());
+        Ups { streams, tracks, sources, ntp_offset: None, epoch: 0, ssrc: 0, report_at: now }
+    }
+
+    /// Adds a stream and tracks of it; those that the stream does not have, or over `TRACKS_MAX`, are left out.
+    pub fn add(&mut self, now: Instant, key: usize, stream: &Stream, specs: Vec<UpTrackSpec>, random: &mut Random) {
+        debug_assert!(!self.streams.contains(&key), "a stream is published once");
+        if self.is_empty() {
+            self.ssrc = random.next_u64() as u32 | 1;
+            self.epoch = self.ssrc;
+            self.report_at = now + REPORT_INTERVAL;
+        }
+        self.streams.push(key);
+        for spec in specs.into_iter().take(TRACKS_MAX) {
+            if usize::from(spec.track) < stream.tracks.len() {
+                let (up, ssrcs) = (self.tracks.len(), spec.ssrcs.clone());
+                self.tracks.push(UpTrack { stream: key, spec, frame_shift: None });
+                for (layer, (ssrc, rtx_ssrc)) in (0..).zip(ssrcs).take(LAYERS_MAX) {
+                    self.add_source(now, ssrc, rtx_ssrc, up, layer, stream);
+                }
+            }
+        }
+    }
+
+    /// Forgets a stream and its tracks.
+    pub fn remove(&mut self, stream: usize) {
+        self.streams.retain(|published| *published != stream);
+        while let Some(removed) = self.tracks.iter().position(|up| up.stream == stream) {
+            self.tracks.remove(removed);
+            self.sources.retain(|source| source.up != removed);
+            for source in &mut self.sources {
+                source.up -= usize::from(source.up > removed);
+            }
+        }
+    }
+
+    /// Whether nothing is published.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Key of one of the streams that are published.
+    pub fn any_stream(&self) -> Option<usize> {
+        self.streams.last().copied()
+    }
+
+    /// Finds the layer of a decrypted packet and its place in the row, and stores it. Returns the key of its stream.
+    pub fn handle_rtp(
+        &mut self,
+        packet: &RtpPacket<'_>,
+        transport: &mut Transport,
+        io: &mut Io<'_>,
+    ) -> Result<usize, DropReason> {
+        transport.stats.packets_received += 1;
+        transport.stats.bytes_received += packet.payload().len() as u64;
+        let (index, is_rtx) = self.source_of(io.now, packet, io.streams)?;
+        let source = &mut self.sources[index];
+        let up = &mut self.tracks[source.up];
+        let ids = up.spec.extensions;
+        if let Some(value) = ids.transport_cc.and_then(|id| packet.extension(id))
+            && let Some(seq) = value.first_chunk()
+        {
+            transport.recorder.on_packet(io.now, u16::from_be_bytes(*seq));
+        }
+        let (seq, payload) = match (is_rtx, packet.payload()) {
+            (false, payload) => (packet.seq(), payload),
+            // The original sequence number stands before the payload (RFC 4588 §4); padding alone is a probe.
+            (true, [high, low, payload @ ..]) => (Seq(u16::from_be_bytes([*high, *low])), payload),
+            (true, _) => return Err(DropReason::Padding),
+        };
+        let extended = source.receiver.on_packet(io.now, seq, packet.timestamp(), is_rtx)?;
+        let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
+        let stream = &mut io.streams[up.stream];
+        let meta = PacketMeta {
+            seq: extended,
+            timestamp: packet.timestamp(),
+            arrival: io.now,
+            marker: packet.marker(),
+            payload: source.receiver.inspect(source.codec, extended, payload, descriptor),
+        };
+        let passage = Passage { ids, frame_shift: up.frame_shift(descriptor, stream) };
+        let mut extensions = [0; PASSED_MAX];
+        let extensions_len = passthrough::gather(packet, &passage, &mut extensions);
+        let start = LayerStart { track: up.spec.track, layer: source.layer, epoch: source.epoch };
+        stream.push(start, &meta, &extensions[..extensions_len], payload, io.posts);
+        io.counters.packets_in += 1;
+        Ok(up.stream)
+    }
+
+    /// Takes one of the peer's sender reports, in plain text: the clock of a layer. Its NTP time is turned into ours by the
+    /// same offset for all tracks, which keeps them together.
+    pub fn handle_sender_report(&mut self, report: &SenderReport<'_>, io: &mut Io<'_>) {
+        let Some(source) = self.sources.iter_mut().find(|source| source.ssrc == report.info.ssrc) else { return };
+        source.receiver.on_sender_report(io.now, report.info.ntp);
+        let ours = reports::ntp_time(io.now, io.settings.ntp_epoch);
+        let offset = *self.ntp_offset.get_or_insert(ours.wrapping_sub(report.info.ntp));
+        let clock = SenderClock { ntp: report.info.ntp.wrapping_add(offset), rtp: report.info.rtp_timestamp };
+        let up = &self.tracks[source.up];
+        io.streams[up.stream].set_clock(up.spec.track, source.layer, clock, io.posts);
+    }
+
+    /// Asks the peer for a keyframe (RFC 4585 §6.3.1). False when there is no room or the layer is unknown.
+    pub fn request_keyframe(&self, wanted: LayerKey, transport: &mut Transport, io: &mut Io<'_>) -> bool {
+        let Some(source) = self.sources.iter().find(|source| self.layer_key(source) == wanted) else { return false };
+        transport.send_rtcp(io.out, |buf| rtcp::write_pli(buf, self.ssrc, source.ssrc))
+    }
+
+    fn layer_key(&self, source: &Source) -> LayerKey {
+        let up = &self.tracks[source.up];
+        LayerKey { stream: up.stream, track: up.spec.track, layer: source.layer }
+    }
+
+    /// When `handle_timeout` next has work beside the feedback, which the recorder knows of.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let nacks = self.sources.iter().filter_map(|source| source.receiver.next_nack_at());
+        nacks.chain((!self.is_empty()).then_some(self.report_at)).min()
+    }
+
+    /// Sends the NACKs, the transport feedback and the reports that are due, and wishes for keyframes of layers that have
+    /// lost too much.
+    pub fn handle_timeout(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
+        for source in &mut self.sources {
+            if source.receiver.next_nack_at().is_some_and(|at| at <= io.now) {
+                let mut lost = LostSeqs::default();
+                source.receiver.poll_nacks(io.now, RTT_ASSUMED, &mut |seq| lost.add(seq));
+                if lost.count > 0 {
+                    transport.send_rtcp(io.out, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost.iter()));
+                }
+            }
+            if source.receiver.take_keyframe_needed() {
+                let up = &self.tracks[source.up];
+                io.wishes.add(LayerKey { stream: up.stream, track: up.spec.track, layer: source.layer });
+            }
+        }
+        let media_ssrc = self.sources.first().map_or(0, |source| source.ssrc);
+        while transport.recorder.poll_timeout().is_some_and(|at| at <= io.now) {
+            if !transport.send_feedback(io.now, self.ssrc, media_ssrc, io.out) {
+                break;
+            }
+        }
+        if self.report_at <= io.now && !self.is_empty() {
+            self.report_at = io.now + REPORT_INTERVAL;
+            self.send_report(transport, io);
+        }
+    }
+
+    fn send_report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
+        // The count field of a report has 5 bits (RFC 3550 §6.4.2).
+        let mut blocks = [rtcp::ReportBlock::default(); 31];
+        for (block, source) in blocks.iter_mut().zip(&mut self.sources) {
+            *block = source.receiver.report(io.now);
+        }
+        let blocks = &blocks[..self.sources.len().min(31)];
+        transport.send_rtcp(io.out, |buf| rtcp::write_receiver_report(buf, self.ssrc, blocks));
+    }
+
+    /// Adds how the tracks stand.
+    pub fn add_stats(&self, stats: &mut SessionStats) {
+        stats.packets_without_layer = self.sources.iter().map(|source| source.receiver.unknown_layers()).sum();
+        stats.loss = self.sources.iter().map(|source| source.receiver.loss()).fold(stats.loss, f32::max);
+    }
+
+    /// The source of a packet, and whether the packet is a retransmission. An unknown SSRC is looked up by its MID and
+    /// RID (RFC 8843 §9.2, RFC 8852) or, without those, by its payload type.
+    fn source_of(
+        &mut self,
+        now: Instant,
+        packet: &RtpPacket<'_>,
+        streams: &Slab<Stream>,
+    ) -> Result<(usize, bool), DropReason> {
+        let ssrc = packet.ssrc();
+        for (index, source) in self.sources.iter().enumerate() {
+            if source.ssrc == ssrc {
+                return Ok((index, false));
+            }
+            if source.rtx_ssrc == Some(ssrc) {
+                return Ok((index, true));
+            }
+        }
+        let up = self.track_of(packet).ok_or(DropReason::UnknownSsrc)?;
+        let UpTrack { stream, spec, .. } = &self.tracks[up];
+        let (stream, is_rtx) = (&streams[*stream], spec.rtx_payload_type == Some(packet.payload_type()));
+        let rids = &stream.tracks[usize::from(spec.track)].spec.rids;
+        let id = if is_rtx { spec.extensions.repaired_rid } else { spec.extensions.rid };
+        let layer = match id.and_then(|id| packet.extension(id)) {
+            Some(name) => rids.iter().position(|rid| rid.as_bytes() == name).ok_or(DropReason::UnknownSsrc)?,
+            None if rids.len() <= 1 => 0,
+            None => return Err(DropReason::UnknownSsrc),
+        } as u8;
+        let known = self.sources.iter().position(|source| (source.up, source.layer) == (up, layer));
+        match (known, is_rtx) {
+            (Some(index), true) => self.sources[index].rtx_ssrc = Some(ssrc),
+            // The publisher restarted the layer under a new SSRC.
+            (Some(index), false) => {
+                let (epoch, receiver) = (self.next_epoch(), self.new_receiver(now, ssrc, up, stream));
+                let source = &mut self.sources[index];
+                (source.ssrc, source.epoch, source.receiver) = (ssrc, epoch, receiver);
+            }
+            (None, true) => return Err(DropReason::UnknownSsrc),
+            (None, false) => self.add_source(now, ssrc, None, up, layer, stream),
+        }
+        let index = self.sources.iter().position(|source| (source.up, source.layer) == (up, layer));
+        index.map(|index| (index, is_rtx)).ok_or(DropReason::UnknownSsrc)
+    }
+
+    /// Index of the track that a packet of an unknown SSRC belongs to.
+    fn track_of(&self, packet: &RtpPacket<'_>) -> Option<usize> {
+        let by_mid = self.tracks.iter().position(|up| {
+            let mid = up.spec.extensions.mid.and_then(|id| packet.extension(id));
+            mid == Some(up.spec.mid.as_bytes())
+        });
+        let payload_type = packet.payload_type();
+        let takes =
+            |spec: &UpTrackSpec| spec.payload_type == payload_type || spec.rtx_payload_type == Some(payload_type);
+        by_mid.or_else(|| {
+            let mut fitting = (0..self.tracks.len()).filter(|up| takes(&self.tracks[*up].spec));
+            fitting.next().filter(|_| fitting.next().is_none())
+        })
+    }
+
+    fn add_source(&mut self, now: Instant, ssrc: u32, rtx_ssrc: Option<u32>, up: usize, layer: u8, stream: &Stream) {
+        let track = &stream.tracks[usize::from(self.tracks[up].spec.track)];
+        if usize::from(layer) >= track.layers.len() {
+            return;
+        }
+        let receiver = self.new_receiver(now, ssrc, up, stream);
+        let epoch = self.next_epoch();
+        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec: track.spec.codec, receiver });
+    }
+
+    fn next_epoch(&mut self) -> u32 {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch
+    }
+
+    fn new_receiver(&self, now: Instant, ssrc: u32, up: usize, stream: &Stream) -> Receiver {
+        let spec = &stream.tracks[usize::from(self.tracks[up].spec.track)].spec;
+        let receiver = Receiver::new(now, ssrc, spec.clock_rate);
+        // A lost audio packet is 20 ms that the decoder conceals; by the time it came again it would be late.
+        if spec.kind == MediaKind::Audio { receiver.without_nacks() } else { receiver }
+    }
+}
+
+impl UpTrack {
+    /// What is added to the frame numbers of dependency descriptors, of which this one may be the first.
+    fn frame_shift(&mut self, descriptor: Option<&[u8]>, stream: &Stream) -> u16 {
+        if let Some([_, high, low, ..]) = descriptor {
+            let first = u16::from_be_bytes([*high, *low]);
+            self.frame_shift.get_or_insert_with(|| frame_shift(stream, self.spec.track, first));
+        }
+        self.frame_shift.unwrap_or(0)
+    }
+}
+
+/// What to add to a publisher's frame numbers, of which the first to arrive is `first`, so that they go on behind those of
+/// the publisher before: a viewer drops a keyframe whose number is behind the last keyframe's.
+fn frame_shift(stream: &Stream, track: u8, first: u16) -> u16 {
+    let layers = stream.tracks.get(usize::from(track)).map_or(&[][..], |track| &track.layers);
+    let newest = layers.iter().filter_map(|Layer { log, .. }| {
+        let mut positions = (log.head().saturating_sub(LOOKED_AT)..log.head()).rev();
+        positions.find_map(|position| {
+            let packet = log.at(position)?;
+            Some((packet.meta.arrival, passthrough::frame_number(packet.extensions)?))
+        })
+    });
+    let last = newest.max_by_key(|(arrival, _)| *arrival).map(|(_, number)| number);
+    last.map_or(0, |last| last.wrapping_add(FRAMES_APART).wrapping_sub(first))
+}
+
+/// Frame numbers between two publishers: more than layers of one picture are apart that arrive out of order.
+const FRAMES_APART: u16 = 64;
+
+/// Packets of each layer's log in which the last frame number is looked for: retransmissions may lack the extension.
+const LOOKED_AT: u64 = 64;
+
+/// Sequence numbers for one NACK, without a heap; what is over waits for the next turn.
+struct LostSeqs {
+    seqs: [u16; 256],
+    count: usize,
+}
+
+impl Default for LostSeqs {
+    fn default() -> Self {
+        LostSeqs { seqs: [0; 256], count: 0 }
+    }
+}
+
+impl LostSeqs {
+    fn add(&mut self, seq: u16) {
+        if let Some(place) = self.seqs.get_mut(self.count) {
+            *place = seq;
+            self.count += 1;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Seq> {
+        self.seqs[..self.count].iter().copied().map(Seq)
+    }
+}

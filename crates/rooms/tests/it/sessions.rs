@@ -1,0 +1,119 @@
+//! One session has many tracks, of many streams, in both directions.
+
+use std::net::SocketAddr;
+
+use rooms::spec::{Command, EndReason, Event, SessionId, StreamId};
+use sim::bare::{Sink, down_track};
+use wire::rtp::{Kind, RtpPacket, classify};
+
+use crate::world::{PACKETS, World, addr, keys};
+
+const FIRST: StreamId = StreamId(1);
+const SECOND: StreamId = StreamId(2);
+const ANN: SessionId = SessionId(1);
+const BEN: SessionId = SessionId(2);
+const EVE: SessionId = SessionId(3);
+
+/// Ann publishes the first stream and watches the second, Ben publishes the second, Eve watches both.
+fn meeting() -> World {
+    let mut world = World::new(&[FIRST, SECOND]);
+    [ANN, BEN, EVE].into_iter().for_each(|session| world.add_session(session));
+    world.publish(ANN, FIRST);
+    world.publish(BEN, SECOND);
+    world.watch(ANN, SECOND, down_track(12));
+    world.watch(EVE, FIRST, down_track(21));
+    world.watch(EVE, SECOND, down_track(22));
+    world.drain();
+    world
+}
+
+/// SSRC and transport-wide number of each media packet that went to a session, in their order.
+fn media_to(session: SessionId, sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(u32, u16)> {
+    let media = sent.iter().filter(|(to, data)| *to == addr(session) && classify(data) == Kind::Rtp);
+    let parsed = media.map(|(_, data)| {
+        let header = RtpPacket::parse_header(data).expect("a header");
+        let number = header.extension(3).and_then(|value| value.first_chunk()).expect("a transport-wide number");
+        (header.ssrc(), u16::from_be_bytes(*number))
+    });
+    parsed.collect()
+}
+
+fn count_of(ssrc: u32, media: &[(u32, u16)]) -> usize {
+    media.iter().filter(|(of, _)| *of == ssrc).count()
+}
+
+#[test]
+fn a_session_gets_the_tracks_of_two_streams_under_one_row_of_transport_wide_numbers() {
+    let mut world = meeting();
+    let mut media = Vec::new();
+    // No more than a burst.
+    for frame in 0..2 {
+        world.frame(ANN, frame == 0);
+        world.frame(BEN, frame == 0);
+        media.extend(media_to(EVE, &world.drain()));
+    }
+    assert_eq!((count_of(21, &media), count_of(22, &media)), (2 * PACKETS, 2 * PACKETS));
+    let numbers: Vec<u16> = media.iter().map(|(_, number)| *number).collect();
+    assert_eq!(numbers, (0..4 * PACKETS as u16).collect::<Vec<_>>(), "one estimator hears of both");
+    assert_eq!(world.rooms.counters().viewers, 3);
+}
+
+#[test]
+fn a_session_publishes_one_stream_and_watches_another() {
+    let mut world = meeting();
+    world.frame(ANN, true);
+    world.frame(BEN, true);
+    let sent = world.drain();
+    assert_eq!(count_of(12, &media_to(ANN, &sent)), PACKETS, "Ann gets Ben's");
+    assert_eq!(count_of(21, &media_to(EVE, &sent)), PACKETS, "Eve gets Ann's");
+
+    // Ann's report is about what she receives, and what she sends goes on.
+    let mut sink = Sink::new(&keys(ANN).0, 12).expect("keys that fit");
+    sent.iter().filter(|(to, _)| *to == addr(ANN)).for_each(|(_, data)| assert!(sink.take(data)));
+    world.receive(ANN, &mut sink.report(1, &[1]));
+    assert_eq!(world.rooms.counters().packets_resent, 1);
+    world.frame(ANN, false);
+    assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);
+    assert_eq!(world.rooms.counters().publishers, 2);
+    assert_eq!(world.rooms.counters().drops.iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_session_goes_on_without_a_stream_that_is_closed_and_ends_with_its_last() {
+    let mut world = meeting();
+    world.frame(ANN, true);
+    world.frame(BEN, true);
+    world.drain();
+    world.command(Command::CloseStream(FIRST));
+    assert!(world.rooms.poll_event().is_none(), "each has the second still");
+    world.frame(BEN, false);
+    let sent = world.drain();
+    assert_eq!(count_of(22, &media_to(EVE, &sent)), PACKETS);
+    assert_eq!(count_of(12, &media_to(ANN, &sent)), PACKETS);
+
+    world.command(Command::CloseStream(SECOND));
+    let mut ended = Vec::new();
+    while let Some(event) = world.rooms.poll_event() {
+        let Event::SessionEnded { session, reason: EndReason::StreamClosed } = event else { panic!("{event:?}") };
+        ended.push(session);
+    }
+    ended.sort();
+    assert_eq!(ended, [ANN, BEN, EVE]);
+    let counters = world.rooms.counters();
+    assert_eq!((counters.sessions, counters.streams, counters.publishers, counters.viewers), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_session_that_loses_one_of_two_publications_goes_on_with_the_other() {
+    let mut world = World::new(&[FIRST, SECOND]);
+    [ANN, BEN, EVE].into_iter().for_each(|session| world.add_session(session));
+    world.publish(ANN, FIRST);
+    world.publish(ANN, SECOND);
+    world.watch(EVE, SECOND, down_track(22));
+    world.publish(BEN, FIRST);
+    assert!(world.rooms.poll_event().is_none(), "Ann has the second stream still");
+    world.publish(BEN, SECOND);
+    let event = world.rooms.poll_event();
+    assert!(matches!(event, Some(Event::SessionEnded { session: ANN, reason: EndReason::Replaced })), "{event:?}");
+    assert_eq!(world.rooms.counters().publishers, 2);
+}
