@@ -137,6 +137,7 @@ pub struct Posts {
 }
 
 impl Posts {
+    /// The way from `from`, empty.
     pub fn new(from: WorkerId, pool: BatchPool) -> Self {
         Posts { from, pool, queue: VecDeque::new() }
     }
@@ -151,10 +152,12 @@ impl Posts {
         self.pool.give(batch);
     }
 
+    /// Queues a post.
     pub fn push(&mut self, to: WorkerId, post: Post) {
         self.queue.push_back((to, post));
     }
 
+    /// Takes the oldest post out.
     pub fn pop(&mut self) -> Option<(WorkerId, Post)> {
         self.queue.pop_front()
     }

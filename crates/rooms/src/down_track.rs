@@ -45,7 +45,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 pub struct DownTrack {
     /// Key of the stream on this worker.
     pub stream: usize,
+    /// Sound or picture.
     pub kind: MediaKind,
+    /// As it was negotiated.
     pub spec: DownTrackSpec,
     forwarder: Forwarder,
     /// Where in the log of the current layer the next packet stands.
@@ -62,7 +64,9 @@ pub struct DownTrack {
     /// The highest output number that went out.
     newest_sent: u64,
     rtx_seq: u64,
+    /// Packets sent under the SSRC, as sender reports have it; wraps.
     pub packet_count: u32,
+    /// Bytes of their payloads; wraps.
     pub octet_count: u32,
     packets: u64,
     /// Packets of the log that this viewer never got, because it was too slow.
@@ -95,6 +99,7 @@ impl Sent {
 
 /// What writing a packet takes beside the packet: the session's half of the work.
 pub struct Seal<'a> {
+    /// Of the session.
     pub sealer: &'a Sealer,
     /// Transport-wide sequence number to be stamped, where that was negotiated.
     pub transport_seq: u16,
@@ -121,6 +126,7 @@ struct Next<'a> {
 }
 
 impl DownTrack {
+    /// Begins at the best layer, as soon as a keyframe of it is there.
     pub fn new(
         now: Instant,
         stream: usize,
@@ -160,10 +166,12 @@ impl DownTrack {
         self.position ^ self.newest_sent ^ u64::from(self.spec.ssrc ^ self.octet_count) ^ self.forwarder.touch()
     }
 
+    /// The layer that is sent now.
     pub fn current(&self) -> Option<u8> {
         self.forwarder.current()
     }
 
+    /// The layer to be on.
     pub fn target(&self) -> u8 {
         self.target
     }
@@ -187,10 +195,12 @@ impl DownTrack {
         }
     }
 
+    /// Limits the temporal layers.
     pub fn set_temporal_max(&mut self, temporal_max: u8) {
         self.forwarder.set_temporal_max(temporal_max);
     }
 
+    /// The running numbers.
     pub fn forwarder(&self) -> &Forwarder {
         &self.forwarder
     }

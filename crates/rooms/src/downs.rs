@@ -97,6 +97,7 @@ impl Downs {
         self.streams.is_empty()
     }
 
+    /// Whether that stream is watched.
     pub fn watches(&self, stream: usize) -> bool {
         self.streams.contains(&stream)
     }

@@ -40,7 +40,9 @@ reasons! {
     MalformedSrtp = "malformed_srtp",
     /// The peer uses more SSRCs than a session may.
     TooManySsrcs = "too_many_ssrcs",
+    /// The plain packet is no RTP.
     MalformedRtp = "malformed_rtp",
+    /// The plain packet is no RTCP.
     MalformedRtcp = "malformed_rtcp",
     /// No track is known under this SSRC, MID, RID or payload type.
     UnknownSsrc = "unknown_ssrc",
@@ -91,10 +93,12 @@ impl DropCounters {
         DropCounters(counts)
     }
 
+    /// Counts one.
     pub fn add(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
     }
 
+    /// How often that reason was met.
     pub fn count(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }

@@ -30,7 +30,9 @@ use timeline::Timeline;
 pub struct Forwarded {
     /// Extended sequence number; the first of a down track is in 65,536..131,072.
     pub seq: u64,
+    /// In clock-rate units.
     pub timestamp: u32,
+    /// As it came.
     pub marker: bool,
     /// What to write into a VP8 payload descriptor.
     pub vp8: Option<Vp8Rewrite>,
@@ -39,7 +41,9 @@ pub struct Forwarded {
 /// The publisher's clocks of the layer that is left and the one that is switched to, where known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SwitchClocks {
+    /// Of the layer that is left.
     pub from: Option<SenderClock>,
+    /// Of the layer that is switched to.
     pub to: Option<SenderClock>,
 }
 

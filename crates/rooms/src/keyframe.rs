@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 pub struct LayerKey {
     /// Key of the stream.
     pub stream: usize,
+    /// Index of the track in the stream.
     pub track: u8,
+    /// Index of the layer in the track.
     pub layer: u8,
 }
 

@@ -10,7 +10,9 @@ use crate::packet::PacketMeta;
 /// How much a log remembers, in powers of two. The older end goes first, whichever limit is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSize {
+    /// Packets kept.
     pub packets: usize,
+    /// Bytes kept.
     pub bytes: usize,
 }
 
@@ -24,9 +26,11 @@ impl LogSize {
 /// A stored packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Logged<'a> {
+    /// What is known about it.
     pub meta: &'a PacketMeta,
     /// Header extensions that are passed on, see `passthrough`.
     pub extensions: &'a [u8],
+    /// What stands behind the header.
     pub payload: &'a [u8],
     /// The payload size to which the packet is padded so that its frame goes out as one row of equal datagrams.
     pub padded_len: usize,
@@ -42,6 +46,7 @@ struct Slot {
     padded_len: u16,
 }
 
+/// The packets of one layer.
 #[derive(Debug)]
 pub struct Log {
     size: LogSize,
@@ -64,6 +69,7 @@ pub struct Log {
 const PADDING_MAX: u16 = 48;
 
 impl Log {
+    /// Nothing stored yet.
     pub fn new(size: LogSize) -> Self {
         assert!(size.packets.is_power_of_two() && size.bytes.is_power_of_two(), "positions are masked");
         let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());

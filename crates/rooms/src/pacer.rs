@@ -23,6 +23,7 @@ const FULL_PACKET: usize = 1_200;
 /// The pace is this much faster than the bandwidth estimate, as in libwebrtc's pacing controller.
 const PACE_OVER_ESTIMATE: f64 = 2.5;
 
+/// When packets may leave.
 #[derive(Debug)]
 pub struct Pacer {
     /// When everything sent so far would be through, at the pace.
@@ -36,6 +37,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
+    /// A full burst may leave at once.
     pub fn new(now: Instant, burst: Burst) -> Self {
         let (estimate, allowance, nanos_per_1024_bytes) = (Bitrate::ZERO, Duration::ZERO, 0);
         let mut pacer = Pacer { through_at: now, allowance, nanos_per_1024_bytes, estimate, burst, waiting: false };

@@ -16,6 +16,7 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
+    /// Takes note of a packet.
     pub fn add(&mut self, now: Instant, bytes: usize) {
         self.turn_to(now);
         self.bytes[self.current] = self.bytes[self.current].saturating_add(bytes as u32);

@@ -21,9 +21,13 @@ use crate::ups::Ups;
 
 /// A peer with its up tracks and down tracks, many of each and of any streams. Fields that sending needs stand first.
 pub struct Session {
+    /// Keys, path and pace.
     pub transport: Transport,
+    /// What it receives.
     pub downs: Downs,
+    /// What it sends.
     pub ups: Ups,
+    /// How control calls it.
     pub id: SessionId,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
@@ -31,9 +35,13 @@ pub struct Session {
 
 /// What a call on a session works with: the time, and what all sessions of the worker have in common.
 pub struct Io<'a> {
+    /// The same for a whole batch.
     pub now: Instant,
+    /// All of the worker.
     pub streams: &'a mut Slab<Stream>,
+    /// What the operator chose.
     pub settings: &'a Settings,
+    /// Of the worker.
     pub counters: &'a mut Counters,
     /// Keyframes that the call found wanting.
     pub wishes: &'a mut KeyframeWishes,

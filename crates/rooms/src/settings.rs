@@ -6,6 +6,7 @@ use wire::Bitrate;
 
 use crate::pacer::Burst;
 
+/// The limits and dials of one worker's rooms.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A session from which nothing authentic came for so long is removed.
@@ -16,11 +17,13 @@ pub struct Settings {
     pub keyframe_age_max: Duration,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,
+    /// How the packets of one viewer are paced.
     pub burst: Burst,
     /// Retransmissions may take this share of a viewer's rate.
     pub resend_share: f64,
     /// The bandwidth estimate of a new viewer.
     pub estimate_start: Bitrate,
+    /// The bandwidth estimate never exceeds this.
     pub estimate_max: Bitrate,
     /// Sessions on one worker at most; newcomers are refused.
     pub sessions_max: usize,
@@ -54,10 +57,12 @@ impl Settings {
 pub struct Random(u64);
 
 impl Random {
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
+    /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -21,14 +21,18 @@ pub struct StreamId(pub u32);
 /// The tracks of a stream, and the layers of each, as negotiated. At most `TRACKS_MAX` and `LAYERS_MAX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
+    /// How control calls it.
     pub id: StreamId,
+    /// Other specs name them by their index.
     pub tracks: Vec<TrackSpec>,
 }
 
 /// One audio or video track. Its layers stand from the smallest picture to the largest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackSpec {
+    /// Sound or picture.
     pub kind: MediaKind,
+    /// The only one of its packets.
     pub codec: Codec,
     /// Units of the RTP timestamp per second.
     pub clock_rate: u32,
@@ -37,6 +41,7 @@ pub struct TrackSpec {
 }
 
 impl TrackSpec {
+    /// How many layers it has, at least one.
     pub fn layer_count(&self) -> usize {
         self.rids.len().max(1)
     }
@@ -45,22 +50,34 @@ impl TrackSpec {
 /// Header extension ids that were negotiated for one media section (RFC 8285); `None` where an extension was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionIds {
+    /// RFC 8843 §15: which media section a packet belongs to.
     pub mid: Option<u8>,
+    /// RFC 8852 §3.1: which simulcast layer.
     pub rid: Option<u8>,
+    /// RFC 8852 §3.2: the same, of a retransmission.
     pub repaired_rid: Option<u8>,
+    /// RFC 6464: how loud it is.
     pub audio_level: Option<u8>,
+    /// When the packet left; read by nobody here.
     pub abs_send_time: Option<u8>,
+    /// Number over all packets of the session, for feedback.
     pub transport_cc: Option<u8>,
+    /// How the camera is held (3GPP TS 26.114 §7.4.5).
     pub video_orientation: Option<u8>,
+    /// How long the receiver may wait.
     pub playout_delay: Option<u8>,
+    /// What frame depends on which (AV1 RTP specification, appendix A).
     pub dependency_descriptor: Option<u8>,
 }
 
 /// A session whose handshake is done.
 #[derive(Clone, Debug)]
 pub struct PeerSpec {
+    /// How control calls it.
     pub session: SessionId,
+    /// Where its packets come from and ours go to.
     pub path: Path,
+    /// For both directions.
     pub keys: SessionKeys,
 }
 
@@ -69,11 +86,15 @@ pub struct PeerSpec {
 pub struct UpTrackSpec {
     /// Index into `StreamSpec::tracks`.
     pub track: u8,
+    /// Identifies the media section.
     pub mid: Arc<str>,
+    /// Of media.
     pub payload_type: u8,
+    /// Of retransmissions (RFC 4588), where the publisher sends them.
     pub rtx_payload_type: Option<u8>,
     /// SSRC and RTX SSRC per layer where the SDP names them; otherwise both are learned from MID and RID extensions.
     pub ssrcs: Vec<(u32, Option<u32>)>,
+    /// As the publisher numbers them.
     pub extensions: ExtensionIds,
 }
 
@@ -82,11 +103,15 @@ pub struct UpTrackSpec {
 pub struct DownTrackSpec {
     /// Index into `StreamSpec::tracks`.
     pub track: u8,
+    /// Identifies the media section.
     pub mid: Arc<str>,
+    /// Under which it is sent, in all layers.
     pub ssrc: u32,
+    /// Of media.
     pub payload_type: u8,
     /// SSRC and payload type for retransmissions (RFC 4588), where the viewer takes them.
     pub rtx: Option<(u32, u8)>,
+    /// As the viewer numbers them.
     pub extensions: ExtensionIds,
 }
 
@@ -101,40 +126,57 @@ pub enum Command {
     AddSession(PeerSpec),
     /// The session publishes the stream from now on. A second publisher of a stream takes the place of the first.
     Publish {
+        /// Which session.
         session: SessionId,
+        /// Which stream.
         stream: StreamId,
+        /// What it sends.
         tracks: Vec<UpTrackSpec>,
     },
     /// The session watches the stream from now on. Watched anew, it begins anew.
     Watch {
+        /// Which session.
         session: SessionId,
+        /// Which stream.
         stream: StreamId,
+        /// What it receives.
         tracks: Vec<DownTrackSpec>,
     },
     /// ICE nominated another path for the session.
     MovePath {
+        /// Which session.
         session: SessionId,
+        /// The new one.
         path: Path,
     },
     /// The peer proved that it is there and wants our packets (RFC 7675).
     Consent {
+        /// Which session.
         session: SessionId,
     },
+    /// The session is over; nothing is heard of it any more.
     RemoveSession(SessionId),
     /// Sends a copy of each packet of the stream to another worker too, or stops doing so.
     Feed {
+        /// Which stream.
         stream: StreamId,
+        /// Who gets copies.
         to: WorkerId,
+        /// Or no more.
         on: bool,
     },
     /// What a viewer may get of its video tracks at most.
     Limit {
+        /// Which session.
         session: SessionId,
+        /// At most.
         layers: LayerLimit,
     },
     /// Asks for one `Event::Stats` about the session.
     Inspect {
+        /// Which session.
         session: SessionId,
+        /// Comes back with the answer.
         token: u64,
     },
 }
@@ -149,6 +191,7 @@ pub struct LayerLimit {
 }
 
 impl LayerLimit {
+    /// All that there is.
     pub const NONE: LayerLimit = LayerLimit { spatial_max: u8::MAX, temporal_max: u8::MAX };
 }
 
@@ -156,11 +199,22 @@ impl LayerLimit {
 #[derive(Debug)]
 pub enum Event {
     /// The session is gone from the worker.
-    SessionEnded { session: SessionId, reason: EndReason },
+    SessionEnded {
+        /// Which session.
+        session: SessionId,
+        /// Why.
+        reason: EndReason,
+    },
     /// Answers `Command::Inspect`.
-    Stats { token: u64, stats: Option<SessionStats> },
+    Stats {
+        /// The question's.
+        token: u64,
+        /// `None` when there is no such session.
+        stats: Option<SessionStats>,
+    },
 }
 
+/// Why a worker let go of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// Nothing came from the peer for the idle time.
@@ -180,31 +234,48 @@ pub enum EndReason {
 /// A session's counters, for people and for the API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionStats {
+    /// Media packets, retransmissions not counted.
     pub packets_sent: u64,
+    /// In media packets and retransmissions, as they are on the wire.
     pub bytes_sent: u64,
+    /// Media packets, retransmissions included.
     pub packets_received: u64,
+    /// In their payloads.
     pub bytes_received: u64,
     /// Of a publisher: packets whose temporal layer is not known, for want of the structure that their dependency
     /// descriptor refers to.
     pub packets_without_layer: u64,
+    /// Media packets sent again.
     pub packets_resent: u64,
+    /// Packets that were never sent, because the peer was too slow.
     pub packets_skipped: u64,
+    /// Packets that the peer asked for again.
     pub nacks_received: u64,
+    /// PLI and FIR.
     pub keyframe_requests_received: u64,
     /// Share of packets lost on the way to the peer, 0 to 1, by its last report.
     pub loss: f32,
+    /// By the peer's last report.
     pub round_trip_ms: Option<f32>,
+    /// What the path to the peer carries, where the peer gives feedback.
     pub estimate: Option<Bitrate>,
     /// For each video track: the layer sent now and the one aimed at.
     pub layers: Vec<LayerStats>,
 }
 
+/// How one video track is sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerStats {
+    /// Identifies the media section.
     pub mid: Arc<str>,
+    /// `None` before the first keyframe.
     pub current: Option<u8>,
+    /// Reached at its next keyframe.
     pub target: Option<u8>,
+    /// How many there are.
     pub layer_count: u8,
+    /// The name of the current one.
     pub rid: Option<Arc<str>>,
+    /// Higher temporal layers are left out.
     pub temporal_max: u8,
 }

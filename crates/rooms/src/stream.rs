@@ -18,9 +18,12 @@ pub const TRACKS_MAX: usize = 8;
 /// Simulcast layers of a track at most.
 pub const LAYERS_MAX: usize = 4;
 
+/// A stream that sessions here publish or watch.
 #[derive(Debug)]
 pub struct Stream {
+    /// How control calls it.
     pub id: StreamId,
+    /// As they were negotiated.
     pub tracks: Vec<Track>,
     /// Keys of the sessions that watch here.
     pub viewers: Vec<usize>,
@@ -44,16 +47,23 @@ pub struct Round {
     pub next_viewer: usize,
 }
 
+/// One track of a stream.
 #[derive(Debug)]
 pub struct Track {
+    /// As it was negotiated.
     pub spec: TrackSpec,
+    /// From the smallest picture to the largest, at least one.
     pub layers: Vec<Layer>,
 }
 
+/// One layer of a track.
 #[derive(Debug)]
 pub struct Layer {
+    /// What came of it lately.
     pub log: Log,
+    /// By the publisher's last sender report.
     pub clock: Option<SenderClock>,
+    /// Requests for a keyframe of it.
     pub keyframes: KeyframeThrottle,
     rate: RateMeter,
 }
@@ -81,6 +91,7 @@ impl Stream {
         }
     }
 
+    /// The layer by its place, if there is such a one.
     pub fn layer_mut(&mut self, track: u8, layer: u8) -> Option<&mut Layer> {
         self.tracks.get_mut(usize::from(track))?.layers.get_mut(usize::from(layer))
     }

@@ -194,6 +194,7 @@ impl ResendBudget {
         self.bytes = (self.bytes + (len as f64 * share) as i64).min(RESEND_BYTES_MAX);
     }
 
+    /// Takes what was sent again.
     pub fn on_resent(&mut self, len: usize) {
         self.bytes -= len as i64;
     }
@@ -203,6 +204,7 @@ impl ResendBudget {
         self.bytes < RESEND_BYTES_MAX / 2
     }
 
+    /// Whether something may be sent again.
     pub fn has_some(&mut self, now: Instant) -> bool {
         let earned = now.duration_since(self.refilled_at).as_secs_f64() * RESEND_BYTES_PER_SECOND;
         if earned >= 1.0 {

@@ -46,6 +46,7 @@ pub struct Receiver {
 const JITTER_STEP_MAX_S: u32 = 5;
 
 impl Receiver {
+    /// Nothing received yet.
     pub fn new(now: Instant, ssrc: u32, clock_rate: u32) -> Self {
         Receiver {
             ssrc,

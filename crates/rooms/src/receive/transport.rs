@@ -15,6 +15,7 @@ const PACKETS_MAX: usize = 1_024;
 /// Microseconds in the feedback's unit of time.
 const TICK_US: u128 = 250;
 
+/// Arrivals that no feedback has told of yet.
 #[derive(Debug)]
 pub struct TransportRecorder {
     epoch: Instant,
@@ -27,6 +28,7 @@ pub struct TransportRecorder {
 }
 
 impl TransportRecorder {
+    /// Nothing arrived yet.
     pub fn new(now: Instant) -> Self {
         TransportRecorder {
             epoch: now,
