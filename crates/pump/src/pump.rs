@@ -150,11 +150,11 @@ impl Pump {
         }
     }
 
-    /// A stream that can go on does, at the next time that has its phase; what it needs is asked for.
+    /// Sees to what follows from a change, in this order: what the stream needs is asked for, and taken where it lies here
+    /// already; then it goes on if it can, at the next time that has its phase, or ends; and whoever wants to know hears
+    /// of it.
     fn settle(&mut self, key: usize, now_ns: i64) {
-        if self.sessions[key].stream.input().is_some() {
-            self.ask(key);
-        }
+        self.ask(key);
         let Session { stream, phase, .. } = &mut self.sessions[key];
         if stream.can_begin() && !stream.fills_gap(now_ns) {
             let not_before = stream.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
@@ -165,19 +165,15 @@ impl Pump {
         } else if stream.has_ended() {
             return self.end(key, now_ns, EndReason::Ended);
         }
-        self.ask(key);
         self.tell_started(key);
         self.count_playing(key);
     }
 
     fn count_playing(&mut self, key: usize) {
         let Session { stream, is_counted, .. } = &mut self.sessions[key];
-        let is_playing = stream.activity() == Activity::Playing;
-        match (std::mem::replace(is_counted, is_playing), is_playing) {
-            (false, true) => self.totals.counters.playing += 1,
-            (true, false) => self.totals.counters.playing -= 1,
-            _ => {}
-        }
+        self.totals.counters.playing -= u64::from(*is_counted);
+        *is_counted = stream.activity() == Activity::Playing;
+        self.totals.counters.playing += u64::from(*is_counted);
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
@@ -281,20 +277,17 @@ impl Pump {
         self.read = self.due.len().min(READ_TOGETHER);
     }
 
+    /// What follows from a burst: one that plays on only asks for what it needs next. What another waits for may be there.
     fn go_on(&mut self, key: usize, now_ns: i64, next: Next) {
         match next {
-            Next::At(at_ns) => {
-                self.schedule(key, at_ns);
-                if self.sessions[key].stream.is_starved() {
-                    // It sends null packets, and what it waits for may be due.
-                    return self.settle(key, now_ns);
-                }
-                self.ask(key);
-            }
-            // What it waits for may lie there.
-            Next::Wait if self.sessions[key].stream.input().is_some() => self.settle(key, now_ns),
-            Next::Wait | Next::Full => self.ask(key),
-            Next::Ended => self.end(key, now_ns, EndReason::Ended),
+            Next::Ended => return self.end(key, now_ns, EndReason::Ended),
+            Next::At(at_ns) => self.schedule(key, at_ns),
+            Next::Wait | Next::Full => {}
+        }
+        if self.sessions[key].stream.activity() == Activity::Playing {
+            self.ask(key);
+        } else {
+            self.settle(key, now_ns);
         }
     }
 

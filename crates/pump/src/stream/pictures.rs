@@ -1,13 +1,7 @@
 //! Other speeds: pictures that stand alone, one after the other, and what control is told of them.
 
-use std::sync::Arc;
-
-use wire::ts::Pcr;
-
-use super::{Anchor, Padding, Stream};
-use crate::queue::Plan;
-use crate::spec::Event;
-use crate::trick::Pick;
+use crate::queue::Queue;
+use crate::spec::{Event, SessionId};
 
 /// Pictures that are being shown.
 #[derive(Clone, Copy, Debug)]
@@ -18,41 +12,35 @@ pub(super) struct Pictures {
     /// Control was told that they are about to run out.
     is_asked_for: bool,
     /// All are shown, and nobody was told.
-    pub(super) is_shown: bool,
+    is_shown: bool,
 }
 
-impl Stream {
-    /// Shows single pictures.
-    pub(crate) fn show(&mut self, now_ns: i64, picks: Arc<[Pick]>, run: u64) {
-        if self.spec.live.is_some() {
-            return;
-        }
-        let is_shown = picks.is_empty();
-        self.replace(now_ns, Plan::Pictures { picks, next: 0, at: 0 });
-        self.pictures = Some(Pictures { run, parts: 1, is_asked_for: false, is_shown });
-        let pcr = self.output_pcr(now_ns).unwrap_or(Pcr::from_ticks(0));
-        self.trick = Some(Anchor { at_ns: now_ns, pcr });
-        // Pictures alone leave gaps, in which a receiver still wants references.
-        self.padding = Some(self.padding.unwrap_or(Padding::new(self.slope)));
+impl Pictures {
+    /// The first ones. `is_shown`: there are none.
+    pub(super) fn new(run: u64, is_shown: bool) -> Self {
+        Pictures { run, parts: 1, is_asked_for: false, is_shown }
     }
 
-    /// Shows more of them.
-    pub(crate) fn show_more(&mut self, picks: &[Pick], run: u64) {
-        if let Some(pictures) = self.pictures.as_mut().filter(|pictures| pictures.run == run) {
-            *pictures = Pictures { run, parts: pictures.parts + 1, is_asked_for: false, is_shown: false };
-            self.queue.add_pictures(picks);
+    /// More of them; false when they belong to others.
+    pub(super) fn add(&mut self, run: u64) -> bool {
+        if self.run == run {
+            *self = Pictures { run, parts: self.parts + 1, is_asked_for: false, is_shown: false };
         }
+        self.run == run
     }
 
-    /// What control is to be told of the pictures.
-    pub(crate) fn poll_pictures(&mut self) -> Option<Event> {
-        let session = self.spec.id;
-        let pictures = self.pictures.as_mut()?;
-        let Pictures { run, parts, .. } = *pictures;
-        if !pictures.is_asked_for && self.queue.lacks_pictures() {
-            pictures.is_asked_for = true;
+    /// All of them were sent.
+    pub(super) fn end(&mut self) {
+        self.is_shown = true;
+    }
+
+    /// What control is to be told.
+    pub(super) fn poll_event(&mut self, queue: &Queue, session: SessionId) -> Option<Event> {
+        let Pictures { run, parts, .. } = *self;
+        if !self.is_asked_for && queue.lacks_pictures() {
+            self.is_asked_for = true;
             return Some(Event::PicturesWanted { session, run });
         }
-        std::mem::take(&mut pictures.is_shown).then_some(Event::PicturesShown { session, run, parts })
+        std::mem::take(&mut self.is_shown).then_some(Event::PicturesShown { session, run, parts })
     }
 }

@@ -1,34 +1,64 @@
 //! Reads what a burst needs, so that it comes into the caches: that of many streams at once (`Pump::read_together`).
+//! All of that is in here, but for the queue's rows and the run's clock, which their own modules know.
 
 use super::Stream;
-use crate::pace::Pace;
-use crate::spec::SessionSpec;
+use super::measure::Measure;
+use super::reel::Reel;
+use super::schedule::{Run, Schedule};
+use super::sender::Sender;
 
 impl Stream {
     /// Reads what a burst needs of the stream itself.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
-        let Stream { due_ns, origin_ns, step_ns, end_position, tables_left, burst, burst_left, seq, .. } = self;
-        let marks = self.padding.is_some() ^ self.rewriter.is_active() ^ self.pace.is_some() ^ self.trick.is_some();
-        let ends =
-            self.stats.late_max.subsec_nanos() ^ u32::from(*burst_left ^ *burst) ^ u32::from(seq.0) ^ u32::from(marks);
-        let times = (due_ns ^ origin_ns ^ step_ns) as u64 ^ self.pace.as_ref().map_or(0, Pace::touch);
-        let rest =
-            *tables_left as u64 ^ self.stats.datagrams ^ u64::from(self.stats.lateness[0]) ^ self.measure.touch();
-        times ^ end_position ^ rest ^ u64::from(ends) ^ self.queue.touch()
+        let parts = self.reel.touch() ^ self.schedule.touch() ^ self.sender.touch() ^ self.measure.touch();
+        parts ^ u64::from(self.burst ^ self.burst_left)
     }
 
     /// Reads what it needs of what the stream points at. **Touch the stream before.**
     #[inline]
     pub(crate) fn touch_plan(&self) -> u64 {
-        let SessionSpec { path, play, .. } = &*self.spec;
-        let rest = u32::from(path.remote.port()) ^ play.speed_permille;
-        u64::from(rest) ^ self.queue.touch_row()
+        self.reel.queue.touch_row()
     }
 
     /// Reads what it needs of the chunk. **Touch the plan before.**
     #[inline]
     pub(crate) fn touch_chunk(&self) -> u64 {
-        self.queue.current().map_or(0, |(chunk, at)| chunk.first() ^ u64::from(at) ^ chunk.bytes().len() as u64)
+        self.reel.queue.current().map_or(0, |(chunk, at)| chunk.first() ^ u64::from(at) ^ chunk.bytes().len() as u64)
+    }
+}
+
+impl Reel {
+    #[inline]
+    fn touch(&self) -> u64 {
+        self.queue.touch() ^ u64::from(self.rewriter.is_active()) ^ self.end ^ self.tables_left as u64
+    }
+}
+
+impl Schedule {
+    #[inline]
+    fn touch(&self) -> u64 {
+        let run = match &self.run {
+            Run::Through(pace) => pace.touch(),
+            Run::Left(_) | Run::Pictures(_) => 0,
+        };
+        let rest = self.slope.packets ^ u64::from(self.speed_permille) ^ u64::from(self.padding.is_some());
+        run ^ (self.origin_ns ^ self.due_ns ^ self.step_ns) as u64 ^ rest
+    }
+}
+
+impl Sender {
+    #[inline]
+    fn touch(&self) -> u64 {
+        u64::from(self.path.remote.port()) ^ u64::from(self.rtp.is_some() ^ self.fec.is_some())
+    }
+}
+
+impl Measure {
+    #[inline]
+    fn touch(&self) -> u64 {
+        let Measure { stats, second_ns, low_ns, high_ns, monitor, .. } = self;
+        let counts = stats.datagrams ^ u64::from(stats.lateness[0]) ^ u64::from(stats.late_max.subsec_nanos());
+        counts ^ *second_ns as u64 ^ u64::from(low_ns ^ high_ns) ^ u64::from(monitor.is_some())
     }
 }
