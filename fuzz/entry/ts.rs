@@ -29,8 +29,7 @@ pub fn ts(data: &[u8]) {
 fn read(packet: &Packet<'_>) {
     let _ = (packet.transport_error(), packet.is_scrambled(), packet.continuity(), packet.discontinuity());
     let header_len = packet.adaptation().map_or(4, |field| {
-        let _ = (field.random_access(), field.opcr(), field.splice_countdown());
-        let _ = (field.private_data(), field.extension());
+        let _ = (field.random_access(), field.pcr(), field.private_data());
         5 + usize::from(packet.bytes()[4])
     });
     if packet.has_payload() {

@@ -7,10 +7,8 @@
 
 mod delay;
 mod priorities;
-mod repair;
 
 pub use priorities::Priorities;
-pub use repair::Repair;
 
 use std::time::Duration;
 

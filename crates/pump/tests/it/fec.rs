@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{Source, World};
+use crate::repair::Repair;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use pump::fec::Fec;
-use pump::monitor::Repair;
 use pump::sample::Sample;
 use pump::spec::{Settings, Transport};
 use wire::ts::{FEC_PAYLOAD_TYPE, FecHeader};

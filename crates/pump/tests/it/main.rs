@@ -14,3 +14,4 @@ mod monitor;
 mod pids;
 mod playing;
 mod proof_drift;
+mod repair;
