@@ -4,7 +4,9 @@
 //! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
 //! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
 
+mod live;
 mod load;
+mod output;
 mod print;
 mod section;
 mod tables;
@@ -13,16 +15,15 @@ mod value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use titles::Url;
 use wire::Bitrate;
 
-use crate::pump::destination::Prefix;
-use crate::pump::live::LiveInput;
-use crate::pump::outputs::OutputConfig;
-
 pub use load::{ConfigError, SetIn};
 use section::{Section, section};
-pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration};
+pub use live::LiveInput;
+pub use output::OutputConfig;
+pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
 
 /// All settings. `Config::default()` is what an empty file gives.
@@ -175,7 +176,7 @@ section! {
         disk_cache_size: Bytes = Bytes::mib(10_240), between(Bytes::mib(16), Bytes::mib(1 << 26));
         /// Networks that sessions may send to. An empty list allows nothing. Loopback, private and link-local networks
         /// and groups (multicast) are only allowed by a network within them, such as "10.0.0.0/8" or "239.0.0.0/8".
-        destinations: Vec<Prefix> = vec![], any;
+        destinations: Vec<IpNet> = vec![], any;
         /// Most that all sessions together may take, by the titles' average rates and with packet headers. New ones are
         /// refused over that (503, to be tried again).
         bandwidth_max: Bitrate = Bitrate::from_kbps(10_000_000), between(Bitrate::from_kbps(100), Bitrate::from_kbps(10_000_000_000));

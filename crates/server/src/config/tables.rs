@@ -3,8 +3,7 @@
 use toml::de::DeValue;
 
 use super::value::Setting;
-use crate::pump::live::LiveInput;
-use crate::pump::outputs::OutputConfig;
+use super::{LiveInput, OutputConfig};
 
 impl Setting for LiveInput {
     fn kind() -> String {

@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use titles::Url;
 use toml::de::DeValue;
 use wire::Bitrate;
-
-use crate::pump::destination::Prefix;
 
 pub(super) trait Setting: Sized {
     /// What is allowed, for people.
@@ -360,10 +359,28 @@ macro_rules! quoted_text {
 quoted_text!(
     String: "a text",
     IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
-    Prefix: "a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", or a single address",
     Url: "an http or https URL",
     SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""
 );
+
+/// A network, or a single address, which is one too.
+pub fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| Some(text.parse::<IpAddr>().ok()?.into()))
+}
+
+impl Setting for IpNet {
+    fn kind() -> String {
+        "a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", or a single address".to_owned()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        network(text)
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        Some(quoted(&self.to_string()))
+    }
+}
 
 impl<T: Setting> Setting for Option<T> {
     fn kind() -> String {
@@ -412,4 +429,19 @@ fn number_and_unit(text: &str) -> Option<(f64, &str)> {
 
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_and_written() {
+        for (text, written) in [("10.0.0.0/8", "10.0.0.0/8"), ("::/0", "::/0"), ("192.0.2.1", "192.0.2.1/32")] {
+            assert_eq!(network(text).expect(text).to_string(), written);
+        }
+        for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "host", "10.0.0.0/"] {
+            assert_eq!(network(text), None, "{text}");
+        }
+    }
 }

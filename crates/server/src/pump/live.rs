@@ -5,8 +5,6 @@
 //! A worker whose mailbox is full misses the chunk; its sessions are sent to the newest picture when they come to it.
 //! Only inputs that were configured are received. Locks: control's before an input's; an input's thread takes its own.
 
-mod input;
-
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -16,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use engine::sys::wait_readable;
+use engine::sys::{BufferSide, group_socket, join_group, set_buffer_bytes, udp_socket, wait_readable};
 use pump::live::{Live, Report, Settings, Start};
 use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
 use pump::title::Title;
@@ -24,10 +22,10 @@ use wire::WorkerId;
 
 use super::control::{PumpControl, PumpError};
 use super::request::{ChangeRequest, OpenRequest};
+use super::setup::interface_index;
+use crate::config::LiveInput;
 use crate::plane::workers::Workers;
 use crate::worker::Message;
-
-pub use input::LiveInput;
 
 /// What the titles of inputs begin with.
 const PREFIX: &str = "live/";
@@ -37,6 +35,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Datagrams that are received before others may have the input's lock.
 const BATCH: usize = 64;
+
+/// What the kernel keeps while the thread does not run: a second of 60 Mbit/s and more.
+const SOCKET_BUFFER: usize = 8 << 20;
 
 /// Largest datagram.
 const DATAGRAM_MAX: usize = 65_536;
@@ -100,7 +101,7 @@ impl PumpControl {
         let mut all = Vec::with_capacity(configs.len());
         for (index, config) in configs.iter().enumerate() {
             let context = || format!("the live input {:?} (see pump.live)", config.name);
-            let socket = config.bind().with_context(context)?;
+            let socket = bind(config).with_context(context)?;
             let local = socket.local_addr().with_context(context)?;
             let settings = Settings { delay: config.delay, source: config.source };
             let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.workers().len()] };
@@ -272,6 +273,26 @@ impl Input {
     }
 }
 
+/// A socket that gets what is sent to an input.
+///
+/// # Errors
+/// When there is no such interface, or the address or group cannot be had.
+fn bind(input: &LiveInput) -> anyhow::Result<UdpSocket> {
+    let group = input.addr.ip().is_multicast();
+    let socket = if group { group_socket(&input.addr) } else { udp_socket(&input.addr) };
+    let socket = socket.with_context(|| format!("receiving at {}", input.addr))?;
+    if group {
+        let interface = interface_index(input.interface.as_deref())?;
+        let joined = join_group(socket.as_fd(), input.addr.ip(), input.source, interface);
+        joined.with_context(|| format!("joining the group {}", input.addr.ip()))?;
+    }
+    // A smaller one is better than none.
+    if let Err(error) = set_buffer_bytes(socket.as_fd(), BufferSide::Receive, SOCKET_BUFFER) {
+        tracing::warn!(%error, input = input.name, "the socket's buffer stays as it is");
+    }
+    Ok(socket)
+}
+
 /// What a live input has not.
 ///
 /// # Errors
@@ -298,5 +319,22 @@ fn refuse(keys: &[(&'static str, bool)]) -> Result<(), PumpError> {
     match keys.iter().find(|(_, is_asked)| *is_asked) {
         Some((key, _)) => Err(PumpError::Live(key)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_for_addresses_and_groups_can_be_had() {
+        for url in ["udp://127.0.0.1:0", "udp://@239.255.77.9:0"] {
+            let input = LiveInput::new("a", url).and_then(|input| input.with("interface", "lo")).expect("an input");
+            bind(&input).unwrap_or_else(|error| panic!("{url}: {error:#}"));
+        }
+        let nowhere = LiveInput::new("a", "udp://192.0.2.77:0").expect("an input");
+        assert!(bind(&nowhere).is_err());
+        let elsewhere = LiveInput::new("a", "udp://@239.255.77.9:0").and_then(|input| input.with("interface", "none7"));
+        assert!(bind(&elsewhere.expect("an input")).is_err());
     }
 }

@@ -11,65 +11,16 @@ use engine::udp::Unicast;
 use wire::LinkId;
 
 use super::setup;
-use crate::config::Config;
+use crate::config::{Config, OutputConfig};
 use crate::machine::{addresses, port_of};
 
-/// A way to send, as it is configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OutputConfig {
-    pub name: String,
-    /// Address to send from; `None`: those of `pump.bind`. With source-specific multicast it is what receivers ask for.
-    pub source: Option<IpAddr>,
-    /// Port of the first worker; the second has the next one. 0: any.
-    pub source_port: u16,
-    /// Routers that datagrams may pass, plus one. `None`: as the system has it, and `pump.multicast_ttl` for groups.
-    pub ttl: Option<u8>,
-    /// `None`: `pump.dscp`.
-    pub dscp: Option<u8>,
-    pub interface: Option<String>,
-}
-
-impl OutputConfig {
-    /// `None` when the name is empty or would have to be quoted.
-    pub fn new(name: &str) -> Option<Self> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let is_fine = !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain);
-        is_fine.then(|| OutputConfig { name: name.to_owned(), ..OutputConfig::default() })
-    }
-
-    /// Sets one of its keys. `None` when there is no such key, or the value does not fit.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: &str) -> Option<Self> {
-        match key {
-            "source" => self.source = Some(value.parse().ok()?),
-            "source_port" => self.source_port = value.parse().ok()?,
-            "ttl" => self.ttl = Some(value.parse().ok().filter(|ttl| *ttl > 0)?),
-            "dscp" => self.dscp = Some(value.parse().ok().filter(|dscp| *dscp < 64)?),
-            "interface" => self.interface = Some(value.to_owned()).filter(|name| !name.is_empty()),
-            _ => return None,
-        }
-        Some(self)
-    }
-
-    /// Keys and values that are set, the name first.
-    pub fn pairs(&self) -> Vec<(&'static str, String)> {
-        let mut pairs = vec![("name", self.name.clone())];
-        pairs.extend(self.source.map(|source| ("source", source.to_string())));
-        pairs.extend((self.source_port != 0).then(|| ("source_port", self.source_port.to_string())));
-        pairs.extend(self.ttl.map(|ttl| ("ttl", ttl.to_string())));
-        pairs.extend(self.dscp.map(|dscp| ("dscp", dscp.to_string())));
-        pairs.extend(self.interface.clone().map(|name| ("interface", name)));
-        pairs
-    }
-
-    /// The addresses that worker `index` sends from.
-    fn addresses(&self, config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
-        let port = port_of(&format!("pump.outputs {}", self.name), self.source_port, index)?;
-        Ok(match self.source {
-            Some(source) => vec![SocketAddr::new(source, port)],
-            None => addresses(&config.pump.bind, port),
-        })
-    }
+/// The addresses that worker `index` sends from.
+fn addresses_of(output: &OutputConfig, config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let port = port_of(&format!("pump.outputs {}", output.name), output.source_port, index)?;
+    Ok(match output.source {
+        Some(source) => vec![SocketAddr::new(source, port)],
+        None => addresses(&config.pump.bind, port),
+    })
 }
 
 /// The sockets of worker `index`, beside those of `setup::senders`.
@@ -89,7 +40,7 @@ pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
         };
         let unicast = Unicast { hops: output.ttl, interface };
         let dscp = output.dscp.unwrap_or(pump.dscp as u8);
-        let addresses = output.addresses(config, index)?;
+        let addresses = addresses_of(output, config, index)?;
         sockets.extend(addresses.into_iter().map(|addr| Output { addr, multicast, unicast, dscp }));
     }
     Ok(sockets)
@@ -106,7 +57,7 @@ impl Outputs {
     /// # Errors
     /// When the ports do not suffice.
     pub(super) fn new(config: &Config) -> anyhow::Result<Self> {
-        let count = |output: &OutputConfig| Ok((output.name.clone(), output.addresses(config, 0)?.len()));
+        let count = |output: &OutputConfig| Ok((output.name.clone(), addresses_of(output, config, 0)?.len()));
         Ok(Outputs { names: config.pump.outputs.iter().map(count).collect::<anyhow::Result<_>>()? })
     }
 
@@ -146,22 +97,5 @@ mod tests {
         assert_eq!([link(Some("b"), v4), link(Some("b"), v6), link(Some("c"), v4)], [Some(4), None, None]);
         assert!(outputs.has("a") && !outputs.has("c"));
         assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId::datagrams(0)));
-    }
-
-    #[test]
-    fn each_key_is_read_and_written() {
-        let all =
-            [("source", "192.0.2.1"), ("source_port", "4000"), ("ttl", "8"), ("dscp", "34"), ("interface", "eth1")];
-        let mut output = OutputConfig::new("iptv").expect("a name");
-        for (key, value) in all {
-            output = output.with(key, value).expect(key);
-        }
-        let pairs = output.pairs();
-        assert_eq!(pairs[0], ("name", "iptv".to_owned()));
-        assert!(pairs[1..].iter().zip(all).all(|((key, value), (one, other))| *key == one && value == other));
-        for (key, value) in [("ttl", "0"), ("ttl", "256"), ("dscp", "64"), ("source", "host"), ("color", "red")] {
-            assert_eq!(OutputConfig::default().with(key, value), None, "{key}");
-        }
-        assert_eq!(OutputConfig::new("a b"), None);
     }
 }

@@ -17,10 +17,10 @@ use tokio::runtime::{Builder, Handle};
 use wire::Bitrate;
 
 use super::control::{Inspected, PumpControl, PumpError, Settings};
-use super::live::LiveInput;
 use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
+use crate::config::LiveInput;
 use crate::machine::addresses;
 use crate::report;
 use crate::run::Signals;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use engine::udp::Multicast;
 use engine::{Mailbox, Receiver, Worker, WorkerConfig, WorkerHandle};
+use nix::net::if_::if_nametoindex;
 use pump::pump::Pump;
 use pump::spec::{self, TICK_STRICT};
 use rooms::batch::BatchPool;
@@ -79,15 +80,16 @@ pub fn library(config: &Config) -> anyhow::Result<Library> {
 /// # Errors
 /// When there is no such interface.
 pub fn multicast(hops: u8, interface: Option<&str>, is_looped: bool) -> anyhow::Result<Multicast> {
-    let index = match interface {
-        None => 0,
-        Some(name) => {
-            let all = if_addrs::get_if_addrs().context("reading the host's interfaces")?;
-            let found = all.iter().find(|interface| interface.name == name).and_then(|interface| interface.index);
-            found.with_context(|| format!("this host has no interface {name:?} with an address"))?
-        }
-    };
-    Ok(Multicast { hops, interface: index, is_looped })
+    Ok(Multicast { hops, interface: interface_index(interface)?, is_looped })
+}
+
+/// The kernel's number of an interface; 0 is none.
+///
+/// # Errors
+/// When there is no such interface.
+pub(super) fn interface_index(name: Option<&str>) -> anyhow::Result<u32> {
+    let index = |name| if_nametoindex(name).with_context(|| format!("this host has no interface {name:?}"));
+    name.map_or(Ok(0), index)
 }
 
 /// Addresses of worker `index`'s sockets.

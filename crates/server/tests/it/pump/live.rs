@@ -12,7 +12,7 @@ use engine::sys::set_multicast;
 use engine::udp::Multicast;
 use pump::sample::Sample;
 use serde_json::{Value, json};
-use server::pump::live::LiveInput;
+use server::config::LiveInput;
 use wire::ts::{DATAGRAM_LEN, PACKET_LEN, write_rtp_header};
 use wire::{Bitrate, Seq};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use server::pump::live::LiveInput;
+use server::config::LiveInput;
 use wire::rtp::RtpPacket;
 use wire::ts::DATAGRAM_LEN;
 

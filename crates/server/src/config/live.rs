@@ -1,20 +1,12 @@
-//! Which live input to receive, and the socket for it.
+//! Which live input to receive.
 //!
-//! In: `udp://@239.1.1.1:5000` and the like. Out: the input, or what is wrong with it; a socket that gets what is sent there.
+//! In: `udp://@239.1.1.1:5000` and the like. Out: the input; `None` when that is none.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use engine::sys::{BufferSide, group_socket, join_group, set_buffer_bytes, udp_socket};
-
-use crate::config::duration;
-
-/// What the kernel keeps while the thread does not run: a second of 60 Mbit/s and more.
-const SOCKET_BUFFER: usize = 8 << 20;
+use super::duration;
 
 /// Shortest and longest delay.
 const DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(5);
@@ -106,29 +98,6 @@ impl LiveInput {
         let delay = (self.delay != DELAY_DEFAULT).then(|| ("delay", format!("{}ms", self.delay.as_millis())));
         interface.into_iter().chain(source).chain(delay).collect()
     }
-
-    /// A socket that gets what is sent there.
-    ///
-    /// # Errors
-    /// When there is no such interface, or the address or group cannot be had.
-    pub(super) fn bind(&self) -> anyhow::Result<UdpSocket> {
-        let group = self.addr.ip().is_multicast();
-        let socket = if group { group_socket(&self.addr) } else { udp_socket(&self.addr) };
-        let socket = socket.with_context(|| format!("receiving at {}", self.addr))?;
-        if group {
-            let interface = match &self.interface {
-                None => 0,
-                Some(name) => interface_index(name)?,
-            };
-            let joined = join_group(socket.as_fd(), self.addr.ip(), self.source, interface);
-            joined.with_context(|| format!("joining the group {}", self.addr.ip()))?;
-        }
-        // A smaller one is better than none.
-        if let Err(error) = set_buffer_bytes(socket.as_fd(), BufferSide::Receive, SOCKET_BUFFER) {
-            tracing::warn!(%error, input = self.name, "the socket's buffer stays as it is");
-        }
-        Ok(socket)
-    }
 }
 
 /// The URL.
@@ -137,14 +106,6 @@ impl fmt::Display for LiveInput {
         let at = if self.addr.ip().is_multicast() { "@" } else { "" };
         write!(f, "{}://{at}{}", if self.is_rtp { "rtp" } else { "udp" }, self.addr)
     }
-}
-
-fn interface_index(name: &str) -> anyhow::Result<u32> {
-    let path = format!("/sys/class/net/{name}/ifindex");
-    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("this host has no interface {name:?}"));
-    let is_plain = !name.contains('/') && name != "..";
-    let text = std::fs::read_to_string(path).ok().filter(|_| is_plain).ok_or_else(missing)?;
-    Ok(text.trim().parse()?)
 }
 
 #[cfg(test)]
@@ -197,17 +158,5 @@ mod tests {
         {
             assert_eq!(input().with(key, value), None, "{key} {value}");
         }
-        assert!(interface_index("lo").is_ok_and(|index| index > 0));
-        assert!(interface_index("../lo").is_err() && interface_index("none7").is_err());
-    }
-
-    #[test]
-    fn sockets_for_addresses_and_groups_can_be_had() {
-        for url in ["udp://127.0.0.1:0", "udp://@239.255.77.9:0"] {
-            let input = LiveInput::new("a", url).and_then(|input| input.with("interface", "lo")).expect("an input");
-            input.bind().unwrap_or_else(|error| panic!("{url}: {error:#}"));
-        }
-        let nowhere = LiveInput::new("a", "udp://192.0.2.77:0").expect("an input");
-        assert!(nowhere.bind().is_err());
     }
 }
