@@ -13,16 +13,17 @@ mod tables;
 mod value;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use engine::WorkerConfig;
 use ipnet::IpNet;
 use titles::Url;
 use wire::Bitrate;
 
-pub use load::{ConfigError, SetIn};
-use section::{Section, section};
 pub use live::LiveInput;
+pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
+use section::{Table, section};
 pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
 
@@ -49,7 +50,7 @@ section! {
         /// After SIGTERM, running sessions may go on for this long. New ones are refused meanwhile.
         drain_timeout: Duration = secs(10), between(secs(0), secs(86_400));
         /// HTTP connections at a time. Further ones wait until one ends; media is not affected.
-        connections_max: u32 = 10_000, between(1, 1_000_000);
+        connections_max: usize = 10_000, between(1, 1_000_000);
         /// A request's header must be here within this time, and its body as well; a connection without a request is
         /// closed after it. Behind a proxy that keeps connections open, make it longer than the proxy does.
         request_timeout: Duration = secs(30), between(secs(1), secs(3_600));
@@ -90,13 +91,13 @@ section! {
         /// number of its UDP port.
         tcp: bool = true, any;
         /// TCP connections of one worker at most.
-        tcp_links_max: u32 = 10_000, between(1, 1_000_000);
+        tcp_links_max: usize = 10_000, between(1, 1_000_000);
         /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
-        gso: bool = true, any;
+        gso: bool = worker().gso, any;
         /// Several packets from one sender in one system call (UDP GRO), where the kernel can.
-        gro: bool = true, any;
+        gro: bool = worker().gro, any;
         /// Kernel buffer of each socket and direction. More is limited by net.core.rmem_max and wmem_max.
-        socket_buffer: Bytes = Bytes::mib(8), between(Bytes::kib(64), Bytes::mib(1024));
+        socket_buffer: Bytes = Bytes(worker().socket_buffer_bytes), between(Bytes::kib(64), Bytes::mib(1024));
     }
 }
 
@@ -119,30 +120,30 @@ section! {
         /// A session from which nothing authentic came for this long is removed. 30s is what RFC 7675 gives a peer to
         /// prove that it still wants to be sent to. A peer that has nothing else to say proves it every 4 to 6 seconds,
         /// so below 12s one lost packet may end its session, and below 6s none need be lost.
-        idle_timeout: Duration = secs(30), between(secs(5), secs(3_600));
+        idle_timeout: Duration = rooms().idle_timeout, between(secs(5), secs(3_600));
         /// A stream whose publisher is gone is kept for this long; when the publisher returns, viewers go on watching.
         reconnect_grace: Duration = secs(10), between(secs(0), secs(3_600));
         /// A viewer goes to the worker of its stream's publisher while that is loaded no more than this, so that packets need
         /// not be copied to another worker. 0: to the one with the least to do, always.
         near_max: f64 = 0.5, between(0.0, 1.0);
         /// At most one keyframe request for each layer goes up to a publisher in this time.
-        keyframe_interval_min: Duration = ms(500), between(ms(50), secs(60));
+        keyframe_interval_min: Duration = rooms().keyframe_interval_min, between(ms(50), secs(60));
         /// A new viewer starts with a stored keyframe that is no older than this, else a keyframe is asked for.
-        keyframe_age_max: Duration = ms(1_500), between(ms(0), secs(60));
+        keyframe_age_max: Duration = rooms().keyframe_age_max, between(ms(0), secs(60));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
-        equal_size_padding: bool = true, any;
+        equal_size_padding: bool = rooms().equal_size_padding, any;
         /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.
-        burst_packets: u32 = 16, between(1, 64);
+        burst_packets: usize = rooms().burst.packets, between(1, 64);
         /// What a viewer is sent beyond a burst goes out at no less than this rate.
-        burst_rate_min: Bitrate = Bitrate::from_kbps(20_000), between(Bitrate::from_kbps(100), Bitrate::from_kbps(10_000_000));
+        burst_rate_min: Bitrate = rooms().burst.rate_min, between(kbps(100), kbps(10_000_000));
         /// Share of a viewer's rate that retransmissions may take.
-        resend_share: f64 = 0.5, between(0.0, 1.0);
+        resend_share: f64 = rooms().resend_share, between(0.0, 1.0);
         /// Bandwidth estimate of a new viewer.
-        estimate_start: Bitrate = Bitrate::from_kbps(1_000), between(Bitrate::from_kbps(50), Bitrate::from_kbps(1_000_000));
+        estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.
-        estimate_max: Bitrate = Bitrate::from_kbps(50_000), between(Bitrate::from_kbps(50), Bitrate::from_kbps(10_000_000));
+        estimate_max: Bitrate = rooms().estimate_max, between(kbps(50), kbps(10_000_000));
         /// Sessions of one worker at most; newcomers over that are refused.
-        sessions_max: u32 = 20_000, between(1, 1_000_000);
+        sessions_max: usize = rooms().sessions_max, between(1, 1_000_000);
     }
 }
 
@@ -165,32 +166,32 @@ section! {
         /// title's name is added. They are copies of each other, asked in this order.
         origins: Vec<Url> = vec![], any;
         /// Clients may name titles by any http or https URL. They can then make this server ask any host it reaches.
-        allow_urls: bool = false, any;
+        allow_urls: bool = titles().allow_urls, any;
         /// Certificates (PEM) that are trusted beside the system's, for origins with private ones.
         ca_file: Option<String> = None, any;
         /// Memory for parts of titles, shared by all sessions.
-        cache: Bytes = Bytes::mib(512), between(Bytes::mib(8), Bytes::mib(1 << 20));
+        cache: Bytes = Bytes(titles().cache_bytes), between(Bytes::mib(8), Bytes::mib(1 << 20));
         /// Folder for parts of titles from origins.
         disk_cache: Option<String> = None, any;
         /// Most that the folder may take.
-        disk_cache_size: Bytes = Bytes::mib(10_240), between(Bytes::mib(16), Bytes::mib(1 << 26));
+        disk_cache_size: Bytes = Bytes(titles().disk_cache_bytes as usize), between(Bytes::mib(16), Bytes::mib(1 << 26));
         /// Networks that sessions may send to. An empty list allows nothing. Loopback, private and link-local networks
         /// and groups (multicast) are only allowed by a network within them, such as "10.0.0.0/8" or "239.0.0.0/8".
         destinations: Vec<IpNet> = vec![], any;
         /// Most that all sessions together may take, by the titles' average rates and with packet headers. New ones are
         /// refused over that (503, to be tried again).
-        bandwidth_max: Bitrate = Bitrate::from_kbps(10_000_000), between(Bitrate::from_kbps(100), Bitrate::from_kbps(10_000_000_000));
+        bandwidth_max: Bitrate = kbps(10_000_000), between(kbps(100), kbps(10_000_000_000));
         /// Sessions of one worker at most; newcomers over that are refused.
-        sessions_max: u32 = 20_000, between(1, 1_000_000);
+        sessions_max: usize = pump().sessions_max, between(1, 1_000_000);
         /// Datagrams per send of sessions that do not say: more cost less CPU, fewer are smoother.
-        burst: u16 = 2, between(1, 7);
+        burst: u8 = pump().burst, between(1, 7);
         /// Deadlines are kept to 50 µs instead of 500 µs, for receivers with tiny buffers. Costs CPU.
         strict: bool = false, any;
         /// A session that is later than this goes on from there; up to this it catches up.
-        late_max: Duration = ms(200), between(ms(10), secs(10));
+        late_max: Duration = pump().late_max, between(ms(10), secs(10));
         /// So much of its title a session holds or has asked for, behind the part of half a megabyte that it sends: one
         /// part at least, 64 at most. What an origin may be late by without anybody seeing it.
-        read_ahead: Duration = ms(1_500), between(ms(100), secs(60));
+        read_ahead: Duration = pump().read_ahead, between(ms(100), secs(60));
         /// A session ends when its destination says for this long that nobody listens (ICMP).
         refused_timeout: Duration = secs(5), between(secs(0), secs(86_400));
         /// Addresses that workers send from. IPv6 is left out where the machine has none.
@@ -198,7 +199,7 @@ section! {
         /// UDP port that the first worker sends from; the second has the next one, and so on. 0 takes any free ports.
         udp_port: u16 = 0, any;
         /// Routers that datagrams to groups may pass, plus one (TTL, hop limit): 1 stays in the local network.
-        multicast_ttl: u16 = 1, between(0, 255);
+        multicast_ttl: u8 = 1, between(0, 255);
         /// Interface that datagrams to groups leave by, such as "eth1". Not set: as the routing table says.
         multicast_interface: Option<String> = None, any;
         /// Receivers on this machine get what is sent to groups as well.
@@ -214,33 +215,52 @@ section! {
         /// no token; each is sent titles at its own address, when `destinations` allows that.
         rtsp_listen: Option<SocketAddr> = None, any;
         /// RTSP sessions of one client's address at most; newcomers over that are refused (503).
-        rtsp_sessions_per_client: u32 = 100, between(1, 50_000);
+        rtsp_sessions_per_client: usize = 100, between(1, 50_000);
         /// Class of service of all that is sent (DSCP, RFC 2474): 34 is AF41, usual for video.
-        dscp: u16 = 0, between(0, 63);
+        dscp: u8 = 0, between(0, 63);
     }
 }
 
 impl Config {
-    fn sections(&self) -> [&dyn Section; 7] {
-        [&self.http, &self.auth, &self.workers, &self.rtc, &self.rooms, &self.log, &self.pump]
+    fn tables(&mut self) -> [Table<'_>; 7] {
+        [
+            self.http.table(),
+            self.auth.table(),
+            self.workers.table(),
+            self.rtc.table(),
+            self.rooms.table(),
+            self.log.table(),
+            self.pump.table(),
+        ]
     }
+}
 
-    fn section_mut(&mut self, table: &str) -> Option<&mut dyn Section> {
-        let all: [&mut dyn Section; 7] = [
-            &mut self.http,
-            &mut self.auth,
-            &mut self.workers,
-            &mut self.rtc,
-            &mut self.rooms,
-            &mut self.log,
-            &mut self.pump,
-        ];
-        all.into_iter().find(|section| section.table() == table)
-    }
+/// What a worker does where nobody says.
+fn worker() -> WorkerConfig {
+    WorkerConfig::default()
+}
+
+/// What rooms do; neither the seed nor the clock is a setting.
+fn rooms() -> rooms::settings::Settings {
+    rooms::settings::Settings::new(0, (Instant::now(), 0))
+}
+
+/// What the pump does.
+fn pump() -> pump::spec::Settings {
+    pump::spec::Settings::default()
+}
+
+/// What is done about titles.
+fn titles() -> titles::Settings {
+    titles::Settings::default()
 }
 
 fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
+}
+
+fn kbps(count: u64) -> Bitrate {
+    Bitrate::from_kbps(count)
 }
 
 fn ms(count: u64) -> Duration {

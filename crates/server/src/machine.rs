@@ -167,12 +167,12 @@ impl Part {
             senders: setup::senders(config, index)?,
             outputs: outputs::sockets(config, index)?,
             multicast: setup::multicast(
-                config.pump.multicast_ttl as u8,
+                config.pump.multicast_ttl,
                 config.pump.multicast_interface.as_deref(),
                 config.pump.multicast_loop,
             )?,
-            dscp: config.pump.dscp as u8,
-            tcp_links_max: workers.tcp_links_max as usize,
+            dscp: config.pump.dscp,
+            tcp_links_max: workers.tcp_links_max,
             ..WorkerConfig::default()
         })
         .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind and pump.udp_port)"))?;
@@ -180,7 +180,7 @@ impl Part {
         let tcp = candidates(worker.tcp_addrs(), hosts, &config.rtc.public_addresses, true);
         let negotiator = negotiator::Settings {
             candidates: udp.into_iter().chain(tcp).collect(),
-            sessions_max: config.rooms.sessions_max as usize,
+            sessions_max: config.rooms.sessions_max,
             consent_interval: config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT,
             ..negotiator::Settings::default()
         };
@@ -247,11 +247,11 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         keyframe_interval_min: rooms.keyframe_interval_min,
         keyframe_age_max: rooms.keyframe_age_max,
         equal_size_padding: rooms.equal_size_padding,
-        burst: Burst { packets: rooms.burst_packets as usize, rate_min: rooms.burst_rate_min },
+        burst: Burst { packets: rooms.burst_packets, rate_min: rooms.burst_rate_min },
         resend_share: rooms.resend_share,
         estimate_start: rooms.estimate_start,
         estimate_max: rooms.estimate_max,
-        sessions_max: rooms.sessions_max as usize,
+        sessions_max: rooms.sessions_max,
         ..Settings::new(seed, (Instant::now(), ntp(SystemTime::now())))
     })
 }
@@ -261,10 +261,7 @@ fn placement(config: &Config) -> placement::Settings {
 }
 
 fn directory(config: &Config) -> directory::Settings {
-    directory::Settings {
-        reconnect_grace: config.rooms.reconnect_grace,
-        sessions_max: config.rooms.sessions_max as usize,
-    }
+    directory::Settings { reconnect_grace: config.rooms.reconnect_grace, sessions_max: config.rooms.sessions_max }
 }
 
 /// A time as NTP has it: 32.32 fixed-point seconds since 1900, which begin anew in 2036 (RFC 5905 §6).

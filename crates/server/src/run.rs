@@ -106,14 +106,14 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
 
 fn limits(config: &Config) -> Limits {
     Limits {
-        connections_max: config.http.connections_max as usize,
+        connections_max: config.http.connections_max,
         request_timeout: config.http.request_timeout,
         ..Limits::default()
     }
 }
 
 fn rtsp_limits(config: &Config) -> rtsp::Limits {
-    rtsp::Limits { sessions_per_client: config.pump.rtsp_sessions_per_client as usize, ..rtsp::Limits::default() }
+    rtsp::Limits { sessions_per_client: config.pump.rtsp_sessions_per_client, ..rtsp::Limits::default() }
 }
 
 async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> anyhow::Result<()> {
@@ -178,5 +178,17 @@ impl Signals {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_an_empty_file_are_those_that_stand_beside_them() {
+        let config = Config::default();
+        assert_eq!(limits(&config), Limits::default());
+        assert_eq!(rtsp_limits(&config), rtsp::Limits::default());
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::Config;
+use super::section::Table;
 
 /// A setting that cannot be, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,18 +85,13 @@ impl Config {
             error(wrong.span().map_or(0, |span| span.start), String::new(), wrong.message().to_owned())
         })?;
         for (table, content) in document.get_ref() {
-            let tables = || self.sections().map(|section| section.table()).join(", ");
-            let at = table.span().start;
+            let wrong = |message| error(table.span().start, table.get_ref().to_string(), message);
             let DeValue::Table(keys) = content.get_ref() else {
-                let message = format!("stands outside of a table; tables: {}", tables());
-                return Err(error(at, table.get_ref().to_string(), message));
+                return Err(wrong(format!("stands outside of a table; tables: {}", self.table_names())));
             };
-            let unknown = format!("no such table; allowed: {}", tables());
-            let Some(section) = self.section_mut(table.get_ref()) else {
-                return Err(error(at, table.get_ref().to_string(), unknown));
-            };
+            let mut section = self.table(table.get_ref()).map_err(wrong)?;
             for (key, value) in keys {
-                section.set(key.get_ref(), value.get_ref()).map_err(|message| {
+                section.slot(key.get_ref()).and_then(|slot| slot.set(value.get_ref())).map_err(|message| {
                     error(key.span().start, format!("{}.{}", table.get_ref(), key.get_ref()), message)
                 })?;
             }
@@ -113,8 +109,8 @@ impl Config {
                 continue;
             };
             let (table, key) = (table.to_ascii_lowercase(), key.to_ascii_lowercase());
-            let Some(section) = self.section_mut(&table) else { continue };
-            section.set_text(&key, &text).map_err(|message| ConfigError {
+            let Ok(mut section) = self.table(&table) else { continue };
+            section.slot(&key).and_then(|slot| slot.set_text(&text)).map_err(|message| ConfigError {
                 set_in: SetIn::Environment(variable.clone()),
                 key: format!("{table}.{key}"),
                 message,
@@ -130,11 +126,18 @@ impl Config {
             return Err(error(assignment, "is not of the form section.key=value".to_owned()));
         };
         let (path, text) = (path.trim(), text.trim());
-        let tables = self.sections().map(|section| section.table()).join(", ");
-        let Some((section, key)) = path.split_once('.').and_then(|(table, key)| Some((self.section_mut(table)?, key)))
-        else {
-            return Err(error(path, format!("no such table; allowed: {tables}")));
-        };
-        section.set_text(key, text).map_err(|message| error(path, message))
+        let (table, key) = path.split_once('.').unwrap_or(("", path));
+        let set = |mut table: Table<'_>| table.slot(key).and_then(|slot| slot.set_text(text));
+        self.table(table).and_then(set).map_err(|message| error(path, message))
+    }
+
+    /// The table of that name. The error is a sentence that says which there are.
+    fn table(&mut self, name: &str) -> Result<Table<'_>, String> {
+        let unknown = format!("no such table; allowed: {}", self.table_names());
+        self.tables().into_iter().find(|table| table.name == name).ok_or(unknown)
+    }
+
+    fn table_names(&mut self) -> String {
+        self.tables().map(|table| table.name).join(", ")
     }
 }

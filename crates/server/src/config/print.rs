@@ -3,6 +3,7 @@
 use std::fmt::{Display, Formatter, Result, Write};
 
 use super::Config;
+use super::section::Entry;
 
 impl Config {
     /// The whole documented TOML with the default values. Reading it back gives the default.
@@ -12,17 +13,16 @@ impl Config {
              # rooms.idle_timeout is MILLRACE_ROOMS_IDLE_TIMEOUT in the environment, which goes before the file, and\n\
              # --set rooms.idle_timeout=30s on the command line, which goes before both.\n",
         );
-        let default = Config::default();
-        for section in default.sections() {
+        for table in Config::default().tables() {
             text.push('\n');
-            push_comment(&mut text, section.about());
-            write_line(&mut text, format_args!("[{}]", section.table()));
-            for entry in section.entries() {
+            push_comment(&mut text, table.about);
+            write_line(&mut text, format_args!("[{}]", table.name));
+            for Entry { key, doc, slot } in table.entries {
                 text.push('\n');
-                push_comment(&mut text, entry.doc);
-                match entry.value {
-                    Some(value) => write_line(&mut text, format_args!("{} = {value}", entry.key)),
-                    None => write_line(&mut text, format_args!("# {} = …  (not set; {})", entry.key, entry.kind)),
+                push_comment(&mut text, doc);
+                match slot.to_toml() {
+                    Some(value) => write_line(&mut text, format_args!("{key} = {value}")),
+                    None => write_line(&mut text, format_args!("# {key} = …  (not set; {})", slot.kind())),
                 }
             }
         }
@@ -33,12 +33,12 @@ impl Config {
 /// What is in effect, as TOML without the comments. Secrets are not shown.
 impl Display for Config {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        for (index, section) in self.sections().into_iter().enumerate() {
-            writeln!(f, "{}[{}]", if index == 0 { "" } else { "\n" }, section.table())?;
-            for entry in section.entries() {
-                match entry.value {
-                    Some(value) => writeln!(f, "{} = {value}", entry.key)?,
-                    None => writeln!(f, "# {} is not set", entry.key)?,
+        for (index, table) in self.clone().tables().into_iter().enumerate() {
+            writeln!(f, "{}[{}]", if index == 0 { "" } else { "\n" }, table.name)?;
+            for Entry { key, slot, .. } in table.entries {
+                match slot.to_toml() {
+                    Some(value) => writeln!(f, "{key} = {value}")?,
+                    None => writeln!(f, "# {key} is not set")?,
                 }
             }
         }

@@ -4,26 +4,71 @@ use toml::de::DeValue;
 
 use super::value::Setting;
 
-/// One table of the file.
-pub(super) trait Section {
-    fn table(&self) -> &'static str;
-    fn about(&self) -> &'static [&'static str];
-    fn keys(&self) -> &'static [&'static str];
-    /// Sets a key from the file. The error is a sentence that says what is allowed.
-    fn set(&mut self, key: &str, value: &DeValue<'_>) -> Result<(), String>;
-    /// Sets a key from the environment or from a flag.
-    fn set_text(&mut self, key: &str, text: &str) -> Result<(), String>;
-    fn entries(&self) -> Vec<Entry>;
+/// One table of the file, with the settings in it.
+pub(super) struct Table<'a> {
+    pub(super) name: &'static str,
+    pub(super) about: &'static [&'static str],
+    pub(super) entries: Vec<Entry<'a>>,
 }
 
-/// A setting as it is printed.
-pub(super) struct Entry {
-    pub key: &'static str,
-    pub doc: &'static [&'static str],
+/// A setting by its name.
+pub(super) struct Entry<'a> {
+    pub(super) key: &'static str,
+    pub(super) doc: &'static [&'static str],
+    pub(super) slot: Box<dyn Slot + 'a>,
+}
+
+impl Table<'_> {
+    /// The setting of that name. The error is a sentence that says which there are.
+    pub(super) fn slot(&mut self, key: &str) -> Result<&mut dyn Slot, String> {
+        let Some(index) = self.entries.iter().position(|entry| entry.key == key) else {
+            let keys: Vec<&str> = self.entries.iter().map(|entry| entry.key).collect();
+            return Err(format!("no such key; allowed: {}", keys.join(", ")));
+        };
+        Ok(&mut *self.entries[index].slot)
+    }
+}
+
+/// A place for a value of one of the types of settings. Errors are sentences that say what is allowed.
+pub(super) trait Slot {
     /// What is allowed, in words.
-    pub kind: String,
+    fn kind(&self) -> String;
     /// TOML of the value; `None` when it is not set.
-    pub value: Option<String>,
+    fn to_toml(&self) -> Option<String>;
+    /// Sets it from the file.
+    fn set(&mut self, value: &DeValue<'_>) -> Result<(), String>;
+    /// Sets it from the environment or from a flag.
+    fn set_text(&mut self, text: &str) -> Result<(), String>;
+}
+
+/// Where a setting lies, and which of its values will do.
+pub(super) struct Checked<'a, T, C>(pub(super) &'a mut T, pub(super) C);
+
+impl<T: Setting, C: Fn(&T) -> Result<(), String>> Checked<'_, T, C> {
+    fn take(&mut self, read: Option<T>, got: impl Fn() -> String) -> Result<(), String> {
+        let read = read.ok_or_else(|| format!("got {}; allowed: {}", got(), T::kind()))?;
+        (self.1)(&read)?;
+        *self.0 = read;
+        Ok(())
+    }
+}
+
+impl<T: Setting, C: Fn(&T) -> Result<(), String>> Slot for Checked<'_, T, C> {
+    fn kind(&self) -> String {
+        T::kind()
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        self.0.to_toml()
+    }
+
+    fn set(&mut self, value: &DeValue<'_>) -> Result<(), String> {
+        self.take(T::from_value(value), || got(value))
+    }
+
+    fn set_text(&mut self, text: &str) -> Result<(), String> {
+        self.take(T::from_text(text), || format!("{text:?}"))
+    }
 }
 
 macro_rules! section {
@@ -42,67 +87,20 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::section::Section for $name {
-            fn table(&self) -> &'static str {
-                $table
-            }
-
-            fn about(&self) -> &'static [&'static str] {
-                &[$($about),*]
-            }
-
-            fn keys(&self) -> &'static [&'static str] {
-                &[$(stringify!($key)),*]
-            }
-
-            fn set(&mut self, key: &str, value: &toml::de::DeValue<'_>) -> Result<(), String> {
-                use $crate::config::section::{from_value, no_such_key};
-                match key {
-                    $(stringify!($key) => self.$key = from_value(value, $check)?,)*
-                    _ => return Err(no_such_key(self.keys())),
-                }
-                Ok(())
-            }
-
-            fn set_text(&mut self, key: &str, text: &str) -> Result<(), String> {
-                use $crate::config::section::{from_text, no_such_key};
-                match key {
-                    $(stringify!($key) => self.$key = from_text(text, $check)?,)*
-                    _ => return Err(no_such_key(self.keys())),
-                }
-                Ok(())
-            }
-
-            fn entries(&self) -> Vec<$crate::config::section::Entry> {
-                use $crate::config::value::Setting;
-                vec![$($crate::config::section::Entry {
+        impl $name {
+            fn table(&mut self) -> $crate::config::section::Table<'_> {
+                use $crate::config::section::{Checked, Entry, Table};
+                let entries = vec![$(Entry {
                     key: stringify!($key),
                     doc: &[$($doc),*],
-                    kind: <$type>::kind(),
-                    value: self.$key.to_toml(),
-                },)*]
+                    slot: Box::new(Checked(&mut self.$key, $check)),
+                },)*];
+                Table { name: $table, about: &[$($about),*], entries }
             }
         }
     };
 }
 pub(super) use section;
-
-pub(super) fn from_value<T: Setting>(
-    value: &DeValue<'_>,
-    check: impl Fn(&T) -> Result<(), String>,
-) -> Result<T, String> {
-    let read = T::from_value(value).ok_or_else(|| format!("got {}; allowed: {}", got(value), T::kind()))?;
-    check(&read).map(|()| read)
-}
-
-pub(super) fn from_text<T: Setting>(text: &str, check: impl Fn(&T) -> Result<(), String>) -> Result<T, String> {
-    let read = T::from_text(text).ok_or_else(|| format!("got {text:?}; allowed: {}", T::kind()))?;
-    check(&read).map(|()| read)
-}
-
-pub(super) fn no_such_key(keys: &[&str]) -> String {
-    format!("no such key; allowed: {}", keys.join(", "))
-}
 
 /// A value as the error message shows it.
 fn got(value: &DeValue<'_>) -> String {

@@ -320,7 +320,10 @@ macro_rules! whole_number {
     ($($type:ty),*) => {$(
         impl Setting for $type {
             fn kind() -> String {
-                format!("a whole number up to {}", <$type>::MAX)
+                match u32::try_from(<$type>::MAX) {
+                    Ok(max) => format!("a whole number up to {max}"),
+                    Err(_) => "a whole number".to_owned(),
+                }
             }
 
             fn from_text(text: &str) -> Option<Self> {
@@ -337,7 +340,7 @@ macro_rules! whole_number {
         }
     )*};
 }
-whole_number!(u16, u32);
+whole_number!(u8, u16, usize);
 
 macro_rules! quoted_text {
     ($($type:ty: $kind:literal),*) => {$(

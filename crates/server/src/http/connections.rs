@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::accept::accept;
 
 /// What all HTTP connections may take.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; when there are so many, further ones wait in the kernel's backlog.
     pub connections_max: usize,

@@ -32,14 +32,14 @@ pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
     let mut sockets = Vec::new();
     for output in &pump.outputs {
         let name = output.interface.as_deref();
-        let hops = output.ttl.unwrap_or(pump.multicast_ttl as u8);
+        let hops = output.ttl.unwrap_or(pump.multicast_ttl);
         let multicast = setup::multicast(hops, name.or(pump.multicast_interface.as_deref()), pump.multicast_loop)?;
         let interface = match name {
             Some(_) => multicast.interface,
             None => 0,
         };
         let unicast = Unicast { hops: output.ttl, interface };
-        let dscp = output.dscp.unwrap_or(pump.dscp as u8);
+        let dscp = output.dscp.unwrap_or(pump.dscp);
         let addresses = addresses_of(output, config, index)?;
         sockets.extend(addresses.into_iter().map(|addr| Output { addr, multicast, unicast, dscp }));
     }

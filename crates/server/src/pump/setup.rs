@@ -35,10 +35,10 @@ pub fn pump_settings(config: &Config) -> spec::Settings {
     let pump = &config.pump;
     spec::Settings {
         tick: if pump.strict { TICK_STRICT } else { spec::Settings::default().tick },
-        burst: pump.burst as u8,
+        burst: pump.burst,
         read_ahead: pump.read_ahead,
         late_max: pump.late_max,
-        sessions_max: pump.sessions_max as usize,
+        sessions_max: pump.sessions_max,
     }
 }
 
@@ -48,7 +48,7 @@ pub fn control_settings(config: &Config) -> Settings {
     Settings {
         limits: Limits {
             bandwidth_max: pump.bandwidth_max,
-            sessions_max: pump.sessions_max as usize,
+            sessions_max: pump.sessions_max,
             refused_timeout: Some(pump.refused_timeout),
         },
         destinations: Some(Allowed::new(&pump.destinations)),

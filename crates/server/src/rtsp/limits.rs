@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What RTSP's connections and sessions may take.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions at most; newcomers are refused.
     pub sessions_max: usize,
