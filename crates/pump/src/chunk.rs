@@ -19,12 +19,14 @@ pub struct Picture {
     pub start: u32,
     /// The first packet of the next picture. `None`: that is in a later chunk.
     pub end: Option<u32>,
+    /// When it is shown.
     pub pts: Option<Timestamp>,
 }
 
 /// What was wrong in a chunk's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
+    /// How often the row of sync bytes broke.
     pub sync_losses: u64,
     /// Bytes that belonged to no packet.
     pub skipped_bytes: u64,
@@ -35,6 +37,7 @@ pub struct Damage {
 pub struct Due {
     /// Packets from the input's start.
     pub position: u64,
+    /// When it leaves.
     pub at: Instant,
 }
 
@@ -93,6 +96,7 @@ impl Chunk {
         Chunk::scan(title, number, Vec::new())
     }
 
+    /// Its number in the title or input, from 0.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -102,6 +106,7 @@ impl Chunk {
         self.first
     }
 
+    /// Packets in it.
     pub fn packet_count(&self) -> u32 {
         (self.bytes.len() / PACKET_LEN) as u32
     }
@@ -111,6 +116,7 @@ impl Chunk {
         &self.bytes
     }
 
+    /// The packet of that index in the chunk.
     pub fn packet(&self, index: u32) -> Option<&[u8; PACKET_LEN]> {
         self.bytes.as_chunks().0.get(index as usize)
     }
@@ -173,6 +179,7 @@ impl Chunk {
         self.continuity_errors
     }
 
+    /// What was wrong in its bytes.
     pub fn damage(&self) -> Damage {
         self.damage
     }

@@ -26,6 +26,7 @@ const SLOWER_MAX: u64 = 16;
 pub struct Mark {
     /// Packets from the title's start.
     pub position: u64,
+    /// The reference there.
     pub pcr: Pcr,
     /// The sender says that this reference does not continue those before it.
     pub discontinuity: bool,
@@ -34,7 +35,9 @@ pub struct Mark {
 /// Ticks of 27 MHz that a number of packets takes. Neither is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slope {
+    /// So many packets
     pub packets: u64,
+    /// in so many ticks of 27 MHz.
     pub ticks: u64,
 }
 
@@ -45,6 +48,7 @@ impl Slope {
         (packets > 0).then_some(Slope { packets, ticks: PACKET_LEN as u64 * 8 * Pcr::HZ })
     }
 
+    /// The rate of the packets' bytes.
     pub fn rate(self) -> Bitrate {
         let bits = u128::from(self.packets) * PACKET_LEN as u128 * 8;
         Bitrate::from_bps(u64::try_from(bits * u128::from(Pcr::HZ) / u128::from(self.ticks)).unwrap_or(u64::MAX))
@@ -84,6 +88,7 @@ impl Clock {
         self.until
     }
 
+    /// The rate that holds at present.
     pub fn slope(&self) -> Slope {
         self.slope
     }

@@ -34,10 +34,12 @@ impl Fec {
         (is_allowed && u32::from(columns) * u32::from(rows) <= 100).then_some(Fec { columns, rows, covers_rows })
     }
 
+    /// Datagrams of a row.
     pub fn columns(self) -> u8 {
         self.columns
     }
 
+    /// Datagrams of a column.
     pub fn rows(self) -> u8 {
         self.rows
     }

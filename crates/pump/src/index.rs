@@ -32,7 +32,9 @@ pub enum Found {
 pub struct TimedPicture {
     /// Its first packet and the one behind its last.
     pub from: u64,
+    /// The one behind its last.
     pub to: u64,
+    /// Its time from the title's start.
     pub time: Duration,
 }
 
@@ -73,6 +75,7 @@ struct Summary {
 }
 
 impl Index {
+    /// Knows nothing but the title's head; `add` chunks.
     pub fn new(title: &Title) -> Self {
         Index {
             cut: title.cut(),

@@ -77,18 +77,22 @@ pub enum State {
     Silent,
     /// Something comes, and it is not known yet what it is.
     Searching,
+    /// It is known what comes.
     Receiving,
 }
 
 /// What was counted, and what holds now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
+    /// What it does.
     pub state: State,
     /// From whom it is.
     pub source: Option<SocketAddr>,
     /// Mean rate; zero before it is known.
     pub rate: Bitrate,
+    /// Datagrams of the source.
     pub datagrams: u64,
+    /// Bytes of the packets in these.
     pub bytes: u64,
     /// Datagrams of others than the source.
     pub foreign: u64,
@@ -96,7 +100,9 @@ pub struct Report {
     pub malformed: u64,
     /// RTP packets that did not come, that were put in order, and that came late or twice.
     pub rtp_lost: u64,
+    /// RTP packets that were put in order.
     pub rtp_reordered: u64,
+    /// RTP packets that came late or twice.
     pub rtp_late: u64,
     /// Packets that are missing by the continuity counters.
     pub lost: u64,
@@ -108,6 +114,7 @@ pub struct Report {
     pub overruns: u64,
     /// Chunks that went by the rate that was, as no reference came.
     pub flushes: u64,
+    /// Chunks that were made.
     pub chunks: u64,
     /// How much slower the sender's clock is than ours.
     pub drift_ppm: f64,
@@ -120,6 +127,7 @@ pub struct Report {
 /// Where a newcomer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
+    /// The chunk's number.
     pub chunk: u32,
     /// Packets before it in that chunk.
     pub packet: u32,
@@ -160,6 +168,7 @@ struct Sender {
 }
 
 impl Live {
+    /// An input at which nothing has come.
     pub fn new(now: Instant, settings: Settings) -> Self {
         let patience_ns = ns(settings.delay) / 4;
         Live {
@@ -278,6 +287,7 @@ impl Live {
         picture.or_else(tables).or(Some(Start { chunk: newest.number(), packet: 0 }))
     }
 
+    /// What was counted, and what holds now.
     pub fn report(&self, now: Instant) -> Report {
         let (sorted, now_ns) = (self.sorter.counts(), self.ns(now));
         let timeout_ns = ns(SOURCE_TIMEOUT);

@@ -23,8 +23,11 @@ use priorities::Watch;
 /// What was measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Datagrams that arrived.
     pub datagrams: u64,
+    /// Packets in these.
     pub packets: u64,
+    /// Null packets among these.
     pub nulls: u64,
     /// Of whole packets.
     pub bytes: u64,
@@ -32,6 +35,7 @@ pub struct Report {
     pub malformed: u64,
     /// RTP packets that did not come, and that came late or twice.
     pub rtp_lost: u64,
+    /// RTP packets that came late or twice.
     pub rtp_reordered: u64,
     /// Packets that are missing by the continuity counters, which see no more than 15 in a row (RFC 4445 §3.2).
     pub lost: u64,
@@ -39,7 +43,9 @@ pub struct Report {
     pub loss_rate_max: u64,
     /// Nanoseconds, over whole seconds: the worst, and the mean. Only with a constant rate (RFC 4445 §3.1).
     pub delay_factor_max_ns: Option<u64>,
+    /// And the mean.
     pub delay_factor_mean_ns: Option<u64>,
+    /// Clock references.
     pub references: u64,
     /// How far references and arrivals went apart within a second, peak to peak, at the worst.
     pub pcr_jitter_max_ns: u64,
@@ -47,6 +53,7 @@ pub struct Report {
     pub pcr_accuracy_max_ns: Option<u64>,
     /// Time from datagram to datagram, at the longest.
     pub interval_max_ns: u64,
+    /// Errors of TR 101 290.
     pub priorities: Priorities,
 }
 

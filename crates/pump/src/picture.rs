@@ -8,11 +8,14 @@
 
 use wire::ts::{Packet, PesHeader, Pid, Timestamp};
 
+/// How a video stream is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VideoCodec {
     /// H.262, and MPEG-1 video, whose start codes are the same.
     H262,
+    /// AVC.
     H264,
+    /// HEVC.
     H265,
 }
 
@@ -83,10 +86,12 @@ pub struct Finder {
 }
 
 impl Finder {
+    /// Begins in front of a stream of that codec.
     pub fn new(codec: VideoCodec) -> Self {
         Finder { codec, looked: None, last: u32::MAX, unit: [0; UNIT_LEN], unit_len: None }
     }
 
+    /// What it looks for pictures in.
     pub fn codec(&self) -> VideoCodec {
         self.codec
     }

@@ -62,6 +62,7 @@ struct Alarm {
 }
 
 impl Pump {
+    /// A pump without sessions, whose times count from `now`.
     pub fn new(now: Instant, settings: Settings) -> Self {
         Pump {
             start: now,

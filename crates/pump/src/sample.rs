@@ -8,8 +8,11 @@ use wire::ts::{
     write_null, write_packet, write_pat, write_pes_header, write_pmt,
 };
 
+/// Where samples have their PMT.
 pub const PMT_PID: Pid = Pid::new(0x1000).unwrap();
+/// Where samples have their pictures, and the clock.
 pub const VIDEO_PID: Pid = Pid::new(0x100).unwrap();
+/// Where samples have their sound.
 pub const AUDIO_PID: Pid = Pid::new(0x101).unwrap();
 
 /// Time from picture to picture, in ticks of 27 MHz: 25 a second.
@@ -23,7 +26,9 @@ const REFERENCE: u64 = 810_000;
 pub struct Sample {
     /// A constant rate, filled up with null packets, or the mean of a variable one.
     pub rate: Bitrate,
+    /// Whether the rate is constant.
     pub is_constant: bool,
+    /// Pictures in all, 25 a second.
     pub pictures: u32,
     /// Every so many pictures one stands alone.
     pub group: u32,
@@ -31,6 +36,7 @@ pub struct Sample {
     pub says_random_access: bool,
     /// The first reference, in ticks of 27 MHz.
     pub first_pcr: u64,
+    /// Of what fills the pictures.
     pub seed: u64,
 }
 

@@ -26,7 +26,9 @@ pub struct InputId(pub u32);
 /// `looped`, `speed_permille` and `restamp` mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveSpec {
+    /// Which input.
     pub input: InputId,
+    /// Where in it to begin.
     pub start: live::Start,
 }
 
@@ -75,11 +77,15 @@ pub enum Pacing {
 /// What packets are sent in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
+    /// Nothing but UDP.
     Udp,
     /// RTP (RFC 2250). Numbers begin where control chose; they should be random (RFC 3550 §5.1).
     Rtp {
+        /// Names the stream.
         ssrc: u32,
+        /// The first packet's number.
         first_seq: u16,
+        /// The first packet's timestamp, of 90 kHz.
         first_timestamp: u32,
     },
 }
@@ -87,6 +93,7 @@ pub enum Transport {
 /// What a stream sends while its next chunk is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenStarved {
+    /// Nothing.
     #[default]
     Pause,
     /// Null packets at the rate that was: the receiver keeps its lock.
@@ -97,6 +104,7 @@ pub enum WhenStarved {
 /// once, by its own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaySpec {
+    /// What tells when packets are due.
     pub pacing: Pacing,
     /// Parity, to the ports two and four above: of RTP only, and to ports up to 65,531.
     pub fec: Option<Fec>,
@@ -107,6 +115,7 @@ pub struct PlaySpec {
     /// Thousandths of the normal pace at which packets are sent; their references stay as they are, so this is for
     /// receivers that store. Pictures at another speed are `Command::Trick`.
     pub speed_permille: u32,
+    /// What is sent while the next chunk is late.
     pub when_starved: WhenStarved,
     /// References and timestamps are made to continue across loops, seeks, pauses and starving. Otherwise they stay as
     /// they are. The discontinuity is flagged in both cases.
@@ -143,10 +152,15 @@ impl Default for PlaySpec {
 /// A session to open. `new` has the defaults.
 #[derive(Clone, Debug)]
 pub struct SessionSpec {
+    /// Its name, which is not in use.
     pub id: SessionId,
+    /// What is played.
     pub title: Arc<Title>,
+    /// Where it is sent to, and from.
     pub path: Path,
+    /// In what.
     pub transport: Transport,
+    /// How it is played.
     pub play: PlaySpec,
     /// Where to begin, in packets from the title's start.
     pub start: u64,
@@ -181,59 +195,85 @@ impl SessionSpec {
 /// What control asks for. A command for a session that is gone does nothing.
 #[derive(Clone, Debug)]
 pub enum Command {
+    /// A session begins as soon as its first chunks are there.
     Open(Box<SessionSpec>),
     /// A chunk that was asked for (`Event::Need`). One that cannot be had is answered with `Chunk::hole`, and skipped.
     Chunk {
+        /// Which session.
         session: SessionId,
+        /// The chunk.
         chunk: Arc<Chunk>,
     },
     /// The next chunk of a live input, for all of its sessions that need it. Those before `oldest` are forgotten. To be
     /// sent, in order, from before the first session of the input is opened.
     LiveChunk {
+        /// Which input.
         input: InputId,
+        /// The chunk.
         chunk: Arc<Chunk>,
+        /// The oldest chunk that is kept.
         oldest: u32,
     },
     /// No session plays this input any more.
     LiveGone(InputId),
     /// A session goes on elsewhere in its live input: after a pause, or when it needs a chunk that is gone (`Event::Need`).
     Jump {
+        /// Which session.
         session: SessionId,
+        /// Where it goes on.
         to: live::Start,
     },
+    /// Sends nothing until `Resume`.
     Pause(SessionId),
+    /// Goes on where it was.
     Resume(SessionId),
     /// Goes on at another place, in packets from the title's start (`Index::find`), at normal speed.
     Seek {
+        /// Which session.
         session: SessionId,
+        /// Where it goes on.
         to: u64,
     },
     /// Where the session ends from now on, in packets from the title's start. No end: the title's.
     SetEnd {
+        /// Which session.
         session: SessionId,
+        /// `None`: the title's end.
         end: Option<u64>,
     },
     /// Shows these pictures, at their times (`trick::picks`). `Seek` ends it. Events say `run`.
     Trick {
+        /// Which session.
         session: SessionId,
+        /// The pictures, in the order of showing.
         picks: Arc<[Pick]>,
+        /// Names these pictures.
         run: u64,
     },
     /// And then these, one at least, whose times count from the first picture too. Only for pictures that were begun with
     /// `run`. Where there are no more, the event that asked for them stays without an answer.
     MorePictures {
+        /// Which session.
         session: SessionId,
+        /// The pictures, in the order of showing.
         picks: Arc<[Pick]>,
+        /// Names these pictures.
         run: u64,
     },
     /// Asks for one `Event::Started`: at once while it plays, else when it begins to. A later one takes its place.
     AwaitStart {
+        /// Which session.
         session: SessionId,
+        /// Names the question: it comes back with the answer.
         token: u64,
     },
+    /// Ends a session.
     Close(SessionId),
+    /// Asks for one `Event::Stats`.
     Inspect {
+        /// Which session.
         session: SessionId,
+        /// Names the question: it comes back with the answer.
         token: u64,
     },
 }
@@ -259,34 +299,49 @@ pub enum Event {
     /// The session needs this chunk of its title next. Each is asked for once, until it arrives. With a live input: the
     /// chunk is gone, and the session needs `Command::Jump`.
     Need {
+        /// Which session.
         session: SessionId,
+        /// The chunk's number.
         chunk: u32,
     },
     /// The last pictures are about to be sent: it is time for `Command::MorePictures`, if there are more.
     PicturesWanted {
+        /// Which session.
         session: SessionId,
+        /// Names these pictures.
         run: u64,
     },
     /// All pictures of `Command::Trick` are shown, and of so many commands in all, it included. The session sends nothing
     /// until there are more, or until `Command::Seek`.
     PicturesShown {
+        /// Which session.
         session: SessionId,
+        /// Names these pictures.
         run: u64,
+        /// Commands by which they came.
         parts: u32,
     },
     /// Answer to `Command::AwaitStart`; `None` when the session is gone, or somebody else waits for the same.
     Started {
+        /// Names the question: it comes back with the answer.
         token: u64,
+        /// Where it begins, or goes on.
         start: Option<Start>,
     },
+    /// A session is gone, or was refused.
     SessionEnded {
+        /// Which session.
         session: SessionId,
+        /// Why.
         reason: EndReason,
+        /// Its last numbers.
         stats: Box<SessionStats>,
     },
     /// Answer to `Command::Inspect`; `None` when the session is gone.
     Stats {
+        /// Names the question: it comes back with the answer.
         token: u64,
+        /// Its numbers.
         stats: Option<Box<SessionStats>>,
     },
 }
@@ -297,7 +352,9 @@ pub enum Activity {
     /// Waits for its first chunk, or the first behind a seek.
     #[default]
     Loading,
+    /// Is being sent.
     Playing,
+    /// Waits for `Command::Resume`, or for another place to go on at.
     Paused,
     /// The next chunk is late.
     Starved,
@@ -317,21 +374,26 @@ pub struct Start {
 pub struct RtpPoint {
     /// The next packet's.
     pub seq: u16,
+    /// Of 90 kHz.
     pub timestamp: u32,
 }
 
 /// One session's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
+    /// What it does.
     pub activity: Activity,
     /// Packets from the title's start.
     pub position: u64,
+    /// Datagrams that were sent.
     pub datagrams: u64,
+    /// Bytes of these, RTP headers included.
     pub bytes: u64,
     /// Parity datagrams, which are not among the others.
     pub fec_datagrams: u64,
     /// How often the next chunk was not there when it was due, and for how long in all.
     pub underruns: u64,
+    /// For how long in all it was not there.
     pub starved: Duration,
     /// Null packets that were added.
     pub nulls: u64,
@@ -346,10 +408,12 @@ pub struct SessionStats {
     /// The media delivery index (RFC 4445) of what was sent, by its schedule. The delay factor is the spread of lateness
     /// in a second, and the time of a burst: of the last whole second, and of the worst.
     pub delay_factor: Duration,
+    /// That of the worst second.
     pub delay_factor_max: Duration,
     /// Packets that could not be had, and errors of the title's continuity counters within its chunks; both counted when a
     /// chunk comes.
     pub lost: u64,
+    /// Errors of the title's continuity counters within its chunks.
     pub continuity_errors: u64,
     /// Since the first packet was sent.
     pub age: Duration,

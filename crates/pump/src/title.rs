@@ -41,12 +41,16 @@ impl Default for TitleOptions {
 /// Why a title cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TitleError {
+    /// Nothing looks like packets.
     #[error("no transport stream: no row of sync bytes, 188, 192 or 204 apart, in the first {got} bytes")]
     NoSync { got: usize },
+    /// The program that was asked for is not there.
     #[error("the title has no program {program} in its first bytes")]
     NoProgram { program: u16 },
+    /// A wrong option.
     #[error("{packets} packets are no size of a chunk")]
     ChunkPackets { packets: u32 },
+    /// The chunks' numbers would not suffice.
     #[error("{len} bytes need more chunks than can be counted; take larger ones")]
     TooLong { len: u64 },
 }
@@ -54,14 +58,18 @@ pub enum TitleError {
 /// An elementary stream of the chosen program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementaryStream {
+    /// Its packets' PID.
     pub pid: Pid,
+    /// What it carries, by table 2-34 of ISO/IEC 13818-1.
     pub stream_type: u8,
 }
 
 /// A program's map, as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
+    /// Its number in the PAT.
     pub number: u16,
+    /// Where its map is.
     pub pmt_pid: Pid,
     /// The PMT section; empty when it was not among the first bytes.
     pub pmt: Vec<u8>,
@@ -70,16 +78,20 @@ pub struct Program {
 /// A title, as far as its head tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Title {
+    /// How its packets stand.
     pub spacing: Spacing,
     /// Byte offset of the first packet, of its prefix where there is one.
     pub first: u64,
+    /// Its length.
     pub len_bytes: u64,
     cut: Cut,
     /// The PAT section; empty when there is none.
     pub pat: Vec<u8>,
+    /// All programs of the PAT.
     pub programs: Vec<Program>,
     /// The program that paces the title, where there are tables.
     pub program_number: Option<u16>,
+    /// The streams of the program that paces the title.
     pub streams: Vec<ElementaryStream>,
     /// `None`: nothing in the head carries a PCR, and the title can be sent at a given rate only.
     pub pcr_pid: Option<Pid>,
@@ -215,6 +227,7 @@ impl Title {
         self.cut.number(position)
     }
 
+    /// Chunks that it is cut into.
     pub fn chunk_count(&self) -> u32 {
         let bytes = self.len_bytes.saturating_sub(self.first);
         match bytes.div_ceil(self.spacing.stride() as u64) {

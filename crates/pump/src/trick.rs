@@ -15,9 +15,11 @@ use crate::index::TimedPicture;
 pub struct Pick {
     /// Its first packet and the one behind its last, counted from the title's start.
     pub from: u64,
+    /// The one behind its last.
     pub to: u64,
     /// Its packets are sent from here to there, in nanoseconds since the first picture.
     pub at_ns: i64,
+    /// When the next one is due.
     pub until_ns: i64,
 }
 

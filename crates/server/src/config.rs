@@ -30,12 +30,19 @@ use value::{any, between};
 /// All settings. `Config::default()` is what an empty file gives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
+    /// `[http]`
     pub http: Http,
+    /// `[auth]`
     pub auth: Auth,
+    /// `[workers]`
     pub workers: Workers,
+    /// `[rtc]`
     pub rtc: Rtc,
+    /// `[rooms]`
     pub rooms: Rooms,
+    /// `[log]`
     pub log: Log,
+    /// `[pump]`
     pub pump: Pump,
 }
 

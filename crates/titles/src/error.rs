@@ -8,25 +8,31 @@ use pump::title::TitleError;
 /// Why a title or a chunk cannot be had. One error is told to all who wait for the same thing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
+    /// No source has it.
     #[error("there is no title {location:?}")]
     NotFound { location: String },
+    /// It may not be asked for.
     #[error("{location:?} is refused: {reason}")]
     Refused { location: String, reason: Refusal },
+    /// It is no transport stream that can be played.
     #[error("{location:?} cannot be played: {error}")]
     Title { location: String, error: TitleError },
     /// It is not what it was when it was opened. Opening it again gives what it is now.
     #[error("{location:?} has changed since it was opened")]
     Changed { location: String },
+    /// The caller's mistake.
     #[error("the title has {count} chunks, and no chunk {index}")]
     NoChunk { index: u64, count: u32 },
     /// Not from `Library::open` of this library.
     #[error("the title is not of this library")]
     UnknownTitle,
+    /// A file cannot be read.
     #[error("{what}: {error}")]
     Io { what: String, error: Arc<io::Error> },
     /// What the last origin said.
     #[error("{url}: {error}")]
     Http { url: String, error: HttpError },
+    /// A library cannot be made of these settings.
     #[error("{what}")]
     Settings { what: String },
     /// The runtime is about to end.
@@ -37,16 +43,22 @@ pub enum Error {
 /// Why a location is not even looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// It is no name.
     #[error("it is no plain name or path inside the folder")]
     Path,
+    /// By a link, or by dots.
     #[error("it leads out of the folder")]
     Outside,
+    /// A folder, a socket or a device.
     #[error("it is no file")]
     NoFile,
+    /// `Settings::allow_paths` is not set.
     #[error("absolute paths are not allowed")]
     PathsNotAllowed,
+    /// `Settings::allow_urls` is not set.
     #[error("URLs are not allowed")]
     UrlsNotAllowed,
+    /// It cannot be asked for.
     #[error("it is no http or https URL")]
     Url,
 }
@@ -54,8 +66,10 @@ pub enum Refusal {
 /// What went wrong with a request to an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
+    /// There was none within `connect_timeout`, or none at all.
     #[error("no connection: {0}")]
     Connect(String),
+    /// It was there, and broke.
     #[error("the connection failed: {0}")]
     Connection(String),
     /// No response, or no more of it, within `stall_timeout`.
@@ -64,11 +78,13 @@ pub enum HttpError {
     /// Not all within `fetch_timeout`.
     #[error("not done within {ms} ms, {got} bytes came")]
     Slow { ms: u64, got: u64 },
+    /// Neither 200, 206 nor a redirect.
     #[error("status {0}")]
     Status(u16),
     /// 200: the origin has no range requests, or not for this title.
     #[error("the origin ignored the range")]
     RangeIgnored,
+    /// The origin sent other bytes than those it was asked for.
     #[error("asked for {asked} and got {got:?}")]
     WrongRange { asked: String, got: String },
     /// The body ended before, or its length said so from the start.
@@ -80,8 +96,10 @@ pub enum HttpError {
     /// ETag or Last-Modified.
     #[error("the title has changed")]
     Changed,
+    /// They may go round in circles.
     #[error("more than {0} redirects")]
     Redirects(u32),
+    /// It leads to no http or https URL.
     #[error("a redirect to {0:?}")]
     BadRedirect(String),
 }
@@ -89,25 +107,42 @@ pub enum HttpError {
 /// Kinds of errors, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
+    /// No source has the title, or an origin says 404.
     NotFound,
+    /// `Error::Refused`.
     Refused,
+    /// `Error::Title`.
     Title,
+    /// The title is not what it was.
     Changed,
+    /// The caller's mistakes.
     Request,
+    /// `Error::Io`.
     Io,
+    /// `HttpError::Connect`.
     Connect,
+    /// `HttpError::Connection`.
     Connection,
+    /// `HttpError::Stalled`.
     Stalled,
+    /// `HttpError::Slow`.
     Slow,
+    /// `HttpError::Status`.
     Status,
+    /// `HttpError::RangeIgnored`.
     RangeIgnored,
+    /// `HttpError::WrongRange`.
     WrongRange,
+    /// `HttpError::Truncated`.
     Truncated,
+    /// `HttpError::OtherLength`.
     OtherLength,
+    /// Too many of them, or one that leads nowhere.
     Redirect,
 }
 
 impl ErrorKind {
+    /// All kinds, in the order of their numbers.
     pub const ALL: [ErrorKind; 16] = [
         ErrorKind::NotFound,
         ErrorKind::Refused,
@@ -151,6 +186,7 @@ impl ErrorKind {
 }
 
 impl Error {
+    /// Of which kind it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NotFound { .. } => ErrorKind::NotFound,
@@ -169,6 +205,7 @@ impl Error {
 }
 
 impl HttpError {
+    /// Of which kind it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             HttpError::Connect(_) => ErrorKind::Connect,

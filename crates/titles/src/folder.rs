@@ -32,7 +32,9 @@ const EXTENSIONS: [&str; 7] = ["ts", "m2ts", "m2t", "mts", "tsv", "trp", "tp"];
 pub struct Listed {
     /// What `Library::open` takes: its path from the folder, with `/`.
     pub name: String,
+    /// Its length.
     pub bytes: u64,
+    /// When it was written last.
     pub modified: Option<SystemTime>,
     /// Known once it was opened.
     pub duration: Option<Duration>,

@@ -173,6 +173,7 @@ impl Library {
         self.shared.folder.as_ref().map(|folder| folder.list()).unwrap_or_default()
     }
 
+    /// What it has counted.
     pub fn stats(&self) -> Stats {
         let held = self.shared.cache.held();
         let mut stats = Stats {

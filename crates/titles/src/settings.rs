@@ -31,6 +31,7 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Where chunks from origins are kept on disk. `None`: nowhere.
     pub disk_cache: Option<PathBuf>,
+    /// Most that they may take there.
     pub disk_cache_bytes: u64,
     /// Until a connection to an origin is there, with TLS.
     pub connect_timeout: Duration,

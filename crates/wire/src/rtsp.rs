@@ -23,10 +23,13 @@ pub const BODY_MAX: usize = 8 * 1024;
 /// What stands at the front of a connection's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
+    /// A request, whole.
     Request(Request<'a>),
     /// Data of a channel between the requests (§10.12).
     Interleaved {
+        /// The channel's number.
         channel: u8,
+        /// What came on it.
         data: &'a [u8],
     },
 }
@@ -34,14 +37,19 @@ pub enum Item<'a> {
 /// Why nothing after it can be found in the stream: the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RtspError {
+    /// A head or a body that is longer than what is taken.
     #[error("more than {max} bytes")]
     TooLong { max: usize },
+    /// The first line is another protocol's, or none.
     #[error("no request line: method, URI and RTSP/1.0")]
     RequestLine,
+    /// RFC 7826, mostly.
     #[error("RTSP version other than 1.0")]
     Version,
+    /// A line that is no header.
     #[error("a header without name, colon or plain text")]
     Header,
+    /// Nobody knows where the next request begins.
     #[error("a Content-Length that is no number")]
     ContentLength,
 }
@@ -49,24 +57,35 @@ pub enum RtspError {
 /// The methods of §10; those that a client never sends to a server of titles are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
+    /// What can be asked.
     Options,
+    /// What a title is.
     Describe,
+    /// How to send it.
     Setup,
+    /// From where to where, and at which speed.
     Play,
+    /// Send nothing for now.
     Pause,
+    /// Send nothing more.
     Teardown,
+    /// Tell something of the session; keep it alive.
     GetParameter,
+    /// Change something of the session; keep it alive.
     SetParameter,
+    /// Any other.
     Other,
 }
 
 /// One request, whose head was checked line by line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
+    /// What is asked.
     pub method: Method,
     /// As it was sent: absolute, or "*".
     pub uri: &'a str,
     headers: &'a str,
+    /// What stands behind the headers.
     pub body: &'a [u8],
 }
 

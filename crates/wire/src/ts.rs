@@ -47,8 +47,11 @@ pub const DATAGRAM_LEN: usize = DATAGRAM_PACKETS * PACKET_LEN;
 pub struct Pid(u16);
 
 impl Pid {
+    /// Where the table of programs is.
     pub const PAT: Pid = Pid(0);
+    /// Where the table of conditional access is.
     pub const CAT: Pid = Pid(1);
+    /// Packets that only fill up a rate.
     pub const NULL: Pid = Pid(0x1fff);
 
     /// Different values there are.
@@ -64,6 +67,7 @@ impl Pid {
         Pid(u16::from_be_bytes([high & 0x1f, low]))
     }
 
+    /// Its 13 bits.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -72,14 +76,19 @@ impl Pid {
 /// What is wrong with a packet. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TsError {
+    /// Too few bytes.
     #[error("{got} bytes, shorter than a packet's 188")]
     Truncated { got: usize },
+    /// It does not begin here.
     #[error("the first byte is {first:#04x}, not the sync byte 0x47")]
     Sync { first: u8 },
+    /// Neither payload nor adaptation field.
     #[error("adaptation_field_control is 0, which is reserved")]
     Control,
+    /// The adaptation field is longer than the packet.
     #[error("adaptation field of {said} bytes, where at most 183 fit")]
     AdaptationLength { said: u8 },
+    /// A datagram ends within a packet.
     #[error("{got} bytes of payload are no whole packets")]
     PartialPacket { got: usize },
 }
@@ -108,6 +117,7 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// All of it.
     pub fn bytes(&self) -> &'a [u8; PACKET_LEN] {
         self.bytes
     }
@@ -122,6 +132,7 @@ impl<'a> Packet<'a> {
         self.bytes[1] & 0x40 != 0
     }
 
+    /// Its PID.
     #[inline]
     pub fn pid(&self) -> Pid {
         Pid::from_bytes(self.bytes[1], self.bytes[2])
@@ -137,10 +148,12 @@ impl<'a> Packet<'a> {
         self.bytes[3] & 0x0f
     }
 
+    /// Whether something follows header and adaptation field.
     pub fn has_payload(&self) -> bool {
         self.bytes[3] & 0x10 != 0
     }
 
+    /// The adaptation field, where there is one.
     #[inline]
     pub fn adaptation(&self) -> Option<Adaptation<'a>> {
         if self.bytes[3] & 0x20 == 0 {

@@ -31,6 +31,7 @@ pub struct LiveInput {
     pub interface: Option<String>,
     /// The only sender that is listened to; of a group, the only one whose datagrams are asked for (SSM).
     pub source: Option<IpAddr>,
+    /// How long after its arrival a packet leaves.
     pub delay: Duration,
 }
 
@@ -71,12 +72,14 @@ impl LiveInput {
         input.with_source(source)
     }
 
+    /// Listens to one sender; `None` when it is of another family, or there is another one.
     pub fn with_source(self, source: Option<IpAddr>) -> Option<Self> {
         let fits = source.is_none_or(|source| source.is_ipv4() == self.addr.is_ipv4() && !source.is_multicast());
         let one = self.source.is_none() || source.is_none() || self.source == source;
         (fits && one).then_some(LiveInput { source: source.or(self.source), ..self })
     }
 
+    /// Sets the delay; `None` when that is out of range.
     pub fn with_delay(self, delay: Duration) -> Option<Self> {
         DELAY.contains(&delay).then_some(LiveInput { delay, ..self })
     }

@@ -11,6 +11,7 @@ use super::section::Table;
 /// A setting that cannot be, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
+    /// Where it was set.
     pub set_in: SetIn,
     /// "rooms.idle_timeout"; empty when the file cannot be read at all.
     pub key: String,
@@ -18,12 +19,14 @@ pub struct ConfigError {
     pub message: String,
 }
 
+/// Where a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetIn {
     /// File name and line, counted from 1.
     File(String, usize),
     /// The variable's name.
     Environment(String),
+    /// The command line.
     Flag,
 }
 

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 /// A way to send, as it is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputConfig {
+    /// What sessions call it.
     pub name: String,
     /// Address to send from; `None`: those of `pump.bind`. With source-specific multicast it is what receivers ask for.
     pub source: Option<IpAddr>,
@@ -16,6 +17,7 @@ pub struct OutputConfig {
     pub ttl: Option<u8>,
     /// `None`: `pump.dscp`.
     pub dscp: Option<u8>,
+    /// Interface that datagrams leave by; `None`: as the routing table says.
     pub interface: Option<String>,
 }
 

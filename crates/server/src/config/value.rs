@@ -85,10 +85,12 @@ impl Setting for Secret {
 pub struct Bytes(pub usize);
 
 impl Bytes {
+    /// So many KiB.
     pub const fn kib(count: usize) -> Self {
         Bytes(count << 10)
     }
 
+    /// So many MiB.
     pub const fn mib(count: usize) -> Self {
         Bytes(count << 20)
     }
@@ -124,10 +126,12 @@ impl Setting for Bytes {
 pub struct Origin(pub String);
 
 impl Origin {
+    /// Every origin.
     pub fn any() -> Self {
         Origin("*".to_owned())
     }
 
+    /// Whether it is every origin.
     pub fn is_any(&self) -> bool {
         self.0 == "*"
     }
@@ -194,9 +198,12 @@ impl Setting for IceServer {
     }
 }
 
+/// For whom the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
+    /// People.
     Text,
+    /// Machines: an object on each line.
     Json,
 }
 

@@ -11,15 +11,18 @@ const SECONDS_MAX: u64 = 3_600_000;
 /// What is to be played, in normal play time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
+    /// Where to begin.
     pub start: Start,
     /// `None`: to the end.
     pub end: Option<Duration>,
 }
 
+/// Where a range begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Where the session is.
     Now,
+    /// So far into the title.
     At(Duration),
 }
 

@@ -7,28 +7,48 @@ use std::fmt::Write as _;
 /// Outcome of a request (§7.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
+    /// 200
     Ok,
+    /// 400
     BadRequest,
+    /// 403
     Forbidden,
+    /// 404
     NotFound,
+    /// 405
     MethodNotAllowed,
+    /// 406
     NotAcceptable,
+    /// 451
     ParameterNotUnderstood,
+    /// 453
     NotEnoughBandwidth,
+    /// 454
     SessionNotFound,
+    /// 455
     MethodNotValidInThisState,
+    /// 457
     InvalidRange,
+    /// 459
     AggregateNotAllowed,
+    /// 461
     UnsupportedTransport,
+    /// 500
     InternalServerError,
+    /// 501
     NotImplemented,
+    /// 502
     BadGateway,
+    /// 503
     ServiceUnavailable,
+    /// 505
     VersionNotSupported,
+    /// 551
     OptionNotSupported,
 }
 
 impl Status {
+    /// The three digits.
     pub fn code(self) -> u16 {
         self.line().0
     }
@@ -61,12 +81,14 @@ impl Status {
 /// A response to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
+    /// The outcome.
     pub status: Status,
     headers: Vec<(&'static str, String)>,
     body: String,
 }
 
 impl Response {
+    /// Says nothing but the outcome.
     pub fn new(status: Status) -> Self {
         Response { status, headers: Vec::new(), body: String::new() }
     }
@@ -92,6 +114,7 @@ impl Response {
         self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
+    /// What stands behind the headers.
     pub fn body(&self) -> &str {
         &self.body
     }

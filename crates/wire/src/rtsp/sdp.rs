@@ -23,13 +23,16 @@ pub struct Description<'a> {
     pub id: u64,
     /// The server's address.
     pub origin: IpAddr,
+    /// What the title is called.
     pub name: &'a str,
+    /// Which times it has.
     pub extent: Extent,
     /// The stream's URI, relative to that of the title.
     pub track: &'a str,
 }
 
 impl Description<'_> {
+    /// Writes it.
     pub fn to_sdp(&self) -> String {
         let Description { id, origin, track, .. } = self;
         let (family, any) = if origin.is_ipv4() { ("IP4", "0.0.0.0") } else { ("IP6", "::") };

@@ -23,6 +23,7 @@ pub struct Transport<'a> {
     pub name: &'a str,
     /// `None`: one that is not known here.
     pub carrier: Option<Carrier>,
+    /// To one receiver, and not to a group.
     pub is_unicast: bool,
     /// Where to send to; the second, for RTCP, may be missing.
     pub client_port: Option<(u16, Option<u16>)>,

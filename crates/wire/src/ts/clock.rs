@@ -19,6 +19,7 @@ impl Pcr {
         Pcr(ticks % Self::MODULUS)
     }
 
+    /// Ticks of 27 MHz.
     pub const fn ticks(self) -> u64 {
         self.0
     }
@@ -69,6 +70,7 @@ impl Timestamp {
         Timestamp(ticks % Self::MODULUS)
     }
 
+    /// Ticks of 90 kHz.
     pub const fn ticks(self) -> u64 {
         self.0
     }

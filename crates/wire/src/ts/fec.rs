@@ -20,14 +20,19 @@ pub const FEC_HEADER_LEN: usize = 16;
 /// The datagrams that a parity covers: `count`, from `base` on, each `offset` behind the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FecHeader {
+    /// The first datagram's number.
     pub base: Seq,
     /// Exclusive or of the lengths behind the fixed RTP headers, in bytes; and of payload types and timestamps.
     pub length_recovery: u16,
+    /// Exclusive or of the payload types.
     pub payload_type_recovery: u8,
+    /// Exclusive or of the timestamps.
     pub timestamp_recovery: u32,
     /// Neighbours are covered (D is 1), and not a column.
     pub is_row: bool,
+    /// From one number to the next.
     pub offset: u8,
+    /// Datagrams that are covered.
     pub count: u8,
 }
 

@@ -15,10 +15,13 @@ const HAS_DTS: u8 = 0x40;
 /// A PES header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PesHeader<'a> {
+    /// Table 2-22: 0xe0 to 0xef is video, 0xc0 to 0xdf audio.
     pub stream_id: u8,
     /// Bytes that follow the length field; 0: until the next PES packet of this PID (video only).
     pub packet_len: u16,
+    /// When it is shown.
     pub pts: Option<Timestamp>,
+    /// When it is decoded, where that is not when it is shown.
     pub dts: Option<Timestamp>,
     /// Elementary stream bytes behind the header, as far as this TS packet has them.
     pub data: &'a [u8],

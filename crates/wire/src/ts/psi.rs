@@ -21,16 +21,22 @@ const CRC_LEN: usize = 4;
 /// What is wrong with a section. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SectionError {
+    /// The section's own length does not fit.
     #[error("{got} bytes, where the section says {said}")]
     Length { said: usize, got: usize },
+    /// It is not one that can be checked.
     #[error("not of the long form with a CRC")]
     ShortForm,
+    /// Some byte is another than was sent.
     #[error("the CRC does not fit the bytes")]
     Crc,
+    /// It is another table.
     #[error("table id {got:#04x}, where {expected:#04x} was asked for")]
     TableId { expected: u8, got: u8 },
+    /// It announces what comes.
     #[error("what it says holds only later: current_next_indicator is 0")]
     NotCurrent,
+    /// What is in it does not fit its length.
     #[error("a field runs over the end of the section")]
     Truncated,
 }
@@ -62,10 +68,12 @@ impl<'a> Section<'a> {
         Ok(Section { bytes })
     }
 
+    /// The whole section, with header and CRC.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
+    /// Which table it is a section of.
     pub fn table_id(&self) -> u8 {
         self.bytes[0]
     }

@@ -44,6 +44,7 @@ impl Spacing {
 /// Where a row of packets begins, and how they stand in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// From packet to packet.
     pub spacing: Spacing,
     /// Byte offset of the first packet, of its prefix where there is one.
     pub first: usize,

@@ -9,7 +9,9 @@ use super::{PACKET_LEN, Packet, Pcr, Pid, SYNC_BYTE};
 /// Header fields of a packet to write (§2.4.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSpec {
+    /// Its PID.
     pub pid: Pid,
+    /// A PES packet or a section begins in it.
     pub payload_unit_start: bool,
     /// 4 bits.
     pub continuity: u8,
@@ -18,8 +20,11 @@ pub struct PacketSpec {
 /// Adaptation field of a packet to write (§2.4.3.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdaptationSpec<'a> {
+    /// The continuity counter may jump here; with a PCR, so does the time base.
     pub discontinuity: bool,
+    /// A decoder may begin with the next PES packet.
     pub random_access: bool,
+    /// The program's clock.
     pub pcr: Option<Pcr>,
     /// At most 160 bytes are written.
     pub private_data: Option<&'a [u8]>,
@@ -102,6 +107,7 @@ pub fn write_null(packet: &mut [u8; PACKET_LEN]) {
     packet[..4].copy_from_slice(&[SYNC_BYTE, 0x1f, 0xff, 0x10]);
 }
 
+/// Gives a packet another PID.
 #[inline]
 pub fn set_pid(packet: &mut [u8; PACKET_LEN], pid: Pid) {
     let [high, low] = pid.number().to_be_bytes();

@@ -22,6 +22,7 @@ impl<'a> Pat<'a> {
         Ok(Pat { section })
     }
 
+    /// Names the stream within its network.
     pub fn transport_stream_id(&self) -> u16 {
         self.section.id()
     }
@@ -47,7 +48,9 @@ pub struct Pmt<'a> {
 pub struct PmtStream<'a> {
     /// Table 2-34: 0x02 is H.262, 0x1b H.264, 0x24 H.265, 0x0f AAC in ADTS.
     pub stream_type: u8,
+    /// Its packets' PID.
     pub pid: Pid,
+    /// What is said of it, undivided.
     pub descriptors: &'a [u8],
 }
 
@@ -66,10 +69,12 @@ impl<'a> Pmt<'a> {
         Ok(Pmt { section, pcr_pid: Pid::from_bytes(*a, *b), descriptors, streams })
     }
 
+    /// Of which program it is the map.
     pub fn program_number(&self) -> u16 {
         self.section.id()
     }
 
+    /// Counts changes of the map, in 5 bits.
     pub fn version(&self) -> u8 {
         self.section.version()
     }
@@ -84,6 +89,7 @@ impl<'a> Pmt<'a> {
         self.descriptors
     }
 
+    /// The program's elementary streams.
     pub fn streams(&self) -> impl Iterator<Item = PmtStream<'a>> {
         PmtStreams { rest: self.streams }
     }
