@@ -3,13 +3,18 @@
 //! In: datagrams, each for one path, best written destination by destination; or rows of them that lie ready elsewhere and
 //! are only pointed at (`push_shared`).
 //! Out: runs. A run is a row of neighbouring datagrams for the same path, all of one size but for a last one that may
-//! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)).
+//! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)). For byte streams (`push_bytes` and others) out
+//! come pieces, in order. And what a product wants of its links (`request`).
 //! Cost: no copy and no allocation; one path comparison per datagram.
 
+mod pieces;
+
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 
-use crate::Path;
+pub use self::pieces::{Piece, PieceSource};
+use crate::{LinkRequest, Path};
 
 /// The largest datagram that fits a slot, in bytes: an Ethernet frame's payload.
 pub const DATAGRAM_MAX: usize = 1_500;
@@ -27,12 +32,19 @@ const SHARED_ROWS_MAX: usize = 128;
 /// thread counts references to the same bytes.
 const SHARED_RECENT: usize = 8;
 
+/// Pieces for byte streams that are queued at most.
+const PIECES_MAX: usize = 256;
+
+/// Requests that are queued at most.
+const REQUESTS_MAX: usize = 64;
+
 /// Bytes that lie somewhere, and stay as they are until the last reference is gone.
 type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Neighbouring datagrams for one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// The way they go.
     pub path: Path,
     source: Source,
     start: u32,
@@ -52,14 +64,17 @@ enum Source {
 }
 
 impl Run {
+    /// Bytes of every datagram but the last, which may be shorter.
     pub fn segment_size(&self) -> usize {
         self.segment_size.into()
     }
 
+    /// How many datagrams it is.
     pub fn segment_count(&self) -> usize {
         self.segment_count.into()
     }
 
+    /// Bytes in all.
     pub fn len_bytes(&self) -> usize {
         self.len as usize
     }
@@ -83,6 +98,9 @@ pub struct Outbox {
     runs: Vec<Run>,
     shared: Vec<Shared>,
     shared_rows: usize,
+    pieces: Vec<Piece>,
+    files: Vec<Arc<File>>,
+    requests: Vec<LinkRequest>,
 }
 
 impl Outbox {
@@ -91,7 +109,16 @@ impl Outbox {
         assert!(size >= DATAGRAM_MAX, "an outbox holds at least one datagram");
         // A run is at least one datagram, and most datagrams are larger than 64 bytes; beyond that the vector grows once.
         let (runs, shared) = (Vec::with_capacity(size / 64), Vec::with_capacity(SHARED_ROWS_MAX));
-        Outbox { buf: vec![0; size].into(), used: 0, runs, shared, shared_rows: 0 }
+        Outbox {
+            buf: vec![0; size].into(),
+            used: 0,
+            runs,
+            shared,
+            shared_rows: 0,
+            pieces: Vec::new(),
+            files: Vec::new(),
+            requests: Vec::with_capacity(REQUESTS_MAX),
+        }
     }
 
     /// Room for one datagram of up to `DATAGRAM_MAX` bytes, or `None` when the outbox is full. Nothing is queued until `commit`.
@@ -204,8 +231,34 @@ impl Outbox {
         true
     }
 
+    /// Queues what a product wants of its links. It is done after what was written before is sent. Gives the request back
+    /// when too many are queued; before each call of a service there is room for one.
+    pub fn request(&mut self, request: LinkRequest) -> Result<(), LinkRequest> {
+        if !self.has_room_for_request() {
+            return Err(request);
+        }
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// Whether `request` has room.
+    pub fn has_room_for_request(&self) -> bool {
+        self.requests.len() < REQUESTS_MAX
+    }
+
+    /// Whether anything is requested.
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Takes what was requested, in order.
+    pub fn take_requests(&mut self) -> impl Iterator<Item = LinkRequest> {
+        self.requests.drain(..)
+    }
+
+    /// Whether nothing is to be sent.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.runs.is_empty() && self.pieces.is_empty()
     }
 
     /// What is queued, in the order in which it was written.
@@ -227,12 +280,14 @@ impl Outbox {
         self.runs.iter().flat_map(|run| self.bytes(run).chunks(run.segment_size()).map(|bytes| (&run.path, bytes)))
     }
 
-    /// Forgets everything that is queued.
+    /// Forgets everything that is to be sent. Requests stay.
     pub fn clear(&mut self) {
         self.used = 0;
         self.runs.clear();
         self.shared.clear();
         self.shared_rows = 0;
+        self.pieces.clear();
+        self.files.clear();
     }
 }
 
