@@ -60,6 +60,12 @@ counters! {
         counter tcp_datagrams_out: u64 = "tcp_datagrams_out_total",
         /// Bytes of datagrams queued on TCP links.
         counter tcp_bytes_out: u64 = "tcp_bytes_out_total",
+        /// Bytes received from byte streams.
+        counter stream_bytes_in: u64 = "stream_bytes_in_total",
+        /// Bytes that the kernel took, or that wait to be taken, for byte streams.
+        counter stream_bytes_out: u64 = "stream_bytes_out_total",
+        /// Links that were asked for and could not be opened.
+        counter links_failed: u64 = "links_failed_total",
         /// Turns of the worker's loop.
         counter turns: u64 = "turns_total",
         /// Times that the worker slept.

@@ -9,18 +9,17 @@
 #![deny(unsafe_code)]
 
 mod counters;
+mod egress;
+mod event_loop;
+mod links;
 mod mailbox;
-mod pool;
 mod service;
 #[allow(unsafe_code)]
 pub mod sys;
-mod tcp;
-mod turns;
 pub mod udp;
 mod worker;
 
 pub use counters::CountersSnapshot;
 pub use mailbox::{Mailbox, Receiver, RecvError, mailbox};
-pub use pool::Pool;
 pub use service::Service;
-pub use worker::{BoundWorker, Output, Worker, WorkerConfig, WorkerHandle};
+pub use worker::{BoundWorker, OpenSocket, Socket, SocketOptions, Worker, WorkerConfig, WorkerHandle};

@@ -9,7 +9,7 @@ mod send;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sys::{self, BufferSide, RecvBuffers};
@@ -29,18 +29,32 @@ pub struct UdpSocket {
     whole: AtomicBool,
     gro: bool,
     send_only: bool,
+    refusals: bool,
     receive_buffer_bytes: usize,
 }
 
 impl UdpSocket {
     /// Binds `addr`. On a wildcard address received messages name the local address that was asked.
     pub fn bind(addr: SocketAddr, options: &Options) -> io::Result<Self> {
-        let socket = sys::udp_socket(&addr)?;
+        let socket = if options.reuse_port { sys::shared_udp_socket(&addr) } else { sys::udp_socket(&addr) };
+        Self::set_up(socket?, addr, options)
+    }
+
+    /// Takes a bound UDP socket that was opened elsewhere.
+    pub fn adopt(descriptor: OwnedFd, options: &Options) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::from(descriptor);
+        socket.set_nonblocking(true)?;
+        let addr = socket.local_addr()?;
+        Self::set_up(socket, addr, options)
+    }
+
+    fn set_up(socket: std::net::UdpSocket, addr: SocketAddr, options: &Options) -> io::Result<Self> {
         let fd = socket.as_fd();
         let send_only = options.send_only;
-        if send_only {
+        if options.refusals {
             sys::set_refusals(fd, &addr)?;
-        } else {
+        }
+        if !send_only {
             sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
         }
         sys::set_multicast(fd, &addr, &options.multicast)?;
@@ -60,7 +74,8 @@ impl UdpSocket {
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
         let (gso, whole) = (gso.into(), whole.into());
-        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, receive_buffer_bytes })
+        let refusals = options.refusals;
+        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, refusals, receive_buffer_bytes })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -81,8 +96,12 @@ impl UdpSocket {
         self.send_only
     }
 
-    /// Takes the oldest thing that ICMP said about a destination; `None` when there is nothing. Only for a socket that
-    /// just sends.
+    /// Whether what ICMP says of its destinations is kept.
+    pub fn keeps_refusals(&self) -> bool {
+        self.refusals
+    }
+
+    /// Takes the oldest thing that ICMP said about a destination; `None` when there is nothing.
     pub fn next_refusal(&self) -> io::Result<Option<Refused>> {
         sys::next_refusal(self.as_fd())
     }
@@ -145,6 +164,21 @@ impl RecvBatch {
     /// Whether the last `fill` used every slot, so that the socket may hold more.
     pub fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// How many messages the last `fill` brought.
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Whether the last `fill` brought none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One message of the last `fill`, in the order of arrival; `None` when it came from no address.
+    pub fn message(&mut self, index: usize) -> Option<Received<'_>> {
+        self.buffers.message(index)
     }
 
     /// The messages of the last `fill`, in the order of arrival.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, Outbox};
+use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use wire::{DatagramRun, Outbox, Token, UdpOptions};
 
 /// What the worker's thread took, as of its last watch.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -61,7 +61,8 @@ impl Service for Echo {
 
 #[test]
 fn thousands_of_datagrams_cost_no_allocation_on_the_workers_thread() {
-    let config = WorkerConfig { udp: vec![([127, 0, 0, 1], 0).into()], ..WorkerConfig::default() };
+    let socket = Socket::udp(Token::default(), ([127, 0, 0, 1], 0).into(), UdpOptions::default());
+    let config = WorkerConfig { sockets: vec![socket], ..WorkerConfig::default() };
     let worker = Worker::bind(config).expect("bind").run(|| Echo { alarm: None }).expect("run");
     let mailbox = worker.mailbox();
 
@@ -79,7 +80,7 @@ fn thousands_of_datagrams_cost_no_allocation_on_the_workers_thread() {
 /// Sends datagrams in groups of ten, with a message between groups, and waits for each answer.
 fn exchange(worker: &WorkerHandle<Watch>, mailbox: &Mailbox<Watch>, count: usize) {
     let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    client.connect(worker.local_addrs()[0]).expect("connect");
+    client.connect(worker.sockets()[0].local).expect("connect");
     client.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
     let mut buf = [0; 2_048];
     for group in 0..count / 10 {

@@ -12,16 +12,16 @@ mod service;
 mod viewer;
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use engine::{Mailbox, Worker, WorkerConfig, WorkerHandle};
+use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
 use indicatif::{ProgressBar, ProgressStyle};
-use wire::{Bitrate, LinkId};
+use wire::{Bitrate, Token, UdpOptions};
 
 pub use report::Report;
 
@@ -183,17 +183,22 @@ impl<'a> Run<'a> {
         // Handshakes take a thread's time, and would make what others receive look late: joiners have a thread of their own.
         for thread in 0..args.threads.max(1) + u8::from(args.joiners > 0) {
             let addresses = Addresses { run: 1 + thread };
+            // One socket receives what thousands would: it must hold what comes while the thread does something else.
+            let buffer_bytes = Some(64 << 20);
+            let options = UdpOptions {
+                receive_buffer_bytes: buffer_bytes,
+                send_buffer_bytes: buffer_bytes,
+                ..UdpOptions::default()
+            };
             let config = WorkerConfig {
                 name: format!("load-{thread}"),
-                udp: vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))],
-                tcp: Vec::new(),
-                // One socket receives what thousands would: it must hold what comes while the thread does something else.
-                socket_buffer_bytes: 64 << 20,
+                sockets: vec![Socket::udp(Token::default(), (Ipv4Addr::UNSPECIFIED, 0).into(), options)],
                 ..WorkerConfig::default()
             };
             let bound = Worker::bind(config).context("binding the clients' socket")?;
             let mailbox = bound.mailbox();
-            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, LinkId::datagrams(0), addresses))?;
+            let [socket] = *bound.sockets() else { bail!("a worker has the socket that it was given") };
+            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, socket.link, addresses))?;
             workers.push((handle, mailbox));
         }
         let url = args.url.trim_end_matches('/');

@@ -15,10 +15,9 @@ mod value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use engine::WorkerConfig;
 use ipnet::IpNet;
 use titles::Url;
-use wire::Bitrate;
+use wire::{Bitrate, UdpOptions};
 
 pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
@@ -97,14 +96,14 @@ section! {
         /// ICE over TCP, for viewers whose network lets no UDP through: each worker listens on TCP too, on the
         /// number of its UDP port.
         tcp: bool = true, any;
-        /// TCP connections of one worker at most.
+        /// TCP connections at one address of one worker at most.
         tcp_links_max: usize = 10_000, between(1, 1_000_000);
         /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
-        gso: bool = worker().gso, any;
+        gso: bool = socket().gso, any;
         /// Several packets from one sender in one system call (UDP GRO), where the kernel can.
-        gro: bool = worker().gro, any;
+        gro: bool = socket().gro, any;
         /// Kernel buffer of each socket and direction. More is limited by net.core.rmem_max and wmem_max.
-        socket_buffer: Bytes = Bytes(worker().socket_buffer_bytes), between(Bytes::kib(64), Bytes::mib(1024));
+        socket_buffer: Bytes = Bytes::mib(8), between(Bytes::kib(64), Bytes::mib(1024));
     }
 }
 
@@ -242,9 +241,9 @@ impl Config {
     }
 }
 
-/// What a worker does where nobody says.
-fn worker() -> WorkerConfig {
-    WorkerConfig::default()
+/// What a UDP socket does where nobody says.
+fn socket() -> UdpOptions {
+    UdpOptions::default()
 }
 
 /// What rooms do; neither the seed nor the clock is a setting.

@@ -6,26 +6,28 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ::pump::pump::Pump;
 use anyhow::Context as _;
 use counters::Published;
-use engine::{BoundWorker, Mailbox, Receiver, Worker, WorkerConfig, mailbox};
+use engine::{BoundWorker, Mailbox, Receiver, Socket, Worker, WorkerConfig, mailbox};
 use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use tokio::runtime::Handle;
 use webrtc::{Candidate, Context};
-use wire::WorkerId;
+use wire::framing::Framing;
+use wire::{LinkKind, ListenOptions, StreamOptions, Token, UdpOptions, WorkerId};
 
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::owner::ROOMS;
 use crate::plane::lifecycle::Lifecycle;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};
 use crate::pump::control::PumpControl;
-use crate::pump::{outputs, setup};
+use crate::pump::setup;
 use crate::random::random;
 use crate::report::{self, Listener};
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
@@ -107,7 +109,7 @@ impl Machine {
                 control: control.clone(),
                 numbers: numbers.clone(),
             };
-            senders.push(worker.senders().collect());
+            senders.push(setup::senders_of(worker.sockets()));
             let handle = worker.run(move || {
                 let now = Instant::now();
                 let rooms = Rooms::new(now, id, settings, pool);
@@ -155,29 +157,22 @@ impl Part {
     fn bind(config: &Config, index: usize, hosts: &[IpAddr]) -> anyhow::Result<Self> {
         let workers = &config.workers;
         let addresses = addresses(&workers.bind, port_of("workers.udp_port", workers.udp_port, index)?);
+        let mut sockets = rooms_sockets(workers, &addresses);
+        sockets.extend(setup::sockets(config, index)?);
         let worker = Worker::bind(WorkerConfig {
             name: format!("worker-{index}"),
             cpu: workers.pin.then_some(index),
-            udp: addresses.clone(),
-            tcp: if workers.tcp { addresses } else { Vec::new() },
-            gso: workers.gso,
-            gro: workers.gro,
+            sockets,
             mailbox_len: WORKER_MAILBOX,
-            socket_buffer_bytes: workers.socket_buffer.0,
-            senders: setup::senders(config, index)?,
-            outputs: outputs::sockets(config, index)?,
-            multicast: setup::multicast(
-                config.pump.multicast_ttl,
-                config.pump.multicast_interface.as_deref(),
-                config.pump.multicast_loop,
-            )?,
-            dscp: config.pump.dscp,
-            tcp_links_max: workers.tcp_links_max,
             ..WorkerConfig::default()
         })
         .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind and pump.udp_port)"))?;
-        let udp = candidates(worker.local_addrs(), hosts, &config.rtc.public_addresses, false);
-        let tcp = candidates(worker.tcp_addrs(), hosts, &config.rtc.public_addresses, true);
+        let bound = |kind| {
+            let own = worker.sockets().iter().filter(|socket| socket.token.owner == ROOMS);
+            own.filter(move |socket| socket.link.kind() == kind).map(|socket| socket.local).collect::<Vec<_>>()
+        };
+        let udp = candidates(&bound(LinkKind::Datagrams), hosts, &config.rtc.public_addresses, false);
+        let tcp = candidates(&bound(LinkKind::Listener), hosts, &config.rtc.public_addresses, true);
         let negotiator = negotiator::Settings {
             candidates: udp.into_iter().chain(tcp).collect(),
             sessions_max: config.rooms.sessions_max,
@@ -187,6 +182,38 @@ impl Part {
         let (inputs, receiver) = mailbox(NEGOTIATOR_MAILBOX).context("making a mailbox")?;
         Ok(Part { worker, inputs, receiver, negotiator })
     }
+}
+
+/// The sockets of a worker's rooms: UDP, and TCP for ICE (RFC 6544), whose datagrams have their lengths before them.
+fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr]) -> Vec<Socket> {
+    let token = Token { owner: ROOMS, number: 0 };
+    let buffer_bytes = Some(workers.socket_buffer.0);
+    let udp = UdpOptions {
+        gso: workers.gso,
+        gro: workers.gro,
+        receive_buffer_bytes: buffer_bytes,
+        send_buffer_bytes: buffer_bytes,
+        ..UdpOptions::default()
+    };
+    let listen = ListenOptions {
+        links_max: workers.tcp_links_max,
+        stream: StreamOptions {
+            framing: Some(Framing::Length16),
+            // Media and handshakes stay under 2 KiB.
+            frame_max: 16 * 1_024,
+            // A datagram that finds no room is dropped: it would come too late.
+            backlog_max: 256 * 1_024,
+            // Left alone it grows to megabytes, which are seconds of media.
+            send_buffer_bytes: Some(128 * 1_024),
+            // ICE consent checks come every 5 s (RFC 7675 §5.1).
+            silence_max: Some(Duration::from_secs(30)),
+            unacknowledged_max: Some(Duration::from_secs(15)),
+        },
+        ..ListenOptions::default()
+    };
+    let udp = addresses.iter().map(|addr| Socket::udp(token, *addr, udp.clone()));
+    let tcp = addresses.iter().filter(|_| workers.tcp).map(|addr| Socket::listener(token, *addr, listen.clone()));
+    udp.chain(tcp).collect()
 }
 
 /// Where clients are told to find sockets bound to `bound`: at their own address, or for a wildcard at each of the

@@ -2,16 +2,16 @@
 //!
 //! Chunks lie ready in memory and are handed over on the worker: what reading them costs is not in it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
+use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{Command, Counters, Event, PlaySpec, SessionId, SessionSpec, Settings};
-use wire::{DatagramRun, LinkId, Outbox, Path};
+use wire::{DatagramRun, LinkId, Outbox, Path, Token, UdpOptions};
 
 use super::scene::{Scene, Stream};
 use super::window::{Tally, since};
@@ -70,7 +70,7 @@ impl Running {
 fn start(streams: &[Arc<Stream>], case: &Case<'_>, index: usize) -> Result<Running> {
     let config = WorkerConfig {
         name: format!("pump-{index}"),
-        udp: vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))],
+        sockets: vec![Socket::udp(Token::default(), (Ipv4Addr::UNSPECIFIED, 0).into(), UdpOptions::default())],
         ..WorkerConfig::default()
     };
     let bound = Worker::bind(config).context("bind a worker's socket")?;

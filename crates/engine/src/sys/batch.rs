@@ -69,6 +69,24 @@ impl Headers {
     }
 }
 
+impl Headers {
+    /// What the kernel has written for one message, whose payload lies in `slot`.
+    fn received<'a>(&self, index: usize, slot: &'a mut [u8]) -> Option<Received<'a>> {
+        let header = self.headers.get(index);
+        let remote = self.parts.get(index).addr.read()?;
+        let len = (header.msg_len as usize).min(slot.len());
+        let notes = read_control(&header.msg_hdr);
+        Some(Received {
+            remote,
+            local: notes.local,
+            ecn: notes.ecn,
+            segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            data: &mut slot[..len],
+        })
+    }
+}
+
 /// Slots for one batch of received messages.
 pub struct RecvBuffers {
     headers: Headers,
@@ -95,12 +113,15 @@ impl<'a> Received<'a> {
         self.data.len().div_ceil(self.segment_bytes.get())
     }
 
-    /// The same as runs of up to `count_max` datagrams of one link, which is known by `token`.
-    pub fn into_runs(self, token: Token, link: LinkId, count_max: usize) -> impl Iterator<Item = DatagramRun<'a>> {
+    /// Up to `count_max` of its datagrams from the one at `first` on, as a run of one link, which is known by `token`.
+    pub fn into_run(self, token: Token, link: LinkId, first: usize, count_max: usize) -> DatagramRun<'a> {
         let Received { remote, local, ecn, segment_bytes: segment_size, data, .. } = self;
         let path = Path { link, remote, local };
-        let runs = data.chunks_mut(segment_size.get().saturating_mul(count_max.max(1)));
-        runs.map(move |data| DatagramRun::new(token, path, ecn, segment_size, data))
+        let len_of = |count: usize| segment_size.get().saturating_mul(count);
+        let start = len_of(first).min(data.len());
+        let data = &mut data[start..];
+        let len = len_of(count_max).min(data.len());
+        DatagramRun::new(token, path, ecn, segment_size, &mut data[..len])
     }
 }
 
@@ -149,20 +170,26 @@ impl RecvBuffers {
     pub fn messages(&mut self) -> impl Iterator<Item = Received<'_>> {
         let headers = &self.headers;
         let slots = self.payload.as_mut_slice().chunks_mut(self.slot_bytes).take(self.filled);
-        slots.enumerate().filter_map(|(index, slot)| {
-            let header = headers.headers.get(index);
-            let remote = headers.parts.get(index).addr.read()?;
-            let len = (header.msg_len as usize).min(slot.len());
-            let notes = read_control(&header.msg_hdr);
-            Some(Received {
-                remote,
-                local: notes.local,
-                ecn: notes.ecn,
-                segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
-                truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-                data: &mut slot[..len],
-            })
-        })
+        slots.enumerate().filter_map(|(index, slot)| headers.received(index, slot))
+    }
+
+    /// How many messages the last `fill` brought.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Whether the last `fill` brought none.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// One message of the last `fill`, in the order of arrival.
+    pub fn message(&mut self, index: usize) -> Option<Received<'_>> {
+        if index >= self.filled {
+            return None;
+        }
+        let slot = &mut self.payload.as_mut_slice()[index * self.slot_bytes..][..self.slot_bytes];
+        self.headers.received(index, slot)
     }
 }
 

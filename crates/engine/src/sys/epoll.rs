@@ -29,7 +29,11 @@ impl Interest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     pub token: u64,
+    /// There is something to be read, or the end.
+    pub readable: bool,
     pub writable: bool,
+    /// An error waits. It is reported whatever the interest.
+    pub failed: bool,
 }
 
 /// A set of descriptors and room for what one wait reports; more stays ready for the next wait.
@@ -57,6 +61,11 @@ impl Epoll {
 
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
+    }
+
+    /// Ends the watch of a descriptor.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::Nothing)
     }
 
     fn control(&self, how: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
@@ -90,7 +99,10 @@ impl Epoll {
     /// The descriptor that the last wait reported at `index`, if there is one.
     pub fn ready(&self, index: usize) -> Option<Ready> {
         let event = self.events[..self.ready].get(index)?;
-        Some(Ready { token: event.u64, writable: event.events & libc::EPOLLOUT as u32 != 0 })
+        let is_set = |flag: libc::c_int| event.events & flag as u32 != 0;
+        let (readable, writable, failed) =
+            (is_set(libc::EPOLLIN | libc::EPOLLHUP), is_set(libc::EPOLLOUT), is_set(libc::EPOLLERR));
+        Some(Ready { token: event.u64, readable, writable, failed })
     }
 
     /// Lets timeouts be rounded up to milliseconds, as on kernels before 5.11.
@@ -180,7 +192,7 @@ mod tests {
 
             event.signal();
             epoll.wait(None).expect("wait");
-            assert_eq!(epoll.ready(0), Some(Ready { token: 7, writable: false }));
+            assert_eq!(epoll.ready(0), Some(Ready { token: 7, readable: true, writable: false, failed: false }));
             event.clear();
             epoll.wait(Some(Duration::ZERO)).expect("wait");
             assert_eq!(epoll.ready_count(), 0);

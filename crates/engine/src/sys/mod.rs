@@ -6,7 +6,7 @@
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
-//! - `udp_socket`, `tcp_listener` and their options (`socket`)
+//! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `raise_open_files_max` (`thread`)
 
 mod addr;
@@ -27,8 +27,9 @@ pub use refusal::{Refused, next_refusal};
 #[cfg(test)]
 pub use socket::refuse_gso;
 pub use socket::{
-    BufferSide, buffer_bytes, set_buffer_bytes, set_dont_fragment, set_dscp, set_gro, set_multicast, set_packet_info,
-    set_refusals, set_tcp_user_timeout, set_unicast, tcp_listener, udp_has_gso, udp_socket,
+    BufferSide, buffer_bytes, send_file, set_buffer_bytes, set_dont_fragment, set_dscp, set_gro, set_multicast,
+    set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, shared_tcp_listener,
+    shared_udp_socket, tcp_connect, tcp_listener, udp_has_gso, udp_socket,
 };
 pub use thread::{pin_to_cpu, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 

@@ -1,11 +1,11 @@
 //! Sockets with the options that std has no names for.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use wire::{Multicast, Unicast};
+use wire::{Bitrate, Multicast, Unicast};
 
 use super::addr::RawAddr;
 use super::check;
@@ -27,15 +27,63 @@ pub fn udp_socket(addr: &SocketAddr) -> io::Result<UdpSocket> {
     Ok(fd.into())
 }
 
+/// The same, beside others of the same user that ask for the same address in this way (`SO_REUSEPORT`).
+pub fn shared_udp_socket(addr: &SocketAddr) -> io::Result<UdpSocket> {
+    let fd = socket(addr, libc::SOCK_DGRAM)?;
+    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    bind(fd.as_fd(), addr)?;
+    Ok(fd.into())
+}
+
 /// A non-blocking TCP listener on `addr`. An IPv6 one takes IPv6 alone.
 pub fn tcp_listener(addr: &SocketAddr) -> io::Result<TcpListener> {
+    listen(socket(addr, libc::SOCK_STREAM)?, addr)
+}
+
+/// The same, beside others of the same user that ask for the same address in this way (`SO_REUSEPORT`).
+pub fn shared_tcp_listener(addr: &SocketAddr) -> io::Result<TcpListener> {
     let fd = socket(addr, libc::SOCK_STREAM)?;
+    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    listen(fd, addr)
+}
+
+fn listen(fd: OwnedFd, addr: &SocketAddr) -> io::Result<TcpListener> {
     // So that a restart need not wait for old connections to be forgotten.
     set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     bind(fd.as_fd(), addr)?;
     // SAFETY: no pointer is passed.
     check(unsafe { libc::listen(fd.as_raw_fd(), LISTEN_BACKLOG) })?;
     Ok(fd.into())
+}
+
+/// A non-blocking TCP connection to `to`, from `from` where that is given. It is under way: when the descriptor is writable,
+/// it is there or has failed.
+pub fn tcp_connect(to: &SocketAddr, from: Option<&SocketAddr>) -> io::Result<TcpStream> {
+    let fd = socket(to, libc::SOCK_STREAM)?;
+    if let Some(from) = from {
+        bind(fd.as_fd(), from)?;
+    }
+    let mut raw = RawAddr::empty();
+    let len = raw.set(to);
+    // SAFETY: `raw` is at least `len` bytes long, and the kernel reads it during the call only.
+    match check(unsafe { libc::connect(fd.as_raw_fd(), raw.as_ptr(), len) }) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(fd.into()),
+    }
+}
+
+/// Lets a socket send no faster than `rate` (`SO_MAX_PACING_RATE`).
+pub fn set_pacing(fd: BorrowedFd<'_>, rate: Bitrate) -> io::Result<()> {
+    let bytes_per_second: u64 = rate.bps() / 8;
+    set(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes_per_second)
+}
+
+/// Sends up to `len` bytes of a file, from `at` on, and returns how many were taken; 0 at the file's end.
+pub fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<usize> {
+    let mut offset = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel reads and writes `offset` during the call only.
+    let sent = unsafe { libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &mut offset, len) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Asks for a buffer of `bytes`, beyond the system's maximum where the process may (CAP_NET_ADMIN), and returns what
@@ -229,5 +277,13 @@ mod tests {
             assert_eq!(u32::from_be(int(fd, level, interface).expect("told").cast_unsigned()), 1);
             assert!(set_unicast(fd, &addr, &Unicast { hops: None, interface: u32::MAX >> 1 }).is_err(), "no such one");
         }
+    }
+
+    #[test]
+    fn a_connection_is_paced_in_bytes_per_second() {
+        let listener = tcp_listener(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound");
+        let stream = tcp_connect(&listener.local_addr().expect("bound"), None).expect("connect");
+        set_pacing(stream.as_fd(), Bitrate::from_kbps(8_000)).expect("set");
+        assert_eq!(int(stream.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE).expect("told"), 1_000_000);
     }
 }

@@ -111,7 +111,7 @@ impl SendQueue {
                         }
                     }
                     // On a socket that keeps refusals the error may be that of an earlier message.
-                    Refusal::Message | Refusal::TooLong if socket.send_only && retries < RETRIES_MAX => retries += 1,
+                    Refusal::Message | Refusal::TooLong if socket.refusals && retries < RETRIES_MAX => retries += 1,
                     Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
                         retries = 0;
                         self.stats.dropped_refused += pieces.next().map_or(0, |piece| datagram_count(&piece));

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::eventually;
-use engine::{Mailbox, Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path};
+use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path, Token, UdpOptions};
 
 /// Sends everything back, and what it is told to whoever wrote last; at a set time it says so.
 #[derive(Default)]
@@ -72,11 +72,16 @@ fn start(config: WorkerConfig) -> WorkerHandle<Message> {
 }
 
 fn on(addr: &str) -> WorkerConfig {
-    WorkerConfig { udp: vec![addr.parse().expect("an address")], ..WorkerConfig::default() }
+    with(addr, UdpOptions::default())
+}
+
+fn with(addr: &str, options: UdpOptions) -> WorkerConfig {
+    let socket = Socket::udp(Token::default(), addr.parse().expect("an address"), options);
+    WorkerConfig { sockets: vec![socket], ..WorkerConfig::default() }
 }
 
 fn client(worker: &WorkerHandle<Message>) -> UdpSocket {
-    let addr = worker.local_addrs()[0];
+    let addr = worker.sockets()[0].local;
     let ip = if addr.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     let socket = UdpSocket::bind(ip).expect("loopback can be bound");
     let target = if addr.ip().is_unspecified() && addr.is_ipv4() {
@@ -110,7 +115,7 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
 fn every_datagram_comes_back_over_both_families_and_with_every_fallback() {
     for addr in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
         for (gso, gro) in [(true, true), (false, true), (true, false), (false, false)] {
-            let worker = start(WorkerConfig { gso, gro, ..on(addr) });
+            let worker = start(with(addr, UdpOptions { gso, gro, ..UdpOptions::default() }));
             // The client is connected, so an answer from another address than the one asked would not arrive.
             let client = client(&worker);
             for number in 0..20_u8 {
@@ -173,7 +178,7 @@ fn an_idle_worker_sleeps() {
 #[test]
 fn an_address_that_is_taken_is_an_error_of_bind_and_names_the_address() {
     let worker = start(on("127.0.0.1:0"));
-    let taken = worker.local_addrs()[0].to_string();
+    let taken = worker.sockets()[0].local.to_string();
     let error = Worker::bind::<Message>(on(&taken)).err().expect("the address is taken");
     assert!(error.to_string().contains(&taken), "{error}");
 }

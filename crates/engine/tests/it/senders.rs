@@ -5,8 +5,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use engine::udp::Multicast;
-use engine::{Service, Worker, WorkerConfig};
-use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Token};
+use engine::{Service, Socket, Worker, WorkerConfig};
+use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Token, UdpOptions};
 
 /// Sends what it is told to, and reports refusals.
 struct Speaker {
@@ -47,16 +47,19 @@ fn receiver(addr: &str) -> UdpSocket {
 
 #[test]
 fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
-    let config = WorkerConfig {
-        udp: vec!["127.0.0.1:0".parse().expect("an address")],
-        senders: ["127.0.0.1:0", "[::1]:0"].map(|addr| addr.parse().expect("an address")).into(),
-        ..WorkerConfig::default()
+    let socket = |number, addr: &str, options| {
+        Socket::udp(Token { owner: 0, number }, addr.parse().expect("an address"), options)
     };
+    let sockets = vec![
+        socket(7, "127.0.0.1:0", UdpOptions::default()),
+        socket(8, "127.0.0.1:0", UdpOptions::sender()),
+        socket(9, "[::1]:0", UdpOptions::sender()),
+    ];
+    let config = WorkerConfig { sockets, ..WorkerConfig::default() };
     let (refused, refusals) = sync_channel(10_000);
     let bound = Worker::bind(config).expect("loopback can be bound");
-    let senders: Vec<_> = bound.senders().collect();
-    assert_eq!(senders.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [LinkId::datagrams(1), LinkId::datagrams(2)]);
-    assert_eq!(bound.local_addrs().len(), 1);
+    assert_eq!(bound.sockets().iter().map(|socket| socket.token.number).collect::<Vec<_>>(), [7, 8, 9]);
+    let senders: Vec<_> = bound.sockets()[1..].iter().map(|socket| (socket.link, socket.local)).collect();
     let worker = bound.run(move || Speaker { refused }).expect("a thread can be started");
 
     for ((link, from), ip) in senders.into_iter().zip(["127.0.0.1:0", "[::1]:0"]) {
@@ -84,12 +87,9 @@ fn a_group_is_reached_through_the_interface_that_was_chosen() {
     let group = Ipv4Addr::new(239, 77, 12, 9);
     // On Linux loopback is interface 1 of every network namespace.
     let multicast = Multicast { hops: 3, interface: 1, is_looped: true };
-    let config = WorkerConfig {
-        senders: vec!["0.0.0.0:0".parse().expect("an address")],
-        multicast,
-        dscp: 34,
-        ..WorkerConfig::default()
-    };
+    let options = UdpOptions { multicast, dscp: 34, ..UdpOptions::sender() };
+    let socket = Socket::udp(Token::default(), "0.0.0.0:0".parse().expect("an address"), options);
+    let config = WorkerConfig { sockets: vec![socket], ..WorkerConfig::default() };
     let listener = receiver("0.0.0.0:0");
     listener.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).expect("loopback takes groups");
     let (refused, _refusals) = sync_channel(10_000);

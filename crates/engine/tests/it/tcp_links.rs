@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::eventually;
-use engine::{Service, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, LinkEvent, Outbox, Path, Token};
+use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use wire::framing::Framing;
+use wire::{DatagramRun, LinkEvent, ListenOptions, Outbox, Path, StreamOptions, Token};
 
 /// What the service has seen, for the test to read.
 #[derive(Default)]
@@ -66,9 +67,15 @@ impl Service for Echo {
     }
 }
 
-fn start(addr: &str, tcp_links_max: usize) -> (WorkerHandle<Flood>, Arc<Seen>) {
-    let config =
-        WorkerConfig { tcp: vec![addr.parse().expect("an address")], tcp_links_max, ..WorkerConfig::default() };
+fn start(addr: &str, links_max: usize) -> (WorkerHandle<Flood>, Arc<Seen>) {
+    let stream = StreamOptions {
+        framing: Some(Framing::Length16),
+        send_buffer_bytes: Some(128 * 1_024),
+        ..StreamOptions::default()
+    };
+    let options = ListenOptions { links_max, stream, ..ListenOptions::default() };
+    let socket = Socket::listener(Token::default(), addr.parse().expect("an address"), options);
+    let config = WorkerConfig { sockets: vec![socket], ..WorkerConfig::default() };
     let seen = Arc::new(Seen::default());
     let service_seen = Arc::clone(&seen);
     let make = move || Echo { seen: service_seen, last: None, flood: 0 };
@@ -76,7 +83,7 @@ fn start(addr: &str, tcp_links_max: usize) -> (WorkerHandle<Flood>, Arc<Seen>) {
 }
 
 fn connect(worker: &WorkerHandle<Flood>) -> TcpStream {
-    let stream = TcpStream::connect(worker.tcp_addrs()[0]).expect("connect");
+    let stream = TcpStream::connect(worker.sockets()[0].local).expect("connect");
     stream.set_nodelay(true).expect("option");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
     stream

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use engine::OpenSocket;
 use pump::chunk::Chunk;
 use pump::spec::{self, Command, EndReason, Event, SessionId, SessionStats};
 use pump::title::Title;
@@ -60,8 +61,8 @@ pub struct PumpControl {
     starts: Questions<Option<spec::Start>>,
 }
 
-/// The links of a worker that only send, each with the address that it sends from.
-pub type Senders = Vec<(LinkId, SocketAddr)>;
+/// The sockets that a worker's pump sends from.
+pub type Senders = Vec<OpenSocket>;
 
 struct State {
     plane: Arc<Plane>,
@@ -144,13 +145,12 @@ impl PumpControl {
         &self.plane
     }
 
-    /// Lets sessions choose among the configuration's outputs, for which each worker has sockets behind the others.
+    /// Lets sessions choose among the configuration's outputs, for which each worker has sockets.
     ///
     /// # Errors
-    /// When the ports do not suffice.
+    /// When they were set before.
     pub fn set_outputs(&self, config: &Config) -> anyhow::Result<()> {
-        let outputs = Outputs::new(config)?;
-        self.outputs.set(outputs).map_err(|_| anyhow::anyhow!("outputs are set once"))
+        self.outputs.set(Outputs::new(config)).map_err(|_| anyhow::anyhow!("outputs are set once"))
     }
 
     /// The socket of a worker for an address.
@@ -178,7 +178,7 @@ impl PumpControl {
     }
 
     /// The sockets that each worker sends from.
-    pub fn senders(&self) -> impl Iterator<Item = &[(LinkId, SocketAddr)]> {
+    pub fn senders(&self) -> impl Iterator<Item = &[OpenSocket]> {
         self.senders.iter().map(Vec::as_slice)
     }
 

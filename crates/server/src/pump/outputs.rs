@@ -6,13 +6,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use engine::Output;
-use engine::udp::Unicast;
-use wire::LinkId;
+use engine::{OpenSocket, Socket};
+use wire::{LinkId, Token, UdpOptions, Unicast};
 
 use super::setup;
 use crate::config::{Config, OutputConfig};
 use crate::machine::{addresses, port_of};
+use crate::owner::PUMP;
 
 /// The addresses that worker `index` sends from.
 fn addresses_of(output: &OutputConfig, config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
@@ -23,14 +23,15 @@ fn addresses_of(output: &OutputConfig, config: &Config, index: usize) -> anyhow:
     })
 }
 
-/// The sockets of worker `index`, beside those of `setup::senders`.
+/// The sockets of worker `index`, beside those that sessions use which name none. They are set up as `options` say where
+/// the configuration says nothing else.
 ///
 /// # Errors
 /// When there is no such interface, or the ports do not suffice.
-pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
+pub fn sockets(config: &Config, index: usize, options: &UdpOptions) -> anyhow::Result<Vec<Socket>> {
     let pump = &config.pump;
     let mut sockets = Vec::new();
-    for output in &pump.outputs {
+    for (number, output) in (1..).zip(&pump.outputs) {
         let name = output.interface.as_deref();
         let hops = output.ttl.unwrap_or(pump.multicast_ttl);
         let multicast = setup::multicast(hops, name.or(pump.multicast_interface.as_deref()), pump.multicast_loop)?;
@@ -41,7 +42,9 @@ pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
         let unicast = Unicast { hops: output.ttl, interface };
         let dscp = output.dscp.unwrap_or(pump.dscp);
         let addresses = addresses_of(output, config, index)?;
-        sockets.extend(addresses.into_iter().map(|addr| Output { addr, multicast, unicast, dscp }));
+        let options = UdpOptions { multicast, unicast, dscp, ..options.clone() };
+        let token = Token { owner: PUMP, number };
+        sockets.extend(addresses.into_iter().map(|addr| Socket::udp(token, addr, options.clone())));
     }
     Ok(sockets)
 }
@@ -49,34 +52,26 @@ pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Output>> {
 /// Which of a worker's sockets belong to which name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outputs {
-    /// A name, and how many sockets it has.
-    names: Vec<(String, usize)>,
+    names: Vec<String>,
 }
 
 impl Outputs {
-    /// # Errors
-    /// When the ports do not suffice.
-    pub(super) fn new(config: &Config) -> anyhow::Result<Self> {
-        let count = |output: &OutputConfig| Ok((output.name.clone(), addresses_of(output, config, 0)?.len()));
-        Ok(Outputs { names: config.pump.outputs.iter().map(count).collect::<anyhow::Result<_>>()? })
+    pub(super) fn new(config: &Config) -> Self {
+        Outputs { names: config.pump.outputs.iter().map(|output| output.name.clone()).collect() }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|(known, _)| known == name)
+        self.names.iter().any(|known| known == name)
     }
 
-    /// The socket for an address among a worker's, of which the last ones belong to outputs; the first ones to sessions
-    /// that name none.
-    pub(super) fn link(&self, senders: &[(LinkId, SocketAddr)], name: Option<&str>, ip: IpAddr) -> Option<LinkId> {
-        let all: usize = self.names.iter().map(|(_, count)| count).sum();
-        let (mut own, mut rest) = senders.split_at_checked(senders.len().checked_sub(all)?)?;
-        if let Some(name) = name {
-            let before = self.names.iter().take_while(|(known, _)| known != name).map(|(_, count)| count).sum();
-            let (_, count) = self.names.iter().find(|(known, _)| known == name)?;
-            rest = rest.get(before..)?;
-            own = rest.get(..*count)?;
-        }
-        own.iter().find(|(_, addr)| addr.is_ipv4() == ip.is_ipv4()).map(|(link, _)| *link)
+    /// The socket for an address among a worker's: one of an output's, or one for sessions that name none.
+    pub(super) fn link(&self, senders: &[OpenSocket], name: Option<&str>, ip: IpAddr) -> Option<LinkId> {
+        let number = match name {
+            Some(name) => 1 + self.names.iter().position(|known| known == name)? as u32,
+            None => 0,
+        };
+        let is_fit = |sender: &&OpenSocket| sender.token.number == number && sender.local.is_ipv4() == ip.is_ipv4();
+        senders.iter().find(is_fit).map(|sender| sender.link)
     }
 }
 
@@ -86,16 +81,25 @@ mod tests {
 
     #[test]
     fn a_name_and_a_family_have_a_socket() {
-        let outputs = Outputs { names: vec![("a".into(), 2), ("b".into(), 1)] };
-        let addrs = ["0.0.0.0:1", "[::]:1", "0.0.0.0:2", "[::]:2", "192.0.2.1:3"];
-        let senders: Vec<(LinkId, SocketAddr)> =
-            (0..).map(LinkId::datagrams).zip(addrs.map(|addr| addr.parse().expect("an address"))).collect();
+        let outputs = Outputs { names: vec!["a".into(), "b".into()] };
+        let sender = |slot, number, local: &str| OpenSocket {
+            token: Token { owner: PUMP, number },
+            link: LinkId::datagrams(slot),
+            local: local.parse().expect("an address"),
+        };
+        let senders = [
+            sender(0, 1, "0.0.0.0:2"),
+            sender(1, 0, "0.0.0.0:1"),
+            sender(2, 0, "[::]:1"),
+            sender(3, 2, "192.0.2.1:3"),
+            sender(4, 1, "[::]:2"),
+        ];
         let (v4, v6) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]));
         let link = |name, ip| outputs.link(&senders, name, ip).map(LinkId::slot);
-        assert_eq!([link(None, v4), link(None, v6)], [Some(0), Some(1)]);
-        assert_eq!([link(Some("a"), v4), link(Some("a"), v6)], [Some(2), Some(3)]);
-        assert_eq!([link(Some("b"), v4), link(Some("b"), v6), link(Some("c"), v4)], [Some(4), None, None]);
+        assert_eq!([link(None, v4), link(None, v6)], [Some(1), Some(2)]);
+        assert_eq!([link(Some("a"), v4), link(Some("a"), v6)], [Some(0), Some(4)]);
+        assert_eq!([link(Some("b"), v4), link(Some("b"), v6), link(Some("c"), v4)], [Some(3), None, None]);
         assert!(outputs.has("a") && !outputs.has("c"));
-        assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId::datagrams(0)));
+        assert_eq!(Outputs::default().link(&senders, None, v4), Some(LinkId::datagrams(1)));
     }
 }

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use engine::udp::Multicast;
 use engine::{WorkerConfig, mailbox};
 use pump::spec::{self, EndReason, SessionId};
 use titles::Library;
 use tokio::runtime::{Builder, Handle};
-use wire::Bitrate;
+use wire::{Bitrate, Multicast, UdpOptions};
 
 use super::control::{Inspected, PumpControl, PumpError, Settings};
 use super::request::OpenRequest;
@@ -124,13 +123,10 @@ fn ended(control: &PumpControl, id: SessionId) -> Option<End> {
 
 /// A worker with a pump and nothing else, and the control plane above it.
 fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
-    let config = WorkerConfig {
-        name: "pump".into(),
-        senders: addresses(&[Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], play.source_port),
-        multicast: play.multicast,
-        dscp: play.dscp,
-        ..WorkerConfig::default()
-    };
+    let options = UdpOptions { multicast: play.multicast, dscp: play.dscp, ..UdpOptions::sender() };
+    let from = addresses(&[Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], play.source_port);
+    let sockets = setup::senders(from, &options);
+    let config = WorkerConfig { name: "pump".into(), sockets, ..WorkerConfig::default() };
     let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
     let worker = setup::start_worker(0, config, play.pump.clone(), control)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };

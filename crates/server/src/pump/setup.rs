@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
-use engine::udp::Multicast;
-use engine::{Mailbox, Receiver, Worker, WorkerConfig, WorkerHandle};
+use engine::{Mailbox, OpenSocket, Receiver, Socket, Worker, WorkerConfig, WorkerHandle};
 use nix::net::if_::if_nametoindex;
 use pump::pump::Pump;
 use pump::spec::{self, TICK_STRICT};
@@ -14,13 +13,15 @@ use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use titles::Library;
 use tokio::runtime::Handle;
-use wire::WorkerId;
+use wire::{Multicast, Token, UdpOptions, WorkerId};
 
 use super::control::{PumpControl, Senders, Settings};
 use super::destination::Allowed;
+use super::outputs;
 use super::sessions::Limits;
 use crate::config::Config;
 use crate::machine::{addresses, ntp, port_of};
+use crate::owner::PUMP;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};
 use crate::report::{Listener, Report};
@@ -92,12 +93,35 @@ pub(super) fn interface_index(name: Option<&str>) -> anyhow::Result<u32> {
     name.map_or(Ok(0), index)
 }
 
-/// Addresses of worker `index`'s sockets.
+/// The sockets that worker `index`'s pump sends from.
 ///
 /// # Errors
-/// When the ports do not suffice.
-pub fn senders(config: &Config, index: usize) -> anyhow::Result<Vec<SocketAddr>> {
-    Ok(addresses(&config.pump.bind, port_of("pump.udp_port", config.pump.udp_port, index)?))
+/// When there is no such interface, or the ports do not suffice.
+pub fn sockets(config: &Config, index: usize) -> anyhow::Result<Vec<Socket>> {
+    let (workers, pump) = (&config.workers, &config.pump);
+    let buffer_bytes = Some(workers.socket_buffer.0);
+    let options = UdpOptions {
+        multicast: multicast(pump.multicast_ttl, pump.multicast_interface.as_deref(), pump.multicast_loop)?,
+        dscp: pump.dscp,
+        gso: workers.gso,
+        receive_buffer_bytes: buffer_bytes,
+        send_buffer_bytes: buffer_bytes,
+        ..UdpOptions::sender()
+    };
+    let mut sockets = senders(addresses(&pump.bind, port_of("pump.udp_port", pump.udp_port, index)?), &options);
+    sockets.extend(outputs::sockets(config, index, &options)?);
+    Ok(sockets)
+}
+
+/// The sockets for sessions that ask for no output.
+pub fn senders(addresses: Vec<SocketAddr>, options: &UdpOptions) -> Vec<Socket> {
+    let token = Token { owner: PUMP, number: 0 };
+    addresses.into_iter().map(|addr| Socket::udp(token, addr, options.clone())).collect()
+}
+
+/// Those of a worker's sockets that its pump sends from.
+pub fn senders_of(sockets: &[OpenSocket]) -> Senders {
+    sockets.iter().filter(|socket| socket.token.owner == PUMP).copied().collect()
 }
 
 /// A worker that only pumps, its numbers, and the sockets that it sends from.
@@ -114,7 +138,7 @@ pub fn start_worker(
     control: Mailbox<Report>,
 ) -> anyhow::Result<PumpWorker> {
     let worker = Worker::bind(config).context("opening the sockets to send from")?;
-    let senders = worker.senders().collect();
+    let senders = senders_of(worker.sockets());
     let numbers = Numbers::default();
     let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: numbers.clone() };
     let handle = worker.run(move || {

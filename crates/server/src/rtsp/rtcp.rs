@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use engine::OpenSocket;
 use engine::sys::udp_socket;
 use pump::spec::SessionStats;
 use tokio::net::UdpSocket;
@@ -18,7 +19,7 @@ use wire::rtcp::{
     Packet, SenderInfo, packets, write_bye, write_receiver_report, write_sdes_cname, write_sender_report,
 };
 use wire::rtp::FIXED_HEADER_LEN;
-use wire::{DATAGRAM_MAX, LinkId, WorkerId};
+use wire::{DATAGRAM_MAX, WorkerId};
 
 use super::Rtsp;
 use crate::machine::ntp;
@@ -48,11 +49,11 @@ pub(super) enum Subject<'a> {
 }
 
 impl Sockets {
-    /// Binds beside the first of each worker's senders of each family, which is the one for sessions that ask for no
-    /// other. Needs a runtime.
-    pub(super) fn bind<'a>(senders: impl Iterator<Item = &'a [(LinkId, SocketAddr)]>) -> Self {
-        let first = |senders: &[(LinkId, SocketAddr)], is_ipv4| {
-            senders.iter().map(|(_, addr)| *addr).find(|addr| addr.is_ipv4() == is_ipv4)
+    /// Binds beside the socket of each worker and family for sessions that ask for no other. Needs a runtime.
+    pub(super) fn bind<'a>(senders: impl Iterator<Item = &'a [OpenSocket]>) -> Self {
+        let first = |senders: &[OpenSocket], is_ipv4| {
+            let mut plain = senders.iter().filter(|sender| sender.token.number == 0).map(|sender| sender.local);
+            plain.find(|addr| addr.is_ipv4() == is_ipv4)
         };
         let both = |(worker, senders)| [true, false].map(|is_ipv4| first(senders, is_ipv4).map(|rtp| (worker, rtp)));
         let all = (0..).map(WorkerId).zip(senders).flat_map(both).flatten();

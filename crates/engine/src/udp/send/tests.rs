@@ -147,7 +147,7 @@ fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
 
 #[test]
 fn what_icmp_said_of_another_path_costs_no_datagram() {
-    let options = Options { send_only: true, ..Options::default() };
+    let options = Options::sender();
     let a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
     let b = bind(LOOPBACKS[0], true, true);
     let out = outbox(&path_to(&b), &[500]);
@@ -276,7 +276,7 @@ fn paths_of(socket: &UdpSocket) -> Vec<Path> {
     batch.fill(socket).expect("receive");
     let mut paths: Vec<_> = batch
         .messages()
-        .flat_map(|message| message.into_runs(Token::default(), LinkId::datagrams(4), 64))
+        .flat_map(|message| Some(message.into_run(Token::default(), LinkId::datagrams(4), 0, 64)))
         .map(|run| run.path)
         .collect();
     paths.dedup();

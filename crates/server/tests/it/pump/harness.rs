@@ -33,8 +33,8 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tower::ServiceExt;
-use wire::Bitrate;
 use wire::ts::{PACKET_LEN, Packet, datagram_packets, write_null};
+use wire::{Bitrate, UdpOptions};
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -224,9 +224,9 @@ fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> 
     let output = OutputConfig::new(OUTPUT).and_then(|output| output.with("source", "127.0.0.2")?.with("ttl", "9"));
     config.pump.outputs = vec![output.expect("an output")];
     let workers = (0..2).map(|index| {
-        let senders = vec!["0.0.0.0:0".parse().expect("an address")];
-        let outputs = outputs::sockets(&config, index).expect("outputs");
-        let worker = WorkerConfig { senders, outputs, ..WorkerConfig::default() };
+        let mut sockets = setup::senders(vec!["0.0.0.0:0".parse().expect("an address")], &UdpOptions::sender());
+        sockets.extend(outputs::sockets(&config, index, &UdpOptions::sender()).expect("outputs"));
+        let worker = WorkerConfig { sockets, ..WorkerConfig::default() };
         // However busy the machine is, a session catches up, and its references stay those of the title.
         let settings = pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() };
         setup::start_worker(index, worker, settings, control.clone()).expect("a worker")

@@ -13,8 +13,8 @@ use server::rtsp::{Limits, Rtsp, listener};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use wire::Bitrate;
 use wire::rtcp::{ReportBlock, write_bye, write_receiver_report};
+use wire::{Bitrate, UdpOptions};
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -58,8 +58,8 @@ impl Server {
             read_timeout: PATIENCE,
         };
         let (control, reports) = mailbox(1_000).expect("a mailbox");
-        let senders = vec!["0.0.0.0:0".parse().expect("an address")];
-        let config = WorkerConfig { senders, ..WorkerConfig::default() };
+        let sockets = setup::senders(vec!["0.0.0.0:0".parse().expect("an address")], &UdpOptions::sender());
+        let config = WorkerConfig { sockets, ..WorkerConfig::default() };
         let worker = setup::start_worker(0, config, pump::spec::Settings::default(), control).expect("a worker");
         let runtime = tokio::runtime::Handle::current();
         let pump = setup::start(library, vec![worker], settings, reports, runtime).expect("a thread");

@@ -1,0 +1,70 @@
+//! The way out of a worker: the outbox, and what it is flushed to.
+
+use std::time::Instant;
+
+use wire::{LinkKind, Outbox};
+
+use crate::counters::CountersSnapshot;
+use crate::links::Links;
+use crate::udp::SendQueue;
+
+/// The outbox of a worker, and all that it leads to.
+pub(crate) struct Egress {
+    pub(crate) out: Outbox,
+    pub(crate) links: Links,
+    queue: SendQueue,
+    pub(crate) counts: CountersSnapshot,
+}
+
+impl Egress {
+    pub(crate) fn new(out: Outbox, links: Links) -> Self {
+        Egress { out, links, queue: SendQueue::new(), counts: CountersSnapshot::default() }
+    }
+
+    /// Flushes when there is no room for as many datagrams, or for a request.
+    #[inline]
+    pub(crate) fn make_room(&mut self, datagrams: usize) {
+        if !self.out.has_room_for(datagrams) || !self.out.has_room_for_request() {
+            self.flush();
+        }
+    }
+
+    /// Hands everything in the outbox to the kernel, row by row of runs that leave by the same link, and then does what is
+    /// requested.
+    pub(crate) fn flush(&mut self) {
+        for runs in self.out.runs().chunk_by(|one, next| one.path.link == next.path.link) {
+            let [first, ..] = runs else { continue };
+            let link = first.path.link;
+            match self.links.udp(link) {
+                Some((_, socket)) => self.queue.send_runs(socket, &self.out, runs),
+                None if link.kind() == LinkKind::Framed => {
+                    self.links.send_frames(link, &self.out, runs, &mut self.counts);
+                }
+                None => self.counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
+            }
+        }
+        self.links.flush_frames(&mut self.counts);
+        self.links.send_pieces(&self.out, &mut self.counts);
+        self.out.clear();
+        if self.out.has_requests() {
+            let now = Instant::now();
+            for request in self.out.take_requests() {
+                self.links.handle_request(now, request, &mut self.counts);
+            }
+        }
+    }
+
+    /// The counters, with those of the UDP sends.
+    pub(crate) fn counts(&mut self) -> &mut CountersSnapshot {
+        let (counts, sent) = (&mut self.counts, self.queue.stats());
+        counts.datagrams_out = sent.datagrams;
+        counts.bytes_out = sent.bytes;
+        counts.send_calls = sent.calls;
+        counts.gso_sends = sent.gso_sends;
+        counts.gso_refused = sent.gso_refused;
+        counts.send_would_block = sent.would_block;
+        counts.dropped_socket_full = sent.dropped_full;
+        counts.dropped_refused = sent.dropped_refused;
+        counts
+    }
+}

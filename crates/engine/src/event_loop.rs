@@ -1,0 +1,315 @@
+//! What a worker's thread does, turn by turn.
+//!
+//! In: ready sockets and links, messages, the time. Out: calls of the service, and its outbox handed to the kernel.
+//! Cost: a turn is one wait, one receive call per ready socket, one send call per 128 runs; no allocation. Each kind of
+//! work gets a bounded share of a turn, so that none starves the others.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use wire::framing::Frame;
+use wire::{CloseReason, DatagramRun, Ecn, LinkEvent, LinkId, LinkKind, Outbox, Path};
+
+use crate::counters::Counters;
+use crate::egress::Egress;
+use crate::links::{Links, READ_BUFFER_BYTES, Read};
+use crate::mailbox::Receiver;
+use crate::service::Service;
+use crate::sys::{Interest, Ready};
+use crate::udp::RecvBatch;
+
+/// The mailbox's token in the epoll set. Links have their numbers, of which none is as large.
+const MAILBOX: u64 = u64::MAX;
+
+/// Batches received from one socket before everything else gets its turn.
+const RECEIVE_BATCHES_MAX: usize = 4;
+
+/// Reads from one connection before everything else gets its turn.
+const LINK_READS_MAX: usize = 4;
+
+/// Refusals taken from one socket before everything else gets its turn.
+const REFUSALS_MAX: usize = 64;
+
+/// Messages taken from the mailbox before everything else gets its turn.
+const MESSAGES_MAX: usize = 256;
+
+/// Full outboxes sent before new input gets its turn: about a millisecond of sending.
+const FLUSHES_MAX: usize = 16;
+
+/// News of links told after one flush. What was not taken of a byte stream comes first, and there is never as much.
+const NEWS_MAX: usize = 1_024;
+
+/// The most datagrams that a run is handed over with: as many as the kernel joins.
+const RUN_SEGMENTS_MAX: usize = 64;
+
+/// The loop of a worker. Each turn waits for work, then gives a bounded share to each kind of it.
+pub(crate) struct Loop<M> {
+    batch: RecvBatch,
+    /// What was read from a connection last.
+    buffer: Box<[u8]>,
+    egress: Egress,
+    receiver: Receiver<M>,
+    pub(crate) counters: Arc<Counters>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl<M: Send + 'static> Loop<M> {
+    pub(crate) fn new(
+        outbox_bytes: usize,
+        links: Links,
+        receiver: Receiver<M>,
+        counters: Arc<Counters>,
+        is_stopping: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        links.epoll.add(receiver.as_fd(), MAILBOX, Interest::Read)?;
+        let egress = Egress::new(Outbox::new(outbox_bytes), links);
+        let buffer = vec![0; READ_BUFFER_BYTES].into();
+        Ok(Loop { batch: RecvBatch::new(true), buffer, egress, receiver, counters, is_stopping })
+    }
+
+    pub(crate) fn run<S: Service<Message = M>>(&mut self, service: &mut S) -> io::Result<()> {
+        let mut now = Instant::now();
+        let mut has_more = self.transmit(service, now);
+        while !self.is_stopping.load(Ordering::Acquire) {
+            self.publish();
+            self.wait(service, now, has_more)?;
+            let woke = Instant::now();
+            has_more = self.turn(service, woke);
+            now = Instant::now();
+            self.egress.counts.busy_ns += now.duration_since(woke).as_nanos() as u64;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Waits until there is work, or just looks when there is some already.
+    fn wait(&mut self, service: &impl Service, now: Instant, has_more: bool) -> io::Result<()> {
+        let links = &mut self.egress.links;
+        let deadline = service.poll_timeout().into_iter().chain(links.next_sweep()).min();
+        let is_due = deadline.is_some_and(|deadline| deadline <= now);
+        if has_more || is_due || !self.receiver.fall_asleep() {
+            return links.epoll.wait(Some(Duration::ZERO));
+        }
+        links.epoll.wait(deadline.map(|deadline| deadline - now))?;
+        self.receiver.wake_up(false);
+        self.egress.counts.sleeps += 1;
+        Ok(())
+    }
+
+    /// Handles what is ready, bounded; true when more is known to wait.
+    fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> bool {
+        self.egress.counts.turns += 1;
+        for index in 0..self.egress.links.epoll.ready_count() {
+            match self.egress.links.epoll.ready(index) {
+                Some(Ready { token: MAILBOX, .. }) => self.receiver.wake_up(true),
+                Some(ready) => self.handle_ready(service, now, ready),
+                None => break,
+            }
+        }
+        let has_messages = self.take_messages(service);
+        let now = Instant::now();
+        if let Some(late) = service.poll_timeout().and_then(|at| now.checked_duration_since(at)) {
+            self.egress.counts.lateness.record(late);
+            self.egress.counts.timeouts += 1;
+            self.egress.make_room(1);
+            service.handle_timeout(now, &mut self.egress.out);
+        }
+        let Egress { links, counts, .. } = &mut self.egress;
+        links.sweep(now, counts);
+        self.transmit(service, now) | has_messages
+    }
+
+    /// Handles what one link has. It may be gone since the kernel said so; then there is nothing.
+    fn handle_ready(&mut self, service: &mut impl Service, now: Instant, ready: Ready) {
+        let Egress { links, counts, .. } = &mut self.egress;
+        let link = LinkId::from_bits(ready.token);
+        match link.kind() {
+            LinkKind::Datagrams => {
+                if ready.failed {
+                    self.take_refusals(service, link);
+                }
+                self.receive(service, link);
+            }
+            LinkKind::Listener => links.accept(now, link, counts),
+            LinkKind::Framed | LinkKind::Stream => {
+                if ready.writable || ready.failed {
+                    links.handle_writable(now, link, counts);
+                }
+                if ready.readable || ready.failed {
+                    self.read_link(service, link);
+                }
+            }
+        }
+    }
+
+    /// Hands the service what one UDP socket has received.
+    fn receive(&mut self, service: &mut impl Service, link: LinkId) {
+        for _ in 0..RECEIVE_BATCHES_MAX {
+            let Some((_, socket)) = self.egress.links.udp(link) else { return };
+            if socket.is_send_only() {
+                return;
+            }
+            self.egress.counts.receive_calls += 1;
+            if let Err(error) = self.batch.fill(socket) {
+                if socket.keeps_refusals() {
+                    // What ICMP said comes first, once; what was received is still there.
+                    self.take_refusals(service, link);
+                    continue;
+                }
+                tracing::debug!(%error, "receive");
+                self.egress.counts.receive_errors += 1;
+                return;
+            }
+            let now = Instant::now();
+            for index in 0..self.batch.len() {
+                self.handle_message(service, now, link, index);
+            }
+            let is_full = self.batch.is_full();
+            self.transmit(service, now);
+            if !is_full {
+                return;
+            }
+        }
+    }
+
+    /// Hands the service one message of a batch, as one run if the outbox has room for as many answers.
+    fn handle_message(&mut self, service: &mut impl Service, now: Instant, link: LinkId, index: usize) {
+        let count_max = self.egress.out.datagrams_max().min(RUN_SEGMENTS_MAX);
+        let mut first = 0;
+        loop {
+            self.egress.make_room(count_max);
+            // It may be closed meanwhile.
+            let Some((token, _)) = self.egress.links.udp(link) else { return };
+            let Some(message) = self.batch.message(index) else { return };
+            let (counts, count) = (&mut self.egress.counts, message.datagram_count());
+            if message.truncated {
+                return counts.truncated += 1;
+            }
+            if first == 0 {
+                counts.datagrams_in += count as u64;
+                counts.bytes_in += message.data.len() as u64;
+                counts.gro_batches += u64::from(count > 1);
+            }
+            service.handle_run(now, message.into_run(token, link, first, count_max), &mut self.egress.out);
+            first += count_max;
+            if first >= count {
+                return;
+            }
+        }
+    }
+
+    /// Hands the service what ICMP said about destinations of one socket.
+    fn take_refusals(&mut self, service: &mut impl Service, link: LinkId) {
+        let now = Instant::now();
+        for _ in 0..REFUSALS_MAX {
+            let Some((token, socket)) = self.egress.links.udp(link) else { return };
+            match socket.next_refusal() {
+                // A datagram that was too long for the path is no refusal.
+                Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
+                Ok(Some(refused)) => {
+                    self.egress.make_room(1);
+                    let event = LinkEvent::Refused { link, remote: refused.remote };
+                    service.handle_link(now, token, event, &mut self.egress.out);
+                }
+                Ok(None) => return,
+                Err(error) => return tracing::debug!(%error, "reading what ICMP said"),
+            }
+        }
+    }
+
+    /// Hands the service what one connection has brought.
+    fn read_link(&mut self, service: &mut impl Service, link: LinkId) {
+        let now = Instant::now();
+        for _ in 0..LINK_READS_MAX {
+            let Egress { links, counts, .. } = &mut self.egress;
+            let Some(read) = links.read(now, link, &mut self.buffer, counts) else { return };
+            if read.framing.is_some() {
+                self.handle_frames(service, now, link, &read);
+            } else {
+                counts.stream_bytes_in += read.len as u64;
+                self.egress.make_room(1);
+                let event = LinkEvent::Bytes { link, bytes: &mut self.buffer[..read.len] };
+                service.handle_link(now, read.token, event, &mut self.egress.out);
+            }
+            if !read.is_full {
+                return;
+            }
+        }
+    }
+
+    /// Hands the service the frames that were read, and keeps the beginning of the next. After what is no frame the link is
+    /// closed.
+    fn handle_frames(&mut self, service: &mut impl Service, now: Instant, link: LinkId, read: &Read) {
+        let Some(framing) = read.framing else { return };
+        let path = Path { link, remote: read.remote, local: None };
+        let mut start = 0;
+        loop {
+            let Egress { links, counts, .. } = &mut self.egress;
+            let rest = &mut self.buffer[start..read.len];
+            match framing.next_frame(rest, read.frame_max) {
+                Frame::Datagram { range, end } => {
+                    start += end;
+                    let data = &mut rest[range];
+                    let Some(len) = NonZeroUsize::new(data.len()) else { continue };
+                    counts.tcp_datagrams_in += 1;
+                    counts.tcp_bytes_in += data.len() as u64;
+                    self.egress.make_room(1);
+                    let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data);
+                    service.handle_run(now, run, &mut self.egress.out);
+                }
+                Frame::Incomplete => return links.keep(link, rest),
+                Frame::TooLong { .. } | Frame::Invalid => {
+                    counts.tcp_frame_errors += 1;
+                    return links.close(link, CloseReason::BadFrame, counts);
+                }
+            }
+        }
+    }
+
+    /// Hands the service messages from other threads; true when there are more.
+    fn take_messages<S: Service<Message = M>>(&mut self, service: &mut S) -> bool {
+        let now = Instant::now();
+        for _ in 0..MESSAGES_MAX {
+            let Some(message) = self.receiver.try_recv() else { return false };
+            self.egress.counts.messages += 1;
+            self.egress.make_room(1);
+            service.handle_message(now, message, &mut self.egress.out);
+        }
+        !self.receiver.is_empty()
+    }
+
+    /// Sends what the service has ready, and tells it what became of links, bounded; true when there is more.
+    fn transmit(&mut self, service: &mut impl Service, now: Instant) -> bool {
+        for _ in 0..FLUSHES_MAX {
+            self.egress.make_room(1);
+            let has_more = service.poll_transmit(now, &mut self.egress.out);
+            self.egress.flush();
+            // Who has heard something may have something to say.
+            let has_told = self.tell(service, now);
+            if !has_more && !has_told {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells the service what became of links; false when there was nothing.
+    fn tell(&mut self, service: &mut impl Service, now: Instant) -> bool {
+        for told in 0..NEWS_MAX {
+            let Some((token, event)) = self.egress.links.poll_news() else { return told > 0 };
+            self.egress.make_room(1);
+            service.handle_link(now, token, event, &mut self.egress.out);
+        }
+        true
+    }
+
+    fn publish(&mut self) {
+        let counts = self.egress.counts();
+        counts.mailbox_full = self.receiver.refused();
+        self.counters.published.store(counts);
+    }
+}

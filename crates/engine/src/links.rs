@@ -1,0 +1,371 @@
+//! A worker's links of every kind: one table, one epoll set.
+//!
+//! In: what products ask for (`LinkRequest`), what the kernel reports. Out: what they hear of it (`LinkEvent`).
+//! Cost: a link is found by an index and a comparison. An idle connection takes less than a kilobyte, and so does a UDP
+//! socket; what they keep beyond comes from a common pool (`buffers`).
+//!
+//! News is queued, and told when no other call of the service is under way.
+
+mod buffers;
+mod listener;
+mod open;
+mod stream;
+mod table;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use wire::framing::Framing;
+use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, Run, Token};
+
+use self::buffers::Buffers;
+use self::listener::{Accepted, Listener};
+use self::stream::{Got, Stream};
+use self::table::Table;
+use crate::CountersSnapshot;
+use crate::sys::{Epoll, Interest};
+use crate::udp::UdpSocket;
+
+/// Connections accepted from one listener before others get their turn.
+const ACCEPTS_MAX: usize = 16;
+
+/// How often silent links are looked for, and listeners that paused are opened again.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Descriptors that one wait reports; others that are ready are reported by the next.
+const EVENTS_MAX: usize = 256;
+
+/// Bytes of one read from a connection.
+const READ_MAX: usize = 16 * 1_024;
+
+/// The longest frame that a connection may have: a length of 16 bits, and a header.
+const FRAME_MAX: usize = (1 << 16) + 20;
+
+/// Room for what one read brings, behind the longest beginning of a frame.
+pub(crate) const READ_BUFFER_BYTES: usize = FRAME_MAX + READ_MAX;
+
+/// All links of one worker.
+pub(crate) struct Links {
+    pub(crate) epoll: Epoll,
+    table: Table<Link>,
+    buffers: Buffers,
+    /// Framed links that were written to since the last flush.
+    touched: Vec<LinkId>,
+    /// What products have not heard yet.
+    news: VecDeque<(Token, LinkEvent<'static>)>,
+    /// Listeners that are left alone until the next sweep, as no descriptors were left.
+    paused: Vec<LinkId>,
+    /// Links that may not be silent for ever.
+    impatient: usize,
+    next_sweep: Option<Instant>,
+}
+
+struct Link {
+    token: Token,
+    body: Body,
+}
+
+enum Body {
+    Udp(UdpSocket),
+    Listener(Listener),
+    Stream(Stream),
+}
+
+/// What a connection has brought, and how it is to be read.
+pub(crate) struct Read {
+    pub(crate) token: Token,
+    pub(crate) remote: SocketAddr,
+    /// `None`: it is a byte stream.
+    pub(crate) framing: Option<Framing>,
+    pub(crate) frame_max: usize,
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// There may be more.
+    pub(crate) is_full: bool,
+}
+
+impl Links {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Links {
+            epoll: Epoll::new(EVENTS_MAX)?,
+            table: Table::new(),
+            buffers: Buffers::default(),
+            touched: Vec::new(),
+            news: VecDeque::new(),
+            paused: Vec::new(),
+            impatient: 0,
+            next_sweep: None,
+        })
+    }
+
+    /// A UDP socket, and what those who asked for it call it.
+    #[inline]
+    pub(crate) fn udp(&self, id: LinkId) -> Option<(Token, &UdpSocket)> {
+        match self.table.get(id)? {
+            Link { token, body: Body::Udp(socket) } => Some((*token, socket)),
+            _ => None,
+        }
+    }
+
+    /// The oldest of what products have not heard yet.
+    pub(crate) fn poll_news(&mut self) -> Option<(Token, LinkEvent<'static>)> {
+        self.news.pop_front()
+    }
+
+    /// Accepts what waits at one listener.
+    pub(crate) fn accept(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(Link { token, body: Body::Listener(listener) }) = self.table.get(id) else { return };
+            match listener.accept() {
+                Accepted::Connection(socket, remote, options) => {
+                    let token = *token;
+                    let stream = Stream::new(now, socket, remote, options, Some(id));
+                    if stream.and_then(|stream| self.open_stream(now, token, stream, counts)).is_ok() {
+                        counts.tcp_accepted += 1;
+                    } else {
+                        counts.tcp_refused += 1;
+                    }
+                }
+                Accepted::OneTooMany => counts.tcp_refused += 1,
+                Accepted::Nobody => return,
+                Accepted::Shortage(error) => {
+                    counts.tcp_refused += 1;
+                    tracing::warn!(%error, listener = %listener.local_addr(), "newcomers wait");
+                    return self.pause(now, id);
+                }
+            }
+        }
+    }
+
+    /// Leaves a listener alone until the next sweep.
+    fn pause(&mut self, now: Instant, id: LinkId) {
+        self.paused.push(id);
+        self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
+        self.watch(id, Interest::Nothing);
+    }
+
+    /// Reads once from a connection into `buffer`. `None` when there is nothing new.
+    pub(crate) fn read(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        buffer: &mut [u8],
+        counts: &mut CountersSnapshot,
+    ) -> Option<Read> {
+        let Link { token, body: Body::Stream(stream) } = self.table.get_mut(id)? else { return None };
+        if stream.is_connecting {
+            return None;
+        }
+        match stream.read(now, buffer, READ_MAX, &mut self.buffers) {
+            Got::Bytes { len, is_full } => {
+                let (remote, options) = (stream.remote, &stream.options);
+                let (framing, frame_max) = (options.framing, options.frame_max.min(FRAME_MAX));
+                return Some(Read { token: *token, remote, framing, frame_max, len, is_full });
+            }
+            Got::Nothing => {}
+            Got::End => self.close(id, CloseReason::Ended, counts),
+            Got::Failure => self.close(id, CloseReason::Failed, counts),
+        }
+        None
+    }
+
+    /// Keeps what was read and is no whole frame, until more comes.
+    pub(crate) fn keep(&mut self, id: LinkId, rest: &[u8]) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) {
+            stream.keep(rest, &mut self.buffers);
+        }
+    }
+
+    /// Queues the datagrams of runs, all for one framed link, each as a frame.
+    pub(crate) fn send_frames(&mut self, id: LinkId, out: &Outbox, runs: &[Run], counts: &mut CountersSnapshot) {
+        let stream = match self.table.get_mut(id) {
+            Some(Link { body: Body::Stream(stream), .. }) => stream,
+            _ => return counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
+        };
+        // Datagrams have no place in a byte stream.
+        let Some(framing) = stream.options.framing else { return };
+        for run in runs {
+            for datagram in out.bytes(run).chunks(run.segment_size()) {
+                if stream.queue_frame(framing, datagram, &mut self.buffers) {
+                    counts.tcp_datagrams_out += 1;
+                    counts.tcp_bytes_out += datagram.len() as u64;
+                } else {
+                    counts.dropped_tcp_full += 1;
+                }
+            }
+        }
+        if !std::mem::replace(&mut stream.is_touched, true) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Writes the frames that were queued since the last flush.
+    pub(crate) fn flush_frames(&mut self, counts: &mut CountersSnapshot) {
+        while let Some(id) = self.touched.pop() {
+            let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
+            stream.is_touched = false;
+            // Who waits for room is told when there is some.
+            if stream.interest == Interest::Read {
+                self.write(id, counts);
+            }
+        }
+    }
+
+    /// Writes the pieces of byte streams, as far as the kernel takes them.
+    pub(crate) fn send_pieces(&mut self, out: &Outbox, counts: &mut CountersSnapshot) {
+        for pieces in out.pieces().chunk_by(|one, next| one.link == next.link) {
+            let [first, ..] = pieces else { continue };
+            let id = first.link;
+            let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else {
+                counts.dropped_no_link += pieces.len() as u64;
+                continue;
+            };
+            let len: usize = pieces.iter().map(Piece::len_bytes).sum();
+            match stream.write_pieces(out, pieces, &mut self.buffers) {
+                Ok(unsent) => {
+                    counts.stream_bytes_out += (len - unsent) as u64;
+                    if unsent > 0 {
+                        // Told first, before the writer is asked for more.
+                        self.news.push_front((*token, LinkEvent::Unsent { link: id, bytes: unsent }));
+                    }
+                    self.watch_as_wanted(id, counts);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, link = ?id, "write");
+                    self.close(id, CloseReason::Failed, counts);
+                }
+            }
+        }
+    }
+
+    /// The kernel has room for a connection, or has answered one that was asked for.
+    pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+        match self.table.get(id) {
+            Some(Link { body: Body::Stream(stream), .. }) if stream.is_connecting => {
+                self.finish_connecting(now, id, counts);
+            }
+            Some(_) => self.write(id, counts),
+            None => {}
+        }
+    }
+
+    /// Writes what waits, and tells who waits for room.
+    fn write(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+        let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
+        let written = stream.write_backlog(&mut self.buffers);
+        if written.is_ok() && stream.takes_notice_of_room() {
+            self.news.push_back((*token, LinkEvent::Writable { link: id }));
+        }
+        match written {
+            Ok(()) => self.watch_as_wanted(id, counts),
+            Err(_) => self.close(id, CloseReason::Failed, counts),
+        }
+    }
+
+    /// When `sweep` next has work.
+    pub(crate) fn next_sweep(&self) -> Option<Instant> {
+        self.next_sweep
+    }
+
+    /// Closes silent links, and opens paused listeners again.
+    pub(crate) fn sweep(&mut self, now: Instant, counts: &mut CountersSnapshot) {
+        if self.next_sweep.is_none_or(|at| now < at) {
+            return;
+        }
+        if self.impatient > 0 {
+            let is_silent = |link: &Link| match &link.body {
+                Body::Stream(stream) => stream.is_silent(now),
+                Body::Udp(_) | Body::Listener(_) => false,
+            };
+            let silent = self.table.iter().filter(|(_, link)| is_silent(link)).map(|(id, _)| id);
+            for id in silent.collect::<Vec<_>>() {
+                self.close(id, CloseReason::Silent, counts);
+            }
+        }
+        for id in std::mem::take(&mut self.paused) {
+            self.watch(id, Interest::Read);
+        }
+        self.next_sweep = (self.impatient > 0).then_some(now + SWEEP_INTERVAL);
+    }
+
+    /// Takes a link out, and tells whose it was.
+    pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason, counts: &mut CountersSnapshot) {
+        let Some(Link { token, body }) = self.table.remove(id) else { return };
+        // Somebody else may have the descriptor as well, and closing ours would not end the watch.
+        self.epoll.remove(body.as_fd()).ok();
+        if let Body::Stream(mut stream) = body {
+            self.forget_stream(&mut stream, counts);
+            if stream.is_connecting {
+                return;
+            }
+        }
+        self.news.push_back((token, LinkEvent::Closed { link: id, reason }));
+    }
+
+    fn forget_stream(&mut self, stream: &mut Stream, counts: &mut CountersSnapshot) {
+        stream.release(&mut self.buffers);
+        self.impatient -= usize::from(stream.options.silence_max.is_some());
+        counts.tcp_closed += 1;
+        counts.tcp_links -= 1;
+        let listener = stream.listener.and_then(|id| self.table.get_mut(id));
+        if let Some(Link { body: Body::Listener(listener), .. }) = listener {
+            listener.links -= 1;
+        }
+    }
+
+    /// Has the kernel tell just what a connection needs to hear.
+    fn watch_as_wanted(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+        let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { return };
+        let wanted = stream.wanted();
+        if wanted == stream.interest {
+            return;
+        }
+        stream.interest = wanted;
+        if let Err(error) = self.epoll.modify(stream.as_fd(), id.to_bits(), wanted) {
+            tracing::error!(%error, link = ?id, "link cannot be watched");
+            self.close(id, CloseReason::Failed, counts);
+        }
+    }
+
+    fn watch(&self, id: LinkId, interest: Interest) {
+        let Some(link) = self.table.get(id) else { return };
+        if let Err(error) = self.epoll.modify(link.body.as_fd(), id.to_bits(), interest) {
+            tracing::error!(%error, link = ?id, "listener cannot be paused or resumed");
+        }
+    }
+}
+
+impl Body {
+    fn kind(&self) -> LinkKind {
+        match self {
+            Body::Udp(_) => LinkKind::Datagrams,
+            Body::Listener(_) => LinkKind::Listener,
+            Body::Stream(stream) => stream.kind(),
+        }
+    }
+
+    fn interest(&self) -> Interest {
+        match self {
+            // Errors are reported in any case.
+            Body::Udp(socket) if socket.is_send_only() => Interest::Nothing,
+            Body::Udp(_) | Body::Listener(_) => Interest::Read,
+            Body::Stream(stream) => stream.interest,
+        }
+    }
+}
+
+impl AsFd for Body {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Body::Udp(socket) => socket.as_fd(),
+            Body::Listener(listener) => listener.as_fd(),
+            Body::Stream(stream) => stream.as_fd(),
+        }
+    }
+}

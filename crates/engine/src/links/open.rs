@@ -1,0 +1,192 @@
+//! What products ask for: links that open, and what is done to open ones.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::{
+    Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token,
+    UdpOptions,
+};
+
+use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
+use crate::CountersSnapshot;
+use crate::sys;
+use crate::udp::UdpSocket;
+
+impl Links {
+    /// Does what a product asks for. What comes of it is news.
+    pub(crate) fn handle_request(&mut self, now: Instant, request: LinkRequest, counts: &mut CountersSnapshot) {
+        let (token, opened) = match request {
+            LinkRequest::OpenUdp { token, addr, ports, options } => {
+                let bound = udp::bind(addr, ports, &options);
+                (token, bound.and_then(|socket| self.open_udp(token, socket)).map(drop))
+            }
+            LinkRequest::Listen { token, addr, options } => (token, self.listen(token, addr, &options).map(drop)),
+            LinkRequest::Connect { token, to, from, options } => {
+                (token, self.connect(now, token, (to, from), options, counts))
+            }
+            LinkRequest::Adopt { token, descriptor, kind } => (token, self.adopt(now, token, descriptor, kind, counts)),
+            LinkRequest::Close { link } => return self.close(link, CloseReason::Asked, counts),
+            LinkRequest::WatchWritable { link } => return self.watch_writable(link, counts),
+            LinkRequest::Pace { link, rate } => return self.pace(link, rate),
+        };
+        if let Err(error) = opened {
+            tracing::debug!(%error, ?token, "a link cannot be opened");
+            counts.links_failed += 1;
+            self.news.push_back((token, LinkEvent::Failed { error }));
+        }
+    }
+
+    /// Opens a UDP socket. Returns the link, and its address.
+    pub(crate) fn bind_udp(
+        &mut self,
+        token: Token,
+        addr: SocketAddr,
+        options: &UdpOptions,
+    ) -> io::Result<(LinkId, SocketAddr)> {
+        self.open_udp(token, UdpSocket::bind(addr, options)?)
+    }
+
+    /// Opens a listener. Returns the link, and its address.
+    pub(crate) fn listen(
+        &mut self,
+        token: Token,
+        addr: SocketAddr,
+        options: &ListenOptions,
+    ) -> io::Result<(LinkId, SocketAddr)> {
+        self.open_listener(token, Listener::bind(&addr, options)?)
+    }
+
+    fn open_udp(&mut self, token: Token, socket: UdpSocket) -> io::Result<(LinkId, SocketAddr)> {
+        let local = socket.local_addr();
+        let link = self.insert(token, Body::Udp(socket))?;
+        self.news.push_back((token, LinkEvent::Opened { link, local, remote: None }));
+        Ok((link, local))
+    }
+
+    fn open_listener(&mut self, token: Token, listener: Listener) -> io::Result<(LinkId, SocketAddr)> {
+        let local = listener.local_addr();
+        let link = self.insert(token, Body::Listener(listener))?;
+        self.news.push_back((token, LinkEvent::Opened { link, local, remote: None }));
+        Ok((link, local))
+    }
+
+    /// Takes a connection in, which may still be under way.
+    pub(super) fn open_stream(
+        &mut self,
+        now: Instant,
+        token: Token,
+        stream: Stream,
+        counts: &mut CountersSnapshot,
+    ) -> io::Result<()> {
+        let (listener, remote, is_connecting) = (stream.listener, stream.remote, stream.is_connecting);
+        let local = stream.socket().local_addr()?;
+        let is_impatient = stream.options.silence_max.is_some();
+        let link = self.insert(token, Body::Stream(stream))?;
+        counts.tcp_links += 1;
+        self.impatient += usize::from(is_impatient);
+        if is_impatient {
+            self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
+        }
+        if let Some(Link { body: Body::Listener(listener), .. }) = listener.and_then(|id| self.table.get_mut(id)) {
+            listener.links += 1;
+        }
+        if !is_connecting {
+            self.news.push_back((token, LinkEvent::Opened { link, local, remote: Some(remote) }));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, token: Token, body: Body) -> io::Result<LinkId> {
+        let (kind, interest) = (body.kind(), body.interest());
+        let full = |_| io::Error::from(io::ErrorKind::QuotaExceeded);
+        let id = self.table.insert(kind, Link { token, body }).map_err(full)?;
+        let watched =
+            self.table.get(id).map_or(Ok(()), |link| self.epoll.add(link.body.as_fd(), id.to_bits(), interest));
+        if watched.is_err() {
+            self.table.remove(id);
+        }
+        watched.map(|()| id)
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        token: Token,
+        (to, from): (SocketAddr, Option<SocketAddr>),
+        options: StreamOptions,
+        counts: &mut CountersSnapshot,
+    ) -> io::Result<()> {
+        let socket = sys::tcp_connect(&to, from.as_ref())?;
+        let mut stream = Stream::new(now, socket, to, Arc::new(options), None)?;
+        stream.is_connecting = true;
+        stream.interest = stream.wanted();
+        self.open_stream(now, token, stream, counts)
+    }
+
+    /// The other side has answered, or nobody will.
+    pub(super) fn finish_connecting(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+        let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
+        let (token, remote) = (*token, stream.remote);
+        let socket = stream.socket();
+        let answer = socket.take_error().and_then(|error| error.map_or_else(|| socket.local_addr(), Err));
+        match answer {
+            Ok(local) => {
+                (stream.is_connecting, stream.heard) = (false, now);
+                self.news.push_back((token, LinkEvent::Opened { link: id, local, remote: Some(remote) }));
+                self.watch_as_wanted(id, counts);
+            }
+            Err(error) => {
+                // Nobody knows of it yet, so this is all that is heard.
+                self.close(id, CloseReason::Failed, counts);
+                counts.links_failed += 1;
+                self.news.push_back((token, LinkEvent::Failed { error }));
+            }
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        now: Instant,
+        token: Token,
+        descriptor: OwnedFd,
+        kind: Adopted,
+        counts: &mut CountersSnapshot,
+    ) -> io::Result<()> {
+        match kind {
+            Adopted::Udp(options) => self.adopt_udp(token, descriptor, &options),
+            Adopted::Listener(options) => {
+                self.open_listener(token, Listener::new(TcpListener::from(descriptor), &options)?).map(drop)
+            }
+            Adopted::Stream(options) => {
+                let socket = TcpStream::from(descriptor);
+                let remote = socket.peer_addr()?;
+                self.open_stream(now, token, Stream::new(now, socket, remote, Arc::new(options), None)?, counts)
+            }
+        }
+    }
+
+    fn adopt_udp(&mut self, token: Token, descriptor: OwnedFd, options: &UdpOptions) -> io::Result<()> {
+        self.open_udp(token, UdpSocket::adopt(descriptor, options)?).map(drop)
+    }
+
+    fn watch_writable(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+        if id.kind() == LinkKind::Stream
+            && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
+        {
+            stream.is_watched = true;
+            self.watch_as_wanted(id, counts);
+        }
+    }
+
+    fn pace(&self, id: LinkId, rate: Bitrate) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id)
+            && let Err(error) = sys::set_pacing(stream.as_fd(), rate)
+        {
+            tracing::debug!(%error, link = ?id, "a link cannot be paced");
+        }
+    }
+}

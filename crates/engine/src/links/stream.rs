@@ -1,0 +1,286 @@
+//! One TCP connection: what it keeps of what came, and what waits to leave.
+//!
+//! In: bytes as the kernel has them. Out: bytes as it takes them. What they mean is for others.
+//! Cost: some 150 bytes; buffers only while there is something in them (`buffers`).
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::framing::Framing;
+use wire::{LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
+
+use super::buffers::{Backlog, Buffers};
+use crate::sys::{self, BufferSide, Interest};
+
+/// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
+/// it says it has at once.
+const WRITE_MAX: usize = 256 * 1_024;
+
+/// Pieces of memory in one write.
+const SLICES_MAX: usize = 16;
+
+pub(crate) struct Stream {
+    socket: TcpStream,
+    pub(super) remote: SocketAddr,
+    pub(super) options: Arc<StreamOptions>,
+    /// The listener that brought it.
+    pub(super) listener: Option<LinkId>,
+    /// The beginning of a frame that is not whole.
+    rest: Vec<u8>,
+    backlog: Backlog,
+    /// When it last brought something.
+    pub(super) heard: Instant,
+    /// What the kernel tells of it.
+    pub(super) interest: Interest,
+    /// The other side has not answered yet; nobody knows of it.
+    pub(super) is_connecting: bool,
+    /// It was written to since the last flush.
+    pub(super) is_touched: bool,
+    /// The writer has bytes that were not taken. It is told when there is room, and nothing is taken before.
+    pub(super) is_blocked: bool,
+    /// The writer wants to be told when there is room.
+    pub(super) is_watched: bool,
+}
+
+/// What a read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    /// So many bytes lie in the buffer, of which those at the front were kept from before; there may be more.
+    Bytes {
+        len: usize,
+        is_full: bool,
+    },
+    Nothing,
+    /// The other side has ended the connection.
+    End,
+    Failure,
+}
+
+impl Stream {
+    pub(super) fn new(
+        now: Instant,
+        socket: TcpStream,
+        remote: SocketAddr,
+        options: Arc<StreamOptions>,
+        listener: Option<LinkId>,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        if let Some(limit) = options.unacknowledged_max {
+            sys::set_tcp_user_timeout(socket.as_fd(), limit)?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes {
+            sys::set_buffer_bytes(socket.as_fd(), BufferSide::Send, bytes)?;
+        }
+        Ok(Stream {
+            socket,
+            remote,
+            options,
+            listener,
+            rest: Vec::new(),
+            backlog: Backlog::default(),
+            heard: now,
+            interest: Interest::Read,
+            is_connecting: false,
+            is_touched: false,
+            is_blocked: false,
+            is_watched: false,
+        })
+    }
+
+    pub(super) fn kind(&self) -> LinkKind {
+        if self.options.framing.is_some() { LinkKind::Framed } else { LinkKind::Stream }
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// What the kernel is to tell of it.
+    pub(super) fn wanted(&self) -> Interest {
+        let waits = self.is_connecting || self.is_blocked || self.is_watched || !self.backlog.is_empty();
+        if waits { Interest::ReadWrite } else { Interest::Read }
+    }
+
+    /// Reads once into `buffer`, behind what was kept; at most `read_max` bytes.
+    pub(super) fn read(&mut self, now: Instant, buffer: &mut [u8], read_max: usize, buffers: &mut Buffers) -> Got {
+        let kept = self.rest.len();
+        let Some(room) = buffer.get_mut(kept..) else { return Got::Failure };
+        let read_max = read_max.min(room.len());
+        match self.socket.read(&mut room[..read_max]) {
+            Ok(0) => Got::End,
+            Ok(count) => {
+                buffer[..kept].copy_from_slice(&self.rest);
+                buffers.give(std::mem::take(&mut self.rest));
+                self.heard = now;
+                Got::Bytes { len: kept + count, is_full: count == read_max }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Got::Nothing,
+            Err(_) => Got::Failure,
+        }
+    }
+
+    /// Keeps the beginning of a frame until more comes.
+    pub(super) fn keep(&mut self, rest: &[u8], buffers: &mut Buffers) {
+        if !rest.is_empty() {
+            self.rest = buffers.take();
+            self.rest.extend_from_slice(rest);
+        }
+    }
+
+    /// Queues one datagram as a frame. False when there is no room: then nothing is queued.
+    pub(super) fn queue_frame(&mut self, framing: Framing, datagram: &[u8], buffers: &mut Buffers) -> bool {
+        let Some(wrapping) = framing.wrap(datagram.len()) else { return false };
+        let whole = wrapping.header().len() + datagram.len() + wrapping.padding().len();
+        if self.backlog.len() + whole > self.options.backlog_max {
+            return false;
+        }
+        for part in [wrapping.header(), datagram, wrapping.padding()] {
+            self.backlog.push(part, buffers);
+        }
+        true
+    }
+
+    /// Writes until all that waits is written or the kernel has no room.
+    pub(super) fn write_backlog(&mut self, buffers: &mut Buffers) -> io::Result<()> {
+        while !self.backlog.is_empty() {
+            match self.socket.write(self.backlog.bytes()) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.backlog.consume(count, buffers),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pieces as far as the kernel takes them. A piece that was copied is taken whole or not at all: what the
+    /// kernel leaves of it waits here. Of the others nothing waits. Returns how many bytes were not taken.
+    pub(super) fn write_pieces(&mut self, out: &Outbox, pieces: &[Piece], buffers: &mut Buffers) -> io::Result<usize> {
+        let mut rest = Rest { out, pieces, offset: 0 };
+        let mut written = 0;
+        while !rest.is_empty() && !self.is_blocked && self.backlog.is_empty() && written < WRITE_MAX {
+            let (asked, result) = self.write_some(&rest, WRITE_MAX - written);
+            match result {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    written += count;
+                    rest.advance(count);
+                    if count < asked {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        while let Some(copied) = rest.copied().filter(|_| !self.is_blocked) {
+            // What has begun has to end.
+            if rest.offset == 0 && self.backlog.len() + copied.len() > self.options.backlog_max {
+                break;
+            }
+            self.backlog.push(copied, buffers);
+            rest.advance(copied.len());
+        }
+        self.is_blocked |= !rest.is_empty();
+        Ok(rest.len())
+    }
+
+    /// One write: of the file that comes first, or of all memory before the next file. Returns what was asked for, and what
+    /// came of it.
+    fn write_some(&mut self, rest: &Rest<'_>, count_max: usize) -> (usize, io::Result<usize>) {
+        if let Some((file, at, len)) = rest.file() {
+            let asked = len.min(count_max);
+            return (asked, sys::send_file(self.socket.as_fd(), file.as_fd(), at, asked));
+        }
+        let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut asked) = (0, 0);
+        for bytes in rest.memory().take(SLICES_MAX) {
+            let bytes = &bytes[..bytes.len().min(count_max - asked)];
+            slices[count] = io::IoSlice::new(bytes);
+            (count, asked) = (count + 1, asked + bytes.len());
+        }
+        (asked, self.socket.write_vectored(&slices[..count]))
+    }
+
+    /// There is room: whether somebody wants to know. He is told once.
+    pub(super) fn takes_notice_of_room(&mut self) -> bool {
+        self.backlog.is_empty() && (std::mem::take(&mut self.is_blocked) | std::mem::take(&mut self.is_watched))
+    }
+
+    /// Whether it has brought nothing for too long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.options.silence_max.is_some_and(|limit| now.saturating_duration_since(self.heard) >= limit)
+    }
+
+    /// Lets go of its buffers.
+    pub(super) fn release(&mut self, buffers: &mut Buffers) {
+        buffers.give(std::mem::take(&mut self.rest));
+        self.backlog.consume(self.backlog.len(), buffers);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What is left of some pieces.
+struct Rest<'a> {
+    out: &'a Outbox,
+    pieces: &'a [Piece],
+    /// Bytes of the first piece that are done.
+    offset: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.pieces.iter().map(Piece::len_bytes).sum::<usize>() - self.offset
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.offset += count;
+        while let Some((first, others)) = self.pieces.split_first()
+            && self.offset >= first.len_bytes()
+        {
+            self.offset -= first.len_bytes();
+            self.pieces = others;
+        }
+    }
+
+    /// The rest of the first piece, if that is of a file.
+    fn file(&self) -> Option<(&'a std::fs::File, u64, usize)> {
+        let first = self.pieces.first()?;
+        match self.out.piece(first) {
+            PieceSource::File { file, at } => Some((file, at + self.offset as u64, first.len_bytes() - self.offset)),
+            PieceSource::Copied(_) | PieceSource::Shared(_) => None,
+        }
+    }
+
+    /// The rest of the first piece, if that was copied.
+    fn copied(&self) -> Option<&'a [u8]> {
+        match self.out.piece(self.pieces.first()?) {
+            PieceSource::Copied(bytes) => Some(&bytes[self.offset..]),
+            PieceSource::Shared(_) | PieceSource::File { .. } => None,
+        }
+    }
+
+    /// What lies in memory, up to the next file.
+    fn memory(&self) -> impl Iterator<Item = &'a [u8]> {
+        let (out, mut offset) = (self.out, self.offset);
+        self.pieces.iter().map_while(move |piece| match out.piece(piece) {
+            PieceSource::Copied(bytes) | PieceSource::Shared(bytes) => Some(&bytes[std::mem::take(&mut offset)..]),
+            PieceSource::File { .. } => None,
+        })
+    }
+}
