@@ -1,7 +1,11 @@
 //! Workers as programs meet them: real sockets on loopback, and messages.
 
 mod common;
+mod descriptors;
 mod echo;
+mod framed_links;
 mod senders;
+mod streams;
 mod tcp_links;
 mod wake_ups;
+mod udp_links;

@@ -1,0 +1,187 @@
+//! Connections that are made or handed over, and what happens to them.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use crate::common::{EchoWorker, Heard, Order, PATIENCE};
+use engine::Socket;
+use wire::{
+    Adopted, Bitrate, CloseReason, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token, UdpOptions,
+};
+
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn token(number: u32) -> Token {
+    Token { owner: 2, number }
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Says something over a stream, and expects it back.
+fn talk(mut stream: &TcpStream, text: &[u8]) {
+    stream.write_all(text).expect("written");
+    let mut back = vec![0; text.len()];
+    stream.read_exact(&mut back).expect("it comes back");
+    assert_eq!(back, text);
+}
+
+/// The next link that is opened with a token, and its other end.
+fn opened(worker: &EchoWorker, number: u32) -> (LinkId, Option<SocketAddr>) {
+    worker.hear_of(|heard| match heard {
+        Heard::Opened { token: named, link, remote, .. } => {
+            assert_eq!(*named, token(number));
+            Some((*link, *remote))
+        }
+        _ => None,
+    })
+}
+
+fn connect(to: SocketAddr, number: u32) -> LinkRequest {
+    LinkRequest::Connect { token: token(number), to, from: None, options: StreamOptions::default() }
+}
+
+#[test]
+fn a_connection_is_made_and_its_end_is_told() {
+    let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    let to = listener.local_addr().expect("bound");
+    let worker = EchoWorker::start(Vec::new());
+    worker.request(connect(to, 1));
+    let stream = patient(listener.accept().expect("it connects").0);
+    let (link, remote) = opened(&worker, 1);
+    assert_eq!((link.kind(), remote), (LinkKind::Stream, Some(to)));
+    talk(&stream, b"hello");
+
+    worker.request(LinkRequest::WatchWritable { link });
+    worker.hear_of(|heard| (*heard == Heard::Writable { link }).then_some(()));
+    worker.request(LinkRequest::Pace { link, rate: Bitrate::from_kbps(8_000) });
+    talk(&stream, b"paced");
+    drop(stream);
+    assert_eq!(worker.hear_closed(), (link, CloseReason::Ended));
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_is_told() {
+    let gone = TcpListener::bind(LOOPBACK).and_then(|listener| listener.local_addr()).expect("loopback can be bound");
+    let worker = EchoWorker::start(Vec::new());
+    worker.request(connect(gone, 7));
+    let Heard::Failed { token: named, error, .. } = worker.hear() else { panic!("it fails") };
+    assert_eq!((named, error), (token(7), ErrorKind::ConnectionRefused));
+    let counters = worker.handle.counters();
+    assert_eq!(counters.tcp_links, 0);
+}
+
+#[test]
+fn a_connection_comes_from_where_it_is_asked_to() {
+    let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    let to = listener.local_addr().expect("bound");
+    let from = SocketAddr::from(([127, 0, 0, 77], 0));
+    let worker = EchoWorker::start(Vec::new());
+    worker.request(LinkRequest::Connect { token: token(1), to, from: Some(from), options: StreamOptions::default() });
+    let (_stream, remote) = listener.accept().expect("it connects");
+    assert_eq!(remote.ip(), from.ip());
+    let local = worker.hear_opened().1;
+    assert_eq!(local, remote);
+}
+
+#[test]
+fn descriptors_of_every_kind_are_adopted() {
+    let worker = EchoWorker::start(Vec::new());
+    let adopt = |number, descriptor: OwnedFd, kind| {
+        worker.request(LinkRequest::Adopt { token: token(number), descriptor, kind });
+    };
+
+    let socket = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+    let addr = socket.local_addr().expect("bound");
+    adopt(1, socket.into(), Adopted::Udp(UdpOptions::default()));
+    assert_eq!(opened(&worker, 1).0.kind(), LinkKind::Datagrams);
+    let client = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.send_to(b"hello", addr).expect("sent");
+    assert_eq!(client.recv_from(&mut [0; 10]).expect("an answer"), (5, addr));
+
+    let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    let addr = listener.local_addr().expect("bound");
+    adopt(2, listener.into(), Adopted::Listener(ListenOptions::default()));
+    assert_eq!(opened(&worker, 2).0.kind(), LinkKind::Listener);
+    let stream = patient(TcpStream::connect(addr).expect("connect"));
+    assert_eq!(opened(&worker, 2).1, stream.local_addr().ok());
+    talk(&stream, b"by a listener");
+
+    let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    let stream = patient(TcpStream::connect(listener.local_addr().expect("bound")).expect("connect"));
+    let (other, remote) = listener.accept().expect("it connects");
+    // Another has the same connection: to close ours must be enough for us to hear no more of it.
+    let kept = other.try_clone().expect("a descriptor");
+    adopt(3, other.into(), Adopted::Stream(StreamOptions::default()));
+    let (link, told) = opened(&worker, 3);
+    assert_eq!((link.kind(), told), (LinkKind::Stream, Some(remote)));
+    talk(&stream, b"handed over");
+    worker.request(LinkRequest::Close { link });
+    assert_eq!(worker.hear_closed(), (link, CloseReason::Asked));
+    (&stream).write_all(b"for the other").expect("written");
+    let mut buf = [0; 13];
+    kept.set_nonblocking(false).expect("an option");
+    (&kept).read_exact(&mut buf).expect("the other reads it");
+    assert_eq!(&buf, b"for the other");
+}
+
+#[test]
+fn what_is_no_socket_is_not_adopted() {
+    let worker = EchoWorker::start(Vec::new());
+    let file = std::fs::File::open("/dev/null").expect("it is there");
+    let kind = Adopted::Stream(StreamOptions::default());
+    worker.request(LinkRequest::Adopt { token: token(1), descriptor: file.into(), kind });
+    assert!(matches!(worker.hear(), Heard::Failed { .. }));
+}
+
+#[test]
+fn a_copied_piece_is_taken_whole_or_not_at_all_and_room_is_told() {
+    let stream =
+        StreamOptions { backlog_max: 100_000, send_buffer_bytes: Some(16 * 1_024), ..StreamOptions::default() };
+    let options = ListenOptions { stream, ..ListenOptions::default() };
+    let worker = EchoWorker::start(vec![Socket::listener(token(1), LOOPBACK, options)]);
+    let mut stream = patient(TcpStream::connect(worker.handle.sockets()[0].local).expect("connect"));
+    let (link, _) = worker.hear_opened();
+    let mut sent = 0;
+    // Numbered pieces of 1,000 bytes, until one is not taken.
+    let mut refused = 0;
+    while refused == 0 {
+        worker.order(Order::Write(link, vec![(sent % 251) as u8; 1_000]));
+        sent += 1;
+        assert!(sent < 100_000, "the kernel and the backlog are full at some time");
+        if sent % 50 == 0 {
+            worker.order(Order::Request(LinkRequest::OpenUdp {
+                token: token(9),
+                addr: LOOPBACK,
+                ports: None,
+                options: UdpOptions { receive_buffer_bytes: None, send_buffer_bytes: None, ..UdpOptions::default() },
+            }));
+            // Requests are done in order, so all was written when that is open.
+            let mut is_done = false;
+            while !is_done {
+                match worker.hear() {
+                    Heard::Unsent { bytes, .. } => refused += bytes,
+                    Heard::Opened { link, .. } => {
+                        worker.request(LinkRequest::Close { link });
+                        is_done = true;
+                    }
+                    Heard::Closed { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    assert_eq!(refused % 1_000, 0, "whole pieces");
+    let taken = sent * 1_000 - refused;
+    let mut got = vec![0; taken];
+    stream.read_exact(&mut got).expect("what was taken arrives");
+    for (number, piece) in got.chunks(1_000).enumerate() {
+        assert!(piece.iter().all(|byte| *byte == (number % 251) as u8), "piece {number} is whole");
+    }
+    worker.hear_of(|heard| (*heard == Heard::Writable { link }).then_some(()));
+    talk(&stream, b"there is room again");
+}

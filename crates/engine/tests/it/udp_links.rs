@@ -1,0 +1,136 @@
+//! UDP sockets that come and go while a worker runs.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
+use engine::Socket;
+use wire::{CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
+
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Buffers as the system has them: thousands of sockets do not ask for megabytes each.
+fn small() -> UdpOptions {
+    UdpOptions { receive_buffer_bytes: None, send_buffer_bytes: None, ..UdpOptions::default() }
+}
+
+fn token(number: u32) -> Token {
+    Token { owner: 3, number }
+}
+
+fn open(number: u32) -> LinkRequest {
+    LinkRequest::OpenUdp { token: token(number), addr: LOOPBACK, ports: None, options: small() }
+}
+
+fn client() -> UdpSocket {
+    let client = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client
+}
+
+/// Asks one address, and expects the answer from there.
+fn ask(client: &UdpSocket, to: SocketAddr, question: &[u8]) {
+    client.send_to(question, to).expect("sent");
+    let mut buf = [0; 100];
+    let (len, from) = client.recv_from(&mut buf).expect("an answer");
+    assert_eq!((&buf[..len], from), (question, to));
+}
+
+#[test]
+fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address() {
+    // The test's own descriptors are few.
+    let files = engine::sys::raise_open_files_max().expect("the limit is known");
+    let count = (files.saturating_sub(200)).min(10_000) as u32;
+    println!("{count} sockets");
+    let worker = EchoWorker::start(Vec::new());
+    let mut old = HashSet::new();
+    for round in 0..2_u64 {
+        (0..count).for_each(|number| worker.request(open(number)));
+        let mut links: Vec<(LinkId, SocketAddr)> = Vec::new();
+        for number in 0..count {
+            let Heard::Opened { token: named, link, local, remote: None } = worker.hear() else { panic!("it opens") };
+            assert_eq!(named, token(number), "in order");
+            assert!(old.insert(link), "{link:?} was never given before");
+            links.push((link, local));
+        }
+        let client = client();
+        for (number, (link, local)) in links.iter().enumerate() {
+            ask(&client, *local, &number.to_be_bytes());
+            let Heard::Run { token: named, path, segments } = worker.hear() else { panic!("it is heard") };
+            assert_eq!(
+                (named, path.link, segments),
+                (token(number as u32), *link, vec![number.to_be_bytes().to_vec()])
+            );
+        }
+        for (link, _) in &links {
+            worker.request(LinkRequest::Close { link: *link });
+        }
+        for (number, (link, _)) in links.iter().enumerate() {
+            let closed = Heard::Closed { token: token(number as u32), link: *link, reason: CloseReason::Asked };
+            assert_eq!(worker.hear(), closed);
+        }
+        // What is sent to links that are gone goes nowhere, though their slots will be used again.
+        let gone = (round + 1) * links.len() as u64;
+        for (link, local) in links {
+            worker.order(Order::Send(Path { link, remote: local, local: None }, vec![1]));
+        }
+        eventually("what goes nowhere is counted", || worker.handle.counters().dropped_no_link == gone);
+    }
+    worker.handle.stop().expect("a clean end");
+}
+
+#[test]
+fn a_socket_that_cannot_be_had_is_told_and_others_stay() {
+    let worker = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, small())]);
+    let taken = worker.handle.sockets()[0].local;
+    worker.request(LinkRequest::OpenUdp { token: token(2), addr: taken, ports: None, options: small() });
+    let failed = Heard::Failed { token: token(2), error: std::io::ErrorKind::AddrInUse, errno: Some(98) };
+    assert_eq!(worker.hear(), failed);
+    ask(&client(), taken, b"still there");
+
+    let ports = Some(taken.port().saturating_sub(20)..=taken.port().saturating_add(20));
+    worker.request(LinkRequest::OpenUdp { token: token(3), addr: taken, ports: ports.clone(), options: small() });
+    let (_, local) = worker.hear_opened();
+    assert!(local != taken && ports.is_some_and(|ports| ports.contains(&local.port())));
+    ask(&client(), local, b"another one");
+    eventually("it is counted", || worker.handle.counters().links_failed == 1);
+}
+
+#[test]
+fn a_socket_that_receives_hears_of_refusals_and_loses_nothing() {
+    let options = UdpOptions { refusals: true, ..small() };
+    let worker = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, options)]);
+    let (link, local) = (worker.handle.sockets()[0].link, worker.handle.sockets()[0].local);
+    let (client, gone) = (client(), client().local_addr().expect("bound"));
+    for number in 0..200_u8 {
+        worker.order(Order::Send(Path { link, remote: gone, local: None }, vec![number]));
+        ask(&client, local, &[number; 10]);
+    }
+    let refused = worker.hear_of(|heard| match heard {
+        Heard::Refused { link, remote } => Some((*link, *remote)),
+        _ => None,
+    });
+    assert_eq!(refused, (link, gone));
+    assert_eq!(worker.handle.counters().receive_errors, 0);
+}
+
+#[test]
+fn workers_share_an_address_and_each_gets_its_senders() {
+    let options = UdpOptions { reuse_port: true, ..small() };
+    let first = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, options.clone())]);
+    let addr = first.handle.sockets()[0].local;
+    let second = EchoWorker::start(vec![Socket::udp(token(1), addr, options)]);
+    // The kernel spreads senders by a hash of their addresses.
+    let mut clients = Vec::new();
+    let has_both = |clients: &mut Vec<UdpSocket>| {
+        clients.push(client());
+        ask(&clients[clients.len() - 1], addr, b"who is there");
+        [&first, &second].iter().all(|worker| worker.handle.counters().datagrams_in > 0)
+    };
+    while !has_both(&mut clients) {
+        assert!(clients.len() < 1_000, "of a thousand senders each worker gets some");
+    }
+    for client in &clients {
+        ask(client, addr, b"still there");
+    }
+}
