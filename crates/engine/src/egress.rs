@@ -21,24 +21,32 @@ impl Egress {
         Egress { out, links, queue: SendQueue::new(), counts: CountersSnapshot::default() }
     }
 
-    /// Flushes when there is no room for as many datagrams, or for a request.
+    /// Flushes when there is no room for as many datagrams, or for a request. `received` is what is being handled.
     #[inline]
-    pub(crate) fn make_room(&mut self, datagrams: usize) {
+    pub(crate) fn make_room(&mut self, datagrams: usize, received: &[u8]) {
         if !self.out.has_room_for(datagrams) || !self.out.has_room_for_request() {
-            self.flush();
+            self.flush(received);
+        }
+    }
+
+    /// Flushes what lies where it was received, as other things are received next.
+    #[inline]
+    pub(crate) fn let_go_of(&mut self, received: &[u8]) {
+        if self.out.points_at_received() {
+            self.flush(received);
         }
     }
 
     /// Hands everything in the outbox to the kernel, row by row of runs that leave by the same link, and then does what is
-    /// requested.
-    pub(crate) fn flush(&mut self) {
+    /// requested. `received` is what is being handled.
+    pub(crate) fn flush(&mut self, received: &[u8]) {
         for runs in self.out.runs().chunk_by(|one, next| one.path.link == next.path.link) {
             let [first, ..] = runs else { continue };
             let link = first.path.link;
             match self.links.udp(link) {
-                Some((_, socket)) => self.queue.send_runs(socket, &self.out, runs),
+                Some((_, socket)) => self.queue.send_runs(socket, &self.out, runs, received),
                 None if link.kind() == LinkKind::Framed => {
-                    self.links.send_frames(link, &self.out, runs, &mut self.counts);
+                    self.links.send_frames(link, (&self.out, received), runs, &mut self.counts);
                 }
                 None => self.counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
             }

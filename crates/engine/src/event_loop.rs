@@ -115,7 +115,7 @@ impl<M: Send + 'static> Loop<M> {
         if let Some(late) = service.poll_timeout().and_then(|at| now.checked_duration_since(at)) {
             self.egress.counts.lateness.record(late);
             self.egress.counts.timeouts += 1;
-            self.egress.make_room(1);
+            self.egress.make_room(1, &[]);
             service.handle_timeout(now, &mut self.egress.out);
         }
         let Egress { links, counts, .. } = &mut self.egress;
@@ -168,6 +168,7 @@ impl<M: Send + 'static> Loop<M> {
             for index in 0..self.batch.len() {
                 self.handle_message(service, now, link, index);
             }
+            self.egress.let_go_of(self.batch.received());
             let is_full = self.batch.is_full();
             self.transmit(service, now);
             if !is_full {
@@ -181,7 +182,7 @@ impl<M: Send + 'static> Loop<M> {
         let count_max = self.egress.out.datagrams_max().min(RUN_SEGMENTS_MAX);
         let mut first = 0;
         loop {
-            self.egress.make_room(count_max);
+            self.egress.make_room(count_max, self.batch.received());
             // It may be closed meanwhile.
             let Some((token, _)) = self.egress.links.udp(link) else { return };
             let Some(message) = self.batch.message(index) else { return };
@@ -211,7 +212,7 @@ impl<M: Send + 'static> Loop<M> {
                 // A datagram that was too long for the path is no refusal.
                 Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
                 Ok(Some(refused)) => {
-                    self.egress.make_room(1);
+                    self.egress.make_room(1, &[]);
                     let event = LinkEvent::Refused { link, remote: refused.remote };
                     service.handle_link(now, token, event, &mut self.egress.out);
                 }
@@ -231,10 +232,11 @@ impl<M: Send + 'static> Loop<M> {
                 self.handle_frames(service, now, link, &read);
             } else {
                 counts.stream_bytes_in += read.len as u64;
-                self.egress.make_room(1);
+                self.egress.make_room(1, &[]);
                 let event = LinkEvent::Bytes { link, bytes: &mut self.buffer[..read.len] };
                 service.handle_link(now, read.token, event, &mut self.egress.out);
             }
+            self.egress.let_go_of(&self.buffer);
             if !read.is_full {
                 return;
             }
@@ -249,16 +251,17 @@ impl<M: Send + 'static> Loop<M> {
         let mut start = 0;
         loop {
             let Egress { links, counts, .. } = &mut self.egress;
-            let rest = &mut self.buffer[start..read.len];
+            let rest = &self.buffer[start..read.len];
             match framing.next_frame(rest, read.frame_max) {
                 Frame::Datagram { range, end } => {
+                    let (first, last) = (start + range.start, start + range.end);
                     start += end;
-                    let data = &mut rest[range];
-                    let Some(len) = NonZeroUsize::new(data.len()) else { continue };
+                    let Some(len) = NonZeroUsize::new(range.len()) else { continue };
                     counts.tcp_datagrams_in += 1;
-                    counts.tcp_bytes_in += data.len() as u64;
-                    self.egress.make_room(1);
-                    let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data);
+                    counts.tcp_bytes_in += range.len() as u64;
+                    self.egress.make_room(1, &self.buffer);
+                    let data = &mut self.buffer[first..last];
+                    let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data).at(first);
                     service.handle_run(now, run, &mut self.egress.out);
                 }
                 Frame::Incomplete => return links.keep(link, rest),
@@ -276,7 +279,7 @@ impl<M: Send + 'static> Loop<M> {
         for _ in 0..MESSAGES_MAX {
             let Some(message) = self.receiver.try_recv() else { return false };
             self.egress.counts.messages += 1;
-            self.egress.make_room(1);
+            self.egress.make_room(1, &[]);
             service.handle_message(now, message, &mut self.egress.out);
         }
         !self.receiver.is_empty()
@@ -285,9 +288,9 @@ impl<M: Send + 'static> Loop<M> {
     /// Sends what the service has ready, and tells it what became of links, bounded; true when there is more.
     fn transmit(&mut self, service: &mut impl Service, now: Instant) -> bool {
         for _ in 0..FLUSHES_MAX {
-            self.egress.make_room(1);
+            self.egress.make_room(1, &[]);
             let has_more = service.poll_transmit(now, &mut self.egress.out);
-            self.egress.flush();
+            self.egress.flush(&[]);
             // Who has heard something may have something to say.
             let has_told = self.tell(service, now);
             if !has_more && !has_told {
@@ -301,7 +304,7 @@ impl<M: Send + 'static> Loop<M> {
     fn tell(&mut self, service: &mut impl Service, now: Instant) -> bool {
         for told in 0..NEWS_MAX {
             let Some((token, event)) = self.egress.links.poll_news() else { return told > 0 };
-            self.egress.make_room(1);
+            self.egress.make_room(1, &[]);
             service.handle_link(now, token, event, &mut self.egress.out);
         }
         true

@@ -183,7 +183,13 @@ impl Links {
     }
 
     /// Queues the datagrams of runs, all for one framed link, each as a frame.
-    pub(crate) fn send_frames(&mut self, id: LinkId, out: &Outbox, runs: &[Run], counts: &mut CountersSnapshot) {
+    pub(crate) fn send_frames(
+        &mut self,
+        id: LinkId,
+        (out, received): (&Outbox, &[u8]),
+        runs: &[Run],
+        counts: &mut CountersSnapshot,
+    ) {
         let stream = match self.table.get_mut(id) {
             Some(Link { body: Body::Stream(stream), .. }) => stream,
             _ => return counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
@@ -191,10 +197,12 @@ impl Links {
         // Datagrams have no place in a byte stream.
         let Some(framing) = stream.options.framing else { return };
         for run in runs {
-            for datagram in out.bytes(run).chunks(run.segment_size()) {
-                if stream.queue_frame(framing, datagram, &mut self.buffers) {
+            let bytes = out.run_bytes(run, received);
+            for index in 0..run.segment_count() {
+                let parts = bytes.datagram(run, index);
+                if stream.queue_frame(framing, parts, &mut self.buffers) {
                     counts.tcp_datagrams_out += 1;
-                    counts.tcp_bytes_out += datagram.len() as u64;
+                    counts.tcp_bytes_out += parts.map(<[u8]>::len).iter().sum::<usize>() as u64;
                 } else {
                     counts.dropped_tcp_full += 1;
                 }

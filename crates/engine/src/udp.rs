@@ -176,6 +176,11 @@ impl RecvBatch {
         self.len() == 0
     }
 
+    /// Where everything that the last `fill` brought lies.
+    pub(crate) fn received(&self) -> &[u8] {
+        self.buffers.received()
+    }
+
     /// One message of the last `fill`, in the order of arrival; `None` when it came from no address.
     pub fn message(&mut self, index: usize) -> Option<Received<'_>> {
         self.buffers.message(index)

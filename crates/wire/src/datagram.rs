@@ -69,12 +69,25 @@ pub struct DatagramRun<'a> {
     pub segment_size: NonZeroUsize,
     /// All bytes. They may be changed in place.
     pub data: &'a mut [u8],
+    /// Where `data` begins in what was received.
+    place: Option<usize>,
 }
 
 impl<'a> DatagramRun<'a> {
     /// Datagrams of `segment_size` bytes each, but for a last one that may be shorter.
     pub fn new(token: Token, path: Path, ecn: Ecn, segment_size: NonZeroUsize, data: &'a mut [u8]) -> Self {
-        DatagramRun { token, path, ecn, segment_size, data }
+        DatagramRun { token, path, ecn, segment_size, data, place: None }
+    }
+
+    /// The same, with its place in what was received. For who receives, and flushes the outbox before he receives again.
+    #[must_use]
+    pub fn at(self, place: usize) -> Self {
+        DatagramRun { place: Some(place), ..self }
+    }
+
+    /// Where `data` begins in what was received; `None` when it cannot be sent from there.
+    pub fn place(&self) -> Option<usize> {
+        self.place
     }
 
     /// How many datagrams it is; none when it is an empty one.

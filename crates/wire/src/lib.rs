@@ -25,7 +25,7 @@ pub use link::{
     Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, StreamOptions, Token,
     UdpOptions, Unicast,
 };
-pub use outbox::{DATAGRAM_MAX, Outbox, Piece, PieceSource, Run};
+pub use outbox::{DATAGRAM_MAX, Gathered, Outbox, Piece, PieceSource, Run, RunBytes};
 pub use product::Product;
 pub use seq::{Seq, SeqExtender};
 pub use worker::WorkerId;

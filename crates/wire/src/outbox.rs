@@ -3,16 +3,20 @@
 //! In: datagrams, each for one path, best written destination by destination; or rows of them that lie ready elsewhere and
 //! are only pointed at (`push_shared`).
 //! Out: runs. A run is a row of neighbouring datagrams for the same path, all of one size but for a last one that may
-//! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)). For byte streams (`push_bytes` and others) out
+//! be shorter: just what one UDP GSO send takes (`UDP_SEGMENT`, udp(7)). Received runs leave again with other bytes before
+//! each datagram (`push_prefixed`). For byte streams (`push_bytes` and others) out
 //! come pieces, in order. And what a product wants of its links (`request`).
 //! Cost: no copy and no allocation; one path comparison per datagram.
 
+mod again;
 mod pieces;
 
 use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
 
+use self::again::Again;
+pub use self::again::{Gathered, RunBytes};
 pub use self::pieces::{Piece, PieceSource};
 use crate::{LinkRequest, Path};
 
@@ -61,6 +65,8 @@ enum Source {
     Slots,
     /// The number of the shared row.
     Shared(u16),
+    /// Where they were received; the number of what stands before them.
+    Again(u16),
 }
 
 impl Run {
@@ -81,9 +87,13 @@ impl Run {
 
     /// Whether another datagram of `len` bytes for `path` may stand behind the last one.
     fn takes(&self, path: &Path, len: usize) -> bool {
+        self.source == Source::Slots && self.has_room_for(path, len)
+    }
+
+    /// The same, wherever its bytes lie.
+    fn has_room_for(&self, path: &Path, len: usize) -> bool {
         let full_so_far = self.len as usize == self.segment_size() * self.segment_count();
-        self.source == Source::Slots
-            && full_so_far
+        full_so_far
             && len <= self.segment_size()
             && self.segment_count < RUN_SEGMENTS_MAX
             && self.len as usize + len <= RUN_BYTES_MAX
@@ -98,6 +108,7 @@ pub struct Outbox {
     runs: Vec<Run>,
     shared: Vec<Shared>,
     shared_rows: usize,
+    again: Vec<Again>,
     pieces: Vec<Piece>,
     files: Vec<Arc<File>>,
     requests: Vec<LinkRequest>,
@@ -115,6 +126,7 @@ impl Outbox {
             runs,
             shared,
             shared_rows: 0,
+            again: Vec::new(),
             pieces: Vec::new(),
             files: Vec::new(),
             requests: Vec::with_capacity(REQUESTS_MAX),
@@ -266,11 +278,12 @@ impl Outbox {
         &self.runs
     }
 
-    /// The bytes of one run.
+    /// The bytes of one run that lie one behind the other; of one that is gathered there are none (`run_bytes`).
     pub fn bytes(&self, run: &Run) -> &[u8] {
         let bytes = match run.source {
             Source::Slots => &*self.buf,
             Source::Shared(index) => (*self.shared[usize::from(index)]).as_ref(),
+            Source::Again(_) => return &[],
         };
         &bytes[run.start as usize..][..run.len as usize]
     }
@@ -286,6 +299,7 @@ impl Outbox {
         self.runs.clear();
         self.shared.clear();
         self.shared_rows = 0;
+        self.again.clear();
         self.pieces.clear();
         self.files.clear();
     }

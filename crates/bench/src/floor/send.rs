@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::sys::{self, Outgoing, SendBatch};
+use engine::sys::{self, Outgoing, Payload, SendBatch};
 use engine::udp::{Options, UdpSocket};
 use wire::{LinkId, Path};
 
@@ -76,7 +76,7 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
         while start.elapsed() < time && !gso_refused {
             let call: Vec<Path> = paths.by_ref().take(bytes.len() / message_len).collect();
             let messages = bytes.chunks_exact(message_len).zip(&call);
-            let messages = messages.map(|(data, path)| Outgoing { path, data, segment_bytes });
+            let messages = messages.map(|(data, path)| Outgoing { path, data: Payload::Whole(data), segment_bytes });
             match batch.send(socket.as_fd(), messages) {
                 // What was not taken is not sent again: it is made up anyway.
                 Ok(count) => sent += (count * segments.unwrap_or(1)) as u64,

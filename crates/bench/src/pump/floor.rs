@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::sys::{self, Epoll, MESSAGES_MAX, Outgoing, SendBatch};
+use engine::sys::{self, Epoll, MESSAGES_MAX, Outgoing, Payload, SendBatch};
 use engine::udp::{Options, UdpSocket};
 use wheel::Wheel;
 use wire::ts::DATAGRAM_LEN;
@@ -125,7 +125,11 @@ impl Sender {
                 let line = &lines[*index as usize];
                 let position = line.stream.start + u64::from(line.turn) * u64::from(burst);
                 let segment_bytes = (burst > 1).then_some(DATAGRAM_LEN as u16);
-                Outgoing { path: &line.path, data: line.stream.content.burst(position, burst), segment_bytes }
+                Outgoing {
+                    path: &line.path,
+                    data: Payload::Whole(line.stream.content.burst(position, burst)),
+                    segment_bytes,
+                }
             });
             let (done, sent) = match self.batch.send(self.socket.as_fd(), messages) {
                 Ok(count) => (count, u64::from(burst)),

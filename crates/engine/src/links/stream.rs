@@ -131,14 +131,15 @@ impl Stream {
         }
     }
 
-    /// Queues one datagram as a frame. False when there is no room: then nothing is queued.
-    pub(super) fn queue_frame(&mut self, framing: Framing, datagram: &[u8], buffers: &mut Buffers) -> bool {
-        let Some(wrapping) = framing.wrap(datagram.len()) else { return false };
-        let whole = wrapping.header().len() + datagram.len() + wrapping.padding().len();
+    /// Queues one datagram, in two parts, as a frame. False when there is no room: then nothing is queued.
+    pub(super) fn queue_frame(&mut self, framing: Framing, [first, second]: [&[u8]; 2], buffers: &mut Buffers) -> bool {
+        let len = first.len() + second.len();
+        let Some(wrapping) = framing.wrap(len) else { return false };
+        let whole = wrapping.header().len() + len + wrapping.padding().len();
         if self.backlog.len() + whole > self.options.backlog_max {
             return false;
         }
-        for part in [wrapping.header(), datagram, wrapping.padding()] {
+        for part in [wrapping.header(), first, second, wrapping.padding()] {
             self.backlog.push(part, buffers);
         }
         true

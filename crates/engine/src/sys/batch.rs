@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use wire::{DatagramRun, Ecn, LinkId, Path, Token};
+use wire::{DatagramRun, Ecn, Gathered, LinkId, Path, Token};
 
 use super::addr::{RawAddr, in_addr, in6_addr, ipv4, ipv6};
 use super::check;
@@ -82,6 +82,7 @@ impl Headers {
             ecn: notes.ecn,
             segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            place: index * slot.len(),
             data: &mut slot[..len],
         })
     }
@@ -105,6 +106,8 @@ pub struct Received<'a> {
     pub segment_bytes: NonZeroUsize,
     /// The message was longer than a slot, and its end is lost.
     pub truncated: bool,
+    /// Where `data` begins in all that was received (`RecvBuffers::received`).
+    pub place: usize,
     pub data: &'a mut [u8],
 }
 
@@ -115,13 +118,13 @@ impl<'a> Received<'a> {
 
     /// Up to `count_max` of its datagrams from the one at `first` on, as a run of one link, which is known by `token`.
     pub fn into_run(self, token: Token, link: LinkId, first: usize, count_max: usize) -> DatagramRun<'a> {
-        let Received { remote, local, ecn, segment_bytes: segment_size, data, .. } = self;
+        let Received { remote, local, ecn, segment_bytes: segment_size, place, data, .. } = self;
         let path = Path { link, remote, local };
         let len_of = |count: usize| segment_size.get().saturating_mul(count);
         let start = len_of(first).min(data.len());
         let data = &mut data[start..];
         let len = len_of(count_max).min(data.len());
-        DatagramRun::new(token, path, ecn, segment_size, &mut data[..len])
+        DatagramRun::new(token, path, ecn, segment_size, &mut data[..len]).at(place + start)
     }
 }
 
@@ -181,6 +184,11 @@ impl RecvBuffers {
     /// Whether the last `fill` brought none.
     pub fn is_empty(&self) -> bool {
         self.filled == 0
+    }
+
+    /// All slots, one behind the other.
+    pub fn received(&self) -> &[u8] {
+        self.payload.as_slice()
     }
 
     /// One message of the last `fill`, in the order of arrival.
@@ -260,14 +268,65 @@ pub(super) fn control_value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
     pub path: &'a Path,
-    pub data: &'a [u8],
+    pub data: Payload<'a>,
     pub segment_bytes: Option<u16>,
 }
+
+/// Where the bytes of a message lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    Whole(&'a [u8]),
+    /// Some datagrams of a run whose bytes are gathered, from the one at `first` on; `len` bytes in all.
+    Gathered {
+        run: Gathered<'a>,
+        first: usize,
+        count: usize,
+        len: usize,
+    },
+}
+
+impl Outgoing<'_> {
+    /// Bytes in all.
+    pub fn len_bytes(&self) -> usize {
+        match self.data {
+            Payload::Whole(bytes) => bytes.len(),
+            Payload::Gathered { len, .. } => len,
+        }
+    }
+
+    /// How many datagrams it is.
+    pub fn datagram_count(&self) -> usize {
+        match (self.data, self.segment_bytes) {
+            (_, None) => 1,
+            (Payload::Whole(bytes), Some(segment)) => bytes.len().div_ceil(segment.into()),
+            (Payload::Gathered { count, .. }, Some(_)) => count,
+        }
+    }
+
+    /// Pieces of memory that it is made of, at most.
+    fn slices_max(&self) -> usize {
+        match self.data {
+            Payload::Whole(_) => 1,
+            Payload::Gathered { count, .. } => 2 * count,
+        }
+    }
+}
+
+/// Pieces of memory in one send call: one for each of the most messages, and room for several whose bytes are gathered,
+/// which have up to 128 each.
+const SLICES_MAX: usize = 1_024;
 
 /// Room for the headers of one batch of messages to send. It holds no payload.
 pub struct SendBatch {
     headers: Headers,
+    slices: Slices,
 }
+
+/// What the messages of one call are made of.
+struct Slices(Fixed<libc::iovec>);
+
+// SAFETY: the raw pointers inside are written anew before each call, and lead nowhere else.
+unsafe impl Send for Slices {}
 
 impl Default for SendBatch {
     fn default() -> Self {
@@ -277,7 +336,8 @@ impl Default for SendBatch {
 
 impl SendBatch {
     pub fn new() -> Self {
-        SendBatch { headers: Headers::new(MESSAGES_MAX) }
+        let slices = Fixed::from_fn(SLICES_MAX, |_| libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
+        SendBatch { headers: Headers::new(MESSAGES_MAX), slices: Slices(slices) }
     }
 
     /// Sends the first of `messages`, at most `MESSAGES_MAX`, in one call. Returns how many the kernel took; an error
@@ -287,16 +347,21 @@ impl SendBatch {
         socket: BorrowedFd<'_>,
         messages: impl Iterator<Item = Outgoing<'a>>,
     ) -> io::Result<usize> {
-        let mut count = 0;
+        let (mut count, mut slices) = (0, 0);
         for message in messages.take(MESSAGES_MAX) {
+            if slices + message.slices_max() > SLICES_MAX {
+                break;
+            }
+            slices = self.write_slices(count, slices, &message);
             self.write_header(count, &message);
             count += 1;
         }
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: headers up to `count` were just written: they point at their own parts, which never move, and at
-        // payload that is borrowed for `'a`, which outlives this call. The kernel only reads.
+        // SAFETY: headers up to `count` were just written: they point at their own parts and at slices of their own, neither
+        // of which ever moves, and these at payload that is borrowed for `'a`, which outlives this call. The kernel only
+        // reads.
         let sent = unsafe {
             let headers = self.headers.headers.ptr(0);
             libc::sendmmsg(socket.as_raw_fd(), headers, count as libc::c_uint, libc::MSG_DONTWAIT as _)
@@ -304,10 +369,30 @@ impl SendBatch {
         check(sent).map(|sent| sent as usize)
     }
 
+    /// Points a message at its payload, by slices from `first` on. Returns the next free one.
+    fn write_slices(&mut self, index: usize, first: usize, message: &Outgoing<'_>) -> usize {
+        let mut next = first;
+        let mut put = |bytes: &[u8]| {
+            if !bytes.is_empty() {
+                let slice = self.slices.0.get_mut(next);
+                *slice = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+                next += 1;
+            }
+        };
+        match message.data {
+            Payload::Whole(bytes) => put(bytes),
+            Payload::Gathered { run, first, count, .. } => {
+                (first..first + count).flat_map(|index| run.datagram(index)).for_each(put);
+            }
+        }
+        let header = &mut self.headers.headers.get_mut(index).msg_hdr;
+        (header.msg_iov, header.msg_iovlen) = (self.slices.0.ptr(first.min(SLICES_MAX - 1)), (next - first) as _);
+        next
+    }
+
     fn write_header(&mut self, index: usize, message: &Outgoing<'_>) {
         let parts = self.headers.parts.get_mut(index);
         let name_len = parts.addr.set(&message.path.remote);
-        parts.iovec = libc::iovec { iov_base: message.data.as_ptr().cast_mut().cast(), iov_len: message.data.len() };
         let mut control = ControlWriter { control: &mut parts.control, used: 0 };
         match (message.path.local, message.path.remote) {
             (Some(IpAddr::V4(local)), SocketAddr::V4(_)) => {

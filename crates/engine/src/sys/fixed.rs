@@ -45,6 +45,11 @@ impl<T> Fixed<T> {
         unsafe { &mut *self.ptr(index) }
     }
 
+    pub(super) fn as_slice(&self) -> &[T] {
+        // SAFETY: `new` took `len` initialised values at `start`, and `&self` excludes writers, as in `get`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
     pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: `new` took `len` initialised values at `start`; `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

@@ -19,7 +19,7 @@ mod refusal;
 mod socket;
 mod thread;
 
-pub use batch::{MESSAGES_MAX, Outgoing, Received, RecvBuffers, SendBatch};
+pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBuffers, SendBatch};
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
 pub use group::{group_socket, join_group};

@@ -7,10 +7,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use wire::{Outbox, Run};
+use wire::{Outbox, Run, RunBytes};
 
 use super::UdpSocket;
-use crate::sys::{self, Outgoing, SendBatch};
+use crate::sys::{self, Outgoing, Payload, SendBatch};
 
 /// For how long one flush waits for a full socket, all in all. Then it drops: media that is later than this is late.
 const STALL_MAX: Duration = Duration::from_millis(2);
@@ -70,12 +70,13 @@ impl SendQueue {
     /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
     /// dropped.
     pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox) {
-        self.send_runs(socket, out, out.runs());
+        self.send_runs(socket, out, out.runs(), &[]);
     }
 
-    /// Sends `runs`, which are of `out`, through `socket`. Everything is sent, or counted as dropped.
-    pub fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run]) {
-        let mut pieces = Pieces { out, runs, offset: 0, split_first: false, gso: socket.gso() };
+    /// Sends `runs`, which are of `out`, through `socket`; `received` is where what was just received lies. Everything is
+    /// sent, or counted as dropped.
+    pub(crate) fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run], received: &[u8]) {
+        let mut pieces = Pieces { out, runs, received, sent: 0, split_first: false, gso: socket.gso() };
         let mut waited = Duration::ZERO;
         let mut retries = 0;
         while !pieces.is_empty() {
@@ -91,7 +92,7 @@ impl SendQueue {
                         self.stats.would_block += 1;
                         if self.is_stalled || waited >= STALL_MAX {
                             self.is_stalled = true;
-                            self.stats.dropped_full += pieces.map(|piece| datagram_count(&piece)).sum::<u64>();
+                            self.stats.dropped_full += pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
                         }
                         waited += wait_for_room(socket, &error, STALL_MAX - waited);
@@ -114,7 +115,7 @@ impl SendQueue {
                     Refusal::Message | Refusal::TooLong if socket.refusals && retries < RETRIES_MAX => retries += 1,
                     Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
                         retries = 0;
-                        self.stats.dropped_refused += pieces.next().map_or(0, |piece| datagram_count(&piece));
+                        self.stats.dropped_refused += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
                     }
                 },
             }
@@ -132,18 +133,14 @@ impl SendQueue {
     fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>) {
         self.is_stalled = false;
         for piece in pieces {
-            self.stats.datagrams += datagram_count(&piece);
-            self.stats.bytes += piece.data.len() as u64;
+            self.stats.datagrams += piece.datagram_count() as u64;
+            self.stats.bytes += piece.len_bytes() as u64;
             if piece.segment_bytes.is_some() {
                 self.stats.gso_sends += 1;
                 self.refusals_in_row = 0;
             }
         }
     }
-}
-
-fn datagram_count(piece: &Outgoing<'_>) -> u64 {
-    piece.segment_bytes.map_or(1, |bytes| piece.data.len().div_ceil(bytes.into()) as u64)
 }
 
 /// Waits for at most `limit` and returns how long it was.
@@ -193,8 +190,9 @@ impl Refusal {
 struct Pieces<'a> {
     out: &'a Outbox,
     runs: &'a [Run],
-    /// Bytes of the first run that are done.
-    offset: usize,
+    received: &'a [u8],
+    /// Datagrams of the first run that are done.
+    sent: usize,
     /// The first run goes datagram by datagram.
     split_first: bool,
     gso: bool,
@@ -213,16 +211,22 @@ impl Pieces<'_> {
 impl<'a> Iterator for Pieces<'a> {
     type Item = Outgoing<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Outgoing<'a>> {
         let (run, others) = self.runs.split_first()?;
-        let rest = self.out.bytes(run).get(self.offset..)?;
-        let as_one = self.gso && !self.split_first && rest.len() > run.segment_size();
-        let len = if as_one { rest.len() } else { rest.len().min(run.segment_size()) };
-        self.offset += len;
-        if self.offset == run.len_bytes() {
-            (self.runs, self.offset, self.split_first) = (others, 0, false);
+        let (first, segment) = (self.sent, run.segment_size());
+        let left = run.segment_count().checked_sub(first).filter(|left| *left > 0)?;
+        let count = if self.gso && !self.split_first { left } else { 1 };
+        let start = first * segment;
+        let end = if count == left { run.len_bytes() } else { start + segment };
+        let data = match self.out.run_bytes(run, self.received) {
+            RunBytes::Whole(bytes) => Payload::Whole(bytes.get(start..end)?),
+            RunBytes::Gathered(run) => Payload::Gathered { run, first, count, len: end - start },
+        };
+        self.sent += count;
+        if count == left {
+            (self.runs, self.sent, self.split_first) = (others, 0, false);
         }
-        let segment_bytes = as_one.then_some(run.segment_size() as u16);
-        Some(Outgoing { path: &run.path, data: &rest[..len], segment_bytes })
+        Some(Outgoing { path: &run.path, data, segment_bytes: (count > 1).then_some(segment as u16) })
     }
 }

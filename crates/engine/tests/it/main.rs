@@ -4,6 +4,7 @@ mod common;
 mod descriptors;
 mod echo;
 mod framed_links;
+mod relay;
 mod senders;
 mod streams;
 mod tcp_links;

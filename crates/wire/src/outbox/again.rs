@@ -1,0 +1,295 @@
+//! Received datagrams that leave once more, with other bytes before them.
+//!
+//! What was received lies in the engine's buffers until the next receive; the outbox only says where. New bytes before each
+//! datagram lie in the outbox, and the kernel gathers the two. Nothing of the payload is copied.
+
+use std::ops::Range;
+
+use super::{DATAGRAM_MAX, Outbox, RUN_BYTES_MAX, Run, Source};
+use crate::{DatagramRun, Path};
+
+/// Rows of received datagrams that are queued at most.
+const AGAIN_MAX: usize = 1_024;
+
+/// How a run is made of received datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    /// Where the new bytes lie in the outbox: `prefix_len` for each datagram.
+    prefixes: u32,
+    prefix_len: u16,
+    /// From the beginning of one received datagram to that of the next.
+    stride: u16,
+    /// What is taken of each received datagram, and how much the last one has.
+    part_start: u16,
+    part_end: u16,
+    last_len: u16,
+}
+
+/// The bytes of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum RunBytes<'a> {
+    /// They lie one behind the other.
+    Whole(&'a [u8]),
+    /// Each datagram is in two places.
+    Gathered(Gathered<'a>),
+}
+
+/// Datagrams of a run of which each is in two places.
+#[derive(Clone, Copy, Debug)]
+pub struct Gathered<'a> {
+    prefixes: &'a [u8],
+    prefix_len: usize,
+    /// From the first received datagram to the end of the last.
+    received: &'a [u8],
+    stride: usize,
+    part: (usize, usize),
+}
+
+impl<'a> RunBytes<'a> {
+    /// The two parts of the datagram at `index`, of which one may be empty.
+    pub fn datagram(&self, run: &Run, index: usize) -> [&'a [u8]; 2] {
+        match self {
+            RunBytes::Whole(bytes) => {
+                let start = index * run.segment_size();
+                let end = (start + run.segment_size()).min(bytes.len());
+                [bytes.get(start..end).unwrap_or_default(), &[]]
+            }
+            RunBytes::Gathered(gathered) => gathered.datagram(index),
+        }
+    }
+}
+
+impl<'a> Gathered<'a> {
+    /// The two parts of the datagram at `index`.
+    pub fn datagram(&self, index: usize) -> [&'a [u8]; 2] {
+        let of = |bytes: &'a [u8], start: usize, end: usize| bytes.get(start..end.min(bytes.len())).unwrap_or_default();
+        let start = index * self.stride;
+        [
+            of(self.prefixes, index * self.prefix_len, (index + 1) * self.prefix_len),
+            of(self.received, start + self.part.0, start + self.part.1),
+        ]
+    }
+}
+
+impl Outbox {
+    /// Queues datagrams of a run that was just received once more, for `path`: those that `segments` names, of each the
+    /// bytes that `part` names, behind `N` others that `prefix` gives for them. Returns how many found room; the rest is
+    /// not queued, as is what would be empty or longer than a datagram can be.
+    ///
+    /// The payload is not copied, and leaves as it is when the outbox is flushed, which is before the next receive.
+    pub fn push_prefixed<const N: usize>(
+        &mut self,
+        path: &Path,
+        run: &DatagramRun<'_>,
+        segments: Range<usize>,
+        part: Range<usize>,
+        mut prefix: impl FnMut(&[u8]) -> [u8; N],
+    ) -> usize {
+        let stride = run.segment_size.get();
+        let part = part.start..part.end.min(stride);
+        let mut queued = 0;
+        for segment in run.data.chunks(stride).take(segments.end).skip(segments.start) {
+            let Some(payload) = segment.get(part.start..part.end.min(segment.len())) else { break };
+            let is_queued = match run.place() {
+                Some(place) => {
+                    let at = place + (segments.start + queued) * stride;
+                    self.push_received(path, at, (stride, &part), segment.len(), &prefix(payload))
+                }
+                None => self.push_copied(path, &prefix(payload), payload),
+            };
+            if !is_queued {
+                break;
+            }
+            queued += 1;
+        }
+        queued
+    }
+
+    /// Queues one received datagram, at `at` in what was received, behind the last one if it goes on from there.
+    fn push_received(
+        &mut self,
+        path: &Path,
+        at: usize,
+        (stride, part): (usize, &Range<usize>),
+        segment_len: usize,
+        prefix: &[u8],
+    ) -> bool {
+        let len = prefix.len() + part.end.min(segment_len).saturating_sub(part.start);
+        let fits = |value: usize| u16::try_from(value).is_ok();
+        if len == 0 || len > RUN_BYTES_MAX || !fits(stride) || u32::try_from(at).is_err() {
+            return false;
+        }
+        let prefixes = self.used;
+        let Some(slot) = self.buf.get_mut(prefixes..prefixes + prefix.len()) else { return false };
+        slot.copy_from_slice(prefix);
+        self.used += prefix.len();
+        if let Some(run) = self.runs.last_mut()
+            && let Source::Again(index) = run.source
+            && let Some(again) = self.again.get_mut(usize::from(index))
+            && again.goes_on_with(run, at, (stride, part), prefixes, prefix.len())
+            && run.has_room_for(path, len)
+        {
+            again.last_len = segment_len as u16;
+            run.len += len as u32;
+            run.segment_count += 1;
+            return true;
+        }
+        if self.again.len() >= AGAIN_MAX {
+            return false;
+        }
+        let source = Source::Again(self.again.len() as u16);
+        self.again.push(Again {
+            prefixes: prefixes as u32,
+            prefix_len: prefix.len() as u16,
+            stride: stride as u16,
+            part_start: part.start as u16,
+            part_end: part.end as u16,
+            last_len: segment_len as u16,
+        });
+        let (start, segment_size) = (at as u32, len as u16);
+        self.runs.push(Run { path: *path, source, start, len: len as u32, segment_size, segment_count: 1 });
+        true
+    }
+
+    fn push_copied(&mut self, path: &Path, prefix: &[u8], payload: &[u8]) -> bool {
+        let len = prefix.len() + payload.len();
+        let Some(slot) = self.slot().filter(|_| (1..=DATAGRAM_MAX).contains(&len)) else { return false };
+        slot[..prefix.len()].copy_from_slice(prefix);
+        slot[prefix.len()..len].copy_from_slice(payload);
+        self.commit(path, len);
+        true
+    }
+
+    /// Whether something is queued that lies where it was received.
+    pub fn points_at_received(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// The bytes of one run; `received` is where what was just received lies.
+    #[inline]
+    pub fn run_bytes<'a>(&'a self, run: &Run, received: &'a [u8]) -> RunBytes<'a> {
+        match run.source {
+            Source::Again(index) => RunBytes::Gathered(self.gathered(run, usize::from(index), received)),
+            Source::Slots | Source::Shared(_) => RunBytes::Whole(self.bytes(run)),
+        }
+    }
+
+    fn gathered<'a>(&'a self, run: &Run, index: usize, received: &'a [u8]) -> Gathered<'a> {
+        let again = &self.again[index];
+        let (count, prefix_len) = (run.segment_count(), usize::from(again.prefix_len));
+        let (start, stride) = (run.start as usize, usize::from(again.stride));
+        let end = start + (count - 1) * stride + usize::from(again.last_len);
+        debug_assert!(end <= received.len(), "it is flushed before the next receive");
+        Gathered {
+            prefixes: &self.buf[again.prefixes as usize..][..count * prefix_len],
+            prefix_len,
+            received: received.get(start..end).unwrap_or_default(),
+            stride,
+            part: (again.part_start.into(), again.part_end.into()),
+        }
+    }
+}
+
+impl Again {
+    /// Whether the next datagram of `run` would lie there.
+    fn goes_on_with(
+        &self,
+        run: &Run,
+        at: usize,
+        (stride, part): (usize, &Range<usize>),
+        prefixes: usize,
+        prefix_len: usize,
+    ) -> bool {
+        let count = run.segment_count();
+        let same = (usize::from(self.stride), usize::from(self.prefix_len)) == (stride, prefix_len)
+            && (usize::from(self.part_start)..usize::from(self.part_end)) == *part;
+        same && run.start as usize + count * stride == at && self.prefixes as usize + count * prefix_len == prefixes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::{Ecn, LinkId, Token};
+
+    fn path(port: u16) -> Path {
+        Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], port).into(), local: None }
+    }
+
+    fn run(data: &mut [u8], segment: usize) -> DatagramRun<'_> {
+        let segment = NonZeroUsize::new(segment).expect("not empty");
+        DatagramRun::new(Token::default(), path(9), Ecn::NotEct, segment, data)
+    }
+
+    /// Each queued datagram, put together.
+    fn sent(out: &Outbox, received: &[u8]) -> Vec<(usize, Vec<Vec<u8>>)> {
+        let all = out.runs().iter().map(|run| {
+            let datagrams = match out.run_bytes(run, received) {
+                RunBytes::Whole(bytes) => bytes.chunks(run.segment_size()).map(<[u8]>::to_vec).collect(),
+                RunBytes::Gathered(gathered) => {
+                    (0..run.segment_count()).map(|index| gathered.datagram(index).concat()).collect::<Vec<_>>()
+                }
+            };
+            assert_eq!(datagrams.iter().map(Vec::len).sum::<usize>(), run.len_bytes());
+            (run.segment_size(), datagrams)
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn a_run_leaves_with_other_bytes_before_it_and_is_not_copied() {
+        // Three datagrams of 5 bytes and one of 3, at 7 in what was received.
+        let mut received: Vec<u8> = (0..25).collect();
+        let mut out = Outbox::new(2_000);
+        let count = {
+            let run = run(&mut received[7..25], 5).at(7);
+            out.push_prefixed(&path(1), &run, 0..9, 1..9, |payload| [0xaa, payload.len() as u8])
+        };
+        assert_eq!((count, out.points_at_received()), (4, true));
+        let expected = [[0xaa, 4, 8, 9, 10, 11].to_vec(), [0xaa, 4, 13, 14, 15, 16].to_vec()];
+        let others = [[0xaa, 4, 18, 19, 20, 21].to_vec(), [0xaa, 2, 23, 24].to_vec()];
+        assert_eq!(sent(&out, &received), [(6, [expected, others].concat())]);
+        received.fill(7);
+        assert_eq!(sent(&out, &received)[0].1[3], [0xaa, 2, 7, 7], "it was not copied");
+        out.clear();
+        assert!(!out.points_at_received());
+    }
+
+    #[test]
+    fn without_a_place_in_what_was_received_it_is_copied() {
+        let mut data: Vec<u8> = (0..13).collect();
+        let run = run(&mut data, 5);
+        let mut out = Outbox::new(20_000);
+        assert_eq!(out.push_prefixed(&path(1), &run, 1..3, 0..2, |_| [9]), 2);
+        let all: Vec<_> = out.datagrams().map(|(_, bytes)| bytes.to_vec()).collect();
+        assert_eq!(all, [[9, 5, 6], [9, 10, 11]]);
+        assert!(!out.points_at_received());
+    }
+
+    #[test]
+    fn neighbours_for_one_path_become_one_run_and_others_do_not() {
+        let mut received = vec![1; 50];
+        let run = run(&mut received, 10).at(0);
+        let mut out = Outbox::new(2_000);
+        for (port, segments, part) in [(1, 0..1, 0..10), (1, 1..3, 0..10), (2, 3..4, 0..10), (2, 4..5, 0..9)] {
+            let count = segments.len();
+            assert_eq!(out.push_prefixed(&path(port), &run, segments, part, |_| [0; 4]), count);
+        }
+        let shape: Vec<_> = out.runs().iter().map(|run| (run.path.remote.port(), run.segment_count())).collect();
+        assert_eq!(shape, [(1, 3), (2, 1), (2, 1)]);
+        assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 10..10, |_| []), 0, "an empty one is not queued");
+        assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 11..20, |_| [1]), 0, "nor what is not there");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_not_queued() {
+        let mut received = vec![1; 5_000];
+        let run = run(&mut received, 10).at(0);
+        let mut out = Outbox::new(DATAGRAM_MAX);
+        assert_eq!(out.push_prefixed(&path(1), &run, 0..500, 0..10, |_| [0; 4]), DATAGRAM_MAX / 4);
+        let counts: Vec<_> = out.runs().iter().map(Run::segment_count).collect();
+        assert_eq!(counts, [64, 64, 64, 64, 64, 55]);
+    }
+}
