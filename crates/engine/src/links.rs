@@ -159,7 +159,7 @@ impl Links {
         counts: &mut CountersSnapshot,
     ) -> Option<Read> {
         let Link { token, body: Body::Stream(stream) } = self.table.get_mut(id)? else { return None };
-        if stream.is_connecting {
+        if stream.is_connecting || stream.is_closing {
             return None;
         }
         match stream.read(now, buffer, READ_MAX, &mut self.buffers) {
@@ -191,7 +191,7 @@ impl Links {
         counts: &mut CountersSnapshot,
     ) {
         let stream = match self.table.get_mut(id) {
-            Some(Link { body: Body::Stream(stream), .. }) => stream,
+            Some(Link { body: Body::Stream(stream), .. }) if !stream.is_closing => stream,
             _ => return counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
         };
         // Datagrams have no place in a byte stream.
@@ -230,9 +230,12 @@ impl Links {
         for pieces in out.pieces().chunk_by(|one, next| one.link == next.link) {
             let [first, ..] = pieces else { continue };
             let id = first.link;
-            let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else {
-                counts.dropped_no_link += pieces.len() as u64;
-                continue;
+            let (token, stream) = match self.table.get_mut(id) {
+                Some(Link { token, body: Body::Stream(stream) }) if !stream.is_closing => (token, stream),
+                _ => {
+                    counts.dropped_no_link += pieces.len() as u64;
+                    continue;
+                }
             };
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
             match stream.write_pieces(out, pieces, &mut self.buffers) {
@@ -267,6 +270,9 @@ impl Links {
     fn write(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
         let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
         let written = stream.write_backlog(&mut self.buffers);
+        if written.is_ok() && stream.is_closing && !stream.has_backlog() {
+            return self.close(id, CloseReason::Asked, counts);
+        }
         if written.is_ok() && stream.takes_notice_of_room() {
             self.news.push_back((*token, LinkEvent::Writable { link: id }));
         }

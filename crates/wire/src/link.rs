@@ -216,7 +216,8 @@ pub enum LinkRequest {
         /// What it is, and how it is set up.
         kind: Adopted,
     },
-    /// No more of a link. What the kernel has taken still leaves.
+    /// No more of a link. What was taken still leaves: `Closed` is told when the kernel has all of it, or at once to who
+    /// asks again.
     Close {
         /// The link.
         link: LinkId,

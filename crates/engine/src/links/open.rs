@@ -29,7 +29,7 @@ impl Links {
                 (token, self.connect(now, token, (to, from), options, counts))
             }
             LinkRequest::Adopt { token, descriptor, kind } => (token, self.adopt(now, token, descriptor, kind, counts)),
-            LinkRequest::Close { link } => return self.close(link, CloseReason::Asked, counts),
+            LinkRequest::Close { link } => return self.close_softly(link, counts),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link, counts),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
@@ -171,6 +171,17 @@ impl Links {
 
     fn adopt_udp(&mut self, token: Token, descriptor: OwnedFd, options: &UdpOptions) -> io::Result<()> {
         self.open_udp(token, UdpSocket::adopt(descriptor, options)?).map(drop)
+    }
+
+    /// Closes a link when what waits has left; at once when nothing does, or when that is asked for again.
+    fn close_softly(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+        match self.table.get_mut(id) {
+            Some(Link { body: Body::Stream(stream), .. }) if stream.has_backlog() && !stream.is_closing => {
+                stream.is_closing = true;
+                self.watch_as_wanted(id, counts);
+            }
+            _ => self.close(id, CloseReason::Asked, counts),
+        }
     }
 
     fn watch_writable(&mut self, id: LinkId, counts: &mut CountersSnapshot) {

@@ -37,6 +37,8 @@ pub(crate) struct Stream {
     pub(super) interest: Interest,
     /// The other side has not answered yet; nobody knows of it.
     pub(super) is_connecting: bool,
+    /// Nobody wants it any more, but something waits to leave.
+    pub(super) is_closing: bool,
     /// It was written to since the last flush.
     pub(super) is_touched: bool,
     /// The writer has bytes that were not taken. It is told when there is room, and nothing is taken before.
@@ -85,6 +87,7 @@ impl Stream {
             heard: now,
             interest: Interest::Read,
             is_connecting: false,
+            is_closing: false,
             is_touched: false,
             is_blocked: false,
             is_watched: false,
@@ -101,6 +104,9 @@ impl Stream {
 
     /// What the kernel is to tell of it.
     pub(super) fn wanted(&self) -> Interest {
+        if self.is_closing {
+            return Interest::Write;
+        }
         let waits = self.is_connecting || self.is_blocked || self.is_watched || !self.backlog.is_empty();
         if waits { Interest::ReadWrite } else { Interest::Read }
     }
@@ -207,6 +213,11 @@ impl Stream {
             (count, asked) = (count + 1, asked + bytes.len());
         }
         (asked, self.socket.write_vectored(&slices[..count]))
+    }
+
+    /// Whether something waits until the kernel has room.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
     }
 
     /// There is room: whether somebody wants to know. He is told once.

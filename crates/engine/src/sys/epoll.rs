@@ -12,6 +12,7 @@ use super::check;
 pub enum Interest {
     Nothing,
     Read,
+    Write,
     ReadWrite,
 }
 
@@ -20,6 +21,7 @@ impl Interest {
         match self {
             Interest::Nothing => 0,
             Interest::Read => libc::EPOLLIN as u32,
+            Interest::Write => libc::EPOLLOUT as u32,
             Interest::ReadWrite => (libc::EPOLLIN | libc::EPOLLOUT) as u32,
         }
     }

@@ -8,5 +8,5 @@ mod relay;
 mod senders;
 mod streams;
 mod tcp_links;
-mod wake_ups;
 mod udp_links;
+mod wake_ups;

@@ -9,7 +9,7 @@ use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::framing::Framing;
 use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, ListenOptions, Outbox, Path, StreamOptions, Token, UdpOptions};
 
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, eventually};
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -148,13 +148,11 @@ fn a_run_that_came_as_one_leaves_as_one() {
     peer.expect(&plain);
     peer.send(peers, &plain);
     client.expect(&wrapped);
-    crate::common::eventually("all are counted", || relay.counters().datagrams_out == 22);
-    let counters = relay.counters();
-    if counters.gro_batches == 0 {
-        println!("skipped: no GRO here");
-        return;
-    }
-    assert_eq!((counters.gro_batches, counters.gso_sends, counters.send_calls), (2, 2, 2), "{counters:?}");
+    eventually("both came as one and left as one, unless there is no GRO here", || {
+        let counters = relay.counters();
+        let calls = (counters.gro_batches, counters.gso_sends, counters.send_calls);
+        counters.datagrams_out == 22 && (calls.0 == 0 || calls == (2, 2, 2))
+    });
 }
 
 #[test]

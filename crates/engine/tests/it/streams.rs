@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE};
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
 use engine::Socket;
 use wire::{
     Adopted, Bitrate, CloseReason, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token, UdpOptions,
@@ -70,8 +70,10 @@ fn a_connection_that_cannot_be_made_is_told() {
     worker.request(connect(gone, 7));
     let Heard::Failed { token: named, error, .. } = worker.hear() else { panic!("it fails") };
     assert_eq!((named, error), (token(7), ErrorKind::ConnectionRefused));
-    let counters = worker.handle.counters();
-    assert_eq!(counters.tcp_links, 0);
+    eventually("it is counted", || {
+        let counters = worker.handle.counters();
+        (counters.tcp_links, counters.links_failed) == (0, 1)
+    });
 }
 
 #[test]
@@ -138,17 +140,20 @@ fn what_is_no_socket_is_not_adopted() {
     assert!(matches!(worker.hear(), Heard::Failed { .. }));
 }
 
-#[test]
-fn a_copied_piece_is_taken_whole_or_not_at_all_and_room_is_told() {
+/// A connection to a worker that keeps little for it.
+fn narrow() -> (EchoWorker, TcpStream, LinkId) {
     let stream =
         StreamOptions { backlog_max: 100_000, send_buffer_bytes: Some(16 * 1_024), ..StreamOptions::default() };
     let options = ListenOptions { stream, ..ListenOptions::default() };
     let worker = EchoWorker::start(vec![Socket::listener(token(1), LOOPBACK, options)]);
-    let mut stream = patient(TcpStream::connect(worker.handle.sockets()[0].local).expect("connect"));
+    let stream = patient(TcpStream::connect(worker.handle.sockets()[0].local).expect("connect"));
     let (link, _) = worker.hear_opened();
-    let mut sent = 0;
-    // Numbered pieces of 1,000 bytes, until one is not taken.
-    let mut refused = 0;
+    (worker, stream, link)
+}
+
+/// Writes numbered pieces of 1,000 bytes until one is not taken. Returns how many bytes were.
+fn fill(worker: &EchoWorker, link: LinkId) -> usize {
+    let (mut sent, mut refused) = (0, 0);
     while refused == 0 {
         worker.order(Order::Write(link, vec![(sent % 251) as u8; 1_000]));
         sent += 1;
@@ -176,12 +181,54 @@ fn a_copied_piece_is_taken_whole_or_not_at_all_and_room_is_told() {
         }
     }
     assert_eq!(refused % 1_000, 0, "whole pieces");
-    let taken = sent * 1_000 - refused;
+    sent * 1_000 - refused
+}
+
+/// Reads what was taken of numbered pieces.
+fn expect_pieces(stream: &mut TcpStream, taken: usize) {
     let mut got = vec![0; taken];
     stream.read_exact(&mut got).expect("what was taken arrives");
     for (number, piece) in got.chunks(1_000).enumerate() {
         assert!(piece.iter().all(|byte| *byte == (number % 251) as u8), "piece {number} is whole");
     }
+}
+
+#[test]
+fn a_copied_piece_is_taken_whole_or_not_at_all_and_room_is_told() {
+    let (worker, mut stream, link) = narrow();
+    let taken = fill(&worker, link);
+    expect_pieces(&mut stream, taken);
     worker.hear_of(|heard| (*heard == Heard::Writable { link }).then_some(()));
     talk(&stream, b"there is room again");
+}
+
+#[test]
+fn what_was_taken_still_leaves_when_a_connection_is_closed() {
+    let (worker, mut stream, link) = narrow();
+    let taken = fill(&worker, link);
+    worker.request(LinkRequest::Close { link });
+    worker.settle();
+    assert_eq!(worker.handle.counters().tcp_closed, 0, "something waits");
+    worker.order(Order::Write(link, vec![9; 10]));
+    expect_pieces(&mut stream, taken);
+    assert_eq!(stream.read(&mut [0; 10]).expect("the end"), 0, "nothing was taken afterwards");
+    assert_eq!(closed(&worker, link), CloseReason::Asked);
+}
+
+#[test]
+fn who_asks_again_is_rid_of_a_connection_whatever_waits() {
+    let (worker, stream, link) = narrow();
+    fill(&worker, link);
+    worker.request(LinkRequest::Close { link });
+    worker.request(LinkRequest::Close { link });
+    assert_eq!(closed(&worker, link), CloseReason::Asked);
+    drop(stream);
+}
+
+/// Why a link was closed.
+fn closed(worker: &EchoWorker, link: LinkId) -> CloseReason {
+    worker.hear_of(|heard| match heard {
+        Heard::Closed { link: gone, reason, .. } if *gone == link => Some(*reason),
+        _ => None,
+    })
 }
