@@ -77,8 +77,8 @@ fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
             let (len, sender) = there.recv_from(&mut buf).expect("every datagram arrives");
             assert_eq!((len, buf[0], sender), (100, number, from));
         }
-        assert_eq!(refusals.recv_timeout(Duration::from_secs(10)), Ok((link, bad.remote)));
-        while refusals.recv_timeout(Duration::from_millis(50)).is_ok() {}
+        // Some of the link before may come late.
+        while refusals.recv_timeout(Duration::from_secs(10)).expect("it is reported") != (link, bad.remote) {}
     }
 }
 

@@ -7,7 +7,12 @@ use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
 use engine::Socket;
 use wire::{CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
 
-const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// An address of loopback that no other process has, nor another test, with any port: thousands of ports are taken, and what
+/// others send to ports of theirs that were given back must not arrive here.
+fn loopback(test: u8) -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(127, 64 | test << 4 | high & 15, middle, low.clamp(1, 254)), 0))
+}
 
 /// Buffers as the system has them: thousands of sockets do not ask for megabytes each.
 fn small() -> UdpOptions {
@@ -18,12 +23,12 @@ fn token(number: u32) -> Token {
     Token { owner: 3, number }
 }
 
-fn open(number: u32) -> LinkRequest {
-    LinkRequest::OpenUdp { token: token(number), addr: LOOPBACK, ports: None, options: small() }
+fn open(addr: SocketAddr, number: u32) -> LinkRequest {
+    LinkRequest::OpenUdp { token: token(number), addr, ports: None, options: small() }
 }
 
-fn client() -> UdpSocket {
-    let client = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+fn client(addr: SocketAddr) -> UdpSocket {
+    let client = UdpSocket::bind(addr).expect("loopback can be bound");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     client
 }
@@ -38,6 +43,7 @@ fn ask(client: &UdpSocket, to: SocketAddr, question: &[u8]) {
 
 #[test]
 fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address() {
+    let addr = loopback(0);
     // The test's own descriptors are few.
     let files = engine::sys::raise_open_files_max().expect("the limit is known");
     let count = (files.saturating_sub(200)).min(10_000) as u32;
@@ -45,7 +51,7 @@ fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_addr
     let worker = EchoWorker::start(Vec::new());
     let mut old = HashSet::new();
     for round in 0..2_u64 {
-        (0..count).for_each(|number| worker.request(open(number)));
+        (0..count).for_each(|number| worker.request(open(addr, number)));
         let mut links: Vec<(LinkId, SocketAddr)> = Vec::new();
         for number in 0..count {
             let Heard::Opened { token: named, link, local, remote: None } = worker.hear() else { panic!("it opens") };
@@ -53,7 +59,7 @@ fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_addr
             assert!(old.insert(link), "{link:?} was never given before");
             links.push((link, local));
         }
-        let client = client();
+        let client = client(addr);
         for (number, (link, local)) in links.iter().enumerate() {
             ask(&client, *local, &number.to_be_bytes());
             let Heard::Run { token: named, path, segments } = worker.hear() else { panic!("it is heard") };
@@ -81,27 +87,29 @@ fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_addr
 
 #[test]
 fn a_socket_that_cannot_be_had_is_told_and_others_stay() {
-    let worker = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, small())]);
+    let addr = loopback(1);
+    let worker = EchoWorker::start(vec![Socket::udp(token(1), addr, small())]);
     let taken = worker.handle.sockets()[0].local;
     worker.request(LinkRequest::OpenUdp { token: token(2), addr: taken, ports: None, options: small() });
     let failed = Heard::Failed { token: token(2), error: std::io::ErrorKind::AddrInUse, errno: Some(98) };
     assert_eq!(worker.hear(), failed);
-    ask(&client(), taken, b"still there");
+    ask(&client(addr), taken, b"still there");
 
     let ports = Some(taken.port().saturating_sub(20)..=taken.port().saturating_add(20));
     worker.request(LinkRequest::OpenUdp { token: token(3), addr: taken, ports: ports.clone(), options: small() });
     let (_, local) = worker.hear_opened();
     assert!(local != taken && ports.is_some_and(|ports| ports.contains(&local.port())));
-    ask(&client(), local, b"another one");
+    ask(&client(addr), local, b"another one");
     eventually("it is counted", || worker.handle.counters().links_failed == 1);
 }
 
 #[test]
 fn a_socket_that_receives_hears_of_refusals_and_loses_nothing() {
+    let addr = loopback(2);
     let options = UdpOptions { refusals: true, ..small() };
-    let worker = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, options)]);
+    let worker = EchoWorker::start(vec![Socket::udp(token(1), addr, options)]);
     let (link, local) = (worker.handle.sockets()[0].link, worker.handle.sockets()[0].local);
-    let (client, gone) = (client(), client().local_addr().expect("bound"));
+    let (client, gone) = (client(addr), client(addr).local_addr().expect("bound"));
     for number in 0..200_u8 {
         worker.order(Order::Send(Path { link, remote: gone, local: None }, vec![number]));
         ask(&client, local, &[number; 10]);
@@ -116,21 +124,22 @@ fn a_socket_that_receives_hears_of_refusals_and_loses_nothing() {
 
 #[test]
 fn workers_share_an_address_and_each_gets_its_senders() {
+    let addr = loopback(3);
     let options = UdpOptions { reuse_port: true, ..small() };
-    let first = EchoWorker::start(vec![Socket::udp(token(1), LOOPBACK, options.clone())]);
-    let addr = first.handle.sockets()[0].local;
-    let second = EchoWorker::start(vec![Socket::udp(token(1), addr, options)]);
+    let first = EchoWorker::start(vec![Socket::udp(token(1), addr, options.clone())]);
+    let shared = first.handle.sockets()[0].local;
+    let second = EchoWorker::start(vec![Socket::udp(token(1), shared, options)]);
     // The kernel spreads senders by a hash of their addresses.
     let mut clients = Vec::new();
     let has_both = |clients: &mut Vec<UdpSocket>| {
-        clients.push(client());
-        ask(&clients[clients.len() - 1], addr, b"who is there");
+        clients.push(client(addr));
+        ask(&clients[clients.len() - 1], shared, b"who is there");
         [&first, &second].iter().all(|worker| worker.handle.counters().datagrams_in > 0)
     };
     while !has_both(&mut clients) {
         assert!(clients.len() < 1_000, "of a thousand senders each worker gets some");
     }
     for client in &clients {
-        ask(client, addr, b"still there");
+        ask(client, shared, b"still there");
     }
 }
