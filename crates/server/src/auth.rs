@@ -27,17 +27,21 @@ pub struct Auth {
 /// The claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
+    /// Who it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub: Option<String>,
     /// Seconds since 1970.
     pub exp: u64,
+    /// Seconds since 1970 before which it does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbf: Option<u64>,
+    /// Who made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iss: Option<String>,
     /// One audience or a list of them (RFC 7519 §4.1.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aud: Option<serde_json::Value>,
+    /// What it allows.
     #[serde(default)]
     pub millrace: Rights,
 }
@@ -59,6 +63,7 @@ pub struct Rights {
 
 /// Why a request is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum Refusal {
     #[error("this needs a token: send the header \"Authorization: Bearer …\"")]
     NoToken,
@@ -72,6 +77,7 @@ pub enum Refusal {
 
 /// Why the keys of the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum KeyError {
     #[error(
         "nobody could get in: set auth.hs256_secret or auth.eddsa_public_key, or start with --dev to need no token"
@@ -125,14 +131,17 @@ impl Auth {
 }
 
 impl Rights {
+    /// Those of somebody who may do everything.
     pub fn all() -> Self {
         Rights { admin: true, ..Rights::default() }
     }
 
+    /// Whether a stream may be published.
     pub fn may_publish(&self, stream: &str) -> bool {
         self.admin || self.publish.iter().any(|pattern| covers(pattern, stream))
     }
 
+    /// Whether a stream may be watched.
     pub fn may_watch(&self, stream: &str) -> bool {
         self.may_publish(stream) || self.watch.iter().any(|pattern| covers(pattern, stream))
     }
@@ -140,6 +149,7 @@ impl Rights {
 
 /// With what `mint` signs.
 pub enum SigningKey<'a> {
+    /// A secret that both sides have.
     Hs256(&'a str),
     /// PKCS #8 in PEM ("-----BEGIN PRIVATE KEY-----").
     EdDsaPem(&'a str),

@@ -34,6 +34,7 @@ pub struct Clip {
 
 /// Why a clip cannot be played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum ClipError {
     #[error("video: {0}")]
     Ivf(#[from] IvfError),
@@ -90,11 +91,13 @@ fn is_keyframe(frame: &[u8]) -> bool {
 /// One RTP packet without header: the caller has the SSRC, the sequence number and the payload type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaPacket<'a> {
+    /// Picture or sound.
     pub kind: MediaKind,
     /// Units of 1/90,000 s for video and 1/48,000 s for audio, from 0, wrapping.
     pub timestamp: u32,
     /// Set on the last packet of a video frame.
     pub marker: bool,
+    /// What the RTP packet carries.
     pub payload: &'a [u8],
 }
 

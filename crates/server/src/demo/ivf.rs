@@ -30,6 +30,7 @@ pub struct IvfFrame<'a> {
 
 /// What is wrong with an IVF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum IvfError {
     #[error("no IVF file: it does not begin with DKIF")]
     Signature,

@@ -12,6 +12,7 @@ const SEGMENT_COUNT: usize = 26;
 
 /// What is wrong with an Ogg file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum OggError {
     #[error("no Ogg page at byte {at}")]
     Signature { at: usize },

@@ -15,7 +15,7 @@ use axum::routing::{get, patch, post};
 
 use super::{InPath, Problem, Service, api};
 use crate::config::IceServer;
-use crate::rooms::control::{ControlError, Opened};
+use crate::rooms::control::Opened;
 use crate::rooms::directory::Role;
 
 /// Media type of trickle fragments (RFC 8840 §9).
@@ -112,6 +112,8 @@ fn link(server: &IceServer) -> String {
     }
 }
 
+/// What we put into headers was looked at before, so what cannot be written is our mistake.
 fn header_value(text: &str) -> Result<HeaderValue, Problem> {
-    HeaderValue::from_str(text).map_err(|_| ControlError::Busy.into())
+    let detail = "the answer has a header that cannot be written";
+    HeaderValue::from_str(text).map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }

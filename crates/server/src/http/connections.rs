@@ -68,12 +68,14 @@ impl Drop for Place {
 }
 
 impl Connections {
+    /// None yet.
     pub fn new(limits: Limits) -> Self {
         let limits = Limits { connections_max: limits.connections_max.min(Semaphore::MAX_PERMITS), ..limits };
         let places = Arc::new(Semaphore::new(limits.connections_max));
         Connections { limits, places, open: Arc::default(), accepted: AtomicU64::new(0) }
     }
 
+    /// What was set.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

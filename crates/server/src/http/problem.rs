@@ -20,6 +20,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// An answer with a status, and what went wrong in words.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Problem { status, detail: detail.into(), retry_after_seconds: None, challenge: None }
     }
@@ -29,6 +30,7 @@ impl Problem {
         Refusal::NotAllowed(action.to_owned()).into()
     }
 
+    /// The same, with the time after which another try makes sense.
     pub fn retry_after(self, seconds: u32) -> Self {
         Problem { retry_after_seconds: Some(seconds), ..self }
     }

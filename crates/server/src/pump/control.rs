@@ -75,7 +75,9 @@ struct State {
 /// A session and its numbers.
 #[derive(Clone, Debug)]
 pub struct Inspected {
+    /// The session.
     pub session: Session,
+    /// What its worker has counted.
     pub stats: Box<SessionStats>,
     /// How far into the title it is.
     pub at: Duration,
@@ -84,16 +86,21 @@ pub struct Inspected {
 /// What control has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
+    /// Sessions that are open.
     pub open: usize,
+    /// Of these: paused.
     pub paused: usize,
     /// What all sessions take.
     pub bandwidth: Bitrate,
+    /// What they may take.
     pub bandwidth_max: Bitrate,
     /// Reports that nobody listens at a destination.
     pub refusals: u64,
 }
 
+/// Why something cannot be done.
 #[derive(Clone, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum PumpError {
     #[error("the server is about to stop")]
     Draining,
@@ -228,6 +235,7 @@ impl PumpControl {
         self.lock().sessions.iter().cloned().collect()
     }
 
+    /// What control has counted.
     pub fn totals(&self) -> Totals {
         let state = self.lock();
         Totals {

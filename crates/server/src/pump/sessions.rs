@@ -31,23 +31,31 @@ pub const FAILURES_MAX: u32 = 3;
 /// One session, as control knows it.
 #[derive(Clone, Debug)]
 pub struct Session {
+    /// Its number.
     pub id: SessionId,
+    /// Where it is.
     pub worker: WorkerId,
     /// What the client called it.
     pub name: Arc<str>,
+    /// What it plays.
     pub title: Arc<Title>,
     /// The title's first reference.
     pub zero: Option<Pcr>,
     /// References around the place where it is.
     pub seen: Seen,
+    /// Where it sends to, as the client wrote it.
     pub destination: Arc<str>,
+    /// Where it sends to.
     pub remote: SocketAddr,
     /// What it takes on the wire, on average.
     pub rate: Bitrate,
+    /// What its packets travel in.
     pub transport: Transport,
     /// The packets that it plays, counted from the title's start.
     pub start: u64,
+    /// Behind the last one.
     pub end_packet: u64,
+    /// It sends nothing until it is told to go on.
     pub is_paused: bool,
     /// Thousandths of normal speed; negative backwards.
     pub scale_permille: i32,
@@ -59,6 +67,7 @@ pub struct Session {
     pub failures: u32,
     /// Why control closes it.
     pub(super) closing: Option<End>,
+    /// How it ended, and what it had counted.
     pub end: Option<(End, Box<SessionStats>)>,
 }
 
@@ -116,6 +125,7 @@ pub struct Place {
     worker: WorkerId,
 }
 
+/// How much there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Of all sessions together.
@@ -130,6 +140,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overloaded;
 
+/// All sessions.
 #[derive(Debug)]
 pub struct Sessions {
     limits: Limits,
@@ -154,6 +165,7 @@ struct Refusals {
 }
 
 impl Sessions {
+    /// None yet.
     pub fn new(workers: usize, limits: Limits) -> Self {
         Sessions {
             limits,
@@ -270,6 +282,7 @@ impl Sessions {
         self.leases.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
     }
 
+    /// One of them, also one that ended lately.
     pub fn get(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id)
     }
@@ -279,6 +292,7 @@ impl Sessions {
         self.sessions.values()
     }
 
+    /// How many are open.
     pub fn open_count(&self) -> usize {
         self.open_count
     }

@@ -57,12 +57,10 @@ impl Default for Settings {
 /// What comes into a negotiator's mailbox.
 #[derive(Debug)]
 pub enum Input {
+    /// From HTTP.
     Request(Request),
     /// A STUN or DTLS datagram that came to the worker.
-    Datagram {
-        path: Path,
-        data: Box<[u8]>,
-    },
+    Datagram { path: Path, data: Box<[u8]> },
     /// From the worker's rooms.
     Event(spec::Event),
 }
@@ -72,6 +70,7 @@ pub type Reply<T> = oneshot::Sender<Result<T, NegotiationError>>;
 
 /// What HTTP asks. Who asked may be gone by the time of the answer; then the session is dropped at once.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are named for their types")]
 pub enum Request {
     /// WHIP: takes the offerer's tracks as the stream. Once connected, it is added to the worker as the publisher;
     /// until then the stream must have been opened there.
@@ -94,6 +93,7 @@ pub enum Request {
 /// What answers an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// Our side.
     pub sdp: String,
     /// Names the ICE session, for ETag (without quotes); another one after a restart.
     pub etag: String,
@@ -106,6 +106,7 @@ pub struct Answer {
 pub struct Patched {
     /// Our side of an ICE restart (200); `None` when there is nothing to say (204).
     pub fragment: Option<String>,
+    /// Names the ICE session from now on.
     pub etag: String,
 }
 
@@ -117,7 +118,10 @@ pub enum NegotiationError {
     Sdp(#[from] webrtc::Error),
     /// 503 with Retry-After.
     #[error("too many sessions or handshakes; try again in {retry_after_seconds} s")]
-    Overloaded { retry_after_seconds: u32 },
+    Overloaded {
+        /// When another try makes sense.
+        retry_after_seconds: u32,
+    },
     /// 404.
     #[error("no such session")]
     NoSession,
@@ -131,6 +135,7 @@ pub enum NegotiationError {
 
 /// What the control plane is told.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are named for their types")]
 pub enum Notice {
     /// ICE and DTLS are done; the worker has the session.
     Connected { session: SessionId },

@@ -71,6 +71,15 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
 }
 
 #[tokio::test]
+async fn a_header_that_cannot_be_written_is_the_servers_mistake() {
+    let broken = IceServer { url: "stun:a\nb".to_owned(), login: None };
+    let test = Harness::with(|service| service.ice_servers = vec![broken]);
+
+    let response = test.send("POST", "/whip/a", &[SDP], "offer").await;
+    assert_problem(response, StatusCode::INTERNAL_SERVER_ERROR, "cannot be written").await;
+}
+
+#[tokio::test]
 async fn methods_that_a_resource_does_not_have_are_refused_with_405() {
     let test = Harness::new();
     let resource = test.open("/whip/a").await;

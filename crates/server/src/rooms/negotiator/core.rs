@@ -79,6 +79,7 @@ where
     C: FnMut(Message) -> Result<(), Message>,
     N: FnMut(Notice),
 {
+    /// Without sessions.
     pub fn new(settings: Settings, context: Context, send: C, notify: N) -> Self {
         Negotiator {
             settings,
@@ -367,6 +368,7 @@ where
     fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) {
         let session = &mut self.sessions[key];
         let id = session.id;
+        debug_assert!(matches!(session.phase, Phase::Handshaking { .. }), "a session is connected once");
         session.phase = Phase::Connected { last_consent: now };
         let tracks = session.role.command(id);
         self.handshakes -= 1;
@@ -384,7 +386,8 @@ where
             Phase::Connected { .. } => at,
         };
         if at != session.deadline {
-            self.deadlines.remove(&(session.deadline, key));
+            let was_there = self.deadlines.remove(&(session.deadline, key));
+            debug_assert!(was_there, "a deadline is where its session says");
             session.deadline = at;
             self.deadlines.insert((at, key));
         }
@@ -451,7 +454,11 @@ where
         }
     }
 
+    /// Counts what there is after each change, which left every session in every table.
     fn count_sessions(&mut self) {
+        debug_assert_eq!(self.by_id.len(), self.sessions.len(), "each session has its number");
+        debug_assert_eq!(self.deadlines.len(), self.sessions.len(), "each session has one deadline");
+        debug_assert!(self.handshakes <= self.sessions.len(), "{} of {}", self.handshakes, self.sessions.len());
         self.counters.sessions = self.sessions.len() as u64;
         self.counters.handshakes = self.handshakes as u64;
     }
