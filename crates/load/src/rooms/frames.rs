@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use wire::rtp::{HeaderWriter, RtpHeader};
+use client::SEQ_FIRST;
 use wire::{Bitrate, Seq};
 
 /// What a packet ends in: a mark, the run, when it was sent, and a running number from which its other bytes follow.
@@ -50,7 +50,7 @@ impl Stamp {
 /// VP8 payload descriptor with a 15-bit picture id, and the frame header's first byte.
 const DESCRIPTOR_LEN: usize = 5;
 /// Payload bytes of a packet at most.
-const PAYLOAD_MAX: usize = 1_160;
+pub const PAYLOAD_MAX: usize = 1_160;
 /// A keyframe is so many times as large as another frame.
 const KEYFRAME_FACTOR: usize = 4;
 /// Packets that can be sent again.
@@ -60,11 +60,11 @@ const CLOCK_RATE: u32 = 90_000;
 /// One packet of the video: all that is needed to write it, as often as wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Made {
-    /// Extended sequence number, from 65,536 on.
+    /// Extended sequence number.
     pub seq: u64,
     pub timestamp: u32,
     payload_len: usize,
-    marker: bool,
+    pub marker: bool,
     keyframe: bool,
     starts_frame: bool,
     picture_id: u16,
@@ -92,7 +92,7 @@ impl Frames {
             interval: Duration::from_secs(1) / frames_per_second,
             frame_bytes: (bitrate.bps() / 8 / u64::from(frames_per_second)).max(64) as usize,
             next_at: start,
-            seq: 1 << 16,
+            seq: SEQ_FIRST,
             frame: 0,
             keyframe_wanted: true,
             history: vec![Made::default(); HISTORY].into(),
@@ -152,50 +152,25 @@ impl Frames {
         self.frame.wrapping_mul((self.interval.as_secs_f64() * f64::from(CLOCK_RATE)) as u32)
     }
 
-    pub fn packet_count(&self) -> u64 {
-        self.seq - (1 << 16)
-    }
-
-    /// Writes one packet into `slot`, with those header extensions that have a number; `original` stands before the
-    /// payload of a retransmission (RFC 4588 §4). Returns the header's length and the packet's, or `None` when it does
-    /// not fit.
-    pub fn write(
-        &self,
-        made: &Made,
-        slot: &mut [u8],
-        (payload_type, ssrc, seq): (u8, u32, u64),
-        original: Option<u16>,
-        extensions: &[(Option<u8>, &[u8])],
-    ) -> Option<(usize, usize)> {
-        let header =
-            RtpHeader { payload_type, marker: made.marker, seq: Seq(seq as u16), timestamp: made.timestamp, ssrc };
-        let mut writer = HeaderWriter::new(slot, &header)?;
-        for (id, value) in extensions.iter().filter_map(|(id, value)| Some(((*id)?, value))) {
-            writer.extension(id, value);
-        }
-        let header_len = writer.finish();
-        let mut at = header_len;
-        if let Some(original) = original {
-            slot.get_mut(at..at + 2)?.copy_from_slice(&original.to_be_bytes());
-            at += 2;
-        }
-        let payload = slot.get_mut(at..at + made.payload_len)?;
+    /// Writes a packet's payload into `buf`, and returns it.
+    pub fn payload<'a>(&self, made: &Made, buf: &'a mut [u8; PAYLOAD_MAX]) -> &'a [u8] {
+        let payload = &mut buf[..made.payload_len];
         let number = made.seq as u32;
         payload.fill(number as u8 | 1);
         let starts = if made.starts_frame { 0x10 } else { 0 };
         let [id_high, id_low] = made.picture_id.to_be_bytes();
         let frame_header = u8::from(!made.keyframe);
         payload[..DESCRIPTOR_LEN].copy_from_slice(&[0x80 | starts, 0x80, 0x80 | id_high, id_low, frame_header]);
-        let stamp = Stamp { run: self.run, sent_ns: made.sent_ns, number };
-        stamp.write(payload.last_chunk_mut()?);
-        Some((header_len, at + made.payload_len))
+        if let Some(end) = payload.last_chunk_mut() {
+            Stamp { run: self.run, sent_ns: made.sent_ns, number }.write(end);
+        }
+        payload
     }
 }
 
 #[cfg(test)]
 mod tests {
     use wire::codec::{self, Codec};
-    use wire::rtp::RtpPacket;
 
     use super::*;
 
@@ -206,18 +181,17 @@ mod tests {
         frames.make_frame(123, |packet| made.push(*packet));
         frames.make_frame(456, |packet| made.push(*packet));
         assert_eq!(made.len(), 22 + 6, "a keyframe and another frame");
-        let mut slot = [0; 1_500];
         for packet in &made {
-            let (_, len) = frames.write(packet, &mut slot, (96, 1, packet.seq), None, &[(Some(3), &[1, 2])]).unwrap();
-            let payload = RtpPacket::parse(&slot[..len]).unwrap().payload().to_vec();
-            let info = codec::inspect(Codec::Vp8, &payload, None);
+            let mut buf = [0; PAYLOAD_MAX];
+            let payload = frames.payload(packet, &mut buf);
+            let info = codec::inspect(Codec::Vp8, payload, None);
             assert_eq!(info.vp8.unwrap().picture_id, Some(packet.picture_id));
             assert_eq!(info.keyframe && info.starts_frame, packet.keyframe && packet.starts_frame);
-            assert_eq!(Stamp::read(&payload).unwrap().sent_ns, packet.sent_ns);
-            let mut damaged = payload.clone();
+            assert_eq!(Stamp::read(payload).unwrap().sent_ns, packet.sent_ns);
+            let mut damaged = payload.to_vec();
             damaged[40] ^= 4;
             assert_eq!(Stamp::read(&damaged), None);
-            assert_eq!(Stamp::read_end(&damaged), Stamp::read(&payload), "the end is whole");
+            assert_eq!(Stamp::read_end(&damaged), Stamp::read(payload), "the end is whole");
         }
         assert_eq!(frames.sent(Seq(2)).unwrap().seq, 65_538);
         assert!(frames.sent(Seq(28)).is_none());

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use client::{Packet, SEQ_FIRST, Source};
 use srtp::{Opener, Sealer};
 use webrtc::{Extension, Media};
-use wire::rtcp::{self, Packet, SenderInfo};
-use wire::{Outbox, Path};
+use wire::rtcp;
+use wire::{Outbox, Path, Seq};
 
-use super::frames::{Frames, Made};
+use super::frames::{Frames, Made, PAYLOAD_MAX};
 use super::join::Video;
 
 /// Simulcast layers, smallest picture first, with their share of the rate.
@@ -27,26 +28,23 @@ pub struct Publisher {
 }
 
 struct Layer {
-    ssrc: u32,
-    rtx_ssrc: Option<u32>,
+    source: Source,
     rid: Option<String>,
     frames: Frames,
     /// Packets made that found no room in the outbox yet.
     waiting: VecDeque<Made>,
-    rtx_seq: u64,
-    bytes: u32,
 }
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-const RTCP_MAX: usize = 1_200;
 
 impl Publisher {
     pub fn new(now: Instant, video: Video, media: Media, opener: Opener, sealer: Sealer) -> Self {
-        let layers = media.tx.iter().enumerate().map(|(index, &(ssrc, rtx_ssrc))| {
+        let layers = (0..media.tx.len()).filter_map(|index| {
+            let source = Source::new(&media, index, SEQ_FIRST)?;
             let rid = media.rids.get(index).cloned();
             let share = LAYERS.iter().find(|(name, _)| rid.as_deref() == Some(name)).map_or(1.0, |(_, share)| *share);
             let frames = Frames::new(now, video.run, video.bitrate.scale(share), video.frames_per_second);
-            Layer { ssrc, rtx_ssrc, rid, frames, waiting: VecDeque::new(), rtx_seq: 1 << 16, bytes: 0 }
+            Some(Layer { source, rid, frames, waiting: VecDeque::new() })
         });
         Publisher {
             layers: layers.collect(),
@@ -100,7 +98,7 @@ impl Publisher {
         let Some(slot) = out.slot() else { return };
         let twcc = transport_seq.to_be_bytes();
         // As long as a receiver may not know the SSRC.
-        let is_named = again || made.seq < (1 << 16) + 100;
+        let is_named = again || made.seq < SEQ_FIRST + 100;
         let rid = layer.rid.as_deref().filter(|_| is_named && !again);
         let id = |extension, is_wanted: bool| media.extension_id(extension).filter(|_| is_wanted);
         let extensions = [
@@ -108,18 +106,14 @@ impl Publisher {
             (id(Extension::Mid, is_named), media.mid.as_bytes()),
             (id(Extension::Rid, rid.is_some()), rid.unwrap_or_default().as_bytes()),
         ];
-        let (header, original) = match (again, media.rtx_payload_type, layer.rtx_ssrc) {
-            (false, ..) => ((media.payload_type, layer.ssrc, made.seq), None),
-            (true, Some(payload_type), Some(ssrc)) => {
-                layer.rtx_seq += 1;
-                ((payload_type, ssrc, layer.rtx_seq - 1), Some(made.seq as u16))
-            }
-            (true, ..) => return,
+        let mut buf = [0; PAYLOAD_MAX];
+        let payload = layer.frames.payload(made, &mut buf);
+        let packet = Packet { timestamp: made.timestamp, marker: made.marker, extensions: &extensions, payload };
+        let written = match again {
+            false => layer.source.write(slot, &packet, sealer),
+            true => layer.source.write_again(slot, Seq(made.seq as u16), &packet, sealer),
         };
-        let written = layer.frames.write(made, slot, header, original, &extensions);
-        let Some((header_len, len)) = written else { return };
-        layer.bytes = layer.bytes.wrapping_add((len - header_len) as u32);
-        let len = sealer.seal_rtp(slot, header_len, len, header.1, header.2);
+        let Some(len) = written else { return };
         out.commit(path, len);
         *transport_seq = transport_seq.wrapping_add(1);
     }
@@ -129,16 +123,10 @@ impl Publisher {
         let ntp = (since.as_nanos() << 32) / 1_000_000_000;
         for layer in &self.layers {
             let Some(slot) = out.slot() else { return };
-            let info = SenderInfo {
-                ssrc: layer.ssrc,
-                ntp: ntp as u64,
-                rtp_timestamp: layer.frames.timestamp_at(now),
-                packet_count: layer.frames.packet_count() as u32,
-                byte_count: layer.bytes,
-            };
-            let Some(len) = rtcp::write_sender_report(&mut slot[..RTCP_MAX], &info, &[]) else { return };
-            let len = self.sealer.seal_rtcp(slot, len);
-            out.commit(path, len);
+            let rtp_timestamp = layer.frames.timestamp_at(now);
+            if let Some(len) = layer.source.write_report(slot, ntp as u64, rtp_timestamp, &mut self.sealer) {
+                out.commit(path, len);
+            }
         }
     }
 
@@ -148,13 +136,13 @@ impl Publisher {
         let Ok(packets) = rtcp::packets(&data[..len]) else { return };
         for packet in packets {
             match packet {
-                Packet::Nack(nack) => {
+                rtcp::Packet::Nack(nack) => {
                     let Some(index) = self.layer_of(nack.media_ssrc) else { continue };
                     for made in nack.lost().filter_map(|seq| self.layers[index].frames.sent(seq)).collect::<Vec<_>>() {
                         self.send(index, &made, true, path, out);
                     }
                 }
-                Packet::Pli(pli) => {
+                rtcp::Packet::Pli(pli) => {
                     if let Some(index) = self.layer_of(pli.media_ssrc) {
                         self.keyframe_requests += 1;
                         self.layers[index].frames.want_keyframe();
@@ -166,6 +154,6 @@ impl Publisher {
     }
 
     fn layer_of(&self, ssrc: u32) -> Option<usize> {
-        self.layers.iter().position(|layer| layer.ssrc == ssrc)
+        self.layers.iter().position(|layer| layer.source.ssrc() == ssrc)
     }
 }

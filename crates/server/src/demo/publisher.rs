@@ -6,12 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
+use client::{Packet, SEQ_FIRST, Source};
 use srtp::Sealer;
 use webrtc::{Context, Direction, Media, OfferOptions, Output, Peer, Remote};
-use wire::Seq;
 use wire::codec::{Codec, MediaKind};
-use wire::rtcp::{self, SenderInfo};
-use wire::rtp::{HeaderWriter, RtpHeader};
 
 use super::clip::{Clip, MediaPacket, Player};
 use crate::machine::ntp;
@@ -49,19 +47,14 @@ struct Playing {
     player: Player,
     sealer: Sealer,
     remote: Remote,
-    sources: Vec<Source>,
+    tracks: Vec<Track>,
     report_at: Instant,
 }
 
 /// One track as it is sent.
-struct Source {
+struct Track {
     kind: MediaKind,
-    payload_type: u8,
-    ssrc: u32,
-    /// Extended sequence number of the next packet.
-    seq: u64,
-    packet_count: u32,
-    byte_count: u32,
+    source: Source,
 }
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,9 +83,11 @@ impl Publisher {
                 Output::Transmit { remote, data } => drop(self.socket.send_to(&data, remote.addr)),
                 Output::Connected { keys, remote } => {
                     let sealer = Sealer::new(&keys).ok()?;
-                    let sources = self.media.iter().filter_map(Source::new).collect();
+                    let track =
+                        |media: &Media| Some(Track { kind: media.kind, source: Source::new(media, 0, SEQ_FIRST)? });
+                    let tracks = self.media.iter().filter_map(track).collect();
                     let player = self.clip.take()?.play(now);
-                    self.playing = Some(Playing { player, sealer, remote, sources, report_at: now });
+                    self.playing = Some(Playing { player, sealer, remote, tracks, report_at: now });
                 }
                 Output::PathChanged(_) => {}
                 Output::Ended(reason) => {
@@ -123,11 +118,12 @@ impl Publisher {
 
 impl Playing {
     fn send(&mut self, now: Instant, socket: &UdpSocket) {
-        let Playing { player, sealer, remote, sources, .. } = self;
-        while let Some(packet) = player.poll(now) {
-            let Some(source) = sources.iter_mut().find(|source| source.kind == packet.kind) else { continue };
+        let Playing { player, sealer, remote, tracks, .. } = self;
+        while let Some(MediaPacket { kind, timestamp, marker, payload }) = player.poll(now) {
+            let Some(track) = tracks.iter_mut().find(|track| track.kind == kind) else { continue };
+            let packet = Packet { timestamp, marker, extensions: &[], payload };
             let mut buf = [0; DATAGRAM_MAX];
-            if let Some(len) = source.write(&mut buf, &packet, sealer) {
+            if let Some(len) = track.source.write(&mut buf, &packet, sealer) {
                 // As on any network, a packet that was not sent is lost.
                 let _ = socket.send_to(&buf[..len], remote.addr);
             }
@@ -141,45 +137,12 @@ impl Playing {
     /// Sends the sender reports by which viewers keep sound and picture together (RFC 3550 §6.4.1).
     fn report(&mut self, now: Instant, socket: &UdpSocket) {
         let ntp = ntp(SystemTime::now());
-        for source in &self.sources {
-            let info = SenderInfo {
-                ssrc: source.ssrc,
-                ntp,
-                rtp_timestamp: self.player.timestamp_at(source.kind, now),
-                packet_count: source.packet_count,
-                byte_count: source.byte_count,
-            };
+        for track in &self.tracks {
             let mut buf = [0; DATAGRAM_MAX];
-            if let Some(len) = rtcp::write_sender_report(&mut buf[..200], &info, &[]) {
-                let len = self.sealer.seal_rtcp(&mut buf, len);
+            let rtp_timestamp = self.player.timestamp_at(track.kind, now);
+            if let Some(len) = track.source.write_report(&mut buf, ntp, rtp_timestamp, &mut self.sealer) {
                 let _ = socket.send_to(&buf[..len], self.remote.addr);
             }
         }
-    }
-}
-
-impl Source {
-    fn new(media: &Media) -> Option<Self> {
-        let (ssrc, _) = *media.tx.first()?;
-        let (kind, payload_type) = (media.kind, media.payload_type);
-        Some(Source { kind, payload_type, ssrc, seq: 1 << 16, packet_count: 0, byte_count: 0 })
-    }
-
-    fn write(&mut self, buf: &mut [u8], packet: &MediaPacket<'_>, sealer: &Sealer) -> Option<usize> {
-        let header = RtpHeader {
-            payload_type: self.payload_type,
-            marker: packet.marker,
-            seq: Seq(self.seq as u16),
-            timestamp: packet.timestamp,
-            ssrc: self.ssrc,
-        };
-        let header_len = HeaderWriter::new(buf, &header)?.finish();
-        let len = header_len + packet.payload.len();
-        buf.get_mut(header_len..len)?.copy_from_slice(packet.payload);
-        let sealed = sealer.seal_rtp(buf, header_len, len, self.ssrc, self.seq);
-        self.seq += 1;
-        self.packet_count = self.packet_count.wrapping_add(1);
-        self.byte_count = self.byte_count.wrapping_add(packet.payload.len() as u32);
-        Some(sealed)
     }
 }

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use webrtc::{Direction, Media, OfferOptions};
+use client::{Packet, Source};
+use webrtc::{Direction, OfferOptions};
 use wire::Seq;
 use wire::codec::Codec;
-use wire::rtcp::{self, Packet};
-use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::rtcp;
 
 use super::{Client, Server, Viewer, Way};
 
 pub struct Publisher {
     pub client: Client,
-    media: Media,
+    source: Source,
     /// Everything that was sent, in order.
     pub sent: Vec<SentPacket>,
     /// The last datagram as it went out, sealed.
@@ -46,6 +46,13 @@ const FIRST_SEQ: u64 = (1 << 16) + 65_400;
 /// Payload sizes of a frame's packets: near enough to be evened out, but for the last.
 const PACKET_SIZES: [usize; 4] = [1_000, 999, 970, 300];
 
+impl SentPacket {
+    fn to_rtp(&self) -> Packet<'_> {
+        let SentPacket { timestamp, marker, .. } = *self;
+        Packet { timestamp, marker, extensions: &[], payload: &self.payload }
+    }
+}
+
 impl Publisher {
     pub fn join(server: &Server, stream: &str, way: Way, id: u8) -> Self {
         let video = [Codec::Vp8];
@@ -53,7 +60,7 @@ impl Publisher {
             OfferOptions { direction: Direction::Send, audio: false, video: &video, rids: &[], stream, tcp: false };
         let client = Client::join(server, &format!("/whip/{stream}"), way, &options);
         Publisher {
-            media: client.media[0].clone(),
+            source: Source::new(&client.media[0], 0, FIRST_SEQ).expect("a stream"),
             client,
             sent: Vec::new(),
             last_datagram: Vec::new(),
@@ -84,11 +91,11 @@ impl Publisher {
             let len = link.opener.open_rtcp(&mut datagram).expect("RTCP of the server");
             for packet in rtcp::packets(&datagram[..len]).expect("well-formed RTCP") {
                 match packet {
-                    Packet::Pli(_) => {
+                    rtcp::Packet::Pli(_) => {
                         self.keyframe_requests += 1;
                         self.wants_keyframe = true;
                     }
-                    Packet::Nack(nack) => nack.lost().for_each(|seq| self.send_again(seq)),
+                    rtcp::Packet::Nack(nack) => nack.lost().for_each(|seq| self.send_again(seq)),
                     _ => {}
                 }
             }
@@ -113,37 +120,26 @@ impl Publisher {
 
     fn send(&mut self, packet: SentPacket) {
         let index = self.sent.len();
-        let numbers = (self.media.payload_type, self.media.tx[0].0, FIRST_SEQ + index as u64);
-        self.last_datagram = self.seal(&packet, numbers, &packet.payload);
+        let mut buf = [0; 1_500];
+        let link = self.client.link.as_ref().expect("keys");
+        let len = self.source.write(&mut buf, &packet.to_rtp(), &link.sealer).expect("room");
+        self.last_datagram = buf[..len].to_vec();
         self.sent.push(packet);
         if !(self.loses)(index) {
             self.client.socket.send(&self.last_datagram);
         }
     }
 
-    /// Answers a NACK (RFC 4588 §4): the original's number, then its payload.
+    /// Answers a NACK.
     fn send_again(&mut self, seq: Seq) {
-        let next = Seq((FIRST_SEQ + self.sent.len() as u64) as u16);
+        let next = Seq(self.source.seq() as u16);
         let back = seq.distance_to(next) as usize;
-        let packet = self.sent[self.sent.len() - back].clone();
-        let payload = [&seq.0.to_be_bytes(), &packet.payload[..]].concat();
-        let ssrc = self.media.tx[0].1.expect("an SSRC for retransmissions");
-        let payload_type = self.media.rtx_payload_type.expect("RTX is negotiated");
-        let datagram = self.seal(&packet, (payload_type, ssrc, FIRST_SEQ + self.resent as u64), &payload);
-        self.client.socket.send(&datagram);
-        self.resent += 1;
-    }
-
-    fn seal(&self, packet: &SentPacket, (payload_type, ssrc, seq): (u8, u32, u64), payload: &[u8]) -> Vec<u8> {
-        let SentPacket { marker, timestamp, .. } = *packet;
-        let header = RtpHeader { payload_type, marker, seq: Seq(seq as u16), timestamp, ssrc };
+        let packet = self.sent[self.sent.len() - back].to_rtp();
         let mut buf = [0; 1_500];
-        let header_len = HeaderWriter::new(&mut buf, &header).expect("room").finish();
-        let len = header_len + payload.len();
-        buf[header_len..len].copy_from_slice(payload);
         let link = self.client.link.as_ref().expect("keys");
-        let len = link.sealer.seal_rtp(&mut buf, header_len, len, ssrc, seq);
-        buf[..len].to_vec()
+        let len = self.source.write_again(&mut buf, seq, &packet, &link.sealer).expect("room, and RTX is negotiated");
+        self.client.socket.send(&buf[..len]);
+        self.resent += 1;
     }
 
     /// Publishes until each viewer has got `count` more packets.
