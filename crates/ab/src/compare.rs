@@ -74,7 +74,8 @@ impl fmt::Display for Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::rounds::{SplitMix, turns};
+    use measure::rounds::turns;
+    use wire::Random;
 
     #[test]
     fn equal_subjects_are_within_noise() {
@@ -206,7 +207,7 @@ mod tests {
 
     /// A machine with moods, each of which may be absent.
     struct Lab {
-        random: SplitMix,
+        random: Random,
         /// Relative noise of each run, 1.5 % as on a fairly quiet machine.
         noise: f64,
         /// How much slower each run is than the one before.
@@ -223,7 +224,7 @@ mod tests {
 
     impl Lab {
         fn new(seed: u64) -> Self {
-            let random = SplitMix(seed.wrapping_mul(0x1234_5678_9abc_def1));
+            let random = Random::new(seed.wrapping_mul(0x1234_5678_9abc_def1));
             Lab { random, noise: 0.015, drift: 0.0, wander: 0.0, slow_mode: 0.0, outliers: 0.0, mood: 1.0 }
         }
 

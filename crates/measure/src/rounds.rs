@@ -9,6 +9,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use wire::Random;
 
 /// Resamples of one bootstrap.
 const RESAMPLES: usize = 2_000;
@@ -84,7 +85,8 @@ impl Ratio {
         if pairs.is_empty() {
             return None;
         }
-        let mut random = SplitMix(pairs.len() as u64);
+        // It starts where it always does, so that the same samples give the same interval.
+        let mut random = Random::new(pairs.len() as u64);
         let mut resample = vec![0.0; pairs.len()];
         let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
@@ -153,20 +155,6 @@ fn median_of(values: &mut [f64]) -> f64 {
         [] => 0.0,
         sorted if sorted.len() % 2 == 1 => sorted[sorted.len() / 2],
         sorted => (sorted[sorted.len() / 2 - 1] + sorted[sorted.len() / 2]) / 2.0,
-    }
-}
-
-/// A small generator with a known start, so that the same samples give the same interval (Steele et al., SplitMix64).
-pub struct SplitMix(pub u64);
-
-impl SplitMix {
-    /// The next number, of all that there are.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 

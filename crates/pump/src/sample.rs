@@ -2,11 +2,11 @@
 //!
 //! In: a rate, a length, a seed. Out: a transport stream of 188-byte packets, the same for the same seed.
 
-use wire::Bitrate;
 use wire::ts::{
     AdaptationSpec, PACKET_LEN, PacketSpec, Pcr, Pid, PmtStream, SECTION_LEN_MAX, Timestamp, section_packets,
     write_null, write_packet, write_pat, write_pes_header, write_pmt,
 };
+use wire::{Bitrate, Random};
 
 /// Where samples have their PMT.
 pub const PMT_PID: Pid = Pid::new(0x1000).unwrap();
@@ -57,7 +57,8 @@ impl Default for Sample {
 impl Sample {
     /// The title's bytes.
     pub fn make(&self) -> Vec<u8> {
-        let mut maker = Maker { sample: self, bytes: Vec::new(), counters: [0; 4], random: self.seed, stamped: None };
+        let mut maker =
+            Maker { sample: self, bytes: Vec::new(), counters: [0; 4], random: Random::new(self.seed), stamped: None };
         for number in 0..self.pictures {
             maker.picture(number);
         }
@@ -80,7 +81,7 @@ struct Maker<'a> {
     bytes: Vec<u8>,
     /// Of PAT, PMT, video and audio.
     counters: [u8; 4],
-    random: u64,
+    random: Random,
     /// When the last reference was written, in ticks since the first.
     stamped: Option<u64>,
 }
@@ -90,7 +91,7 @@ impl Maker<'_> {
         let is_alone = number.is_multiple_of(self.sample.group.max(1));
         let share = self.sample.packets_per_picture();
         // A picture that stands alone has twice the mean, others less; a variable rate follows from that.
-        let packets = if is_alone { share * 3 / 2 } else { share / 2 + self.next_random() % (share / 3) };
+        let packets = if is_alone { share * 3 / 2 } else { share / 2 + self.random.next_u64() % (share / 3) };
         let video = self.video(number, is_alone, packets as usize * 184 - 30);
         let audio = self.audio(number);
         let start = self.bytes.len() / PACKET_LEN;
@@ -183,7 +184,7 @@ impl Maker<'_> {
     /// Bytes that hold no start code.
     fn fill(&mut self, data: &mut Vec<u8>, len: usize) {
         while data.len() < len {
-            let bytes = self.next_random().to_le_bytes().map(|byte| byte | 1);
+            let bytes = self.random.next_u64().to_le_bytes().map(|byte| byte | 1);
             data.extend(&bytes[..bytes.len().min(len - data.len())]);
         }
     }
@@ -203,14 +204,5 @@ impl Maker<'_> {
         let mut packet = [0; PACKET_LEN];
         write(&mut packet);
         self.bytes.extend(packet);
-    }
-
-    /// SplitMix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }

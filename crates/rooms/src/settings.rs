@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
+pub use wire::Random;
 
 use crate::pacer::Burst;
 
@@ -49,25 +50,5 @@ impl Settings {
             seed,
             ntp_epoch,
         }
-    }
-}
-
-/// A small generator for numbers that must differ but need not be secret (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The same seed gives the same numbers.
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }

@@ -11,6 +11,7 @@ pub mod framing;
 mod link;
 mod outbox;
 mod product;
+mod random;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
@@ -27,5 +28,6 @@ pub use link::{
 };
 pub use outbox::{DATAGRAM_MAX, Gathered, Outbox, Piece, PieceSource, Run, RunBytes};
 pub use product::Product;
+pub use random::Random;
 pub use seq::{Seq, SeqExtender};
 pub use worker::WorkerId;
