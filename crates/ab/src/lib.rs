@@ -19,6 +19,9 @@ mod quiet;
 mod ready;
 pub mod record;
 mod report;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 mod stop;
 mod summary;
 mod syscalls;

@@ -328,6 +328,9 @@ mod tests {
 
     /// Without cgroups, and with them where we may.
     fn ways() -> impl Iterator<Item = bool> {
+        if !can_count() {
+            crate::skip::skip("trees in cgroups: we may make none");
+        }
         [false, true].into_iter().filter(|in_cgroup| !in_cgroup || can_count())
     }
 

@@ -14,6 +14,9 @@ mod event_loop;
 mod links;
 mod mailbox;
 mod service;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod udp;

@@ -21,5 +21,7 @@ mod pump_live;
 mod retransmission;
 mod rtsp;
 mod silence;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
 mod slow_reader;
 mod uplink_loss;

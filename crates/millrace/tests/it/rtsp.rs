@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::thread;
 
 use crate::common::Server;
+use crate::skip::skip;
 
 /// A constant rate, filled up with null packets; and what comes from an encoder that has a quality to keep.
 const TITLES: [(&str, &str); 2] = [
@@ -17,7 +18,7 @@ const TITLES: [(&str, &str); 2] = [
 fn ffmpeg_plays_titles_by_rtsp_without_an_error_and_gets_every_picture() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(titles) = make(folder.path()) else {
-        println!("skipped: ffmpeg with libx264 and mpeg2video is not installed");
+        skip("ffmpeg as a player of RTSP: it is not installed, or has no libx264 or mpeg2video");
         return;
     };
     let listen = free_addr();
