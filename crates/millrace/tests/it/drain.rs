@@ -1,6 +1,6 @@
 //! The end of a server's life: the first signal drains, the second one ends.
 
-use std::thread::{sleep, spawn};
+use std::thread::spawn;
 use std::time::{Duration, Instant};
 
 use crate::common::{Server, wait_until};
@@ -23,7 +23,9 @@ fn the_first_signal_refuses_newcomers_and_the_second_ends_at_once() {
     wait_until("the server drains", || server.ask("GET", "/healthz", &[], "").status == 503);
     let refused = server.ask("POST", "/whep/load0", &["Content-Type: application/sdp"], "");
     assert_eq!((refused.status, refused.header("retry-after")), (503, "5"));
-    sleep(Duration::from_millis(300));
+    let sent = || server.metric("millrace_rooms_packets_out_total");
+    let before = sent();
+    wait_until("its viewers get more", || sent() > before + 100.0);
     assert!(server.ended().is_none(), "it waits for its viewers");
 
     server.terminate();
