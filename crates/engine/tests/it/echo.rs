@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::net::UdpSocket;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,44 @@ impl Service for Echo {
         }
         self.burst > 0
     }
+}
+
+/// Has more to say until it was asked so many times, and tells what time it was then.
+struct Talker {
+    times: SyncSender<Instant>,
+    left: usize,
+}
+
+impl Service for Talker {
+    type Message = ();
+
+    fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {}
+
+    fn handle_message(&mut self, _now: Instant, _message: (), _out: &mut Outbox) {}
+
+    fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Instant, _out: &mut Outbox) -> bool {
+        while Instant::now() == now {}
+        // Who listens has heard enough.
+        self.times.send(now).ok();
+        self.left = self.left.saturating_sub(1);
+        self.left > 0
+    }
+}
+
+#[test]
+fn who_has_more_to_say_is_told_the_time_anew_for_each_outbox() {
+    let (times, told) = sync_channel(4);
+    let bound = Worker::bind::<()>(WorkerConfig::default()).expect("a worker without sockets");
+    let worker = bound.run(move || Talker { times, left: 4 }).expect("a thread can be started");
+    let told: Vec<Instant> = told.iter().take(4).collect();
+    assert!(told.is_sorted_by(|one, next| one < next), "{told:?}");
+    worker.stop().expect("it ends well");
 }
 
 fn start(config: WorkerConfig) -> WorkerHandle<Message> {
