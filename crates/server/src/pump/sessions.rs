@@ -214,10 +214,10 @@ impl Sessions {
         self.sessions.get_mut(&id).filter(|session| session.end.is_none())
     }
 
-    /// Remembers why control is about to close a session; returns its worker.
+    /// Remembers why control is about to close a session; returns its worker, which is to be told once.
     pub fn close(&mut self, id: SessionId, why: End) -> Option<WorkerId> {
-        let session = self.running(id)?;
-        session.closing.get_or_insert(why);
+        let session = self.running(id).filter(|session| session.closing.is_none())?;
+        session.closing = Some(why);
         Some(session.worker)
     }
 
@@ -395,6 +395,7 @@ mod tests {
         assert_eq!(refused(90), [id]);
 
         assert_eq!(test.sessions.close(id, End::Refused), Some(WorkerId(0)));
+        assert_eq!(test.sessions.close(id, End::Lapsed), None, "its worker knows");
         let ended = test.end(id, EndReason::Closed).expect("it was there");
         assert_eq!(ended.end.as_ref().map(|(why, _)| why), Some(&End::Refused));
         assert!(test.sessions.running(id).is_none() && test.sessions.running(other).is_some());
