@@ -17,9 +17,9 @@ use wire::WorkerId;
 
 use crate::worker::{Message, Numbers};
 
-/// Messages that wait for one worker at most: eight times its mailbox. A worker that lets more wait has failed, and gets
-/// no more.
-pub const BACKLOG_MAX: usize = 65_536;
+/// Messages that wait for one worker at most, some 100 MB of them. All that control may owe a worker at once finds room, as
+/// the chunks of every session when an origin comes back. A worker that lets more wait has failed, and gets no more.
+pub const BACKLOG_MAX: usize = 1 << 20;
 
 /// All workers, by their numbers.
 pub struct Workers {
