@@ -69,6 +69,9 @@ pub struct Ways {
 /// Numbers are published no more often than this.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(1);
 
+/// When a full mailbox is tried again, should the worker have nothing else to do until then.
+const RETRY: Duration = Duration::from_millis(10);
+
 /// All products of one worker.
 pub struct Products {
     rooms: Rooms,
@@ -81,6 +84,8 @@ pub struct Products {
     /// When the numbers may be published next, and whether they wait for that.
     publish_at: Instant,
     is_unpublished: bool,
+    /// When to try again what found a mailbox full.
+    retry_at: Option<Instant>,
     turns: Turns,
 }
 
@@ -97,6 +102,7 @@ impl Products {
             numbers: ways.numbers,
             publish_at: now,
             is_unpublished: false,
+            retry_at: None,
             turns: Turns::default(),
         }
     }
@@ -132,8 +138,8 @@ impl Products {
         }
     }
 
-    /// Passes on what the products have to say.
-    fn tell(&mut self) {
+    /// Passes on what the products have to say. What finds no room is tried again soon, also when nothing else happens.
+    fn tell(&mut self, now: Instant) {
         while let Some(event) = self.pump.poll_event() {
             self.control.send(Report::Pump(event));
         }
@@ -143,10 +149,13 @@ impl Products {
                 (event, _) => self.control.send(Report::Rooms(event)),
             }
         }
+        self.control.flush();
+        let mut is_behind = self.control.is_behind();
         if let Some(negotiator) = &mut self.negotiator {
             negotiator.flush();
+            is_behind |= negotiator.is_behind();
         }
-        self.control.flush();
+        self.retry_at = is_behind.then(|| now + RETRY);
     }
 }
 
@@ -202,14 +211,48 @@ impl Service for Products {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let publish = self.is_unpublished.then_some(self.publish_at);
-        [self.rooms.poll_timeout(), self.pump.poll_timeout(), publish].into_iter().flatten().min()
+        [self.rooms.poll_timeout(), self.pump.poll_timeout(), publish, self.retry_at].into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         let has_more = self.turns.transmit(&mut [&mut self.rooms, &mut self.pump], now, out);
         self.post();
-        self.tell();
+        self.tell(now);
         self.publish(now);
         has_more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::mailbox;
+    use pump::spec::Settings;
+    use rooms::batch::BatchPool;
+    use rooms::spec::{Command, SessionId};
+    use wire::WorkerId;
+
+    use super::*;
+
+    #[test]
+    fn what_finds_control_full_is_tried_again_though_nothing_else_happens() {
+        let now = Instant::now();
+        let (control, reports) = mailbox(1).expect("a mailbox");
+        let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: Numbers::default() };
+        let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
+        let mut products = Products::new(now, rooms, Pump::new(now, Settings::default()), ways);
+        let mut out = Outbox::new(10_000);
+        for token in 0..2 {
+            let inspect = Command::Inspect { session: SessionId(7), token };
+            products.handle_message(now, Message::Command(inspect), &mut out);
+        }
+        products.poll_transmit(now, &mut out);
+        assert!(reports.try_recv().is_some() && reports.try_recv().is_none(), "there was room for one answer");
+
+        let at = now + RETRY;
+        assert!(products.poll_timeout().is_some_and(|first| first <= at));
+        products.poll_transmit(at, &mut out);
+        assert!(reports.try_recv().is_some());
+        products.poll_transmit(at, &mut out);
+        assert_eq!(products.retry_at, None);
     }
 }

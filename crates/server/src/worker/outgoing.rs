@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use engine::Mailbox;
 
-/// A mailbox, and what found it full. That waits for the next turn; it is bounded by what products have to say: one end
+/// A mailbox, and what found it full. That waits for the next `flush`; it is bounded by what products have to say: one end
 /// per session, as many chunks as sessions read ahead, one answer per question that control has asked.
 #[derive(Debug)]
 pub(super) struct Outgoing<T> {
@@ -35,6 +35,11 @@ impl<T> Outgoing<T> {
                 return self.waiting.push_front(value);
             }
         }
+    }
+
+    /// Whether something waits for room.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.waiting.is_empty()
     }
 }
 
