@@ -133,8 +133,9 @@ impl Links {
                     }
                 }
                 Accepted::OneTooMany => counts.tcp_refused += 1,
+                Accepted::Aborted => {}
                 Accepted::Nobody => return,
-                Accepted::Shortage(error) => {
+                Accepted::Trouble(error) => {
                     counts.tcp_refused += 1;
                     tracing::warn!(%error, listener = %listener.local_addr(), "newcomers wait");
                     return self.pause(now, id);

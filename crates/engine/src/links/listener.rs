@@ -24,8 +24,10 @@ pub(super) enum Accepted {
     /// It is closed at once, as there are too many.
     OneTooMany,
     Nobody,
-    /// No descriptors or memory are left. The connection stays in the queue, and would wake us again at once.
-    Shortage(io::Error),
+    /// One connection failed before it was accepted; the next may be well.
+    Aborted,
+    /// No descriptors or memory are left, or the socket cannot accept. It would wake us again at once.
+    Trouble(io::Error),
 }
 
 impl Listener {
@@ -46,15 +48,12 @@ impl Listener {
 
     /// Accepts one connection.
     pub(super) fn accept(&self) -> Accepted {
-        loop {
-            match self.socket.accept() {
-                Ok(_) if self.links >= self.links_max => return Accepted::OneTooMany,
-                Ok((socket, remote)) => return Accepted::Connection(socket, remote, Arc::clone(&self.stream)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Accepted::Nobody,
-                Err(error) if is_shortage(&error) => return Accepted::Shortage(error),
-                // That connection failed before it was accepted; the next may be well.
-                Err(_) => {}
-            }
+        match self.socket.accept() {
+            Ok(_) if self.links >= self.links_max => Accepted::OneTooMany,
+            Ok((socket, remote)) => Accepted::Connection(socket, remote, Arc::clone(&self.stream)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
+            Err(error) if is_of_one(&error) => Accepted::Aborted,
+            Err(error) => Accepted::Trouble(error),
         }
     }
 }
@@ -65,6 +64,27 @@ impl AsFd for Listener {
     }
 }
 
-fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+/// Whether it is the fault of one connection, which failed before it was accepted (accept(2)).
+fn is_of_one(error: &io::Error) -> bool {
+    let of_one = [libc::ECONNABORTED, libc::EINTR, libc::EPROTO, libc::EPERM, libc::ENETDOWN, libc::ENOPROTOOPT];
+    let of_its_way = [libc::EHOSTDOWN, libc::ENONET, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
+    error.raw_os_error().is_some_and(|errno| of_one.contains(&errno) || of_its_way.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_cannot_accept_is_trouble_and_not_tried_for_ever() {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+        let same = TcpStream::from(OwnedFd::from(socket.try_clone().expect("a descriptor")));
+        let listener = Listener::new(socket, &ListenOptions::default()).expect("it listens");
+        assert!(matches!(listener.accept(), Accepted::Nobody));
+        same.shutdown(Shutdown::Both).expect("it listens no more");
+        assert!(matches!(listener.accept(), Accepted::Trouble(_)));
+    }
 }
