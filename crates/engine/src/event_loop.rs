@@ -305,8 +305,8 @@ impl<M: Send + 'static> Loop<M> {
     /// Tells the service what became of links; false when there was nothing.
     fn tell(&mut self, service: &mut impl Service, now: Instant) -> bool {
         for told in 0..NEWS_MAX {
-            let Some((token, event)) = self.egress.links.poll_news() else { return told > 0 };
             self.egress.make_room(1, &[]);
+            let Some((token, event)) = self.egress.links.poll_news() else { return told > 0 };
             service.handle_link(now, token, event, &mut self.egress.out);
         }
         true

@@ -113,9 +113,15 @@ impl Links {
         }
     }
 
-    /// The oldest of what products have not heard yet.
+    /// The oldest of what products have not heard yet. It is to be told at once: who hears of room may write again.
     pub(crate) fn poll_news(&mut self) -> Option<(Token, LinkEvent<'static>)> {
-        self.news.pop_front()
+        let news = self.news.pop_front();
+        if let Some((_, LinkEvent::Writable { link })) = news
+            && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(link)
+        {
+            stream.end_announcement();
+        }
+        news
     }
 
     /// Accepts what waits at one listener.
@@ -274,7 +280,7 @@ impl Links {
         if written.is_ok() && stream.is_closing && !stream.has_backlog() {
             return self.close(id, CloseReason::Asked, counts);
         }
-        if written.is_ok() && stream.takes_notice_of_room() {
+        if written.is_ok() && stream.announces_room() {
             self.news.push_back((*token, LinkEvent::Writable { link: id }));
         }
         match written {

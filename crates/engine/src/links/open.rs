@@ -188,7 +188,7 @@ impl Links {
         if id.kind() == LinkKind::Stream
             && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
         {
-            stream.is_watched = true;
+            stream.watch_room();
             self.watch_as_wanted(id, counts);
         }
     }

@@ -41,10 +41,21 @@ pub(crate) struct Stream {
     pub(super) is_closing: bool,
     /// It was written to since the last flush.
     pub(super) is_touched: bool,
-    /// The writer has bytes that were not taken. It is told when there is room, and nothing is taken before.
-    pub(super) is_blocked: bool,
-    /// The writer wants to be told when there is room.
-    pub(super) is_watched: bool,
+    room: Room,
+}
+
+/// Whether the writer of a byte stream waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// He does not.
+    Free,
+    /// He wants to be told when there is some.
+    Watched,
+    /// Something was not taken. Nothing more is, until he has heard that there is room: what he wrote before he knew of it
+    /// belongs behind what was not taken.
+    Blocked,
+    /// There is room, and he is about to hear so.
+    Announced,
 }
 
 /// What a read brought.
@@ -89,8 +100,7 @@ impl Stream {
             is_connecting: false,
             is_closing: false,
             is_touched: false,
-            is_blocked: false,
-            is_watched: false,
+            room: Room::Free,
         })
     }
 
@@ -107,8 +117,8 @@ impl Stream {
         if self.is_closing {
             return Interest::Write;
         }
-        let waits = self.is_connecting || self.is_blocked || self.is_watched || !self.backlog.is_empty();
-        if waits { Interest::ReadWrite } else { Interest::Read }
+        let awaits_room = matches!(self.room, Room::Watched | Room::Blocked);
+        if self.is_connecting || awaits_room || self.has_backlog() { Interest::ReadWrite } else { Interest::Read }
     }
 
     /// Reads once into `buffer`, behind what was kept; at most `read_max` bytes.
@@ -169,8 +179,11 @@ impl Stream {
     /// kernel leaves of it waits here. Of the others nothing waits. Returns how many bytes were not taken.
     pub(super) fn write_pieces(&mut self, out: &Outbox, pieces: &[Piece], buffers: &mut Buffers) -> io::Result<usize> {
         let mut rest = Rest { out, pieces, offset: 0 };
+        if matches!(self.room, Room::Blocked | Room::Announced) {
+            return Ok(rest.len());
+        }
         let mut written = 0;
-        while !rest.is_empty() && !self.is_blocked && self.backlog.is_empty() && written < WRITE_MAX {
+        while !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
             let (asked, result) = self.write_some(&rest, WRITE_MAX - written);
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -186,7 +199,7 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
-        while let Some(copied) = rest.copied().filter(|_| !self.is_blocked) {
+        while let Some(copied) = rest.copied() {
             // What has begun has to end.
             if rest.offset == 0 && self.backlog.len() + copied.len() > self.options.backlog_max {
                 break;
@@ -194,7 +207,9 @@ impl Stream {
             self.backlog.push(copied, buffers);
             rest.advance(copied.len());
         }
-        self.is_blocked |= !rest.is_empty();
+        if !rest.is_empty() {
+            self.room = Room::Blocked;
+        }
         Ok(rest.len())
     }
 
@@ -220,9 +235,26 @@ impl Stream {
         !self.backlog.is_empty()
     }
 
-    /// There is room: whether somebody wants to know. He is told once.
-    pub(super) fn takes_notice_of_room(&mut self) -> bool {
-        self.backlog.is_empty() && (std::mem::take(&mut self.is_blocked) | std::mem::take(&mut self.is_watched))
+    /// The writer wants to be told when there is room.
+    pub(super) fn watch_room(&mut self) {
+        if self.room == Room::Free {
+            self.room = Room::Watched;
+        }
+    }
+
+    /// Whether there is room, and the writer waits for it. He is to be told, once.
+    pub(super) fn announces_room(&mut self) -> bool {
+        let is_awaited = matches!(self.room, Room::Watched | Room::Blocked) && !self.has_backlog();
+        if is_awaited {
+            self.room = Room::Announced;
+        }
+        is_awaited
+    }
+
+    /// The writer has heard that there is room.
+    pub(super) fn end_announcement(&mut self) {
+        debug_assert_eq!(self.room, Room::Announced, "it is told once");
+        self.room = Room::Free;
     }
 
     /// Whether it has brought nothing for too long.

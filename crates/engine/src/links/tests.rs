@@ -1,10 +1,15 @@
-use std::net::TcpStream;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
-use wire::{ListenOptions, StreamOptions};
+use wire::{Adopted, LinkRequest, ListenOptions, StreamOptions};
 
 use super::*;
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How long the kernel may take. Far more than it does.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Links with one framed listener, and its address.
 fn listening() -> (Links, LinkId, SocketAddr) {
@@ -16,6 +21,19 @@ fn listening() -> (Links, LinkId, SocketAddr) {
     let (listener, addr) = opened.expect("loopback can be bound");
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { remote: None, .. }))));
     (links, listener, addr)
+}
+
+/// Links with one byte stream, and its other end.
+fn streaming(options: StreamOptions, counts: &mut CountersSnapshot) -> (Links, LinkId, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let descriptor = listener.accept().expect("it connects").0.into();
+    let mut links = Links::new().expect("epoll");
+    let adopt = LinkRequest::Adopt { token: Token::default(), descriptor, kind: Adopted::Stream(options) };
+    links.handle_request(Instant::now(), adopt, counts);
+    let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
+    (links, link, client)
 }
 
 #[test]
@@ -74,4 +92,32 @@ fn what_is_heard_of_a_link_that_is_gone_reaches_nobody() {
     links.close(old, CloseReason::Asked, &mut counts);
     assert!(links.poll_news().is_none());
     assert_eq!((counts.tcp_links, counts.tcp_closed), (1, 0), "the new one is open");
+}
+
+#[test]
+fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
+    let mut counts = CountersSnapshot::default();
+    let (mut links, link, mut client) = streaming(StreamOptions::default(), &mut counts);
+    let (shared, mut out) = (Arc::new(vec![7; 8 << 20]), Outbox::new(2_000));
+    assert!(out.push_stream(link, &shared, 0, shared.len()));
+    links.send_pieces(&out, &mut counts);
+    let Some((_, LinkEvent::Unsent { bytes, .. })) = links.poll_news() else { panic!("it is too much at once") };
+    client.read_exact(&mut vec![0; shared.len() - bytes]).expect("what was taken arrives");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.handle_writable(Instant::now(), link, &mut counts);
+
+    // Written by one who does not know yet that there is room.
+    let mut write = |links: &mut Links, text: &[u8]| {
+        out.clear();
+        assert!(out.push_bytes(link, text));
+        links.send_pieces(&out, &mut counts);
+    };
+    write(&mut links, b"too early");
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Unsent { bytes: 9, .. }))));
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Writable { .. }))));
+    write(&mut links, b"in time");
+    assert!(links.poll_news().is_none());
+    let mut got = [0; 7];
+    client.read_exact(&mut got).expect("it arrives");
+    assert_eq!(&got, b"in time");
 }
