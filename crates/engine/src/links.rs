@@ -176,6 +176,12 @@ impl Links {
                 return Some(Read { token: *token, remote, framing, frame_max, len, is_full });
             }
             Got::Nothing => {}
+            // Who only reads on still gets what is written for it.
+            Got::End if stream.kind() == LinkKind::Stream && !stream.has_input_ended => {
+                stream.has_input_ended = true;
+                self.news.push_back((*token, LinkEvent::InputEnded { link: id }));
+                self.watch_as_wanted(id, counts);
+            }
             Got::End => self.close(id, CloseReason::Ended, counts),
             Got::Failure => self.close(id, CloseReason::Failed, counts),
         }

@@ -129,6 +129,12 @@ pub enum LinkEvent<'a> {
         /// What came, in order.
         bytes: &'a mut [u8],
     },
+    /// The other side of a byte stream sends no more. It may still read, and gets what is written; to close the link is for
+    /// the product, which hears no more of it otherwise.
+    InputEnded {
+        /// The link.
+        link: LinkId,
+    },
     /// Of what was written for a byte stream since the last flush, the last bytes were not taken: they are the writer's to
     /// write again after `Writable`, which follows when there is room. Until then nothing more is taken.
     Unsent {
@@ -163,7 +169,7 @@ pub enum LinkEvent<'a> {
 pub enum CloseReason {
     /// The product asked for it.
     Asked,
-    /// The other side ended the connection.
+    /// The other side ended a framed connection, or both did.
     Ended,
     /// The connection broke, or its socket failed.
     Failed,

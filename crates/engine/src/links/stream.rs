@@ -37,6 +37,8 @@ pub(crate) struct Stream {
     pub(super) interest: Interest,
     /// The other side has not answered yet; nobody knows of it.
     pub(super) is_connecting: bool,
+    /// The other side sends no more.
+    pub(super) has_input_ended: bool,
     /// Nobody wants it any more, but something waits to leave.
     pub(super) is_closing: bool,
     /// It was written to since the last flush.
@@ -67,7 +69,7 @@ pub(super) enum Got {
         is_full: bool,
     },
     Nothing,
-    /// The other side has ended the connection.
+    /// The other side sends no more.
     End,
     Failure,
 }
@@ -98,6 +100,7 @@ impl Stream {
             heard: now,
             interest: Interest::Read,
             is_connecting: false,
+            has_input_ended: false,
             is_closing: false,
             is_touched: false,
             room: Room::Free,
@@ -114,11 +117,15 @@ impl Stream {
 
     /// What the kernel is to tell of it.
     pub(super) fn wanted(&self) -> Interest {
-        if self.is_closing {
-            return Interest::Write;
-        }
         let awaits_room = matches!(self.room, Room::Watched | Room::Blocked);
-        if self.is_connecting || awaits_room || self.has_backlog() { Interest::ReadWrite } else { Interest::Read }
+        let writes = self.is_connecting || self.is_closing || awaits_room || self.has_backlog();
+        let reads = !self.is_closing && !self.has_input_ended;
+        match (reads, writes) {
+            (false, false) => Interest::Nothing,
+            (true, false) => Interest::Read,
+            (false, true) => Interest::Write,
+            (true, true) => Interest::ReadWrite,
+        }
     }
 
     /// Reads once into `buffer`, behind what was kept; at most `read_max` bytes.

@@ -1,5 +1,5 @@
 use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use wire::{Adopted, LinkRequest, ListenOptions, StreamOptions};
@@ -120,4 +120,25 @@ fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
     let mut got = [0; 7];
     client.read_exact(&mut got).expect("it arrives");
     assert_eq!(&got, b"in time");
+}
+
+#[test]
+fn the_end_of_a_byte_streams_input_is_told_once_and_wakes_nobody_again() {
+    let mut counts = CountersSnapshot::default();
+    let (mut links, link, client) = streaming(StreamOptions::default(), &mut counts);
+    client.shutdown(Shutdown::Write).expect("connected");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    assert!(links.read(Instant::now(), link, &mut [0; 10], &mut counts).is_none());
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::InputEnded { .. }))));
+    links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+    assert_eq!(links.epoll.ready_count(), 0);
+
+    // The other side is gone altogether, which is found by writing.
+    drop(client);
+    let mut out = Outbox::new(2_000);
+    assert!(out.push_bytes(link, b"nobody reads it"));
+    links.send_pieces(&out, &mut counts);
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    assert!(links.read(Instant::now(), link, &mut [0; 10], &mut counts).is_none());
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
 }

@@ -58,6 +58,7 @@ pub enum Heard {
     Failed { token: Token, error: ErrorKind, errno: Option<i32> },
     Run { token: Token, path: Path, segments: Vec<Vec<u8>> },
     Bytes { link: LinkId, bytes: Vec<u8> },
+    InputEnded { link: LinkId },
     Unsent { link: LinkId, bytes: usize },
     Writable { link: LinkId },
     Refused { link: LinkId, remote: SocketAddr },
@@ -107,6 +108,7 @@ impl Service for Echo {
                 assert!(out.push_bytes(link, bytes), "there is room before every call");
                 Heard::Bytes { link, bytes: bytes.to_vec() }
             }
+            LinkEvent::InputEnded { link } => Heard::InputEnded { link },
             LinkEvent::Unsent { link, bytes } => Heard::Unsent { link, bytes },
             LinkEvent::Writable { link } => Heard::Writable { link },
             LinkEvent::Refused { link, remote } => Heard::Refused { link, remote },

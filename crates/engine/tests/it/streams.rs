@@ -1,7 +1,7 @@
 //! Connections that are made or handed over, and what happens to them.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
@@ -60,7 +60,26 @@ fn a_connection_is_made_and_its_end_is_told() {
     worker.request(LinkRequest::Pace { link, rate: Bitrate::from_kbps(8_000) });
     talk(&stream, b"paced");
     drop(stream);
-    assert_eq!(worker.hear_closed(), (link, CloseReason::Ended));
+    worker.hear_of(|heard| (*heard == Heard::InputEnded { link }).then_some(()));
+    worker.request(LinkRequest::Close { link });
+    assert_eq!(worker.hear_closed(), (link, CloseReason::Asked));
+}
+
+#[test]
+fn who_sends_no_more_may_still_read() {
+    let worker = EchoWorker::start(vec![Socket::listener(token(1), LOOPBACK, ListenOptions::default())]);
+    let mut stream = patient(TcpStream::connect(worker.handle.sockets()[0].local).expect("connect"));
+    let (link, _) = worker.hear_opened();
+    stream.write_all(b"question").expect("written");
+    stream.shutdown(Shutdown::Write).expect("connected");
+    assert_eq!(worker.hear(), Heard::Bytes { link, bytes: b"question".to_vec() });
+    assert_eq!(worker.hear(), Heard::InputEnded { link });
+    worker.order(Order::Write(link, b", answer".to_vec()));
+    worker.request(LinkRequest::Close { link });
+    let mut got = String::new();
+    stream.read_to_string(&mut got).expect("all, and the end");
+    assert_eq!(got, "question, answer");
+    assert_eq!(worker.hear(), Heard::Closed { token: token(1), link, reason: CloseReason::Asked });
 }
 
 #[test]
