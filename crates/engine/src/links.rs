@@ -35,7 +35,7 @@ use crate::udp::UdpSocket;
 /// Connections accepted from one listener before others get their turn.
 const ACCEPTS_MAX: usize = 16;
 
-/// How often silent links are looked for, and listeners that paused are opened again.
+/// How often links that are overdue are looked for, and listeners that paused are opened again.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Descriptors that one wait reports; others that are ready are reported by the next.
@@ -61,7 +61,7 @@ pub(crate) struct Links {
     news: VecDeque<(Token, LinkEvent<'static>)>,
     /// Listeners that are left alone until the next sweep, as no descriptors were left.
     paused: Vec<LinkId>,
-    /// Links that may not be silent for ever.
+    /// Links that are not to stay as they are for ever.
     impatient: usize,
     next_sweep: Option<Instant>,
 }
@@ -166,20 +166,25 @@ impl Links {
         counts: &mut CountersSnapshot,
     ) -> Option<Read> {
         let Link { token, body: Body::Stream(stream) } = self.table.get_mut(id)? else { return None };
-        if stream.is_connecting || stream.is_closing {
+        if stream.is_connecting() {
             return None;
         }
+        let is_closing = stream.is_closing();
         match stream.read(now, buffer, READ_MAX, &mut self.buffers) {
+            Got::Bytes { .. } if is_closing => {}
             Got::Bytes { len, is_full } => {
                 let (remote, options) = (stream.remote, &stream.options);
                 let (framing, frame_max) = (options.framing, options.frame_max.min(FRAME_MAX));
                 return Some(Read { token: *token, remote, framing, frame_max, len, is_full });
             }
             Got::Nothing => {}
+            Got::End if is_closing && !stream.has_backlog() => self.close(id, CloseReason::Asked, counts),
             // Who only reads on still gets what is written for it.
-            Got::End if stream.kind() == LinkKind::Stream && !stream.has_input_ended => {
+            Got::End if (is_closing || stream.kind() == LinkKind::Stream) && !stream.has_input_ended => {
                 stream.has_input_ended = true;
-                self.news.push_back((*token, LinkEvent::InputEnded { link: id }));
+                if !is_closing {
+                    self.news.push_back((*token, LinkEvent::InputEnded { link: id }));
+                }
                 self.watch_as_wanted(id, counts);
             }
             Got::End => self.close(id, CloseReason::Ended, counts),
@@ -204,7 +209,7 @@ impl Links {
         counts: &mut CountersSnapshot,
     ) {
         let stream = match self.table.get_mut(id) {
-            Some(Link { body: Body::Stream(stream), .. }) if !stream.is_closing => stream,
+            Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
             _ => return counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
         };
         // Datagrams have no place in a byte stream.
@@ -244,7 +249,7 @@ impl Links {
             let [first, ..] = pieces else { continue };
             let id = first.link;
             let (token, stream) = match self.table.get_mut(id) {
-                Some(Link { token, body: Body::Stream(stream) }) if !stream.is_closing => (token, stream),
+                Some(Link { token, body: Body::Stream(stream) }) if stream.is_open() => (token, stream),
                 _ => {
                     counts.dropped_no_link += pieces.len() as u64;
                     continue;
@@ -271,7 +276,7 @@ impl Links {
     /// The kernel has room for a connection, or has answered one that was asked for.
     pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
         match self.table.get(id) {
-            Some(Link { body: Body::Stream(stream), .. }) if stream.is_connecting => {
+            Some(Link { body: Body::Stream(stream), .. }) if stream.is_connecting() => {
                 self.finish_connecting(now, id, counts);
             }
             Some(_) => self.write(id, counts),
@@ -282,16 +287,25 @@ impl Links {
     /// Writes what waits, and tells who waits for room.
     fn write(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
         let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
-        let written = stream.write_backlog(&mut self.buffers);
-        if written.is_ok() && stream.is_closing && !stream.has_backlog() {
-            return self.close(id, CloseReason::Asked, counts);
+        if stream.write_backlog(&mut self.buffers).is_err() {
+            return self.close(id, CloseReason::Failed, counts);
         }
-        if written.is_ok() && stream.announces_room() {
+        if stream.is_closing() && !stream.has_backlog() {
+            return self.end_output(id, counts);
+        }
+        if stream.announces_room() {
             self.news.push_back((*token, LinkEvent::Writable { link: id }));
         }
-        match written {
-            Ok(()) => self.watch_as_wanted(id, counts),
-            Err(_) => self.close(id, CloseReason::Failed, counts),
+        self.watch_as_wanted(id, counts);
+    }
+
+    /// All that waited on a link that nobody wants has left.
+    fn end_output(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+        let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id) else { return };
+        if stream.end_output() {
+            self.watch_as_wanted(id, counts);
+        } else {
+            self.close(id, CloseReason::Asked, counts);
         }
     }
 
@@ -300,19 +314,18 @@ impl Links {
         self.next_sweep
     }
 
-    /// Closes silent links, and opens paused listeners again.
+    /// Closes links that were silent or closing for too long, and opens paused listeners again.
     pub(crate) fn sweep(&mut self, now: Instant, counts: &mut CountersSnapshot) {
         if self.next_sweep.is_none_or(|at| now < at) {
             return;
         }
         if self.impatient > 0 {
-            let is_silent = |link: &Link| match &link.body {
-                Body::Stream(stream) => stream.is_silent(now),
-                Body::Udp(_) | Body::Listener(_) => false,
-            };
-            let silent = self.table.iter().filter(|(_, link)| is_silent(link)).map(|(id, _)| id);
-            for id in silent.collect::<Vec<_>>() {
-                self.close(id, CloseReason::Silent, counts);
+            let overdue = self.table.iter().filter_map(|(id, link)| match &link.body {
+                Body::Stream(stream) => Some((id, stream.is_overdue(now)?)),
+                Body::Udp(_) | Body::Listener(_) => None,
+            });
+            for (id, reason) in overdue.collect::<Vec<_>>() {
+                self.close(id, reason, counts);
             }
         }
         for id in std::mem::take(&mut self.paused) {
@@ -328,7 +341,7 @@ impl Links {
         self.epoll.remove(body.as_fd()).ok();
         if let Body::Stream(mut stream) = body {
             self.forget_stream(&mut stream, counts);
-            if stream.is_connecting {
+            if stream.is_connecting() {
                 return;
             }
         }
@@ -337,7 +350,7 @@ impl Links {
 
     fn forget_stream(&mut self, stream: &mut Stream, counts: &mut CountersSnapshot) {
         stream.release(&mut self.buffers);
-        self.impatient -= usize::from(stream.options.silence_max.is_some());
+        self.impatient -= usize::from(stream.is_impatient());
         counts.tcp_closed += 1;
         counts.tcp_links -= 1;
         let listener = stream.listener.and_then(|id| self.table.get_mut(id));

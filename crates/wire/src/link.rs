@@ -222,8 +222,8 @@ pub enum LinkRequest {
         /// What it is, and how it is set up.
         kind: Adopted,
     },
-    /// No more of a link. What was taken still leaves: `Closed` is told when the kernel has all of it, or at once to who
-    /// asks again.
+    /// No more of a link. What was taken still leaves, and what a connection brings is dropped: `Closed` is told when both
+    /// sides have ended it, after half a minute in any case, and at once to who asks again.
     Close {
         /// The link.
         link: LinkId,

@@ -6,10 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use wire::{
-    Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token,
-    UdpOptions,
-};
+use wire::{Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Token, UdpOptions};
 
 use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
 use crate::CountersSnapshot;
@@ -26,10 +23,11 @@ impl Links {
             }
             LinkRequest::Listen { token, addr, options } => (token, self.listen(token, addr, &options).map(drop)),
             LinkRequest::Connect { token, to, from, options } => {
-                (token, self.connect(now, token, (to, from), options, counts))
+                let stream = Stream::connect(now, to, from, options);
+                (token, stream.and_then(|stream| self.open_stream(now, token, stream, counts)))
             }
             LinkRequest::Adopt { token, descriptor, kind } => (token, self.adopt(now, token, descriptor, kind, counts)),
-            LinkRequest::Close { link } => return self.close_softly(link, counts),
+            LinkRequest::Close { link } => return self.close_softly(now, link, counts),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link, counts),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
@@ -82,14 +80,13 @@ impl Links {
         stream: Stream,
         counts: &mut CountersSnapshot,
     ) -> io::Result<()> {
-        let (listener, remote, is_connecting) = (stream.listener, stream.remote, stream.is_connecting);
+        let (listener, remote, is_connecting) = (stream.listener, stream.remote, stream.is_connecting());
         let local = stream.socket().local_addr()?;
-        let is_impatient = stream.options.silence_max.is_some();
+        let is_impatient = stream.is_impatient();
         let link = self.insert(token, Body::Stream(stream))?;
         counts.tcp_links += 1;
-        self.impatient += usize::from(is_impatient);
         if is_impatient {
-            self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
+            self.count_impatient(now);
         }
         if let Some(Link { body: Body::Listener(listener), .. }) = listener.and_then(|id| self.table.get_mut(id)) {
             listener.links += 1;
@@ -112,21 +109,6 @@ impl Links {
         watched.map(|()| id)
     }
 
-    fn connect(
-        &mut self,
-        now: Instant,
-        token: Token,
-        (to, from): (SocketAddr, Option<SocketAddr>),
-        options: StreamOptions,
-        counts: &mut CountersSnapshot,
-    ) -> io::Result<()> {
-        let socket = sys::tcp_connect(&to, from.as_ref())?;
-        let mut stream = Stream::new(now, socket, to, Arc::new(options), None)?;
-        stream.is_connecting = true;
-        stream.interest = stream.wanted();
-        self.open_stream(now, token, stream, counts)
-    }
-
     /// The other side has answered, or nobody will.
     pub(super) fn finish_connecting(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
         let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
@@ -135,7 +117,7 @@ impl Links {
         let answer = socket.take_error().and_then(|error| error.map_or_else(|| socket.local_addr(), Err));
         match answer {
             Ok(local) => {
-                (stream.is_connecting, stream.heard) = (false, now);
+                stream.open(now);
                 self.news.push_back((token, LinkEvent::Opened { link: id, local, remote: Some(remote) }));
                 self.watch_as_wanted(id, counts);
             }
@@ -173,15 +155,27 @@ impl Links {
         self.open_udp(token, UdpSocket::adopt(descriptor, options)?).map(drop)
     }
 
-    /// Closes a link when what waits has left; at once when nothing does, or when that is asked for again.
-    fn close_softly(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
-        match self.table.get_mut(id) {
-            Some(Link { body: Body::Stream(stream), .. }) if stream.has_backlog() && !stream.is_closing => {
-                stream.is_closing = true;
-                self.watch_as_wanted(id, counts);
-            }
-            _ => self.close(id, CloseReason::Asked, counts),
+    /// Closes a link when what waits has left and the other side knows; at once when that is asked for again.
+    fn close_softly(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+        let stream = match self.table.get_mut(id) {
+            Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
+            _ => return self.close(id, CloseReason::Asked, counts),
+        };
+        let (was_impatient, has_backlog) = (stream.is_impatient(), stream.has_backlog());
+        stream.begin_closing(now, &mut self.buffers);
+        if !was_impatient {
+            self.count_impatient(now);
         }
+        if has_backlog {
+            self.watch_as_wanted(id, counts);
+        } else {
+            self.end_output(id, counts);
+        }
+    }
+
+    fn count_impatient(&mut self, now: Instant) {
+        self.impatient += 1;
+        self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
     }
 
     fn watch_writable(&mut self, id: LinkId, counts: &mut CountersSnapshot) {

@@ -4,13 +4,13 @@
 //! Cost: some 150 bytes; buffers only while there is something in them (`buffers`).
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
+use wire::{CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
 
 use super::buffers::{Backlog, Buffers};
 use crate::sys::{self, BufferSide, Interest};
@@ -18,6 +18,9 @@ use crate::sys::{self, BufferSide, Interest};
 /// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
 /// it says it has at once.
 const WRITE_MAX: usize = 256 * 1_024;
+
+/// For how long a connection that nobody wants may take to end.
+pub(super) const CLOSING_MAX: Duration = Duration::from_secs(30);
 
 /// Pieces of memory in one write.
 const SLICES_MAX: usize = 16;
@@ -35,15 +38,26 @@ pub(crate) struct Stream {
     pub(super) heard: Instant,
     /// What the kernel tells of it.
     pub(super) interest: Interest,
-    /// The other side has not answered yet; nobody knows of it.
-    pub(super) is_connecting: bool,
+    phase: Phase,
     /// The other side sends no more.
     pub(super) has_input_ended: bool,
-    /// Nobody wants it any more, but something waits to leave.
-    pub(super) is_closing: bool,
     /// It was written to since the last flush.
     pub(super) is_touched: bool,
     room: Room,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The other side has not answered yet; nobody knows of it.
+    Connecting,
+    Open,
+    /// Nobody wants it any more. What waits leaves, then the other side is told that this was all, and what it sends is
+    /// dropped until it has told the same: a socket that is closed with unread input is reset, and what the kernel had not
+    /// sent is lost. All that for a limited time.
+    Closing {
+        until: Instant,
+    },
 }
 
 /// Whether the writer of a byte stream waits for room.
@@ -99,12 +113,23 @@ impl Stream {
             backlog: Backlog::default(),
             heard: now,
             interest: Interest::Read,
-            is_connecting: false,
+            phase: Phase::Open,
             has_input_ended: false,
-            is_closing: false,
             is_touched: false,
             room: Room::Free,
         })
+    }
+
+    /// Makes a connection, which is under way.
+    pub(super) fn connect(
+        now: Instant,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        options: StreamOptions,
+    ) -> io::Result<Self> {
+        let socket = sys::tcp_connect(&to, from.as_ref())?;
+        let stream = Self::new(now, socket, to, Arc::new(options), None)?;
+        Ok(Stream { phase: Phase::Connecting, interest: Interest::ReadWrite, ..stream })
     }
 
     pub(super) fn kind(&self) -> LinkKind {
@@ -118,14 +143,46 @@ impl Stream {
     /// What the kernel is to tell of it.
     pub(super) fn wanted(&self) -> Interest {
         let awaits_room = matches!(self.room, Room::Watched | Room::Blocked);
-        let writes = self.is_connecting || self.is_closing || awaits_room || self.has_backlog();
-        let reads = !self.is_closing && !self.has_input_ended;
-        match (reads, writes) {
+        let writes = self.is_connecting() || awaits_room || self.has_backlog();
+        match (!self.has_input_ended, writes) {
             (false, false) => Interest::Nothing,
             (true, false) => Interest::Read,
             (false, true) => Interest::Write,
             (true, true) => Interest::ReadWrite,
         }
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        self.phase == Phase::Connecting
+    }
+
+    /// Whether what is written for it is taken.
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. })
+    }
+
+    /// The other side has answered.
+    pub(super) fn open(&mut self, now: Instant) {
+        debug_assert!(self.is_connecting(), "it is opened once");
+        (self.phase, self.heard) = (Phase::Open, now);
+    }
+
+    /// Nobody wants it any more: what it brings is dropped.
+    pub(super) fn begin_closing(&mut self, now: Instant, buffers: &mut Buffers) {
+        debug_assert!(self.is_open(), "who asks again does not wait");
+        self.phase = Phase::Closing { until: now + CLOSING_MAX };
+        self.room = Room::Free;
+        buffers.give(std::mem::take(&mut self.rest));
+    }
+
+    /// All that waited has left: tells the other side that this was all. False when it has told the same, or is gone.
+    pub(super) fn end_output(&self) -> bool {
+        debug_assert!(self.is_closing() && !self.has_backlog(), "nothing may follow");
+        !self.has_input_ended && self.socket.shutdown(Shutdown::Write).is_ok()
     }
 
     /// Reads once into `buffer`, behind what was kept; at most `read_max` bytes.
@@ -264,9 +321,18 @@ impl Stream {
         self.room = Room::Free;
     }
 
-    /// Whether it has brought nothing for too long.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        self.options.silence_max.is_some_and(|limit| now.saturating_duration_since(self.heard) >= limit)
+    /// Whether it is not to stay as it is for ever.
+    pub(super) fn is_impatient(&self) -> bool {
+        self.is_closing() || self.options.silence_max.is_some()
+    }
+
+    /// Why it is to be closed by now, if it is.
+    pub(super) fn is_overdue(&self, now: Instant) -> Option<CloseReason> {
+        match (self.phase, self.options.silence_max) {
+            (Phase::Closing { until }, _) => (until <= now).then_some(CloseReason::Asked),
+            (_, Some(limit)) => (now.saturating_duration_since(self.heard) >= limit).then_some(CloseReason::Silent),
+            (_, None) => None,
+        }
     }
 
     /// Lets go of its buffers.

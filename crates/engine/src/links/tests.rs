@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::{Adopted, LinkRequest, ListenOptions, StreamOptions};
 
+use super::stream::CLOSING_MAX;
 use super::*;
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -141,4 +142,27 @@ fn the_end_of_a_byte_streams_input_is_told_once_and_wakes_nobody_again() {
     links.epoll.wait(Some(PATIENCE)).expect("wait");
     assert!(links.read(Instant::now(), link, &mut [0; 10], &mut counts).is_none());
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
+}
+
+#[test]
+fn a_connection_that_nobody_wants_ends_in_time_though_its_peer_does_nothing() {
+    let mut counts = CountersSnapshot::default();
+    for is_full in [true, false] {
+        let (mut links, link, client) = streaming(StreamOptions::default(), &mut counts);
+        let mut out = Outbox::new(1 << 20);
+        while is_full && links.poll_news().is_none() {
+            out.clear();
+            assert!(out.push_bytes(link, &[7; 100_000]));
+            links.send_pieces(&out, &mut counts);
+        }
+        let start = Instant::now();
+        links.handle_request(start, LinkRequest::Close { link }, &mut counts);
+        links.sweep(start + CLOSING_MAX - Duration::from_millis(1), &mut counts);
+        assert!(links.poll_news().is_none());
+        links.sweep(start + CLOSING_MAX * 2, &mut counts);
+        let news = links.poll_news().map(|(_, event)| event);
+        assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Asked }) if gone == link));
+        assert_eq!((counts.tcp_links, links.next_sweep()), (0, None));
+        drop(client);
+    }
 }
