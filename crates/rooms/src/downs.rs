@@ -24,6 +24,8 @@ pub struct Downs {
     /// Keys of the streams that are watched, each once; perhaps without a track of theirs.
     streams: Vec<usize>,
     tracks: Vec<DownTrack>,
+    /// All SSRCs that were ever sent under the session's keys.
+    ssrcs: Vec<u32>,
     limit: LayerLimit,
     report_at: Instant,
     /// When to look for more bandwidth again, while there is a use for it.
@@ -56,7 +58,28 @@ const PROBE_PACKETS_MAX: u16 = 64;
 impl Downs {
     /// No tracks yet.
     pub fn new(now: Instant) -> Self {
-        Downs { streams: Vec::new(), tracks: Vec::new(), limit: LayerLimit::NONE, report_at: now, probe_at: None }
+        Downs {
+            streams: Vec::new(),
+            tracks: Vec::new(),
+            ssrcs: Vec::new(),
+            limit: LayerLimit::NONE,
+            report_at: now,
+            probe_at: None,
+        }
+    }
+
+    /// Takes the SSRCs of these tracks for them; false, and nothing is taken, when one was used before. A track's numbers
+    /// begin anywhere, and no number may come twice under one key and SSRC (RFC 3711 §9.1, RFC 7714 §10.1).
+    pub fn claim(&mut self, specs: &[DownTrackSpec]) -> bool {
+        let before = self.ssrcs.len();
+        for ssrc in specs.iter().flat_map(|spec| [Some(spec.ssrc), spec.rtx.map(|(ssrc, _)| ssrc)]).flatten() {
+            if self.ssrcs.contains(&ssrc) {
+                self.ssrcs.truncate(before);
+                return false;
+            }
+            self.ssrcs.push(ssrc);
+        }
+        true
     }
 
     /// Adds a stream and tracks of it; those that the stream does not have, or over `TRACKS_MAX`, are left out.

@@ -275,6 +275,9 @@ impl Rooms {
         let Some(&stream_key) = self.stream_by_id.get(&stream) else {
             return self.end_if_idle(key, EndReason::StreamClosed);
         };
+        if !self.sessions[key].downs.claim(&tracks) {
+            return;
+        }
         if self.sessions[key].downs.watches(stream_key) {
             self.unwatch(key, stream_key);
         }

@@ -133,7 +133,8 @@ pub enum Command {
         /// What it sends.
         tracks: Vec<UpTrackSpec>,
     },
-    /// The session watches the stream from now on. Watched anew, it begins anew.
+    /// The session watches the stream from now on. Watched anew, it begins anew, under SSRCs that the session never had:
+    /// with one that it had, nothing happens.
     Watch {
         /// Which session.
         session: SessionId,

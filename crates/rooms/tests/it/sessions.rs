@@ -59,6 +59,26 @@ fn a_session_gets_the_tracks_of_two_streams_under_one_row_of_transport_wide_numb
 }
 
 #[test]
+fn no_ssrc_is_used_twice_in_a_session() {
+    let mut world = meeting();
+    world.frame(ANN, true);
+    let before = media_to(EVE, &world.drain());
+    assert_eq!(count_of(21, &before), PACKETS);
+
+    for ssrc in [21, 22] {
+        world.watch(EVE, FIRST, down_track(ssrc));
+        world.frame(ANN, false);
+        let media = media_to(EVE, &world.drain());
+        assert_eq!((count_of(21, &media), count_of(22, &media)), (PACKETS, 0), "it goes on as it was, after {ssrc}");
+    }
+    world.watch(EVE, FIRST, down_track(23));
+    world.frame(ANN, true);
+    let media = media_to(EVE, &world.drain());
+    assert_eq!((count_of(21, &media), count_of(23, &media) > 0), (0, true), "it began anew");
+    assert_eq!(world.rooms.counters().viewers, 3);
+}
+
+#[test]
 fn a_session_publishes_one_stream_and_watches_another() {
     let mut world = meeting();
     world.frame(ANN, true);
