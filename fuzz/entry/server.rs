@@ -1,35 +1,13 @@
-//! What the fuzz targets of the server's own readers do with their bytes: the demo clip, the configuration, and bearer
-//! tokens. Shared by the fuzz targets and by `crates/server/tests`, which replays the corpora.
+//! What the fuzz targets of the server's own readers do with their bytes: the configuration and bearer tokens. Shared by
+//! the fuzz targets and by `crates/server/tests`, which replays the corpora.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use server::auth::Auth;
 use server::config::{self, Config, Secret};
-use server::demo::Clip;
-use wire::codec::MediaKind;
-
-/// The first two bytes say how long the IVF file is; the Ogg file follows it.
-pub fn clip(data: &[u8]) {
-    let [high, low, files @ ..] = data else { return };
-    let ivf_len = usize::from(u16::from_be_bytes([*high, *low]));
-    let (ivf, ogg) = files.split_at(files.len().min(ivf_len));
-    let Ok(clip) = Clip::parse(ivf, ogg) else { return };
-    let start = Instant::now();
-    let mut player = clip.play(start);
-    let mut now = start;
-    for _ in 0..256 {
-        let next = player.next_at();
-        assert!(next >= now, "the player goes back in time");
-        assert!(next - now <= Duration::from_secs(1), "the player pauses");
-        now = next;
-        let packet = player.poll(now).expect("what is due is there");
-        assert!(packet.kind == MediaKind::Audio || packet.payload.len() > 4, "a payload has more than its descriptor");
-    }
-}
 
 /// The text as a file, and each of its lines as an override and as a variable.
 pub fn config(data: &[u8]) {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::auth::Auth;
 use crate::config::Config;
-use crate::demo::{self, Clip};
+use crate::demo;
 use crate::http::{self, Connections, Limits, Service};
 use crate::machine::Machine;
 use crate::plane::lifecycle::Lifecycle;
@@ -117,17 +117,13 @@ fn rtsp_limits(config: &Config) -> rtsp::Limits {
 }
 
 async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> anyhow::Result<()> {
-    let clip = Clip::parse(DEMO_VIDEO, DEMO_AUDIO).context("reading the built-in clip")?;
     let (rooms, runtime) = (rooms.clone(), tokio::runtime::Handle::current());
     let publish = move |offer: String| Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer))?.answer.sdp);
     let context = context.clone();
-    let started = move || demo::publisher::start(&context, clip, DEMO_STREAM, publish);
+    let started = move || demo::publisher::start(&context, DEMO_STREAM, publish);
     tokio::task::spawn_blocking(started).await.context("starting the demo")??;
     Ok(())
 }
-
-const DEMO_VIDEO: &[u8] = include_bytes!("../../../assets/demo.ivf");
-const DEMO_AUDIO: &[u8] = include_bytes!("../../../assets/demo.ogg");
 
 /// What a person wants to know who started this in a terminal.
 fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {

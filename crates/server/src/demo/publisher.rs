@@ -11,16 +11,15 @@ use srtp::Sealer;
 use webrtc::{Context, Direction, Media, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};
 
-use super::clip::{Clip, MediaPacket, Player};
+use super::clip::{MediaPacket, Player};
 use crate::machine::ntp;
 
-/// Publishes `clip` as `stream` from now on. `publish` takes our offer and brings the server's answer.
+/// Publishes the clip as `stream` from now on. `publish` takes our offer and brings the server's answer.
 ///
 /// # Errors
 /// When the server refuses the offer, or there is no socket or thread to be had.
 pub fn start(
     context: &Context,
-    clip: Clip,
     stream: &str,
     publish: impl FnOnce(String) -> anyhow::Result<String>,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -30,7 +29,7 @@ pub fn start(
     let answer = publish(offer).context("publishing the demo clip")?;
     let media = peer.accept_answer(&answer).context("reading the answer to the demo's offer")?.media;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("binding the demo's socket")?;
-    let publisher = Publisher { peer, socket, media, clip: Some(clip), playing: None };
+    let publisher = Publisher { peer, socket, media, playing: None };
     std::thread::Builder::new().name("demo".into()).spawn(|| publisher.run()).context("starting the demo")
 }
 
@@ -38,8 +37,6 @@ struct Publisher {
     peer: Peer,
     socket: UdpSocket,
     media: Vec<Media>,
-    /// The clip until it plays.
-    clip: Option<Clip>,
     playing: Option<Playing>,
 }
 
@@ -86,8 +83,7 @@ impl Publisher {
                     let track =
                         |media: &Media| Some(Track { kind: media.kind, source: Source::new(media, 0, SEQ_FIRST)? });
                     let tracks = self.media.iter().filter_map(track).collect();
-                    let player = self.clip.take()?.play(now);
-                    self.playing = Some(Playing { player, sealer, remote, tracks, report_at: now });
+                    self.playing = Some(Playing { player: Player::new(now), sealer, remote, tracks, report_at: now });
                 }
                 Output::PathChanged(_) => {}
                 Output::Ended(reason) => {

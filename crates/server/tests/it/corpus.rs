@@ -1,5 +1,4 @@
-//! Replays the fuzz corpora of the clip's, the configuration's and the tokens' readers, of the HTTP server and of the
-//! negotiator.
+//! Replays the fuzz corpora of the configuration's and the tokens' readers, of the HTTP server and of the negotiator.
 
 #[path = "../../../../fuzz/entry/server.rs"]
 mod entry;
@@ -11,11 +10,6 @@ mod negotiator;
 mod replay;
 
 use replay::replay;
-
-#[test]
-fn clip_corpus_holds() {
-    replay("../../fuzz/corpus/clip", 1_000, entry::clip);
-}
 
 #[test]
 fn config_corpus_holds() {

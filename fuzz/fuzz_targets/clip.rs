@@ -1,7 +1,0 @@
-#![no_main]
-
-#[path = "../entry/server.rs"]
-#[allow(dead_code, reason = "each target uses one of the entries")]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::clip(data));
