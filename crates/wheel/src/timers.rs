@@ -79,7 +79,8 @@ impl<T> Wheel<T> {
         let node = &mut self.nodes[index as usize];
         (node.at_ns, node.value) = (at_ns, Some(value));
         let generation = node.generation;
-        self.place(index);
+        let due_now = at_ns <= self.now_ns;
+        self.place(index, if due_now { self.cursor } else { self.tick_of(at_ns) });
         self.len += 1;
         TimerId { index, generation }
     }
@@ -175,14 +176,17 @@ impl<T> Wheel<T> {
                 return;
             }
             self.unlink(index);
-            self.place(index);
+            self.place(index, self.tick_of(self.nodes[index as usize].at_ns));
         }
     }
 
-    /// Links a node into the slot that its deadline belongs to.
-    fn place(&mut self, index: u32) {
-        let at_ns = self.nodes[index as usize].at_ns;
-        let tick = if at_ns <= self.now_ns { self.cursor } else { at_ns.div_ceil(self.tick_ns).max(self.cursor) };
+    /// The tick, of those that are not served yet, at which a deadline is over.
+    fn tick_of(&self, at_ns: u64) -> u64 {
+        at_ns.div_ceil(self.tick_ns).max(self.cursor)
+    }
+
+    /// Links a node into the slot that serves `tick`.
+    fn place(&mut self, index: u32, tick: u64) {
         let (level, slot) = if tick - self.cursor < SLOTS {
             (0, tick)
         } else {
@@ -312,12 +316,22 @@ mod tests {
     }
 
     #[test]
+    fn a_far_timer_fires_at_its_tick_too_when_its_block_begins_at_its_deadline() {
+        let (start, mut wheel) = wheel();
+        let at = start + TICK * 5_000 + Duration::from_nanos(1);
+        wheel.insert(at, 1);
+
+        assert_eq!(due(&mut wheel, at), []);
+        assert_eq!(due(&mut wheel, start + TICK * 5_001), [1]);
+    }
+
+    #[test]
     fn one_long_sleep_serves_everything_in_order() {
         let (start, mut wheel) = wheel();
-        for value in [9_000, 3, 5_000, 1, 20_000] {
+        for value in [9_000, 3, 5_000, 1, 20_000, 4_999] {
             wheel.insert(start + TICK * value, value);
         }
-        assert_eq!(due(&mut wheel, start + TICK * 30_000), [1, 3, 5_000, 9_000, 20_000]);
+        assert_eq!(due(&mut wheel, start + TICK * 30_000), [1, 3, 4_999, 5_000, 9_000, 20_000]);
     }
 
     #[test]
