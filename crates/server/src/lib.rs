@@ -7,6 +7,7 @@ mod accept;
 pub mod auth;
 pub mod config;
 pub mod demo;
+pub mod host;
 pub mod http;
 pub mod machine;
 pub mod owner;

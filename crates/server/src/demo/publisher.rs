@@ -12,7 +12,7 @@ use webrtc::{Context, Direction, Media, OfferOptions, Output, Peer, Remote};
 use wire::codec::{Codec, MediaKind};
 
 use super::clip::{MediaPacket, Player};
-use crate::machine::ntp;
+use crate::host::ntp;
 
 /// Publishes the clip as `stream` from now on. `publish` takes our offer and brings the server's answer.
 ///

@@ -11,7 +11,7 @@ use wire::{LinkId, Token, UdpOptions, Unicast};
 
 use super::setup;
 use crate::config::{Config, OutputConfig};
-use crate::machine::{addresses, port_of};
+use crate::host::{addresses, port_of};
 use crate::owner::PUMP;
 
 /// The addresses that worker `index` sends from.

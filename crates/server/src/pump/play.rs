@@ -20,7 +20,7 @@ use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
 use crate::config::LiveInput;
-use crate::machine::addresses;
+use crate::host::addresses;
 use crate::report;
 use crate::run::Signals;
 

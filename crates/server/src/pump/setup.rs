@@ -20,7 +20,7 @@ use super::destination::Allowed;
 use super::outputs;
 use super::sessions::Limits;
 use crate::config::Config;
-use crate::machine::{addresses, ntp, port_of};
+use crate::host::{addresses, ntp, port_of};
 use crate::owner::PUMP;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};

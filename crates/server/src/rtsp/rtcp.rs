@@ -22,7 +22,7 @@ use wire::rtp::FIXED_HEADER_LEN;
 use wire::{DATAGRAM_MAX, WorkerId};
 
 use super::Rtsp;
-use crate::machine::ntp;
+use crate::host::ntp;
 use crate::random::{hex, random};
 
 /// What a socket of the pump has beside it.
@@ -162,7 +162,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::machine::SECONDS_1900_TO_1970;
+    use crate::host::SECONDS_1900_TO_1970;
     use pump::spec::RtpPoint;
 
     fn sockets() -> Sockets {
