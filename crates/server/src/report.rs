@@ -1,9 +1,8 @@
-//! What workers tell control, and the thread that hears it.
+//! The thread that hears what workers tell control.
 //!
 //! In: events of all workers' products. Out: calls of each product's control, which starts tasks for what takes time.
 //! Between a worker and this thread is a mailbox without a lock, so no worker waits for a control thread.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -13,26 +12,13 @@ use tokio::runtime::Handle;
 
 use crate::pump::control::PumpControl;
 use crate::rooms::control::RoomsControl;
+use crate::worker::Report;
 
 /// Reports that wait for the thread at most; over that they wait in the workers.
 pub const MAILBOX: usize = 16_384;
 
 /// Below the workers, like the negotiators.
 const NICE: i32 = 5;
-
-/// What a worker tells control.
-#[derive(Debug)]
-pub enum Report {
-    /// Of its rooms; what concerns handshakes goes to the negotiator instead.
-    Rooms(rooms::spec::Event),
-    /// Of its pump.
-    Pump(pump::spec::Event),
-    /// Nobody listens at a destination.
-    Refused {
-        /// Where.
-        remote: SocketAddr,
-    },
-}
 
 /// Who hears the reports.
 pub struct Listener {

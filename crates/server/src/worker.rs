@@ -8,6 +8,7 @@ mod outgoing;
 mod refusals;
 mod turns;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use counters::Published;
@@ -21,7 +22,6 @@ use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
 
 use crate::owner::PUMP;
-use crate::report::Report;
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
@@ -43,6 +43,20 @@ pub enum Message {
     },
     /// From control.
     Pump(pump::spec::Command),
+}
+
+/// What a worker tells control.
+#[derive(Debug)]
+pub enum Report {
+    /// Of its rooms; what concerns handshakes goes to the negotiator instead.
+    Rooms(rooms::spec::Event),
+    /// Of its pump.
+    Pump(pump::spec::Event),
+    /// Nobody listens at a destination.
+    Refused {
+        /// Where.
+        remote: SocketAddr,
+    },
 }
 
 /// Where a worker's products publish what they count.

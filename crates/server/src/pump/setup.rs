@@ -24,8 +24,8 @@ use crate::host::{addresses, ntp, port_of};
 use crate::owner::PUMP;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};
-use crate::report::{Listener, Report};
-use crate::worker::{Message, Numbers, Products, Ways};
+use crate::report::Listener;
+use crate::worker::{Message, Numbers, Products, Report, Ways};
 
 /// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
 /// than clients usually wait themselves.
