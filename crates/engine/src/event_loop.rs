@@ -216,7 +216,7 @@ impl<M: Send + 'static> Loop<M> {
                     let event = LinkEvent::Refused { link, remote: refused.remote };
                     service.handle_link(now, token, event, &mut self.egress.out);
                 }
-                Ok(None) => return,
+                Ok(None) => return socket.clear_error(),
                 Err(error) => return tracing::debug!(%error, "reading what ICMP said"),
             }
         }

@@ -54,7 +54,12 @@ impl UdpSocket {
         if options.refusals {
             sys::set_refusals(fd, &addr)?;
         }
-        if !send_only {
+        if send_only {
+            // Refusals need the room that nobody would make. What is there already goes as well, an error first.
+            sys::refuse_input(fd)?;
+            socket.take_error()?;
+            while socket.recv(&mut []).is_ok() {}
+        } else {
             sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
         }
         sys::set_multicast(fd, &addr, &options.multicast)?;
@@ -104,6 +109,11 @@ impl UdpSocket {
     /// Takes the oldest thing that ICMP said about a destination; `None` when there is nothing.
     pub fn next_refusal(&self) -> io::Result<Option<Refused>> {
         sys::next_refusal(self.as_fd())
+    }
+
+    /// Takes the error of a socket that keeps no refusals, or found no room for one. While it has one it is reported as ready.
+    pub(crate) fn clear_error(&self) {
+        self.socket.take_error().ok();
     }
 
     /// What the kernel granted, its bookkeeping included.

@@ -142,6 +142,13 @@ pub fn set_refusals(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
     }
 }
 
+/// Lets the kernel drop whatever comes for a socket from now on. What ICMP says is still kept.
+pub fn refuse_input(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // A socket filter (bpf(4)) of one instruction: take no bytes of a packet.
+    let mut none = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut none })
+}
+
 /// Whether a datagram that is longer than the path's MTU is refused (EMSGSIZE), or sent in fragments. Linux sets the DF bit
 /// of IPv4 datagrams in both cases; where it never has to make fragments it spares itself a number for each datagram
 /// (RFC 6864 §4.1).
@@ -239,7 +246,7 @@ pub(super) fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int,
     set(fd, level, name, &value)
 }
 
-/// `T` is what the kernel reads for this option: integers only.
+/// `T` is what the kernel reads for this option: integers, and pointers to what lives as long as `value`.
 pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let size = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value is as long as is said, and the kernel reads it during the call only.

@@ -26,6 +26,18 @@ pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// Waits until a worker sleeps and is not woken for a while.
+pub fn rests<M>(worker: &WorkerHandle<M>) {
+    let (turns, since) = (Cell::new(0), Cell::new(Instant::now()));
+    eventually("it rests", || {
+        let now = worker.counters().turns;
+        if turns.replace(now) != now {
+            since.set(Instant::now());
+        }
+        since.get().elapsed() > Duration::from_millis(100)
+    });
+}
+
 /// Runs the body of a test in a process of its own that may have `files` open files, or as many as the system lets it have.
 /// True: this is that process, so the body is to be run.
 pub fn has_open_files(files: u64, test: &str) -> bool {

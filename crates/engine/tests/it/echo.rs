@@ -1,12 +1,11 @@
 //! A worker with the simplest service, over real sockets.
 
-use std::cell::Cell;
 use std::net::UdpSocket;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::eventually;
+use crate::common::{eventually, rests};
 use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path, Token, UdpOptions};
 
@@ -209,18 +208,11 @@ fn an_idle_worker_sleeps() {
     let worker = start(on("127.0.0.1:0"));
     ask(&client(&worker), b"hello");
     eventually("it sleeps", || worker.counters().sleeps > 0);
-    // Until the turns of the question are counted.
-    let (turns, since) = (Cell::new(0), Cell::new(Instant::now()));
-    eventually("it rests", || {
-        let now = worker.counters().turns;
-        if turns.replace(now) != now {
-            since.set(Instant::now());
-        }
-        since.get().elapsed() > Duration::from_millis(100)
-    });
+    rests(&worker);
+    let turns = worker.counters().turns;
     let used = worker.cpu_time();
     thread::sleep(Duration::from_millis(100));
-    assert_eq!(worker.counters().turns, turns.get(), "none without a reason");
+    assert_eq!(worker.counters().turns, turns, "none without a reason");
     assert!(used.is_some_and(|used| used > Duration::ZERO));
 }
 

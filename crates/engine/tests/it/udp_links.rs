@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually, rests};
 use engine::Socket;
-use wire::{CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
+use wire::{Adopted, CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
 
 /// An address of loopback that no other process has, nor another test, with any port: thousands of ports are taken, and what
 /// others send to ports of theirs that were given back must not arrive here.
 fn loopback(test: u8) -> SocketAddr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
-    SocketAddr::from((Ipv4Addr::new(127, 64 | test << 4 | high & 15, middle, low.clamp(1, 254)), 0))
+    SocketAddr::from((Ipv4Addr::new(127, 64 | test << 3 | high & 7, middle, low.clamp(1, 254)), 0))
 }
 
 /// Buffers as the system has them: thousands of sockets do not ask for megabytes each.
@@ -120,6 +120,41 @@ fn a_socket_that_receives_hears_of_refusals_and_loses_nothing() {
     });
     assert_eq!(refused, (link, gone));
     assert_eq!(worker.handle.counters().receive_errors, 0);
+}
+
+#[test]
+fn what_comes_to_one_who_only_sends_takes_no_room_from_refusals() {
+    let addr = loopback(4);
+    let (client, gone) = (client(addr), client(addr).local_addr().expect("bound"));
+    let worker = EchoWorker::start(Vec::new());
+    // More than there is room for, when nobody has heard yet that it only sends, and afterwards.
+    let flood = |to| (0..200).for_each(|_| assert_eq!(client.send_to(&[7; 1_000], to).expect("sent"), 1_000));
+    let socket = UdpSocket::bind(addr).expect("loopback can be bound");
+    flood(socket.local_addr().expect("bound"));
+    let kind = Adopted::Udp(UdpOptions::sender());
+    worker.request(LinkRequest::Adopt { token: token(1), descriptor: socket.into(), kind });
+    let (link, local) = worker.hear_opened();
+    for _ in 0..2 {
+        worker.order(Order::Send(Path { link, remote: gone, local: None }, vec![1]));
+        assert_eq!(worker.hear(), Heard::Refused { link, remote: gone });
+        rests(&worker.handle);
+        flood(local);
+    }
+}
+
+#[test]
+fn an_error_of_a_socket_wakes_its_worker_once() {
+    let addr = loopback(5);
+    let (socket, gone) = (client(addr), client(addr).local_addr().expect("bound"));
+    // Of a connected socket the kernel tells errors that nobody asked for.
+    socket.connect(gone).expect("an address");
+    let worker = EchoWorker::start(Vec::new());
+    let kind = Adopted::Udp(UdpOptions { send_only: true, ..small() });
+    worker.request(LinkRequest::Adopt { token: token(1), descriptor: socket.into(), kind });
+    let (link, _) = worker.hear_opened();
+    worker.order(Order::Send(Path { link, remote: gone, local: None }, vec![1]));
+    eventually("it is sent", || worker.handle.counters().datagrams_out == 1);
+    rests(&worker.handle);
 }
 
 #[test]
