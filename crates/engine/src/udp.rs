@@ -41,7 +41,13 @@ impl UdpSocket {
     }
 
     /// Takes a bound UDP socket that was opened elsewhere.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is another socket, and what the system says.
     pub fn adopt(descriptor: OwnedFd, options: &Options) -> io::Result<Self> {
+        if !sys::is_udp(descriptor.as_fd())? {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let socket = std::net::UdpSocket::from(descriptor);
         socket.set_nonblocking(true)?;
         let addr = socket.local_addr()?;

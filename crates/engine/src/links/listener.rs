@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use wire::{ListenOptions, StreamOptions};
@@ -36,7 +36,15 @@ impl Listener {
         Self::new(socket?, options)
     }
 
-    pub(super) fn new(socket: TcpListener, options: &ListenOptions) -> io::Result<Self> {
+    /// Takes a descriptor that was opened elsewhere; `InvalidInput` when it does not listen.
+    pub(super) fn adopt(descriptor: OwnedFd, options: &ListenOptions) -> io::Result<Self> {
+        if !sys::is_listener(descriptor.as_fd())? {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        Self::new(descriptor.into(), options)
+    }
+
+    fn new(socket: TcpListener, options: &ListenOptions) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let (local, stream) = (socket.local_addr()?, Arc::new(options.stream.clone()));
         Ok(Listener { socket, local, links_max: options.links_max, links: 0, stream })
@@ -74,7 +82,6 @@ fn is_of_one(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::Shutdown;
-    use std::os::fd::OwnedFd;
 
     use super::*;
 

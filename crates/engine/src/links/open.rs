@@ -1,7 +1,7 @@
 //! What products ask for: links that open, and what is done to open ones.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,9 +140,7 @@ impl Links {
     ) -> io::Result<()> {
         match kind {
             Adopted::Udp(options) => self.adopt_udp(token, descriptor, &options),
-            Adopted::Listener(options) => {
-                self.open_listener(token, Listener::new(TcpListener::from(descriptor), &options)?).map(drop)
-            }
+            Adopted::Listener(options) => self.open_listener(token, Listener::adopt(descriptor, &options)?).map(drop),
             Adopted::Stream(options) => {
                 let socket = TcpStream::from(descriptor);
                 let remote = socket.peer_addr()?;

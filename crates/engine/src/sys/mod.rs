@@ -27,9 +27,9 @@ pub use refusal::{Refused, next_refusal};
 #[cfg(test)]
 pub use socket::refuse_gso;
 pub use socket::{
-    BufferSide, buffer_bytes, refuse_input, send_file, set_buffer_bytes, set_dont_fragment, set_dscp, set_gro,
-    set_multicast, set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, shared_tcp_listener,
-    shared_udp_socket, tcp_connect, tcp_listener, udp_has_gso, udp_socket,
+    BufferSide, buffer_bytes, is_listener, is_udp, refuse_input, send_file, set_buffer_bytes, set_dont_fragment,
+    set_dscp, set_gro, set_multicast, set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast,
+    shared_tcp_listener, shared_udp_socket, tcp_connect, tcp_listener, udp_has_gso, udp_socket,
 };
 pub use thread::{pin_to_cpu, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 

@@ -109,6 +109,16 @@ pub fn buffer_bytes(fd: BorrowedFd<'_>, side: BufferSide) -> io::Result<usize> {
     Ok(int(fd, libc::SOL_SOCKET, name)?.unsigned_abs() as usize)
 }
 
+/// Whether it is a socket that accepts connections.
+pub fn is_listener(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
+}
+
+/// Whether it is a UDP socket.
+pub fn is_udp(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_UDP)
+}
+
 /// Whether the kernel can split one send into datagrams (`UDP_SEGMENT`, Linux 4.18).
 pub fn udp_has_gso(fd: BorrowedFd<'_>) -> bool {
     int(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()

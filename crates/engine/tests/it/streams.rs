@@ -153,12 +153,28 @@ fn descriptors_of_every_kind_are_adopted() {
 }
 
 #[test]
-fn what_is_no_socket_is_not_adopted() {
+fn a_descriptor_that_is_something_else_is_not_adopted() {
     let worker = EchoWorker::start(Vec::new());
+    let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+    let udp = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+    udp.connect(udp.local_addr().expect("bound")).expect("an address");
     let file = std::fs::File::open("/dev/null").expect("it is there");
-    let kind = Adopted::Stream(StreamOptions::default());
-    worker.request(LinkRequest::Adopt { token: token(1), descriptor: file.into(), kind });
-    assert!(matches!(worker.hear(), Heard::Failed { .. }));
+    let kinds = || {
+        let udp = Adopted::Udp(UdpOptions::default());
+        let listener = Adopted::Listener(ListenOptions::default());
+        [udp, listener, Adopted::Stream(StreamOptions::default())]
+    };
+    let all: [OwnedFd; 4] = [udp.into(), listener.into(), stream.into(), file.into()];
+    for (index, descriptor) in all.iter().enumerate() {
+        // The one at the same place is what it is.
+        for (_, kind) in kinds().into_iter().enumerate().filter(|(other, _)| *other != index) {
+            let case = format!("{index} as {kind:?}");
+            let descriptor = descriptor.try_clone().expect("a descriptor");
+            worker.request(LinkRequest::Adopt { token: token(1), descriptor, kind });
+            assert!(matches!(worker.hear(), Heard::Failed { .. }), "{case}");
+        }
+    }
 }
 
 /// A connection to a worker that keeps little for it.
