@@ -16,7 +16,7 @@ mod tests;
 mod udp;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -334,29 +334,39 @@ impl Links {
         self.next_sweep = (self.impatient > 0).then_some(now + SWEEP_INTERVAL);
     }
 
-    /// Takes a link out, and tells whose it was.
+    /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.
     pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason, counts: &mut CountersSnapshot) {
-        let Some(Link { token, body }) = self.table.remove(id) else { return };
-        // Somebody else may have the descriptor as well, and closing ours would not end the watch.
-        self.epoll.remove(body.as_fd()).ok();
-        if let Body::Stream(mut stream) = body {
-            self.forget_stream(&mut stream, counts);
-            if stream.is_connecting() {
-                return;
-            }
+        let Some((token, is_connecting)) = self.remove(id, counts) else { return };
+        if is_connecting {
+            let is_late = reason == CloseReason::Silent;
+            let error = if is_late { ErrorKind::TimedOut } else { ErrorKind::ConnectionAborted };
+            return self.fail(token, error.into(), counts);
         }
         self.news.push_back((token, LinkEvent::Closed { link: id, reason }));
     }
 
-    fn forget_stream(&mut self, stream: &mut Stream, counts: &mut CountersSnapshot) {
+    /// Takes a link out. Returns whose it was, and whether it was a connection under way.
+    fn remove(&mut self, id: LinkId, counts: &mut CountersSnapshot) -> Option<(Token, bool)> {
+        let Link { token, body } = self.table.remove(id)?;
+        // Somebody else may have the descriptor as well, and closing ours would not end the watch.
+        self.epoll.remove(body.as_fd()).ok();
+        let Body::Stream(mut stream) = body else { return Some((token, false)) };
         stream.release(&mut self.buffers);
         self.impatient -= usize::from(stream.is_impatient());
-        counts.tcp_closed += 1;
         counts.tcp_links -= 1;
+        counts.tcp_closed += u64::from(!stream.is_connecting());
         let listener = stream.listener.and_then(|id| self.table.get_mut(id));
         if let Some(Link { body: Body::Listener(listener), .. }) = listener {
             listener.links -= 1;
         }
+        Some((token, stream.is_connecting()))
+    }
+
+    /// What was asked for cannot be had.
+    fn fail(&mut self, token: Token, error: io::Error, counts: &mut CountersSnapshot) {
+        tracing::debug!(%error, ?token, "a link cannot be opened");
+        counts.links_failed += 1;
+        self.news.push_back((token, LinkEvent::Failed { error }));
     }
 
     /// Has the kernel tell just what a connection needs to hear.

@@ -32,9 +32,7 @@ impl Links {
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
         if let Err(error) = opened {
-            tracing::debug!(%error, ?token, "a link cannot be opened");
-            counts.links_failed += 1;
-            self.news.push_back((token, LinkEvent::Failed { error }));
+            self.fail(token, error, counts);
         }
     }
 
@@ -122,10 +120,8 @@ impl Links {
                 self.watch_as_wanted(id, counts);
             }
             Err(error) => {
-                // Nobody knows of it yet, so this is all that is heard.
-                self.close(id, CloseReason::Failed, counts);
-                counts.links_failed += 1;
-                self.news.push_back((token, LinkEvent::Failed { error }));
+                self.remove(id, counts);
+                self.fail(token, error, counts);
             }
         }
     }

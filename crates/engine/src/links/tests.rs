@@ -56,6 +56,48 @@ fn a_link_that_stays_silent_is_closed() {
 }
 
 #[test]
+fn a_connection_that_is_asked_for_has_one_answer_whatever_becomes_of_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let to = listener.local_addr().expect("bound");
+    // Who asked has not heard its number yet; it is known here all the same.
+    let link = LinkId::new(LinkKind::Stream, 0, 0);
+    let (mut counts, start) = (CountersSnapshot::default(), Instant::now());
+    let connect = |counts: &mut CountersSnapshot| {
+        let mut links = Links::new().expect("epoll");
+        let options = StreamOptions { silence_max: Some(SILENCE_MAX), ..StreamOptions::default() };
+        let request = LinkRequest::Connect { token: Token::default(), to, from: None, options };
+        links.handle_request(start, request, counts);
+        assert!(links.poll_news().is_none(), "it is under way");
+        links
+    };
+    let sweep = |links: &mut Links, counts: &mut CountersSnapshot| links.sweep(start + SILENCE_MAX * 2, counts);
+    let close = |links: &mut Links, counts: &mut CountersSnapshot| {
+        links.handle_request(start, LinkRequest::Close { link }, counts);
+    };
+    let answer = |links: &mut Links, counts: &mut CountersSnapshot| links.handle_writable(start, link, counts);
+    for is_silent in [true, false] {
+        let mut links = connect(&mut counts);
+        if is_silent {
+            sweep(&mut links, &mut counts)
+        } else {
+            close(&mut links, &mut counts)
+        }
+        answer(&mut links, &mut counts);
+        assert!(matches!(links.poll_news(), Some((_, LinkEvent::Failed { .. }))));
+        assert!(links.poll_news().is_none());
+    }
+    assert_eq!((counts.links_failed, counts.tcp_links, counts.tcp_closed), (2, 0, 0));
+
+    let mut links = connect(&mut counts);
+    answer(&mut links, &mut counts);
+    sweep(&mut links, &mut counts);
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { .. }))));
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
+    assert!(links.poll_news().is_none());
+    assert_eq!((counts.links_failed, counts.tcp_links, counts.tcp_closed), (2, 0, 1));
+}
+
+#[test]
 fn a_listener_that_ran_out_of_descriptors_opens_again_at_the_next_sweep() {
     let (mut links, listener, addr) = listening();
     let start = Instant::now();
