@@ -94,9 +94,10 @@ async fn until_receiving(test: &Harness) {
     eventually("it is known what comes", || async {
         let request = json!({"title": "live/news", "destination": "udp://127.0.0.1:9"});
         let answer = test.send("POST", "/pump/sessions", &request.to_string()).await;
-        let id = answer.body["id"].as_str().map(str::to_owned);
+        let id = answer.body["id"].as_str().map(|id| id.parse().expect("a number"));
         if let Some(id) = id {
-            test.send("DELETE", &format!("/pump/sessions/{id}"), "").await;
+            test.delete(id).await;
+            test.until(id, |session| session["state"] == "ended").await;
         }
         answer.status == StatusCode::CREATED
     })
