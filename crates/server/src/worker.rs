@@ -21,7 +21,7 @@ use rooms::spec::Event;
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
 
-use crate::owner::PUMP;
+use crate::owner::{PUMP, ROOMS};
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
@@ -178,7 +178,7 @@ impl Service for Products {
 
     /// What comes to the rooms' links is media, or STUN and DTLS for their negotiator (RFC 7983).
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        let Some(negotiator) = self.negotiator.as_mut().filter(|_| run.token.owner != PUMP) else {
+        let Some(negotiator) = self.negotiator.as_mut().filter(|_| run.token.owner == ROOMS) else {
             return self.owner(run.token).handle_run(now, run, out);
         };
         for datagram in run.into_datagrams() {

@@ -143,6 +143,11 @@ impl Outbox {
         self.used + DATAGRAM_MAX <= self.buf.len()
     }
 
+    /// Whether there is room for more of each kind: datagrams, copied or shared, pieces of byte streams, requests.
+    pub fn has_room_for_all(&self) -> bool {
+        self.has_room_for_piece() && self.has_room_for_shared() && self.has_room_for_request()
+    }
+
     /// How many datagrams of any size an empty outbox takes.
     pub fn datagrams_max(&self) -> usize {
         self.buf.len() / DATAGRAM_MAX

@@ -3,7 +3,8 @@
 //! In: the products, an outbox with some room, the time. Out: what they wrote, and whether one has more.
 //! Cost: two calls per product.
 //!
-//! The quantum is one outbox, about half a millisecond of sending: whoever fills it is the last to be asked for the next.
+//! The quantum is one outbox, about half a millisecond of sending: whoever fills it, with whatever it writes, is the last to
+//! be asked for the next.
 //! A product whose time has come meanwhile is told so before it is asked, so that a deadline waits for a quantum and not
 //! for all that another has to say.
 
@@ -28,7 +29,7 @@ impl Turns {
                 product.handle_timeout(now, out);
             }
             has_more |= product.poll_transmit(now, out);
-            if !out.has_room() {
+            if !out.has_room_for_all() {
                 self.first = (index + 1) % count;
                 return true;
             }
@@ -41,7 +42,7 @@ impl Turns {
 mod tests {
     use std::time::Duration;
 
-    use wire::{DATAGRAM_MAX, LinkId, Path};
+    use wire::{DATAGRAM_MAX, LinkId, LinkKind, Path};
 
     use super::*;
 
@@ -113,6 +114,34 @@ mod tests {
             sent.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         assert_eq!(sent, [100; 3]);
+    }
+
+    /// It writes single bytes of a byte stream.
+    struct Streamer(usize);
+
+    impl Product for Streamer {
+        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
+            while out.push_bytes(LinkId::new(LinkKind::Stream, 0, 0), &[0]) {
+                self.0 += 1;
+            }
+            true
+        }
+    }
+
+    #[test]
+    fn who_fills_the_outbox_with_pieces_of_streams_has_had_its_turn_too() {
+        let mut turns = Turns::default();
+        let [mut one, mut other] = [Streamer(0), Streamer(0)];
+        for _ in 0..10 {
+            assert!(turns.transmit(&mut [&mut one, &mut other], Instant::now(), &mut Outbox::new(OUTBOX)));
+        }
+        assert!(one.0 > 0 && one.0 == other.0, "{} and {}", one.0, other.0);
     }
 
     #[test]
