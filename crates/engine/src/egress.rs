@@ -40,6 +40,7 @@ impl Egress {
     /// Hands everything in the outbox to the kernel, row by row of runs that leave by the same link, and then does what is
     /// requested. `received` is what is being handled.
     pub(crate) fn flush(&mut self, received: &[u8]) {
+        self.queue.begin_flush();
         for runs in self.out.runs().chunk_by(|one, next| one.path.link == next.path.link) {
             let [first, ..] = runs else { continue };
             let link = first.path.link;

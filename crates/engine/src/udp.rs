@@ -27,6 +27,8 @@ pub struct UdpSocket {
     gso: AtomicBool,
     /// The kernel need not make fragments; lowered for good at the first datagram that is longer than its path takes.
     whole: AtomicBool,
+    /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
+    stalled: AtomicBool,
     gro: bool,
     send_only: bool,
     refusals: bool,
@@ -84,9 +86,9 @@ impl UdpSocket {
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
-        let (gso, whole) = (gso.into(), whole.into());
+        let (gso, whole, stalled) = (gso.into(), whole.into(), false.into());
         let refusals = options.refusals;
-        Ok(UdpSocket { socket, local_addr, gso, whole, gro, send_only, refusals, receive_buffer_bytes })
+        Ok(UdpSocket { socket, local_addr, gso, whole, stalled, gro, send_only, refusals, receive_buffer_bytes })
     }
 
     pub fn local_addr(&self) -> SocketAddr {

@@ -5,6 +5,7 @@ mod tests;
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use wire::{Outbox, Run, RunBytes};
@@ -12,7 +13,7 @@ use wire::{Outbox, Run, RunBytes};
 use super::UdpSocket;
 use crate::sys::{self, Outgoing, Payload, SendBatch};
 
-/// For how long one flush waits for a full socket, all in all. Then it drops: media that is later than this is late.
+/// For how long one flush waits for full sockets, all in all. Then it drops: media that is later than this is late.
 const STALL_MAX: Duration = Duration::from_millis(2);
 
 /// Pause after ENOBUFS: a queue below the socket is full, and nothing tells when it has room again.
@@ -51,8 +52,8 @@ pub struct SendQueue {
     batch: SendBatch,
     stats: SendStats,
     refusals_in_row: u32,
-    /// The last flush ended with drops, so the next does not wait again before something went through.
-    is_stalled: bool,
+    /// For how long this flush may still wait.
+    patience: Duration,
     /// Errors that the next calls meet instead of the kernel.
     #[cfg(test)]
     faults: std::collections::VecDeque<i32>,
@@ -70,32 +71,39 @@ impl SendQueue {
     /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
     /// dropped.
     pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox) {
+        self.begin_flush();
         self.send_runs(socket, out, out.runs(), &[]);
+    }
+
+    /// Comes before all `send_runs` of one flush.
+    pub(crate) fn begin_flush(&mut self) {
+        self.patience = STALL_MAX;
     }
 
     /// Sends `runs`, which are of `out`, through `socket`; `received` is where what was just received lies. Everything is
     /// sent, or counted as dropped.
     pub(crate) fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run], received: &[u8]) {
         let mut pieces = Pieces { out, runs, received, sent: 0, split_first: false, gso: socket.gso() };
-        let mut waited = Duration::ZERO;
         let mut retries = 0;
         while !pieces.is_empty() {
             self.stats.calls += 1;
             match self.send(socket, pieces.clone()) {
                 Ok(count) => {
                     retries = 0;
+                    socket.stalled.store(false, Ordering::Relaxed);
                     self.count_sent(pieces.by_ref().take(count));
                 }
                 Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
                     Refusal::Interrupted => {}
                     Refusal::Full => {
                         self.stats.would_block += 1;
-                        if self.is_stalled || waited >= STALL_MAX {
-                            self.is_stalled = true;
+                        if self.patience.is_zero() || socket.stalled.load(Ordering::Relaxed) {
                             self.stats.dropped_full += pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
                         }
-                        waited += wait_for_room(socket, &error, STALL_MAX - waited);
+                        self.patience = self.patience.saturating_sub(wait_for_room(socket, &error, self.patience));
+                        // Only who had all the time that there is.
+                        socket.stalled.store(self.patience.is_zero(), Ordering::Relaxed);
                     }
                     Refusal::TooLong if socket.allow_fragments() => {}
                     Refusal::Gso => {
@@ -131,7 +139,6 @@ impl SendQueue {
     }
 
     fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>) {
-        self.is_stalled = false;
         for piece in pieces {
             self.stats.datagrams += piece.datagram_count() as u64;
             self.stats.bytes += piece.len_bytes() as u64;

@@ -187,6 +187,35 @@ fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
 }
 
 #[test]
+fn a_socket_that_stays_full_costs_the_others_neither_their_wait_nor_one_more() {
+    let [a, b, c, d] = [(); 4].map(|()| bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&d), &[500]);
+    let mut queue = SendQueue { faults: [libc::ENOBUFS; 100].into(), ..SendQueue::new() };
+    queue.send_outbox(&a, &out);
+    assert_eq!(queue.stats().dropped_full, 1);
+
+    // Another is full for a moment, in the same flush as one that is not.
+    let full = queue.stats().would_block;
+    queue.faults = [libc::ENOBUFS, libc::EAGAIN].into();
+    queue.begin_flush();
+    for socket in [&a, &b, &c] {
+        queue.send_runs(socket, &out, out.runs(), &[]);
+    }
+    assert_eq!((queue.stats().would_block - full, queue.stats().dropped_full), (2, 2), "only the first still drops");
+    assert_eq!(receive(&d, 2).1.len(), 2);
+
+    // All that are full in one flush wait as long as one.
+    queue.faults = [libc::ENOBUFS; 100].into();
+    queue.begin_flush();
+    let calls = queue.stats().calls;
+    for socket in [&b, &c] {
+        queue.send_runs(socket, &out, out.runs(), &[]);
+    }
+    assert!(queue.stats().calls - calls <= 13, "{:?}", queue.stats());
+    assert_eq!(queue.stats().dropped_full, 4);
+}
+
+#[test]
 fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let nowhere = Path { remote: ([255, 255, 255, 255], 9).into(), ..path_to(&b) };
