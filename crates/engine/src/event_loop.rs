@@ -156,8 +156,7 @@ impl<M: Send + 'static> Loop<M> {
             self.egress.counts.receive_calls += 1;
             if let Err(error) = self.batch.fill(socket) {
                 if socket.keeps_refusals() {
-                    // What ICMP said comes first, once; what was received is still there.
-                    self.take_refusals(service, link);
+                    // It is what ICMP said, told once, and taken next turn; what was received is still there.
                     continue;
                 }
                 tracing::debug!(%error, "receive");
