@@ -263,7 +263,7 @@ impl<M: Send + 'static> Loop<M> {
                     let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data).at(first);
                     service.handle_run(now, run, &mut self.egress.out);
                 }
-                Frame::Incomplete => return links.keep(link, rest),
+                Frame::Incomplete { len } => return links.keep(link, rest, len),
                 Frame::TooLong { .. } | Frame::Invalid => {
                     counts.tcp_frame_errors += 1;
                     return links.close(link, CloseReason::BadFrame, counts);

@@ -157,7 +157,7 @@ impl Links {
         self.watch(id, Interest::Nothing);
     }
 
-    /// Reads once from a connection into `buffer`. `None` when there is nothing new.
+    /// Reads from a connection into `buffer`. `None` when there is nothing new, or what came does not end a frame.
     pub(crate) fn read(
         &mut self,
         now: Instant,
@@ -193,10 +193,10 @@ impl Links {
         None
     }
 
-    /// Keeps what was read and is no whole frame, until more comes.
-    pub(crate) fn keep(&mut self, id: LinkId, rest: &[u8]) {
+    /// Keeps what was read and is no whole frame, until as many bytes as it has are there.
+    pub(crate) fn keep(&mut self, id: LinkId, rest: &[u8], frame_len: usize) {
         if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) {
-            stream.keep(rest, &mut self.buffers);
+            stream.keep(rest, frame_len, &mut self.buffers);
         }
     }
 

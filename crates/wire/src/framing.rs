@@ -19,7 +19,10 @@ pub enum Framing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// More bytes are needed.
-    Incomplete,
+    Incomplete {
+        /// Bytes that the frame has, as far as those that are there tell. It is not to be looked at again before.
+        len: usize,
+    },
     /// A datagram, at this place in the buffer. It may be empty.
     Datagram {
         /// Its bytes.
@@ -48,18 +51,17 @@ impl Framing {
     /// Finds the first frame of `buf`, which may have up to `frame_max` bytes, its header included. Read as many ahead, and
     /// an incomplete frame is never waited for in vain.
     pub fn next_frame(self, buf: &[u8], frame_max: usize) -> Frame {
-        let Some((range, end)) = (match self {
-            Framing::Length16 => buf.first_chunk().map(|len| length16(*len)),
+        let (header_len, found) = match self {
+            Framing::Length16 => (LENGTH_LEN, buf.first_chunk().map(|len| length16(*len))),
             Framing::Turn => match turn(buf) {
-                Ok(found) => found,
+                Ok(found) => (TURN_HEADER_LEN, found),
                 Err(Invalid) => return Frame::Invalid,
             },
-        }) else {
-            return Frame::Incomplete;
         };
+        let Some((range, end)) = found else { return Frame::Incomplete { len: header_len } };
         match buf.len() {
             _ if end > frame_max => Frame::TooLong { len: end },
-            got if got < end => Frame::Incomplete,
+            got if got < end => Frame::Incomplete { len: end },
             _ => Frame::Datagram { range, end },
         }
     }
@@ -137,15 +139,15 @@ mod tests {
         let next = |buf| Framing::Length16.next_frame(buf, 5);
         assert_eq!(next(&buf), Frame::Datagram { range: 2..5, end: 5 });
         assert_eq!(next(&buf[5..]), Frame::Datagram { range: 2..2, end: 2 });
-        assert_eq!(next(&buf[7..]), Frame::Incomplete);
+        assert_eq!(next(&buf[7..]), Frame::Incomplete { len: 4 });
     }
 
     #[test]
     fn a_frame_over_the_limit_is_known_by_its_length_alone() {
         let next = |buf| Framing::Length16.next_frame(buf, 5);
         assert_eq!(next(&[0, 4]), Frame::TooLong { len: 6 });
-        assert_eq!(next(&[0xff]), Frame::Incomplete);
-        assert_eq!(next(&[]), Frame::Incomplete);
+        assert_eq!(next(&[0xff]), Frame::Incomplete { len: 2 });
+        assert_eq!(next(&[]), Frame::Incomplete { len: 2 });
         assert_eq!(Framing::Turn.next_frame(&[0x40, 0, 0, 5], 11), Frame::TooLong { len: 12 });
     }
 
@@ -156,12 +158,13 @@ mod tests {
         let data = [0x40, 1, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0, 0x40];
         assert_eq!(next(&data), Frame::Datagram { range: 0..9, end: 12 });
         for len in 0..12 {
-            assert_eq!(next(&data[..len]), Frame::Incomplete, "{len}");
+            let known = if len < 4 { 4 } else { 12 };
+            assert_eq!(next(&data[..len]), Frame::Incomplete { len: known }, "{len}");
         }
         let mut stun = [0; 28];
         stun[3] = 8;
         assert_eq!(next(&stun), Frame::Datagram { range: 0..28, end: 28 });
-        assert_eq!(next(&stun[..27]), Frame::Incomplete);
+        assert_eq!(next(&stun[..27]), Frame::Incomplete { len: 28 });
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub enum CloseReason {
     Ended,
     /// The connection broke, or its socket failed.
     Failed,
-    /// Nothing came for as long as `StreamOptions::silence_max`.
+    /// Nothing came for as long as `StreamOptions::silence_max`, or a frame did not end in half a minute.
     Silent,
     /// A frame was no frame, or longer than `StreamOptions::frame_max`.
     BadFrame,
@@ -357,7 +357,7 @@ pub struct StreamOptions {
     pub backlog_max: usize,
     /// Size of the kernel's send buffer. `None`: it grows as the system lets it, to megabytes.
     pub send_buffer_bytes: Option<usize>,
-    /// A link that brings nothing for this long is closed, within a second or so.
+    /// A link that brings nothing for this long, or with framing no whole frame, is closed, within a second or so.
     pub silence_max: Option<Duration>,
     /// A link whose peer acknowledges nothing of what was sent for this long is closed by the kernel.
     pub unacknowledged_max: Option<Duration>,

@@ -22,6 +22,9 @@ const WRITE_MAX: usize = 256 * 1_024;
 /// For how long a connection that nobody wants may take to end.
 pub(super) const CLOSING_MAX: Duration = Duration::from_secs(30);
 
+/// For how long a frame that has begun may take to end.
+pub(super) const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
+
 /// Pieces of memory in one write.
 const SLICES_MAX: usize = 16;
 
@@ -31,10 +34,11 @@ pub(crate) struct Stream {
     pub(super) options: Arc<StreamOptions>,
     /// The listener that brought it.
     pub(super) listener: Option<LinkId>,
-    /// The beginning of a frame that is not whole.
+    /// The beginning of a frame that is not whole, and how long that is at least; 0 when there is none.
     rest: Vec<u8>,
+    frame_len: usize,
     backlog: Backlog,
-    /// When it last brought something.
+    /// When it last brought something, but for what only goes on with a frame.
     pub(super) heard: Instant,
     /// What the kernel tells of it.
     pub(super) interest: Interest,
@@ -110,6 +114,7 @@ impl Stream {
             options,
             listener,
             rest: Vec::new(),
+            frame_len: 0,
             backlog: Backlog::default(),
             heard: now,
             interest: Interest::Read,
@@ -176,7 +181,7 @@ impl Stream {
         debug_assert!(self.is_open(), "who asks again does not wait");
         self.phase = Phase::Closing { until: now + CLOSING_MAX };
         self.room = Room::Free;
-        buffers.give(std::mem::take(&mut self.rest));
+        self.give_rest(buffers);
     }
 
     /// All that waited has left: tells the other side that this was all. False when it has told the same, or is gone.
@@ -185,30 +190,48 @@ impl Stream {
         !self.has_input_ended && self.socket.shutdown(Shutdown::Write).is_ok()
     }
 
-    /// Reads once into `buffer`, behind what was kept; at most `read_max` bytes.
+    /// Reads into `buffer`, behind what was kept; at most `read_max` bytes at a time. What does not end the frame that has
+    /// begun is kept with its beginning, so each byte is copied twice at most, however few come at a time.
     pub(super) fn read(&mut self, now: Instant, buffer: &mut [u8], read_max: usize, buffers: &mut Buffers) -> Got {
-        let kept = self.rest.len();
-        let Some(room) = buffer.get_mut(kept..) else { return Got::Failure };
-        let read_max = read_max.min(room.len());
-        match self.socket.read(&mut room[..read_max]) {
-            Ok(0) => Got::End,
-            Ok(count) => {
-                buffer[..kept].copy_from_slice(&self.rest);
-                buffers.give(std::mem::take(&mut self.rest));
-                self.heard = now;
-                Got::Bytes { len: kept + count, is_full: count == read_max }
+        loop {
+            let kept = self.rest.len();
+            let Some(room) = buffer.get_mut(kept..) else { return Got::Failure };
+            let read_max = read_max.min(room.len());
+            match self.socket.read(&mut room[..read_max]) {
+                Ok(0) => return Got::End,
+                Ok(count) if kept + count < self.frame_len => {
+                    self.rest.extend_from_slice(&room[..count]);
+                    if count < read_max {
+                        return Got::Nothing;
+                    }
+                }
+                Ok(count) => {
+                    buffer[..kept].copy_from_slice(&self.rest);
+                    self.give_rest(buffers);
+                    self.heard = now;
+                    return Got::Bytes { len: kept + count, is_full: count == read_max };
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Got::Nothing;
+                }
+                Err(_) => return Got::Failure,
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Got::Nothing,
-            Err(_) => Got::Failure,
         }
     }
 
-    /// Keeps the beginning of a frame until more comes.
-    pub(super) fn keep(&mut self, rest: &[u8], buffers: &mut Buffers) {
+    /// Keeps the beginning of a frame until as many bytes are there.
+    pub(super) fn keep(&mut self, rest: &[u8], frame_len: usize, buffers: &mut Buffers) {
+        debug_assert!(self.rest.is_empty() && rest.len() < frame_len, "one frame, and not a whole one");
         if !rest.is_empty() {
             self.rest = buffers.take();
             self.rest.extend_from_slice(rest);
+            self.frame_len = frame_len;
         }
+    }
+
+    fn give_rest(&mut self, buffers: &mut Buffers) {
+        buffers.give(std::mem::take(&mut self.rest));
+        self.frame_len = 0;
     }
 
     /// Queues one datagram, in two parts, as a frame. False when there is no room: then nothing is queued.
@@ -323,21 +346,22 @@ impl Stream {
 
     /// Whether it is not to stay as it is for ever.
     pub(super) fn is_impatient(&self) -> bool {
-        self.is_closing() || self.options.silence_max.is_some()
+        self.is_closing() || self.options.silence_max.is_some() || self.options.framing.is_some()
     }
 
     /// Why it is to be closed by now, if it is.
     pub(super) fn is_overdue(&self, now: Instant) -> Option<CloseReason> {
-        match (self.phase, self.options.silence_max) {
-            (Phase::Closing { until }, _) => (until <= now).then_some(CloseReason::Asked),
-            (_, Some(limit)) => (now.saturating_duration_since(self.heard) >= limit).then_some(CloseReason::Silent),
-            (_, None) => None,
+        if let Phase::Closing { until } = self.phase {
+            return (until <= now).then_some(CloseReason::Asked);
         }
+        let unfinished = (!self.rest.is_empty()).then_some(FRAME_TIME_MAX);
+        let limit = unfinished.into_iter().chain(self.options.silence_max).min()?;
+        (now.saturating_duration_since(self.heard) >= limit).then_some(CloseReason::Silent)
     }
 
     /// Lets go of its buffers.
     pub(super) fn release(&mut self, buffers: &mut Buffers) {
-        buffers.give(std::mem::take(&mut self.rest));
+        self.give_rest(buffers);
         self.backlog.consume(self.backlog.len(), buffers);
     }
 }

@@ -1,10 +1,11 @@
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 
+use wire::framing::Frame;
 use wire::{Adopted, LinkRequest, ListenOptions, StreamOptions};
 
-use super::stream::CLOSING_MAX;
+use super::stream::{CLOSING_MAX, FRAME_TIME_MAX};
 use super::*;
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -53,6 +54,55 @@ fn a_link_that_stays_silent_is_closed() {
     let news = links.poll_news().map(|(_, event)| event);
     assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Silent }) if gone == link));
     assert_eq!((counts.tcp_links, counts.tcp_closed, links.next_sweep()), (0, 1, None));
+}
+
+/// A framed link, and its other end, which has begun a frame of 50,002 bytes at that time.
+fn unfinished(start: Instant, counts: &mut CountersSnapshot) -> (Links, LinkId, TcpStream) {
+    let options = StreamOptions { framing: Some(Framing::Length16), frame_max: 60_000, ..StreamOptions::default() };
+    let (mut links, link, mut client) = streaming(options, counts);
+    client.write_all(&[50_000_u16.to_be_bytes(), [7; 2]].concat()).expect("written");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    let mut buffer = [0; 10];
+    assert!(links.read(start, link, &mut buffer, counts).is_some_and(|read| read.len == 4));
+    let Frame::Incomplete { len } = Framing::Length16.next_frame(&buffer[..4], 60_000) else { panic!("it has begun") };
+    links.keep(link, &buffer[..4], len);
+    (links, link, client)
+}
+
+#[test]
+fn a_frame_that_comes_byte_by_byte_is_not_copied_before_it_is_whole() {
+    let (mut counts, now) = (CountersSnapshot::default(), Instant::now());
+    let (mut links, link, mut client) = unfinished(now, &mut counts);
+    let mut buffer = vec![0xee; READ_BUFFER_BYTES];
+    for written in [1, 1, 40_000, 9_000] {
+        client.write_all(&vec![7; written]).expect("written");
+        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        assert!(links.read(now, link, &mut buffer, &mut counts).is_none());
+        assert_eq!(buffer[..4], [0xee; 4], "what was kept stays where it is");
+    }
+    client.write_all(&vec![7; 50_002]).expect("written");
+    let mut got = None;
+    while got.is_none() {
+        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        got = links.read(now, link, &mut buffer, &mut counts);
+    }
+    let whole = Framing::Length16.next_frame(&buffer[..got.expect("read").len], 60_000);
+    assert_eq!(whole, Frame::Datagram { range: 2..50_002, end: 50_002 });
+    assert_eq!(buffer[2..50_002], [7; 50_000]);
+}
+
+#[test]
+fn a_frame_that_has_begun_ends_in_time_or_the_link_does() {
+    let (mut counts, start) = (CountersSnapshot::default(), Instant::now());
+    let (mut links, link, mut client) = unfinished(start, &mut counts);
+    client.write_all(&[7]).expect("written");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    let late = start + FRAME_TIME_MAX - Duration::from_millis(1);
+    assert!(links.read(late, link, &mut [0; 100], &mut counts).is_none());
+    links.sweep(late, &mut counts);
+    assert!(links.poll_news().is_none());
+    links.sweep(late + SWEEP_INTERVAL, &mut counts);
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { reason: CloseReason::Silent, .. }))));
 }
 
 #[test]
@@ -131,7 +181,7 @@ fn what_is_heard_of_a_link_that_is_gone_reaches_nobody() {
     let mut counts = CountersSnapshot { tcp_links: 1, ..CountersSnapshot::default() };
     links.handle_writable(now, old, &mut counts);
     assert!(links.read(now, old, &mut [0; 10], &mut counts).is_none());
-    links.keep(old, &[1]);
+    links.keep(old, &[1], 2);
     links.close(old, CloseReason::Asked, &mut counts);
     assert!(links.poll_news().is_none());
     assert_eq!((counts.tcp_links, counts.tcp_closed), (1, 0), "the new one is open");
