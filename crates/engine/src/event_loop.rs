@@ -52,6 +52,8 @@ pub(crate) struct Loop<M> {
     /// What was read from a connection last.
     buffer: Box<[u8]>,
     egress: Egress,
+    /// The time that the service last asked for and was late for.
+    last_due: Option<Instant>,
     receiver: Receiver<M>,
     pub(crate) counters: Arc<Counters>,
     is_stopping: Arc<AtomicBool>,
@@ -68,7 +70,7 @@ impl<M: Send + 'static> Loop<M> {
         links.epoll.add(receiver.as_fd(), MAILBOX, Interest::Read)?;
         let egress = Egress::new(Outbox::new(outbox_bytes), links);
         let buffer = vec![0; READ_BUFFER_BYTES].into();
-        Ok(Loop { batch: RecvBatch::new(true), buffer, egress, receiver, counters, is_stopping })
+        Ok(Loop { batch: RecvBatch::new(true), buffer, egress, last_due: None, receiver, counters, is_stopping })
     }
 
     pub(crate) fn run<S: Service<Message = M>>(&mut self, service: &mut S) -> io::Result<()> {
@@ -89,7 +91,7 @@ impl<M: Send + 'static> Loop<M> {
     /// Waits until there is work, or just looks when there is some already.
     fn wait(&mut self, service: &impl Service, now: Instant, has_more: bool) -> io::Result<()> {
         let links = &mut self.egress.links;
-        let deadline = service.poll_timeout().into_iter().chain(links.next_sweep()).min();
+        let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
         let is_due = deadline.is_some_and(|deadline| deadline <= now);
         if has_more || is_due || !self.receiver.fall_asleep() {
             return links.epoll.wait(Some(Duration::ZERO));
@@ -112,12 +114,6 @@ impl<M: Send + 'static> Loop<M> {
         }
         let has_messages = self.take_messages(service);
         let now = Instant::now();
-        if let Some(late) = service.poll_timeout().and_then(|at| now.checked_duration_since(at)) {
-            self.egress.counts.lateness.record(late);
-            self.egress.counts.timeouts += 1;
-            self.egress.make_room(1, &[]);
-            service.handle_timeout(now, &mut self.egress.out);
-        }
         let Egress { links, counts, .. } = &mut self.egress;
         links.sweep(now, counts);
         self.transmit(service, now) | has_messages
@@ -284,9 +280,11 @@ impl<M: Send + 'static> Loop<M> {
         !self.receiver.is_empty()
     }
 
-    /// Sends what the service has ready, and tells it what became of links, bounded; true when there is more.
+    /// Lets the service do what is due, sends what it has ready, and tells it what became of links, bounded; true when there
+    /// is more.
     fn transmit(&mut self, service: &mut impl Service, mut now: Instant) -> bool {
         for _ in 0..FLUSHES_MAX {
+            self.handle_timeout(service, now);
             self.egress.make_room(1, &[]);
             let has_more = service.poll_transmit(now, &mut self.egress.out);
             self.egress.flush(&[]);
@@ -299,6 +297,17 @@ impl<M: Send + 'static> Loop<M> {
             now = Instant::now();
         }
         true
+    }
+
+    /// Lets the service do what is due. It may do it when it is asked for more, later too: its lateness counts once.
+    fn handle_timeout(&mut self, service: &mut impl Service, now: Instant) {
+        let Some(due) = service.poll_timeout().filter(|due| *due <= now) else { return };
+        if self.last_due.replace(due) != Some(due) {
+            self.egress.counts.lateness.record(now - due);
+            self.egress.counts.timeouts += 1;
+        }
+        self.egress.make_room(1, &[]);
+        service.handle_timeout(now, &mut self.egress.out);
     }
 
     /// Tells the service what became of links; false when there was nothing.

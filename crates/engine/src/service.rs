@@ -27,8 +27,13 @@ pub trait Service {
     /// Does what is due.
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox);
 
-    /// When `handle_timeout` next has work.
+    /// When `handle_timeout` next has work. How late the worker is for it is counted.
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// When `poll_transmit` is to be called though nothing else happens. Nobody waits for it, so it is never late.
+    fn poll_wake(&self) -> Option<Instant> {
+        None
+    }
 
     /// Writes what is ready into `out` until it is full; true when there is more.
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool;

@@ -1,6 +1,8 @@
 //! A worker with the simplest service, over real sockets.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -103,6 +105,62 @@ fn who_has_more_to_say_is_told_the_time_anew_for_each_outbox() {
     let told: Vec<Instant> = told.iter().take(4).collect();
     assert!(told.is_sorted_by(|one, next| one < next), "{told:?}");
     worker.stop().expect("it ends well");
+}
+
+/// Does what is due when it is asked for more, as who lets several write in turns. Of each datagram something is due at once;
+/// a message lets it ask to be woken.
+#[derive(Default)]
+struct Turner {
+    due: Option<Instant>,
+    wake: Option<Instant>,
+    woken: Arc<AtomicU64>,
+}
+
+impl Service for Turner {
+    type Message = ();
+
+    fn handle_run(&mut self, now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {
+        self.due = Some(now);
+    }
+
+    fn handle_message(&mut self, now: Instant, _message: (), _out: &mut Outbox) {
+        self.wake = Some(now + Duration::from_millis(1));
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn poll_wake(&self) -> Option<Instant> {
+        self.wake
+    }
+
+    fn poll_transmit(&mut self, now: Instant, _out: &mut Outbox) -> bool {
+        self.due = None;
+        if self.wake.take_if(|at| *at <= now).is_some() {
+            self.woken.fetch_add(1, Ordering::Relaxed);
+        }
+        false
+    }
+}
+
+#[test]
+fn what_is_due_counts_once_whenever_it_is_done_and_a_wish_to_be_woken_never() {
+    let turner = Turner::default();
+    let woken = Arc::clone(&turner.woken);
+    let bound = Worker::bind(on("127.0.0.1:0")).expect("loopback can be bound");
+    let worker = bound.run(move || turner).expect("a thread can be started");
+    let client = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    for number in 1..=20 {
+        client.send_to(b"due", worker.sockets()[0].local).expect("sent");
+        eventually("it is counted", || worker.counters().lateness.count() == number);
+        worker.mailbox().send(()).expect("room");
+        eventually("it is woken", || woken.load(Ordering::Relaxed) == number);
+    }
+    rests(&worker);
+    assert_eq!((worker.counters().lateness.count(), worker.counters().timeouts), (20, 20));
 }
 
 fn start(config: WorkerConfig) -> WorkerHandle<Message> {
