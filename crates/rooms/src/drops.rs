@@ -70,6 +70,8 @@ reasons! {
     MailboxFull = "mailbox_full",
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.
     EventQueueFull = "event_queue_full",
+    /// A STUN or DTLS datagram of ours was too long, or found no room on its way out; it is sent again when nobody answers.
+    OutboxFull = "outbox_full",
 }
 
 impl From<SrtpError> for DropReason {

@@ -213,8 +213,9 @@ impl Service for Products {
             Message::Command(command) => self.rooms.handle_command(now, command, out),
             Message::Post(post) => self.rooms.handle_post(now, post, out),
             Message::Transmit { path, data } => {
-                let is_written = out.push(&path, &data);
-                debug_assert!(is_written, "there is room before every call, and DTLS keeps to its MTU");
+                if !out.push(&path, &data) {
+                    self.rooms.count_drop(DropReason::OutboxFull);
+                }
             }
             Message::Pump(command) => self.pump.handle_command(now, command),
         }
@@ -244,21 +245,39 @@ impl Service for Products {
 
 #[cfg(test)]
 mod tests {
-    use engine::mailbox;
+    use engine::{Receiver, mailbox};
     use pump::spec::Settings;
     use rooms::batch::BatchPool;
     use rooms::spec::{Command, SessionId};
-    use wire::WorkerId;
+    use wire::{DATAGRAM_MAX, LinkId, WorkerId};
 
     use super::*;
+
+    /// Those of a worker without others, and what control hears, one report at a time.
+    fn products(now: Instant) -> (Products, Receiver<Report>) {
+        let (control, reports) = mailbox(1).expect("a mailbox");
+        let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: Numbers::default() };
+        let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
+        (Products::new(now, rooms, Pump::new(now, Settings::default()), ways), reports)
+    }
+
+    #[test]
+    fn a_datagram_of_the_negotiator_that_finds_no_room_is_counted_and_dropped() {
+        let now = Instant::now();
+        let (mut products, _reports) = products(now);
+        let mut out = Outbox::new(DATAGRAM_MAX);
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
+        for len in [DATAGRAM_MAX + 1, 100, 100] {
+            products.handle_message(now, Message::Transmit { path, data: vec![22; len].into() }, &mut out);
+        }
+        assert_eq!(out.datagrams().count(), 1);
+        assert_eq!(products.rooms.counters().drops.count(DropReason::OutboxFull), 2);
+    }
 
     #[test]
     fn what_finds_control_full_is_tried_again_though_nothing_else_happens() {
         let now = Instant::now();
-        let (control, reports) = mailbox(1).expect("a mailbox");
-        let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: Numbers::default() };
-        let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
-        let mut products = Products::new(now, rooms, Pump::new(now, Settings::default()), ways);
+        let (mut products, reports) = products(now);
         let mut out = Outbox::new(10_000);
         for token in 0..2 {
             let inspect = Command::Inspect { session: SessionId(7), token };
