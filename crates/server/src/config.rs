@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use titles::Url;
-use wire::{Bitrate, UdpOptions};
+use wire::{Bitrate, ListenOptions, UdpOptions};
 
 pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
@@ -97,7 +97,7 @@ section! {
         /// number of its UDP port.
         tcp: bool = true, any;
         /// TCP connections at one address of one worker at most.
-        tcp_links_max: usize = 10_000, between(1, 1_000_000);
+        tcp_links_max: usize = ListenOptions::default().links_max, between(1, 1_000_000);
         /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
         gso: bool = socket().gso, any;
         /// Several packets from one sender in one system call (UDP GRO), where the kernel can.

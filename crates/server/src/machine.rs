@@ -200,15 +200,12 @@ fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr]) -> Vec<Soc
         links_max: workers.tcp_links_max,
         stream: StreamOptions {
             framing: Some(Framing::Length16),
-            // Media and handshakes stay under 2 KiB.
-            frame_max: 16 * 1_024,
-            // A datagram that finds no room is dropped: it would come too late.
-            backlog_max: 256 * 1_024,
             // Left alone it grows to megabytes, which are seconds of media.
             send_buffer_bytes: Some(128 * 1_024),
             // ICE consent checks come every 5 s (RFC 7675 §5.1).
             silence_max: Some(Duration::from_secs(30)),
             unacknowledged_max: Some(Duration::from_secs(15)),
+            ..StreamOptions::default()
         },
         ..ListenOptions::default()
     };

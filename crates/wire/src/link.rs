@@ -341,7 +341,7 @@ pub struct ListenOptions {
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        ListenOptions { reuse_port: false, links_max: 1_024, stream: StreamOptions::default() }
+        ListenOptions { reuse_port: false, links_max: 10_000, stream: StreamOptions::default() }
     }
 }
 
