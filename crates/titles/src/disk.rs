@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use twox_hash::XxHash3_64;
@@ -25,7 +25,7 @@ use twox_hash::XxHash3_64;
 use crate::cache::Key;
 use crate::error::Error;
 use crate::flight::lock;
-use crate::stats::Count;
+use crate::stats::Counts;
 
 const MAGIC: &[u8; 8] = b"mrchunk1";
 const HEADER_LEN: usize = 44;
@@ -38,10 +38,7 @@ pub(crate) struct Disk {
     state: Mutex<State>,
     /// Makes names of unfinished files differ.
     next_part: AtomicU64,
-    pub hits: Count,
-    pub writes: Count,
-    pub evictions: Count,
-    pub damaged: Count,
+    counts: Arc<Counts>,
 }
 
 /// What is there, by use.
@@ -56,7 +53,7 @@ struct State {
 
 impl Disk {
     /// Looks at what is there, and removes what is unfinished and what is too much.
-    pub fn open(folder: &Path, bytes_max: u64) -> Result<Disk, Error> {
+    pub fn open(folder: &Path, bytes_max: u64, counts: Arc<Counts>) -> Result<Disk, Error> {
         let what = |error| Error::io(format!("the disk cache {}", folder.display()), error);
         fs::create_dir_all(folder).map_err(what)?;
         let mut found = Vec::new();
@@ -80,10 +77,7 @@ impl Disk {
             bytes_max,
             state: Mutex::new(state),
             next_part: AtomicU64::new(0),
-            hits: Count::default(),
-            writes: Count::default(),
-            evictions: Count::default(),
-            damaged: Count::default(),
+            counts,
         };
         disk.make_room();
         Ok(disk)
@@ -99,14 +93,14 @@ impl Disk {
         lock(&self.state).touch(key).then_some(())?;
         match self.read_file(key) {
             Ok(Some(bytes)) => {
-                self.hits.add(1);
+                self.counts.count(|stats| stats.disk_hits += 1);
                 return Some(bytes);
             }
             // It had to go in this moment, or somebody removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
             other => {
                 tracing::debug!(?key, error = ?other.err(), "a chunk on disk is not what was written");
-                self.damaged.add(1);
+                self.counts.count(|stats| stats.disk_damaged += 1);
             }
         }
         self.remove(key);
@@ -143,7 +137,7 @@ impl Disk {
         if written.is_err() || !is_kept {
             self.remove(key);
         } else {
-            self.writes.add(1);
+            self.counts.count(|stats| stats.disk_writes += 1);
         }
         written
     }
@@ -169,7 +163,7 @@ impl Disk {
                 oldest.filter(|_| state.bytes > self.bytes_max)
             };
             let Some(key) = oldest else { return };
-            self.evictions.add(1);
+            self.counts.count(|stats| stats.disk_evictions += 1);
             self.remove(key);
         }
     }
@@ -239,6 +233,10 @@ mod tests {
 
     use super::*;
 
+    fn open(folder: &tempfile::TempDir, bytes_max: u64) -> Disk {
+        Disk::open(folder.path(), bytes_max, Arc::default()).expect("a folder of its own")
+    }
+
     fn key(number: u32) -> Key {
         Key { title: 0xfeed, number }
     }
@@ -250,16 +248,16 @@ mod tests {
     #[test]
     fn what_was_written_is_read_also_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), 1_000).unwrap();
+        let disk = open(&folder, 1_000);
         disk.write(key(1), b"chunk").unwrap();
         assert_eq!(disk.read(key(1)).unwrap(), b"chunk");
         assert_eq!(disk.read(key(2)), None);
         drop(disk);
 
-        let disk = Disk::open(folder.path(), 1_000).unwrap();
+        let disk = open(&folder, 1_000);
 
         assert_eq!(disk.read(key(1)).unwrap(), b"chunk");
-        assert_eq!((disk.bytes(), disk.damaged.read()), (49, 0));
+        assert_eq!((disk.bytes(), disk.counts.read().disk_damaged), (49, 0));
     }
 
     #[test]
@@ -268,14 +266,14 @@ mod tests {
             [|b| b[50] ^= 1, |b| b.truncate(60), |b| b.truncate(3), |b| b.push(0), |b| b[12] ^= 1];
         for damage in damages {
             let folder = tempfile::tempdir().unwrap();
-            let disk = Disk::open(folder.path(), 1_000).unwrap();
+            let disk = open(&folder, 1_000);
             disk.write(key(1), &[7; 100]).unwrap();
             let mut bytes = fs::read(disk.path(key(1))).unwrap();
             damage(&mut bytes);
             fs::write(disk.path(key(1)), bytes).unwrap();
 
             assert_eq!(disk.read(key(1)), None);
-            assert_eq!((disk.damaged.read(), disk.bytes(), size_on_disk(folder.path())), (1, 0, 0));
+            assert_eq!((disk.counts.read().disk_damaged, disk.bytes(), size_on_disk(folder.path())), (1, 0, 0));
         }
     }
 
@@ -286,7 +284,7 @@ mod tests {
         fs::write(&part, b"half").unwrap();
         fs::write(folder.path().join("notes.txt"), b"not ours").unwrap();
 
-        let disk = Disk::open(folder.path(), 1_000).unwrap();
+        let disk = open(&folder, 1_000);
 
         assert!(!part.exists() && folder.path().join("notes.txt").exists());
         assert_eq!(disk.bytes(), 0);
@@ -295,7 +293,7 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_goes_first() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), 3 * 144).unwrap();
+        let disk = open(&folder, 3 * 144);
         for number in 0..3 {
             disk.write(key(number), &[0; 100]).unwrap();
         }
@@ -310,13 +308,13 @@ mod tests {
     #[test]
     fn a_smaller_limit_after_a_restart_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), 10_000).unwrap();
+        let disk = open(&folder, 10_000);
         for number in 0..20 {
             disk.write(key(number), &[0; 100]).unwrap();
         }
         drop(disk);
 
-        let disk = Disk::open(folder.path(), 1_000).unwrap();
+        let disk = open(&folder, 1_000);
 
         assert!(disk.bytes() <= 1_000 && size_on_disk(folder.path()) <= 1_000);
     }
@@ -324,7 +322,7 @@ mod tests {
     #[test]
     fn a_file_that_somebody_removed_is_a_miss() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path(), 1_000).unwrap();
+        let disk = open(&folder, 1_000);
         disk.write(key(1), b"chunk").unwrap();
         fs::remove_file(disk.path(key(1))).unwrap();
 
@@ -342,7 +340,7 @@ mod tests {
             steps in prop::collection::vec((0_u32..12, 0_usize..600, any::<bool>()), 1..60),
         ) {
             let folder = tempfile::tempdir().unwrap();
-            let disk = Disk::open(folder.path(), bytes_max).unwrap();
+            let disk = open(&folder, bytes_max);
             for (number, len, is_write) in steps {
                 if is_write {
                     disk.write(key(number), &vec![number as u8; len]).unwrap();
@@ -352,7 +350,7 @@ mod tests {
                 prop_assert!(disk.bytes() <= bytes_max);
                 prop_assert_eq!(size_on_disk(folder.path()), disk.bytes());
             }
-            prop_assert_eq!(disk.damaged.read(), 0);
+            prop_assert_eq!(disk.counts.read().disk_damaged, 0);
         }
     }
 }

@@ -26,7 +26,7 @@ use url::Url;
 use crate::error::{Error, HttpError};
 use crate::location::check_url;
 use crate::settings::Settings;
-use crate::stats::Counters;
+use crate::stats::Counts;
 
 /// Redirects of one request.
 const REDIRECTS_MAX: u32 = 5;
@@ -137,12 +137,12 @@ impl Client {
         url: &Url,
         range: Range<u64>,
         expected: &Expected,
-        counters: &Counters,
+        counts: &Counts,
     ) -> Result<Part, HttpError> {
         let mut bytes = Vec::new();
-        let fetch = self.fetch_into(&mut bytes, url, range, expected, counters);
+        let fetch = self.fetch_into(&mut bytes, url, range, expected, counts);
         let result = timeout(self.fetch_timeout, fetch).await;
-        counters.fetched_bytes.add(bytes.len() as u64);
+        counts.count(|stats| stats.fetched_bytes += bytes.len() as u64);
         match result {
             Ok(head) => head.map(|Head { len, validator, .. }| Part { bytes, len, validator }),
             Err(_) => Err(HttpError::Slow { ms: millis(self.fetch_timeout), got: bytes.len() as u64 }),
@@ -155,9 +155,9 @@ impl Client {
         url: &Url,
         range: Range<u64>,
         expected: &Expected,
-        counters: &Counters,
+        counts: &Counts,
     ) -> Result<Head, HttpError> {
-        let response = self.follow(url, &range, expected, counters).await?;
+        let response = self.follow(url, &range, expected, counts).await?;
         let head = Head::check(response.status(), response.headers(), &range, expected)?;
         bytes.reserve_exact(head.body_len.min(RESERVE_MAX) as usize);
         self.read_body(bytes, response.into_body(), head.body_len).await?;
@@ -170,7 +170,7 @@ impl Client {
         url: &Url,
         range: &Range<u64>,
         expected: &Expected,
-        counters: &Counters,
+        counts: &Counts,
     ) -> Result<Response<Incoming>, HttpError> {
         let mut url = url.clone();
         for _ in 0..=REDIRECTS_MAX {
@@ -178,7 +178,7 @@ impl Client {
             if !is_redirect(response.status()) {
                 return Ok(response);
             }
-            counters.redirects.add(1);
+            counts.count(|stats| stats.redirects += 1);
             url = redirected(&url, response.headers())?;
             // A connection whose response was not read to its end cannot be used again.
             let body = Limited::new(response.into_body(), REDIRECT_BODY_MAX).collect();

@@ -1,6 +1,7 @@
 //! All titles behind one handle.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::probe;
 use crate::registry::{Entry, Registry, RemoteSource, Source};
 use crate::settings::Settings;
 use crate::slots::Slots;
-use crate::stats::{Count, Counters, Stats};
+use crate::stats::{Counts, Stats};
 
 /// Reads of one disk at a time; others wait. Enough for one that wants a long queue, and a network's that hangs takes no
 /// more threads than that.
@@ -58,8 +59,8 @@ struct Shared {
     reads: Slots,
     writes: Arc<Semaphore>,
     /// Makes states differ that nothing else tells apart.
-    nonce: Count,
-    counters: Arc<Counters>,
+    nonce: AtomicU64,
+    counts: Arc<Counts>,
 }
 
 impl Library {
@@ -73,12 +74,13 @@ impl Library {
             let what = || format!("the origin at {host:?} has no http or https URL, or one with a password");
             check_url(origin).map_err(|_| Error::Settings { what: what() })?;
         }
-        let counters = Arc::new(Counters::default());
+        let counts = Arc::new(Counts::default());
         let watch = |path: &std::path::PathBuf| Folder::watch(path, settings.rescan);
-        let disk = |path: &std::path::PathBuf| Disk::open(path, settings.disk_cache_bytes).map(Arc::new);
+        let disk =
+            |path: &std::path::PathBuf| Disk::open(path, settings.disk_cache_bytes, counts.clone()).map(Arc::new);
         let shared = Shared {
             folder: settings.media.as_ref().map(watch).transpose()?,
-            origins: Origins::new(&settings, counters.clone())?,
+            origins: Origins::new(&settings, counts.clone())?,
             registry: Mutex::new(Registry::new(settings.titles_max)),
             cache: Cache::new(settings.cache_bytes, settings.chunk_packets() as usize * 188)?,
             disk: settings.disk_cache.as_ref().map(disk).transpose()?,
@@ -87,8 +89,8 @@ impl Library {
             looking: Flight::default(),
             reads: Slots::new(READS_MAX),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
-            nonce: Count::default(),
-            counters,
+            nonce: AtomicU64::default(),
+            counts,
             settings,
         };
         Ok(Library { shared: Arc::new(shared) })
@@ -118,11 +120,11 @@ impl Library {
         let number = u32::try_from(index).ok().filter(|number| *number < count);
         let key = Key { title: entry.id, number: number.ok_or(Error::NoChunk { index, count })? };
         if let Some(chunk) = shared.cache.get(key) {
-            shared.counters.hits.add(1);
+            shared.counts.count(|stats| stats.hits += 1);
             return Ok(chunk);
         }
-        shared.counters.misses.add(1);
-        let joined = || shared.counters.joined.add(1);
+        shared.counts.count(|stats| stats.misses += 1);
+        let joined = || shared.counts.count(|stats| stats.joined += 1);
         shared.loading.run(key, joined, shared.clone().load(entry, key)).await
     }
 
@@ -176,23 +178,16 @@ impl Library {
     /// What it has counted.
     pub fn stats(&self) -> Stats {
         let held = self.shared.cache.held();
-        let mut stats = Stats {
+        Stats {
             cached_bytes: held.cached_bytes,
             cached_chunks: held.cached_chunks,
             held_bytes: held.held_bytes,
             held_chunks: held.held_chunks,
             evictions: held.evictions,
             titles: lock(&self.shared.registry).len() as u64,
-            ..self.shared.counters.read()
-        };
-        if let Some(disk) = &self.shared.disk {
-            stats.disk_hits = disk.hits.read();
-            stats.disk_writes = disk.writes.read();
-            stats.disk_bytes = disk.bytes();
-            stats.disk_evictions = disk.evictions.read();
-            stats.disk_damaged = disk.damaged.read();
+            disk_bytes: self.shared.disk.as_ref().map_or(0, |disk| disk.bytes()),
+            ..self.shared.counts.read()
         }
-        stats
     }
 }
 
@@ -243,7 +238,7 @@ impl Shared {
         {
             return Ok(entry.title.clone());
         }
-        self.counters.probes.add(1);
+        self.counts.count(|stats| stats.probes += 1);
         let identity = file.identity;
         let packets = self.settings.chunk_packets();
         let file = Arc::new(file);
@@ -265,7 +260,7 @@ impl Shared {
                 return Ok(entry.title.clone());
             }
         }
-        self.counters.probes.add(1);
+        self.counts.count(|stats| stats.probes += 1);
         let name = location_shown(&location);
         let packets = self.settings.chunk_packets();
         let remote = Arc::new(Remote::new(&name, urls));
@@ -284,8 +279,8 @@ impl Shared {
         let id = if has_validator {
             id_of(&format!("http {location:?} {validator:?} {len} cut {packets}"))
         } else {
-            self.nonce.add(1);
-            id_of(&format!("http {location:?} {} {packets}", self.nonce.read()))
+            let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
+            id_of(&format!("http {location:?} {nonce} {packets}"))
         };
         let duration = probe::estimate(&probed);
         let first = self.keep_first(&probed, id, has_validator, bytes).await?;
@@ -398,14 +393,14 @@ impl Shared {
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let read = async {
-            self.counters.reads.add(1);
+            self.counts.count(|stats| stats.reads += 1);
             blocking(work).await?
         };
         self.reads.run(disk, read).await
     }
 
     fn counted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.inspect_err(|error| self.counters.error(error.kind()))
+        result.inspect_err(|error| self.counts.error(error.kind()))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::http::{Client, Expected, Part, Validator};
 use crate::location::{shown, shown_url};
 use crate::settings::Settings;
 use crate::slots::Slots;
-use crate::stats::Counters;
+use crate::stats::Counts;
 
 /// For how long an origin that did not answer is asked last.
 const DOWN: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub(crate) struct Origins {
     retry_backoff: Duration,
     /// Until when.
     down: Mutex<HashMap<url::Origin, Instant>>,
-    counters: Arc<Counters>,
+    counts: Arc<Counts>,
 }
 
 /// A title at its origins.
@@ -57,14 +57,14 @@ impl Remote {
 }
 
 impl Origins {
-    pub fn new(settings: &Settings, counters: Arc<Counters>) -> Result<Origins, Error> {
+    pub fn new(settings: &Settings, counts: Arc<Counts>) -> Result<Origins, Error> {
         Ok(Origins {
             client: Client::new(settings)?,
             slots: Slots::new(settings.fetches_per_origin),
             retries: settings.retries,
             retry_backoff: settings.retry_backoff,
             down: Mutex::default(),
-            counters,
+            counts,
         })
     }
 
@@ -76,7 +76,7 @@ impl Origins {
     pub async fn fetch(&self, remote: &Remote, range: Range<u64>, len: Option<u64>) -> Result<Part, Error> {
         let mut worst: Option<(usize, HttpError)> = None;
         for (turn, index) in self.order(remote).into_iter().enumerate() {
-            self.counters.failovers.add(u64::from(turn > 0));
+            self.counts.count(|stats| stats.failovers += u64::from(turn > 0));
             match self.fetch_from(remote, index, &range, len).await {
                 Ok(part) => return Ok(part),
                 Err(error) => {
@@ -116,7 +116,7 @@ impl Origins {
                 }
                 Err(error) => error,
             };
-            self.counters.error(error.kind());
+            self.counts.error(error.kind());
             tracing::debug!(%error, url = %shown_url(url), start = range.start, retry, "not fetched");
             // Where somebody else has just found out that it is down, another one is asked at once.
             let is_given_up = remote.urls.len() > 1 && self.is_down(url);
@@ -126,15 +126,15 @@ impl Origins {
             }
             tokio::time::sleep(backoff(self.retry_backoff, retry)).await;
             retry += 1;
-            self.counters.retries.add(1);
+            self.counts.count(|stats| stats.retries += 1);
         }
     }
 
     async fn fetch_once(&self, url: &Url, range: &Range<u64>, expected: Expected) -> Result<Part, HttpError> {
         let request = async {
-            self.counters.fetches.add(1);
-            let _under_way = self.counters.fetching.enter();
-            self.client.fetch(url, range.clone(), &expected, &self.counters).await
+            self.counts.count(|stats| stats.fetches += 1);
+            let _under_way = self.counts.enter();
+            self.client.fetch(url, range.clone(), &expected, &self.counts).await
         };
         self.slots.run(url.origin().ascii_serialization(), request).await
     }

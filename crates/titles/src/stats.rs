@@ -1,10 +1,11 @@
 //! What a library counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use counters::{Cell, Value, counters};
 
 use crate::error::ErrorKind;
+use crate::flight::lock;
 
 counters! {
     /// A library's numbers since it was made.
@@ -90,70 +91,34 @@ impl Stats {
     }
 }
 
-/// The counters behind `Stats`.
+/// What all of a library's threads count into, some times for each part of a title.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub hits: Count,
-    pub misses: Count,
-    pub joined: Count,
-    pub probes: Count,
-    pub reads: Count,
-    pub fetches: Count,
-    pub fetched_bytes: Count,
-    pub retries: Count,
-    pub failovers: Count,
-    pub redirects: Count,
-    pub fetching: Count,
-    errors: [Count; ErrorKind::ALL.len()],
-}
+pub(crate) struct Counts(Mutex<Stats>);
 
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+impl Counts {
+    pub fn count(&self, count: impl FnOnce(&mut Stats)) {
+        count(&mut lock(&self.0));
     }
 
-    /// One more, until what it returns is dropped.
-    pub fn enter(&self) -> Entered<'_> {
-        self.add(1);
-        Entered(self)
-    }
-
-    pub fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-pub(crate) struct Entered<'a>(&'a Count);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Counters {
     pub fn error(&self, kind: ErrorKind) {
-        self.errors[kind as usize].add(1);
+        self.count(|stats| stats.errors.0[kind as usize] += 1);
+    }
+
+    /// One more request under way, until what it returns is dropped.
+    pub fn enter(&self) -> UnderWay<'_> {
+        self.count(|stats| stats.fetching += 1);
+        UnderWay(self)
     }
 
     pub fn read(&self) -> Stats {
-        Stats {
-            hits: self.hits.read(),
-            misses: self.misses.read(),
-            joined: self.joined.read(),
-            probes: self.probes.read(),
-            reads: self.reads.read(),
-            fetches: self.fetches.read(),
-            fetched_bytes: self.fetched_bytes.read(),
-            retries: self.retries.read(),
-            failovers: self.failovers.read(),
-            redirects: self.redirects.read(),
-            fetching: self.fetching.read(),
-            errors: ErrorCounts(std::array::from_fn(|index| self.errors[index].read())),
-            ..Stats::default()
-        }
+        lock(&self.0).clone()
+    }
+}
+
+pub(crate) struct UnderWay<'a>(&'a Counts);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.count(|stats| stats.fetching -= 1);
     }
 }
