@@ -9,11 +9,11 @@ use measure::text::thousands;
 
 /// Returns the table.
 pub fn table(summary: &Summary) -> String {
-    let judge: Option<Judge> = summary.judge.parse().ok();
-    let label = judge.as_ref().map_or(&*summary.judge, Judge::label);
+    let judge: Judge = summary.judge.parse().unwrap_or_default();
+    let label = judge.label();
     let mut text = String::new();
     for point in &summary.points {
-        text += &block(summary, point, judge.as_ref(), label);
+        text += &block(summary, point, label);
         text.push('\n');
     }
     for remark in &summary.remarks {
@@ -22,7 +22,7 @@ pub fn table(summary: &Summary) -> String {
     text
 }
 
-fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -> String {
+fn block(summary: &Summary, point: &Point, label: &str) -> String {
     let title = match (summary.points.len(), &summary.axis) {
         (1, _) => summary.plan.clone(),
         (_, Some(axis)) => format!("{} {axis}", point.point),
@@ -41,11 +41,11 @@ fn block(summary: &Summary, point: &Point, judge: Option<&Judge>, label: &str) -
     line("  arrived Mbit/s", &|row| Some(format!("{:.1}", row.bits_per_second / 1e6)));
     line("  CPU µs per packet", &|row| Some(format!("{:.3}", row.cpu_us_per_packet)));
     line("    user + system", &|row| Some(format!("{:.3} + {:.3}", row.user_us_per_packet, row.system_us_per_packet)));
-    if !matches!(judge, Some(Judge::Cpu | Judge::Rate)) {
+    if !matches!(&*summary.judge, "cpu" | "rate") {
         line(&format!("  {label}"), &|row| row.judged.map(|judged| format!("{judged:.3}")));
     }
-    let against = match judge {
-        Some(Judge::Cpu) => format!("    against {}", summary.baseline),
+    let against = match &*summary.judge {
+        "cpu" => format!("    against {}", summary.baseline),
         _ => format!("    {} to {}", summary.judge, summary.baseline),
     };
     line(&against, &|row| row.against_baseline.map(|comparison| comparison.to_string()));

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use super::cell;
+use super::cell::{self, Metric};
 use super::record::Record;
 
 /// A time in seconds: `4s`, `500ms`, `2m`, or a number of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "TextOrNumber")]
+#[serde(try_from = "toml::Value")]
 pub struct Span(pub f64);
 
 impl FromStr for Span {
@@ -37,7 +37,7 @@ impl fmt::Display for Span {
 
 /// CPUs by number: `0`, or `0-2,5`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "TextOrNumber")]
+#[serde(try_from = "toml::Value")]
 pub struct Cpus(pub Vec<usize>);
 
 impl FromStr for Cpus {
@@ -67,7 +67,7 @@ const CPUS_MAX: usize = 1024;
 
 /// How one sees that a server can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "TextOrNumber")]
+#[serde(try_from = "toml::Value")]
 pub enum Ready {
     /// It accepts a TCP connection at `HOST:PORT`.
     Tcp(String),
@@ -105,52 +105,42 @@ impl fmt::Display for Ready {
     }
 }
 
-/// By what subjects are compared.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "TextOrNumber")]
-pub enum Judge {
-    /// `cpu`: the server's CPU time per packet that arrived, in microseconds.
-    #[default]
-    Cpu,
-    /// `rate`: packets that arrived per second.
-    Rate,
-    /// `p50`, `p99`: that quantile of the latency, in milliseconds.
-    P50,
-    P99,
-    /// `memory`: the most memory that the server had, in bytes.
-    Memory,
-    /// `value:NAME`: a number of that name among the load's `values`.
-    Value(String),
-}
+/// By what subjects are compared: one of `JUDGES`, or `value:NAME`, a number of that name among the load's `values`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub struct Judge(String);
 
-/// How each judge but the last is written, and what its number is, with the unit.
-const JUDGES: [(Judge, &str, &str); 5] = [
-    (Judge::Cpu, "cpu", "CPU µs per arrived packet"),
-    (Judge::Rate, "rate", "arrived packets/s"),
-    (Judge::P50, "p50", "median latency, ms"),
-    (Judge::P99, "p99", "p99 latency, ms"),
-    (Judge::Memory, "memory", "peak memory, bytes"),
+/// How each judge but a value is written, what its number is, with the unit, and where it is taken from.
+const JUDGES: [(&str, &str, Metric); 5] = [
+    ("cpu", "CPU µs per arrived packet", cell::cost_us),
+    ("rate", "arrived packets/s", cell::rate),
+    ("p50", "median latency, ms", cell::p50),
+    ("p99", "p99 latency, ms", cell::p99),
+    ("memory", "peak memory, bytes", cell::memory_bytes),
 ];
 
 impl Judge {
     /// The number by which a run is judged, when it has one.
     pub fn of(&self, record: &Record) -> Option<f64> {
-        match self {
-            Judge::Cpu => cell::cost_us(record),
-            Judge::Rate => cell::rate(record),
-            Judge::P50 => cell::p50(record),
-            Judge::P99 => cell::p99(record),
-            Judge::Memory => cell::memory_bytes(record),
-            Judge::Value(name) => record.values.get(name).copied(),
+        match self.0.strip_prefix("value:") {
+            Some(name) => record.values.get(name).copied(),
+            None => self.named().and_then(|judge| judge.2(record)),
         }
     }
 
     /// What the number is, with its unit.
     pub fn label(&self) -> &str {
-        match self {
-            Judge::Value(name) => name,
-            _ => JUDGES.iter().find(|judge| judge.0 == *self).map_or("", |judge| judge.2),
-        }
+        self.0.strip_prefix("value:").or_else(|| Some(self.named()?.1)).unwrap_or_default()
+    }
+
+    fn named(&self) -> Option<&(&'static str, &'static str, Metric)> {
+        JUDGES.iter().find(|judge| judge.0 == self.0)
+    }
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Judge("cpu".into())
     }
 }
 
@@ -158,41 +148,31 @@ impl FromStr for Judge {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = JUDGES.into_iter().find(|judge| judge.1 == text).map(|judge| judge.0);
-        let value = || Some(Judge::Value(text.strip_prefix("value:").filter(|name| !name.is_empty())?.to_owned()));
-        let allowed = || format!("{text:?}: cpu, rate, p50, p99, memory and value:NAME are allowed");
-        named.or_else(value).ok_or_else(allowed)
+        let judge = Judge(text.to_owned());
+        let is_known = judge.named().is_some() || text.strip_prefix("value:").is_some_and(|name| !name.is_empty());
+        is_known
+            .then_some(judge)
+            .ok_or_else(|| format!("{text:?}: cpu, rate, p50, p99, memory and value:NAME are allowed"))
     }
 }
 
 impl fmt::Display for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Judge::Value(name) => write!(f, "value:{name}"),
-            _ => f.write_str(JUDGES.iter().find(|judge| judge.0 == *self).map_or("", |judge| judge.1)),
-        }
+        f.write_str(&self.0)
     }
 }
 
 /// TOML has numbers without quotes.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a text or a number is allowed, such as \"4s\", \"0-2,5\" or 0")]
-enum TextOrNumber {
-    Text(String),
-    Whole(u64),
-    Number(f64),
-}
-
 macro_rules! read_by_from_str {
     ($($type:ty),*) => {$(
-        impl TryFrom<TextOrNumber> for $type {
+        impl TryFrom<toml::Value> for $type {
             type Error = String;
 
-            fn try_from(value: TextOrNumber) -> Result<Self, String> {
+            fn try_from(value: toml::Value) -> Result<Self, String> {
                 match value {
-                    TextOrNumber::Text(text) => text.parse(),
-                    TextOrNumber::Whole(number) => number.to_string().parse(),
-                    TextOrNumber::Number(number) => number.to_string().parse(),
+                    toml::Value::String(text) => text.parse(),
+                    toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string().parse(),
+                    _ => Err("a text or a number is allowed, such as \"4s\", \"0-2,5\" or 0".into()),
                 }
             }
         }
@@ -242,8 +222,7 @@ mod tests {
         let arrived = Arrived { packets: 1000, bytes: 0 };
         let server = Usage { user_s: 0.5, system_s: 1.5, ..Usage::default() };
         let record = Record { seconds: 5.0, arrived, server, ..Record::default() };
-        assert_eq!(Judge::Cpu.of(&record), Some(2000.0));
-        assert_eq!(Judge::Rate.of(&record), Some(200.0));
-        assert_eq!(Judge::P99.of(&record), None);
+        let judged = ["cpu", "rate", "p99", "value:x"].map(|judge| judge.parse::<Judge>().unwrap().of(&record));
+        assert_eq!(judged, [Some(2000.0), Some(200.0), None, None]);
     }
 }
