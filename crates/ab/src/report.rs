@@ -8,6 +8,7 @@
 mod figures;
 mod html;
 mod markdown;
+mod page;
 mod suite;
 mod tables;
 mod words;

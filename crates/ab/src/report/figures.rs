@@ -13,37 +13,34 @@ pub struct Picture {
     pub id: String,
     pub title: String,
     pub caption: String,
-    drawing: Drawing,
-}
-
-enum Drawing {
-    Lines(Figure),
-    Bars(Bars),
+    draw: Box<dyn Fn(bool) -> String>,
 }
 
 impl Picture {
     /// The picture; with its colours inside for a file of its own.
     pub fn svg(&self, with_style: bool) -> String {
-        match &self.drawing {
-            Drawing::Lines(figure) => figure.svg(with_style),
-            Drawing::Bars(bars) => bars.svg(with_style),
-        }
+        (self.draw)(with_style)
     }
 
     /// Nothing without a point.
     fn lines(id: impl Into<String>, caption: &str, mut figure: Figure) -> Option<Self> {
         figure.layers.retain(|layer| !layer.points.is_empty());
-        let (title, has_points) = (figure.title.clone(), !figure.layers.is_empty());
-        let drawing = Drawing::Lines(figure);
-        has_points.then_some(Picture { id: id.into(), title, caption: caption.to_owned(), drawing })
+        let (id, title, caption) = (id.into(), figure.title.clone(), caption.to_owned());
+        let has_points = !figure.layers.is_empty();
+        has_points.then(|| Picture { id, title, caption, draw: Box::new(move |style| figure.svg(style)) })
+    }
+
+    /// The same, of one point.
+    fn lines_at(point: f64, what: &str, caption: &str, figure: Figure) -> Option<Self> {
+        Self::lines(format!("{what}-{}", short(point).replace(',', "")), caption, figure)
     }
 
     /// Nothing without a bar.
-    fn bars(id: impl Into<String>, caption: &str, mut bars: Bars) -> Option<Self> {
+    fn bars(id: &str, caption: &str, mut bars: Bars) -> Option<Self> {
         bars.groups.retain(|group| !group.bars.is_empty());
-        let (title, has_bars) = (bars.title.clone(), !bars.groups.is_empty());
-        let drawing = Drawing::Bars(bars);
-        has_bars.then_some(Picture { id: id.into(), title, caption: caption.to_owned(), drawing })
+        let (id, title, caption) = (id.to_owned(), bars.title.clone(), caption.to_owned());
+        let has_bars = !bars.groups.is_empty();
+        has_bars.then(|| Picture { id, title, caption, draw: Box::new(move |style| bars.svg(style)) })
     }
 }
 
@@ -96,48 +93,47 @@ fn value_ruler(label: &str, values: impl Iterator<Item = f64>) -> Ruler {
     Ruler::new(label, if most > least * 6.0 { Scale::Log } else { Scale::Linear })
 }
 
-/// A line per subject with its intervals.
-fn lines_by_point(run: &Run, metric: Metric, unit: &str, line: Line, suffix: &str) -> Vec<Layer> {
-    let layer = |subject: usize| {
-        let estimate = |point: f64| Some((point, run.cell(subject, point).estimate(metric)?));
-        let points = run.points.iter().filter_map(|&point| estimate(point));
-        let points: Vec<Point> = points.map(|(x, estimate)| estimated(x, estimate, unit, run)).collect();
-        let name = format!("{}{suffix}", run.subjects[subject]);
-        Layer { name, slot: subject, line, has_marks: true, points }
-    };
-    (0..run.subjects.len()).map(layer).collect()
+/// A figure whose axis on the left fits its values.
+fn figure(title: impl Into<String>, note: &str, x: Ruler, unit: &str, layers: Vec<Layer>) -> Figure {
+    let ys = layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.y));
+    Figure { title: title.into(), note: note.into(), x, y: value_ruler(unit, ys), layers }
 }
 
-fn estimated(x: f64, estimate: Ratio, unit: &str, run: &Run) -> Point {
-    let Ratio { median, low, high } = estimate;
-    let name = run.point_name(x).unwrap_or_default();
+/// A subject's points, joined.
+fn layer(run: &Run, subject: usize, points: impl Iterator<Item = Point>) -> Layer {
+    let name = run.subjects[subject].clone();
+    Layer { name, slot: subject, line: Line::Solid, has_marks: true, points: points.collect() }
+}
+
+/// A line per subject with its intervals.
+fn lines_by_point<'a>(run: &'a Run, metric: Metric, unit: &'a str) -> impl Iterator<Item = Layer> + 'a {
+    (0..run.subjects.len()).map(move |subject| {
+        let estimate = |&x: &f64| {
+            let name = run.point_name(x).unwrap_or_default();
+            Some(estimated(x, run.cell(subject, x).estimate(metric)?, &name, unit))
+        };
+        layer(run, subject, run.points.iter().filter_map(estimate))
+    })
+}
+
+fn estimated(x: f64, Ratio { median, low, high }: Ratio, name: &str, unit: &str) -> Point {
     let tip = format!("{name}: {} {unit} ({}–{})", number(median), number(low), number(high));
     Point { x, y: median, interval: Some((low, high)), is_hollow: false, tip }
-}
-
-fn ys(layers: &[Layer]) -> impl Iterator<Item = f64> {
-    layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.y))
 }
 
 fn titled(what: &str, run: &Run, point: f64) -> String {
     run.point_name(point).map_or_else(|| what.to_owned(), |name| format!("{what}, {name}"))
 }
 
-/// A figure over the points of the plan.
-fn by_point(run: &Run, title: &str, note: &str, unit: &str, layers: Vec<Layer>) -> Figure {
-    let (x, y) = (point_ruler(run), value_ruler(unit, ys(&layers)));
-    Figure { title: title.into(), note: note.into(), x, y, layers }
-}
-
 fn cost_by_point(run: &Run) -> Option<Picture> {
-    let mut layers = lines_by_point(run, cell::cost_us, "µs", Line::Solid, "");
+    let mut layers: Vec<Layer> = lines_by_point(run, cell::cost_us, "µs").collect();
     if let Some((user, kernel)) = run.floor.as_ref().and_then(|floor| floor.cost_us()) {
         let at = |&x: &f64| Point { x, y: user + kernel, ..Point::default() };
         let points = run.points.iter().map(at).collect();
         layers.push(Layer { name: "floor".into(), slot: FLOOR_SLOT, line: Line::Dashed, has_marks: false, points });
     }
     let note = "median of the rounds; whiskers: 95 % interval; lower is better";
-    let figure = by_point(run, "Server CPU time per arrived packet", note, "µs per packet", layers);
+    let figure = figure("Server CPU time per arrived packet", note, point_ruler(run), "µs per packet", layers);
     let caption = "User space and kernel together, by the kernel's accounting, per packet that the receivers got.";
     Picture::lines("cost", caption, figure)
 }
@@ -172,10 +168,11 @@ fn latency_by_point(run: &Run) -> Option<Picture> {
     if run.points.len() < 2 {
         return None;
     }
-    let mut layers = lines_by_point(run, cell::p99, "ms", Line::Solid, " p99");
-    layers.extend(lines_by_point(run, cell::p50, "ms", Line::Dashed, " p50"));
+    let p99 = lines_by_point(run, cell::p99, "ms").map(|layer| Layer { name: layer.name + " p99", ..layer });
+    let p50 = lines_by_point(run, cell::p50, "ms");
+    let p50 = p50.map(|layer| Layer { name: layer.name + " p50", line: Line::Dashed, ..layer });
     let note = "p99 solid, median dashed; median of the rounds, whiskers: 95 % interval";
-    let figure = by_point(run, "Latency", note, "ms", layers);
+    let figure = figure("Latency", note, point_ruler(run), "ms", p99.chain(p50).collect());
     let caption = "From the publisher's send to the receiver, as the load measured it.";
     Picture::lines("latency", caption, figure)
 }
@@ -198,26 +195,19 @@ fn latency_curves(run: &Run) -> Vec<Picture> {
 }
 
 fn latency_curve(run: &Run, point: f64) -> Option<Picture> {
-    let layers = run.cells(point).map(|(subject, cell)| Layer {
-        name: run.subjects[subject].clone(),
-        slot: subject,
-        line: Line::Solid,
-        has_marks: false,
-        points: curve(&cell),
+    let layers = run.cells(point).map(|(subject, cell)| {
+        let points = curve(&cell).into_iter();
+        Layer { has_marks: false, ..layer(run, subject, points) }
     });
     let layers: Vec<Layer> = layers.collect();
     let last = layers.iter().flat_map(|layer| &layer.points).map(|point| point.x).fold(1.0, f64::max);
     let ticks =
         NINES.iter().map(|(share, text)| (nines(*share), (*text).to_owned())).filter(|tick| tick.0 <= last + 0.01);
-    let figure = Figure {
-        title: titled("Distribution of latency", run, point),
-        note: "all rounds together; how long the slowest packets take".into(),
-        x: Ruler::new("share of packets that are faster", Scale::Linear).with_ticks(ticks.collect()),
-        y: value_ruler("ms", ys(&layers)),
-        layers,
-    };
+    let x = Ruler::new("share of packets that are faster", Scale::Linear).with_ticks(ticks.collect());
+    let note = "all rounds together; how long the slowest packets take";
+    let figure = figure(titled("Distribution of latency", run, point), note, x, "ms", layers);
     let caption = "Each step to the right leaves a tenth of the packets: the flatter, the more even.";
-    Picture::lines(format!("distribution-{}", short(point).replace(',', "")), caption, figure)
+    Picture::lines_at(point, "distribution", caption, figure)
 }
 
 /// The share of packets that are faster, as nines, and the latency; from classes, or else from what is known of the
@@ -235,21 +225,22 @@ fn curve(cell: &Cell<'_>) -> Vec<Point> {
         });
         return points.collect();
     }
-    let latency = |pick: fn(&Latency) -> f64| cell.median(|run| run.latency_ms.as_ref().map(pick));
-    let quantiles = [
-        (0.5, latency(|latency| latency.p50)),
-        (0.9, latency(|latency| latency.p90)),
-        (0.99, latency(|latency| latency.p99)),
-        (0.999, latency(|latency| latency.p999)),
+    type Quantile = (f64, fn(&Latency) -> f64);
+    let quantiles: [Quantile; 4] = [
+        (0.5, |latency| latency.p50),
+        (0.9, |latency| latency.p90),
+        (0.99, |latency| latency.p99),
+        (0.999, |latency| latency.p999),
     ];
-    quantiles.iter().filter_map(|(share, ms)| Some(at(nines(*share), (*ms)?))).collect()
+    let point = |(share, pick): Quantile| Some(at(nines(share), cell.median(|run| run.latency_ms.as_ref().map(pick))?));
+    quantiles.into_iter().filter_map(point).collect()
 }
 
 fn by_point_or_bars(run: &Run, id: &str, title: &str, unit: &str, metric: Metric, caption: &str) -> Option<Picture> {
     if run.points.len() > 1 {
-        let layers = lines_by_point(run, metric, unit, Line::Solid, "");
-        let figure = by_point(run, title, "median of the rounds; whiskers: 95 % interval", unit, layers);
-        return Picture::lines(id, caption, figure);
+        let note = "median of the rounds; whiskers: 95 % interval";
+        let layers = lines_by_point(run, metric, unit).collect();
+        return Picture::lines(id, caption, figure(title, note, point_ruler(run), unit, layers));
     }
     let bars = run.cells(*run.points.first()?).filter_map(|(subject, cell)| {
         let value = cell.median(metric)?;
@@ -272,22 +263,15 @@ fn rounds_at(run: &Run, point: f64) -> Option<Picture> {
             let x = f64::from(record.round);
             Some(Point { x, y, interval: None, is_hollow: record.disturbed.is_some(), tip })
         });
-        let name = run.subjects[subject].clone();
-        Layer { name, slot: subject, line: Line::Solid, has_marks: true, points: points.collect() }
+        layer(run, subject, points)
     });
-    let layers: Vec<Layer> = layers.collect();
     let last = run.records.iter().map(|record| record.round).max()?;
-    let step = last.div_ceil(12).max(1);
-    let ticks =
-        (1..=last).filter(|round| (round - 1).is_multiple_of(step)).map(|round| (f64::from(round), round.to_string()));
-    let figure = Figure {
-        title: titled("Every run", run, point),
-        note: "outlined: disturbed by something else on the machine".into(),
-        x: Ruler::new("round", Scale::Linear).with_ticks(ticks.collect()),
-        y: value_ruler(judge.label(), ys(&layers)),
-        layers,
-    };
-    Picture::lines(format!("rounds-{}", short(point).replace(',', "")), "", figure)
+    let rounds = (1..=last).step_by(last.div_ceil(12) as usize);
+    let x = Ruler::new("round", Scale::Linear)
+        .with_ticks(rounds.map(|round| (f64::from(round), round.to_string())).collect());
+    let note = "outlined: disturbed by something else on the machine";
+    let figure = figure(titled("Every run", run, point), note, x, judge.label(), layers.collect());
+    Picture::lines_at(point, "rounds", "", figure)
 }
 
 fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
@@ -296,25 +280,20 @@ fn history_at(suite: &Suite, point: f64) -> Option<Picture> {
     let layers = newest.subjects.iter().enumerate().map(|(slot, name)| {
         let points = runs.iter().enumerate().filter_map(|(index, run)| {
             let subject = run.subjects.iter().position(|other| other == name)?;
-            let Ratio { median, low, high } = run.cell(subject, point).estimate(cell::cost_us)?;
+            let cost = run.cell(subject, point).estimate(cell::cost_us)?;
             let version = run.machine.subjects.get(subject).and_then(|subject| subject.version.as_deref());
-            let tip = format!("{}, {}: {} µs", run.machine.date, version.unwrap_or(name), number(median));
-            Some(Point { x: index as f64 + 1.0, y: median, interval: Some((low, high)), is_hollow: false, tip })
+            let place = format!("{}, {}", run.machine.date, version.unwrap_or(name));
+            Some(estimated(index as f64 + 1.0, cost, &place, "µs"))
         });
-        Layer { name: name.clone(), slot, line: Line::Solid, has_marks: true, points: points.collect() }
+        layer(newest, slot, points)
     });
-    let layers: Vec<Layer> = layers.collect();
-    let step = runs.len().div_ceil(6).max(1);
     let day = |run: &Run| run.machine.date.get(..10).unwrap_or(&run.machine.date).to_owned();
+    let step = runs.len().div_ceil(6);
     let dates = runs.iter().enumerate().filter(|(index, _)| (runs.len() - 1 - index).is_multiple_of(step));
-    let figure = Figure {
-        title: titled("Cost over time", newest, point),
-        note: "one mark per measurement; whiskers: 95 % interval".into(),
-        x: Ruler::new("measured on", Scale::Linear)
-            .with_ticks(dates.map(|(index, run)| (index as f64 + 1.0, day(run))).collect()),
-        y: value_ruler("µs per packet", ys(&layers)),
-        layers,
-    };
+    let x = Ruler::new("measured on", Scale::Linear)
+        .with_ticks(dates.map(|(index, run)| (index as f64 + 1.0, day(run))).collect());
+    let note = "one mark per measurement; whiskers: 95 % interval";
+    let figure = figure(titled("Cost over time", newest, point), note, x, "µs per packet", layers.collect());
     let caption = "Server CPU time per arrived packet. Machines may differ; see below.";
-    Picture::lines(format!("history-{}", short(point).replace(',', "")), caption, figure)
+    Picture::lines_at(point, "history", caption, figure)
 }

@@ -1,12 +1,12 @@
 //! The page as Markdown with pictures beside it, for a repository's documentation.
 
-use super::figures::{self, Picture};
-use super::suite::{Run, Suite};
-use super::tables::{self, Table};
-use super::words;
+use super::page::{Block, blocks};
+use super::suite::Suite;
+use super::tables::Table;
 use measure::line;
 
 /// The text, and the pictures by file name.
+#[derive(Default)]
 pub struct Page {
     pub text: String,
     pub pictures: Vec<(String, String)>,
@@ -14,11 +14,13 @@ pub struct Page {
 
 /// Writes the page. `stem` begins the pictures' names.
 pub fn page(suites: &[Suite], stem: &str) -> Page {
-    let mut page = Page { text: String::new(), pictures: Vec::new() };
+    let mut page = Page::default();
     for suite in suites {
         let stem = if suites.len() == 1 { stem.to_owned() } else { format!("{stem}-{}", file_name(&suite.name)) };
-        page.write_suite(suite, &stem);
+        blocks(suite).iter().for_each(|block| page.write(block, &stem));
     }
+    page.text.truncate(page.text.trim_end().len());
+    page.text.push('\n');
     page
 }
 
@@ -50,78 +52,51 @@ fn escape(text: &str) -> String {
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}\n{}\n{fence}\n", text.trim_end())
+    format!("{fence}\n{}\n{fence}", text.trim_end())
 }
 
 impl Page {
-    fn write_suite(&mut self, suite: &Suite, stem: &str) {
-        let run = &suite.newest;
-        if !self.text.is_empty() {
-            self.text.push('\n');
-        }
-        line!(self.text, "# {}\n", escape(&suite.name));
-        for sentence in words::verdicts(run) {
-            line!(self.text, "- {}", escape(&sentence.text));
+    /// Writes a block and an empty line behind it.
+    fn write(&mut self, block: &Block, stem: &str) {
+        match block {
+            Block::Title(name, about) => line!(self.text, "# {}\n\n{}", escape(name), escape(about)),
+            Block::Heading(text) => line!(self.text, "## {}", escape(text)),
+            Block::Text(text) => line!(self.text, "{}", escape(text)),
+            Block::Verdicts(sentences) => self.write_list(sentences.iter().map(|sentence| escape(&sentence.text))),
+            Block::List(items) => self.write_list(items.iter().map(|item| escape(item))),
+            Block::Legend(facts) | Block::Facts(facts) => {
+                self.write_list(facts.iter().map(|(name, fact)| format!("{}: {}", escape(name), escape(fact))));
+            }
+            Block::Pictures { pictures, .. } => {
+                for picture in pictures {
+                    let name = format!("{stem}-{}.svg", file_name(&picture.id));
+                    line!(self.text, "![{}]({name})\n", escape(&picture.title));
+                    if !picture.caption.is_empty() {
+                        line!(self.text, "{}\n", escape(&picture.caption));
+                    }
+                    self.pictures.push((name, picture.svg(true)));
+                }
+                return;
+            }
+            Block::Table(table) => self.write_table(table),
+            Block::Code(text) => line!(self.text, "{}", fenced(text)),
+            Block::Folded(summary, block) => {
+                line!(self.text, "<details><summary>{summary}</summary>\n");
+                self.write(block, stem);
+                line!(self.text, "</details>");
+            }
         }
         self.text.push('\n');
-        for caveat in words::caveats(run) {
-            line!(self.text, "{}\n", escape(&caveat));
-        }
-        self.write_pictures(&figures::pictures(run), stem);
-        self.write_table(&tables::verdicts(run));
-        line!(self.text, "## Round by round\n\n{}\n", escape(words::ROUNDS));
-        self.write_pictures(&figures::rounds(run), stem);
-        self.write_table(&tables::figures(run));
-        self.write_table(&tables::losses(run));
-        if let Some(floor) = tables::floor(run) {
-            self.write_table(&floor);
-        }
-        let history = figures::history(suite);
-        if !history.is_empty() {
-            line!(self.text, "## History\n");
-            self.write_pictures(&history, stem);
-        }
-        self.write_machine(run);
     }
 
-    fn write_pictures(&mut self, pictures: &[Picture], stem: &str) {
-        for picture in pictures {
-            let name = format!("{stem}-{}.svg", file_name(&picture.id));
-            line!(self.text, "![{}]({name})\n", escape(&picture.title));
-            if !picture.caption.is_empty() {
-                line!(self.text, "{}\n", escape(&picture.caption));
-            }
-            self.pictures.push((name, picture.svg(true)));
-        }
+    fn write_list(&mut self, items: impl Iterator<Item = String>) {
+        items.for_each(|item| line!(self.text, "- {item}"));
     }
 
     fn write_table(&mut self, table: &Table) {
-        if table.rows.is_empty() {
-            return;
-        }
-        line!(self.text, "## {}\n\n{}\n", escape(&table.title), escape(&table.note));
-        let head: Vec<String> = table.head.iter().map(|head| escape(head)).collect();
-        line!(self.text, "| {} |", head.join(" | "));
-        let rule: Vec<&str> = (0..head.len()).map(|index| if index < table.texts { "---" } else { "---:" }).collect();
-        line!(self.text, "| {} |", rule.join(" | "));
-        for row in &table.rows {
-            let cells: Vec<String> = row.iter().map(|cell| escape(&cell.text)).collect();
-            line!(self.text, "| {} |", cells.join(" | "));
-        }
-        self.text.push('\n');
-    }
-
-    fn write_machine(&mut self, run: &Run) {
-        line!(self.text, "## The machine, and how to repeat it\n");
-        for (name, value) in tables::machine(run) {
-            line!(self.text, "- {}: {}", escape(&name), escape(&value));
-        }
-        for subject in &run.machine.subjects {
-            let version = subject.version.as_deref().unwrap_or("version not asked for");
-            line!(self.text, "- {}: {}", escape(&subject.name), escape(version));
-        }
-        self.text.push('\n');
-        line!(self.text, "{}", fenced(&run.machine.command));
-        line!(self.text, "<details><summary>The plan</summary>\n\n{}\n</details>", fenced(&run.machine.plan));
+        let mut row = |cells: Vec<String>| line!(self.text, "| {} |", cells.join(" | "));
+        row(table.head.iter().map(|head| escape(head)).collect());
+        row((0..table.head.len()).map(|index| if index < table.texts { "---" } else { "---:" }.into()).collect());
+        table.rows.iter().for_each(|cells| row(cells.iter().map(|cell| escape(&cell.text)).collect()));
     }
 }

@@ -1,8 +1,8 @@
 //! The tables of a suite, as plain cells; HTML and Markdown write them their own way.
 
 use super::suite::Run;
-use super::words::{ASPECTS, Tone, number};
-use crate::cell::{self, Metric};
+use super::words::{ASPECTS, Aspect, Tone, number};
+use crate::cell::{self, Cell, Metric};
 use crate::outcome::LOST;
 use crate::record::Record;
 use measure::text::thousands;
@@ -27,57 +27,49 @@ impl TableCell {
     fn plain(text: impl Into<String>) -> Self {
         TableCell { text: text.into(), tone: Tone::Neutral, slot: None }
     }
-
-    fn number(value: Option<f64>) -> Self {
-        TableCell::plain(value.map_or_else(|| "–".into(), number))
-    }
 }
 
-/// Point and subject, which begin each row.
-fn row_head(run: &Run, point: f64, subject: usize) -> Vec<TableCell> {
-    let mut head = Vec::new();
-    if run.has_axis() {
-        head.push(TableCell::plain(measure::plot::short(point)));
+/// A row for each subject at each point of which `values` has any, behind these names.
+fn by_cell<'a>(
+    run: &'a Run,
+    subject: &'a str,
+    names: impl IntoIterator<Item = &'a str>,
+    values: impl Fn(f64, usize, &Cell<'_>) -> Vec<TableCell>,
+) -> Table {
+    let mut rows = Vec::new();
+    for &point in &run.points {
+        for (index, cell) in run.cells(point) {
+            let values = values(point, index, &cell);
+            if !values.is_empty() {
+                let place = run.has_axis().then(|| TableCell::plain(measure::plot::short(point)));
+                let name = TableCell { slot: Some(index), ..TableCell::plain(run.subjects[index].as_str()) };
+                rows.push(place.into_iter().chain([name]).chain(values).collect());
+            }
+        }
     }
-    head.push(TableCell { slot: Some(subject), ..TableCell::plain(run.subjects[subject].as_str()) });
-    head
-}
-
-fn heads<'a>(run: &'a Run, subject: &'a str, columns: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let axis = run.has_axis().then(|| run.axis());
-    axis.into_iter().chain([subject]).chain(columns).map(str::to_owned).collect()
-}
-
-fn text_columns(run: &Run) -> usize {
-    if run.has_axis() { 2 } else { 1 }
+    let head: Vec<String> = axis.into_iter().chain([subject]).chain(names).map(str::to_owned).collect();
+    Table { title: String::new(), note: String::new(), texts: if run.has_axis() { 2 } else { 1 }, head, rows }
 }
 
 /// The first subject beside each other one, in everything that is compared.
 pub fn verdicts(run: &Run) -> Table {
-    let mut rows = Vec::new();
-    for &point in &run.points {
-        let first = run.cell(0, point);
-        for (other, cell) in run.cells(point).filter(|(subject, _)| *subject > 0) {
-            let mut row = row_head(run, point, other);
-            row.extend(ASPECTS.iter().map(|aspect| match aspect.compare(&first, &cell) {
-                Some(comparison) => {
-                    TableCell { tone: aspect.tone(&comparison), ..TableCell::plain(comparison.to_string()) }
-                }
-                None => TableCell::plain("–"),
-            }));
-            rows.push(row);
-        }
-    }
     let first = run.subjects.first().map_or("the first subject", String::as_str);
+    let beside = |aspect: &Aspect, point: f64, cell: &Cell<'_>| match aspect.compare(&run.cell(0, point), cell) {
+        Some(comparison) => TableCell { tone: aspect.tone(&comparison), ..TableCell::plain(comparison.to_string()) },
+        None => TableCell::plain("–"),
+    };
+    let table = by_cell(run, "beside", ASPECTS.iter().map(|aspect| aspect.name), |point, other, cell| {
+        let aspects = ASPECTS.iter().filter(|_| other > 0);
+        aspects.map(|aspect| beside(aspect, point, cell)).collect()
+    });
     Table {
         title: format!("{first} beside the others"),
         note: format!(
             "The ratio of {first} to the other, median of the pairs of rounds with its 95 % interval (bootstrap). A difference \
              is called real when the interval leaves out 1 and the signed-rank test has p < 0.05."
         ),
-        texts: text_columns(run),
-        head: heads(run, "beside", ASPECTS.iter().map(|aspect| aspect.name)),
-        rows,
+        ..table
     }
 }
 
@@ -96,60 +88,48 @@ const FIGURES: [(&str, Metric); 10] = [
 
 /// Everything that was measured, as medians.
 pub fn figures(run: &Run) -> Table {
-    let columns = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|(name, _)| *name));
-    let mut rows = Vec::new();
-    for &point in &run.points {
-        for (subject, cell) in run.cells(point) {
-            let mut row = row_head(run, point, subject);
-            row.push(TableCell::plain(cell.counted.len().to_string()));
-            row.push(TableCell::plain(cell.estimate(cell::cost_us).map_or_else(
-                || "–".into(),
-                |cost| format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)),
-            )));
-            row.extend(FIGURES.iter().map(|(_, metric)| TableCell::number(cell.median(metric))));
-            rows.push(row);
-        }
-    }
+    let names = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|(name, _)| *name));
+    let table = by_cell(run, "subject", names, |_, _, cell| {
+        let cost = cell.estimate(cell::cost_us).map_or_else(
+            || "–".into(),
+            |cost| format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)),
+        );
+        let figures = FIGURES.iter().map(|(_, metric)| cell.median(metric).map_or_else(|| "–".into(), number));
+        [cell.counted.len().to_string(), cost].into_iter().chain(figures).map(TableCell::plain).collect()
+    });
     Table {
         title: "All figures".into(),
         note:
             "Medians of the rounds that count. System calls are counted in the warm-up, where that disturbs nothing; \
                switches are those of the server's threads."
                 .into(),
-        texts: text_columns(run),
-        head: heads(run, "subject", columns),
-        rows,
+        ..table
     }
 }
 
 /// Lost packets by place, summed over the rounds that count.
 pub fn losses(run: &Run) -> Table {
-    let mut rows = Vec::new();
-    for &point in &run.points {
-        for (subject, cell) in run.cells(point) {
-            let mut row = row_head(run, point, subject);
-            let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
-            row.push(TableCell::plain(thousands(arrived as f64)));
-            let places: [fn(&Record) -> Option<u64>; 4] = [
-                |record| record.loss.listener,
-                |record| record.loss.relay,
-                |record| record.loss.client,
-                |record| record.loss.interface,
-            ];
-            row.extend(places.map(|place| lost(cell.sum(place))));
-            row.push(lost(cell.sum(|record| record.values.get(LOST).map(|lost| *lost as u64))));
-            rows.push(row);
-        }
-    }
+    type Place = (&'static str, fn(&Record) -> Option<u64>);
+    const PLACES: [Place; 5] = [
+        ("listener", |record| record.loss.listener),
+        ("relay", |record| record.loss.relay),
+        ("client", |record| record.loss.client),
+        ("interface", |record| record.loss.interface),
+        ("missed", |record| record.values.get(LOST).map(|lost| *lost as u64)),
+    ];
+    let names = ["arrived"].into_iter().chain(PLACES.iter().map(|(name, _)| *name));
+    let table = by_cell(run, "subject", names, |_, _, cell| {
+        let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
+        let losses = PLACES.iter().map(|(_, place)| lost(cell.sum(place)));
+        std::iter::once(TableCell::plain(thousands(arrived as f64))).chain(losses).collect()
+    });
     Table {
         title: "Loss by place".into(),
         note: "Packets over all rounds that count. Listener and relay: the server's own receive buffers were full; client: \
                the load's; interface: a network interface or its backlog; missed: what the receivers say never came. \
                A dash: not known."
             .into(),
-        texts: text_columns(run),
-        head: heads(run, "subject", ["arrived", "listener", "relay", "client", "interface", "missed"]),
-        rows,
+        ..table
     }
 }
 
