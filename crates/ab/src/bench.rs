@@ -14,9 +14,9 @@ use anyhow::Context as _;
 use time::format_description::well_known::Rfc3339;
 
 use super::drive::{Drive, Driven, Eyes};
-use super::network::{Namespace, drops, sockets_of};
+use super::network::{Namespace, Sockets, drops, sockets_of};
 use super::plan::{Plan, Subject};
-use super::quiet::{CpuTimes, Limits};
+use super::quiet::CpuTimes;
 use super::ready;
 use super::record::{self, Failure, Loss, Record, Usage};
 use super::stop::Stop;
@@ -128,21 +128,14 @@ impl Bench<'_> {
         }
         self.stop.check()?;
         let fill = |text: &str| plan.fill(text, subject, place.point, plan.seconds.0);
-        let (server_log, command, cleanup) =
-            (self.log(place, "server"), fill(&subject.command), subject.cleanup.as_deref().map(fill));
+        let (log, command) = (self.log(place, "server"), fill(&subject.command));
+        let cleanup = subject.cleanup.as_deref().map(fill);
         // These end in the opposite order: the server, the guard, the cleanup.
-        let _cleanup = Cleanup { command: cleanup.as_deref(), log: &server_log };
+        let _cleanup = Cleanup { command: cleanup.as_deref(), log: &log };
         let mut guard = Guard::start(cleanup.as_deref())?;
         ready::ensure_free(&subject.ready)?;
-        let start = Start {
-            command: &command,
-            cpus: plan.server_cpus.as_ref(),
-            log: &server_log,
-            piped: false,
-            in_cgroup: self.in_cgroup,
-        };
-        let mut server = Tree::start(&start, &mut guard)?;
-        ready::wait(&subject.ready, &mut server, &server_log, plan.ready_timeout, &self.stop)?;
+        let mut server = Tree::start(&self.start(&command, plan.server_cpus.as_ref(), &log), &mut guard)?;
+        ready::wait(&subject.ready, &mut server, &log, plan.ready_timeout, &self.stop)?;
 
         let members = server.members();
         let listening = sockets_of(&members);
@@ -155,13 +148,12 @@ impl Bench<'_> {
         server.end(PATIENCE);
 
         let mut record = self.record(place, &driven, calls_per_packet)?;
-        let is_listening = |(inode, _): &(&u64, &u64)| listening.contains_key(inode);
-        let (mine, others): (Vec<_>, Vec<_>) = driven.end.server_sockets.iter().partition(is_listening);
-        let of = |sockets: Vec<(&u64, &u64)>| {
-            drops(&sockets.into_iter().map(|(inode, drops)| (*inode, *drops)).collect(), &driven.begin.server_sockets)
-        };
-        lose(&mut record, &driven, of(mine), of(others), shared);
+        lose(&mut record, &driven, &listening, shared);
         Ok(record)
+    }
+
+    fn start<'b>(&self, command: &'b str, cpus: Option<&'b Cpus>, log: &'b Path) -> Start<'b> {
+        Start { command, cpus, log, piped: false, in_cgroup: self.in_cgroup }
     }
 
     /// Loads the server for a while before it counts, and counts its system calls per packet.
@@ -184,15 +176,9 @@ impl Bench<'_> {
         guard: &mut Guard,
     ) -> anyhow::Result<Driven> {
         let plan = self.plan;
-        let (command, log) =
-            (plan.fill(&plan.load.command, place.subject, place.point, seconds), self.log(place, "load"));
-        let start = Start {
-            command: &command,
-            cpus: plan.load_cpus.as_ref(),
-            log: &log,
-            piped: true,
-            in_cgroup: self.in_cgroup,
-        };
+        let command = plan.fill(&plan.load.command, place.subject, place.point, seconds);
+        let log = self.log(place, "load");
+        let start = Start { piped: true, ..self.start(&command, plan.load_cpus.as_ref(), &log) };
         let time_max = Duration::from_secs_f64(seconds + plan.load_timeout.0);
         Drive { start, calls, time_max, stop: &self.stop }.run(eyes, guard)
     }
@@ -212,7 +198,6 @@ impl Bench<'_> {
         let span = end.machine.since(&begin.machine);
         let own_s = end.own_s - begin.own_s;
         let used_s = server.cpu_s() + load.cpu_s() + own_s;
-        let limits = Limits { steal_max: self.plan.steal_max, others_max: self.plan.others_max };
         let mut values = outcome.values.clone();
         values.insert("ksoftirqd_s".into(), span.ksoftirqd_s);
         let syscalls = calls_per_packet.map(|calls| (calls * outcome.arrived.packets as f64).round() as u64);
@@ -223,7 +208,7 @@ impl Bench<'_> {
             turn: place.turn,
             subject: place.subject.name.clone(),
             point: place.point,
-            disturbed: limits.disturbed(&span, used_s),
+            disturbed: span.disturbed(used_s, self.plan.steal_max, self.plan.others_max),
             seconds: driven.seconds(),
             arrived: outcome.arrived,
             server: Usage { syscalls, ..server },
@@ -280,8 +265,11 @@ impl Results {
 }
 
 /// Says where packets were lost.
-fn lose(record: &mut Record, driven: &Driven, listener: u64, relay: u64, shared: bool) {
+fn lose(record: &mut Record, driven: &Driven, listening: &Sockets, shared: bool) {
     let Driven { begin, end, .. } = driven;
+    let sockets = end.server_sockets.iter().map(|(inode, drops)| (*inode, *drops));
+    let (mine, others): (Sockets, Sockets) = sockets.partition(|(inode, _)| listening.contains_key(inode));
+    let [listener, relay] = [mine, others].map(|sockets| drops(&sockets, &begin.server_sockets));
     let server = end.server_namespace.since(&begin.server_namespace);
     let load = end.load_namespace.since(&begin.load_namespace);
     // The load's sockets, when they were still there. Else what its namespace counts, less what the server's sockets did.
@@ -291,8 +279,8 @@ fn lose(record: &mut Record, driven: &Driven, listener: u64, relay: u64, shared:
         (true, false) => load.receive_buffer,
     };
     let interface = server.interface + if shared { 0 } else { load.interface };
-    record.loss =
-        Loss { listener: Some(listener), relay: Some(relay), client: Some(client), interface: Some(interface) };
+    let [listener, relay, client, interface] = [listener, relay, client, interface].map(Some);
+    record.loss = Loss { listener, relay, client, interface };
     record.values.insert("rcvbuf_errors".into(), server.receive_buffer as f64);
     record.values.insert("sndbuf_errors".into(), server.send_buffer as f64);
 }

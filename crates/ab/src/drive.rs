@@ -115,8 +115,7 @@ impl Drive<'_> {
     /// # Errors
     /// When it fails, takes too long, prints no result, or nothing arrived; when the server ends; when we are to stop.
     pub fn run(&self, eyes: &mut Eyes<'_>, guard: &mut Guard) -> anyhow::Result<Driven> {
-        let calls = self.calls.as_deref().map(|file| Calls { file, counter: None, per_second: None });
-        let mut seen = Seen { begin: eyes.look(None)?, end: None, has_end_mark: false, result: None, calls };
+        let mut seen = Seen::new(eyes.look(None)?, self.calls.as_deref());
         seen.count_calls(eyes, guard)?;
         let mut load = Tree::start(&self.start, guard)?;
         let stdout = load.stdout().context("the load has no standard output")?;
@@ -150,65 +149,53 @@ impl Drive<'_> {
             // It was gone when we looked, and what it used altogether is known since.
             end.load = end.load.most(&load.used());
         }
-        let calls_per_second = seen.calls.and_then(|calls| calls.per_second);
-        Ok(Driven { outcome, begin: seen.begin, end, calls_per_second })
+        Ok(Driven { outcome, begin: seen.begin, end, calls_per_second: seen.calls_per_second })
     }
 }
 
-/// What has come until now.
+/// What has come until now. System calls are counted from the load's start, or else its mark, to the first result or mark.
 struct Seen<'a> {
     begin: Look,
     end: Option<Look>,
     has_end_mark: bool,
     result: Option<Value>,
-    calls: Option<Calls<'a>>,
-}
-
-/// A count of system calls: begun with the load and again at its mark, ended with the first result or mark.
-struct Calls<'a> {
-    file: &'a Path,
+    calls_file: Option<&'a Path>,
     counter: Option<Counter>,
-    per_second: Option<f64>,
+    calls_per_second: Option<f64>,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    fn new(begin: Look, calls_file: Option<&'a Path>) -> Self {
+        let (end, has_end_mark, result, counter, calls_per_second) = (None, false, None, None, None);
+        Seen { begin, end, has_end_mark, result, calls_file, counter, calls_per_second }
+    }
+
     fn line(&mut self, text: &str, eyes: &mut Eyes<'_>, load: &Tree, guard: &mut Guard) -> anyhow::Result<()> {
-        match Line::of(text) {
-            Line::Begin => {
-                self.begin = eyes.look(Some(load))?;
-                self.count_calls(eyes, guard)?;
+        let line = Line::of(text);
+        if line == Line::Begin {
+            self.begin = eyes.look(Some(load))?;
+            return self.count_calls(eyes, guard);
+        }
+        if line == Line::End || matches!(line, Line::Object(_)) && !self.has_end_mark {
+            if let Some(counter) = self.counter.take() {
+                self.calls_per_second = counter.stop();
             }
-            Line::End => {
-                self.end_calls();
-                self.end = Some(eyes.look(Some(load))?);
-                self.has_end_mark = true;
-            }
-            Line::Object(result) => {
-                if !self.has_end_mark {
-                    self.end_calls();
-                    self.end = Some(eyes.look(Some(load))?);
-                }
-                self.result = Some(result);
-            }
-            Line::Other => {}
+            self.end = Some(eyes.look(Some(load))?);
+        }
+        match line {
+            Line::End => self.has_end_mark = true,
+            Line::Object(result) => self.result = Some(result),
+            Line::Begin | Line::Other => {}
         }
         Ok(())
     }
 
+    /// Begins to count, or begins anew.
     fn count_calls(&mut self, eyes: &Eyes<'_>, guard: &mut Guard) -> anyhow::Result<()> {
-        if let Some(calls) = &mut self.calls {
-            calls.counter = None;
-            calls.counter = Some(Counter::start(&eyes.server.members(), calls.file, guard)?);
-        }
+        let Some(file) = self.calls_file else { return Ok(()) };
+        self.counter = None;
+        self.counter = Some(Counter::start(&eyes.server.members(), file, guard)?);
         Ok(())
-    }
-
-    fn end_calls(&mut self) {
-        if let Some(calls) = &mut self.calls
-            && let Some(counter) = calls.counter.take()
-        {
-            calls.per_second = counter.stop();
-        }
     }
 }
 

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _};
 
+use super::proc::{field, open_files};
+
 /// Counters of one network namespace. The files are kept open, for they stay readable when the process is gone.
 #[derive(Debug)]
 pub struct Namespace {
@@ -70,8 +72,8 @@ impl Namespace {
         (counted.receive_buffer, counted.send_buffer) = snmp_udp(&again(&mut self.snmp)?);
         if let Some(snmp6) = &mut self.snmp6 {
             let text = again(snmp6)?;
-            counted.receive_buffer += super::proc::field(&text, "Udp6RcvbufErrors");
-            counted.send_buffer += super::proc::field(&text, "Udp6SndbufErrors");
+            counted.receive_buffer += field(&text, "Udp6RcvbufErrors");
+            counted.send_buffer += field(&text, "Udp6SndbufErrors");
         }
         Ok(counted)
     }
@@ -117,10 +119,12 @@ pub type Sockets = BTreeMap<u64, u64>;
 
 /// The UDP sockets of these processes. With ten thousand sockets this takes some 20 ms.
 pub fn sockets_of(pids: &[i32]) -> Sockets {
-    let mut ours = BTreeSet::new();
+    let mut ours: BTreeSet<u64> = BTreeSet::new();
     let mut tables = BTreeMap::new();
     for pid in pids {
-        ours.extend(socket_inodes(*pid));
+        let sockets =
+            open_files(*pid).filter_map(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok());
+        ours.extend(sockets);
         // One table per namespace; processes of the same one would show the same sockets again.
         if let Ok(inode) = inode_of(&pid.to_string()) {
             tables.entry(inode).or_insert_with(|| {
@@ -142,12 +146,6 @@ pub fn drops(now: &Sockets, before: &Sockets) -> u64 {
 fn socket(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace().skip(9);
     Some((fields.next()?.parse().ok()?, fields.nth(2)?.parse().ok()?))
-}
-
-fn socket_inodes(pid: i32) -> Vec<u64> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
-    links.filter_map(|link| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect()
 }
 
 #[cfg(test)]

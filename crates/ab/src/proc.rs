@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::record::Usage;
+use super::tree::wait;
 
 /// The line of /proc/PID/stat, as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +68,12 @@ pub fn used_by(pids: &[i32]) -> Usage {
         }
     }
     used
+}
+
+/// What the descriptors of a process lead to.
+pub fn open_files(pid: i32) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok()?.into_os_string().into_string().ok())
 }
 
 /// The number behind a name at a line's beginning; 0 when there is none.
@@ -160,13 +167,7 @@ impl Drop for Cgroup {
             let _ = fs::remove_dir(entry.path());
         }
         // A process that ends is no longer listed a moment before the kernel lets go of its cgroup.
-        let deadline = Instant::now() + BUSY_MAX;
-        while fs::remove_dir(&self.path).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
-            if Instant::now() > deadline {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait(BUSY_MAX, || !fs::remove_dir(&self.path).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy));
     }
 }
 

@@ -63,40 +63,29 @@ impl CpuTimes {
             ksoftirqd_s: (self.ksoftirqd_s - before.ksoftirqd_s).max(0.0),
         }
     }
+
+    /// Says by what a span was disturbed, in which the run's own processes used `own_s` seconds of CPU time. What steal and
+    /// other programs may take is in percent of the CPUs' time.
+    pub fn disturbed(&self, own_s: f64, steal_max: f64, others_max: f64) -> Option<String> {
+        let parts = [
+            ("steal", self.steal_s, steal_max),
+            ("other programs", self.busy_s - own_s - self.ksoftirqd_s, others_max),
+        ];
+        let over = parts.into_iter().filter_map(|(name, seconds, max)| {
+            let percent = if self.total_s > 0.0 { seconds.max(0.0) / self.total_s * 100.0 } else { 0.0 };
+            (percent > max).then(|| format!("{name} {percent:.1} %"))
+        });
+        let by: Vec<String> = over.collect();
+        (!by.is_empty()).then(|| by.join(", "))
+    }
 }
 
 /// Kernel threads of CPU 0 to the last are made before any program; with 1024 CPUs some 10,000 processes.
 const KERNEL_PID_MAX: i32 = 20_000;
 
-/// The most that is no disturbance, in percent of the CPUs' time.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub steal_max: f64,
-    pub others_max: f64,
-}
-
-impl Limits {
-    /// Says by what a span was disturbed, in which the run's own processes used `own_s` seconds of CPU time.
-    pub fn disturbed(&self, span: &CpuTimes, own_s: f64) -> Option<String> {
-        let percent = |seconds: f64| if span.total_s > 0.0 { seconds.max(0.0) / span.total_s * 100.0 } else { 0.0 };
-        let steal = percent(span.steal_s);
-        let others = percent(span.busy_s - own_s - span.ksoftirqd_s);
-        let mut by = Vec::new();
-        if steal > self.steal_max {
-            by.push(format!("steal {steal:.1} %"));
-        }
-        if others > self.others_max {
-            by.push(format!("other programs {others:.1} %"));
-        }
-        (!by.is_empty()).then(|| by.join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: Limits = Limits { steal_max: 1.0, others_max: 5.0 };
 
     #[test]
     fn only_the_named_cpus_count() {
@@ -112,15 +101,15 @@ mod tests {
     #[test]
     fn a_run_that_only_its_own_processes_load_is_not_disturbed() {
         let span = CpuTimes { total_s: 10.0, busy_s: 6.0, steal_s: 0.05, ksoftirqd_s: 0.7 };
-        assert_eq!(LIMITS.disturbed(&span, 5.0), None);
-        assert_eq!(LIMITS.disturbed(&CpuTimes::default(), 0.0), None);
+        assert_eq!(span.disturbed(5.0, 1.0, 5.0), None);
+        assert_eq!(CpuTimes::default().disturbed(0.0, 1.0, 5.0), None);
     }
 
     #[test]
     fn steal_and_other_programs_are_named_with_their_share() {
         let span = CpuTimes { total_s: 10.0, busy_s: 6.0, steal_s: 0.42, ksoftirqd_s: 0.0 };
-        assert_eq!(LIMITS.disturbed(&span, 6.0).as_deref(), Some("steal 4.2 %"));
-        assert_eq!(LIMITS.disturbed(&span, 5.0).as_deref(), Some("steal 4.2 %, other programs 10.0 %"));
+        assert_eq!(span.disturbed(6.0, 1.0, 5.0).as_deref(), Some("steal 4.2 %"));
+        assert_eq!(span.disturbed(5.0, 1.0, 5.0).as_deref(), Some("steal 4.2 %, other programs 10.0 %"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::tree::{Guard, Start, Tree};
+use super::proc::open_files;
+use super::tree::{Guard, Start, Tree, wait};
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
@@ -36,10 +37,7 @@ impl Counter {
         let _ = std::fs::remove_file(output);
         let start = Start { command: &command, cpus: None, log: output, piped: false, in_cgroup: false };
         let mut perf = Tree::start(&start, guard)?;
-        let deadline = Instant::now() + TIME_MAX;
-        while perf.exited().is_none() && !perf.members().into_iter().any(counts) && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-        }
+        wait(TIME_MAX, || perf.exited().is_some() || perf.members().into_iter().any(counts));
         Ok(Counter { perf, output: output.to_owned(), since: Instant::now() })
     }
 
@@ -50,10 +48,7 @@ impl Counter {
         for pid in self.perf.members() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGINT);
         }
-        let deadline = Instant::now() + TIME_MAX;
-        while self.perf.exited().is_none() && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-        }
+        wait(TIME_MAX, || self.perf.exited().is_some());
         let text = std::fs::read_to_string(&self.output).ok();
         let _ = std::fs::remove_file(&self.output);
         Some(count_in(&text?)? as f64 / seconds)
@@ -62,13 +57,10 @@ impl Counter {
 
 /// How long perf may take to begin and to end.
 const TIME_MAX: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether perf has opened its counters.
 fn counts(perf: i32) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{perf}/fd")).into_iter().flatten().flatten();
-    let mut links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-    links.any(|link| link.to_string_lossy().contains("perf_event"))
+    open_files(perf).any(|link| link.contains("perf_event"))
 }
 
 /// perf's line: the count, the unit, the event, and how long it was counted.

@@ -121,15 +121,14 @@ impl Tree {
         if !self.gone() {
             self.signal(Signal::SIGTERM);
         }
-        let deadline = Instant::now() + patience;
-        while !self.gone() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while !self.gone() && Instant::now() < deadline {
-            self.signal(Signal::SIGKILL);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait(patience, || self.gone());
+        wait(PATIENCE, || {
+            let gone = self.gone();
+            if !gone {
+                self.signal(Signal::SIGKILL);
+            }
+            gone
+        });
     }
 
     fn gone(&mut self) -> bool {
@@ -150,6 +149,18 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         self.end(PATIENCE);
+    }
+}
+
+/// Looks every 10 ms whether it holds, for so long at most, and returns whether it does.
+pub fn wait(time_max: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time_max;
+    loop {
+        let it_holds = holds();
+        if it_holds || Instant::now() >= deadline {
+            return it_holds;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -239,12 +250,9 @@ impl Drop for Cleanup<'_> {
         let mut command = Command::new("sh");
         command.args(["-c", text]).process_group(0).stdin(Stdio::null()).stdout(log()).stderr(log());
         let Ok(mut child) = command.spawn() else { return };
-        let deadline = Instant::now() + CLEANUP_TIME_MAX;
-        while child.try_wait().is_ok_and(|status| status.is_none()) {
-            if Instant::now() > deadline {
-                let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if !wait(CLEANUP_TIME_MAX, || !child.try_wait().is_ok_and(|status| status.is_none())) {
+            let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+            let _ = child.wait();
         }
     }
 }
