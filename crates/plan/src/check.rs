@@ -5,13 +5,14 @@
 //! How: a stream's rate is taken from what arrived, so that the plan's load need not be known; the server's cores are
 //! those that the plan gave it.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::costs::{Costs, Reach};
+use super::costs::Costs;
 use super::model::{PerPacket, Shape};
 use ab::cell::{self, Cell};
 use ab::plan;
@@ -44,7 +45,7 @@ pub struct Size {
     pub predicted_bytes: f64,
     /// Where it lies to the points of the model's curve.
     #[serde(skip)]
-    pub reach: Reach,
+    pub reach: Ordering,
 }
 
 impl Size {
@@ -121,9 +122,9 @@ impl fmt::Display for Check {
         table.head("viewers".to_owned(), &names);
         for size in sizes {
             let reach = match size.reach {
-                Reach::Within => None,
-                Reach::Below => Some("fewer than in the costs".to_owned()),
-                Reach::Beyond => Some("extrapolated".to_owned()),
+                Ordering::Equal => None,
+                Ordering::Less => Some("fewer than in the costs".to_owned()),
+                Ordering::Greater => Some("extrapolated".to_owned()),
             };
             let disturbed = (size.disturbed > 0).then(|| format!("{} disturbed", size.disturbed));
             table.row([

@@ -3,6 +3,8 @@
 //! In: TOML, see docs/bench/costs.toml. Out: costs at any size, each with where it lies to the measured points.
 //! Between two points a curve is straight over the logarithm of its x axis; outside of them it stays at the last one.
 
+use std::cmp::Ordering;
+
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -52,28 +54,56 @@ pub struct Rooms {
     pub limits: Limits,
 }
 
-/// The stream that was measured with.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stream {
-    pub basis: Basis,
-    pub from: String,
-    pub bitrate_bps: f64,
-    pub frames_per_second: f64,
-    pub payload_bytes_max: f64,
-    /// RTP header and SRTP tag.
-    pub overhead_bytes: f64,
+/// Declares parts of the file: each says how good its numbers are, and from what they come.
+macro_rules! parts {
+    ($($(#[$doc:meta])* $name:ident { $($fields:tt)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            pub basis: Basis,
+            pub from: String,
+            $($fields)*
+        }
+    )*};
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Packets {
-    pub basis: Basis,
-    pub from: String,
-    pub curve: Vec<PacketPoint>,
+parts! {
+    /// The stream that was measured with.
+    Stream {
+        pub bitrate_bps: f64,
+        pub frames_per_second: f64,
+        pub payload_bytes_max: f64,
+        /// RTP header and SRTP tag.
+        pub overhead_bytes: f64,
+    }
+    /// CPU time of the whole server for each packet that reached a viewer.
+    Packets { pub curve: Vec<PacketPoint>, }
+    /// Kernel time of a datagram, by how many leave in one send.
+    Sends {
+        pub curve: Vec<SendPoint>,
+        pub segments_max: f64,
+    }
+    /// What a viewer costs whatever its stream's rate.
+    Viewer {
+        pub user_ns_per_second: f64,
+        pub kernel_ns_per_second: f64,
+    }
+    Publisher {
+        pub user_ns_per_packet: f64,
+        pub kernel_ns_per_packet: f64,
+    }
+    Memory {
+        pub curve: Vec<MemoryPoint>,
+        /// Of a server without anybody.
+        pub bytes_base: f64,
+        /// For each core with viewers of it.
+        pub bytes_per_stream: f64,
+    }
+    Join { pub cpu_us: f64, }
+    Limits { pub sessions_per_core: f64, }
 }
 
-/// CPU time of the whole server for each packet that reached a viewer.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketPoint {
@@ -82,16 +112,6 @@ pub struct PacketPoint {
     pub kernel_ns: f64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sends {
-    pub basis: Basis,
-    pub from: String,
-    pub curve: Vec<SendPoint>,
-    pub segments_max: f64,
-}
-
-/// Kernel time of a datagram in a send of so many.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendPoint {
@@ -99,58 +119,11 @@ pub struct SendPoint {
     pub kernel_ns: f64,
 }
 
-/// What a viewer costs whatever its stream's rate.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Viewer {
-    pub basis: Basis,
-    pub from: String,
-    pub user_ns_per_second: f64,
-    pub kernel_ns_per_second: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Publisher {
-    pub basis: Basis,
-    pub from: String,
-    pub user_ns_per_packet: f64,
-    pub kernel_ns_per_packet: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Memory {
-    pub basis: Basis,
-    pub from: String,
-    pub curve: Vec<MemoryPoint>,
-    /// Of a server without anybody.
-    pub bytes_base: f64,
-    /// For each core with viewers of it.
-    pub bytes_per_stream: f64,
-}
-
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryPoint {
     pub viewers_per_core: f64,
     pub bytes_per_viewer: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Join {
-    pub basis: Basis,
-    pub from: String,
-    pub cpu_us: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    pub basis: Basis,
-    pub from: String,
-    pub sessions_per_core: f64,
 }
 
 impl Costs {
@@ -175,9 +148,9 @@ impl Costs {
     }
 
     /// How good each part is, and from what it comes.
-    pub fn origins(&self) -> [(&'static str, Basis, &str); 8] {
+    pub fn origins(&self) -> Vec<String> {
         let Rooms { stream, packets, sends, viewer, publisher, memory, join, limits } = &self.rooms;
-        [
+        let parts = [
             ("stream", stream.basis, &stream.from),
             ("cost of a packet", packets.basis, &packets.from),
             ("cost by packets per send", sends.basis, &sends.from),
@@ -186,7 +159,8 @@ impl Costs {
             ("memory", memory.basis, &memory.from),
             ("cost of a join", join.basis, &join.from),
             ("limit of sessions", limits.basis, &limits.from),
-        ]
+        ];
+        parts.map(|(what, basis, from)| format!("{what}: {}, {from}", format!("{basis:?}").to_lowercase())).into()
     }
 }
 
@@ -236,15 +210,6 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub struct Curve(Vec<(f64, f64)>);
 
-/// Where a value lies to the points of its curve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// At a point, or between two.
-    Within,
-    Below,
-    Beyond,
-}
-
 impl Curve {
     fn check(&self, name: &str) -> Result<()> {
         ensure!(!self.0.is_empty(), "{name} has at least one point");
@@ -262,22 +227,18 @@ impl Curve {
         }
     }
 
-    pub fn reach(&self, x: f64) -> Reach {
-        match (self.0.first(), self.0.last()) {
-            (Some((first, _)), _) if x < *first => Reach::Below,
-            (_, Some((last, _))) if x > *last => Reach::Beyond,
-            _ => Reach::Within,
+    /// Where a value lies to the points: before all, among them, or behind all.
+    pub fn reach(&self, x: f64) -> Ordering {
+        match self.ends() {
+            (first, _) if x < first => Ordering::Less,
+            (_, last) if x > last => Ordering::Greater,
+            _ => Ordering::Equal,
         }
     }
 
-    /// The smallest x that was measured.
-    pub fn first(&self) -> f64 {
-        self.0.first().map_or(0.0, |(x, _)| *x)
-    }
-
-    /// The largest x that was measured.
-    pub fn last(&self) -> f64 {
-        self.0.last().map_or(0.0, |(x, _)| *x)
+    /// The smallest and the largest x that were measured.
+    pub fn ends(&self) -> (f64, f64) {
+        self.0.first().zip(self.0.last()).map_or((0.0, 0.0), |((first, _), (last, _))| (*first, *last))
     }
 }
 
@@ -298,14 +259,14 @@ mod tests {
         assert_eq!((curve.at(10.0), curve.at(1_000.0)), (8.0, 2.0));
         // 100 is half way from 10 to 1,000.
         assert!((curve.at(100.0) - 5.0).abs() < 1e-9);
-        assert_eq!(curve.reach(100.0), Reach::Within);
+        assert_eq!(curve.reach(100.0), Ordering::Equal);
     }
 
     #[test]
     fn outside_of_its_points_a_curve_is_flat_and_says_so() {
         let curve = Curve(vec![(10.0, 8.0), (1_000.0, 2.0)]);
-        assert_eq!((curve.at(1.0), curve.reach(1.0)), (8.0, Reach::Below));
-        assert_eq!((curve.at(1e6), curve.reach(1e6)), (2.0, Reach::Beyond));
+        assert_eq!((curve.at(1.0), curve.reach(1.0)), (8.0, Ordering::Less));
+        assert_eq!((curve.at(1e6), curve.reach(1e6)), (2.0, Ordering::Greater));
     }
 
     #[test]

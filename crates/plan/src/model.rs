@@ -6,10 +6,12 @@
 //! of the measurement, and put back at this one; the kernel's part is scaled by the packets that leave in one send.
 //! A machine is full when the first of its limits is reached; that one is named.
 
+use std::cmp::Ordering;
+
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::costs::{Costs, Reach, Rooms, Source};
+use super::costs::{Costs, Rooms, Source};
 
 /// Bytes around a datagram on an Ethernet wire: UDP and IPv4 headers; frame, preamble and gap.
 const WIRE_BYTES: f64 = 28.0 + 38.0;
@@ -255,18 +257,10 @@ impl Plan {
             joins_per_second: spare_cores.max(0.0) / join_s,
             joins_per_second_idle: machine.cores * machine.headroom / join_s,
             source: costs.source.clone(),
-            measured: measured(costs),
+            measured: costs.origins(),
             extrapolated: extrapolated(costs, &load, machines, viewers_per_machine),
         })
     }
-}
-
-fn measured(costs: &Costs) -> Vec<String> {
-    let origins = costs.origins();
-    origins
-        .iter()
-        .map(|(what, basis, from)| format!("{what}: {}, {from}", format!("{basis:?}").to_lowercase()))
-        .collect()
 }
 
 fn extrapolated(costs: &Costs, load: &Load<'_>, machines: f64, viewers: f64) -> Vec<String> {
@@ -274,15 +268,14 @@ fn extrapolated(costs: &Costs, load: &Load<'_>, machines: f64, viewers: f64) -> 
     let mut notes = Vec::new();
     let per_core = viewers / machine.cores;
     let curve = rooms.packets.user();
+    let (first, last) = curve.ends();
     match curve.reach(per_core) {
-        Reach::Within => {}
-        Reach::Beyond => notes.push(format!(
-            "{per_core:.0} viewers per core: measured up to {:.0}, taken to cost as much per packet as there",
-            curve.last()
+        Ordering::Equal => {}
+        Ordering::Greater => notes.push(format!(
+            "{per_core:.0} viewers per core: measured up to {last:.0}, taken to cost as much per packet as there"
         )),
-        Reach::Below => notes.push(format!(
-            "{per_core:.1} viewers per core: measured from {:.0} on, taken to cost as much per packet as there",
-            curve.first()
+        Ordering::Less => notes.push(format!(
+            "{per_core:.1} viewers per core: measured from {first:.0} on, taken to cost as much per packet as there"
         )),
     }
     if machine.cores != costs.source.cores {
@@ -302,10 +295,8 @@ fn extrapolated(costs: &Costs, load: &Load<'_>, machines: f64, viewers: f64) -> 
         notes.push("several streams: measured with one; batches are taken to be as large as with one".to_owned());
     }
     if machines > 1.0 {
-        notes.push(
-            "several machines: millrace does not spread viewers over machines, and each needs the streams once more"
-                .to_owned(),
-        );
+        let alone = "millrace does not spread viewers over machines, and each needs the streams once more";
+        notes.push(format!("several machines: {alone}"));
     }
     notes.push("a network card: measured on loopback, without a driver and its interrupts".to_owned());
     notes

@@ -80,18 +80,17 @@ fn amount(need: &Need, value: f64) -> String {
 }
 
 fn rate(bps: f64) -> String {
-    match bps {
-        bps if bps >= 1e9 => format!("{} Gbit/s", trimmed(bps / 1e9, 2)),
-        bps if bps >= 1e6 => format!("{} Mbit/s", trimmed(bps / 1e6, 2)),
-        bps => format!("{} kbit/s", trimmed(bps / 1e3, 2)),
-    }
+    in_units(bps, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")])
 }
 
 fn bytes(bytes: f64) -> String {
-    match bytes {
-        bytes if bytes >= 1e9 => format!("{} GB", trimmed(bytes / 1e9, 2)),
-        bytes => format!("{} MB", trimmed(bytes / 1e6, 2)),
-    }
+    in_units(bytes, &[(1e9, "GB"), (1e6, "MB")])
+}
+
+/// In the first unit that it reaches, or the last.
+fn in_units(value: f64, units: &[(f64, &str)]) -> String {
+    let unit = units.iter().find(|unit| value >= unit.0).or(units.last());
+    unit.map_or_else(String::new, |(size, name)| format!("{} {name}", trimmed(value / size, 2)))
 }
 
 #[cfg(test)]
