@@ -255,15 +255,14 @@ impl Publisher {
     }
 
     pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        let Ok(len) = self.opener.open_rtcp(datagram) else {
+        if self.handle_rtcp(now, datagram).is_none() {
             self.counters.refused += 1;
-            return;
-        };
-        let Ok(packets) = rtcp::packets(&datagram[..len]) else {
-            self.counters.refused += 1;
-            return;
-        };
-        for packet in packets {
+        }
+    }
+
+    fn handle_rtcp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
+        let len = self.opener.open_rtcp(datagram).ok()?;
+        for packet in rtcp::packets(&datagram[..len]).ok()? {
             match packet {
                 Packet::Nack(nack) => {
                     for seq in nack.lost() {
@@ -278,6 +277,7 @@ impl Publisher {
                 _ => {}
             }
         }
+        Some(())
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -412,8 +412,8 @@ impl Publisher {
         // 32.32 fixed-point seconds (RFC 3550 §4), counted from an arbitrary day.
         let fraction = (u64::from(passed.subsec_nanos()) << 32) / 1_000_000_000;
         let ntp = ((3_900_000_000 + passed.as_secs()) << 32) | fraction;
-        let mut reports = Vec::new();
-        for layer in self.tracks.iter().flat_map(|track| &track.layers).filter(|layer| layer.packets > 0) {
+        let Publisher { tracks, sealer, outgoing, .. } = self;
+        for layer in tracks.iter().flat_map(|track| &track.layers).filter(|layer| layer.packets > 0) {
             // The timestamp of this very moment, also of a layer that is paused (RFC 3550 §6.4.1).
             let (timestamp, made_at) = layer.last_frame;
             let since_us = now.saturating_duration_since(made_at).as_micros() as u64;
@@ -427,11 +427,7 @@ impl Publisher {
             };
             let mut buf = [0; 64];
             let len = rtcp::write_sender_report(&mut buf, &info, &[]).expect("a sender report has 28 bytes");
-            reports.push(buf[..len].to_vec());
-        }
-        for report in reports {
-            let packet = self.seal_rtcp(&report);
-            self.outgoing.push_back(packet);
+            outgoing.push_back(seal_rtcp(sealer, &buf[..len]));
         }
     }
 }
