@@ -7,27 +7,27 @@
 //! loopback that nobody reads (see `sinks`).
 //! Source: the comparison of schedulers in LiveKit's article on fan-out; their claim-by-counter takes two at a time.
 
+mod floors;
 mod ours;
 mod report;
 mod schedulers;
 mod work;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use anyhow::{Result, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, ValueEnum};
 use srtp::Profile;
 
 use report::Report;
 use schedulers::{Bench, Scheduler};
 use work::{Shape, Source, Track, datagram_len_min};
 
+use crate::comparison::Options;
 use crate::sinks::Sinks;
-use measure::report::print_rows;
+use measure::cpu;
 use measure::rounds::Rounds;
-use measure::{cpu, text};
 
 /// Options of `millrace bench fanout`.
 #[derive(Clone, Debug, Parser)]
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = profile(), default_values = ["gcm128", "cm-sha1"])]
     profiles: Vec<Profile>,
     /// Ways of sharing the work, and floors to compare them with.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Scheduler::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Scheduler::value_variants())]
     schedulers: Vec<Scheduler>,
     /// Bytes of each datagram, SRTP tag included.
     #[arg(long, value_name = "BYTES", default_value_t = 1_200)]
@@ -47,12 +47,8 @@ pub struct Args {
     /// Packets of one video frame: they arrive together, and ours sends them together.
     #[arg(long, value_name = "PACKETS", default_value_t = 5)]
     burst: usize,
-    /// Rounds that count, after one to warm up; each measures every case once, forwards and backwards in turn.
-    #[arg(long, default_value_t = 6)]
-    rounds: usize,
-    /// How long each case runs in each round.
-    #[arg(long, default_value = "0.2", value_parser = text::seconds)]
-    seconds: Duration,
+    #[command(flatten)]
+    options: Options,
     /// Threads that send; all cores unless given.
     #[arg(long)]
     threads: Option<usize>,
@@ -62,9 +58,6 @@ pub struct Args {
     /// Writes a plot to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Prints one line of JSON per case instead of the table.
-    #[arg(long)]
-    json: bool,
 }
 
 /// SRTP profiles: as they are typed, and as they are shown.
@@ -85,7 +78,10 @@ impl Args {
         ensure!(!self.down_tracks.is_empty() && !self.down_tracks.contains(&0), "at least one down track");
         ensure!(!self.profiles.is_empty() && !self.schedulers.is_empty(), "at least one profile and one scheduler");
         ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
-        ensure!(self.burst > 0 && self.rounds > 0 && self.threads() > 0, "burst, rounds and threads are at least 1");
+        ensure!(
+            self.burst > 0 && self.options.rounds > 0 && self.threads() > 0,
+            "burst, rounds and threads are at least 1"
+        );
         ensure!(self.outbox_bytes() >= wire::DATAGRAM_MAX, "an outbox holds at least {} bytes", wire::DATAGRAM_MAX);
         Ok(())
     }
@@ -106,13 +102,7 @@ impl Args {
 /// When an option makes no sense, a socket or thread is not to be had, or the plot cannot be written.
 pub fn execute(args: &Args) -> Result<()> {
     let report = run(args)?;
-    print_rows(args.json, &report.rows, &report)?;
-    match &args.svg {
-        Some(path) => {
-            std::fs::write(path, report.svg()).with_context(|| format!("write the plot to {}", path.display()))
-        }
-        None => Ok(()),
-    }
+    args.options.tell(&report.rows, &report, args.svg.as_deref().map(|path| (path, report.svg())))
 }
 
 /// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
@@ -122,7 +112,7 @@ fn run(args: &Args) -> Result<Report> {
     let shape = Shape { datagram_len: args.size, burst: args.burst };
     let bench = Bench::new(shape, args.threads(), args.outbox_bytes())?;
     let groups = args.profiles.len() * args.down_tracks.len();
-    let rounds = Rounds::new(args.rounds, groups * args.schedulers.len());
+    let rounds = Rounds::new(args.options.rounds, groups * args.schedulers.len());
 
     let mut report = Report { args: args.clone(), rows: Vec::new() };
     for &profile in &args.profiles {
@@ -132,7 +122,7 @@ fn run(args: &Args) -> Result<Report> {
             let tracks: Vec<Track> = tracks.collect::<Result<_, _>>()?;
             let name = |scheduler: &Scheduler| format!("{} × {down_tracks}", scheduler.name());
             let samples = rounds.alternate(&args.schedulers, name, |scheduler| {
-                bench.measure(*scheduler, &mut source, &tracks, args.seconds)
+                bench.measure(*scheduler, &mut source, &tracks, args.options.seconds)
             })?;
             report.add(profile, down_tracks, &samples);
         }
@@ -142,6 +132,8 @@ fn run(args: &Args) -> Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use measure::report::json_lines;
 
     use super::*;
@@ -150,8 +142,7 @@ mod tests {
         Args {
             down_tracks: vec![1, 3],
             profiles: vec![Profile::AeadAes128Gcm],
-            rounds: 2,
-            seconds: Duration::from_millis(2),
+            options: Options { rounds: 2, seconds: Duration::from_millis(2), json: false },
             threads: Some(2),
             outbox: 4,
             ..Args::parse_from([""])
@@ -161,12 +152,12 @@ mod tests {
     #[test]
     fn every_scheduler_sends_to_every_down_track_and_loses_nothing() {
         let report = run(&quick()).unwrap();
-        assert_eq!(report.rows.len(), 2 * Scheduler::ALL.len());
+        assert_eq!(report.rows.len(), 2 * Scheduler::value_variants().len());
         for row in &report.rows {
-            assert!(row.datagrams > 0 && row.refused == 0, "{row:?}");
-            let whole_writes = row.datagrams % row.down_tracks as u64 == 0;
+            assert!(row.costs.datagrams > 0 && row.costs.refused == 0, "{row:?}");
+            let whole_writes = row.costs.datagrams % row.down_tracks as u64 == 0;
             assert!(whole_writes || row.scheduler.is_floor(), "{row:?}");
-            assert!(row.cpu_ns > 0.0 && row.wall_us_per_write > 0.0, "{row:?}");
+            assert!(row.costs.cpu_ns > 0.0 && row.wall_us_per_write > 0.0, "{row:?}");
             assert!(row.cpu_to_serial.is_some() && row.cpu_to_gso_floor.is_some(), "{row:?}");
         }
     }

@@ -3,14 +3,13 @@
 //! In: a datagram's size, rounds, and optionally where to send.
 //! Out: for each way, CPU nanoseconds per datagram (sendfile: per 1,448 bytes, a TCP segment's payload), user space and
 //! kernel apart, as medians over alternating rounds with their interval. What this kernel lacks is reported as absent.
-//! How: every way runs on a thread of its own whose CPU time is read (`clock`), and does nothing else than what it is
+//! How: every way runs on a thread of its own whose CPU time is read (`on_own_thread`), and does nothing else than what it is
 //! named for, on bytes made before. UDP goes to sockets on loopback that nobody reads and that hold a packet or two, so
 //! that a send pays its whole way and nothing is delivered; or to `--to`, which may lie behind a pair of virtual cards
 //! in a namespace that drops. What loopback does in a send's wake (the receiver's side, up to the socket) is the
 //! sender's time in the kernel's accounting, and so is part of each number.
 //! Source: send(2), sendmmsg(2), recvmmsg(2), sendfile(2), udp(7).
 
-mod clock;
 mod file;
 mod receive;
 mod report;
@@ -18,20 +17,20 @@ mod seal;
 mod send;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use engine::sys::{thread_cpu_time, thread_id};
 use engine::udp;
 use srtp::Profile;
 
-use clock::Sample;
 use report::Report;
 
+use crate::comparison::{Options, Sample};
 use crate::sinks::{Sinks, bind_loopback};
-use measure::report::print_rows;
+use measure::cpu::{Spent, Stopwatch};
 use measure::rounds::Rounds;
-use measure::text;
 
 /// The smallest datagram: an RTP header with its extensions, an SRTP tag, and something between.
 const DATAGRAM_MIN: usize = 64;
@@ -99,41 +98,30 @@ impl Way {
     }
 }
 
-/// What one way gave in one round.
-#[derive(Clone, Copy, Debug)]
-enum Outcome {
-    Done(Sample),
-    /// This machine cannot; why.
-    Absent(&'static str),
-}
+/// What one way gave in one round, or why this machine cannot.
+type Outcome = Result<Sample, &'static str>;
 
 /// Options of `millrace bench floor`.
 #[derive(Clone, Debug, Parser)]
+#[command(mut_arg("rounds", |rounds| rounds.default_value("8")))]
 pub struct Args {
     /// Bytes of each datagram.
     #[arg(long, value_name = "BYTES", default_value_t = 1_200)]
     size: usize,
-    /// Rounds that count, after one to warm up; each measures every way once, forwards and backwards in turn.
-    #[arg(long, default_value_t = 8)]
-    rounds: usize,
-    /// How long each way runs in each round.
-    #[arg(long, default_value = "0.2", value_parser = text::seconds)]
-    seconds: Duration,
+    #[command(flatten)]
+    options: Options,
     /// Sends there instead of to sockets on loopback that nobody reads: an address of yours that drops, such as one
     /// behind a veth pair in a network namespace.
     #[arg(long, value_name = "ADDR:PORT")]
     to: Option<SocketAddr>,
-    /// Prints one line of JSON per way instead of the table.
-    #[arg(long)]
-    json: bool,
 }
 
 impl Args {
     fn check(&self) -> Result<()> {
         let datagram_bytes = DATAGRAM_MIN..=wire::DATAGRAM_MAX;
         ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
-        ensure!(self.rounds > 0, "at least one round");
-        ensure!(!self.seconds.is_zero(), "a round takes some time");
+        ensure!(self.options.rounds > 0, "at least one round");
+        ensure!(!self.options.seconds.is_zero(), "a round takes some time");
         Ok(())
     }
 }
@@ -144,14 +132,14 @@ impl Args {
 /// When an option makes no sense, a socket or thread is not to be had, or nothing gets through.
 pub fn execute(args: &Args) -> Result<()> {
     let report = run(args)?;
-    print_rows(args.json, &report.rows, &report)
+    args.options.tell(&report.rows, &report, None)
 }
 
 /// Measures every way, in alternating rounds. It takes about 14 × `seconds` × rounds.
 fn run(args: &Args) -> Result<Report> {
     args.check()?;
     let bench = Bench::new(args)?;
-    let rounds = Rounds::new(args.rounds, Way::ALL.len());
+    let rounds = Rounds::new(args.options.rounds, Way::ALL.len());
     let outcomes = rounds.alternate(
         &Way::ALL,
         |way| way.name().to_owned(),
@@ -183,34 +171,55 @@ impl Bench {
     }
 
     fn measure(&self, way: Way) -> Result<Outcome> {
-        let Args { size, seconds, .. } = self.args;
+        let Args { size, options: Options { seconds, .. }, .. } = self.args;
         match way {
-            Way::Gso(_) | Way::RecvmmsgGro(_) if !self.gso => {
-                return Ok(Outcome::Absent("no UDP_SEGMENT in this kernel"));
-            }
-            Way::RecvmmsgGro(_) if !self.gro => return Ok(Outcome::Absent("no UDP_GRO in this kernel")),
-            _ => {}
-        }
-        match way {
-            Way::Sendto => send::one_by_one(&self.targets, size, seconds).map(Outcome::Done),
+            Way::Gso(_) | Way::RecvmmsgGro(_) if !self.gso => Ok(Err("no UDP_SEGMENT in this kernel")),
+            Way::RecvmmsgGro(_) if !self.gro => Ok(Err("no UDP_GRO in this kernel")),
+            Way::Sendto => send::one_by_one(&self.targets, size, seconds).map(Ok),
             Way::Sendmmsg => send::batched(&self.targets, size, None, seconds),
             Way::Gso(segments) => send::batched(&self.targets, size, Some(segments), seconds),
-            Way::Recvmmsg => receive::batched(size, None, seconds).map(Outcome::Done),
-            Way::RecvmmsgGro(segments) => receive::batched(size, Some(segments), seconds).map(Outcome::Done),
-            Way::Sendfile => file::to_tcp(seconds).map(Outcome::Done),
-            Way::Seal(profile) => seal::seal(profile, size, seconds).map(Outcome::Done),
+            Way::Recvmmsg => receive::batched(size, None, seconds).map(Ok),
+            Way::RecvmmsgGro(segments) => receive::batched(size, Some(segments), seconds).map(Ok),
+            Way::Sendfile => file::to_tcp(seconds).map(Ok),
+            Way::Seal(profile) => seal::seal(profile, size, seconds).map(Ok),
         }
     }
 }
 
+/// Runs `work` on a thread of its own; it returns how many units it did.
+///
+/// The sum of its CPU time is the thread's own clock, exact to the nanosecond; the kernel splits it by what its timer tick
+/// met, so the parts of one short measurement are rough, and the median of many is better.
+fn on_own_thread(work: impl FnOnce() -> Result<u64> + Send) -> Result<Sample> {
+    let cpu_time = || thread_cpu_time(thread_id()).context("read the thread's CPU time");
+    thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            let (before, stopwatch) = (cpu_time()?, Stopwatch::start_on_thread()?);
+            let sent = work()?;
+            let (cpu, rough) = (cpu_time()? - before, stopwatch.stop()?);
+            // All of it is user time when the kernel knows of neither.
+            let share = if rough.cpu().is_zero() { 1.0 } else { rough.user.div_duration_f64(rough.cpu()) };
+            let user = cpu.mul_f64(share);
+            Ok(Sample { spent: Spent { user, system: cpu.saturating_sub(user), ..rough }, sent, ..Sample::default() })
+        });
+        measured.join().expect("a measurement does not panic")
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use measure::report::json_lines;
 
     use super::*;
 
     fn quick() -> Args {
-        Args { rounds: 2, seconds: Duration::from_millis(3), ..Args::parse_from([""]) }
+        with(2, Duration::from_millis(3))
+    }
+
+    fn with(rounds: usize, seconds: Duration) -> Args {
+        Args { options: Options { rounds, seconds, json: false }, ..Args::parse_from([""]) }
     }
 
     #[test]
@@ -246,7 +255,7 @@ mod tests {
         let args = Args { to: Some(there.local_addr().unwrap()), ..quick() };
         let bench = Bench::new(&args).unwrap();
         for way in [Way::Sendto, Way::Sendmmsg, Way::Gso(4)] {
-            assert!(matches!(bench.measure(way).unwrap(), Outcome::Done(_)), "{way:?}");
+            assert!(bench.measure(way).unwrap().is_ok(), "{way:?}");
             there.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             assert_eq!(there.recv(&mut [0; 2_000]).unwrap(), args.size, "{way:?}");
             there.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -267,10 +276,24 @@ mod tests {
         for broken in [
             Args { size: 20, ..quick() },
             Args { size: 9_000, ..quick() },
-            Args { rounds: 0, ..quick() },
-            Args { seconds: Duration::ZERO, ..quick() },
+            with(0, Duration::from_millis(3)),
+            with(2, Duration::ZERO),
         ] {
             assert!(run(&broken).is_err(), "{broken:?}");
         }
+    }
+
+    #[test]
+    fn what_the_work_counted_comes_back_with_its_price() {
+        let sample = on_own_thread(|| Ok(2)).unwrap();
+        assert_eq!(sample.sent, 2);
+        assert!(sample.cpu_ns() > 0.0, "{sample:?}");
+        assert!(on_own_thread(|| anyhow::bail!("no socket")).is_err());
+    }
+
+    #[test]
+    fn the_number_of_rounds_is_its_own() {
+        let options = Args::parse_from([""]).options;
+        assert_eq!((options.rounds, options.seconds), (8, Duration::from_millis(200)));
     }
 }

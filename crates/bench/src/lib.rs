@@ -5,4 +5,5 @@ pub mod fanout;
 pub mod floor;
 pub mod pump;
 
+mod comparison;
 mod sinks;

@@ -3,7 +3,7 @@
 //! In: numbers of streams, rates, datagrams per send. Out: for each way, CPU per stream and second and per datagram, user
 //! space and kernel apart, how late bursts were, and ratios to the bare loop, as medians over alternating rounds.
 //! How: titles of a constant rate lie in memory; every datagram is sent by UDP to sockets on loopback that nobody reads,
-//! or over a pair of virtual cards into a namespace that drops (`namespace`).
+//! or over a pair of virtual cards whose other end drops (`namespace`).
 //! CPU is the whole process's, so that runtimes pay for all their threads. Lateness is that of a burst, from its time
 //! until its turn; it falls into buckets of powers of two, and is interpolated between.
 //! Source: the three steps in Comcast's talks on their pump: a timer for each stream, schedulers that wake for all
@@ -19,7 +19,6 @@ mod scene;
 mod together;
 mod window;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,19 +26,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use wheel::Lateness;
 use wire::Bitrate;
 
-use namespace::{Namespace, RECEIVERS_MAX};
+use namespace::RECEIVERS_MAX;
 use report::Report;
 use scene::{Content, Scene};
-use window::{Measured, Tally, Window};
+use window::Window;
 
+use crate::comparison::{Options, Sample};
 use crate::sinks::Sinks;
-use measure::cpu::{self, Spent};
-use measure::report::print_rows;
+use measure::cpu;
 use measure::rounds::Rounds;
-use measure::text;
 
 /// Before it is counted every case runs for this time, or for that of a measurement when that is shorter.
 const WARM_UP_MAX: Duration = Duration::from_millis(700);
@@ -62,8 +59,6 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::Naive, Way::Together, Way::Ours, Way::Floor];
-
     fn name(self) -> &'static str {
         match self {
             Way::Naive => "task per stream",
@@ -81,6 +76,8 @@ impl Way {
 
 /// Options of `millrace bench pump`.
 #[derive(Clone, Debug, Parser)]
+#[command(mut_arg("rounds", |rounds| rounds.default_value("3")))]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("2")))]
 pub struct Args {
     /// Numbers of streams to measure at.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [50, 1_000, 3_500])]
@@ -92,14 +89,10 @@ pub struct Args {
     #[arg(long = "burst", value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 4, 7])]
     bursts: Vec<u8>,
     /// Ways of sending, and the floor to compare them with.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Way::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Way::value_variants())]
     ways: Vec<Way>,
-    /// Rounds that count, after one to warm up; each measures every case once, forwards and backwards in turn.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// How long each case runs in each round.
-    #[arg(long, default_value = "2", value_parser = text::seconds)]
-    seconds: Duration,
+    #[command(flatten)]
+    options: Options,
     /// Microseconds between two looks at the wheel: fewer are smoother, and cost more.
     #[arg(long = "tick", value_name = "µs", default_value_t = pump::spec::Settings::default().tick.as_micros() as u64)]
     tick_us: u64,
@@ -109,7 +102,7 @@ pub struct Args {
     /// Workers of ours and of the floor.
     #[arg(long, default_value_t = 1)]
     workers: usize,
-    /// Sends over a pair of virtual cards into a network namespace that drops, and not to sockets on loopback. Needs root.
+    /// Sends over a pair of virtual cards, whose other end drops, and not to sockets on loopback. Needs root.
     #[arg(long)]
     netns: bool,
     /// Lets a thread spin beside the senders, to show how late the machine alone makes it. It takes a core.
@@ -121,9 +114,6 @@ pub struct Args {
     /// Writes a plot to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Prints one line of JSON per case instead of the table.
-    #[arg(long)]
-    json: bool,
 }
 
 impl Args {
@@ -136,11 +126,9 @@ impl Args {
         ensure!(are_rates, "a rate is between {} and {}", rates.start(), rates.end());
         let are_bursts = self.bursts.iter().all(|burst| (1..=BURST_MAX).contains(burst));
         ensure!(!self.bursts.is_empty() && are_bursts, "a send has 1 to {BURST_MAX} datagrams");
-        ensure!(
-            self.rounds > 0 && self.threads() > 0 && self.workers > 0,
-            "rounds, threads and workers are at least 1"
-        );
-        let is_a_time = !self.seconds.is_zero() && self.seconds <= Duration::from_secs(600);
+        let Options { rounds, seconds, .. } = self.options;
+        ensure!(rounds > 0 && self.threads() > 0 && self.workers > 0, "rounds, threads and workers are at least 1");
+        let is_a_time = !seconds.is_zero() && seconds <= Duration::from_secs(600);
         ensure!(is_a_time, "a round takes 10 minutes at most");
         let ticks = Duration::from_micros(10)..=Duration::from_millis(100);
         ensure!(ticks.contains(&self.tick()), "a tick is between {:?} and {:?}", ticks.start(), ticks.end());
@@ -167,7 +155,7 @@ impl Args {
     }
 
     fn warm_up(&self) -> Duration {
-        self.seconds.min(WARM_UP_MAX)
+        self.options.seconds.min(WARM_UP_MAX)
     }
 }
 
@@ -192,39 +180,7 @@ impl Case<'_> {
 
     /// To be called when all streams are about to begin.
     fn window(&self) -> Window {
-        window::window(self.args.warm_up(), self.args.seconds, self.args.reference)
-    }
-}
-
-/// What one case gave in one round.
-#[derive(Clone, Debug)]
-struct Sample {
-    spent: Spent,
-    tally: Tally,
-    /// Datagrams that were due.
-    due: f64,
-    reference: Option<Lateness>,
-}
-
-impl Sample {
-    fn new(scene: &Scene, measured: Measured, tally: Tally) -> Self {
-        let Measured { spent, reference } = measured;
-        Sample { spent, tally, due: scene.due(spent.wall), reference }
-    }
-}
-
-/// Where streams go.
-enum Receivers {
-    Loopback(Sinks),
-    Behind(Namespace),
-}
-
-impl Receivers {
-    fn addr(&self, index: usize) -> SocketAddr {
-        match self {
-            Receivers::Loopback(sinks) => sinks.addr(index),
-            Receivers::Behind(namespace) => namespace.addr(index),
-        }
+        window::window(self.args.warm_up(), self.args.options.seconds, self.args.reference)
     }
 }
 
@@ -235,17 +191,11 @@ impl Receivers {
 pub fn execute(args: &Args) -> Result<()> {
     args.check()?;
     if let Some(path) = &args.write_title {
-        let title = scene::title(args.rates[0], args.seconds);
+        let title = scene::title(args.rates[0], args.options.seconds);
         return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
     }
     let report = run(args)?;
-    print_rows(args.json, &report.rows, &report)?;
-    match &args.svg {
-        Some(path) => {
-            std::fs::write(path, report.svg()).with_context(|| format!("write the plot to {}", path.display()))
-        }
-        None => Ok(()),
-    }
+    args.options.tell(&report.rows, &report, args.svg.as_deref().map(|path| (path, report.svg())))
 }
 
 /// Compares them all. It takes about (`seconds` + 0.7) × rounds × cases × numbers of streams.
@@ -253,23 +203,24 @@ pub fn execute(args: &Args) -> Result<()> {
 /// With `netns` the calling thread stays in the namespace.
 fn run(args: &Args) -> Result<Report> {
     args.check()?;
-    let receivers = if args.netns {
-        Receivers::Behind(Namespace::enter()?)
-    } else {
-        Receivers::Loopback(Sinks::bind(args.streams.iter().copied().max().unwrap_or(0))?)
-    };
-    let lasts = args.warm_up() + args.seconds;
+    let streams_max = args.streams.iter().copied().max().unwrap_or(0);
+    let sinks = Sinks::bind(if args.netns { 0 } else { streams_max })?;
+    if args.netns {
+        namespace::enter()?;
+    }
+    let receiver = |index| if args.netns { namespace::addr(index) } else { sinks.addr(index) };
+    let lasts = args.warm_up() + args.options.seconds;
     let contents = args.rates.iter().map(|&rate| Content::make(rate, lasts).map(Arc::new));
     let contents: Vec<Arc<Content>> = contents.collect::<Result<_>>()?;
     let cases = args.cases();
-    let rounds = Rounds::new(args.rounds, cases.len() * args.streams.len());
+    let rounds = Rounds::new(args.options.rounds, cases.len() * args.streams.len());
 
     let mut report = Report { args: args.clone(), rows: Vec::new() };
     for &streams in &args.streams {
-        let scene = Scene::new(&contents, (0..streams).map(|index| receivers.addr(index)));
+        let scene = Scene::new(&contents, (0..streams).map(receiver));
         let name = |case: &Case<'_>| format!("{} × {streams}, burst {}", case.way.name(), case.burst);
         let samples = rounds.alternate(&cases, name, |case| case.measure(&scene))?;
-        report.add(streams, &cases, &samples);
+        report.add(&scene, &cases, &samples);
     }
     Ok(report)
 }
@@ -285,8 +236,7 @@ mod tests {
             streams: vec![5],
             rates: vec![Bitrate::from_kbps(4_500), Bitrate::from_kbps(1_000)],
             bursts: vec![1, 4],
-            rounds: 2,
-            seconds: Duration::from_millis(60),
+            options: Options { rounds: 2, seconds: Duration::from_millis(60), json: false },
             threads: Some(2),
             workers: 2,
             ..Args::parse_from([""])
@@ -298,19 +248,19 @@ mod tests {
         let report = run(&Args { reference: true, ..quick() }).unwrap();
         assert_eq!(report.rows.len(), 2 + 2 * 2);
         for row in &report.rows {
-            assert!(row.datagrams > 0 && row.refused == 0 && row.due > 0.0, "{row:?}");
+            assert!(row.costs.datagrams > 0 && row.costs.refused == 0 && row.due > 0.0, "{row:?}");
             // A busy machine sends what it owes when it can, but nothing sends ahead of its time.
-            assert!((row.datagrams as f64) < row.due * 4.0 + 100.0, "{row:?}");
+            assert!((row.costs.datagrams as f64) < row.due * 4.0 + 100.0, "{row:?}");
             assert!(row.lateness_us.p50 <= row.lateness_us.p99 && row.lateness_us.p99 <= row.lateness_us.max);
             assert_eq!(row.cpu_to_floor.is_some(), row.way.has_bursts() || row.burst == 1, "{row:?}");
             // In so short a time the thread that spins may have all of the CPU, so what is spent may come to nothing.
-            assert!(row.reference_us.is_some() && row.cpu_ns >= 0.0, "{row:?}");
+            assert!(row.reference_us.is_some() && row.costs.cpu_ns >= 0.0, "{row:?}");
         }
     }
 
     #[test]
     fn a_report_is_a_table_lines_of_json_and_a_plot() {
-        let report = run(&Args { rounds: 1, ..quick() }).unwrap();
+        let report = run(&quick()).unwrap();
         let table = report.to_string();
         assert!(table.contains("millrace") && table.contains("task per stream"), "{table}");
         for line in json_lines(&report.rows).unwrap().lines() {
@@ -342,7 +292,7 @@ mod tests {
             Args { bursts: vec![], ..quick() },
             Args { workers: 0, ..quick() },
             Args { tick_us: 0, ..quick() },
-            Args { seconds: Duration::ZERO, ..quick() },
+            Args { options: Options { seconds: Duration::ZERO, ..quick().options }, ..quick() },
         ] {
             assert!(run(&broken).is_err(), "{broken:?}");
         }

@@ -5,11 +5,12 @@ use std::fmt;
 use serde::Serialize;
 use srtp::Profile;
 
-use super::schedulers::{Sample, Scheduler};
+use super::schedulers::Scheduler;
 use super::{Args, PROFILES};
+use crate::comparison::{Costs, Options, Sample, middle, ratio_to, samples_of, values};
 use measure::plot::{self, Figure, Line};
 use measure::report::Table;
-use measure::rounds::{Ratio, median};
+use measure::rounds::Ratio;
 use measure::text::ratio;
 
 /// One scheduler at one number of down tracks with one profile. Times are medians over the rounds.
@@ -21,19 +22,12 @@ pub(super) struct Row {
     pub datagram_bytes: usize,
     pub burst: usize,
     pub threads: usize,
-    pub rounds: usize,
-    /// In all rounds; refused ones are those that the kernel did not take.
-    pub datagrams: u64,
-    pub refused: u64,
+    #[serde(flatten)]
+    pub costs: Costs,
     /// Microseconds of wall time for one packet to all down tracks.
     pub wall_us_per_write: f64,
-    /// Nanoseconds of CPU time per datagram, on all threads, in user space and kernel.
-    pub cpu_ns: f64,
-    pub user_ns: f64,
-    pub system_ns: f64,
     pub wall_to_serial: Option<Ratio>,
     pub cpu_to_serial: Option<Ratio>,
-    pub cpu_to_sendto_floor: Option<Ratio>,
     pub cpu_to_gso_floor: Option<Ratio>,
     /// To the sum of GSO sends alone and sealing alone: the distance from what nobody can do without.
     pub cpu_to_floor: Option<Ratio>,
@@ -51,19 +45,12 @@ impl Report {
     pub(super) fn add(&mut self, profile: Profile, down_tracks: usize, samples: &[Vec<Sample>]) {
         let Args { size, burst, ref schedulers, .. } = self.args;
         let threads = self.args.threads();
-        let samples_of = |wanted: Scheduler| {
-            let index = schedulers.iter().position(|&scheduler| scheduler == wanted)?;
-            samples.get(index)
-        };
+        let of = |wanted| samples_of(schedulers, samples, |scheduler| *scheduler == wanted);
+        let floor = of(Scheduler::SealFloor).zip(of(Scheduler::GsoFloor)).map(|(sealing, sending)| {
+            let pairs = sealing.iter().zip(sending);
+            pairs.map(|(sealing, sending)| sealing.cpu_ns() + sending.cpu_ns()).collect::<Vec<_>>()
+        });
         for (&scheduler, own) in schedulers.iter().zip(samples) {
-            let ratio_to = |baseline, value: fn(&Sample) -> f64| {
-                Ratio::of(&values(own, value), &values(samples_of(baseline)?, value))
-            };
-            let floor = || {
-                let sealing = values(samples_of(Scheduler::SealFloor)?, cpu_ns);
-                let sending = values(samples_of(Scheduler::GsoFloor)?, cpu_ns);
-                Some(sealing.iter().zip(&sending).map(|(sealing, sending)| sealing + sending).collect::<Vec<_>>())
-            };
             self.rows.push(Row {
                 profile: profile_name(profile),
                 down_tracks,
@@ -71,18 +58,12 @@ impl Report {
                 datagram_bytes: size,
                 burst,
                 threads,
-                rounds: own.len(),
-                datagrams: own.iter().map(|sample| sample.tally.sent).sum(),
-                refused: own.iter().map(|sample| sample.tally.refused).sum(),
-                wall_us_per_write: median(&values(own, wall_ns)) * down_tracks as f64 / 1e3,
-                cpu_ns: median(&values(own, cpu_ns)),
-                user_ns: median(&values(own, user_ns)),
-                system_ns: median(&values(own, system_ns)),
-                wall_to_serial: ratio_to(Scheduler::Serial, wall_ns),
-                cpu_to_serial: ratio_to(Scheduler::Serial, cpu_ns),
-                cpu_to_sendto_floor: ratio_to(Scheduler::SendtoFloor, cpu_ns),
-                cpu_to_gso_floor: ratio_to(Scheduler::GsoFloor, cpu_ns),
-                cpu_to_floor: floor().and_then(|floor| Ratio::of(&values(own, cpu_ns), &floor)),
+                costs: Costs::of(own),
+                wall_us_per_write: middle(own, Sample::wall_ns) * down_tracks as f64 / 1e3,
+                wall_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::wall_ns),
+                cpu_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::cpu_ns),
+                cpu_to_gso_floor: ratio_to(of(Scheduler::GsoFloor), own, Sample::cpu_ns),
+                cpu_to_floor: floor.as_ref().and_then(|floor| Ratio::of(&values(own, Sample::cpu_ns), floor)),
             });
         }
     }
@@ -93,7 +74,7 @@ impl Report {
         profiles.dedup();
         let charts = profiles.iter().flat_map(|profile| {
             [
-                self.chart(profile, "CPU per datagram", "ns", |row| row.cpu_ns),
+                self.chart(profile, "CPU per datagram", "ns", |row| row.costs.cpu_ns),
                 self.chart(profile, "wall time of one packet write", "µs", |row| row.wall_us_per_write),
             ]
         });
@@ -101,7 +82,7 @@ impl Report {
     }
 
     fn heading(&self) -> String {
-        let Args { size, burst, rounds, seconds, .. } = &self.args;
+        let Args { size, burst, options: Options { rounds, seconds, .. }, .. } = &self.args;
         format!(
             "{size}-byte datagrams, frames of {burst} packets, {} threads, {rounds} rounds of {seconds:?}; sent on \
              loopback to sockets that nobody reads",
@@ -119,8 +100,8 @@ impl Report {
     }
 }
 
-const NAMES: [&str; 9] =
-    ["wall µs", "CPU ns", "user", "kernel", "wall/serial", "CPU/serial", "CPU/sendto", "CPU/GSO", "CPU/(GSO+seal)"];
+const NAMES: [&str; 8] =
+    ["wall µs", "CPU ns", "user", "kernel", "wall/serial", "CPU/serial", "CPU/GSO", "CPU/(GSO+seal)"];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,48 +120,20 @@ impl fmt::Display for Report {
 
 impl Row {
     fn write(&self, table: &mut Table) {
+        let [cpu, user, kernel] = self.costs.cells();
         table.row([
             format!("  {}", self.scheduler.name()),
             format!("{:.2}", self.wall_us_per_write),
-            format!("{:.0}", self.cpu_ns),
-            format!("{:.0}", self.user_ns),
-            format!("{:.0}", self.system_ns),
+            cpu,
+            user,
+            kernel,
             ratio(self.wall_to_serial),
             ratio(self.cpu_to_serial),
-            ratio(self.cpu_to_sendto_floor),
             ratio(self.cpu_to_gso_floor),
             ratio(self.cpu_to_floor),
         ]);
-        if self.refused > 0 {
-            let all = self.refused + self.datagrams;
-            table.text(format!("    {} of {all} datagrams were refused by the kernel", self.refused));
-        }
+        self.costs.write_refused(table);
     }
-}
-
-fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {
-    samples.iter().map(value).collect()
-}
-
-/// Per datagram, as everything here; a sample without any gives 0.
-fn per_datagram(nanos: u128, sample: &Sample) -> f64 {
-    nanos as f64 / sample.tally.sent.max(1) as f64
-}
-
-fn wall_ns(sample: &Sample) -> f64 {
-    per_datagram(sample.spent.wall.as_nanos(), sample)
-}
-
-fn cpu_ns(sample: &Sample) -> f64 {
-    user_ns(sample) + system_ns(sample)
-}
-
-fn user_ns(sample: &Sample) -> f64 {
-    per_datagram(sample.spent.user.as_nanos(), sample)
-}
-
-fn system_ns(sample: &Sample) -> f64 {
-    per_datagram(sample.spent.system.as_nanos(), sample)
 }
 
 fn profile_name(profile: Profile) -> &'static str {

@@ -2,7 +2,7 @@
 //!
 //! Every thread has a socket of its own, whatever the scheduler: what differs is only who writes what, and when.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 use wire::DATAGRAM_MAX;
 
-use super::ours;
 use super::work::{Frame, Shape, Source, Track};
-use measure::cpu::{Spent, Stopwatch};
+use super::{floors, ours};
+use crate::comparison::{Sample, spending};
 
 /// Down tracks that a thread takes from the counter at a time, as LiveKit does.
 const CLAIM: usize = 2;
@@ -38,25 +38,11 @@ pub enum Scheduler {
     WriteOnly,
     /// The same payloads, sealed and no more: what the cryptographic library asks at least.
     SealFloor,
-    /// The same bytes, ready made, by `sendto`.
-    SendtoFloor,
     /// The same bytes, ready made, by `sendmmsg` with GSO: what the kernel asks at least.
     GsoFloor,
 }
 
 impl Scheduler {
-    pub const ALL: [Scheduler; 9] = [
-        Scheduler::Serial,
-        Scheduler::Pool,
-        Scheduler::TaskPerTrack,
-        Scheduler::ClaimByCounter,
-        Scheduler::Ours,
-        Scheduler::WriteOnly,
-        Scheduler::SealFloor,
-        Scheduler::SendtoFloor,
-        Scheduler::GsoFloor,
-    ];
-
     pub fn name(self) -> &'static str {
         match self {
             Scheduler::Serial => "serial",
@@ -66,36 +52,13 @@ impl Scheduler {
             Scheduler::Ours => "millrace",
             Scheduler::WriteOnly => "millrace, not sent",
             Scheduler::SealFloor => "sealing alone",
-            Scheduler::SendtoFloor => "sendto alone",
             Scheduler::GsoFloor => "GSO sends alone",
         }
     }
 
     /// Whether it is there to be compared with, and no way to serve viewers.
     pub fn is_floor(self) -> bool {
-        use Scheduler::{GsoFloor, SealFloor, SendtoFloor, WriteOnly};
-        matches!(self, WriteOnly | SealFloor | SendtoFloor | GsoFloor)
-    }
-}
-
-/// What one scheduler did in one measurement.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sample {
-    pub(super) spent: Spent,
-    pub(super) tally: Tally,
-}
-
-/// Datagrams that the kernel took (or, unsent, that were written), and those that it refused.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) sent: u64,
-    pub(super) refused: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.sent += other.sent;
-        self.refused += other.refused;
+        matches!(self, Scheduler::WriteOnly | Scheduler::SealFloor | Scheduler::GsoFloor)
     }
 }
 
@@ -130,20 +93,21 @@ impl Bench {
     ) -> Result<Sample> {
         let run = Run { bench: self, tracks, time };
         match scheduler {
-            Scheduler::Serial => run.in_pool(|| run.each_packet(source, |frame, packet| run.serial(frame, packet))),
-            Scheduler::Pool => run.in_pool(|| run.each_packet(source, |frame, packet| run.pool(frame, packet))),
-            Scheduler::TaskPerTrack => {
-                run.in_pool(|| run.each_packet(source, |frame, packet| run.task_per_track(frame, packet)))
-            }
-            Scheduler::ClaimByCounter => {
-                run.in_pool(|| run.each_packet(source, |frame, packet| run.claim(frame, packet)))
-            }
-            Scheduler::SealFloor => run.in_pool(|| run.seal_floor(source.next_frame())),
-            Scheduler::SendtoFloor => run.in_pool(|| run.sendto_floor()),
+            Scheduler::Serial => run.each_packet(source, |frame, packet| run.serial(frame, packet)),
+            Scheduler::Pool => run.each_packet(source, |frame, packet| run.pool(frame, packet)),
+            Scheduler::TaskPerTrack => run.each_packet(source, |frame, packet| run.task_per_track(frame, packet)),
+            Scheduler::ClaimByCounter => run.each_packet(source, |frame, packet| run.claim(frame, packet)),
             Scheduler::Ours => ours::fan_out(self, source, tracks, time, true),
             Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false),
-            Scheduler::GsoFloor => ours::floor(self, tracks, time),
+            Scheduler::SealFloor => floors::seal(self, source.next_frame(), tracks, time),
+            Scheduler::GsoFloor => floors::send(self, tracks, time),
         }
+    }
+
+    /// The down tracks of each thread that has any.
+    pub(super) fn shares<'a>(&self, tracks: &'a [Track]) -> impl Iterator<Item = &'a [Track]> {
+        let shares = (0..self.threads).map(move |thread| share(tracks, thread, self.threads));
+        shares.filter(|share| !share.is_empty())
     }
 
     /// The lane of the pool's thread that asks.
@@ -157,25 +121,21 @@ impl Bench {
 struct Lane {
     socket: UdpSocket,
     buf: [u8; DATAGRAM_MAX],
-    tally: Tally,
+    done: Sample,
 }
 
 impl Lane {
     fn bind() -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("bind a sending socket on 127.0.0.1")?;
-        Ok(Lane { socket, buf: [0; DATAGRAM_MAX], tally: Tally::default() })
+        Ok(Lane { socket, buf: [0; DATAGRAM_MAX], done: Sample::default() })
     }
 
     #[inline]
     fn write_and_send(&mut self, track: &Track, frame: &Frame, packet: usize) {
         let len = track.write(frame, packet, &mut self.buf);
-        self.send(track.path.remote, len);
-    }
-
-    fn send(&mut self, to: SocketAddr, len: usize) {
-        match self.socket.send_to(&self.buf[..len], to) {
-            Ok(_) => self.tally.sent += 1,
-            Err(_) => self.tally.refused += 1,
+        match self.socket.send_to(&self.buf[..len], track.path.remote) {
+            Ok(_) => self.done.sent += 1,
+            Err(_) => self.done.refused += 1,
         }
     }
 }
@@ -189,27 +149,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs `work` on one of the pool's threads and says what it cost.
-    fn in_pool(&self, work: impl FnOnce() + Send) -> Result<Sample> {
-        let stopwatch = Stopwatch::start()?;
-        self.bench.pool.install(work);
-        let spent = stopwatch.stop()?;
-        let mut tally = Tally::default();
+    /// Lets `fan_out` send one packet after the other, on one of the pool's threads.
+    fn each_packet(&self, source: &mut Source, fan_out: impl Fn(&Frame, usize) + Sync) -> Result<Sample> {
+        let mut sample = spending(|| {
+            self.bench.pool.install(|| {
+                let start = Instant::now();
+                while start.elapsed() < self.time {
+                    let frame = source.next_frame();
+                    (0..frame.packet_count()).for_each(|packet| fan_out(frame, packet));
+                }
+            });
+            Ok(Sample::default())
+        })?;
         for lane in &self.bench.lanes {
-            let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            tally += std::mem::take(&mut lane.tally);
+            sample += std::mem::take(&mut lane.lock().unwrap_or_else(PoisonError::into_inner).done);
         }
-        Ok(Sample { spent, tally })
-    }
-
-    fn each_packet(&self, source: &mut Source, mut fan_out: impl FnMut(&Frame, usize)) {
-        let start = Instant::now();
-        while start.elapsed() < self.time {
-            let frame = source.next_frame();
-            for packet in 0..frame.packet_count() {
-                fan_out(frame, packet);
-            }
-        }
+        Ok(sample)
     }
 
     fn serial(&self, frame: &Frame, packet: usize) {
@@ -238,15 +193,11 @@ impl Run<'_> {
 
     fn claim(&self, frame: &Frame, packet: usize) {
         let next = AtomicUsize::new(0);
+        let claim = || self.tracks.chunks(CLAIM).nth(next.fetch_add(1, Ordering::Relaxed));
         let work = || {
             let mut lane = self.bench.lane();
-            while let Some(rest) = self.tracks.get(next.fetch_add(CLAIM, Ordering::Relaxed)..) {
-                if rest.is_empty() {
-                    return;
-                }
-                for track in rest.iter().take(CLAIM) {
-                    lane.write_and_send(track, frame, packet);
-                }
+            while let Some(tracks) = claim() {
+                tracks.iter().for_each(|track| lane.write_and_send(track, frame, packet));
             }
         };
         rayon::scope(|scope| {
@@ -255,47 +206,10 @@ impl Run<'_> {
             }
         });
     }
-
-    fn seal_floor(&self, frame: &Frame) {
-        rayon::broadcast(|thread| {
-            let mut lane = self.bench.lane();
-            let mut out = vec![0; self.bench.outbox_bytes];
-            let mut slots = 0..0;
-            let tracks = share(self.tracks, thread.index(), thread.num_threads());
-            let start = Instant::now();
-            while start.elapsed() < self.time && !tracks.is_empty() {
-                for track in tracks {
-                    for packet in 0..frame.packet_count() {
-                        if slots.is_empty() {
-                            slots = 0..out.len() / DATAGRAM_MAX;
-                        }
-                        let slot = slots.next().unwrap_or(0) * DATAGRAM_MAX;
-                        track.seal(frame, packet, &mut out[slot..slot + DATAGRAM_MAX]);
-                        lane.tally.sent += 1;
-                    }
-                }
-            }
-        });
-    }
-
-    fn sendto_floor(&self) {
-        rayon::broadcast(|thread| {
-            let mut lane = self.bench.lane();
-            let tracks = share(self.tracks, thread.index(), thread.num_threads());
-            let start = Instant::now();
-            while start.elapsed() < self.time && !tracks.is_empty() {
-                for track in tracks {
-                    for _ in 0..self.bench.shape.burst {
-                        lane.send(track.path.remote, self.bench.shape.datagram_len);
-                    }
-                }
-            }
-        });
-    }
 }
 
 /// One thread's part of the down tracks, all parts as equal as can be; the first threads have the larger ones.
-pub(super) fn share(tracks: &[Track], thread: usize, threads: usize) -> &[Track] {
+fn share(tracks: &[Track], thread: usize, threads: usize) -> &[Track] {
     let bound = |thread: usize| (thread * tracks.len()).div_ceil(threads);
     &tracks[bound(thread)..bound(thread + 1)]
 }

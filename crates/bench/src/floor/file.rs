@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile64;
 
-use super::clock::{Sample, on_own_thread};
+use super::on_own_thread;
+use crate::comparison::Sample;
 
 /// Bytes of one TCP segment on Ethernet, with timestamps: what the costs are counted by.
 pub(super) const SEGMENT_BYTES: usize = 1_448;
@@ -46,7 +47,7 @@ pub(super) fn to_tcp(time: Duration) -> Result<Sample> {
                     bytes += sendfile64(&sender, &file, Some(&mut offset), PIECE_BYTES).context("sendfile")?;
                 }
             }
-            Ok(bytes as f64 / SEGMENT_BYTES as f64)
+            Ok((bytes / SEGMENT_BYTES) as u64)
         })
     })
 }

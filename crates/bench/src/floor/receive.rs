@@ -11,7 +11,8 @@ use anyhow::{Context, Result, ensure};
 use engine::udp::{Options, RecvBatch, SendQueue, UdpSocket};
 use wire::{LinkId, Outbox, Path};
 
-use super::clock::{Sample, on_own_thread};
+use super::on_own_thread;
+use crate::comparison::Sample;
 use crate::sinks::bind_loopback;
 
 /// Datagrams of one turn: the handing over costs little for each, and they do not wait long in memory.
@@ -57,7 +58,7 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
             }
             ensure!(datagrams > 0, "no datagram arrived on 127.0.0.1");
             ensure!(joined.is_none() || messages < datagrams, "the kernel has UDP_GRO, but joined nothing");
-            Ok(datagrams as f64)
+            Ok(datagrams as u64)
         })
     })
 }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::clock::Sample;
 use super::file::{PIECE_BYTES, SEGMENT_BYTES};
 use super::{Args, Outcome, Way};
+use crate::comparison::{Options, Sample, middle, values};
 use measure::report::Table;
-use measure::rounds::{Ratio, median};
+use measure::rounds::Ratio;
 
 /// One way, and what it costs where it is there.
 #[derive(Clone, Debug, Serialize)]
@@ -46,20 +46,17 @@ pub(super) struct Costs {
 impl Costs {
     /// `None` without samples.
     fn of(samples: &[Sample]) -> Option<Self> {
-        let per_unit = |value: fn(&Sample) -> f64| -> Vec<f64> {
-            samples.iter().map(|sample| value(sample) / sample.units.max(1.0)).collect()
-        };
-        let cpu = per_unit(|sample| sample.cpu_ns);
+        let cpu = values(samples, Sample::cpu_ns);
         // The interval of a median is that of its ratio to one.
         let interval = Ratio::of(&cpu, &vec![1.0; cpu.len()])?;
         Some(Costs {
             cpu_ns: interval.median,
-            user_ns: median(&per_unit(|sample| sample.user_ns)),
-            kernel_ns: median(&per_unit(|sample| sample.cpu_ns - sample.user_ns)),
+            user_ns: middle(samples, Sample::user_ns),
+            kernel_ns: middle(samples, Sample::system_ns),
             low: interval.low,
             high: interval.high,
             rounds: samples.len(),
-            units: samples.iter().map(|sample| sample.units).sum::<f64>() as u64,
+            units: samples.iter().map(|sample| sample.sent).sum(),
         })
     }
 }
@@ -80,11 +77,7 @@ impl Report {
 }
 
 fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
-    let samples = outcomes.iter().map(|outcome| match outcome {
-        Outcome::Done(sample) => Ok(*sample),
-        Outcome::Absent(why) => Err(*why),
-    });
-    let samples: Result<Vec<Sample>, &str> = samples.collect();
+    let samples: Result<Vec<Sample>, &str> = outcomes.iter().cloned().collect();
     Row {
         path: way.name(),
         segments: way.segments(),
@@ -101,7 +94,7 @@ fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Args { size, rounds, seconds, to, .. } = &self.args;
+        let Args { size, to, options: Options { rounds, seconds, .. } } = &self.args;
         let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
         let mut table = Table::new("lrlrr");
         table.text(format!("{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}"));
@@ -133,12 +126,19 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use measure::cpu::Spent;
+
     use super::*;
 
     #[test]
     fn costs_are_medians_per_unit() {
-        let sample = |cpu_ns, user_ns| Sample { units: 10.0, cpu_ns, user_ns };
-        let costs = Costs::of(&[sample(100.0, 40.0), sample(300.0, 60.0), sample(200.0, 50.0)]).unwrap();
+        let sample = |cpu_ns, user_ns| {
+            let [user, system] = [user_ns, cpu_ns - user_ns].map(Duration::from_nanos);
+            Sample { sent: 10, spent: Spent { user, system, ..Spent::default() }, ..Sample::default() }
+        };
+        let costs = Costs::of(&[sample(100, 40), sample(300, 60), sample(200, 50)]).unwrap();
         assert_eq!((costs.cpu_ns, costs.user_ns, costs.kernel_ns), (20.0, 5.0, 15.0));
         assert_eq!((costs.low, costs.high, costs.rounds, costs.units), (10.0, 30.0, 3, 30));
         assert!(Costs::of(&[]).is_none());

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use srtp::{Profile, Sealer, SessionKeys};
 
-use super::clock::{Sample, on_own_thread};
+use super::on_own_thread;
+use crate::comparison::Sample;
 
 /// A fixed RTP header and one block of extensions.
 const HEADER_BYTES: usize = 24;
@@ -36,6 +37,6 @@ pub(super) fn seal(profile: Profile, len: usize, time: Duration) -> Result<Sampl
             }
             black_box(&mut datagrams);
         }
-        Ok((seq - (1 << 16)) as f64)
+        Ok(seq - (1 << 16))
     })
 }

@@ -10,8 +10,8 @@ use engine::sys::{self, Outgoing, Payload, SendBatch};
 use engine::udp::{Options, UdpSocket};
 use wire::{LinkId, Path};
 
-use super::Outcome;
-use super::clock::{Sample, on_own_thread};
+use super::{Outcome, on_own_thread};
+use crate::comparison::Sample;
 
 /// Datagrams in one call, and so the number that lie ready: about what a worker's outbox holds.
 const DATAGRAMS_PER_CALL: usize = 128;
@@ -52,7 +52,7 @@ pub(super) fn one_by_one(targets: &[SocketAddr], len: usize, time: Duration) -> 
             }
         }
         anyhow::ensure!(sent > 0, nothing_passed(targets, refused));
-        Ok(sent as f64)
+        Ok(sent)
     })
 }
 
@@ -62,7 +62,7 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
     let message_len = len * segments.unwrap_or(1);
     // What does not fit one datagram of IP is no message.
     if message_len > usize::from(u16::MAX) - 28 {
-        return Ok(Outcome::Absent("more than 64 KB in one message"));
+        return Ok(Err("more than 64 KB in one message"));
     }
     let bytes = datagrams(len);
     let segment_bytes = segments.map(|_| len as u16);
@@ -88,12 +88,9 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
             }
         }
         anyhow::ensure!(sent > 0 || gso_refused, nothing_passed(targets, refused));
-        Ok(sent as f64)
+        Ok(sent)
     })?;
-    if gso_refused {
-        return Ok(Outcome::Absent("the kernel refuses to split a send here"));
-    }
-    Ok(Outcome::Done(sample))
+    Ok(if gso_refused { Err("the kernel refuses to split a send here") } else { Ok(sample) })
 }
 
 /// Whether the kernel or the network card cannot split: EIO for the card, EINVAL for the kernel.

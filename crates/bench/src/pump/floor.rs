@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,9 +12,10 @@ use wheel::Wheel;
 use wire::ts::DATAGRAM_LEN;
 use wire::{LinkId, Path};
 
+use super::Case;
 use super::scene::{Scene, Stream};
-use super::window::{Tally, Window};
-use super::{Case, Sample};
+use super::window::Window;
+use crate::comparison::{Sample, on_threads};
 
 /// For how long a full socket is waited for; then its datagrams count as refused.
 const STALL_MAX: Duration = Duration::from_millis(2);
@@ -25,15 +25,7 @@ pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let senders = (0..case.args.workers).map(|index| Sender::new(&scene.share(index, case.args.workers), case, zero));
     let senders: Vec<Sender> = senders.collect::<Result<_>>()?;
     let window = case.window();
-    thread::scope(|scope| {
-        let threads: Vec<_> = senders.into_iter().map(|sender| scope.spawn(move || sender.run(&window))).collect();
-        let measured = window.measure(|| Ok(()));
-        let mut tally = Tally::default();
-        for thread in threads {
-            tally += thread.join().expect("a sender does not panic")?;
-        }
-        Ok(Sample::new(scene, measured?, tally))
-    })
+    on_threads(senders, |sender| sender.run(&window), || window.measure(|| ()))
 }
 
 /// One thread's streams.
@@ -89,9 +81,9 @@ impl Sender {
         })
     }
 
-    fn run(mut self, window: &Window) -> Result<Tally> {
+    fn run(mut self, window: &Window) -> Result<Sample> {
         sys::set_timer_slack(Duration::from_nanos(1)).context("set the timers' slack")?;
-        let mut tally = Tally::default();
+        let mut sample = Sample::default();
         let mut now = Instant::now();
         while now < window.end {
             let next = self.wheel.next_deadline().unwrap_or(window.end);
@@ -103,7 +95,7 @@ impl Sender {
             while let Some(index) = self.wheel.pop_due(now) {
                 self.waiting.push((index, self.lines[index as usize].due()));
                 if self.waiting.len() == MESSAGES_MAX {
-                    self.flush(window, now, &mut tally);
+                    self.flush(window, now, &mut sample);
                     // Who does not keep up always has more that is due, and has to see that its time is over.
                     now = Instant::now();
                     if now >= window.end {
@@ -111,13 +103,13 @@ impl Sender {
                     }
                 }
             }
-            self.flush(window, now, &mut tally);
+            self.flush(window, now, &mut sample);
         }
-        Ok(tally)
+        Ok(sample)
     }
 
     /// Sends what waits, and puts its streams back on the wheel.
-    fn flush(&mut self, window: &Window, now: Instant, tally: &mut Tally) {
+    fn flush(&mut self, window: &Window, now: Instant, sample: &mut Sample) {
         let (lines, burst) = (&self.lines, self.burst);
         let mut rest = &self.waiting[..];
         while !rest.is_empty() {
@@ -137,7 +129,7 @@ impl Sender {
                 Err(_) => (rest.len(), 0),
             };
             for (_, due) in &rest[..done] {
-                tally.note(window, *due, now, sent, u64::from(burst) - sent);
+                window.note(sample, *due, now, sent, u64::from(burst) - sent);
             }
             rest = &rest[done..];
         }

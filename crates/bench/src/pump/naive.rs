@@ -9,9 +9,10 @@ use tokio::net::UdpSocket;
 use tokio::runtime::Builder;
 use tokio::time::interval_at;
 
+use super::Case;
 use super::scene::{Scene, Stream};
-use super::window::{Tally, Window};
-use super::{Case, Sample};
+use super::window::Window;
+use crate::comparison::Sample;
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let runtime = Builder::new_multi_thread().worker_threads(case.args.threads()).enable_all().build();
@@ -23,16 +24,15 @@ pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let tasks =
         scene.streams.iter().map(|stream| runtime.spawn(send(Arc::clone(&socket), stream.clone(), zero, window)));
     let tasks: Vec<_> = tasks.collect();
-    let measured = window.measure(|| Ok(()))?;
-    let mut tally = Tally::default();
+    let mut sample = window.measure(|| ())?;
     for task in tasks {
-        tally += runtime.block_on(task).context("a stream's task failed")?;
+        sample += runtime.block_on(task).context("a stream's task failed")?;
     }
-    Ok(Sample::new(scene, measured, tally))
+    Ok(sample)
 }
 
-async fn send(socket: Arc<UdpSocket>, stream: Arc<Stream>, zero: Instant, window: Window) -> Tally {
-    let mut tally = Tally::default();
+async fn send(socket: Arc<UdpSocket>, stream: Arc<Stream>, zero: Instant, window: Window) -> Sample {
+    let mut sample = Sample::default();
     let mut ticker = interval_at((zero + stream.phase(1)).into(), stream.content.interval(1));
     for position in stream.start.. {
         let due = ticker.tick().await.into_std();
@@ -41,7 +41,7 @@ async fn send(socket: Arc<UdpSocket>, stream: Arc<Stream>, zero: Instant, window
             break;
         }
         let sent = socket.send_to(stream.content.burst(position, 1), stream.to).await.is_ok();
-        tally.note(&window, due, now, u64::from(sent), u64::from(!sent));
+        window.note(&mut sample, due, now, u64::from(sent), u64::from(!sent));
     }
-    tally
+    sample
 }

@@ -4,66 +4,48 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use counters::Published;
+use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{Command, Counters, Event, PlaySpec, SessionId, SessionSpec, Settings};
 use wire::{DatagramRun, LinkId, Outbox, Path, Token, UdpOptions};
 
+use super::Case;
 use super::scene::{Scene, Stream};
-use super::window::{Tally, since};
-use super::{Case, Sample};
-
-/// For how long a worker's numbers are waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+use super::window::since;
+use crate::comparison::Sample;
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
     let workers = (0..case.args.workers).map(|index| start(&scene.share(index, case.args.workers), case, index));
     let workers: Vec<Running> = workers.collect::<Result<_>>()?;
-    let mut counted: Vec<Vec<Counted>> = Vec::new();
-    let measured = case.window().measure(|| {
-        counted.push(workers.iter().map(Running::counted).collect::<Result<_>>()?);
-        Ok(())
-    })?;
+    let mut counted: Vec<Vec<Sample>> = Vec::new();
+    let mut sample = case.window().measure(|| counted.push(workers.iter().map(Running::counted).collect()))?;
     for worker in workers {
         worker.handle.stop().context("stop a worker")?;
     }
-    let mut tally = Tally::default();
     if let [before, after] = &counted[..] {
         for (before, after) in before.iter().zip(after) {
-            tally += Tally {
-                sent: after.sent - before.sent,
-                refused: after.dropped - before.dropped,
-                lateness: since(&after.pump.lateness, &before.pump.lateness),
-            };
+            let (sent, refused) = (after.sent - before.sent, after.refused - before.refused);
+            sample += Sample { sent, refused, lateness: since(&after.lateness, &before.lateness), ..Sample::default() };
         }
     }
-    Ok(Sample::new(scene, measured, tally))
+    Ok(sample)
 }
 
 struct Running {
-    handle: WorkerHandle<Message>,
-    mailbox: Mailbox<Message>,
-}
-
-/// What a worker has done so far.
-struct Counted {
-    pump: Counters,
-    sent: u64,
-    dropped: u64,
+    handle: WorkerHandle<()>,
+    pump: Published<Counters>,
 }
 
 impl Running {
-    fn counted(&self) -> Result<Counted> {
-        let (reply, answer) = sync_channel(1);
-        let asked = self.mailbox.send(reply);
-        asked.map_err(|_| anyhow::anyhow!("a worker's mailbox is full"))?;
-        let pump = *answer.recv_timeout(ANSWER_MAX).context("a worker does not answer")?;
+    /// What the worker has done so far.
+    fn counted(&self) -> Sample {
         let counters = self.handle.counters();
-        Ok(Counted { pump, sent: counters.datagrams_out, dropped: counters.dropped() })
+        let (sent, refused, lateness) = (counters.datagrams_out, counters.dropped(), self.pump.load().lateness);
+        Sample { sent, refused, lateness, ..Sample::default() }
     }
 }
 
@@ -74,26 +56,24 @@ fn start(streams: &[Arc<Stream>], case: &Case<'_>, index: usize) -> Result<Runni
         ..WorkerConfig::default()
     };
     let bound = Worker::bind(config).context("bind a worker's socket")?;
-    let mailbox = bound.mailbox();
     let settings = Settings { tick: case.args.tick(), ..Settings::default() };
-    let (streams, burst) = (streams.to_vec(), case.burst);
-    let handle = bound.run(move || PumpService::new(streams, burst, settings)).context("start a worker")?;
-    Ok(Running { handle, mailbox })
+    let (streams, burst, pump) = (streams.to_vec(), case.burst, Published::default());
+    let counted = pump.clone();
+    let handle = bound.run(move || PumpService::new(streams, burst, settings, counted)).context("start a worker")?;
+    Ok(Running { handle, pump })
 }
-
-/// Asks what the pump has counted.
-type Message = SyncSender<Box<Counters>>;
 
 struct PumpService {
     pump: Pump,
     /// By session.
     streams: Vec<Arc<Stream>>,
+    counted: Published<Counters>,
 }
 
 impl PumpService {
-    fn new(streams: Vec<Arc<Stream>>, burst: u8, settings: Settings) -> Self {
+    fn new(streams: Vec<Arc<Stream>>, burst: u8, settings: Settings, counted: Published<Counters>) -> Self {
         let now = Instant::now();
-        let mut service = PumpService { pump: Pump::new(now, settings), streams };
+        let mut service = PumpService { pump: Pump::new(now, settings), streams, counted };
         for (session, stream) in service.streams.iter().enumerate() {
             let path = Path { link: LinkId::datagrams(0), remote: stream.to, local: None };
             let title = Arc::clone(&stream.content.title);
@@ -120,14 +100,11 @@ impl PumpService {
 }
 
 impl Service for PumpService {
-    type Message = Message;
+    type Message = ();
 
     fn handle_run(&mut self, _: Instant, _: DatagramRun<'_>, _: &mut Outbox) {}
 
-    fn handle_message(&mut self, _: Instant, reply: Message, _: &mut Outbox) {
-        // Nobody listens any more: then nobody needs it.
-        let _ = reply.send(Box::new(self.pump.counters().clone()));
-    }
+    fn handle_message(&mut self, _: Instant, (): (), _: &mut Outbox) {}
 
     fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
         self.pump.handle_timeout(now);
@@ -140,6 +117,9 @@ impl Service for PumpService {
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         let has_more = self.pump.poll_transmit(now, out);
         self.hand_over(now);
+        if !has_more {
+            self.counted.store(self.pump.counters());
+        }
         has_more
     }
 }

@@ -5,10 +5,12 @@ use std::fmt;
 use serde::Serialize;
 use wheel::Lateness;
 
-use super::{Args, Case, Sample, Way};
+use super::scene::Scene;
+use super::{Args, Case, Way};
+use crate::comparison::{Costs, Options, Sample, middle, ratio_to, samples_of};
 use measure::plot::{self, Figure, Line};
 use measure::report::Table;
-use measure::rounds::{Ratio, median};
+use measure::rounds::Ratio;
 use measure::text::ratio;
 
 /// One case at one number of streams. Times are medians over the rounds; lateness is of all rounds together.
@@ -22,18 +24,12 @@ pub(super) struct Row {
     pub burst: u8,
     pub tick_us: u64,
     pub threads: usize,
-    pub rounds: usize,
-    /// In all rounds; refused ones are those that the kernel did not take.
-    pub datagrams: u64,
-    pub refused: u64,
+    #[serde(flatten)]
+    pub costs: Costs,
     /// Datagrams that were due; one way or the other a few more or less are sent at the ends of a round.
     pub due: f64,
     /// Milliseconds of CPU time for one second of one stream, on all threads, in user space and kernel.
     pub cpu_ms_per_stream_second: f64,
-    /// Nanoseconds of CPU time per datagram.
-    pub cpu_ns: f64,
-    pub user_ns: f64,
-    pub system_ns: f64,
     /// Cores in use.
     pub cores: f64,
     /// How long after its time a burst was sent.
@@ -55,8 +51,11 @@ pub(super) struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(lateness: &Lateness) -> Self {
-        let at = |share| lateness.quantile(share).as_nanos() as f64 / 1e3;
+    /// Of all samples together.
+    fn of(samples: &[Sample], part: fn(&Sample) -> &Lateness) -> Self {
+        let mut all = Lateness::default();
+        samples.iter().for_each(|sample| all.merge(part(sample)));
+        let at = |share| all.quantile(share).as_nanos() as f64 / 1e3;
         Quantiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 }
@@ -70,37 +69,26 @@ pub(super) struct Report {
 
 impl Report {
     /// Takes the samples of the cases that were measured side by side.
-    pub(super) fn add(&mut self, streams: usize, cases: &[Case<'_>], samples: &[Vec<Sample>]) {
-        let samples_of = |way: Way, burst: u8| {
-            let index = cases.iter().position(|case| case.way == way && case.burst == burst)?;
-            samples.get(index)
-        };
+    pub(super) fn add(&mut self, scene: &Scene, cases: &[Case<'_>], samples: &[Vec<Sample>]) {
+        let of = |way, burst| samples_of(cases, samples, |case| case.way == way && case.burst == burst);
         for (case, own) in cases.iter().zip(samples) {
-            let ratio_to = |way, burst| Ratio::of(&values(own, cpu_ns), &values(samples_of(way, burst)?, cpu_ns));
-            let is_alone = !case.way.has_bursts();
+            let args = case.args;
+            let cores = middle(own, cores);
             self.rows.push(Row {
                 way: case.way,
-                streams,
-                rates_bps: case.args.rates.iter().map(|rate| rate.bps()).collect(),
+                streams: scene.streams.len(),
+                rates_bps: args.rates.iter().map(|rate| rate.bps()).collect(),
                 burst: case.burst,
-                tick_us: case.args.tick_us,
-                threads: if is_alone { case.args.threads() } else { case.args.workers },
-                rounds: own.len(),
-                datagrams: own.iter().map(|sample| sample.tally.sent).sum(),
-                refused: own.iter().map(|sample| sample.tally.refused).sum(),
-                due: own.iter().map(|sample| sample.due).sum(),
-                cpu_ms_per_stream_second: median(&values(own, cores)) * 1e3 / streams as f64,
-                cpu_ns: median(&values(own, cpu_ns)),
-                user_ns: median(&values(own, user_ns)),
-                system_ns: median(&values(own, |sample| cpu_ns(sample) - user_ns(sample))),
-                cores: median(&values(own, cores)),
-                lateness_us: Quantiles::of(&merged(own.iter().map(|sample| &sample.tally.lateness))),
-                reference_us: case.args.reference.then(|| {
-                    let all = own.iter().filter_map(|sample| sample.reference.as_ref());
-                    Quantiles::of(&merged(all))
-                }),
-                cpu_to_floor: ratio_to(Way::Floor, case.burst),
-                cpu_to_naive: ratio_to(Way::Naive, 1),
+                tick_us: args.tick_us,
+                threads: if case.way.has_bursts() { args.workers } else { args.threads() },
+                costs: Costs::of(own),
+                due: own.iter().map(|sample| scene.due(sample.spent.wall)).sum(),
+                cpu_ms_per_stream_second: cores * 1e3 / scene.streams.len() as f64,
+                cores,
+                lateness_us: Quantiles::of(own, |sample| &sample.lateness),
+                reference_us: args.reference.then(|| Quantiles::of(own, |sample| &sample.reference)),
+                cpu_to_floor: ratio_to(of(Way::Floor, case.burst), own, Sample::cpu_ns),
+                cpu_to_naive: ratio_to(of(Way::Naive, 1), own, Sample::cpu_ns),
             });
         }
     }
@@ -109,7 +97,7 @@ impl Report {
     pub fn svg(&self) -> String {
         let charts = vec![
             self.chart("CPU per stream and second", "ms", |row| row.cpu_ms_per_stream_second),
-            self.chart("CPU per datagram", "ns", |row| row.cpu_ns),
+            self.chart("CPU per datagram", "ns", |row| row.costs.cpu_ns),
             self.chart("lateness, median", "µs", |row| row.lateness_us.p50),
             self.chart("lateness, 99th percentile", "µs", |row| row.lateness_us.p99),
         ];
@@ -117,10 +105,9 @@ impl Report {
     }
 
     fn heading(&self) -> String {
-        let Args { rates, rounds, seconds, netns, .. } = &self.args;
+        let Args { rates, netns, options: Options { rounds, seconds, .. }, .. } = &self.args;
         let rates: Vec<String> = rates.iter().map(ToString::to_string).collect();
-        let sink =
-            if *netns { "over veth into a namespace that drops" } else { "on loopback to sockets that nobody reads" };
+        let sink = if *netns { "over veth, whose other end drops" } else { "on loopback to sockets that nobody reads" };
         let (rates, tick) = (rates.join(" and "), self.args.tick());
         format!("streams of {rates}, tick {tick:?}, {rounds} rounds of {seconds:?}; {sink}")
     }
@@ -153,12 +140,13 @@ impl fmt::Display for Report {
 
 impl Row {
     fn write(&self, table: &mut Table) {
+        let [cpu, user, kernel] = self.costs.cells();
         table.row([
             format!("  {}", line_name(self.way, self.burst)),
             format!("{:.3}", self.cpu_ms_per_stream_second),
-            format!("{:.0}", self.cpu_ns),
-            format!("{:.0}", self.user_ns),
-            format!("{:.0}", self.system_ns),
+            cpu,
+            user,
+            kernel,
             format!("{:.2}", self.cores),
             format!("{:.0}", self.lateness_us.p50),
             format!("{:.0}", self.lateness_us.p99),
@@ -166,11 +154,8 @@ impl Row {
             ratio(self.cpu_to_floor),
             ratio(self.cpu_to_naive),
         ]);
-        if self.refused > 0 {
-            let all = self.refused + self.datagrams;
-            table.text(format!("    {} of {all} datagrams were refused by the kernel", self.refused));
-        }
-        let share = self.datagrams as f64 / self.due.max(1.0);
+        self.costs.write_refused(table);
+        let share = self.costs.datagrams as f64 / self.due.max(1.0);
         if share < KEPT_UP {
             table.text(format!("    it does not keep up: {:.1} % of what was due", share * 100.0));
         }
@@ -190,25 +175,6 @@ fn line_name(way: Way, burst: u8) -> String {
         true => format!("{}, {burst}", way.name()),
         false => way.name().to_owned(),
     }
-}
-
-fn merged<'a>(parts: impl Iterator<Item = &'a Lateness>) -> Lateness {
-    let mut all = Lateness::default();
-    parts.for_each(|part| all.merge(part));
-    all
-}
-
-fn values(samples: &[Sample], value: fn(&Sample) -> f64) -> Vec<f64> {
-    samples.iter().map(value).collect()
-}
-
-/// Per datagram; a sample without any gives 0.
-fn cpu_ns(sample: &Sample) -> f64 {
-    sample.spent.cpu().as_nanos() as f64 / sample.tally.sent.max(1) as f64
-}
-
-fn user_ns(sample: &Sample) -> f64 {
-    sample.spent.user.as_nanos() as f64 / sample.tally.sent.max(1) as f64
 }
 
 fn cores(sample: &Sample) -> f64 {

@@ -3,33 +3,24 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use super::Case;
 use super::scene::{Content, Scene, Stream};
-use super::window::{Tally, Window, sleep_until};
-use super::{Case, Sample};
+use super::window::{Window, sleep_until};
+use crate::comparison::{Sample, on_threads};
 
 pub(super) fn run(scene: &Scene, case: &Case<'_>) -> Result<Sample> {
-    let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a sending socket");
-    let sockets: Vec<UdpSocket> = (0..case.args.threads()).map(|_| bind()).collect::<Result<_>>()?;
-    let window = case.window();
-    let zero = Instant::now();
-    thread::scope(|scope| {
-        let threads = sockets.into_iter().enumerate().map(|(index, socket)| {
-            let groups = groups(scene, &scene.share(index, case.args.threads()));
-            scope.spawn(move || send(&socket, groups, zero, window))
-        });
-        let threads: Vec<_> = threads.collect();
-        let measured = window.measure(|| Ok(()));
-        let mut tally = Tally::default();
-        for thread in threads {
-            tally += thread.join().expect("a scheduler does not panic");
-        }
-        Ok(Sample::new(scene, measured?, tally))
-    })
+    let threads = case.args.threads();
+    let worker = |index| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a sending socket")?;
+        Ok((socket, groups(scene, &scene.share(index, threads))))
+    };
+    let workers = (0..threads).map(worker).collect::<Result<Vec<_>>>()?;
+    let (window, zero) = (case.window(), Instant::now());
+    on_threads(workers, |(socket, groups)| Ok(send(&socket, groups, zero, window)), || window.measure(|| ()))
 }
 
 /// Streams of one rate, which are served together.
@@ -46,8 +37,8 @@ fn groups(scene: &Scene, streams: &[Arc<Stream>]) -> Vec<Group> {
     groups.filter(|group| !group.streams.is_empty()).collect()
 }
 
-fn send(socket: &UdpSocket, groups: Vec<Group>, zero: Instant, window: Window) -> Tally {
-    let mut tally = Tally::default();
+fn send(socket: &UdpSocket, groups: Vec<Group>, zero: Instant, window: Window) -> Sample {
+    let mut sample = Sample::default();
     let mut turns: Vec<(Instant, u64, Group)> = groups.into_iter().map(|group| (zero, 0, group)).collect();
     while let Some((due, turn, group)) = turns.iter_mut().min_by_key(|(due, ..)| *due) {
         sleep_until(*due);
@@ -57,10 +48,10 @@ fn send(socket: &UdpSocket, groups: Vec<Group>, zero: Instant, window: Window) -
         for stream in &group.streams {
             let now = Instant::now();
             let sent = socket.send_to(group.content.burst(stream.start + *turn, 1), stream.to).is_ok();
-            tally.note(&window, *due, now, u64::from(sent), u64::from(!sent));
+            window.note(&mut sample, *due, now, u64::from(sent), u64::from(!sent));
         }
         *due += group.content.interval(1);
         *turn += 1;
     }
-    tally
+    sample
 }

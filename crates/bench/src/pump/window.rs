@@ -1,6 +1,5 @@
 //! The time in which is counted, and what is counted in it.
 
-use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,8 @@ use anyhow::Result;
 use wheel::{BUCKETS, Lateness};
 
 use super::reference;
-use measure::cpu::{Spent, Stopwatch};
+use crate::comparison::Sample;
+use measure::cpu::Stopwatch;
 
 /// Begins when all streams run. What is sent before and after is not counted.
 #[derive(Clone, Copy, Debug)]
@@ -19,66 +19,36 @@ pub(super) struct Window {
     pub(super) has_reference: bool,
 }
 
-/// What a window cost.
-pub(super) struct Measured {
-    /// Of the process, without the thread that spins.
-    pub(super) spent: Spent,
-    pub(super) reference: Option<Lateness>,
-}
-
 impl Window {
-    pub(super) fn contains(&self, at: Instant) -> bool {
-        self.begin <= at && at < self.end
+    /// Counts a burst that was due at `due` and went out at `now`.
+    pub(super) fn note(&self, sample: &mut Sample, due: Instant, now: Instant, sent: u64, refused: u64) {
+        if self.begin <= now && now < self.end {
+            sample.lateness.record(now.saturating_duration_since(due));
+            sample.sent += sent;
+            sample.refused += refused;
+        }
     }
 
-    /// Waits for the window and through it; calls `mark` when it begins and when it ends.
-    pub(super) fn measure(&self, mut mark: impl FnMut() -> Result<()>) -> Result<Measured> {
+    /// Waits for the window and through it, and says what the process spent, without the thread that spins; calls `mark`
+    /// when it begins and when it ends.
+    pub(super) fn measure(&self, mut mark: impl FnMut()) -> Result<Sample> {
         thread::scope(|scope| {
             let spinning = self.has_reference.then(|| scope.spawn(|| reference::spin(self.begin, self.end)));
             sleep_until(self.begin);
             let stopwatch = Stopwatch::start()?;
-            mark()?;
+            mark();
             sleep_until(self.end);
-            mark()?;
+            mark();
             let spent = stopwatch.stop()?;
-            let Some(spinning) = spinning else { return Ok(Measured { spent, reference: None }) };
-            let (lateness, spun) = spinning.join().expect("the reference does not panic")?;
-            Ok(Measured { spent: spent - spun, reference: Some(lateness) })
+            let Some(spinning) = spinning else { return Ok(Sample { spent, ..Sample::default() }) };
+            let (reference, spun) = spinning.join().expect("the reference does not panic")?;
+            Ok(Sample { spent: spent - spun, reference, ..Sample::default() })
         })
     }
 }
 
 pub(super) fn sleep_until(at: Instant) {
     thread::sleep(at.saturating_duration_since(Instant::now()));
-}
-
-/// What was sent within a window.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    /// Datagrams.
-    pub(super) sent: u64,
-    pub(super) refused: u64,
-    /// How long after its time each burst was sent.
-    pub(super) lateness: Lateness,
-}
-
-impl Tally {
-    /// Counts a burst that was due at `due` and went out at `now`.
-    pub(super) fn note(&mut self, window: &Window, due: Instant, now: Instant, sent: u64, refused: u64) {
-        if window.contains(now) {
-            self.lateness.record(now.saturating_duration_since(due));
-            self.sent += sent;
-            self.refused += refused;
-        }
-    }
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.refused += other.refused;
-        self.lateness.merge(&other.lateness);
-    }
 }
 
 /// What a histogram has counted since it was as `before`.
@@ -103,12 +73,12 @@ mod tests {
     #[test]
     fn what_is_sent_outside_the_window_is_not_counted() {
         let window = window(Duration::from_secs(1), Duration::from_secs(1), false);
-        let mut tally = Tally::default();
+        let mut sample = Sample::default();
         for at in [Duration::ZERO, Duration::from_millis(1_500), Duration::from_secs(3)] {
             let now = window.begin - Duration::from_secs(1) + at;
-            tally.note(&window, now - Duration::from_micros(3), now, 4, 1);
+            window.note(&mut sample, now - Duration::from_micros(3), now, 4, 1);
         }
-        assert_eq!((tally.sent, tally.refused, tally.lateness.count()), (4, 1, 1));
+        assert_eq!((sample.sent, sample.refused, sample.lateness.count()), (4, 1, 1));
     }
 
     #[test]
