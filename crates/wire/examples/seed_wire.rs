@@ -5,7 +5,7 @@ use std::path::Path;
 
 use wire::rtcp::{self, ReportBlock, SenderInfo};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
-use wire::{Bitrate, Seq};
+use wire::Seq;
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
@@ -81,7 +81,6 @@ fn rtcp() -> Seeds {
         ("bye", written(|buf| rtcp::write_bye(buf, &[1, 2]))),
         ("pli", written(|buf| rtcp::write_pli(buf, 1, 7))),
         ("fir", written(|buf| rtcp::write_fir(buf, 1, 7, 200))),
-        ("remb", written(|buf| rtcp::write_remb(buf, 1, Bitrate::from_kbps(2_500), &[7, 8]))),
         ("feedback-steady", feedback(&steady)),
         ("feedback-holes", feedback(&holes)),
         ("feedback-uneven", feedback(&uneven)),

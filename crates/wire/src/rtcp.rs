@@ -4,19 +4,18 @@
 //! Out: the packets one by one, borrowed; or the bytes of one packet.
 //! Cost: headers are read twice, once to check the whole compound; no copy, no allocation.
 //! Source: RFC 3550 §6, RFC 4585 §6 (feedback), RFC 5104 §4.3.1 (FIR), RFC 5506 (reduced size: any packet may come
-//! first), draft-alvestrand-rmcat-remb-03, draft-holmer-rmcat-transport-wide-cc-extensions-01.
+//! first), draft-holmer-rmcat-transport-wide-cc-extensions-01.
 
 mod feedback;
 mod report;
 mod transport;
 mod write;
 
-pub use feedback::{Fir, Nack, Pli, Remb};
+pub use feedback::{Fir, Nack, Pli};
 pub use report::{Bye, ReceiverReport, ReportBlock, Sdes, SenderInfo, SenderReport, Source};
 pub use transport::{Arrivals, STATUS_COUNT_MAX, TransportFeedback, write_transport_feedback};
 pub use write::{
-    write_bye, write_fir, write_nack, write_pli, write_receiver_report, write_remb, write_sdes_cname,
-    write_sender_report,
+    write_bye, write_fir, write_nack, write_pli, write_receiver_report, write_sdes_cname, write_sender_report,
 };
 
 const HEADER_LEN: usize = 4;
@@ -34,7 +33,6 @@ const FORMAT_NACK: u8 = 1;
 const FORMAT_TRANSPORT: u8 = 15;
 const FORMAT_PLI: u8 = 1;
 const FORMAT_FIR: u8 = 4;
-const FORMAT_APPLICATION: u8 = 15;
 
 /// What is wrong with a compound. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +57,6 @@ pub enum Packet<'a> {
     Nack(Nack<'a>),
     Pli(Pli),
     Fir(Fir<'a>),
-    Remb(Remb<'a>),
     TransportFeedback(TransportFeedback<'a>),
     /// A type that nobody here reads. `count` is the low five bits of the first byte.
     Other {
@@ -150,7 +147,6 @@ impl<'a> RawPacket<'a> {
             (RTPFB, FORMAT_TRANSPORT) => TransportFeedback::parse(body).map(Packet::TransportFeedback),
             (PSFB, FORMAT_PLI) => Pli::parse(body).map(Packet::Pli),
             (PSFB, FORMAT_FIR) => Fir::parse(body).map(Packet::Fir),
-            (PSFB, FORMAT_APPLICATION) if Remb::is_remb(body) => Remb::parse(body).map(Packet::Remb),
             _ => Some(Packet::Other { packet_type, count }),
         };
         packet.unwrap_or(Packet::Malformed { packet_type, count })

@@ -1,7 +1,7 @@
-//! Feedback that asks for something: packets again (NACK), a keyframe (PLI, FIR), a lower rate (REMB).
+//! Feedback that asks for something: packets again (NACK), a keyframe (PLI, FIR).
 
-use super::{split_ssrcs, split_u32};
-use crate::{Bitrate, Seq};
+use super::split_ssrcs;
+use crate::Seq;
 
 /// The packets that a receiver misses (RFC 4585 §6.2.1).
 #[derive(Clone, Copy, Debug)]
@@ -61,41 +61,9 @@ impl<'a> Fir<'a> {
     }
 }
 
-/// Receiver estimated maximum bitrate (draft-alvestrand-rmcat-remb-03 §2.2).
-#[derive(Clone, Copy, Debug)]
-pub struct Remb<'a> {
-    pub sender_ssrc: u32,
-    pub bitrate: Bitrate,
-    ssrcs: &'a [[u8; 4]],
-}
-
-impl<'a> Remb<'a> {
-    /// Whether an application-layer feedback body carries REMB's name.
-    pub(super) fn is_remb(body: &[u8]) -> bool {
-        body.get(8..12) == Some(b"REMB")
-    }
-
-    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let (sender_ssrc, _, rest) = split_ssrcs(body)?;
-        let (_name, rest) = split_u32(rest)?;
-        let (&[count, high, middle, low], rest) = rest.split_first_chunk()?;
-        // Six bits of exponent, eighteen of mantissa. What exceeds 64 bits is as good as no limit.
-        let exponent = u32::from(high >> 2);
-        let mantissa = u64::from(high & 3) << 16 | u64::from(middle) << 8 | u64::from(low);
-        let bits_per_second = u64::try_from(u128::from(mantissa) << exponent).unwrap_or(u64::MAX);
-        let ssrcs = rest.as_chunks().0.get(..count.into())?;
-        Some(Remb { sender_ssrc, bitrate: Bitrate::from_bps(bits_per_second), ssrcs })
-    }
-
-    /// The streams that share the rate.
-    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
-        self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Packet, packets, write_fir, write_nack, write_pli, write_remb};
+    use super::super::{Packet, packets, write_fir, write_nack, write_pli};
     use super::*;
 
     fn only(data: &[u8]) -> Packet<'_> {
@@ -127,26 +95,5 @@ mod tests {
         assert_eq!(buf[..12], [0x81, 206, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
         assert_eq!(write_fir(&mut buf, 1, 2, 9), Some(20));
         assert_eq!(buf, [0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9, 0, 0, 0]);
-    }
-
-    #[test]
-    fn remb_is_18_bits_times_a_power_of_two() {
-        let mut buf = [0; 24];
-        assert_eq!(write_remb(&mut buf, 1, Bitrate::from_bps(0x3ffff << 3), &[7]), Some(24));
-        assert_eq!(buf[..12], [0x8f, 206, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0]);
-        assert_eq!(buf[12..], [b'R', b'E', b'M', b'B', 1, 3 << 2 | 3, 0xff, 0xff, 0, 0, 0, 7]);
-        let Packet::Remb(remb) = only(&buf) else { panic!() };
-        assert_eq!(remb.bitrate.bps(), 0x3ffff << 3);
-    }
-
-    #[test]
-    fn a_remb_beyond_64_bits_is_no_limit_and_one_with_too_few_sources_is_malformed() {
-        let mut data = [0x8f, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, b'R', b'E', b'M', b'B', 0, 0xff, 0xff, 0xff];
-        let Packet::Remb(remb) = only(&data) else { panic!() };
-        assert_eq!(remb.bitrate.bps(), u64::MAX);
-        data[16] = 1;
-        assert!(matches!(only(&data), Packet::Malformed { packet_type: 206, count: 15 }));
-        data[12] = b'X';
-        assert!(matches!(only(&data), Packet::Other { packet_type: 206, count: 15 }));
     }
 }

@@ -4,10 +4,10 @@
 
 use super::report::{SDES_CNAME, SENDER_INFO_LEN};
 use super::{
-    BYE, FORMAT_APPLICATION, FORMAT_FIR, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB,
-    ReportBlock, SDES, SENDER_REPORT, SenderInfo,
+    BYE, FORMAT_FIR, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB, ReportBlock, SDES,
+    SENDER_REPORT, SenderInfo,
 };
-use crate::{Bitrate, Seq};
+use crate::Seq;
 
 /// The largest report, source or SSRC count that five bits hold.
 const COUNT_MAX: usize = 31;
@@ -140,20 +140,6 @@ pub fn write_fir(buf: &mut [u8], sender_ssrc: u32, media_ssrc: u32, number: u8) 
     packet.put_u32(media_ssrc)?;
     packet.put(&[number, 0, 0, 0])?;
     packet.finish(PSFB, FORMAT_FIR)
-}
-
-/// Writes a receiver estimated maximum bitrate for up to 255 streams (draft-alvestrand-rmcat-remb-03 §2.2). The rate
-/// is rounded down to 18 significant bits.
-pub fn write_remb(buf: &mut [u8], sender_ssrc: u32, bitrate: Bitrate, ssrcs: &[u32]) -> Option<usize> {
-    let exponent = 46_u32.saturating_sub(bitrate.bps().leading_zeros());
-    let mantissa = (bitrate.bps() >> exponent) as u32;
-    let mut packet = feedback(buf, sender_ssrc, 0)?;
-    packet.put(b"REMB")?;
-    packet.put_u32(u32::from(u8::try_from(ssrcs.len()).ok()?) << 24 | exponent << 18 | mantissa)?;
-    for ssrc in ssrcs {
-        packet.put_u32(*ssrc)?;
-    }
-    packet.finish(PSFB, FORMAT_APPLICATION)
 }
 
 /// Starts a feedback packet (RFC 4585 §6.1).
