@@ -65,9 +65,15 @@ const LOOK_MAX: usize = 64 * 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A picture, or what comes before it, begins with this packet.
-    Start { pts: Option<Timestamp> },
+    Start {
+        /// When it is shown; `None` where the PES header does not say.
+        pts: Option<Timestamp>,
+    },
     /// It begins, and stands alone.
-    StartAlone { pts: Option<Timestamp> },
+    StartAlone {
+        /// When it is shown.
+        pts: Option<Timestamp>,
+    },
     /// The picture that began last stands alone.
     Alone,
 }

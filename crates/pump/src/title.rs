@@ -40,6 +40,7 @@ impl Default for TitleOptions {
 
 /// Why a title cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum TitleError {
     /// Nothing looks like packets.
     #[error("no transport stream: no row of sync bytes, 188, 192 or 204 apart, in the first {got} bytes")]

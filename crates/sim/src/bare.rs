@@ -87,6 +87,7 @@ impl Source {
 
 /// A viewer, which reads headers only.
 pub struct Sink {
+    /// Under which it is sent media; its retransmissions come under another, and are not looked at.
     pub ssrc: u32,
     sealer: Sealer,
     /// The newest number that came.

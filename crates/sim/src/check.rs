@@ -18,18 +18,22 @@ const LEAVING: Duration = Duration::from_millis(250);
 /// How a track was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// Media packets from the first whole keyframe on, retransmitted or not.
     pub packets: usize,
+    /// Frames of which the first packet came.
     pub frames: usize,
     /// Numbers that never came.
     pub holes: usize,
-    /// Changes from one layer to another.
+    /// Changes of layer to a larger picture.
     pub switches_up: usize,
+    /// To a smaller picture.
     pub switches_down: usize,
 }
 
 /// Whether packets may be missing for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
+    /// None at all: everything was repaired.
     Refused,
     /// Of a layer that is left within `LEAVING` they may: what comes late of it is not forwarded any more.
     BeforeSwitch,

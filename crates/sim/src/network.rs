@@ -17,6 +17,7 @@ use crate::random::Random;
 /// What a link does to datagrams. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkConfig {
+    /// From the queue's end to the other side.
     pub delay: Duration,
     /// Up to this much more delay, evenly spread; it does not change the order.
     pub jitter: Duration,
@@ -24,7 +25,9 @@ pub struct LinkConfig {
     pub rate: Option<Bitrate>,
     /// Bytes that may wait for the rate; what comes on top is dropped.
     pub queue_bytes: usize,
+    /// Share that never arrives, each datagram by itself.
     pub loss: f64,
+    /// Share that arrives a second time, 1 ms later.
     pub duplication: f64,
     /// Share of datagrams that are held back, so that later ones overtake them.
     pub reordering: f64,
@@ -51,24 +54,34 @@ impl Default for LinkConfig {
 /// What became of the datagrams of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
+    /// Datagrams given to the link, whatever became of them.
     pub sent: u64,
+    /// Their UDP payloads together.
     pub sent_bytes: u64,
+    /// Never arrived, by `LinkConfig::loss`.
     pub lost: u64,
     /// Dropped because the queue was full.
     pub overflowed: u64,
+    /// Arrived twice.
     pub duplicated: u64,
+    /// Were held back, so that later ones may overtake them.
     pub held_back: u64,
 }
 
 /// A datagram at its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
+    /// When it arrived.
     pub at: Instant,
+    /// Who sent it.
     pub from: SocketAddr,
+    /// Whom it is for.
     pub to: SocketAddr,
+    /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
+/// All links, and what is on its way on them.
 #[derive(Debug)]
 pub struct Network {
     seed: u64,
@@ -163,6 +176,7 @@ impl Network {
         self.in_flight.peek().map(|Reverse(next)| next.at)
     }
 
+    /// What became of what was sent from one to the other so far; not of the way back.
     pub fn counters(&self, from: SocketAddr, to: SocketAddr) -> LinkCounters {
         self.links.get(&(from, to)).map_or_else(LinkCounters::default, |link| link.counters)
     }

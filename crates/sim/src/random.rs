@@ -7,10 +7,12 @@ use rooms::settings;
 pub struct Random(settings::Random);
 
 impl Random {
+    /// A generator that begins at `seed`.
     pub fn new(seed: u64) -> Self {
         Random(settings::Random::new(seed))
     }
 
+    /// The next number, any of all that there are.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -30,6 +32,7 @@ impl Random {
         self.next_u64() % limit
     }
 
+    /// Writes random bytes over all of `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);

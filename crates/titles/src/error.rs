@@ -7,6 +7,7 @@ use pump::title::TitleError;
 
 /// Why a title or a chunk cannot be had. One error is told to all who wait for the same thing.
 #[derive(Clone, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum Error {
     /// No source has it.
     #[error("there is no title {location:?}")]
@@ -65,6 +66,7 @@ pub enum Refusal {
 
 /// What went wrong with a request to an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum HttpError {
     /// There was none within `connect_timeout`, or none at all.
     #[error("no connection: {0}")]

@@ -23,6 +23,7 @@ pub const LAYERS_MAX: usize = 4;
 /// How an offer is answered.
 #[derive(Clone, Debug)]
 pub struct AnswerOptions<'a> {
+    /// What is taken of the offer.
     pub purpose: Purpose<'a>,
     /// Where we are reached, the best first. They go into the answer as they are.
     pub candidates: &'a [Candidate],
@@ -32,9 +33,17 @@ pub struct AnswerOptions<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
     /// WHIP: takes what the offerer sends, with the first of its codecs that is in `codecs`.
-    Receive { codecs: &'a [Codec] },
+    Receive {
+        /// In any order: the offerer's preference decides.
+        codecs: &'a [Codec],
+    },
     /// WHEP: sends these tracks, each in the first section of its kind that is still free.
-    Send { tracks: &'a [(MediaKind, Codec)], stream: &'a str },
+    Send {
+        /// Of the stream, in its order; an offer without the codec of one is refused.
+        tracks: &'a [(MediaKind, Codec)],
+        /// The stream's name, which becomes the msid's and the CNAME.
+        stream: &'a str,
+    },
 }
 
 /// What ICE and DTLS need of the offerer.

@@ -4,6 +4,7 @@ use wire::codec::{Codec, MediaKind};
 
 /// What is wrong with the other side's text, or what it cannot do. The sender's doing, so never a panic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum Error {
     #[error("{got} bytes, more than the {max} that are read")]
     TooLong { got: usize, max: usize },

@@ -14,12 +14,15 @@ const CANDIDATES_MAX: usize = 64;
 /// What one PATCH says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragment<'a> {
+    /// The sender's user fragment, 4 to 256 characters; there with `pwd` or not at all.
     pub ufrag: Option<&'a str>,
+    /// Its password, 22 to 256 characters.
     pub pwd: Option<&'a str>,
     /// The section that the candidates are for. With BUNDLE it does not matter.
     pub mid: Option<&'a str>,
     /// What follows "a=", for instance "candidate:1 1 udp …".
     pub candidates: Vec<&'a str>,
+    /// No more candidates follow (`a=end-of-candidates`, RFC 8840 §8.2).
     pub is_last: bool,
 }
 

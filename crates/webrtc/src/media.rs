@@ -5,7 +5,9 @@ use wire::codec::{Codec, MediaKind};
 /// Which way media flows, as we see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
+    /// From us to the other side.
     Send,
+    /// From the other side to us.
     Receive,
 }
 
@@ -24,15 +26,21 @@ pub struct Negotiated {
 /// One accepted media section. It has exactly one codec, so that is known before the first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
+    /// Names the section (RFC 5888), and in a header extension its packets; empty where the offer gives none.
     pub mid: String,
+    /// By the m-line; the codec is of this kind.
     pub kind: MediaKind,
+    /// One way only: of "sendrecv" that part is taken which the session is for.
     pub direction: Direction,
     /// Of a section that sends: the index into `Purpose::Send::tracks`. Otherwise counted from zero.
     pub track: usize,
+    /// The one that stays of those offered.
     pub codec: Codec,
     /// Units of the RTP timestamp per second.
     pub clock_rate: u32,
+    /// The offerer's number for the codec; 7 bits.
     pub payload_type: u8,
+    /// That of retransmissions (RFC 4588 §8.6); without it nothing is sent again.
     pub rtx_payload_type: Option<u8>,
     /// Format parameters of the codec as the other side wrote them; empty without.
     pub fmtp: String,
@@ -58,19 +66,28 @@ impl Media {
 /// The RTP header extensions that the forwarder reads, writes or passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extension {
+    /// The section's name (RFC 9143 §15).
     Mid,
+    /// The simulcast layer's name (RFC 8852 §3.1).
     Rid,
+    /// On a retransmission, the layer that it repairs (RFC 8852 §3.2).
     RepairedRid,
+    /// How loud a packet is, client to mixer (RFC 6464).
     AudioLevel,
+    /// When a packet left, in 2^-18 s modulo 64 s.
     AbsSendTime,
+    /// A number that counts over all streams of the transport, for feedback on each packet.
     TransportCc,
+    /// How the camera is turned (3GPP TS 26.114 §7.4.5).
     VideoOrientation,
+    /// How long the receiver should hold frames back, from and to.
     PlayoutDelay,
+    /// Which frames a frame needs (AV1 RTP specification, appendix A); other codecs carry it too.
     DependencyDescriptor,
 }
 
 impl Extension {
-    pub const ALL: [Extension; 9] = [
+    pub(crate) const ALL: [Extension; 9] = [
         Extension::Mid,
         Extension::Rid,
         Extension::RepairedRid,
@@ -82,6 +99,7 @@ impl Extension {
         Extension::DependencyDescriptor,
     ];
 
+    /// Its name in `a=extmap` (RFC 8285 §5).
     pub fn uri(self) -> &'static str {
         match self {
             Extension::Mid => "urn:ietf:params:rtp-hdrext:sdes:mid",
@@ -98,7 +116,7 @@ impl Extension {
         }
     }
 
-    pub fn from_uri(uri: &str) -> Option<Extension> {
+    pub(crate) fn from_uri(uri: &str) -> Option<Extension> {
         Extension::ALL.into_iter().find(|extension| extension.uri() == uri)
     }
 

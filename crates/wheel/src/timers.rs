@@ -138,6 +138,7 @@ impl<T> Wheel<T> {
         self.len
     }
 
+    /// Whether no timer is set.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -9,16 +9,20 @@ use std::time::Duration;
 pub struct Bitrate(u64);
 
 impl Bitrate {
+    /// Nothing passes; also "no limit" and "unknown" where a user of it says so.
     pub const ZERO: Bitrate = Bitrate(0);
 
+    /// Takes bits per second.
     pub const fn from_bps(bits_per_second: u64) -> Self {
         Bitrate(bits_per_second)
     }
 
+    /// Takes thousands of bits per second.
     pub const fn from_kbps(kilobits_per_second: u64) -> Self {
         Bitrate(kilobits_per_second * 1_000)
     }
 
+    /// Returns bits per second.
     pub const fn bps(self) -> u64 {
         self.0
     }

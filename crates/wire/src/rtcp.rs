@@ -36,6 +36,7 @@ const FORMAT_FIR: u8 = 4;
 
 /// What is wrong with a compound. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum RtcpError {
     #[error("{got} bytes left, shorter than a packet's 4-byte header")]
     Truncated { got: usize },
@@ -50,22 +51,34 @@ pub enum RtcpError {
 /// One packet of a compound.
 #[derive(Clone, Copy, Debug)]
 pub enum Packet<'a> {
+    /// RFC 3550 §6.4.1.
     SenderReport(SenderReport<'a>),
+    /// RFC 3550 §6.4.2.
     ReceiverReport(ReceiverReport<'a>),
+    /// Source description (RFC 3550 §6.5).
     Sdes(Sdes<'a>),
+    /// RFC 3550 §6.6.
     Bye(Bye<'a>),
+    /// Packets are wanted again (RFC 4585 §6.2.1).
     Nack(Nack<'a>),
+    /// A keyframe is wanted, as pictures were lost (RFC 4585 §6.3.1).
     Pli(Pli),
+    /// A keyframe is wanted, whatever was lost (RFC 5104 §4.3.1).
     Fir(Fir<'a>),
+    /// When each packet arrived (draft-holmer-rmcat-transport-wide-cc-extensions-01).
     TransportFeedback(TransportFeedback<'a>),
     /// A type that nobody here reads. `count` is the low five bits of the first byte.
     Other {
+        /// As in the header (RFC 3550 §12.1).
         packet_type: u8,
+        /// Reports, sources, or the feedback message type, by what the type is.
         count: u8,
     },
     /// A known type whose body does not hold what the type promises.
     Malformed {
+        /// As in the header.
         packet_type: u8,
+        /// Reports, sources, or the feedback message type.
         count: u8,
     },
 }

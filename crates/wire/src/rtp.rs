@@ -22,11 +22,17 @@ const TWO_BYTE_PROFILE: u16 = 0x1000;
 /// What a datagram on a shared port is, by its first two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// RFC 8489: first byte 0 to 3.
     Stun,
+    /// RFC 9147: first byte 20 to 63.
     Dtls,
+    /// ChannelData (RFC 8656 §12): first byte 64 to 79.
     TurnChannel,
+    /// First byte 128 to 191, and no RTCP. May be SRTP, which looks the same.
     Rtp,
+    /// First byte 128 to 191, second 192 to 223. May be SRTCP.
     Rtcp,
+    /// Anything else, QUIC too; or fewer than two bytes.
     Unknown,
 }
 
@@ -45,6 +51,7 @@ pub fn classify(datagram: &[u8]) -> Kind {
 
 /// What is wrong with an RTP packet. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum RtpError {
     #[error("{got} bytes, where the header takes {needed}")]
     Truncated { needed: usize, got: usize },
@@ -59,10 +66,13 @@ pub enum RtpError {
 pub struct RtpHeader {
     /// 7 bits.
     pub payload_type: u8,
+    /// Of video: the last packet of a frame. Of audio: the first after silence.
     pub marker: bool,
+    /// Goes up by one with each packet of the SSRC; wraps.
     pub seq: Seq,
     /// Clock-rate units.
     pub timestamp: u32,
+    /// The source; numbers and timestamps count for each on its own.
     pub ssrc: u32,
 }
 
@@ -145,16 +155,19 @@ impl<'a> RtpPacket<'a> {
         }
     }
 
+    /// See `RtpHeader::marker`.
     #[inline]
     pub fn marker(&self) -> bool {
         self.fixed[1] & 0x80 != 0
     }
 
+    /// 7 bits.
     #[inline]
     pub fn payload_type(&self) -> u8 {
         self.fixed[1] & 0x7f
     }
 
+    /// See `RtpHeader::seq`.
     #[inline]
     pub fn seq(&self) -> Seq {
         Seq(u16::from_be_bytes([self.fixed[2], self.fixed[3]]))
@@ -167,6 +180,7 @@ impl<'a> RtpPacket<'a> {
         u32::from_be_bytes([a, b, c, d])
     }
 
+    /// See `RtpHeader::ssrc`.
     #[inline]
     pub fn ssrc(&self) -> u32 {
         let [.., a, b, c, d] = *self.fixed;

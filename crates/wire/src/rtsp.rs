@@ -36,6 +36,7 @@ pub enum Item<'a> {
 
 /// Why nothing after it can be found in the stream: the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum RtspError {
     /// A head or a body that is longer than what is taken.
     #[error("more than {max} bytes")]

@@ -13,15 +13,21 @@ pub const BINDING: u16 = 1;
 
 /// Attribute types (RFC 8489 §18.3, RFC 8445 §16.1).
 pub mod attribute {
+    /// RFC 8489 §14.3; in ICE see `Message::username`.
     pub const USERNAME: u16 = 0x0006;
+    /// HMAC-SHA1 of what stands before it (RFC 8489 §14.5).
     pub const MESSAGE_INTEGRITY: u16 = 0x0008;
+    /// RFC 8445 §7.1.1.
     pub const PRIORITY: u16 = 0x0024;
+    /// RFC 8445 §7.1.2.
     pub const USE_CANDIDATE: u16 = 0x0025;
+    /// CRC-32 of what stands before it (RFC 8489 §14.7).
     pub const FINGERPRINT: u16 = 0x8028;
 }
 
 /// What is wrong with a STUN message. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum StunError {
     #[error("{got} bytes, shorter than the 20-byte header")]
     Truncated { got: usize },
@@ -33,11 +39,16 @@ pub enum StunError {
     Attribute { attribute: u16 },
 }
 
+/// What a message is of its method (RFC 8489 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
+    /// Wants an answer, and is repeated until it has one.
     Request,
+    /// Wants no answer.
     Indication,
+    /// Answers a request that was granted.
     Success,
+    /// Answers a request that was refused.
     Error,
 }
 
@@ -77,6 +88,7 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// Of bits 4 and 8 of the message type.
     pub fn class(&self) -> Class {
         // The class is bits 8 and 4, in between the bits of the method (RFC 8489 §5).
         match (self.message_type & 0x100 != 0, self.message_type & 0x10 != 0) {
@@ -93,6 +105,7 @@ impl<'a> Message<'a> {
         bits & 0x0f | bits >> 1 & 0x70 | bits >> 2 & 0xf80
     }
 
+    /// The same in a request, its repetitions and its answer.
     pub fn transaction_id(&self) -> &'a [u8; 12] {
         self.transaction_id
     }

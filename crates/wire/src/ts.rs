@@ -75,6 +75,7 @@ impl Pid {
 
 /// What is wrong with a packet. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum TsError {
     /// Too few bytes.
     #[error("{got} bytes, shorter than a packet's 188")]

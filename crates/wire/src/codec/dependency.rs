@@ -21,10 +21,13 @@ const SWITCH: u8 = 2;
 /// The fields that every descriptor has, and which of the optional parts follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
+    /// The first packet of a frame, in one spatial layer.
     pub start_of_frame: bool,
+    /// The last packet of it.
     pub end_of_frame: bool,
     /// 6 bits.
     pub template_id: u8,
+    /// Goes up by one with each frame in the order of decoding; wraps.
     pub frame_number: u16,
     /// A structure is attached, as on the first packet of a keyframe.
     pub has_structure: bool,
@@ -52,7 +55,9 @@ impl Descriptor {
 /// Where a frame stands among the layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameLayer {
+    /// Size of the picture, 0 the smallest.
     pub spatial_id: u8,
+    /// Temporal layer, 0 the lowest, which needs no other.
     pub temporal_id: u8,
     /// Bit t: who decodes this frame may take the temporal layers up to t from here on.
     pub switch_to: u8,

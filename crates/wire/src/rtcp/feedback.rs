@@ -6,7 +6,9 @@ use crate::Seq;
 /// The packets that a receiver misses (RFC 4585 §6.2.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Nack<'a> {
+    /// Who misses them.
     pub sender_ssrc: u32,
+    /// Whose packets they are.
     pub media_ssrc: u32,
     pairs: &'a [[u8; 4]],
 }
@@ -31,7 +33,9 @@ impl<'a> Nack<'a> {
 /// Picture loss indication: a keyframe, please (RFC 4585 §6.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pli {
+    /// Who asks.
     pub sender_ssrc: u32,
+    /// Who is asked.
     pub media_ssrc: u32,
 }
 
@@ -45,6 +49,7 @@ impl Pli {
 /// Full intra request: a keyframe, please, from each of several streams (RFC 5104 §4.3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Fir<'a> {
+    /// Who asks. Whom it asks stands in each entry.
     pub sender_ssrc: u32,
     entries: &'a [[u8; 8]],
 }

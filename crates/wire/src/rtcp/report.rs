@@ -11,6 +11,7 @@ pub(super) const SDES_CNAME: u8 = 1;
 /// What one receiver has of one stream (RFC 3550 §6.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportBlock {
+    /// Whose packets are reported on.
     pub ssrc: u32,
     /// Lost since the last report, in 256ths.
     pub fraction_lost: u8,
@@ -70,18 +71,22 @@ fn blocks(count: u8, data: &[u8]) -> Option<&[[u8; BLOCK_LEN]]> {
 /// What a sender says about its own stream (RFC 3550 §6.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderInfo {
+    /// The sender.
     pub ssrc: u32,
     /// Wall clock: seconds since 1900, 32.32 fixed point.
     pub ntp: u64,
     /// The same instant in clock-rate units.
     pub rtp_timestamp: u32,
+    /// RTP packets sent since the stream began; wraps.
     pub packet_count: u32,
     /// Payload bytes, without headers and padding.
     pub byte_count: u32,
 }
 
+/// What a peer sends and receives (RFC 3550 §6.4.1).
 #[derive(Clone, Copy, Debug)]
 pub struct SenderReport<'a> {
+    /// What it sends.
     pub info: SenderInfo,
     blocks: &'a [[u8; BLOCK_LEN]],
 }
@@ -97,11 +102,13 @@ impl<'a> SenderReport<'a> {
         Some(SenderReport { info, blocks: blocks(count, rest)? })
     }
 
+    /// What it receives, one per source; at most 31.
     pub fn blocks(&self) -> impl Iterator<Item = ReportBlock> + use<'a> {
         self.blocks.iter().map(ReportBlock::from_bytes)
     }
 }
 
+/// What a peer that sends nothing receives (RFC 3550 §6.4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverReport<'a> {
     /// The reporter's own.
@@ -115,6 +122,7 @@ impl<'a> ReceiverReport<'a> {
         Some(ReceiverReport { ssrc, blocks: blocks(count, rest)? })
     }
 
+    /// One per source that is received; at most 31.
     pub fn blocks(&self) -> impl Iterator<Item = ReportBlock> + use<'a> {
         self.blocks.iter().map(ReportBlock::from_bytes)
     }
@@ -123,6 +131,7 @@ impl<'a> ReceiverReport<'a> {
 /// What a source description says about one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source<'a> {
+    /// The source.
     pub ssrc: u32,
     /// UTF-8 by the RFC, but nobody checked.
     pub cname: Option<&'a [u8]>,
@@ -144,6 +153,7 @@ impl<'a> Sdes<'a> {
         Some(Sdes { count, chunks })
     }
 
+    /// The sources in the order of the packet.
     pub fn sources(&self) -> impl Iterator<Item = Source<'a>> + use<'a> {
         let mut rest = self.chunks;
         (0..self.count).map_while(move |_| {
@@ -188,6 +198,7 @@ impl<'a> Bye<'a> {
         Some(Bye { ssrcs: body.as_chunks().0.get(..count.into())? })
     }
 
+    /// The SSRCs and CSRCs that leave.
     pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
     }

@@ -109,7 +109,9 @@ impl Chunk {
 /// A checked feedback packet.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportFeedback<'a> {
+    /// Who received the packets.
     pub sender_ssrc: u32,
+    /// One of the streams spoken of; the numbers count across all of them.
     pub media_ssrc: u32,
     /// Transport sequence number of the first packet spoken of.
     pub base_seq: u16,

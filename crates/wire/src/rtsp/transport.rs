@@ -37,9 +37,19 @@ pub struct Transport<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Datagrams to one of its ports, and RTCP to the other. The stream right in UDP has no other.
-    Datagrams { is_rtp: bool, port: u16, rtcp_port: Option<u16> },
+    Datagrams {
+        /// With RTP headers; else the packets as they are.
+        is_rtp: bool,
+        /// For the stream, at the address that asks.
+        port: u16,
+        /// For RTCP.
+        rtcp_port: Option<u16>,
+    },
     /// By its connection, on these channels; `None` leaves the choice to the server.
-    Interleaved { channels: Option<(u8, u8)> },
+    Interleaved {
+        /// For RTP, and for RTCP.
+        channels: Option<(u8, u8)>,
+    },
 }
 
 impl Transport<'_> {

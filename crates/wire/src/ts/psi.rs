@@ -20,6 +20,7 @@ const CRC_LEN: usize = 4;
 
 /// What is wrong with a section. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum SectionError {
     /// The section's own length does not fit.
     #[error("{got} bytes, where the section says {said}")]
