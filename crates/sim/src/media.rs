@@ -23,7 +23,9 @@ const KEYFRAME_SCALE: f64 = 4.0;
 /// What one layer of a track sends.
 #[derive(Clone, Debug)]
 pub struct LayerPlan {
+    /// Mean rate of the payloads; keyframes are larger than other frames.
     pub bitrate: Bitrate,
+    /// At even intervals; not 0.
     pub frames_per_second: u32,
     /// 1 to 3; only VP8 says so in its payload.
     pub temporal_layers: u8,
@@ -32,14 +34,19 @@ pub struct LayerPlan {
 /// The last bytes of each payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
+    /// Index of the track in the stream.
     pub track: u8,
+    /// Index of the layer in the track, 0 the smallest picture.
     pub layer: u8,
     /// Frames of this layer, counted from where its encoder began.
     pub frame: u32,
-    /// The packet's place in its frame, and how many there are.
+    /// The packet's place in its frame, from 0.
     pub index: u16,
+    /// Packets of the frame.
     pub count: u16,
+    /// Decoding may start at this frame.
     pub keyframe: bool,
+    /// Temporal layer of the frame, 0 the lowest.
     pub temporal_id: u8,
     /// When the frame was made, in µs since the world began.
     pub sent_us: u64,
@@ -93,7 +100,9 @@ impl Tag {
 pub struct Frame {
     /// RTP timestamp.
     pub timestamp: u32,
+    /// Decoding may start here.
     pub keyframe: bool,
+    /// One per packet, in sending order, at least one.
     pub payloads: Vec<Vec<u8>>,
 }
 
@@ -124,7 +133,7 @@ impl Encoder {
             track,
             layer,
             plan,
-            clock_rate: clock_rate(codec),
+            clock_rate: codec.clock_rate(),
             first_frame: 0,
             frame_count: 0,
             first_timestamp: random.next_u64() as u32,
@@ -221,11 +230,6 @@ impl Encoder {
         }
         header
     }
-}
-
-/// Units of the RTP timestamp per second.
-pub fn clock_rate(codec: Codec) -> u32 {
-    if codec == Codec::Opus { 48_000 } else { 90_000 }
 }
 
 /// Temporal layer of a frame, and whether it depends on the lowest layer only.

@@ -14,7 +14,7 @@ use wire::rtcp::{self, Packet, SenderInfo};
 use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{DATAGRAM_MAX, Seq};
 
-use crate::media::{Encoder, LayerPlan, clock_rate};
+use crate::media::{Encoder, LayerPlan};
 use crate::random::Random;
 
 /// Header extensions that all sides of this world agree on.
@@ -37,16 +37,14 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// What one track sends.
 #[derive(Clone, Debug)]
 pub struct TrackPlan {
+    /// VP8, H.264 or Opus, which `Encoder` can make.
     pub codec: Codec,
     /// Smallest picture first.
     pub layers: Vec<LayerPlan>,
 }
 
 impl TrackPlan {
-    pub fn kind(&self) -> MediaKind {
-        if self.codec == Codec::Opus { MediaKind::Audio } else { MediaKind::Video }
-    }
-
+    /// The MID of the track at that index of its stream, as all sides of this world have it.
     pub fn mid(index: usize) -> Arc<str> {
         index.to_string().into()
     }
@@ -58,6 +56,7 @@ impl TrackPlan {
         }
     }
 
+    /// The payload type of the track at that index; the next one is that of its retransmissions.
     pub fn payload_type(index: usize) -> u8 {
         96 + 2 * index as u8
     }
@@ -66,9 +65,9 @@ impl TrackPlan {
 /// The stream that such tracks make.
 pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec {
     let tracks = plans.iter().map(|plan| TrackSpec {
-        kind: plan.kind(),
+        kind: plan.codec.kind(),
         codec: plan.codec,
-        clock_rate: clock_rate(plan.codec),
+        clock_rate: plan.codec.clock_rate(),
         rids: plan.rids(),
     });
     StreamSpec { id, tracks: tracks.collect() }
@@ -77,17 +76,23 @@ pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec
 /// What was asked of a publisher, and what it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublisherCounters {
+    /// Media packets, each counted once.
     pub packets_sent: u64,
+    /// Media packets that were sent once more for a NACK.
     pub packets_resent: u64,
     /// Sequence numbers asked for.
     pub nacked: u64,
+    /// PLI messages, and streams named in FIR messages.
     pub keyframe_requests: u64,
+    /// Receiver reports (RFC 3550 §6.4.2).
     pub reports_received: u64,
+    /// Transport-wide feedback messages.
     pub transport_feedbacks: u64,
     /// Datagrams that could not be opened or read.
     pub refused: u64,
 }
 
+/// The client's side of a session that sends.
 pub struct Publisher {
     start: Instant,
     sealer: Sealer,
@@ -97,6 +102,7 @@ pub struct Publisher {
     report_due: Instant,
     outgoing: VecDeque<Vec<u8>>,
     sending: bool,
+    /// What it did so far.
     pub counters: PublisherCounters,
     /// When keyframes were asked for: track and layer.
     pub keyframe_requests: Vec<(Instant, u8, u8)>,
@@ -170,7 +176,7 @@ impl Publisher {
                     keyframe_wanted: true,
                     frames: 0,
                     paused: false,
-                    clock_rate: clock_rate(plan.codec),
+                    clock_rate: plan.codec.clock_rate(),
                     last_frame: (0, now),
                     packets: 0,
                     bytes: 0,
@@ -180,7 +186,7 @@ impl Publisher {
             tracks.push(Track {
                 mid: TrackPlan::mid(index),
                 payload_type,
-                has_rtx: plan.kind() == MediaKind::Video,
+                has_rtx: plan.codec.kind() == MediaKind::Video,
                 layers,
             });
         }
@@ -232,10 +238,12 @@ impl Publisher {
         self.tracks[track].layers[layer].frames
     }
 
+    /// The SSRC under which a layer is sent.
     pub fn ssrc(&self, track: usize, layer: usize) -> u32 {
         self.tracks[track].layers[layer].ssrc
     }
 
+    /// The SSRC of its retransmissions (RFC 4588 §5.3); audio has none, and sends the packet itself again.
     pub fn rtx_ssrc(&self, track: usize, layer: usize) -> u32 {
         self.tracks[track].layers[layer].rtx_ssrc
     }
@@ -254,6 +262,7 @@ impl Publisher {
         seal_rtcp(&mut self.sealer, plain)
     }
 
+    /// Takes an SRTCP datagram, which is opened in place. What cannot be read is counted.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
         if self.handle_rtcp(now, datagram).is_none() {
             self.counters.refused += 1;
@@ -280,6 +289,7 @@ impl Publisher {
         Some(())
     }
 
+    /// When the next frame or report is due; `None` while it sends nothing.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.sending {
             return None;

@@ -43,15 +43,20 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
+    /// Does what browsers do.
     pub const GOOD: Behaviour = Behaviour { is_deaf: false, nacks_everything: false, hammers_for_keyframes: false };
+    /// Costs next to nothing: for crowds of viewers that only have to be sent to.
     pub const DEAF: Behaviour = Behaviour { is_deaf: true, ..Behaviour::GOOD };
 }
 
 /// What a viewer counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewerCounters {
+    /// RTP packets, padding and retransmissions included.
     pub packets: u64,
+    /// Their SRTP datagrams together.
     pub bytes: u64,
+    /// Of these: retransmissions (RFC 4588).
     pub rtx_packets: u64,
     /// Packets whose number was there already, RTX included.
     pub duplicates: u64,
@@ -59,8 +64,11 @@ pub struct ViewerCounters {
     pub empty: u64,
     /// Payloads that are not what the publisher made.
     pub spoilt: u64,
+    /// Sequence numbers that it asked for, repeated ones included.
     pub nacks_sent: u64,
+    /// PLI messages that it sent.
     pub keyframe_requests: u64,
+    /// Sender reports that came.
     pub sender_reports: u64,
     /// Datagrams that could not be opened or read.
     pub refused: u64,
@@ -69,17 +77,24 @@ pub struct ViewerCounters {
 /// One media packet as it came, after RTX was undone.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
+    /// When it came; of one that came twice, the last time.
     pub arrival: Instant,
+    /// As forwarded; in clock-rate units.
     pub timestamp: u32,
+    /// As forwarded.
     pub marker: bool,
+    /// As forwarded; only of VP8.
     pub numbers: Option<Vp8Numbers>,
+    /// What the publisher wrote at the payload's end.
     pub tag: Tag,
 }
 
 /// What a viewer knows about one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameRecord {
+    /// That of the packet which came first.
     pub tag: Tag,
+    /// How many of its packets came.
     pub packets: u16,
     /// When its last packet came; only of a whole frame.
     pub whole_at: Option<Instant>,
@@ -87,6 +102,7 @@ pub struct FrameRecord {
 
 /// One track as received.
 pub struct ReceivedTrack {
+    /// Under which its media is sent.
     pub ssrc: u32,
     rtx_ssrc: Option<u32>,
     codec: Codec,
@@ -111,12 +127,15 @@ struct Missing {
     tries: u32,
 }
 
+/// The client's side of a session that receives.
 pub struct Viewer {
     start: Instant,
     ssrc: u32,
     sealer: Sealer,
     opener: Opener,
+    /// May be changed at any time.
     pub behaviour: Behaviour,
+    /// In the order of the stream.
     pub tracks: Vec<ReceivedTrack>,
     transport: SeqExtender,
     /// Arrival ticks of packets that no feedback has spoken of yet, by extended transport number.
@@ -128,6 +147,7 @@ pub struct Viewer {
     keyframe_due: Instant,
     mischief_due: Instant,
     outgoing: VecDeque<Vec<u8>>,
+    /// What it counted so far.
     pub counters: ViewerCounters,
 }
 
@@ -136,7 +156,7 @@ pub fn down_tracks(plans: &[TrackPlan], random: &mut Random) -> Vec<DownTrackSpe
     let specs = plans.iter().enumerate().map(|(index, plan)| {
         let payload_type = TrackPlan::payload_type(index);
         let ssrc = random.next_u64() as u32;
-        let rtx = (plan.kind() == MediaKind::Video).then(|| (random.next_u64() as u32, payload_type + 1));
+        let rtx = (plan.codec.kind() == MediaKind::Video).then(|| (random.next_u64() as u32, payload_type + 1));
         DownTrackSpec {
             track: index as u8,
             mid: TrackPlan::mid(index),
@@ -194,6 +214,7 @@ impl Viewer {
         }
     }
 
+    /// Takes an SRTP or SRTCP datagram, which is opened in place. What cannot be read is counted.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
         if self.behaviour.is_deaf {
             return;
@@ -208,6 +229,7 @@ impl Viewer {
         }
     }
 
+    /// When it next has to report, to ask again or to misbehave; `None` when it does nothing of that.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let Behaviour { is_deaf, nacks_everything, hammers_for_keyframes } = self.behaviour;
         let missing = self.tracks.iter().flat_map(|track| track.missing.values().map(|missing| missing.ask_at));

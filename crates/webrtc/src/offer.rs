@@ -17,6 +17,7 @@ use crate::write::{Transport, Writer, token};
 pub struct OfferOptions<'a> {
     /// `Send` publishes (WHIP), `Receive` watches (WHEP).
     pub direction: Direction,
+    /// Whether there is a section for Opus.
     pub audio: bool,
     /// Offered video codecs, the best first; empty for no video.
     pub video: &'a [Codec],
@@ -165,8 +166,7 @@ pub(crate) fn read_answer(pending: &Pending, text: &str) -> Result<Accepted, Err
             return Err(Error::AnswerMismatch("media sections in another order"));
         }
         first = first.or(Some(section));
-        let codecs = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-        let one = select::media(section, offered.kind, &codecs, pending.direction, media.len())
+        let one = select::media(section, offered.kind, &Codec::ALL, pending.direction, media.len())
             .ok_or_else(|| Error::NoCodec { kind: offered.kind, mid: offered.mid.clone() })?;
         let rids: Vec<String> =
             offered.rids.iter().filter(|rid| section.rids_recv.contains(&rid.as_str())).cloned().collect();

@@ -17,33 +17,17 @@ pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {
     }
 }
 
-fn kind_of_codec(codec: Codec) -> MediaKind {
-    match codec {
-        Codec::Opus => MediaKind::Audio,
-        Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => MediaKind::Video,
-    }
-}
-
 /// The codec of a format, if it is one that is passed on. VP9 and AV1 count in their profile 0 only, which is what every
 /// decoder has.
 fn codec_of(format: &Format<'_>) -> Option<Codec> {
-    let is = |name: &str, clock_rate| format.name.eq_ignore_ascii_case(name) && format.clock_rate == clock_rate;
     let has_profile_0 = |key| format.parameter(key).is_none_or(|profile| profile == "0");
-    if is("opus", 48_000) {
-        Some(Codec::Opus)
-    } else if is("VP8", 90_000) {
-        Some(Codec::Vp8)
-    } else if is("VP9", 90_000) && has_profile_0("profile-id") {
-        Some(Codec::Vp9)
-    } else if is("H264", 90_000) {
-        Some(Codec::H264)
-    } else if is("H265", 90_000) {
-        Some(Codec::H265)
-    } else if is("AV1", 90_000) && has_profile_0("profile") {
-        Some(Codec::Av1)
-    } else {
-        None
-    }
+    let is_named =
+        |codec: &Codec| format.name.eq_ignore_ascii_case(codec.name()) && format.clock_rate == codec.clock_rate();
+    Codec::ALL.into_iter().find(is_named).filter(|codec| match codec {
+        Codec::Vp9 => has_profile_0("profile-id"),
+        Codec::Av1 => has_profile_0("profile"),
+        Codec::Opus | Codec::Vp8 | Codec::H264 | Codec::H265 => true,
+    })
 }
 
 /// The first format in the offer's order whose codec is among `wanted`.
@@ -69,7 +53,7 @@ pub(crate) fn media(
     direction: Direction,
     track: usize,
 ) -> Option<Media> {
-    let (codec, format) = choose(section, wanted).filter(|(codec, _)| kind_of_codec(*codec) == kind)?;
+    let (codec, format) = choose(section, wanted).filter(|(codec, _)| codec.kind() == kind)?;
     Some(Media {
         mid: section.mid.into(),
         kind,

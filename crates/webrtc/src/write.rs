@@ -10,7 +10,9 @@ use crate::media::{Media, Ssrcs};
 /// A host candidate (RFC 8445 §5.1.1): an address at which this process is reached. TCP candidates are passive (RFC 6544).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Candidate {
+    /// As the other side sees it.
     pub addr: SocketAddr,
+    /// Takes connections, with RFC 4571 framing; else UDP.
     pub tcp: bool,
 }
 
@@ -73,7 +75,9 @@ impl Writer {
 
     /// One codec with its parameters, feedback and retransmission format.
     pub fn codec(&mut self, codec: Codec, payload_type: u8, rtx: Option<u8>, fmtp: &str, feedback: &[&str]) {
-        self.format(format_args!("a=rtpmap:{payload_type} {}", encoding(codec)));
+        // Opus always says that it has two channels (RFC 7587 §7).
+        let channels = if codec == Codec::Opus { "/2" } else { "" };
+        self.format(format_args!("a=rtpmap:{payload_type} {}/{}{channels}", codec.name(), codec.clock_rate()));
         for value in feedback {
             self.format(format_args!("a=rtcp-fb:{payload_type} {value}"));
         }
@@ -141,15 +145,4 @@ pub(crate) fn token(name: &str) -> String {
     let is_token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`{|}~".contains(*c);
     let token: String = name.chars().filter(is_token).take(64).collect();
     if token.is_empty() { "-".into() } else { token }
-}
-
-fn encoding(codec: Codec) -> &'static str {
-    match codec {
-        Codec::Opus => "opus/48000/2",
-        Codec::Vp8 => "VP8/90000",
-        Codec::Vp9 => "VP9/90000",
-        Codec::H264 => "H264/90000",
-        Codec::H265 => "H265/90000",
-        Codec::Av1 => "AV1/90000",
-    }
 }

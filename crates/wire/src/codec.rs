@@ -18,19 +18,60 @@ const UNITS_MAX: usize = 16;
 /// Audio or video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
+    /// Sound: Opus. Every packet is a frame, and none is asked for again.
     Audio,
+    /// Pictures, which depend on each other back to the last keyframe.
     Video,
 }
 
 /// The codecs that are passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
+    /// Sound (RFC 7587); its clock always counts 48,000 units per second.
     Opus,
+    /// RFC 7741.
     Vp8,
+    /// RFC 9628.
     Vp9,
+    /// RFC 6184.
     H264,
+    /// RFC 7798.
     H265,
+    /// The AV1 RTP specification of the Alliance for Open Media.
     Av1,
+}
+
+impl Codec {
+    /// All of them.
+    pub const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
+
+    /// The encoding name in `a=rtpmap` (RFC 8866 §6.6), where upper and lower case are the same.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Codec::Opus => "opus",
+            Codec::Vp8 => "VP8",
+            Codec::Vp9 => "VP9",
+            Codec::H264 => "H264",
+            Codec::H265 => "H265",
+            Codec::Av1 => "AV1",
+        }
+    }
+
+    /// What it codes.
+    pub const fn kind(self) -> MediaKind {
+        match self {
+            Codec::Opus => MediaKind::Audio,
+            Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => MediaKind::Video,
+        }
+    }
+
+    /// Units of the RTP timestamp per second.
+    pub const fn clock_rate(self) -> u32 {
+        match self.kind() {
+            MediaKind::Audio => 48_000,
+            MediaKind::Video => 90_000,
+        }
+    }
 }
 
 /// What one packet's payload header says.
@@ -64,7 +105,9 @@ impl PayloadInfo {
 pub struct Vp8Numbers {
     /// 15 bits, or 7 when `long_picture_id` is false.
     pub picture_id: Option<u16>,
+    /// Whether the picture id has two bytes (the M bit).
     pub long_picture_id: bool,
+    /// Counts the frames of the lowest temporal layer (TL0PICIDX), on frames of all layers.
     pub tl0_pic_idx: Option<u8>,
 }
 
@@ -113,11 +156,9 @@ mod tests {
         assert_eq!(PayloadInfo::default().switch_target(255), None);
     }
 
-    const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-
     #[test]
     fn an_empty_payload_says_nothing() {
-        for codec in ALL {
+        for codec in Codec::ALL {
             assert_eq!(inspect(codec, &[], Some(&[0x80, 0, 1])), PayloadInfo::default());
         }
     }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use rooms::spec::{LayerLimit, LayerStats, SessionStats, TrackSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::MediaKind;
 
 use super::{InPath, Problem, Service};
 use crate::rooms::directory::{Role, StreamState, StreamView};
@@ -95,16 +95,8 @@ fn track_json(track: &TrackSpec) -> Value {
         MediaKind::Audio => "audio",
         MediaKind::Video => "video",
     };
-    let codec = match track.codec {
-        Codec::Opus => "opus",
-        Codec::Vp8 => "VP8",
-        Codec::Vp9 => "VP9",
-        Codec::H264 => "H264",
-        Codec::H265 => "H265",
-        Codec::Av1 => "AV1",
-    };
     let rids: Vec<&str> = track.rids.iter().map(|rid| &**rid).collect();
-    json!({"kind": kind, "codec": codec, "rids": rids})
+    json!({"kind": kind, "codec": track.codec.name(), "rids": rids})
 }
 
 fn stats_json(stats: &SessionStats) -> Value {

@@ -16,9 +16,6 @@ use crate::worker::Message;
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
 
-/// What publishers may send.
-const CODECS: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
 const PATHS_MAX: usize = 64;
 
@@ -179,7 +176,7 @@ where
         offer: &str,
     ) -> Result<Answer, NegotiationError> {
         self.check_room(id)?;
-        let purpose = Purpose::Receive { codecs: &CODECS };
+        let purpose = Purpose::Receive { codecs: &Codec::ALL };
         let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
         let role = Role::Publisher { stream, tracks: media.iter().map(convert::up_track).collect() };
         let tracks = media.iter().map(convert::track).collect();
