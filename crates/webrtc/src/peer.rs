@@ -33,7 +33,9 @@ const REMOTES_MAX: usize = 32;
 /// Where the other side is, and by which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
+    /// Where datagrams come from and go to.
     pub addr: SocketAddr,
+    /// Over a TCP connection, with RFC 4571 framing around each datagram; else UDP.
     pub tcp: bool,
 }
 
@@ -41,9 +43,19 @@ pub struct Remote {
 #[derive(Debug)]
 pub enum Output {
     /// Send this datagram.
-    Transmit { remote: Remote, data: Box<[u8]> },
+    Transmit {
+        /// Where to; by which socket is the caller's to know.
+        remote: Remote,
+        /// STUN or DTLS, never media.
+        data: Box<[u8]>,
+    },
     /// ICE and DTLS are done. Comes once.
-    Connected { keys: SessionKeys, remote: Remote },
+    Connected {
+        /// Of both ways (RFC 5764 §4.2).
+        keys: SessionKeys,
+        /// Where to send media.
+        remote: Remote,
+    },
     /// The other side wants to be sent to at another address. Only after `Connected`, and only on the server's side.
     PathChanged(Remote),
     /// It is over. Comes once; the session is good for nothing any more.
@@ -76,6 +88,7 @@ pub enum Received {
 
 /// Why a datagram went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum Refused {
     #[error("neither STUN nor DTLS")]
     NotHandshake,
@@ -216,6 +229,7 @@ impl Peer {
         &self.local.ufrag
     }
 
+    /// Whether `Output::Connected` was given out, or is next, and the session has not ended.
     pub fn is_connected(&self) -> bool {
         self.state == State::Connected
     }
@@ -291,6 +305,7 @@ impl Peer {
         Err(Refused::BadDtls)
     }
 
+    /// Does what is due: checks, DTLS flights that were not answered, the end of a handshake that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state != State::Ended
             && let Err(error) = self.rtc.handle_input(str0m::Input::Timeout(now))
@@ -382,7 +397,9 @@ impl Peer {
                     }
                     return Output::Transmit { remote, data: transmit.contents.to_vec().into() };
                 }
-                Ok(str0m::Output::Event(Event::Connected)) => self.state = State::DtlsDone,
+                Ok(str0m::Output::Event(Event::Connected)) if self.state == State::Handshaking => {
+                    self.enter(State::DtlsDone);
+                }
                 Ok(str0m::Output::Event(Event::Closed)) => self.end(EndReason::Closed),
                 Ok(str0m::Output::Event(_)) => {}
                 Ok(str0m::Output::Timeout(_)) if self.state == State::DtlsDone => self.connect(),
@@ -396,16 +413,30 @@ impl Peer {
         let remote = if self.is_server { self.nomination.remote().or(self.dtls_remote) } else { self.dtls_remote };
         match (self.keys.get().cloned(), remote) {
             (Some(Ok(keys)), Some(remote)) => {
-                self.state = State::Connected;
+                self.enter(State::Connected);
                 self.queue.push_back(Output::Connected { keys, remote });
             }
             _ => self.end(EndReason::NoSrtp),
         }
     }
 
+    /// Every change of the state is one of these.
+    fn enter(&mut self, state: State) {
+        debug_assert!(
+            match (self.state, state) {
+                (State::Handshaking, State::DtlsDone) | (State::DtlsDone, State::Connected) => true,
+                (from, State::Ended) => from != State::Ended,
+                _ => false,
+            },
+            "{:?} to {state:?}",
+            self.state
+        );
+        self.state = state;
+    }
+
     fn end(&mut self, reason: EndReason) {
         if self.state != State::Ended {
-            self.state = State::Ended;
+            self.enter(State::Ended);
             self.queue.push_back(Output::Ended(reason));
         }
     }
