@@ -14,6 +14,7 @@ use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::keyframe::{KeyframeWishes, LayerKey};
 use crate::log::{Log, Logged};
+use crate::packet::PacketMeta;
 use crate::passthrough;
 use crate::session::Io;
 use crate::settings::{Random, Settings};
@@ -30,6 +31,10 @@ const PACKETS_WITH_MID: u64 = 20;
 
 /// So many packets before a keyframe's first one in the log may belong to it or to what follows.
 const OVERTAKING_MAX: u64 = 256;
+
+/// A keyframe may have come so much earlier than what was sent last. One that is older, because its first packet was lost,
+/// would show again what was seen, under timestamps that are ahead from then on by as much.
+const BEHIND_MAX: Duration = Duration::from_millis(50);
 
 /// A packet is sent again no sooner than the round trip after the last time, within these bounds.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -191,6 +196,7 @@ impl DownTrack {
     /// Chooses the best of the layers with `rates` that `share` carries.
     pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) {
         if let Some(layer) = self.chooser.choose(now, share, rates) {
+            debug_assert!(rates[usize::from(layer)] > Bitrate::ZERO, "layer {layer} is sent");
             self.set_target(now, layer);
         }
     }
@@ -286,12 +292,17 @@ impl DownTrack {
         let Some((position, packet)) = start.and_then(|position| Some((position, layer.log.at(position)?))) else {
             return;
         };
-        if packet.meta.arrival < self.not_before {
+        let first_position = first_of(&layer.log, position, packet.meta.seq);
+        debug_assert!((layer.log.start()..=position).contains(&first_position), "of the publisher's present start");
+        let first = layer.log.at(first_position).map_or(packet.meta, |logged| logged.meta);
+        let packet = PacketMeta { arrival: arrival_beside(first, packet.meta, track.spec.clock_rate), ..*packet.meta };
+        let sent_until = self.forwarder.last_arrival().and_then(|at| at.checked_sub(BEHIND_MAX));
+        if packet.arrival < sent_until.map_or(self.not_before, |at| at.max(self.not_before)) {
             return;
         }
         let from = self.current().and_then(|current| track.layers.get(usize::from(current))?.clock);
-        self.forwarder.switch(self.target, packet.meta, SwitchClocks { from, to: layer.clock });
-        self.position = first_of(&layer.log, position, packet.meta.seq);
+        self.forwarder.switch(self.target, &packet, SwitchClocks { from, to: layer.clock });
+        self.position = first_position;
         self.epoch = layer.log.epoch();
     }
 
@@ -485,4 +496,33 @@ fn first_of(log: &Log, position: u64, seq: u64) -> u64 {
     let oldest = position.saturating_sub(OVERTAKING_MAX).max(log.start());
     let overtook = |at: &u64| log.at(*at).is_some_and(|logged| logged.meta.seq > seq);
     (oldest..position).find(overtook).unwrap_or(position)
+}
+
+/// When `packet` would have come if it had come in order: beside `first`, which came no later and was sent no earlier. What
+/// is lost comes again a round trip or more too late, which says nothing about when it was sent.
+fn arrival_beside(first: &PacketMeta, packet: &PacketMeta, clock_rate: u32) -> Instant {
+    let ticks = first.timestamp.wrapping_sub(packet.timestamp) as i32;
+    let ahead = Duration::from_secs_f64(f64::from(ticks.max(0)) / f64::from(clock_rate.max(1)));
+    first.arrival.checked_sub(ahead).unwrap_or(first.arrival)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::codec::PayloadInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_keyframe_whose_first_packet_was_lost_counts_as_come_with_what_overtook_it() {
+        let sent = Instant::now() + Duration::from_secs(1);
+        let packet = |timestamp: u32, late_ms| {
+            let arrival = sent + Duration::from_millis(late_ms);
+            PacketMeta { seq: 65_536, timestamp, arrival, marker: false, payload: PayloadInfo::default() }
+        };
+        let lost = packet(u32::MAX - 2_999, 240);
+        for (overtook, arrival_ms) in [(packet(u32::MAX - 2_999, 5), 5), (packet(6_000, 105), 5), (lost, 240)] {
+            let arrival = arrival_beside(&overtook, &lost, 90_000);
+            assert_eq!(arrival.duration_since(sent).as_millis(), arrival_ms, "{overtook:?}");
+        }
+    }
 }

@@ -16,6 +16,8 @@ mod property_tests;
 mod tests;
 mod timeline;
 
+use std::time::Instant;
+
 use wire::codec::PayloadInfo;
 
 use crate::drops::DropReason;
@@ -158,6 +160,11 @@ impl Forwarder {
     /// The layer that is forwarded now.
     pub fn current(&self) -> Option<u8> {
         self.current
+    }
+
+    /// When the newest picture that was forwarded came from the publisher; `None` before the first.
+    pub fn last_arrival(&self) -> Option<Instant> {
+        self.timeline.last_arrival()
     }
 
     /// The last number given to any packet.

@@ -33,6 +33,10 @@ impl Timeline {
         self.last
     }
 
+    pub(super) fn last_arrival(&self) -> Option<Instant> {
+        self.last_arrival
+    }
+
     /// The publisher's clock in units of the output.
     pub(super) fn map_clock(&self, clock: SenderClock) -> SenderClock {
         SenderClock { rtp: clock.rtp.wrapping_add(self.shift), ..clock }
