@@ -197,6 +197,7 @@ impl Forwarder {
         } else if payload.temporal_id <= self.temporal {
             self.temporal = payload.switch_target(self.temporal_max).map_or(self.temporal, |to| to.max(self.temporal));
         }
+        debug_assert!(self.temporal <= self.temporal_max);
         payload.temporal_id <= self.temporal
     }
 

@@ -81,17 +81,21 @@ impl KeyframeThrottle {
         if self.state != State::Held {
             return None;
         }
+        debug_assert!(self.asked_at.is_some(), "held back behind a request that went through");
         self.state = State::Timed;
         self.asked_at.map(|at| at + self.interval)
     }
 
     /// True: ask the publisher now for what was held back.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
-        if self.state == State::Idle {
+        debug_assert_ne!(self.state, State::Held, "a timer is set");
+        // That of a request which a keyframe has answered is set beside the one of the next.
+        let is_due = self.asked_at.is_none_or(|at| now >= at + self.interval);
+        if self.state == State::Idle || !is_due {
             return false;
         }
-        self.state = State::Idle;
-        self.request(now)
+        (self.state, self.asked_at) = (State::Idle, Some(now));
+        true
     }
 }
 
@@ -138,6 +142,22 @@ mod tests {
         assert_eq!(throttle.take_timer(), Some(start + INTERVAL));
         assert_eq!(throttle.take_timer(), None);
         assert!(throttle.handle_timeout(start + INTERVAL));
+    }
+
+    #[test]
+    fn the_timer_of_a_request_that_was_answered_lets_no_other_through_too_soon() {
+        let start = Instant::now();
+        let mut throttle = KeyframeThrottle::new(INTERVAL);
+        assert!(throttle.request(start));
+        assert!(!throttle.request(start + INTERVAL / 2));
+        let first = throttle.take_timer().expect("it is held back");
+        throttle.on_keyframe();
+        assert!(!throttle.request(start + INTERVAL / 2));
+        let second = throttle.take_timer().expect("so is this one");
+        assert!(throttle.handle_timeout(first));
+        assert!(!throttle.request(first));
+        let third = throttle.take_timer().expect("and this one");
+        assert!(!throttle.handle_timeout(second) && throttle.handle_timeout(third));
     }
 
     #[test]

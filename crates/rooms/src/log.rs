@@ -134,6 +134,7 @@ impl Log {
 
     /// The publisher starts anew: numbers and timestamps have nothing to do with what was before.
     pub fn restart(&mut self, epoch: u32) {
+        debug_assert_ne!(self.epoch, epoch, "a start is counted once");
         self.epoch = epoch;
         self.start = self.head;
         self.keyframe = None;
