@@ -18,7 +18,7 @@ use srtp::{Opener, Profile, SSRCS_MAX, Sealer, SessionKeys, SrtpError};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path, Seq, SeqExtender};
+use wire::{CloseReason, Datagram, Ecn, LinkEvent, LinkId, Outbox, Path, Product, Seq, SeqExtender, Token};
 
 /// Records of one input that are looked at.
 const RECORDS_MAX: usize = 300;
@@ -68,9 +68,9 @@ pub fn srtp(data: &[u8]) {
                     Err(error) => assert!(parameter > 0 || !has_room || rtp_ssrcs.contains(&header.ssrc()), "{error}"),
                 }
             }
-            4 | 5 => {
+            _ => {
                 let Some(sealed) = seal_rtcp(&mut sealer, bytes) else { continue };
-                if action % 8 == 5 {
+                if action % 2 == 1 {
                     let damaged = damaged(&sealed, bytes);
                     assert!(opener.open_rtcp(&mut damaged.clone()).is_err(), "{damaged:?}");
                 }
@@ -85,12 +85,6 @@ pub fn srtp(data: &[u8]) {
                     }
                     Err(error) => assert!(bytes[0] >> 6 != 2 || !fits, "{error}"),
                 }
-            }
-            _ => {
-                let Some(ssrc) = bytes.first_chunk() else { continue };
-                opener.forget(u32::from_be_bytes(*ssrc));
-                rtp_ssrcs.remove(&u32::from_be_bytes(*ssrc));
-                rtcp_ssrcs.remove(ssrc);
             }
         }
     }
@@ -260,7 +254,7 @@ impl World {
             self.command(worker, Command::OpenStream(spec));
         }
         self.add_publisher();
-        self.command(0, Command::Feed { stream: STREAM, to: WorkerId(1), on: true });
+        self.command(0, Command::Mirror { stream: STREAM, to: WorkerId(1), on: true });
         (0..2).for_each(|viewer| self.add_viewer(viewer));
     }
 
@@ -417,14 +411,15 @@ impl World {
                 self.viewers[viewer].path = path;
                 self.command(viewer, Command::MovePath { session, path });
             }
-            2 => self.command(0, Command::Feed { stream: STREAM, to: WorkerId(1), on: first % 2 == 0 }),
+            2 => self.command(0, Command::Mirror { stream: STREAM, to: WorkerId(1), on: first % 2 == 0 }),
             3 => {
                 self.command(viewer, Command::RemoveSession(session));
                 self.add_viewer(viewer);
             }
             4 => self.add_publisher(),
             5 => {
-                self.workers[viewer].handle_link_closed(self.viewers[viewer].path.link);
+                let closed = LinkEvent::Closed { link: self.viewers[viewer].path.link, reason: CloseReason::Ended };
+                self.workers[viewer].handle_link(self.now, Token::default(), closed, &mut self.out);
                 self.add_viewer(viewer);
             }
             6 => self.command(viewer, Command::Inspect { session, token: 1 }),

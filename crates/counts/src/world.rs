@@ -13,7 +13,7 @@ use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
-use wire::{Bitrate, Datagram, Ecn, Outbox, Path};
+use wire::{Bitrate, Datagram, Ecn, Outbox, Path, Product};
 
 use crate::region::Region;
 

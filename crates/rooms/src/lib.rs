@@ -15,7 +15,6 @@ mod log;
 pub mod pacer;
 pub mod packet;
 mod passthrough;
-mod product;
 mod rate;
 pub mod receive;
 mod reports;

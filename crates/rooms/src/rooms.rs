@@ -14,7 +14,7 @@ use slab::Slab;
 use wheel::Wheel;
 use wire::codec::MediaKind;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, LinkId, Outbox, Path};
+use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
 use crate::downs::Progress;
@@ -191,7 +191,7 @@ impl Rooms {
                     self.remove(key);
                 }
             }
-            Command::Feed { stream, to, on } => self.set_feed(now, stream, to, on),
+            Command::Mirror { stream, to, on } => self.set_mirror(now, stream, to, on),
             Command::Limit { session, layers } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
                     let Session { transport, downs, .. } = &mut self.sessions[key];
@@ -335,9 +335,9 @@ impl Rooms {
         }
     }
 
-    fn set_feed(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
+    fn set_mirror(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
         let Some(&key) = self.stream_by_id.get(&id) else { return };
-        if !self.streams[key].set_feed(to, on) {
+        if !self.streams[key].set_mirror(to, on) {
             return;
         }
         self.streams[key].replay(to, &mut self.posts);
@@ -375,44 +375,6 @@ impl Rooms {
         debug_assert_eq!(self.counters.sessions, self.sessions.len() as u64);
     }
 
-    /// A TCP connection is gone, and the sessions on it with it.
-    pub fn handle_link_closed(&mut self, link: LinkId) {
-        let gone: Vec<usize> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.transport.path.link == link)
-            .map(|(key, _)| key)
-            .collect();
-        for key in gone {
-            self.end(key, EndReason::LinkClosed);
-        }
-    }
-
-    /// When `handle_timeout` next has work.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.wheel.next_deadline()
-    }
-
-    /// Does what is due.
-    pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        while out.has_room()
-            && let Some(timer) = self.wheel.pop_due(now)
-        {
-            match timer {
-                Timer::Session(key) => self.handle_session_timeout(now, key, out),
-                Timer::Paced(key) => self.queue_due(key),
-                Timer::Keyframe(wanted) => {
-                    let layer = self.streams.get_mut(wanted.stream);
-                    let layer = layer.and_then(|stream| stream.layer_mut(wanted.track, wanted.layer));
-                    if layer.is_some_and(|layer| layer.keyframes.handle_timeout(now)) {
-                        self.requests.push(wanted);
-                    }
-                }
-            }
-        }
-        self.send_keyframe_requests(now, out);
-    }
-
     fn handle_session_timeout(&mut self, now: Instant, key: usize, out: &mut Outbox) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.timer = None;
@@ -423,27 +385,6 @@ impl Rooms {
         sessions[key].handle_timeout(&mut io);
         self.take_wishes(now);
         self.reschedule(key);
-    }
-
-    /// Writes what is ready until the outbox is full; true when there is more.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        self.post_batches();
-        while let Some(&turn) = self.turns.front() {
-            let progress = match turn {
-                Turn::Stream(stream) => self.serve_stream(now, stream, out),
-                Turn::Due => self.serve_due(now, out),
-            };
-            self.turns.pop_front();
-            match progress {
-                Progress::Full => {
-                    self.turns.push_back(turn);
-                    return true;
-                }
-                Progress::Done | Progress::Later(_) => self.finish(turn),
-            }
-        }
-        self.send_keyframe_requests(now, out);
-        false
     }
 
     /// Sends each viewer of a stream what it has not had yet. The round goes on where the outbox was full.
@@ -477,6 +418,7 @@ impl Rooms {
     fn finish(&mut self, turn: Turn) {
         let Turn::Stream(key) = turn else { return };
         let round = std::mem::take(&mut self.streams[key].round);
+        debug_assert!(round.is_queued, "a round ends that has begun");
         if round.has_more {
             self.queue_stream(key);
         }
@@ -625,5 +567,66 @@ impl Rooms {
             self.wheel.cancel(timer);
         }
         session.timer = Some((at, self.wheel.insert(at, Timer::Session(key))));
+    }
+}
+
+impl Product for Rooms {
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.handle_datagram(now, datagram, out);
+        }
+    }
+
+    /// With a TCP connection the sessions on it are gone.
+    fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        let LinkEvent::Closed { link, .. } = event else { return };
+        let is_on_it = |(_, session): &(usize, &Session)| session.transport.path.link == link;
+        let gone: Vec<usize> = self.sessions.iter().filter(is_on_it).map(|(key, _)| key).collect();
+        for key in gone {
+            self.end(key, EndReason::LinkClosed);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        while out.has_room()
+            && let Some(timer) = self.wheel.pop_due(now)
+        {
+            match timer {
+                Timer::Session(key) => self.handle_session_timeout(now, key, out),
+                Timer::Paced(key) => self.queue_due(key),
+                Timer::Keyframe(wanted) => {
+                    let layer = self.streams.get_mut(wanted.stream);
+                    let layer = layer.and_then(|stream| stream.layer_mut(wanted.track, wanted.layer));
+                    if layer.is_some_and(|layer| layer.keyframes.handle_timeout(now)) {
+                        self.requests.push(wanted);
+                    }
+                }
+            }
+        }
+        self.send_keyframe_requests(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.wheel.next_deadline()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        self.post_batches();
+        while let Some(&turn) = self.turns.front() {
+            let progress = match turn {
+                Turn::Stream(stream) => self.serve_stream(now, stream, out),
+                Turn::Due => self.serve_due(now, out),
+            };
+            self.turns.pop_front();
+            match progress {
+                Progress::Full => {
+                    self.turns.push_back(turn);
+                    return true;
+                }
+                Progress::Done | Progress::Later(_) => self.finish(turn),
+            }
+        }
+        self.send_keyframe_requests(now, out);
+        false
     }
 }

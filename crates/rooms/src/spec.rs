@@ -158,7 +158,7 @@ pub enum Command {
     /// The session is over; nothing is heard of it any more.
     RemoveSession(SessionId),
     /// Sends a copy of each packet of the stream to another worker too, or stops doing so.
-    Feed {
+    Mirror {
         /// Which stream.
         stream: StreamId,
         /// Who gets copies.

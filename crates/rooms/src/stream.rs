@@ -31,7 +31,7 @@ pub struct Stream {
     pub publisher: Option<usize>,
     /// The worker that has the publisher, learnt from its first batch.
     pub origin: Option<WorkerId>,
-    feeds: Vec<Feed>,
+    mirrors: Vec<Mirror>,
     /// Where it stands in its turn to serve its viewers.
     pub round: Round,
 }
@@ -70,7 +70,7 @@ pub struct Layer {
 
 /// Another worker that has viewers of the stream, and what is gathered for it.
 #[derive(Debug)]
-struct Feed {
+struct Mirror {
     to: WorkerId,
     batch: Option<Box<Batch>>,
 }
@@ -86,7 +86,7 @@ impl Stream {
             viewers: Vec::new(),
             publisher: None,
             origin: None,
-            feeds: Vec::new(),
+            mirrors: Vec::new(),
             round: Round::default(),
         }
     }
@@ -100,35 +100,30 @@ impl Stream {
     pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8], posts: &mut Posts) {
         let Some(layer) = self.layer_mut(start.track, start.layer) else { return };
         layer.push(start.epoch, meta, extensions, payload);
-        for feed in &mut self.feeds {
-            let batch = feed.batch.get_or_insert_with(|| posts.batch(self.id));
+        for mirror in &mut self.mirrors {
+            let batch = mirror.batch.get_or_insert_with(|| posts.batch(self.id));
             batch.push(start, meta, extensions, payload);
-            if let Some(full) = feed.batch.take_if(|batch| batch.is_full()) {
-                posts.push(feed.to, Post::Packets(full));
+            if let Some(full) = mirror.batch.take_if(|batch| batch.is_full()) {
+                posts.push(mirror.to, Post::Packets(full));
             }
         }
     }
 
     /// Hands out what was gathered for other workers.
     pub fn post_batches(&mut self, posts: &mut Posts) {
-        for feed in &mut self.feeds {
-            if let Some(batch) = feed.batch.take() {
-                posts.push(feed.to, Post::Packets(batch));
+        for mirror in &mut self.mirrors {
+            if let Some(batch) = mirror.batch.take() {
+                posts.push(mirror.to, Post::Packets(batch));
             }
         }
     }
 
-    /// Workers that get copies.
-    pub fn feeds(&self) -> impl Iterator<Item = WorkerId> {
-        self.feeds.iter().map(|feed| feed.to)
-    }
-
     /// Another worker gets copies from now on, or no more. True when it did not before.
-    pub fn set_feed(&mut self, to: WorkerId, on: bool) -> bool {
-        let was_on = self.feeds().any(|feed| feed == to);
+    pub fn set_mirror(&mut self, to: WorkerId, on: bool) -> bool {
+        let was_on = self.mirrors.iter().any(|mirror| mirror.to == to);
         match (was_on, on) {
-            (false, true) => self.feeds.push(Feed { to, batch: None }),
-            (true, false) => self.feeds.retain(|feed| feed.to != to),
+            (false, true) => self.mirrors.push(Mirror { to, batch: None }),
+            (true, false) => self.mirrors.retain(|mirror| mirror.to != to),
             _ => {}
         }
         on && !was_on
@@ -161,8 +156,8 @@ impl Stream {
         if let Some(layer) = self.layer_mut(track, layer) {
             layer.clock = Some(clock);
         }
-        for feed in &self.feeds {
-            posts.push(feed.to, Post::Clock { stream: self.id, track, layer, clock });
+        for mirror in &self.mirrors {
+            posts.push(mirror.to, Post::Clock { stream: self.id, track, layer, clock });
         }
     }
 

@@ -81,22 +81,13 @@ impl Transport {
 
     /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
     pub fn send_rtcp(&mut self, out: &mut Outbox, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        let Some(slot) = out.slot() else { return false };
-        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
-        let len = self.sealer.seal_rtcp(slot, len);
-        out.commit(&self.path, len);
-        len > 0
+        send_rtcp(&mut self.sealer, &self.path, out, write)
     }
 
     /// Sends transport-wide feedback under our `ssrc`. False when there is no room or nothing to say.
     pub fn send_feedback(&mut self, now: Instant, ssrc: u32, media_ssrc: u32, out: &mut Outbox) -> bool {
-        let Some(slot) = out.slot() else { return false };
-        let Some(len) = self.recorder.write_feedback(now, &mut slot[..RTCP_MAX], ssrc, media_ssrc) else {
-            return false;
-        };
-        let len = self.sealer.seal_rtcp(slot, len);
-        out.commit(&self.path, len);
-        len > 0
+        let Transport { sealer, path, recorder, .. } = self;
+        send_rtcp(sealer, path, out, |buf| recorder.write_feedback(now, buf, ssrc, media_ssrc))
     }
 
     /// What the next media packet is sealed with.
@@ -170,6 +161,19 @@ impl Transport {
         let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
         way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
     }
+}
+
+fn send_rtcp(
+    sealer: &mut Sealer,
+    path: &Path,
+    out: &mut Outbox,
+    write: impl FnOnce(&mut [u8]) -> Option<usize>,
+) -> bool {
+    let Some(slot) = out.slot() else { return false };
+    let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
+    let len = sealer.seal_rtcp(slot, len);
+    out.commit(path, len);
+    len > 0
 }
 
 /// Bytes that may go into retransmissions: a share of what is sent, so that a viewer who NACKs everything gets no more

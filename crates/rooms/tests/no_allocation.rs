@@ -1,4 +1,5 @@
 //! In the steady state a packet on its way to 50 viewers, here or on another worker, takes no memory from the heap.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../../../tests/support/allocations.rs"]
 mod allocations;
@@ -15,7 +16,7 @@ use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::{Codec, MediaKind};
-use wire::{Datagram, Ecn, Outbox, Path};
+use wire::{Datagram, Ecn, Outbox, Path, Product};
 
 const VIEWERS: u16 = 50;
 const STREAM: StreamId = StreamId(1);
@@ -87,7 +88,7 @@ impl World {
         world.command(0, Command::AddSession(peer));
         world.command(0, Command::Publish { session: SessionId(0), stream: STREAM, tracks: vec![up_track()] });
         if viewers[1] > 0 {
-            world.command(0, Command::Feed { stream: STREAM, to: WorkerId(1), on: true });
+            world.command(0, Command::Mirror { stream: STREAM, to: WorkerId(1), on: true });
         }
         for (worker, count) in viewers.iter().enumerate() {
             for number in 0..*count {

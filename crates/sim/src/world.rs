@@ -12,7 +12,7 @@ use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use srtp::{Profile, SessionKeys};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path};
+use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product};
 
 use crate::network::{LinkConfig, Network};
 use crate::publisher::{Publisher, TrackPlan, stream_spec};
@@ -30,9 +30,13 @@ const FRAMES_PER_PUBLISHER: u32 = 1 << 20;
 const FIRST_WORKER_PORT: u16 = 5_000;
 const FIRST_PEER_PORT: u16 = 10_000;
 
+/// All that a test needs, with a clock that only `run` moves.
 pub struct World {
+    /// Where times of frames (`Tag::sent_us`) count from.
     pub start: Instant,
+    /// What the world's clock shows.
     pub now: Instant,
+    /// What joins peers and workers.
     pub network: Network,
     random: Random,
     profile: Profile,
@@ -72,7 +76,7 @@ impl World {
         World::with_workers(seed, link, 1, |_| ())
     }
 
-    /// Several workers, which feed each other; `change` may change their settings.
+    /// Several workers, which mirror each other's streams; `change` may change their settings.
     pub fn with_workers(seed: u64, link: LinkConfig, count: u16, change: impl Fn(&mut Settings)) -> Self {
         let start = Instant::now();
         let mut settings = Settings::new(seed, (start, 3_900_000_000 << 32));
@@ -112,7 +116,7 @@ impl World {
         id
     }
 
-    /// A publisher on the first worker, who feeds the stream to the others.
+    /// A publisher on the first worker, whose stream the others mirror.
     pub fn add_publisher(&mut self, stream: StreamId) -> PeerId {
         let (peer, keys) = self.peer_spec(0);
         let plans = self.streams[&stream].clone();
@@ -123,7 +127,7 @@ impl World {
         self.command(0, Command::AddSession(peer));
         self.command(0, Command::Publish { session, stream, tracks });
         for worker in 1..self.workers.len() {
-            self.command(0, Command::Feed { stream, to: WorkerId(worker as u16), on: true });
+            self.command(0, Command::Mirror { stream, to: WorkerId(worker as u16), on: true });
         }
         self.add_peer(session, 0, Role::Publisher(Box::new(publisher)))
     }
@@ -133,6 +137,7 @@ impl World {
         self.add_viewer_on(0, stream, behaviour)
     }
 
+    /// A viewer of all tracks, on any worker.
     pub fn add_viewer_on(&mut self, worker: usize, stream: StreamId, behaviour: Behaviour) -> PeerId {
         let (peer, keys) = self.peer_spec(worker);
         let plans = self.streams[&stream].clone();
@@ -144,28 +149,40 @@ impl World {
         self.add_peer(session, worker, Role::Viewer(Box::new(viewer)))
     }
 
+    /// The peer, which is a publisher.
+    ///
+    /// # Panics
+    /// When it is a viewer.
     pub fn publisher(&mut self, id: PeerId) -> &mut Publisher {
         let Role::Publisher(publisher) = &mut self.peers[id.0].role else { panic!("{id:?} is a viewer") };
         publisher
     }
 
+    /// The peer, which is a viewer.
+    ///
+    /// # Panics
+    /// When it is a publisher.
     pub fn viewer(&mut self, id: PeerId) -> &mut Viewer {
         let Role::Viewer(viewer) = &mut self.peers[id.0].role else { panic!("{id:?} is a publisher") };
         viewer
     }
 
+    /// How commands name the peer's session.
     pub fn session(&self, id: PeerId) -> SessionId {
         self.peers[id.0].session
     }
 
+    /// Where the peer sends from.
     pub fn addr(&self, id: PeerId) -> SocketAddr {
         self.peers[id.0].addr
     }
 
+    /// Where the worker, by its index, is reached.
     pub fn worker_addr(&self, worker: usize) -> SocketAddr {
         self.workers[worker].addr
     }
 
+    /// What the worker's rooms counted so far.
     pub fn counters(&self, worker: usize) -> Counters {
         self.workers[worker].rooms.counters()
     }

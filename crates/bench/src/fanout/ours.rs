@@ -21,7 +21,7 @@ use rooms::spec::{
     Command, DownTrackSpec, ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId,
 };
 use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
-use wire::{Bitrate, Outbox};
+use wire::{Bitrate, Outbox, Product};
 
 use super::schedulers::Bench;
 use super::work::{Frame, Source, Track};

@@ -14,7 +14,7 @@ use sim::media::l1t3;
 use srtp::{Opener, Profile, Sealer, SessionKeys};
 use wire::codec::{Codec, MediaKind};
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path, Seq};
+use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product, Seq};
 
 const STREAM: StreamId = StreamId(1);
 const PUBLISHER: SessionId = SessionId(1);

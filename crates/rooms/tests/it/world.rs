@@ -11,7 +11,7 @@ use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamS
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::{Codec, MediaKind};
-use wire::{Datagram, Ecn, Outbox};
+use wire::{Datagram, Ecn, Outbox, Product};
 
 /// Packets of a frame.
 pub const PACKETS: usize = 3;

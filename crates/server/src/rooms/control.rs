@@ -21,7 +21,7 @@ use crate::plane::lifecycle::ProductControl;
 use crate::plane::placement::Placement;
 use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
 use crate::random::random;
-use crate::rooms::directory::{self, Directory, DirectoryError, Place, Role, Session, StreamView};
+use crate::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use crate::worker::Message;
 
@@ -110,7 +110,7 @@ impl RoomsControl {
 
     async fn try_publish(&self, name: &str, offer: &str, is_new: bool) -> Result<Opened, ControlError> {
         let (place, key) = self.begin(|directory, placement| directory.begin_publish(placement, name, is_new))?;
-        let Place { session, worker, stream, .. } = place;
+        let Admitted { session, worker, stream, .. } = place;
         let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
         let offer = offer.to_owned();
@@ -128,7 +128,7 @@ impl RoomsControl {
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
     pub async fn watch(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
         let (place, key) = self.begin(|directory, placement| directory.begin_watch(placement, name))?;
-        let Place { session, worker, stream, name, tracks } = place;
+        let Admitted { session, worker, stream, name, tracks } = place;
         let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
         let offer = offer.to_owned();
@@ -140,8 +140,8 @@ impl RoomsControl {
 
     fn begin(
         &self,
-        place: impl FnOnce(&mut Directory, &mut Placement) -> Result<Place, DirectoryError>,
-    ) -> Result<(Place, Arc<str>), ControlError> {
+        place: impl FnOnce(&mut Directory, &mut Placement) -> Result<Admitted, DirectoryError>,
+    ) -> Result<(Admitted, Arc<str>), ControlError> {
         if self.plane.is_draining() {
             return Err(ControlError::Draining);
         }

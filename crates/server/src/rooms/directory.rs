@@ -4,7 +4,7 @@
 //! Out: where a session goes, and commands to workers (`poll_command`), in the order in which they have to arrive.
 //! Cost: a few map lookups for each call; `handle_timeout` looks at each stream. It has no socket, no clock, no lock.
 //!
-//! A stream lives on the worker of its publisher. Another worker gets it (`OpenStream`, and `Feed` at the publisher's)
+//! A stream lives on the worker of its publisher. Another worker gets it (`OpenStream`, and `Mirror` at the publisher's)
 //! with its first viewer there, and loses it with the last. A stream without publisher waits for its return; who comes
 //! back with the same tracks finds the viewers still there, other tracks make a new stream under the old name.
 
@@ -105,7 +105,7 @@ pub struct Session {
 
 /// Where a new session goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Admitted {
     /// The newcomer.
     pub session: SessionId,
     /// Where it goes.
@@ -174,7 +174,7 @@ impl Directory {
         placement: &mut Placement,
         name: &str,
         is_new: bool,
-    ) -> Result<Place, DirectoryError> {
+    ) -> Result<Admitted, DirectoryError> {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
         }
@@ -227,7 +227,7 @@ impl Directory {
     ///
     /// # Errors
     /// `NoStream`, `Overloaded`.
-    pub fn begin_watch(&mut self, placement: &mut Placement, name: &str) -> Result<Place, DirectoryError> {
+    pub fn begin_watch(&mut self, placement: &mut Placement, name: &str) -> Result<Admitted, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
         let near = self.streams.get(&id).map(|stream| stream.worker);
         let worker = self.find_worker(placement, near)?;
@@ -237,7 +237,7 @@ impl Directory {
             if *viewers == 1 && worker != stream.worker {
                 let spec = StreamSpec { id, tracks: stream.tracks.clone() };
                 self.commands.push_back((worker, Command::OpenStream(spec)));
-                self.commands.push_back((stream.worker, Command::Feed { stream: id, to: worker, on: true }));
+                self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: true }));
             }
         }
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
@@ -346,7 +346,7 @@ impl Directory {
         role: Role,
         place: (StreamId, WorkerId, Arc<str>),
         tracks: Vec<TrackSpec>,
-    ) -> Place {
+    ) -> Admitted {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let (stream, worker, name) = place;
@@ -359,7 +359,7 @@ impl Directory {
             *count += 1;
         }
         self.sessions.insert(id, Session { role, worker, stream, name: name.clone(), is_connected: false, cost });
-        Place { session: id, worker, stream, name, tracks }
+        Admitted { session: id, worker, stream, name, tracks }
     }
 
     fn remove_viewer(&mut self, id: StreamId, worker: WorkerId) {
@@ -367,7 +367,7 @@ impl Directory {
         let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return };
         *viewers -= 1;
         if *viewers == 0 && worker != stream.worker {
-            self.commands.push_back((stream.worker, Command::Feed { stream: id, to: worker, on: false }));
+            self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: false }));
             self.commands.push_back((worker, Command::CloseStream(id)));
         }
     }

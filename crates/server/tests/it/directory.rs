@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
-use server::rooms::directory::{self, Directory, DirectoryError, Place, Role, StreamState};
+use server::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, StreamState};
 use wire::codec::{Codec, MediaKind};
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -41,13 +41,13 @@ fn a_stream_comes_to_another_worker_with_its_first_viewer_and_goes_with_the_last
     let local = test.watch("a");
     let remote_too = test.watch("a");
     assert_eq!((remote.worker.0, local.worker.0, remote_too.worker.0), (1, 0, 1));
-    assert_eq!(test.commands(), [format!("1 open {}", id.0), format!("0 feed {} to 1 on", id.0)]);
+    assert_eq!(test.commands(), [format!("1 open {}", id.0), format!("0 mirror {} to 1 on", id.0)]);
 
     test.end(remote.session);
     test.end(local.session);
     assert!(test.commands().is_empty());
     test.end(remote_too.session);
-    assert_eq!(test.commands(), [format!("0 feed {} to 1 off", id.0), format!("1 close {}", id.0)]);
+    assert_eq!(test.commands(), [format!("0 mirror {} to 1 off", id.0), format!("1 close {}", id.0)]);
 }
 
 #[test]
@@ -184,22 +184,22 @@ impl Harness {
         Harness { directory: Directory::new(workers, settings), placement, now: Instant::now() }
     }
 
-    fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Place, DirectoryError> {
+    fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Admitted, DirectoryError> {
         self.directory.begin_publish(&mut self.placement, name, is_new)
     }
 
-    fn begin_watch(&mut self, name: &str) -> Result<Place, DirectoryError> {
+    fn begin_watch(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
         self.directory.begin_watch(&mut self.placement, name)
     }
 
-    fn publish(&mut self, name: &str) -> Place {
+    fn publish(&mut self, name: &str) -> Admitted {
         let place = self.begin_publish(name, false).expect("a place");
         self.directory.commit_publish(place.session, &tracks()).expect("taken");
         self.directory.handle_connected(place.session);
         place
     }
 
-    fn watch(&mut self, name: &str) -> Place {
+    fn watch(&mut self, name: &str) -> Admitted {
         let place = self.begin_watch(name).expect("a place");
         assert_eq!(place.tracks, tracks());
         self.directory.handle_connected(place.session);
@@ -225,8 +225,8 @@ impl Harness {
             .map(|(WorkerId(worker), command)| match command {
                 Command::OpenStream(spec) => format!("{worker} open {}", spec.id.0),
                 Command::CloseStream(StreamId(id)) => format!("{worker} close {id}"),
-                Command::Feed { stream, to, on } => {
-                    format!("{worker} feed {} to {} {}", stream.0, to.0, if on { "on" } else { "off" })
+                Command::Mirror { stream, to, on } => {
+                    format!("{worker} mirror {} to {} {}", stream.0, to.0, if on { "on" } else { "off" })
                 }
                 other => panic!("unexpected {other:?}"),
             })
