@@ -1,13 +1,13 @@
 //! What a worker's rooms count.
 
-use counters::{Cell, Lateness, Value, counters};
+use counters::{Lateness, counters};
 
-use crate::drops::{DropCounters, DropReason};
+use crate::drops::DropCounters;
 
 counters! {
     /// A worker's counters since it started, and what it has now.
     pub struct Counters: "millrace_rooms_" {
-        /// Streams that the worker knows, its own and those it is fed.
+        /// Streams that the worker knows, its own and those it mirrors.
         gauge streams: u64 = "streams",
         /// Publishers on the worker.
         gauge publishers: u64 = "publishers",
@@ -27,21 +27,5 @@ counters! {
         counter drops: DropCounters = "dropped_total",
         /// How long after its time each timer fired.
         histogram lateness: Lateness = "lateness_seconds",
-    }
-}
-
-impl Cell for DropCounters {
-    const WORDS: usize = DropReason::ALL.len();
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        self.iter().for_each(|(_, count)| word(count));
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        DropCounters::from_counts(std::array::from_fn(|_| word()))
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.name(), count)).collect())
     }
 }

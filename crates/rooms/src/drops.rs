@@ -1,5 +1,6 @@
 //! Why a packet went no further, and how often.
 
+use counters::{Cell, Value};
 use srtp::SrtpError;
 
 macro_rules! reasons {
@@ -77,7 +78,7 @@ reasons! {
 impl From<SrtpError> for DropReason {
     fn from(error: SrtpError) -> Self {
         match error {
-            SrtpError::Truncated { .. } | SrtpError::Version { .. } => DropReason::MalformedSrtp,
+            SrtpError::Malformed(_) => DropReason::MalformedSrtp,
             SrtpError::Replayed => DropReason::Replayed,
             SrtpError::NotAuthentic => DropReason::NotAuthentic,
             SrtpError::TooManySsrcs => DropReason::TooManySsrcs,
@@ -90,11 +91,6 @@ impl From<SrtpError> for DropReason {
 pub struct DropCounters([u64; DropReason::ALL.len()]);
 
 impl DropCounters {
-    /// Takes counts that were kept elsewhere, in the order of `DropReason::ALL`.
-    pub fn from_counts(counts: [u64; DropReason::ALL.len()]) -> Self {
-        DropCounters(counts)
-    }
-
     /// Counts one.
     pub fn add(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
@@ -109,12 +105,21 @@ impl DropCounters {
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().zip(self.0)
     }
+}
 
-    /// Adds another worker's counts to these.
-    pub fn merge(&mut self, other: &DropCounters) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
-        }
+impl Cell for DropCounters {
+    const WORDS: usize = DropReason::ALL.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.iter().for_each(|(_, count)| word(count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        DropCounters(std::array::from_fn(|_| word()))
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.name(), count)).collect())
     }
 }
 
@@ -131,12 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn counters_count_and_merge() {
+    fn counters_count_and_are_read_back() {
         let mut counters = DropCounters::default();
         counters.add(DropReason::EventQueueFull);
-        let mut sum = counters.clone();
-        sum.merge(&counters);
-        assert_eq!(sum.count(DropReason::EventQueueFull), 2);
-        assert_eq!(sum.iter().map(|(_, count)| count).sum::<u64>(), 2);
+        let mut words = Vec::new();
+        counters.put(&mut |word| words.push(word));
+        let mut words = words.into_iter();
+        let read = DropCounters::take(&mut || words.next().expect("a word per reason"));
+        assert_eq!(read.count(DropReason::EventQueueFull), 1);
+        assert_eq!(read.iter().map(|(_, count)| count).sum::<u64>(), 1);
     }
 }

@@ -1,33 +1,22 @@
 //! The inbound half of a session.
 
 use wire::Seq;
+use wire::rtp::{RtpError, RtpPacket};
 
 use crate::keys::{KeyError, SessionKeys};
-use crate::suite::{E_FLAG, PacketId, Suite};
+use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN, Suite};
 use crate::window::Window;
 
-/// How many SSRCs of one peer are known at a time, for RTP and for RTCP each. A full table refuses newcomers: forgetting
-/// one by itself would let its old packets in again. `Opener::forget` makes room.
+/// How many SSRCs of one peer are known, for RTP and for RTCP each. A full table refuses newcomers: forgetting one would let
+/// its old packets in again.
 pub const SSRCS_MAX: usize = 64;
-
-/// Bytes of the fixed RTP header (RFC 3550 §5.1).
-const RTP_HEADER_LEN: usize = 12;
 
 /// Why a packet was not opened. Its bytes are then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SrtpError {
-    /// Shorter than its header, its extensions and the tag.
-    #[error("{got} bytes are too few for what the packet says it holds")]
-    Truncated {
-        /// Bytes that there are.
-        got: usize,
-    },
-    /// Neither RTP nor RTCP.
-    #[error("version {version}, not 2")]
-    Version {
-        /// What the first two bits say.
-        version: u8,
-    },
+    /// Neither RTP nor RTCP, or shorter than its header.
+    #[error(transparent)]
+    Malformed(#[from] RtpError),
     /// In the window already, or behind it.
     #[error("the packet was here before, or is too old to tell")]
     Replayed,
@@ -61,15 +50,16 @@ impl Opener {
     /// # Errors
     /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
     pub fn open_rtp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
-        let header = RtpHeader::parse(packet)?;
-        let place = self.rtp.place_of(header.ssrc)?;
+        let header = RtpPacket::parse_header(packet)?;
+        let (ssrc, header_len) = (header.ssrc(), header.header_len());
+        let place = self.rtp.place_of(ssrc)?;
         let window = self.rtp.window(place);
-        let index = guess_index(window.and_then(Window::newest), header.seq).ok_or(SrtpError::Replayed)?;
+        let index = guess_index(window.and_then(Window::newest), header.seq()).ok_or(SrtpError::Replayed)?;
         if window.is_some_and(|window| !window.is_new(index)) {
             return Err(SrtpError::Replayed);
         }
-        let id = PacketId { ssrc: header.ssrc, index };
-        let len = self.suite.open_rtp(packet, header.len, id).ok_or(SrtpError::NotAuthentic)?;
+        let id = PacketId { ssrc, index };
+        let len = self.suite.open_rtp(packet, header_len, id).ok_or(SrtpError::NotAuthentic)?;
         self.rtp.accept(place, id);
         Ok(len)
     }
@@ -79,9 +69,11 @@ impl Opener {
     /// # Errors
     /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
     pub fn open_rtcp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
-        let truncated = SrtpError::Truncated { got: packet.len() };
-        let [first, ..] = *packet else { return Err(truncated) };
-        check_version(first)?;
+        let truncated = RtpError::Truncated { needed: RTCP_HEADER_LEN + RTCP_WORD_LEN, got: packet.len() };
+        let [first, ..] = *packet else { return Err(truncated.into()) };
+        if first >> 6 != 2 {
+            return Err(RtpError::Version { got: first >> 6 }.into());
+        }
         let ssrc = packet.get(4..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
         let word = self.suite.rtcp_word(packet).ok_or(truncated)?;
         let id = PacketId { ssrc: u32::from_be_bytes(*ssrc), index: (word & !E_FLAG).into() };
@@ -95,13 +87,6 @@ impl Opener {
         self.rtcp.accept(place, id);
         Ok(len)
     }
-
-    /// Forgets an SSRC that said goodbye or fell silent for good, so that another may take its place. Packets of it
-    /// that were here before would be taken again.
-    pub fn forget(&mut self, ssrc: u32) {
-        self.rtp.forget(ssrc);
-        self.rtcp.forget(ssrc);
-    }
 }
 
 /// Takes the rollover counter for the one that brings `seq` nearest to the newest packet (RFC 3711 §3.3.1). The first
@@ -109,39 +94,6 @@ impl Opener {
 fn guess_index(newest: Option<u64>, seq: Seq) -> Option<u64> {
     let Some(newest) = newest else { return Some(seq.0.into()) };
     newest.checked_add_signed(Seq(newest as u16).distance_to(seq).into())
-}
-
-/// What the opener needs of an RTP header (RFC 3550 §5.1).
-struct RtpHeader {
-    ssrc: u32,
-    seq: Seq,
-    /// Fixed header, contributing sources and header extension.
-    len: usize,
-}
-
-impl RtpHeader {
-    fn parse(packet: &[u8]) -> Result<Self, SrtpError> {
-        let truncated = SrtpError::Truncated { got: packet.len() };
-        let fixed: &[u8; RTP_HEADER_LEN] = packet.first_chunk().ok_or(truncated)?;
-        check_version(fixed[0])?;
-        let mut len = RTP_HEADER_LEN + 4 * usize::from(fixed[0] & 0xf);
-        if fixed[0] & 0x10 != 0 {
-            let extension: &[u8; 4] = packet.get(len..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
-            len += 4 + 4 * usize::from(u16::from_be_bytes([extension[2], extension[3]]));
-        }
-        if len > packet.len() {
-            return Err(truncated);
-        }
-        let [_, _, seq_high, seq_low, _, _, _, _, ssrc @ ..] = *fixed;
-        Ok(RtpHeader { ssrc: u32::from_be_bytes(ssrc), seq: Seq(u16::from_be_bytes([seq_high, seq_low])), len })
-    }
-}
-
-fn check_version(first: u8) -> Result<(), SrtpError> {
-    match first >> 6 {
-        2 => Ok(()),
-        version => Err(SrtpError::Version { version }),
-    }
 }
 
 /// A replay window per SSRC, found by a search through the few that there are. It allocates when an SSRC is new.
@@ -171,12 +123,5 @@ impl SsrcTable {
             self.windows.push(Window::default());
         }
         self.windows[place].accept(id.index);
-    }
-
-    fn forget(&mut self, ssrc: u32) {
-        if let Some(place) = self.ssrcs.iter().position(|known| *known == ssrc) {
-            self.ssrcs.swap_remove(place);
-            self.windows.swap_remove(place);
-        }
     }
 }
