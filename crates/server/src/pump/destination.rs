@@ -18,13 +18,17 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A destination as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
+    /// With an RTP header before each datagram (RFC 2250); else the packets alone.
     pub is_rtp: bool,
     /// A name, or an address without brackets.
     pub host: String,
+    /// Parity goes to those two and four above it.
     pub port: u16,
 }
 
+/// Why nothing may be sent there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum DestinationError {
     #[error("a destination is udp://host:port or rtp://host:port, not {0:?}")]
     Syntax(String),

@@ -83,10 +83,13 @@ struct State {
 /// An input and how it does.
 #[derive(Clone, Debug)]
 pub struct Inspected {
+    /// As it was configured.
     pub config: LiveInput,
     /// Where it is received: `config` may leave the port to the system.
     pub local: SocketAddr,
+    /// What its thread counted and measured.
     pub report: Report,
+    /// Sessions that play it, on all workers.
     pub sessions: usize,
     /// Chunks that found a worker's mailbox full.
     pub dropped: u64,

@@ -40,9 +40,11 @@ pub struct Play {
     pub request: OpenRequest,
     /// Port to send from; 0 takes any free one.
     pub source_port: u16,
+    /// How datagrams to a group leave.
     pub multicast: Multicast,
     /// The six upper bits of the traffic class.
     pub dscp: u8,
+    /// As a server's `[pump]` would say.
     pub pump: spec::Settings,
 }
 

@@ -30,13 +30,16 @@ const PORT_MAX_WITH_FEC: u16 = u16::MAX - 4;
 /// A session to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
+    /// Its name in the folder or at the origins, a URL, or "live/" and the name of an input.
     pub title: String,
+    /// As it was typed; resolved and checked when the session is opened.
     pub destination: Destination,
     /// A socket of this process that passes everything on to the destination: for what goes there in another way than
     /// UDP. No client chooses it.
     pub via: Option<SocketAddr>,
     /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
     pub start: Duration,
+    /// Time in the title to end at; `None` is the title's own end.
     pub end: Option<Duration>,
     /// Not before this has passed.
     pub delay: Duration,
@@ -55,6 +58,7 @@ pub struct OpenRequest {
 /// What to change of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChangeRequest {
+    /// Stops it where it is, or lets it go on from there.
     pub paused: Option<bool>,
     /// Time in the title to go on at.
     pub seek: Option<Duration>,
@@ -66,6 +70,7 @@ pub struct ChangeRequest {
 
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
 pub enum RequestError {
     #[error("{0}")]
     Json(String),

@@ -60,7 +60,12 @@ pub enum Input {
     /// From HTTP.
     Request(Request),
     /// A STUN or DTLS datagram that came to the worker.
-    Datagram { path: Path, data: Box<[u8]> },
+    Datagram {
+        /// Where it came from, and by which socket; an answer goes back there.
+        path: Path,
+        /// The whole of it.
+        data: Box<[u8]>,
+    },
     /// From the worker's rooms.
     Event(spec::Event),
 }
