@@ -1,4 +1,5 @@
 //! The server as clients meet it: HTTP, RTSP, and what stands behind them.
+#![allow(clippy::unwrap_used)]
 
 mod auth;
 mod config;
@@ -10,3 +11,4 @@ mod http;
 mod http_connections;
 mod pump;
 mod rtsp;
+mod tidy;

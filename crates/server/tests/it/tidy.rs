@@ -1,0 +1,165 @@
+//! What holds of all sources and documents, and what nobody would notice if it held no more.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use server::config::Config;
+
+/// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
+/// workspace's list.
+const KNOWN: [(&str, &[&str]); 11] = [
+    ("wire", &[]),
+    ("counters", &[]),
+    ("wheel", &["counters"]),
+    ("srtp", &["wire"]),
+    ("engine", &["counters", "wheel", "wire"]),
+    ("rooms", &["counters", "srtp", "wheel", "wire"]),
+    ("pump", &["counters", "wheel", "wire"]),
+    ("titles", &["counters", "pump", "wire"]),
+    ("webrtc", &["srtp", "wire"]),
+    ("client", &["srtp", "webrtc", "wire"]),
+    ("measure", &["wire"]),
+];
+
+/// These are told the time, and what came; they wait for nothing.
+const SANS_IO: [&str; 8] = ["wire", "counters", "wheel", "srtp", "rooms", "pump", "webrtc", "client"];
+
+/// What gives away that they are not. Sockets that are values of a link are not among these.
+const IO: [&str; 8] =
+    ["Instant::now", "SystemTime", ".elapsed()", "UdpSocket", "TcpStream", "TcpListener", "thread::", "tokio"];
+
+/// A longer file has two things in it.
+const LINES_MAX: usize = 700;
+
+#[test]
+fn dependencies_point_downwards() {
+    let workspace = read(&root().join("Cargo.toml"));
+    let listed = workspace.lines().filter_map(|line| line.split_once(" = { path = \"crates/"));
+    let order: Vec<&str> = listed.map(|(name, _)| name).collect();
+    let place = |name: &str| order.iter().position(|listed| *listed == name);
+    let mut known_count = 0;
+    for folder in folders(&root().join("crates")) {
+        let name = folder.file_name().expect("a name").to_str().expect("text");
+        let manifest = read(&folder.join("Cargo.toml"));
+        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        let dependencies = section.lines().filter_map(|line| line.split(['.', ' ']).next());
+        let known = KNOWN.iter().find(|(crate_name, _)| *crate_name == name);
+        known_count += usize::from(known.is_some());
+        for dependency in dependencies.filter(|dependency| place(dependency).is_some()) {
+            // The binary and the programs for measuring are not listed: nobody knows them.
+            assert!(place(name).is_none_or(|own| place(dependency) < Some(own)), "{name} knows {dependency} above it");
+            let may = known.is_none_or(|(_, below)| below.contains(&dependency));
+            assert!(may, "{name} is not to know {dependency}");
+        }
+    }
+    assert_eq!(known_count, KNOWN.len(), "each of these is a crate");
+}
+
+#[test]
+fn what_is_told_the_time_does_not_ask_for_it() {
+    for name in SANS_IO {
+        let files = sources(&root().join("crates").join(name).join("src"));
+        assert!(!files.is_empty(), "{name}");
+        for file in files.iter().filter(|file| !file.file_stem().is_some_and(is_of_tests)) {
+            let text = read(file);
+            let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for (number, line) in (1..).zip(code.lines()).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+                let found = IO.iter().find(|io| line.contains(**io));
+                assert_eq!(found, None, "{}:{number}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_source_is_too_long_to_be_read() {
+    for folder in ["crates", "fuzz", "tests"] {
+        for file in sources(&root().join(folder)) {
+            let lines = read(&file).lines().count();
+            assert!(lines <= LINES_MAX, "{} has {lines} lines", file.display());
+        }
+    }
+}
+
+/// A setting is written `section.key`, a default `section.key = value` with "(default)" behind it.
+#[test]
+fn documents_name_settings_that_there_are_and_their_defaults() {
+    let reference = Config::reference();
+    let (mut section, mut settings) = ("", Vec::new());
+    for line in reference.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name;
+        } else if let Some((key, value)) = line.trim_start_matches("# ").split_once(" = ") {
+            settings.push((format!("{section}.{key}"), value));
+        }
+    }
+    let is_section = |name: &str| settings.iter().any(|(setting, _)| setting.split('.').next() == Some(name));
+    let mut seen = 0;
+    for (file, text) in documents() {
+        let is_of_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
+        for word in text.split(|c| !is_of_word(c)).map(|word| word.trim_matches('.')) {
+            let Some((name, key)) = word.split_once('.') else { continue };
+            // Files are named like that, too.
+            if is_section(name) && !["rs", "md"].contains(&key) {
+                seen += 1;
+                assert!(settings.iter().any(|(setting, _)| setting == word), "{file}: {word} is no setting");
+            }
+        }
+        for (end, _) in text.match_indices("` (default)") {
+            let quoted = text[..end].rsplit('`').next();
+            let (setting, value) = quoted.and_then(|quoted| quoted.split_once(" = ")).expect("a setting and its value");
+            assert!(settings.contains(&(setting.to_owned(), value)), "{file}: {setting} is not {value} by default");
+        }
+    }
+    assert!(seen > 20, "{seen} settings were found");
+}
+
+#[test]
+fn configurations_in_documents_are_read() {
+    let mut seen = 0;
+    for (file, text) in documents() {
+        for block in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            let read = Config::default().apply_toml(&file, block);
+            assert!(read.is_ok(), "{file}: {read:?} in {block}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 3, "{seen} were found");
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What people read about the server.
+fn documents() -> Vec<(String, String)> {
+    let names = ["README.md", "ARCHITECTURE.md", "docs/rooms.md", "docs/pump.md", "docs/measured.md"];
+    names.map(|name| (name.to_owned(), read(&root().join(name)))).to_vec()
+}
+
+fn folders(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+/// The Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let mut found: Vec<PathBuf> = entries.filter(is_source).collect();
+    for below in
+        folders(folder).iter().filter(|folder| !folder.ends_with("node_modules") && !folder.ends_with("target"))
+    {
+        found.extend(sources(below));
+    }
+    found
+}
+
+fn is_of_tests(stem: &std::ffi::OsStr) -> bool {
+    stem.to_str().is_some_and(|stem| stem.ends_with("tests"))
+}
