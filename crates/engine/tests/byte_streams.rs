@@ -1,4 +1,5 @@
 //! Ten thousand byte streams, served from shared memory and from a file, with slow readers among them.
+#![allow(clippy::unwrap_used)]
 
 #[path = "it/common.rs"]
 mod common;

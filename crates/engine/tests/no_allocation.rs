@@ -1,4 +1,5 @@
 //! A worker in its steady state takes no memory from the heap, with datagrams over UDP and messages coming in.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../../../tests/support/allocations.rs"]
 mod allocations;

@@ -1,4 +1,5 @@
 //! In the steady state a datagram takes no memory from the heap, straight from the chunk or rewritten or padded.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../../../tests/support/allocations.rs"]
 mod allocations;

@@ -1,4 +1,5 @@
 //! The wheel against a sorted list: the same timers fire at the same time, whatever is done in whatever order.
+#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 

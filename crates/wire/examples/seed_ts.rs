@@ -37,8 +37,11 @@ fn main() -> std::io::Result<()> {
 fn pmt() -> Vec<u8> {
     let mut buf = [0; 1_024];
     let video = PmtStream { stream_type: 0x1b, pid: VIDEO, descriptors: &[] };
-    let audio =
-        PmtStream { stream_type: 0x0f, pid: Pid::new(0x101).unwrap(), descriptors: &[10, 4, b'e', b'n', b'g', 0] };
+    let audio = PmtStream {
+        stream_type: 0x0f,
+        pid: Pid::new(0x101).expect("13 bits"),
+        descriptors: &[10, 4, b'e', b'n', b'g', 0],
+    };
     let len = ts::write_pmt(&mut buf, 1, 0, VIDEO, &[], [video, audio]).expect("room");
     buf[..len].to_vec()
 }
@@ -106,8 +109,11 @@ fn all_adaptation_fields() -> Vec<u8> {
 fn sections_share_packets() -> Vec<u8> {
     let mut long = pmt();
     // Descriptors fill the section up beyond one packet.
-    let streams =
-        (0..40).map(|number| PmtStream { stream_type: 6, pid: Pid::new(300 + number).unwrap(), descriptors: &[] });
+    let streams = (0..40).map(|number| PmtStream {
+        stream_type: 6,
+        pid: Pid::new(300 + number).expect("13 bits"),
+        descriptors: &[],
+    });
     let mut buf = [0; 1_024];
     let len = ts::write_pmt(&mut buf, 2, 1, Pid::NULL, &[], streams).expect("room");
     long.extend(&buf[..len]);

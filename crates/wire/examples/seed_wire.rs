@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use wire::Seq;
 use wire::rtcp::{self, ReportBlock, SenderInfo};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
-use wire::Seq;
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 

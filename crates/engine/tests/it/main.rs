@@ -1,4 +1,5 @@
 //! Workers as programs meet them: real sockets on loopback, and messages.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 mod descriptors;

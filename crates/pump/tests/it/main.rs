@@ -1,4 +1,5 @@
 //! The pump by a clock that is set, without a socket.
+#![allow(clippy::unwrap_used)]
 
 mod clip;
 mod common;

@@ -1,4 +1,5 @@
 //! Whole rooms in a simulated network.
+#![allow(clippy::unwrap_used)]
 
 mod bad_viewers;
 mod common;

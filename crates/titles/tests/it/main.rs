@@ -1,4 +1,5 @@
 //! Titles from folders and from origins that break their promises.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 mod files;

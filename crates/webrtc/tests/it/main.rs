@@ -1,4 +1,5 @@
 //! Offers, answers and handshakes, between peers and with what browsers send.
+#![allow(clippy::unwrap_used)]
 
 mod answers;
 mod common;

@@ -1,4 +1,5 @@
 //! Every format is read as it was written, and takes any bytes.
+#![allow(clippy::unwrap_used)]
 
 mod any_bytes;
 mod corpus;

@@ -2,9 +2,9 @@
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
+use wire::Seq;
 use wire::rtcp::{self, Packet, ReportBlock, SenderInfo};
 use wire::rtp::{self, HeaderWriter, RtpHeader, RtpPacket};
-use wire::Seq;
 
 /// The only packet of a compound.
 fn only(compound: &[u8]) -> Packet<'_> {
