@@ -3,18 +3,15 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use super::addr::{in_addr, in6_addr};
-use super::socket::{bind, set, set_int, socket};
+use super::addr::RawAddr;
+use super::socket::{bound, set};
 
 /// A non-blocking UDP socket that gets what is sent to the group and port, and to no other group; others on this host may
 /// have the same. **Join the group afterwards.**
 pub fn group_socket(group: &SocketAddr) -> io::Result<UdpSocket> {
-    let fd = socket(group, libc::SOCK_DGRAM)?;
-    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    bind(fd.as_fd(), group)?;
-    Ok(fd.into())
+    bound(group, libc::SOCK_DGRAM, &[libc::SO_REUSEADDR]).map(UdpSocket::from)
 }
 
 /// Joins a group on an interface, by its number (0: as the routing table says): with a source, only for what that one
@@ -41,36 +38,22 @@ pub fn join_group(fd: BorrowedFd<'_>, group: IpAddr, source: Option<IpAddr>, int
 
 /// An address without a port, in the kernel's widest form.
 fn storage(ip: IpAddr) -> libc::sockaddr_storage {
+    let mut addr = RawAddr::empty();
+    addr.set(&SocketAddr::new(ip, 0));
     // SAFETY: it is plain integers, for which zero is a value.
     let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-    let place = &raw mut storage;
-    match ip {
-        IpAddr::V4(ip) => {
-            let family = libc::AF_INET as libc::sa_family_t;
-            let addr = libc::sockaddr_in { sin_family: family, sin_port: 0, sin_addr: in_addr(ip), sin_zero: [0; 8] };
-            // SAFETY: the storage is as long and as aligned as any address (POSIX), and nobody else has it.
-            unsafe { place.cast::<libc::sockaddr_in>().write(addr) };
-        }
-        IpAddr::V6(ip) => {
-            let addr = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: 0,
-                sin6_flowinfo: 0,
-                sin6_addr: in6_addr(ip),
-                sin6_scope_id: 0,
-            };
-            // SAFETY: the storage is as long and as aligned as any address (POSIX), and nobody else has it.
-            unsafe { place.cast::<libc::sockaddr_in6>().write(addr) };
-        }
-    }
+    // SAFETY: the storage is as long and as aligned as any address (POSIX), and nobody else has it.
+    unsafe { (&raw mut storage).cast::<RawAddr>().write(addr) };
     storage
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
     use super::*;
     use crate::sys::wait_readable;
-    use std::time::Duration;
 
     const LOOPBACK: u32 = 1;
 

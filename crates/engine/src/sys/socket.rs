@@ -22,35 +22,26 @@ pub enum BufferSide {
 
 /// A non-blocking UDP socket bound to `addr`. An IPv6 one takes IPv6 alone (RFC 3493 §5.3).
 pub fn udp_socket(addr: &SocketAddr) -> io::Result<UdpSocket> {
-    let fd = socket(addr, libc::SOCK_DGRAM)?;
-    bind(fd.as_fd(), addr)?;
-    Ok(fd.into())
+    bound(addr, libc::SOCK_DGRAM, &[]).map(UdpSocket::from)
 }
 
 /// The same, beside others of the same user that ask for the same address in this way (`SO_REUSEPORT`).
 pub fn shared_udp_socket(addr: &SocketAddr) -> io::Result<UdpSocket> {
-    let fd = socket(addr, libc::SOCK_DGRAM)?;
-    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    bind(fd.as_fd(), addr)?;
-    Ok(fd.into())
+    bound(addr, libc::SOCK_DGRAM, &[libc::SO_REUSEPORT]).map(UdpSocket::from)
 }
 
-/// A non-blocking TCP listener on `addr`. An IPv6 one takes IPv6 alone.
+/// A non-blocking TCP listener on `addr`. An IPv6 one takes IPv6 alone. A restart need not wait for old connections to be
+/// forgotten.
 pub fn tcp_listener(addr: &SocketAddr) -> io::Result<TcpListener> {
-    listen(socket(addr, libc::SOCK_STREAM)?, addr)
+    listen(bound(addr, libc::SOCK_STREAM, &[libc::SO_REUSEADDR])?)
 }
 
 /// The same, beside others of the same user that ask for the same address in this way (`SO_REUSEPORT`).
 pub fn shared_tcp_listener(addr: &SocketAddr) -> io::Result<TcpListener> {
-    let fd = socket(addr, libc::SOCK_STREAM)?;
-    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    listen(fd, addr)
+    listen(bound(addr, libc::SOCK_STREAM, &[libc::SO_REUSEADDR, libc::SO_REUSEPORT])?)
 }
 
-fn listen(fd: OwnedFd, addr: &SocketAddr) -> io::Result<TcpListener> {
-    // So that a restart need not wait for old connections to be forgotten.
-    set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    bind(fd.as_fd(), addr)?;
+fn listen(fd: OwnedFd) -> io::Result<TcpListener> {
     // SAFETY: no pointer is passed.
     check(unsafe { libc::listen(fd.as_raw_fd(), LISTEN_BACKLOG) })?;
     Ok(fd.into())
@@ -94,8 +85,8 @@ pub fn set_buffer_bytes(fd: BorrowedFd<'_>, side: BufferSide, bytes: usize) -> i
         BufferSide::Receive => (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
     };
     let asked = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    if set_int(fd, libc::SOL_SOCKET, forced, asked).is_err() {
-        set_int(fd, libc::SOL_SOCKET, plain, asked)?;
+    if set(fd, libc::SOL_SOCKET, forced, &asked).is_err() {
+        set(fd, libc::SOL_SOCKET, plain, &asked)?;
     }
     buffer_bytes(fd, side)
 }
@@ -126,30 +117,20 @@ pub fn udp_has_gso(fd: BorrowedFd<'_>) -> bool {
 
 /// Lets the kernel join datagrams of one sender on receipt (`UDP_GRO`, Linux 5.0).
 pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
+    set(fd, libc::SOL_UDP, libc::UDP_GRO, &ON)
 }
 
 /// Asks for the traffic class (ECN) of each message, and with `wildcard` also for the local address that it was sent
 /// to.
 pub fn set_packet_info(fd: BorrowedFd<'_>, addr: &SocketAddr, wildcard: bool) -> io::Result<()> {
-    let (level, traffic_class, local) = match addr {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_PKTINFO),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVPKTINFO),
-    };
-    set_int(fd, level, traffic_class, 1)?;
-    if wildcard {
-        set_int(fd, level, local, 1)?;
-    }
-    Ok(())
+    set_ip(fd, addr, (libc::IP_RECVTOS, libc::IPV6_RECVTCLASS), &ON)?;
+    if wildcard { set_ip(fd, addr, (libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO), &ON) } else { Ok(()) }
 }
 
 /// Lets the kernel keep what ICMP says about single datagrams, for `next_refusal`. The next send then fails once, whomever
 /// it is for.
 pub fn set_refusals(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
-    match addr {
-        SocketAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
-        SocketAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
-    }
+    set_ip(fd, addr, (libc::IP_RECVERR, libc::IPV6_RECVERR), &ON)
 }
 
 /// Lets the kernel drop whatever comes for a socket from now on. What ICMP says is still kept.
@@ -163,59 +144,41 @@ pub fn refuse_input(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// of IPv4 datagrams in both cases; where it never has to make fragments it spares itself a number for each datagram
 /// (RFC 6864 §4.1).
 pub fn set_dont_fragment(fd: BorrowedFd<'_>, addr: &SocketAddr, is_refused: bool) -> io::Result<()> {
-    let (level, name, refuse, fragment) = match addr {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_WANT),
-        SocketAddr::V6(_) => {
-            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO, libc::IPV6_PMTUDISC_WANT)
-        }
-    };
-    set_int(fd, level, name, if is_refused { refuse } else { fragment })
+    // Both families have the same numbers for it.
+    let value = if is_refused { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
+    set_ip(fd, addr, (libc::IP_MTU_DISCOVER, libc::IPV6_MTU_DISCOVER), &value)
 }
 
 /// The six upper bits of the traffic class of all that is sent (RFC 2474).
 pub fn set_dscp(fd: BorrowedFd<'_>, addr: &SocketAddr, dscp: u8) -> io::Result<()> {
-    let class = libc::c_int::from(dscp & 0x3f) << 2;
-    match addr {
-        SocketAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, class),
-        SocketAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class),
-    }
+    set_ip(fd, addr, (libc::IP_TOS, libc::IPV6_TCLASS), &(libc::c_int::from(dscp & 0x3f) << 2))
 }
 
 /// Sets how datagrams to groups leave.
 pub fn set_multicast(fd: BorrowedFd<'_>, addr: &SocketAddr, multicast: &Multicast) -> io::Result<()> {
     let Multicast { hops, interface, is_looped } = *multicast;
-    let (level, hops_name, loop_name) = match addr {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, libc::IP_MULTICAST_LOOP),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, libc::IPV6_MULTICAST_LOOP),
-    };
-    set_int(fd, level, hops_name, hops.into())?;
-    set_int(fd, level, loop_name, is_looped.into())?;
+    set_ip(fd, addr, (libc::IP_MULTICAST_TTL, libc::IPV6_MULTICAST_HOPS), &libc::c_int::from(hops))?;
+    set_ip(fd, addr, (libc::IP_MULTICAST_LOOP, libc::IPV6_MULTICAST_LOOP), &libc::c_int::from(is_looped))?;
     if interface == 0 {
         return Ok(());
     }
     let index = libc::c_int::try_from(interface).map_err(|_| io::ErrorKind::InvalidInput)?;
-    match addr {
-        SocketAddr::V4(_) => {
-            let any = libc::in_addr { s_addr: 0 };
-            let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
-            set(fd, level, libc::IP_MULTICAST_IF, &request)
-        }
-        SocketAddr::V6(_) => set_int(fd, level, libc::IPV6_MULTICAST_IF, index),
+    if addr.is_ipv6() {
+        return set(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index);
     }
+    let any = libc::in_addr { s_addr: 0 };
+    let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
+    set(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
 }
 
 /// Sets how datagrams to single hosts leave.
 pub fn set_unicast(fd: BorrowedFd<'_>, addr: &SocketAddr, unicast: &Unicast) -> io::Result<()> {
-    let (level, hops_name, interface_name) = match addr {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_UNICAST_IF),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, libc::IPV6_UNICAST_IF),
-    };
     if let Some(hops) = unicast.hops {
-        set_int(fd, level, hops_name, hops.into())?;
+        set_ip(fd, addr, (libc::IP_TTL, libc::IPV6_UNICAST_HOPS), &libc::c_int::from(hops))?;
     }
     if unicast.interface != 0 {
         // In network byte order, alone among the options.
-        set(fd, level, interface_name, &unicast.interface.to_be())?;
+        set_ip(fd, addr, (libc::IP_UNICAST_IF, libc::IPV6_UNICAST_IF), &unicast.interface.to_be())?;
     }
     Ok(())
 }
@@ -223,38 +186,58 @@ pub fn set_unicast(fd: BorrowedFd<'_>, addr: &SocketAddr, unicast: &Unicast) -> 
 /// Ends a connection whose peer has acknowledged nothing of what was sent for `limit` (RFC 5482).
 pub fn set_tcp_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
-    set_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, limit_ms)
+    set(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &limit_ms)
 }
 
 /// Makes the kernel refuse GSO on an IPv4 socket, as it does for some network cards: it cannot leave a checksum out
 /// (`SO_NO_CHECK`) and split at the same time.
 #[cfg(test)]
 pub fn refuse_gso(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set_int(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+    set(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, &ON)
 }
 
-pub(super) fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
+/// A socket with these options on, bound to `addr`.
+pub(super) fn bound(addr: &SocketAddr, kind: libc::c_int, options: &[libc::c_int]) -> io::Result<OwnedFd> {
+    let fd = socket(addr, kind)?;
+    for option in options {
+        set(fd.as_fd(), libc::SOL_SOCKET, *option, &ON)?;
+    }
+    bind(fd.as_fd(), addr)?;
+    Ok(fd)
+}
+
+fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
     let domain = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: no pointer is passed.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
     // SAFETY: the call succeeded, so the descriptor is open, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     if addr.is_ipv6() {
-        set_int(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &ON)?;
     }
     Ok(fd)
 }
 
-pub(super) fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+fn bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
     let mut raw = RawAddr::empty();
     let len = raw.set(addr);
     // SAFETY: `raw` is at least `len` bytes long, and the kernel reads it during the call only.
     check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), len) }).map(drop)
 }
 
-pub(super) fn set_int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    set(fd, level, name, &value)
+/// Sets an option of IP, of which both families have one of their own, IPv4 first.
+fn set_ip<T: Copy>(
+    fd: BorrowedFd<'_>,
+    addr: &SocketAddr,
+    (v4, v6): (libc::c_int, libc::c_int),
+    value: &T,
+) -> io::Result<()> {
+    let (level, name) = if addr.is_ipv4() { (libc::IPPROTO_IP, v4) } else { (libc::IPPROTO_IPV6, v6) };
+    set(fd, level, name, value)
 }
+
+/// What switches an option on.
+const ON: libc::c_int = 1;
 
 /// `T` is what the kernel reads for this option: integers, and pointers to what lives as long as `value`.
 pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
