@@ -20,7 +20,7 @@ use crate::links::{Links, READ_BUFFER_BYTES, Read};
 use crate::mailbox::Receiver;
 use crate::service::Service;
 use crate::sys::{Interest, Ready};
-use crate::udp::RecvBatch;
+use crate::udp::{RecvBatch, recv_batch};
 
 /// The mailbox's token in the epoll set. Links have their numbers, of which none is as large.
 const MAILBOX: u64 = u64::MAX;
@@ -70,7 +70,7 @@ impl<M: Send + 'static> Loop<M> {
         links.epoll.add(receiver.as_fd(), MAILBOX, Interest::Read)?;
         let egress = Egress::new(Outbox::new(outbox_bytes), links);
         let buffer = vec![0; READ_BUFFER_BYTES].into();
-        Ok(Loop { batch: RecvBatch::new(true), buffer, egress, last_due: None, receiver, counters, is_stopping })
+        Ok(Loop { batch: recv_batch(true), buffer, egress, last_due: None, receiver, counters, is_stopping })
     }
 
     pub(crate) fn run<S: Service<Message = M>>(&mut self, service: &mut S) -> io::Result<()> {
@@ -160,7 +160,7 @@ impl<M: Send + 'static> Loop<M> {
                 return;
             }
             let now = Instant::now();
-            for index in 0..self.batch.len() {
+            for index in 0..self.batch.message_count() {
                 self.handle_message(service, now, link, index);
             }
             self.egress.let_go_of(self.batch.received());

@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::sys::{self, BufferSide, RecvBuffers};
+use crate::sys::{self, BufferSide};
 
-pub use self::send::{SendQueue, SendStats};
-pub use crate::sys::{Received, Refused};
+pub use self::send::SendQueue;
+pub use crate::sys::{Received, RecvBatch, Refused};
 pub use wire::{Multicast, UdpOptions as Options, Unicast};
 
 /// A non-blocking UDP socket. An IPv6 one takes IPv6 alone, so both families can have the same port.
@@ -158,54 +158,8 @@ const GRO_SLOT_BYTES: usize = (1 << 16) + 33 * 64;
 const PLAIN_SLOTS: usize = 256;
 const PLAIN_SLOT_BYTES: usize = 2_048;
 
-/// Room for one batch of received messages; serves any number of sockets in turn.
-pub struct RecvBatch {
-    buffers: RecvBuffers,
-    is_full: bool,
-}
-
-impl RecvBatch {
-    /// With `gro` it takes 4 MiB of address space, of which only what is filled becomes memory.
-    pub fn new(gro: bool) -> Self {
-        let (slots, slot_bytes) = if gro { (GRO_SLOTS, GRO_SLOT_BYTES) } else { (PLAIN_SLOTS, PLAIN_SLOT_BYTES) };
-        RecvBatch { buffers: RecvBuffers::new(slots, slot_bytes), is_full: false }
-    }
-
-    /// Receives what is there, up to one batch, and returns the number of messages.
-    pub fn fill(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        self.is_full = false;
-        let count = self.buffers.fill(socket.as_fd())?;
-        self.is_full = count == self.buffers.slots();
-        Ok(count)
-    }
-
-    /// Whether the last `fill` used every slot, so that the socket may hold more.
-    pub fn is_full(&self) -> bool {
-        self.is_full
-    }
-
-    /// How many messages the last `fill` brought.
-    pub fn len(&self) -> usize {
-        self.buffers.len()
-    }
-
-    /// Whether the last `fill` brought none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Where everything that the last `fill` brought lies.
-    pub(crate) fn received(&self) -> &[u8] {
-        self.buffers.received()
-    }
-
-    /// One message of the last `fill`, in the order of arrival; `None` when it came from no address.
-    pub fn message(&mut self, index: usize) -> Option<Received<'_>> {
-        self.buffers.message(index)
-    }
-
-    /// The messages of the last `fill`, in the order of arrival.
-    pub fn messages(&mut self) -> impl Iterator<Item = Received<'_>> {
-        self.buffers.messages()
-    }
+/// Room for one batch of received messages of any number of sockets in turn. With `gro` it takes 4 MiB of address space, of
+/// which only what is filled becomes memory.
+pub fn recv_batch(gro: bool) -> RecvBatch {
+    if gro { RecvBatch::new(GRO_SLOTS, GRO_SLOT_BYTES) } else { RecvBatch::new(PLAIN_SLOTS, PLAIN_SLOT_BYTES) }
 }

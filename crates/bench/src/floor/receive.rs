@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use engine::udp::{Options, RecvBatch, SendQueue, UdpSocket};
+use engine::udp::{Options, SendQueue, UdpSocket, recv_batch};
 use wire::{LinkId, Outbox, Path};
 
 use super::on_own_thread;
@@ -27,7 +27,7 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
     let (sender, receiver) = (bind_loopback(&options)?, bind_loopback(&options)?);
     let per_turn = DATAGRAMS_PER_TURN.min(receiver.receive_buffer_bytes() / BUFFER_BYTES_PER_DATAGRAM);
     ensure!(per_turn > 0, "a receive buffer of {} bytes is too small", receiver.receive_buffer_bytes());
-    let mut batch = RecvBatch::new(joined.is_some());
+    let mut batch = recv_batch(joined.is_some());
     let (filled_tx, filled_rx) = mpsc::sync_channel::<()>(1);
     let (emptied_tx, emptied_rx) = mpsc::sync_channel::<()>(1);
 

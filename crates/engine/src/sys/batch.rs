@@ -7,7 +7,7 @@ use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use wire::{DatagramRun, Ecn, Gathered, LinkId, Path, Token};
@@ -89,7 +89,7 @@ impl Headers {
 }
 
 /// Slots for one batch of received messages.
-pub struct RecvBuffers {
+pub struct RecvBatch {
     headers: Headers,
     payload: Fixed<u8>,
     slot_bytes: usize,
@@ -106,7 +106,7 @@ pub struct Received<'a> {
     pub segment_bytes: NonZeroUsize,
     /// The message was longer than a slot, and its end is lost.
     pub truncated: bool,
-    /// Where `data` begins in all that was received (`RecvBuffers::received`).
+    /// Where `data` begins in all that was received (`RecvBatch::received`).
     pub place: usize,
     pub data: &'a mut [u8],
 }
@@ -128,7 +128,7 @@ impl<'a> Received<'a> {
     }
 }
 
-impl RecvBuffers {
+impl RecvBatch {
     pub fn new(slots: usize, slot_bytes: usize) -> Self {
         assert!(slots > 0 && slot_bytes > 0, "a batch has room");
         let mut headers = Headers::new(slots);
@@ -138,15 +138,11 @@ impl RecvBuffers {
             headers.parts.get_mut(index).iovec = libc::iovec { iov_base, iov_len: slot_bytes };
         }
         // All slots are marked as used, so that the first `fill` prepares them.
-        RecvBuffers { headers, payload, slot_bytes, filled: slots }
-    }
-
-    pub fn slots(&self) -> usize {
-        self.headers.headers.len()
+        RecvBatch { headers, payload, slot_bytes, filled: slots }
     }
 
     /// Receives up to one batch and returns the number of messages. `Ok(0)`: the socket is drained.
-    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    pub fn fill(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         for index in 0..self.filled {
             let header = &mut self.headers.headers.get_mut(index).msg_hdr;
             header.msg_namelen = RawAddr::SIZE;
@@ -154,7 +150,7 @@ impl RecvBuffers {
             header.msg_flags = 0;
         }
         self.filled = 0;
-        let (fd, count) = (socket.as_raw_fd(), self.slots() as libc::c_uint);
+        let (fd, count) = (socket.as_fd().as_raw_fd(), self.headers.headers.len() as libc::c_uint);
         // SAFETY: `new` pointed every header at its own parts and every iovec at its own slot, each with its length.
         // Those rows never move or shrink, the fields are private, and `&mut self` excludes readers.
         let got = unsafe {
@@ -177,13 +173,13 @@ impl RecvBuffers {
     }
 
     /// How many messages the last `fill` brought.
-    pub fn len(&self) -> usize {
+    pub fn message_count(&self) -> usize {
         self.filled
     }
 
-    /// Whether the last `fill` brought none.
-    pub fn is_empty(&self) -> bool {
-        self.filled == 0
+    /// Whether the last `fill` used every slot, so that the socket may hold more.
+    pub fn is_full(&self) -> bool {
+        self.filled == self.headers.headers.len()
     }
 
     /// All slots, one behind the other.

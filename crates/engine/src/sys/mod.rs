@@ -1,7 +1,7 @@
 //! All unsafe code of the workspace: safe types over Linux system calls. Nothing in here knows a protocol or a policy.
 //!
 //! Provides:
-//! - `RecvBuffers`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
+//! - `RecvBatch`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
@@ -19,7 +19,7 @@ mod refusal;
 mod socket;
 mod thread;
 
-pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBuffers, SendBatch};
+pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
 pub use group::{group_socket, join_group};

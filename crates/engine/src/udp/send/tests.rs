@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use wire::{LinkId, Path, Token};
 
 use super::*;
-use crate::udp::{Options, PLAIN_SLOT_BYTES, RecvBatch};
+use crate::udp::{Options, PLAIN_SLOT_BYTES, recv_batch};
 
 const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
@@ -28,7 +28,7 @@ fn outbox(path: &Path, lens: &[usize]) -> Outbox {
 
 /// What arrives until `count` datagrams are there: the number of datagrams in each message, and the datagrams.
 fn receive(socket: &UdpSocket, count: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
-    let mut batch = RecvBatch::new(socket.gro());
+    let mut batch = recv_batch(socket.gro());
     let (mut shape, mut found) = (Vec::new(), Vec::new());
     while found.len() < count {
         let readable = sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).expect("poll");
@@ -275,7 +275,7 @@ fn both_families_can_have_the_same_port() {
 fn a_datagram_longer_than_its_slot_is_marked() {
     let (a, b) = (bind(LOOPBACKS[0], true, false), bind(LOOPBACKS[0], true, false));
     a.socket.send_to(&[7; PLAIN_SLOT_BYTES + 1], b.local_addr()).expect("send");
-    let mut batch = RecvBatch::new(false);
+    let mut batch = recv_batch(false);
     assert!(sys::wait_readable(b.as_fd(), Some(Duration::from_secs(5))).expect("poll"));
     assert_eq!(batch.fill(&b).expect("receive"), 1);
     assert!(batch.messages().all(|message| message.truncated));
@@ -300,7 +300,7 @@ fn each_error_of_a_send_has_its_remedy() {
 }
 
 fn paths_of(socket: &UdpSocket) -> Vec<Path> {
-    let mut batch = RecvBatch::new(socket.gro());
+    let mut batch = recv_batch(socket.gro());
     assert!(sys::wait_readable(socket.as_fd(), Some(Duration::from_secs(5))).expect("poll"));
     batch.fill(socket).expect("receive");
     let mut paths: Vec<_> = batch
