@@ -45,7 +45,7 @@ impl Egress {
             let [first, ..] = runs else { continue };
             let link = first.path.link;
             match self.links.udp(link) {
-                Some((_, socket)) => self.queue.send_runs(socket, &self.out, runs, received),
+                Some((_, socket)) => self.queue.send_runs(socket, (&self.out, received), runs, &mut self.counts),
                 None if link.kind() == LinkKind::Framed => {
                     self.links.send_frames(link, (&self.out, received), runs, &mut self.counts);
                 }
@@ -61,19 +61,5 @@ impl Egress {
                 self.links.handle_request(now, request, &mut self.counts);
             }
         }
-    }
-
-    /// The counters, with those of the UDP sends.
-    pub(crate) fn counts(&mut self) -> &mut CountersSnapshot {
-        let (counts, sent) = (&mut self.counts, self.queue.stats());
-        counts.datagrams_out = sent.datagrams;
-        counts.bytes_out = sent.bytes;
-        counts.send_calls = sent.calls;
-        counts.gso_sends = sent.gso_sends;
-        counts.gso_refused = sent.gso_refused;
-        counts.send_would_block = sent.would_block;
-        counts.dropped_socket_full = sent.dropped_full;
-        counts.dropped_refused = sent.dropped_refused;
-        counts
     }
 }

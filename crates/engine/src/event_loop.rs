@@ -321,7 +321,7 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     fn publish(&mut self) {
-        let counts = self.egress.counts();
+        let counts = &mut self.egress.counts;
         counts.mailbox_full = self.receiver.refused();
         self.counters.published.store(counts);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::udp::{Options, SendQueue, UdpSocket};
-use engine::{Mailbox, Receiver, mailbox};
+use engine::{CountersSnapshot, Mailbox, Receiver, mailbox};
 use rooms::batch::{BatchPool, Post};
 use rooms::pacer::Burst;
 use rooms::packet::{LayerStart, PacketMeta};
@@ -165,6 +165,7 @@ pub(super) struct Sender {
     socket: UdpSocket,
     pub(super) out: Outbox,
     queue: SendQueue,
+    counts: CountersSnapshot,
     sends: bool,
     /// Datagrams that were written and not sent, because they are not to be.
     unsent: u64,
@@ -173,12 +174,13 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(bench: &Bench, sends: bool) -> Result<Self> {
         let socket = bind_loopback(&Options::default())?;
-        Ok(Sender { socket, out: Outbox::new(bench.outbox_bytes), queue: SendQueue::new(), sends, unsent: 0 })
+        let (out, queue, counts) = (Outbox::new(bench.outbox_bytes), SendQueue::new(), CountersSnapshot::default());
+        Ok(Sender { socket, out, queue, counts, sends, unsent: 0 })
     }
 
     pub(super) fn flush(&mut self) {
         if self.sends {
-            self.queue.send_outbox(&self.socket, &self.out);
+            self.queue.send_outbox(&self.socket, &self.out, &mut self.counts);
         } else {
             self.unsent += self.out.runs().iter().map(|run| run.segment_count() as u64).sum::<u64>();
         }
@@ -186,8 +188,7 @@ impl Sender {
     }
 
     pub(super) fn done(&self) -> Sample {
-        let stats = self.queue.stats();
-        let (sent, refused) = (stats.datagrams + self.unsent, stats.dropped_full + stats.dropped_refused);
+        let (sent, refused) = (self.counts.datagrams_out + self.unsent, self.counts.dropped());
         Sample { sent, refused, ..Sample::default() }
     }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use engine::CountersSnapshot;
 use engine::udp::{Options, SendQueue, UdpSocket, recv_batch};
 use wire::{LinkId, Outbox, Path};
 
@@ -71,13 +72,15 @@ struct Filler {
     joined: usize,
     out: Outbox,
     queue: SendQueue,
+    counts: CountersSnapshot,
 }
 
 impl Filler {
     fn new(socket: UdpSocket, remote: std::net::SocketAddr, len: usize, joined: usize) -> Self {
         let path = Path { link: LinkId::datagrams(0), remote, local: None };
         let out = Outbox::new(joined * len + wire::DATAGRAM_MAX);
-        Filler { socket, path, datagram: vec![0xa5; len], joined, out, queue: SendQueue::new() }
+        let (queue, counts, datagram) = (SendQueue::new(), CountersSnapshot::default(), vec![0xa5; len]);
+        Filler { socket, path, datagram, joined, out, queue, counts }
     }
 
     /// One send per message, so that messages have the size that was asked for.
@@ -86,7 +89,7 @@ impl Filler {
             for _ in 0..self.joined {
                 self.out.push(&self.path, &self.datagram);
             }
-            self.queue.send_outbox(&self.socket, &self.out);
+            self.queue.send_outbox(&self.socket, &self.out, &mut self.counts);
             self.out.clear();
         }
     }

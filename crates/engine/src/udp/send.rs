@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use wire::{Outbox, Run, RunBytes};
 
 use super::UdpSocket;
+use crate::CountersSnapshot;
 use crate::sys::{self, Outgoing, Payload, SendBatch};
 
 /// For how long one flush waits for full sockets, all in all. Then it drops: media that is later than this is late.
@@ -26,31 +27,10 @@ const REFUSALS_MAX: u32 = 64;
 /// Attempts for one message when errors may be those of others.
 const RETRIES_MAX: u32 = 3;
 
-/// Running totals of what a `SendQueue` did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendStats {
-    /// Datagrams and bytes that the kernel took.
-    pub datagrams: u64,
-    pub bytes: u64,
-    /// System calls.
-    pub calls: u64,
-    /// Messages of several datagrams that the kernel took.
-    pub gso_sends: u64,
-    /// Messages that the kernel would not split; they were sent again datagram by datagram.
-    pub gso_refused: u64,
-    /// Times that a socket was full.
-    pub would_block: u64,
-    /// Datagrams dropped because the socket stayed full.
-    pub dropped_full: u64,
-    /// Datagrams that the kernel refused, for their address or size.
-    pub dropped_refused: u64,
-}
-
 /// Hands runs to the kernel. Serves any number of sockets in turn.
 #[derive(Default)]
 pub struct SendQueue {
     batch: SendBatch,
-    stats: SendStats,
     refusals_in_row: u32,
     /// For how long this flush may still wait.
     patience: Duration,
@@ -64,15 +44,11 @@ impl SendQueue {
         Self::default()
     }
 
-    pub fn stats(&self) -> &SendStats {
-        &self.stats
-    }
-
     /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
     /// dropped.
-    pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox) {
+    pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox, counts: &mut CountersSnapshot) {
         self.begin_flush();
-        self.send_runs(socket, out, out.runs(), &[]);
+        self.send_runs(socket, (out, &[]), out.runs(), counts);
     }
 
     /// Comes before all `send_runs` of one flush.
@@ -82,23 +58,30 @@ impl SendQueue {
 
     /// Sends `runs`, which are of `out`, through `socket`; `received` is where what was just received lies. Everything is
     /// sent, or counted as dropped.
-    pub(crate) fn send_runs(&mut self, socket: &UdpSocket, out: &Outbox, runs: &[Run], received: &[u8]) {
+    pub(crate) fn send_runs(
+        &mut self,
+        socket: &UdpSocket,
+        (out, received): (&Outbox, &[u8]),
+        runs: &[Run],
+        counts: &mut CountersSnapshot,
+    ) {
         let mut pieces = Pieces { out, runs, received, sent: 0, split_first: false, gso: socket.gso() };
         let mut retries = 0;
         while !pieces.is_empty() {
-            self.stats.calls += 1;
+            counts.send_calls += 1;
             match self.send(socket, pieces.clone()) {
                 Ok(count) => {
                     retries = 0;
                     socket.stalled.store(false, Ordering::Relaxed);
-                    self.count_sent(pieces.by_ref().take(count));
+                    self.count_sent(pieces.by_ref().take(count), counts);
                 }
                 Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
                     Refusal::Interrupted => {}
                     Refusal::Full => {
-                        self.stats.would_block += 1;
+                        counts.send_would_block += 1;
                         if self.patience.is_zero() || socket.stalled.load(Ordering::Relaxed) {
-                            self.stats.dropped_full += pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
+                            counts.dropped_socket_full +=
+                                pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
                         }
                         self.patience = self.patience.saturating_sub(wait_for_room(socket, &error, self.patience));
@@ -107,12 +90,12 @@ impl SendQueue {
                     }
                     Refusal::TooLong if socket.allow_fragments() => {}
                     Refusal::Gso => {
-                        self.stats.gso_refused += 1;
+                        counts.gso_refused += 1;
                         pieces.gso = false;
                         socket.lower_gso();
                     }
                     Refusal::GsoHere | Refusal::TooLong if pieces.first_is_gso() => {
-                        self.stats.gso_refused += 1;
+                        counts.gso_refused += 1;
                         self.refusals_in_row += 1;
                         pieces.split_first = true;
                         if self.refusals_in_row >= REFUSALS_MAX {
@@ -123,7 +106,7 @@ impl SendQueue {
                     Refusal::Message | Refusal::TooLong if socket.refusals && retries < RETRIES_MAX => retries += 1,
                     Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
                         retries = 0;
-                        self.stats.dropped_refused += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
+                        counts.dropped_refused += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
                     }
                 },
             }
@@ -138,12 +121,12 @@ impl SendQueue {
         self.batch.send(socket.as_fd(), messages)
     }
 
-    fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>) {
+    fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>, counts: &mut CountersSnapshot) {
         for piece in pieces {
-            self.stats.datagrams += piece.datagram_count() as u64;
-            self.stats.bytes += piece.len_bytes() as u64;
+            counts.datagrams_out += piece.datagram_count() as u64;
+            counts.bytes_out += piece.len_bytes() as u64;
             if piece.segment_bytes.is_some() {
-                self.stats.gso_sends += 1;
+                counts.gso_sends += 1;
                 self.refusals_in_row = 0;
             }
         }

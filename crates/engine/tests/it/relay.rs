@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Instant;
 
 use engine::udp::SendQueue;
-use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use engine::{CountersSnapshot, Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::framing::Framing;
 use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, ListenOptions, Outbox, Path, StreamOptions, Token, UdpOptions};
 
@@ -99,7 +99,7 @@ impl End {
         let mut out = Outbox::new(1 << 20);
         let path = Path { link: LinkId::datagrams(0), remote: to, local: None };
         datagrams.iter().for_each(|datagram| assert!(out.push(&path, datagram)));
-        self.queue.send_outbox(&self.socket, &out);
+        self.queue.send_outbox(&self.socket, &out, &mut CountersSnapshot::default());
     }
 
     fn expect(&self, datagrams: &[Vec<u8>]) {

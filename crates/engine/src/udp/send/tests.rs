@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,29 @@ fn bind(ip: IpAddr, gso: bool, gro: bool) -> UdpSocket {
 
 fn path_to(socket: &UdpSocket) -> Path {
     Path { link: LinkId::datagrams(0), remote: socket.local_addr(), local: None }
+}
+
+/// A queue, and what it counts.
+#[derive(Default)]
+struct Sender {
+    queue: SendQueue,
+    counts: CountersSnapshot,
+}
+
+impl Sender {
+    /// One whose first calls meet these errors instead of the kernel.
+    fn failing(errors: impl Into<VecDeque<i32>>) -> Self {
+        Sender { queue: SendQueue { faults: errors.into(), ..SendQueue::default() }, ..Sender::default() }
+    }
+
+    fn send(&mut self, socket: &UdpSocket, out: &Outbox) {
+        self.queue.send_outbox(socket, out, &mut self.counts);
+    }
+
+    /// The same, as one part of a flush.
+    fn send_part(&mut self, socket: &UdpSocket, out: &Outbox) {
+        self.queue.send_runs(socket, (out, &[]), out.runs(), &mut self.counts);
+    }
 }
 
 /// Datagrams of the given lengths, each filled with its number.
@@ -52,11 +76,12 @@ fn eight_datagrams_for_one_receiver_leave_and_arrive_as_one_message() {
     for ip in LOOPBACKS {
         let (a, b) = (bind(ip, true, true), bind(ip, true, true));
         let out = outbox(&path_to(&b), &[1_200; 8]);
-        let mut queue = SendQueue::new();
-        queue.send_outbox(&a, &out);
+        let mut sender = Sender::default();
+        sender.send(&a, &out);
 
-        let expected = SendStats { datagrams: 8, bytes: 9_600, calls: 1, gso_sends: 1, ..SendStats::default() };
-        assert_eq!(*queue.stats(), expected);
+        let expected =
+            CountersSnapshot { datagrams_out: 8, bytes_out: 9_600, send_calls: 1, gso_sends: 1, ..Default::default() };
+        assert_eq!(sender.counts, expected);
         assert_eq!(receive(&b, 8), (vec![8], sent(&out)));
     }
 }
@@ -69,11 +94,11 @@ fn the_same_bytes_arrive_with_and_without_gso_and_gro() {
             let (a, b) = (bind(ip, gso, gro), bind(ip, gso, gro));
             assert_eq!((a.gso(), b.gro()), (gso, gro));
             let out = outbox(&path_to(&b), &lens);
-            let mut queue = SendQueue::new();
-            queue.send_outbox(&a, &out);
+            let mut sender = Sender::default();
+            sender.send(&a, &out);
 
             assert_eq!(receive(&b, lens.len()).1, sent(&out), "{ip}, GSO {gso}, GRO {gro}");
-            assert_eq!(queue.stats().gso_sends, if gso { 3 } else { 0 });
+            assert_eq!(sender.counts.gso_sends, if gso { 3 } else { 0 });
         }
     }
 }
@@ -88,10 +113,10 @@ fn many_receivers_are_served_by_few_calls() {
             out.push(&path_to(receiver), &[6; 100]);
         }
     }
-    let mut queue = SendQueue::new();
-    queue.send_outbox(&a, &out);
+    let mut sender = Sender::default();
+    sender.send(&a, &out);
 
-    assert_eq!((queue.stats().calls, queue.stats().gso_sends), (2, 200));
+    assert_eq!((sender.counts.send_calls, sender.counts.gso_sends), (2, 200));
     assert_eq!((receive(&b, 200).1.len(), receive(&c, 200).1.len()), (200, 200));
 }
 
@@ -100,49 +125,49 @@ fn a_kernel_that_refuses_to_split_gets_every_datagram_by_itself() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     sys::refuse_gso(a.as_fd()).expect("option");
     let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
-    let mut queue = SendQueue::new();
+    let mut sender = Sender::default();
 
-    queue.send_outbox(&a, &out);
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 4).1, sent(&out));
-    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, a.gso()), (1, 0, true));
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, a.gso()), (1, 0, true));
 
     for _ in 1..REFUSALS_MAX {
-        queue.send_outbox(&a, &out);
+        sender.send(&a, &out);
         assert_eq!(receive(&b, 4).1, sent(&out));
     }
-    assert_eq!((queue.stats().gso_refused, a.gso()), (REFUSALS_MAX.into(), false));
-    queue.send_outbox(&a, &out);
+    assert_eq!((sender.counts.gso_refused, a.gso()), (REFUSALS_MAX.into(), false));
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 4).1, sent(&out));
-    assert_eq!(queue.stats().gso_refused, REFUSALS_MAX.into(), "it is not tried any more");
+    assert_eq!(sender.counts.gso_refused, REFUSALS_MAX.into(), "it is not tried any more");
 }
 
 #[test]
 fn after_eio_a_socket_never_asks_for_a_split_again() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
-    let mut queue = SendQueue { faults: [libc::EIO].into(), ..SendQueue::new() };
-    queue.send_outbox(&a, &out);
+    let mut sender = Sender::failing([libc::EIO]);
+    sender.send(&a, &out);
 
     assert_eq!(receive(&b, 3).1, sent(&out));
-    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, a.gso()), (1, 0, false));
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, a.gso()), (1, 0, false));
 }
 
 #[test]
 fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
-    let mut queue = SendQueue { faults: [libc::EMSGSIZE].into(), ..SendQueue::new() };
+    let mut sender = Sender::failing([libc::EMSGSIZE]);
     assert!(a.whole.load(Ordering::Relaxed));
-    queue.send_outbox(&a, &out);
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 3).1, sent(&out));
-    assert_eq!((queue.stats().gso_refused, queue.stats().gso_sends, queue.stats().dropped_refused), (0, 1, 0));
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, sender.counts.dropped_refused), (0, 1, 0));
     assert!(!a.whole.load(Ordering::Relaxed));
 
     // With fragments allowed it is the split that was refused, and at last the datagram.
-    queue.faults = [libc::EMSGSIZE, libc::EMSGSIZE].into();
-    queue.send_outbox(&a, &out);
+    sender.queue.faults = [libc::EMSGSIZE, libc::EMSGSIZE].into();
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 2).1, sent(&out)[1..]);
-    assert_eq!((queue.stats().gso_refused, queue.stats().dropped_refused), (1, 1));
+    assert_eq!((sender.counts.gso_refused, sender.counts.dropped_refused), (1, 1));
 }
 
 #[test]
@@ -151,38 +176,38 @@ fn what_icmp_said_of_another_path_costs_no_datagram() {
     let a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
     let b = bind(LOOPBACKS[0], true, true);
     let out = outbox(&path_to(&b), &[500]);
-    let mut queue = SendQueue { faults: [libc::EMSGSIZE; 3].into(), ..SendQueue::new() };
-    queue.send_outbox(&a, &out);
+    let mut sender = Sender::failing([libc::EMSGSIZE; 3]);
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 1).1, sent(&out));
-    assert_eq!(queue.stats().dropped_refused, 0);
+    assert_eq!(sender.counts.dropped_refused, 0);
 }
 
 #[test]
 fn a_socket_that_is_full_for_a_moment_loses_nothing() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
-    let mut queue = SendQueue { faults: [libc::EAGAIN, libc::ENOBUFS, libc::EINTR].into(), ..SendQueue::new() };
-    queue.send_outbox(&a, &out);
+    let mut sender = Sender::failing([libc::EAGAIN, libc::ENOBUFS, libc::EINTR]);
+    sender.send(&a, &out);
 
     assert_eq!(receive(&b, 3).1, sent(&out));
-    assert_eq!((queue.stats().would_block, queue.stats().dropped_full), (2, 0));
+    assert_eq!((sender.counts.send_would_block, sender.counts.dropped_socket_full), (2, 0));
 }
 
 #[test]
 fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
-    let mut queue = SendQueue { faults: [libc::ENOBUFS; 100].into(), ..SendQueue::new() };
-    queue.send_outbox(&a, &out);
-    let calls = queue.stats().calls;
+    let mut sender = Sender::failing([libc::ENOBUFS; 100]);
+    sender.send(&a, &out);
+    let calls = sender.counts.send_calls;
     assert!((2..=12).contains(&calls), "{calls} calls in two milliseconds");
-    assert_eq!((queue.stats().dropped_full, queue.stats().datagrams), (4, 0));
+    assert_eq!((sender.counts.dropped_socket_full, sender.counts.datagrams_out), (4, 0));
 
-    queue.send_outbox(&a, &out);
-    assert_eq!((queue.stats().dropped_full, queue.stats().calls), (8, calls + 1));
+    sender.send(&a, &out);
+    assert_eq!((sender.counts.dropped_socket_full, sender.counts.send_calls), (8, calls + 1));
 
-    queue.faults.clear();
-    queue.send_outbox(&a, &out);
+    sender.queue.faults.clear();
+    sender.send(&a, &out);
     assert_eq!(receive(&b, 4).1, sent(&out));
 }
 
@@ -190,29 +215,33 @@ fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
 fn a_socket_that_stays_full_costs_the_others_neither_their_wait_nor_one_more() {
     let [a, b, c, d] = [(); 4].map(|()| bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&d), &[500]);
-    let mut queue = SendQueue { faults: [libc::ENOBUFS; 100].into(), ..SendQueue::new() };
-    queue.send_outbox(&a, &out);
-    assert_eq!(queue.stats().dropped_full, 1);
+    let mut sender = Sender::failing([libc::ENOBUFS; 100]);
+    sender.send(&a, &out);
+    assert_eq!(sender.counts.dropped_socket_full, 1);
 
     // Another is full for a moment, in the same flush as one that is not.
-    let full = queue.stats().would_block;
-    queue.faults = [libc::ENOBUFS, libc::EAGAIN].into();
-    queue.begin_flush();
+    let full = sender.counts.send_would_block;
+    sender.queue.faults = [libc::ENOBUFS, libc::EAGAIN].into();
+    sender.queue.begin_flush();
     for socket in [&a, &b, &c] {
-        queue.send_runs(socket, &out, out.runs(), &[]);
+        sender.send_part(socket, &out);
     }
-    assert_eq!((queue.stats().would_block - full, queue.stats().dropped_full), (2, 2), "only the first still drops");
+    assert_eq!(
+        (sender.counts.send_would_block - full, sender.counts.dropped_socket_full),
+        (2, 2),
+        "only the first still drops"
+    );
     assert_eq!(receive(&d, 2).1.len(), 2);
 
     // All that are full in one flush wait as long as one.
-    queue.faults = [libc::ENOBUFS; 100].into();
-    queue.begin_flush();
-    let calls = queue.stats().calls;
+    sender.queue.faults = [libc::ENOBUFS; 100].into();
+    sender.queue.begin_flush();
+    let calls = sender.counts.send_calls;
     for socket in [&b, &c] {
-        queue.send_runs(socket, &out, out.runs(), &[]);
+        sender.send_part(socket, &out);
     }
-    assert!(queue.stats().calls - calls <= 13, "{:?}", queue.stats());
-    assert_eq!(queue.stats().dropped_full, 4);
+    assert!(sender.counts.send_calls - calls <= 13, "{:?}", sender.counts);
+    assert_eq!(sender.counts.dropped_socket_full, 4);
 }
 
 #[test]
@@ -224,11 +253,11 @@ fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
     out.push(&nowhere, &[2; 10]);
     out.push(&nowhere, &[2; 10]);
     out.push(&path_to(&b), &[3; 10]);
-    let mut queue = SendQueue::new();
-    queue.send_outbox(&a, &out);
+    let mut sender = Sender::default();
+    sender.send(&a, &out);
 
     assert_eq!(receive(&b, 2).1, [[1; 10], [3; 10]]);
-    assert_eq!((queue.stats().datagrams, queue.stats().dropped_refused), (2, 2));
+    assert_eq!((sender.counts.datagrams_out, sender.counts.dropped_refused), (2, 2));
 }
 
 #[test]
@@ -237,26 +266,26 @@ fn on_a_wildcard_address_the_answer_leaves_from_the_address_that_was_asked() {
     let asked = Ipv4Addr::new(127, 0, 0, 77);
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
     let question = Path { remote: (asked, b.local_addr().port()).into(), ..path_to(&b) };
-    let mut queue = SendQueue::new();
-    queue.send_outbox(&a, &outbox(&question, &[10, 10]));
+    let mut sender = Sender::default();
+    sender.send(&a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
     assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(asked.into()) }]);
-    queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
+    sender.send(&b, &outbox(&paths[0], &[20, 20]));
     assert_eq!(paths_of(&a), [Path { link: LinkId::datagrams(4), remote: question.remote, local: None }]);
-    assert_eq!(queue.stats().gso_sends, 2);
+    assert_eq!(sender.counts.gso_sends, 2);
 }
 
 #[test]
 fn on_an_ipv6_wildcard_address_the_local_address_is_known_and_used() {
     let (a, b) = (bind(LOOPBACKS[1], true, true), bind(Ipv6Addr::UNSPECIFIED.into(), true, true));
     let question = Path { remote: (Ipv6Addr::LOCALHOST, b.local_addr().port()).into(), ..path_to(&b) };
-    let mut queue = SendQueue::new();
-    queue.send_outbox(&a, &outbox(&question, &[10, 10]));
+    let mut sender = Sender::default();
+    sender.send(&a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
     assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(LOOPBACKS[1]) }]);
-    queue.send_outbox(&b, &outbox(&paths[0], &[20, 20]));
+    sender.send(&b, &outbox(&paths[0], &[20, 20]));
     assert_eq!(receive(&a, 2).0, [2]);
 }
 
