@@ -25,7 +25,8 @@ use wire::framing::Framing;
 use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, Run, Token};
 
 use self::buffers::Buffers;
-use self::listener::{Accepted, Listener};
+use self::listener::Accepted;
+pub(crate) use self::listener::Listener;
 use self::stream::{Got, Stream};
 use self::table::Table;
 use crate::CountersSnapshot;
@@ -71,7 +72,8 @@ struct Link {
     body: Body,
 }
 
-enum Body {
+/// What is behind a link.
+pub(crate) enum Body {
     Udp(UdpSocket),
     Listener(Listener),
     Stream(Stream),
@@ -132,7 +134,7 @@ impl Links {
                 Accepted::Connection(socket, remote, options) => {
                     let token = *token;
                     let stream = Stream::new(now, socket, remote, options, Some(id));
-                    if stream.and_then(|stream| self.open_stream(now, token, stream, counts)).is_ok() {
+                    if stream.and_then(|stream| self.open(now, token, Body::Stream(stream), counts)).is_ok() {
                         counts.tcp_accepted += 1;
                     } else {
                         counts.tcp_refused += 1;
@@ -397,6 +399,14 @@ impl Body {
             Body::Udp(_) => LinkKind::Datagrams,
             Body::Listener(_) => LinkKind::Listener,
             Body::Stream(stream) => stream.kind(),
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Body::Udp(socket) => Ok(socket.local_addr()),
+            Body::Listener(listener) => Ok(listener.local_addr()),
+            Body::Stream(stream) => stream.socket().local_addr(),
         }
     }
 

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, panic};
 
 use wire::{LinkId, ListenOptions, Token, UdpOptions};
 
 use crate::counters::{Counters, CountersSnapshot};
 use crate::event_loop::Loop;
-use crate::links::Links;
+use crate::links::{Body, Links, Listener};
 use crate::mailbox::{Mailbox, Receiver, mailbox};
 use crate::service::Service;
 use crate::sys;
+use crate::udp::UdpSocket;
 
 /// What a worker is to be.
 #[derive(Clone, Debug)]
@@ -79,10 +80,12 @@ impl Socket {
 
     fn open(&self, links: &mut Links) -> io::Result<OpenSocket> {
         let Socket { token, addr, .. } = *self;
-        let (kind, opened) = match &self.options {
-            SocketOptions::Udp(options) => ("UDP", links.bind_udp(token, addr, options)),
-            SocketOptions::Listener(options) => ("TCP", links.listen(token, addr, options)),
+        let (kind, body) = match &self.options {
+            SocketOptions::Udp(options) => ("UDP", UdpSocket::bind(addr, options).map(Body::Udp)),
+            SocketOptions::Listener(options) => ("TCP", Listener::bind(&addr, options).map(Body::Listener)),
         };
+        let none = &mut CountersSnapshot::default();
+        let opened = body.and_then(|body| links.open(Instant::now(), token, body, none));
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{kind} address {addr}: {error}"));
         opened.map(|(link, local)| OpenSocket { token, link, local }).map_err(named)
     }

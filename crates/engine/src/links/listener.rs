@@ -31,7 +31,7 @@ pub(super) enum Accepted {
 }
 
 impl Listener {
-    pub(super) fn bind(addr: &SocketAddr, options: &ListenOptions) -> io::Result<Self> {
+    pub(crate) fn bind(addr: &SocketAddr, options: &ListenOptions) -> io::Result<Self> {
         let socket = if options.reuse_port { sys::shared_tcp_listener(addr) } else { sys::tcp_listener(addr) };
         Self::new(socket?, options)
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use wire::{Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Token, UdpOptions};
+use wire::{Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Token};
 
 use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
 use crate::CountersSnapshot;
@@ -18,70 +18,41 @@ impl Links {
     pub(crate) fn handle_request(&mut self, now: Instant, request: LinkRequest, counts: &mut CountersSnapshot) {
         let (token, opened) = match request {
             LinkRequest::OpenUdp { token, addr, ports, options } => {
-                let bound = udp::bind(addr, ports, &options);
-                (token, bound.and_then(|socket| self.open_udp(token, socket)).map(drop))
+                (token, udp::bind(addr, ports, &options).map(Body::Udp))
             }
-            LinkRequest::Listen { token, addr, options } => (token, self.listen(token, addr, &options).map(drop)),
+            LinkRequest::Listen { token, addr, options } => {
+                (token, Listener::bind(&addr, &options).map(Body::Listener))
+            }
             LinkRequest::Connect { token, to, from, options } => {
-                let stream = Stream::connect(now, to, from, options);
-                (token, stream.and_then(|stream| self.open_stream(now, token, stream, counts)))
+                (token, Stream::connect(now, to, from, options).map(Body::Stream))
             }
-            LinkRequest::Adopt { token, descriptor, kind } => (token, self.adopt(now, token, descriptor, kind, counts)),
+            LinkRequest::Adopt { token, descriptor, kind } => (token, adopt(now, descriptor, kind)),
             LinkRequest::Close { link } => return self.close_softly(now, link, counts),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link, counts),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
-        if let Err(error) = opened {
+        if let Err(error) = opened.and_then(|body| self.open(now, token, body, counts)) {
             self.fail(token, error, counts);
         }
     }
 
-    /// Opens a UDP socket. Returns the link, and its address.
-    pub(crate) fn bind_udp(
-        &mut self,
-        token: Token,
-        addr: SocketAddr,
-        options: &UdpOptions,
-    ) -> io::Result<(LinkId, SocketAddr)> {
-        self.open_udp(token, UdpSocket::bind(addr, options)?)
-    }
-
-    /// Opens a listener. Returns the link, and its address.
-    pub(crate) fn listen(
-        &mut self,
-        token: Token,
-        addr: SocketAddr,
-        options: &ListenOptions,
-    ) -> io::Result<(LinkId, SocketAddr)> {
-        self.open_listener(token, Listener::bind(&addr, options)?)
-    }
-
-    fn open_udp(&mut self, token: Token, socket: UdpSocket) -> io::Result<(LinkId, SocketAddr)> {
-        let local = socket.local_addr();
-        let link = self.insert(token, Body::Udp(socket))?;
-        self.news.push_back((token, LinkEvent::Opened { link, local, remote: None }));
-        Ok((link, local))
-    }
-
-    fn open_listener(&mut self, token: Token, listener: Listener) -> io::Result<(LinkId, SocketAddr)> {
-        let local = listener.local_addr();
-        let link = self.insert(token, Body::Listener(listener))?;
-        self.news.push_back((token, LinkEvent::Opened { link, local, remote: None }));
-        Ok((link, local))
-    }
-
-    /// Takes a connection in, which may still be under way.
-    pub(super) fn open_stream(
+    /// Takes a link in, and tells that it is open, unless it is a connection under way. Returns it, and its address.
+    pub(crate) fn open(
         &mut self,
         now: Instant,
         token: Token,
-        stream: Stream,
+        body: Body,
         counts: &mut CountersSnapshot,
-    ) -> io::Result<()> {
-        let (listener, remote, is_connecting) = (stream.listener, stream.remote, stream.is_connecting());
-        let local = stream.socket().local_addr()?;
-        let is_impatient = stream.is_impatient();
-        let link = self.insert(token, Body::Stream(stream))?;
+    ) -> io::Result<(LinkId, SocketAddr)> {
+        let local = body.local_addr()?;
+        let Body::Stream(stream) = &body else {
+            let link = self.insert(token, body)?;
+            self.news.push_back((token, LinkEvent::Opened { link, local, remote: None }));
+            return Ok((link, local));
+        };
+        let (listener, remote) = (stream.listener, Some(stream.remote));
+        let (is_connecting, is_impatient) = (stream.is_connecting(), stream.is_impatient());
+        let link = self.insert(token, body)?;
         counts.tcp_links += 1;
         if is_impatient {
             self.count_impatient(now);
@@ -90,9 +61,9 @@ impl Links {
             listener.links += 1;
         }
         if !is_connecting {
-            self.news.push_back((token, LinkEvent::Opened { link, local, remote: Some(remote) }));
+            self.news.push_back((token, LinkEvent::Opened { link, local, remote }));
         }
-        Ok(())
+        Ok((link, local))
     }
 
     fn insert(&mut self, token: Token, body: Body) -> io::Result<LinkId> {
@@ -124,29 +95,6 @@ impl Links {
                 self.fail(token, error, counts);
             }
         }
-    }
-
-    fn adopt(
-        &mut self,
-        now: Instant,
-        token: Token,
-        descriptor: OwnedFd,
-        kind: Adopted,
-        counts: &mut CountersSnapshot,
-    ) -> io::Result<()> {
-        match kind {
-            Adopted::Udp(options) => self.adopt_udp(token, descriptor, &options),
-            Adopted::Listener(options) => self.open_listener(token, Listener::adopt(descriptor, &options)?).map(drop),
-            Adopted::Stream(options) => {
-                let socket = TcpStream::from(descriptor);
-                let remote = socket.peer_addr()?;
-                self.open_stream(now, token, Stream::new(now, socket, remote, Arc::new(options), None)?, counts)
-            }
-        }
-    }
-
-    fn adopt_udp(&mut self, token: Token, descriptor: OwnedFd, options: &UdpOptions) -> io::Result<()> {
-        self.open_udp(token, UdpSocket::adopt(descriptor, options)?).map(drop)
     }
 
     /// Closes a link when what waits has left and the other side knows; at once when that is asked for again.
@@ -186,6 +134,19 @@ impl Links {
             && let Err(error) = sys::set_pacing(stream.as_fd(), rate)
         {
             tracing::debug!(%error, link = ?id, "a link cannot be paced");
+        }
+    }
+}
+
+/// Takes a descriptor that was opened elsewhere.
+fn adopt(now: Instant, descriptor: OwnedFd, kind: Adopted) -> io::Result<Body> {
+    match kind {
+        Adopted::Udp(options) => UdpSocket::adopt(descriptor, &options).map(Body::Udp),
+        Adopted::Listener(options) => Listener::adopt(descriptor, &options).map(Body::Listener),
+        Adopted::Stream(options) => {
+            let socket = TcpStream::from(descriptor);
+            let remote = socket.peer_addr()?;
+            Stream::new(now, socket, remote, Arc::new(options), None).map(Body::Stream)
         }
     }
 }

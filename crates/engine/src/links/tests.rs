@@ -19,10 +19,12 @@ fn listening() -> (Links, LinkId, SocketAddr) {
         StreamOptions { framing: Some(Framing::Length16), silence_max: Some(SILENCE_MAX), ..StreamOptions::default() };
     let options = ListenOptions { stream, ..ListenOptions::default() };
     let mut links = Links::new().expect("epoll");
-    let opened = links.listen(Token::default(), ([127, 0, 0, 1], 0).into(), &options);
-    let (listener, addr) = opened.expect("loopback can be bound");
-    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { remote: None, .. }))));
-    (links, listener, addr)
+    let request = LinkRequest::Listen { token: Token::default(), addr: ([127, 0, 0, 1], 0).into(), options };
+    links.handle_request(Instant::now(), request, &mut CountersSnapshot::default());
+    match links.poll_news() {
+        Some((_, LinkEvent::Opened { link, local, remote: None })) => (links, link, local),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Links with one byte stream, and its other end.
