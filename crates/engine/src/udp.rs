@@ -37,6 +37,9 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// Binds `addr`. On a wildcard address received messages name the local address that was asked.
+    ///
+    /// # Errors
+    /// What the system says of the address or an option.
     pub fn bind(addr: SocketAddr, options: &Options) -> io::Result<Self> {
         let socket = if options.reuse_port { sys::shared_udp_socket(&addr) } else { sys::udp_socket(&addr) };
         Self::set_up(socket?, addr, options)
@@ -91,6 +94,7 @@ impl UdpSocket {
         Ok(UdpSocket { socket, local_addr, gso, whole, stalled, gro, send_only, refusals, receive_buffer_bytes })
     }
 
+    /// Its address, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
@@ -105,6 +109,7 @@ impl UdpSocket {
         self.gro
     }
 
+    /// Whether what comes for it is dropped.
     pub fn is_send_only(&self) -> bool {
         self.send_only
     }
@@ -115,6 +120,9 @@ impl UdpSocket {
     }
 
     /// Takes the oldest thing that ICMP said about a destination; `None` when there is nothing.
+    ///
+    /// # Errors
+    /// What recvmsg(2) says.
     pub fn next_refusal(&self) -> io::Result<Option<Refused>> {
         sys::next_refusal(self.as_fd())
     }

@@ -99,19 +99,24 @@ pub struct RecvBatch {
 /// One received message: datagrams of `segment_bytes` each, but for a last one that may be shorter.
 #[derive(Debug)]
 pub struct Received<'a> {
+    /// Who sent it.
     pub remote: SocketAddr,
     /// Our address, on sockets that asked for it.
     pub local: Option<IpAddr>,
+    /// What routers on the way said (RFC 3168 §5).
     pub ecn: Ecn,
+    /// Bytes of every datagram but the last.
     pub segment_bytes: NonZeroUsize,
     /// The message was longer than a slot, and its end is lost.
     pub truncated: bool,
     /// Where `data` begins in all that was received (`RecvBatch::received`).
     pub place: usize,
+    /// Its payload. It may be changed in place.
     pub data: &'a mut [u8],
 }
 
 impl<'a> Received<'a> {
+    /// How many datagrams it is; none when it is an empty one.
     pub fn datagram_count(&self) -> usize {
         self.data.len().div_ceil(self.segment_bytes.get())
     }
@@ -129,6 +134,10 @@ impl<'a> Received<'a> {
 }
 
 impl RecvBatch {
+    /// Room for so many messages in one call, each of up to `slot_bytes`; a longer one is cut off and marked.
+    ///
+    /// # Panics
+    /// When there is no room for anything.
     pub fn new(slots: usize, slot_bytes: usize) -> Self {
         assert!(slots > 0 && slot_bytes > 0, "a batch has room");
         let mut headers = Headers::new(slots);
@@ -263,20 +272,28 @@ pub(super) fn control_value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
 /// One message to send: `data` as one datagram, or as several of `segment_bytes` each.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
+    /// Where to, and from which address of ours.
     pub path: &'a Path,
+    /// All of it.
     pub data: Payload<'a>,
+    /// Bytes of every datagram but the last, which may be shorter.
     pub segment_bytes: Option<u16>,
 }
 
 /// Where the bytes of a message lie.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
+    /// In one place.
     Whole(&'a [u8]),
-    /// Some datagrams of a run whose bytes are gathered, from the one at `first` on; `len` bytes in all.
+    /// Some datagrams of a run whose bytes are gathered.
     Gathered {
+        /// The run.
         run: Gathered<'a>,
+        /// The first of them.
         first: usize,
+        /// How many.
         count: usize,
+        /// Bytes in all.
         len: usize,
     },
 }
@@ -331,6 +348,7 @@ impl Default for SendBatch {
 }
 
 impl SendBatch {
+    /// Room for one call.
     pub fn new() -> Self {
         let slices = Fixed::from_fn(SLICES_MAX, |_| libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
         SendBatch { headers: Headers::new(MESSAGES_MAX), slices: Slices(slices) }

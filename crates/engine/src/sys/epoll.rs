@@ -10,9 +10,13 @@ use super::check;
 /// What to be woken for. Both are level-triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
+    /// Errors alone, which are reported in any case.
     Nothing,
+    /// Something to be read, or the end of it.
     Read,
+    /// Room to write.
     Write,
+    /// Both.
     ReadWrite,
 }
 
@@ -30,9 +34,11 @@ impl Interest {
 /// A descriptor that is ready, by the token under which it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
+    /// What the descriptor was added with.
     pub token: u64,
     /// There is something to be read, or the end.
     pub readable: bool,
+    /// There is room to write.
     pub writable: bool,
     /// An error waits. It is reported whatever the interest.
     pub failed: bool,
@@ -48,6 +54,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
+    /// An empty set, of which one wait reports `events_max` descriptors at most.
     pub fn new(events_max: usize) -> io::Result<Self> {
         // SAFETY: no pointer is passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -57,10 +64,12 @@ impl Epoll {
         Ok(Epoll { fd, events, ready: 0, has_pwait2: true })
     }
 
+    /// Watches a descriptor, which `Ready` will name by its token.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
     }
 
+    /// Changes what a descriptor that is watched is watched for.
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
     }
@@ -142,12 +151,12 @@ impl AsFd for Epoll {
     }
 }
 
-/// Waits until `fd` is readable or `timeout` is over, which says false; `None` waits for ever.
+/// Waits until `fd` is readable or `timeout` is over, which says false, as a signal does; `None` waits for ever.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
     poll_one(fd, libc::POLLIN, timeout)
 }
 
-/// Waits until `fd` is writable or `timeout` is over, which says false; `None` waits for ever.
+/// Waits until `fd` is writable or `timeout` is over, which says false, as a signal does; `None` waits for ever.
 pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
     poll_one(fd, libc::POLLOUT, timeout)
 }

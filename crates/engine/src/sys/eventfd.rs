@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::check;
 
+/// A descriptor that is readable from a `signal` to the next `clear`.
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
 }
 
 impl EventFd {
+    /// One that is not readable.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointer is passed.
         let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;

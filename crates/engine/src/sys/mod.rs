@@ -1,4 +1,5 @@
 //! All unsafe code of the workspace: safe types over Linux system calls. Nothing in here knows a protocol or a policy.
+//! Errors are what the system says, unless something else is said.
 //!
 //! Provides:
 //! - `RecvBatch`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
@@ -21,17 +22,20 @@ mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
-pub use eventfd::EventFd;
+pub(crate) use eventfd::EventFd;
 pub use group::{group_socket, join_group};
-pub use refusal::{Refused, next_refusal};
+pub use refusal::Refused;
+pub(crate) use refusal::next_refusal;
 #[cfg(test)]
-pub use socket::refuse_gso;
-pub use socket::{
-    BufferSide, buffer_bytes, is_listener, is_udp, refuse_input, send_file, set_buffer_bytes, set_dont_fragment,
-    set_dscp, set_gro, set_multicast, set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast,
-    shared_tcp_listener, shared_udp_socket, tcp_connect, tcp_listener, udp_has_gso, udp_socket,
+pub(crate) use socket::refuse_gso;
+pub use socket::{BufferSide, set_buffer_bytes, set_multicast, udp_socket};
+pub(crate) use socket::{
+    buffer_bytes, is_listener, is_udp, refuse_input, send_file, set_dont_fragment, set_dscp, set_gro, set_pacing,
+    set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, shared_tcp_listener, shared_udp_socket,
+    tcp_connect, tcp_listener, udp_has_gso,
 };
-pub use thread::{pin_to_cpu, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
+pub(crate) use thread::pin_to_cpu;
+pub use thread::{raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 
 use std::io;
 

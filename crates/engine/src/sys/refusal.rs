@@ -13,6 +13,7 @@ use super::check;
 /// A destination that did not take a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
+    /// The destination.
     pub remote: SocketAddr,
     /// What the kernel made of the ICMP message, such as ECONNREFUSED for "port unreachable".
     pub errno: i32,

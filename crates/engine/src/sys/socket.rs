@@ -16,7 +16,9 @@ const LISTEN_BACKLOG: libc::c_int = 1_024;
 /// One of the two buffers that a socket has in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferSide {
+    /// For what leaves.
     Send,
+    /// For what comes.
     Receive,
 }
 

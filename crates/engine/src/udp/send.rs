@@ -40,6 +40,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
+    /// One that has sent nothing.
     pub fn new() -> Self {
         Self::default()
     }
