@@ -55,6 +55,7 @@ impl Egress {
         self.links.flush_frames(&mut self.counts);
         self.links.send_pieces(&self.out, &mut self.counts);
         self.out.clear();
+        debug_assert!(self.out.is_empty() && !self.out.points_at_received(), "all has left or is counted");
         if self.out.has_requests() {
             let now = Instant::now();
             for request in self.out.take_requests() {

@@ -354,11 +354,13 @@ impl Links {
         self.epoll.remove(body.as_fd()).ok();
         let Body::Stream(mut stream) = body else { return Some((token, false)) };
         stream.release(&mut self.buffers);
+        debug_assert!(counts.tcp_links > 0 && self.impatient >= usize::from(stream.is_impatient()), "it was counted");
         self.impatient -= usize::from(stream.is_impatient());
         counts.tcp_links -= 1;
         counts.tcp_closed += u64::from(!stream.is_connecting());
         let listener = stream.listener.and_then(|id| self.table.get_mut(id));
         if let Some(Link { body: Body::Listener(listener), .. }) = listener {
+            debug_assert!(listener.links > 0, "it was counted");
             listener.links -= 1;
         }
         Some((token, stream.is_connecting()))

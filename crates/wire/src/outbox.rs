@@ -99,6 +99,13 @@ impl Run {
             && self.len as usize + len <= RUN_BYTES_MAX
             && self.path == *path
     }
+
+    /// Takes another datagram of `len` bytes, for which there is room.
+    fn grow(&mut self, len: usize) {
+        debug_assert!(self.has_room_for(&self.path, len), "it is what one send takes");
+        self.len += len as u32;
+        self.segment_count += 1;
+    }
 }
 
 /// Finished datagrams on their way to the kernel. It has a fixed size; a full one takes no more until it is flushed.
@@ -172,9 +179,8 @@ impl Outbox {
         if let Some(run) = self.runs.last_mut()
             && run.takes(path, len)
         {
-            run.len += len as u32;
-            run.segment_count += 1;
-            return;
+            debug_assert_eq!(run.start as usize + run.len_bytes(), start, "a run lies in one piece");
+            return run.grow(len);
         }
         self.runs.push(Run {
             path: *path,

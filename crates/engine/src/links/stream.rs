@@ -236,6 +236,7 @@ impl Stream {
 
     /// Queues one datagram, in two parts, as a frame. False when there is no room: then nothing is queued.
     pub(super) fn queue_frame(&mut self, framing: Framing, [first, second]: [&[u8]; 2], buffers: &mut Buffers) -> bool {
+        debug_assert!(self.is_open(), "nothing is queued on a link that nobody wants");
         let len = first.len() + second.len();
         let Some(wrapping) = framing.wrap(len) else { return false };
         let whole = wrapping.header().len() + len + wrapping.padding().len();
@@ -265,6 +266,7 @@ impl Stream {
     /// Writes pieces as far as the kernel takes them. A piece that was copied is taken whole or not at all: what the
     /// kernel leaves of it waits here. Of the others nothing waits. Returns how many bytes were not taken.
     pub(super) fn write_pieces(&mut self, out: &Outbox, pieces: &[Piece], buffers: &mut Buffers) -> io::Result<usize> {
+        debug_assert!(self.is_open(), "nothing is written to a link that nobody wants");
         let mut rest = Rest { out, pieces, offset: 0 };
         if matches!(self.room, Room::Blocked | Room::Announced) {
             return Ok(rest.len());
@@ -295,6 +297,7 @@ impl Stream {
             rest.advance(copied.len());
         }
         if !rest.is_empty() {
+            debug_assert!(matches!(self.room, Room::Free | Room::Watched), "who is blocked writes no more");
             self.room = Room::Blocked;
         }
         Ok(rest.len())

@@ -130,8 +130,7 @@ impl Outbox {
             && run.has_room_for(path, len)
         {
             again.last_len = segment_len as u16;
-            run.len += len as u32;
-            run.segment_count += 1;
+            run.grow(len);
             return true;
         }
         if self.again.len() >= AGAIN_MAX {
