@@ -17,6 +17,7 @@
 
 pub mod chunk;
 pub mod clock;
+mod connections;
 pub mod counters;
 mod cut;
 pub mod fec;

@@ -1,12 +1,16 @@
-//! The pump as one of a worker's products. Its links only send.
+//! The pump as one of a worker's products. Its sockets only send; its connections are clients'.
 
 use std::time::Instant;
 
-use wire::{Outbox, Product};
+use wire::{LinkEvent, Outbox, Product, Token};
 
 use crate::pump::Pump;
 
 impl Product for Pump {
+    fn handle_link(&mut self, _now: Instant, token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        Pump::handle_link(self, token, event);
+    }
+
     fn handle_timeout(&mut self, now: Instant, _out: &mut Outbox) {
         Pump::handle_timeout(self, now);
     }

@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use wheel::{TimerId, Wheel};
-use wire::Outbox;
+use wire::{LinkEvent, Outbox, Token};
 
 use crate::chunk::Chunk;
+use crate::connections::Connections;
 use crate::inputs::{Inputs, Look};
 use crate::phase::{Phase, Phases};
 use crate::spec::{
@@ -41,6 +42,7 @@ pub struct Pump {
     read: usize,
     events: VecDeque<Event>,
     phases: Phases,
+    connections: Connections,
     inputs: Inputs,
     totals: Totals,
 }
@@ -75,6 +77,7 @@ impl Pump {
             read: 0,
             events: VecDeque::new(),
             phases: Phases::default(),
+            connections: Connections::default(),
             inputs: Inputs::default(),
             totals: Totals::default(),
         }
@@ -111,6 +114,11 @@ impl Pump {
                     self.end(key, now_ns, EndReason::Closed);
                 }
             }
+            Command::Adopt { connection, descriptor, patience } => {
+                self.connections.adopt(connection, descriptor, patience);
+            }
+            Command::Say { connection, bytes, heard } => self.connections.say(connection, &bytes, heard),
+            Command::HangUp(connection) => self.connections.hang_up(connection),
             Command::Inspect { session, token } => {
                 let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats(now_ns)));
                 self.events.push_back(Event::Stats { token, stats });
@@ -227,6 +235,11 @@ impl Pump {
         }
     }
 
+    /// Hears what became of a connection's link.
+    pub fn handle_link(&mut self, token: Token, event: LinkEvent<'_>) {
+        self.connections.handle_link(token, event, &mut self.events, &mut self.totals.counters);
+    }
+
     /// Finds the streams that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now_ns = self.ns(now);
@@ -249,9 +262,13 @@ impl Pump {
     /// Writes what is due into `out` until it is full; true when there is more.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         let now_ns = self.ns(now);
+        if self.connections.transmit(out) {
+            return true;
+        }
         while let Some(&key) = self.due.front() {
             self.read_together();
-            let output = &mut Output { out, totals: &mut self.totals, settings: &self.settings };
+            let Pump { connections, totals, settings, .. } = self;
+            let output = &mut Output { out, connections, totals, settings };
             match self.sessions[key].stream.transmit(now_ns, output) {
                 Next::Full => return true,
                 next => {

@@ -1,9 +1,10 @@
 //! What control tells the pump, and hears back.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::{Bitrate, Path};
+use wire::{Bitrate, Path, Token};
 
 use crate::chunk::Chunk;
 pub use crate::counters::Counters;
@@ -72,6 +73,26 @@ pub enum Pacing {
     /// The title's clock, filled up with null packets to a constant rate. References are corrected for each packet's
     /// new place. Where the title has more than the rate for a while, packets are late by that.
     Padded(Bitrate),
+}
+
+/// Where a session's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To an address, as datagrams.
+    Datagrams(Path),
+    /// Into a client's connection, between what control says there (RFC 2326 §10.12). There is no parity.
+    Interleaved {
+        /// Which connection (`Command::Adopt`).
+        connection: Token,
+        /// The number before each packet.
+        channel: u8,
+    },
+}
+
+impl From<Path> for Target {
+    fn from(path: Path) -> Self {
+        Target::Datagrams(path)
+    }
 }
 
 /// What packets are sent in.
@@ -156,8 +177,8 @@ pub struct SessionSpec {
     pub id: SessionId,
     /// What is played.
     pub title: Arc<Title>,
-    /// Where it is sent to, and from.
-    pub path: Path,
+    /// Where it is sent to.
+    pub to: Target,
     /// In what.
     pub transport: Transport,
     /// How it is played.
@@ -176,11 +197,11 @@ pub struct SessionSpec {
 
 impl SessionSpec {
     /// All of a title, right in UDP.
-    pub fn new(id: SessionId, title: Arc<Title>, path: Path) -> Self {
+    pub fn new(id: SessionId, title: Arc<Title>, to: impl Into<Target>) -> Self {
         SessionSpec {
             id,
             title,
-            path,
+            to: to.into(),
             transport: Transport::Udp,
             play: PlaySpec::default(),
             start: 0,
@@ -192,8 +213,8 @@ impl SessionSpec {
     }
 }
 
-/// What control asks for. A command for a session that is gone does nothing.
-#[derive(Clone, Debug)]
+/// What control asks for. A command for a session or a connection that is gone does nothing.
+#[derive(Debug)]
 pub enum Command {
     /// A session begins as soon as its first chunks are there.
     Open(Box<SessionSpec>),
@@ -269,6 +290,26 @@ pub enum Command {
     },
     /// Ends a session.
     Close(SessionId),
+    /// A client's connection is the worker's from now on, for the packets of sessions. What comes on it is `Event::Heard`.
+    Adopt {
+        /// What it is called; the name is not used again.
+        connection: Token,
+        /// The socket.
+        descriptor: OwnedFd,
+        /// A client that takes nothing of what waits for it for so long is gone.
+        patience: Duration,
+    },
+    /// Says something on a connection, between packets.
+    Say {
+        /// Which connection.
+        connection: Token,
+        /// All of it, or nothing.
+        bytes: Vec<u8>,
+        /// How many `Event::Heard` control is done with.
+        heard: usize,
+    },
+    /// Says no more on a connection: it is closed behind what was said.
+    HangUp(Token),
     /// Asks for one `Event::Stats`.
     Inspect {
         /// Which session.
@@ -292,6 +333,9 @@ pub enum EndReason {
     /// The title has no clock, and pacing by it was asked for; or the rate is zero.
     NoPace,
 }
+
+/// Pieces of what a client says that may wait for control; each is what one read brings, 16 KiB at most.
+pub const UNHEARD_MAX: usize = 64;
 
 /// What control hears.
 #[derive(Clone, Debug)]
@@ -336,6 +380,19 @@ pub enum Event {
         reason: EndReason,
         /// Its last numbers.
         stats: Box<SessionStats>,
+    },
+    /// A client says something on its connection. When `UNHEARD_MAX` of these wait for `Command::Say`, it is no player, and
+    /// one more ends the connection.
+    Heard {
+        /// Which connection.
+        connection: Token,
+        /// What came, in order. Nothing: the client says no more, but may listen.
+        bytes: Box<[u8]>,
+    },
+    /// A client's connection is gone, or could not be had. Comes once for each.
+    HungUp {
+        /// Which connection.
+        connection: Token,
     },
     /// Answer to `Command::Inspect`; `None` when the session is gone.
     Stats {

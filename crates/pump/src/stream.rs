@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use wire::Outbox;
 
 use crate::chunk::Chunk;
+use crate::connections::Connections;
 use crate::live;
 use crate::queue::{Plan, ReadAhead, Supply};
 use crate::spec::{
@@ -61,8 +62,16 @@ pub(crate) enum Next {
 /// What a stream writes to.
 pub(crate) struct Output<'a> {
     pub(crate) out: &'a mut Outbox,
+    pub(crate) connections: &'a Connections,
     pub(crate) totals: &'a mut Totals,
     pub(crate) settings: &'a Settings,
+}
+
+impl Output<'_> {
+    /// Whether there is room for a datagram, wherever it goes.
+    fn has_room(&self) -> bool {
+        self.out.has_room_for_piece() && self.out.has_room_for_shared()
+    }
 }
 
 #[derive(Debug)]
@@ -363,7 +372,7 @@ impl Stream {
         }
         let was_due_ns = self.schedule.due_ns;
         while self.burst_left > 0 {
-            if !self.send_parity(output) || !output.out.has_room() || !output.out.has_room_for_shared() {
+            if !self.send_parity(output) || !output.has_room() {
                 return Next::Full;
             }
             let ready = self.ready_datagrams(self.burst_left, output);
@@ -451,7 +460,7 @@ impl Stream {
     /// Sends what a silent input left over, and null packets, if they are wanted, until the next chunk is there.
     fn transmit_starved(&mut self, now_ns: i64, mut null_due_ns: i64, output: &mut Output<'_>) -> Next {
         while self.left_over_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
-            if !self.send_parity(output) || !output.out.has_room() {
+            if !self.send_parity(output) || !output.has_room() {
                 self.state = State::Starved { null_due_ns };
                 return Next::Full;
             }
@@ -460,7 +469,7 @@ impl Stream {
         }
         if self.fills_gaps() && null_due_ns <= now_ns {
             for _ in 0..self.burst {
-                if !self.send_parity(output) || !output.out.has_room() {
+                if !self.send_parity(output) || !output.has_room() {
                     break;
                 }
                 self.null_datagram(null_due_ns, output);

@@ -20,6 +20,9 @@ pub const HEAD_MAX: usize = 8 * 1024;
 /// Bytes of a request's body at most.
 pub const BODY_MAX: usize = 8 * 1024;
 
+/// Bytes before a channel's data.
+pub const FRAME_HEADER_LEN: usize = 4;
+
 /// What stands at the front of a connection's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
@@ -106,6 +109,12 @@ impl<'a> Request<'a> {
         let value = self.header("CSeq")?;
         if value.bytes().all(|byte| byte.is_ascii_digit()) { value.parse().ok() } else { None }
     }
+}
+
+/// What stands before a channel's data between the responses (§10.12).
+pub fn frame_header(channel: u8, len: u16) -> [u8; FRAME_HEADER_LEN] {
+    let [high, low] = len.to_be_bytes();
+    [b'$', channel, high, low]
 }
 
 /// Finds the first item of `buf`, and how many bytes it takes. `None`: more bytes are needed, which is never said of

@@ -6,6 +6,7 @@ use super::schedule::ticks;
 use super::{Output, PACKETS, Stream};
 use crate::queue::Supply;
 use crate::rewrite::Stamp;
+use crate::spec::Target;
 use crate::trick::Pick;
 
 /// While pictures are shown a reference is sent at least so often (the standard allows 100 ms, DVB 40 ms).
@@ -54,6 +55,7 @@ impl Stream {
     /// Hands over datagrams that lie ready in the chunk, up to `count`, as they lie there. Returns how many, 0 when the
     /// next one has to be written.
     pub(super) fn ready_datagrams(&mut self, count: u8, output: &mut Output<'_>) -> u8 {
+        let Target::Datagrams(path) = &self.sender.to else { return 0 };
         let reel = &mut self.reel;
         let is_plain = self.sender.is_bare() && self.schedule.padding.is_none() && !reel.rewriter.is_active();
         let is_plain = is_plain && !self.measure.has_monitor();
@@ -61,7 +63,7 @@ impl Stream {
             return 0;
         }
         let Some((chunk, start, count)) = reel.next_pieces(count.into()) else { return 0 };
-        let is_queued = output.out.push_shared(&self.sender.path, chunk, start, DATAGRAM_LEN, count as usize);
+        let is_queued = output.out.push_shared(path, chunk, start, DATAGRAM_LEN, count as usize);
         debug_assert!(is_queued, "there is room, and the packets are there");
         self.measure.count_sent(u64::from(count), DATAGRAM_LEN as u64, output.totals);
         count as u8

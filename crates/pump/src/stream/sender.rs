@@ -1,17 +1,19 @@
 //! A stream's datagrams on their way into the outbox: headers before them, parity beside them.
 
+use wire::Seq;
+use wire::rtp::FIXED_HEADER_LEN;
+use wire::rtsp::{FRAME_HEADER_LEN, frame_header};
 use wire::ts::{DATAGRAM_LEN, write_rtp_header};
-use wire::{Path, Seq};
 
 use super::Output;
 use super::measure::Measure;
 use crate::fec::{Encoder, PARITY_LEN};
-use crate::spec::{RtpPoint, SessionSpec, Transport};
+use crate::spec::{RtpPoint, SessionSpec, Target, Transport};
 
 /// Where a stream is sent, and in what.
 #[derive(Debug)]
 pub(super) struct Sender {
-    pub(super) path: Path,
+    pub(super) to: Target,
     /// `None`: right in UDP.
     pub(super) rtp: Option<Rtp>,
     pub(super) fec: Option<Box<Encoder>>,
@@ -38,8 +40,11 @@ impl Sender {
                 Some(Rtp { ssrc, first_timestamp, seq: Seq(first_seq), zero_ns: None, marker: true })
             }
         };
-        let fec = rtp.as_ref().zip(spec.play.fec).and_then(|(rtp, fec)| Encoder::new(fec, &spec.path, rtp.seq));
-        Sender { path: spec.path, rtp, fec: fec.map(Box::new) }
+        let fec = match (&rtp, spec.play.fec, &spec.to) {
+            (Some(rtp), Some(fec), Target::Datagrams(path)) => Encoder::new(fec, path, rtp.seq),
+            _ => None,
+        };
+        Sender { to: spec.to, rtp, fec: fec.map(Box::new) }
     }
 
     /// Whether a datagram is what lies in the chunk.
@@ -57,30 +62,48 @@ impl Sender {
 
     /// Writes the header of a datagram whose first packet is due then; returns its length.
     pub(super) fn write_header(&mut self, slot: &mut [u8], due_ns: i64) -> usize {
-        let Some(rtp) = &mut self.rtp else { return 0 };
+        let before = self.frame_header_len();
+        if let Target::Interleaved { channel, .. } = self.to {
+            let len = if self.rtp.is_some() { FIXED_HEADER_LEN + DATAGRAM_LEN } else { DATAGRAM_LEN };
+            slot[..before].copy_from_slice(&frame_header(channel, len as u16));
+        }
+        let Some(rtp) = &mut self.rtp else { return before };
         rtp.zero_ns.get_or_insert(due_ns);
         let timestamp = rtp.timestamp_at(due_ns);
         let marker = std::mem::take(&mut rtp.marker);
-        let len = write_rtp_header(slot, rtp.seq, timestamp, rtp.ssrc, marker).unwrap_or(0);
+        let len = write_rtp_header(&mut slot[before..], rtp.seq, timestamp, rtp.ssrc, marker).unwrap_or(0);
         rtp.seq = rtp.seq.plus(1);
-        len
+        before + len
+    }
+
+    /// Bytes before the datagram.
+    fn frame_header_len(&self) -> usize {
+        match self.to {
+            Target::Datagrams(_) => 0,
+            Target::Interleaved { .. } => FRAME_HEADER_LEN,
+        }
     }
 
     /// Sends the datagram that was written behind a header of that length.
     pub(super) fn commit(&mut self, header_len: usize, output: &mut Output<'_>, measure: &mut Measure) {
-        let len = header_len + DATAGRAM_LEN;
+        let (before, len) = (self.frame_header_len(), header_len + DATAGRAM_LEN);
         if let Some(fec) = &mut self.fec
             && let Some(slot) = output.out.slot()
         {
-            fec.add(&slot[..len]);
+            fec.add(&slot[before..len]);
         }
         if measure.has_monitor()
             && let Some(slot) = output.out.slot()
         {
-            measure.add(&slot[..len], output.totals);
+            measure.add(&slot[before..len], output.totals);
         }
-        output.out.commit(&self.path, len);
-        measure.count_sent(1, len as u64, output.totals);
+        match &self.to {
+            Target::Datagrams(path) => output.out.commit(path, len),
+            Target::Interleaved { connection, .. } => {
+                output.connections.send(*connection, output.out, len, &mut output.totals.counters);
+            }
+        }
+        measure.count_sent(1, (len - before) as u64, output.totals);
     }
 
     /// Writes the parity that is due; false when there is no room left.

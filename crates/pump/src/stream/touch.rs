@@ -6,6 +6,7 @@ use super::measure::Measure;
 use super::reel::Reel;
 use super::schedule::{Run, Schedule};
 use super::sender::Sender;
+use crate::spec::Target;
 
 impl Stream {
     /// Reads what a burst needs of the stream itself.
@@ -50,7 +51,11 @@ impl Schedule {
 impl Sender {
     #[inline]
     fn touch(&self) -> u64 {
-        u64::from(self.path.remote.port()) ^ u64::from(self.rtp.is_some() ^ self.fec.is_some())
+        let to = match self.to {
+            Target::Datagrams(path) => path.remote.port(),
+            Target::Interleaved { channel, .. } => channel.into(),
+        };
+        u64::from(to) ^ u64::from(self.rtp.is_some() ^ self.fec.is_some())
     }
 }
 

@@ -11,7 +11,7 @@ use pump::sample::Sample;
 use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, SessionStats, Settings, Start};
 use pump::title::{Title, TitleOptions};
 use wire::ts::PACKET_LEN;
-use wire::{LinkId, Outbox, Path};
+use wire::{LinkEvent, LinkId, LinkRequest, Outbox, Path, PieceSource, Token};
 
 /// A title with all its bytes.
 pub struct Source {
@@ -63,6 +63,12 @@ pub struct World {
     pub shown: Vec<SessionId>,
     pub wanted: Vec<SessionId>,
     pub started: Vec<(u64, Option<Start>)>,
+    /// What clients said on connections, and which of these are over.
+    pub heard: Vec<(Token, Vec<u8>)>,
+    pub hung_up: Vec<Token>,
+    /// What was written for byte streams.
+    pub pieces: Vec<(LinkId, Vec<u8>)>,
+    pub requests: Vec<LinkRequest>,
     /// Chunks on their way, with the time of their arrival.
     coming: VecDeque<(Instant, SessionId, u32)>,
     /// How long a chunk takes.
@@ -84,6 +90,10 @@ impl World {
             shown: Vec::new(),
             wanted: Vec::new(),
             started: Vec::new(),
+            heard: Vec::new(),
+            hung_up: Vec::new(),
+            pieces: Vec::new(),
+            requests: Vec::new(),
             coming: VecDeque::new(),
             delay: |_, _| Duration::ZERO,
             asked: Vec::new(),
@@ -103,6 +113,12 @@ impl World {
 
     pub fn command(&mut self, command: Command) {
         self.pump.handle_command(self.now, command);
+        self.turn();
+    }
+
+    /// What the engine tells of a link.
+    pub fn link(&mut self, token: Token, event: LinkEvent<'_>) {
+        self.pump.handle_link(token, event);
         self.turn();
     }
 
@@ -162,6 +178,8 @@ impl World {
             Event::PicturesShown { session, .. } => self.shown.push(session),
             Event::PicturesWanted { session, .. } => self.wanted.push(session),
             Event::Started { token, start } => self.started.push((token, start)),
+            Event::Heard { connection, bytes } => self.heard.push((connection, bytes.into())),
+            Event::HungUp { connection } => self.hung_up.push(connection),
             Event::Stats { .. } => {}
         }
     }
@@ -172,6 +190,11 @@ impl World {
             let sent = Sent { ns, bytes: bytes.to_vec() };
             self.sent.entry(path.remote.port().into()).or_default().push(sent);
         }
+        for piece in self.out.pieces() {
+            let PieceSource::Copied(bytes) = self.out.piece(piece) else { panic!("packets are copied") };
+            self.pieces.push((piece.link, bytes.to_vec()));
+        }
+        self.requests.extend(self.out.take_requests());
         self.out.clear();
     }
 

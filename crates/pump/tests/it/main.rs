@@ -9,6 +9,7 @@ mod corpus;
 mod fec;
 mod first_chunk;
 mod index;
+mod interleaved;
 mod live;
 mod measures;
 mod monitor;

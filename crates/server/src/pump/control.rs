@@ -295,6 +295,8 @@ impl PumpControl {
                     tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
                 }
             }
+            // Nobody hands connections over yet.
+            Event::Heard { .. } | Event::HungUp { .. } => {}
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
             Event::Started { token, start } => self.starts.handle_answer(token, start),
             Event::PicturesWanted { session, run } => {

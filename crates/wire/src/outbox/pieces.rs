@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::{Outbox, PIECES_MAX, Shared};
+use super::{DATAGRAM_MAX, Outbox, PIECES_MAX, Shared};
 use crate::LinkId;
 
 /// Bytes for one byte stream.
@@ -62,6 +62,18 @@ impl Outbox {
         self.pieces.push(Piece { link, place: Place::Slots, start: self.used as u64, len: bytes.len() });
         self.used += bytes.len();
         true
+    }
+
+    /// Queues the first `len` bytes of the slot for a byte stream, as if they were copied in.
+    ///
+    /// # Panics
+    /// When `len` exceeds `DATAGRAM_MAX`, or there was no room for a piece.
+    pub fn commit_bytes(&mut self, link: LinkId, len: usize) {
+        assert!(len <= DATAGRAM_MAX && self.has_room_for_piece(), "commit follows a slot");
+        if len > 0 {
+            self.pieces.push(Piece { link, place: Place::Slots, start: self.used as u64, len });
+            self.used += len;
+        }
     }
 
     /// Queues `len` of the shared bytes from `start` on for a byte stream. They are not copied. Returns false when there is no
@@ -153,6 +165,16 @@ mod tests {
         assert!(!out.is_empty());
         out.clear();
         assert_eq!((Arc::strong_count(&shared), Arc::strong_count(&file), out.is_empty()), (1, 1, true));
+    }
+
+    #[test]
+    fn what_was_written_into_the_slot_is_a_piece() {
+        let link = LinkId::new(LinkKind::Stream, 1, 0);
+        let mut out = Outbox::new(2_000);
+        out.slot().expect("room")[..3].copy_from_slice(&[7, 8, 9]);
+        out.commit_bytes(link, 2);
+        out.commit_bytes(link, 0);
+        assert_eq!(text(&out), [(1, "copied [7, 8]".to_owned())]);
     }
 
     #[test]

@@ -1,0 +1,214 @@
+//! Clients' TCP connections that carry sessions' packets between what control says there.
+//!
+//! In: connections that control hands over, and what it says on them; packets; what the engine tells of their links.
+//! Out: byte streams on which packets and words stand whole, one behind the other; what clients say, for control.
+//!
+//! Of a client that takes too little, what the kernel leaves waits in the engine, up to `BACKLOG_MAX`. A packet that finds
+//! no room there is dropped whole and counted, and so are those behind it until all that waited has left: the client sees a
+//! gap in their numbers, as on a network, and nobody else waits for it. What control says is never dropped: it is written
+//! when there is room for all of it, before any packet.
+//! Cost: a lookup and a copy per packet. Source: RFC 2326 §10.12 (interleaved data).
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use wire::rtp::FIXED_HEADER_LEN;
+use wire::rtsp::FRAME_HEADER_LEN;
+use wire::ts::DATAGRAM_LEN;
+use wire::{Adopted, DATAGRAM_MAX, LinkEvent, LinkId, LinkRequest, Outbox, StreamOptions, Token};
+
+use crate::spec::{Counters, Event, UNHEARD_MAX};
+
+/// What waits for a client at most: a second of 4 Mbit/s. Also what control may say before any of it is written; on a
+/// connection on which it says more, nobody takes anything.
+const BACKLOG_MAX: usize = 512 * 1_024;
+
+/// Bytes of a packet and what stands before it.
+const FRAME_LEN: usize = FRAME_HEADER_LEN + FIXED_HEADER_LEN + DATAGRAM_LEN;
+
+/// All connections of one worker, by what control calls them.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    all: HashMap<Token, Connection, FxBuildHasher>,
+    requests: VecDeque<LinkRequest>,
+    /// Those that have room for what waits to be said, or for the end.
+    ready: VecDeque<Token>,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    /// `None`: it is not open yet, or not any more.
+    link: Option<LinkId>,
+    room: Room,
+    /// What control said and is not written.
+    said: VecDeque<u8>,
+    /// How much of that has room: all that had been said when the engine told of it.
+    sayable: usize,
+    /// Pieces of what the client said that control has not looked at.
+    unheard: usize,
+    /// Behind what is said comes the end.
+    is_ending: bool,
+}
+
+/// Whether packets have room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Room {
+    #[default]
+    Free,
+    /// They have; and the engine will say so, for the sake of what is to be said.
+    Asked,
+    /// They have not, until the engine says so.
+    Full,
+}
+
+impl Connections {
+    /// Takes a connection over.
+    pub(crate) fn adopt(&mut self, token: Token, descriptor: OwnedFd, patience: Duration) {
+        let unacknowledged_max = Some(patience);
+        let options = StreamOptions { backlog_max: BACKLOG_MAX, unacknowledged_max, ..StreamOptions::default() };
+        self.all.insert(token, Connection::default());
+        self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind: Adopted::Stream(options) });
+    }
+
+    /// Control has looked at what came, and says something.
+    pub(crate) fn say(&mut self, token: Token, bytes: &[u8], heard: usize) {
+        let Some(connection) = self.all.get_mut(&token).filter(|connection| !connection.is_ending) else { return };
+        connection.unheard = connection.unheard.saturating_sub(heard);
+        if connection.said.len() + bytes.len() > BACKLOG_MAX {
+            return self.abort(token);
+        }
+        connection.said.extend(bytes);
+        self.ask_for_room(token);
+    }
+
+    /// Control says no more, and hears no more.
+    pub(crate) fn hang_up(&mut self, token: Token) {
+        if let Some(connection) = self.all.get_mut(&token) {
+            connection.is_ending = true;
+            self.ask_for_room(token);
+        }
+    }
+
+    /// Has the engine tell when all that waits has left, if there is something to follow.
+    fn ask_for_room(&mut self, token: Token) {
+        let Some(connection) = self.all.get_mut(&token) else { return };
+        let Connection { link: Some(link), room: Room::Free, .. } = *connection else { return };
+        if connection.has_more() {
+            connection.room = Room::Asked;
+            self.requests.push_back(LinkRequest::WatchWritable { link });
+        }
+    }
+
+    /// Ends a connection, whatever waits there.
+    fn abort(&mut self, token: Token) {
+        let Some(connection) = self.all.get_mut(&token) else { return };
+        connection.said.clear();
+        (connection.sayable, connection.is_ending) = (0, true);
+        if let Some(link) = connection.link.take() {
+            self.requests.extend([LinkRequest::Close { link }, LinkRequest::Close { link }]);
+        }
+    }
+
+    /// Takes what the engine tells of a link.
+    pub(crate) fn handle_link(
+        &mut self,
+        token: Token,
+        event: LinkEvent<'_>,
+        events: &mut VecDeque<Event>,
+        counters: &mut Counters,
+    ) {
+        let Some(connection) = self.all.get_mut(&token) else { return };
+        match event {
+            LinkEvent::Opened { link, .. } => {
+                (connection.link, connection.sayable) = (Some(link), connection.said.len());
+                self.ready.push_back(token);
+            }
+            LinkEvent::Bytes { bytes, .. } if !connection.is_ending => {
+                if connection.unheard >= UNHEARD_MAX {
+                    return self.abort(token);
+                }
+                connection.unheard += 1;
+                events.push_back(Event::Heard { connection: token, bytes: (&*bytes).into() });
+            }
+            LinkEvent::InputEnded { .. } if !connection.is_ending => {
+                events.push_back(Event::Heard { connection: token, bytes: Box::default() });
+            }
+            // What is said has room, so these are packets.
+            LinkEvent::Unsent { bytes, .. } => {
+                connection.room = Room::Full;
+                counters.interleaved_lost += bytes.div_ceil(FRAME_LEN) as u64;
+            }
+            LinkEvent::Writable { .. } => {
+                (connection.room, connection.sayable) = (Room::Free, connection.said.len());
+                self.ready.push_back(token);
+            }
+            LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => {
+                self.all.remove(&token);
+                events.push_back(Event::HungUp { connection: token });
+            }
+            LinkEvent::Bytes { .. } | LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}
+        }
+    }
+
+    /// Sends the frame of `len` bytes that stands in the slot.
+    pub(crate) fn send(&self, token: Token, out: &mut Outbox, len: usize, counters: &mut Counters) {
+        match self.all.get(&token) {
+            Some(Connection { link: Some(link), room: Room::Free | Room::Asked, is_ending: false, .. }) => {
+                out.commit_bytes(*link, len);
+                counters.interleaved += 1;
+            }
+            _ => counters.interleaved_lost += 1,
+        }
+    }
+
+    /// Writes what control said, and asks the engine for what is to be done; true when there is more. **To be called before
+    /// packets are written.**
+    pub(crate) fn transmit(&mut self, out: &mut Outbox) -> bool {
+        while let Some(&token) = self.ready.front() {
+            if let Some(connection) = self.all.get_mut(&token) {
+                if !connection.write(out) {
+                    return true;
+                }
+                self.requests.extend(connection.end());
+            }
+            self.ready.pop_front();
+            // Something may have been said meanwhile.
+            self.ask_for_room(token);
+        }
+        while let Some(request) = self.requests.pop_front() {
+            if let Err(request) = out.request(request) {
+                self.requests.push_front(request);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Connection {
+    fn has_more(&self) -> bool {
+        self.is_ending || !self.said.is_empty()
+    }
+
+    /// Writes what has room; false when the outbox has none for all of it.
+    fn write(&mut self, out: &mut Outbox) -> bool {
+        let Some(link) = self.link else { return true };
+        while self.sayable > 0 && out.has_room_for_piece() {
+            let (first, _) = self.said.as_slices();
+            let len = first.len().min(self.sayable).min(DATAGRAM_MAX);
+            out.push_bytes(link, &first[..len]);
+            self.said.drain(..len);
+            self.sayable -= len;
+        }
+        self.sayable == 0
+    }
+
+    /// The end, if that is what follows.
+    fn end(&mut self) -> Option<LinkRequest> {
+        let link = self.link.take_if(|_| self.is_ending && self.said.is_empty())?;
+        Some(LinkRequest::Close { link })
+    }
+}
