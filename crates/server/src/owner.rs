@@ -3,5 +3,8 @@
 /// The rooms. They have no names for their links.
 pub const ROOMS: u16 = 0;
 
-/// The pump. Its links are numbered by what sends from them: 0 for sessions that ask for no output, then the outputs.
+/// The pump. Its sockets are numbered by what sends from them: 0 for sessions that ask for no output, then the outputs.
 pub const PUMP: u16 = 1;
+
+/// RTSP's connections, which are the pump's once they carry packets. Each has a number of its own.
+pub const RTSP: u16 = 2;

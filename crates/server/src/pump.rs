@@ -4,6 +4,7 @@
 //! A chunk's way: a session wants it (`Event::Need`, by mailbox to the thread of `report`) → a task fetches it
 //! (`titles::Library`) → `Command::Chunk` to the worker. The worker itself never waits, and neither does the thread.
 
+pub mod connections;
 pub mod control;
 pub mod destination;
 pub mod live;

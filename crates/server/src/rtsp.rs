@@ -17,7 +17,7 @@ mod stats;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use pump::spec::{self, PlaySpec};
 use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, transports};
@@ -27,15 +27,12 @@ use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
 use crate::random::{hex, random};
-use interleaved::{Ends, Interleaved, Report};
+use interleaved::{Ends, Interleaved, frame};
 pub use limits::Limits;
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
 use stats::Counters;
 pub use stats::Stats;
-
-/// How often an interleaved session is kept alive by the packets that its client takes.
-const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What a title's only stream is called, behind the title's name: as SAT>IP does, which is what VLC speaks to servers
 /// where it is built without another RTSP client. It asks for no description.
@@ -71,7 +68,9 @@ impl Rtsp {
 
     /// What there is now, and was since the start.
     pub fn stats(&self) -> Stats {
-        self.counters.read(self.sessions.by_transport())
+        let workers = self.pump.plane().workers().numbers().map(|(_, numbers)| numbers.pump.load());
+        let datagrams = workers.fold([0, 0], |sum, of| [sum[0] + of.interleaved, sum[1] + of.interleaved_lost]);
+        self.counters.read(self.sessions.by_transport(), datagrams)
     }
 
     /// Answers a request.
@@ -180,7 +179,7 @@ impl Rtsp {
         let session = Session { id, title, extent, track, client, destination, delivery, state };
         let session = self.sessions.add(now, session).ok_or(Status::ServiceUnavailable)?;
         let id = &session.id;
-        let opening = session.opening();
+        let opening = session.opening(interleaved.worker);
         let play = PlaySpec { is_paused: true, ..opening.play };
         let opened = match self.pump.open(&OpenRequest { play, ..opening }).await {
             Ok(opened) => opened,
@@ -196,7 +195,7 @@ impl Rtsp {
             transport += &format!(";ssrc={ssrc:08X}");
         }
         match (&session.delivery, self.sockets.server_ports(source.worker, client)) {
-            (Delivery::Interleaved { channels, .. }, _) => interleaved.add(id.clone(), source.ssrc, *channels),
+            (Delivery::Interleaved { channels, .. }, _) => interleaved.add(id.clone(), source.worker, *channels),
             (Delivery::Datagrams { rtcp: Some(_) }, Some((rtp, rtcp))) => {
                 transport += &format!(";server_port={rtp}-{rtcp}")
             }
@@ -220,10 +219,8 @@ impl Rtsp {
             Way::Interleaved { channels } => {
                 interleaved.retain(|id| self.sessions.source(id).is_some());
                 let channels = interleaved.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
-                let address = interleaved.destination().ok_or(Status::ServiceUnavailable)?;
-                let (connection, reports) = (interleaved.connection, interleaved.reports());
                 // The port is only shown.
-                Ok((to(true, client_port), Delivery::Interleaved { connection, address, channels, reports }))
+                Ok((to(true, client_port), Delivery::Interleaved { connection: interleaved.connection, channels }))
             }
         }
     }
@@ -277,7 +274,7 @@ impl Rtsp {
 
     /// Ends the sessions that are due, and sends the reports that are. To be called every half second or so.
     pub async fn handle_timeout(&self, now: Instant) {
-        for (session, source) in self.sessions.take_due(now) {
+        for (session, source) in self.sessions.take_due(now, |id| self.pump.is_playing(id)) {
             tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
             self.end_removed(&session, source).await;
         }
@@ -305,9 +302,8 @@ impl Rtsp {
         match &due.session.delivery {
             Delivery::Datagrams { rtcp: Some(to) } => self.sockets.send(due.source.worker, *to, &compound),
             Delivery::Datagrams { rtcp: None } => {}
-            // One that takes no more will have the next.
-            Delivery::Interleaved { channels, reports, .. } => {
-                reports.try_send(Report { channel: channels.1, compound }).ok();
+            Delivery::Interleaved { connection, channels } => {
+                self.pump.say(due.source.worker, *connection, frame(channels.1, &compound));
             }
         }
     }
@@ -319,15 +315,6 @@ impl Rtsp {
             let Some(id) = self.sessions.touch_by_ssrc(now, ssrc, client) else { continue };
             if is_leaving {
                 self.close(self.sessions.part(now, &id));
-            }
-        }
-    }
-
-    /// A client has taken something: the sessions that are interleaved for it live on.
-    fn keep(&self, now: Instant, interleaved: &mut Interleaved) {
-        if interleaved.take_kept(now, KEEP_INTERVAL) {
-            for id in interleaved.sessions() {
-                self.sessions.touch(now, id, interleaved.ends.client);
             }
         }
     }

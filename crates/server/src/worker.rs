@@ -21,7 +21,7 @@ use rooms::spec::Event;
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
 
-use crate::owner::{PUMP, ROOMS};
+use crate::owner::{PUMP, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
@@ -124,7 +124,7 @@ impl Products {
     /// Whose link it is.
     fn owner(&mut self, token: Token) -> &mut dyn Product {
         match token.owner {
-            PUMP => &mut self.pump,
+            PUMP | RTSP => &mut self.pump,
             _ => &mut self.rooms,
         }
     }

@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use wire::{Bitrate, LinkId, WorkerId};
 
+use super::connections::Connections;
 use super::destination::{Allowed, DestinationError};
 use super::live::Inputs;
 use super::outputs::Outputs;
@@ -54,6 +55,7 @@ pub struct PumpControl {
     settings: Settings,
     library: Library,
     live: Inputs,
+    connections: Connections,
     /// Set once, before the first request.
     outputs: OnceLock<Outputs>,
     state: Mutex<State>,
@@ -141,6 +143,7 @@ impl PumpControl {
             settings,
             library,
             live: Inputs::default(),
+            connections: Connections::default(),
             outputs: OnceLock::new(),
             inspections: Questions::default(),
             starts: Questions::default(),
@@ -164,6 +167,10 @@ impl PumpControl {
     fn link(&self, worker: WorkerId, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
         let senders = self.senders.get(worker.index())?;
         self.outputs.get_or_init(Outputs::default).link(senders, output, ip)
+    }
+
+    pub(super) fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Where titles come from.
@@ -228,6 +235,11 @@ impl PumpControl {
     /// Whether the session is there and has not ended.
     pub fn is_open(&self, id: SessionId) -> bool {
         self.lock().sessions.running(id).is_some()
+    }
+
+    /// Whether the session is there, has not ended and is not paused.
+    pub fn is_playing(&self, id: SessionId) -> bool {
+        self.lock().sessions.running(id).is_some_and(|session| !session.is_paused)
     }
 
     /// All sessions, those that ended lately included.
@@ -295,8 +307,8 @@ impl PumpControl {
                     tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
                 }
             }
-            // Nobody hands connections over yet.
-            Event::Heard { .. } | Event::HungUp { .. } => {}
+            Event::Heard { connection, bytes } => self.connections.handle_heard(connection, bytes),
+            Event::HungUp { connection } => self.connections.handle_hung_up(connection),
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
             Event::Started { token, start } => self.starts.handle_answer(token, start),
             Event::PicturesWanted { session, run } => {

@@ -1,14 +1,13 @@
 //! What a client may ask for: JSON in, checked values out.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use pump::fec::Fec;
 use pump::spec::{Pacing, PlaySpec, WhenStarved};
 use serde::Deserialize;
-use wire::Bitrate;
 use wire::ts::Pid;
+use wire::{Bitrate, Token, WorkerId};
 
 use super::destination::{Destination, DestinationError};
 
@@ -34,9 +33,8 @@ pub struct OpenRequest {
     pub title: String,
     /// As it was typed; resolved and checked when the session is opened.
     pub destination: Destination,
-    /// A socket of this process that passes everything on to the destination: for what goes there in another way than
-    /// UDP. No client chooses it.
-    pub via: Option<SocketAddr>,
+    /// It goes there in the client's connection, and not by UDP. RTSP's alone.
+    pub channel: Option<Channel>,
     /// Time in the title to begin at; the nearest picture that stands alone, at it or before, is the first.
     pub start: Duration,
     /// Time in the title to end at; `None` is the title's own end.
@@ -53,6 +51,17 @@ pub struct OpenRequest {
     pub rename: Vec<(Pid, Pid)>,
     /// How it is played.
     pub play: PlaySpec,
+}
+
+/// A way into a client's connection (RFC 2326 §10.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Which connection.
+    pub connection: Token,
+    /// Of packets.
+    pub number: u8,
+    /// Where the connection is. `None`: it will be handed over to wherever the session is.
+    pub worker: Option<WorkerId>,
 }
 
 /// What to change of a session.
@@ -86,7 +95,7 @@ impl OpenRequest {
         OpenRequest {
             title,
             destination,
-            via: None,
+            channel: None,
             start: Duration::ZERO,
             end: None,
             delay: Duration::ZERO,

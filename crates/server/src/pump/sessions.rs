@@ -181,16 +181,18 @@ impl Sessions {
         }
     }
 
-    /// Finds a worker for a session.
+    /// Finds a worker for a session; `on`: only that one will do.
     ///
     /// # Errors
     /// When every worker is busy or has enough, or the bandwidth is used up.
-    pub fn place(&self, placement: &Placement, rate: Bitrate) -> Result<Place, Overloaded> {
+    pub fn place(&self, placement: &Placement, rate: Bitrate, on: Option<WorkerId>) -> Result<Place, Overloaded> {
         if self.bandwidth_bps + rate.bps() > self.limits.bandwidth_max.bps() {
             return Err(Overloaded);
         }
-        let has_room =
-            |worker: WorkerId| self.counts.get(worker.index()).is_some_and(|count| *count < self.limits.sessions_max);
+        let has_room = |worker: WorkerId| {
+            let count = self.counts.get(worker.index()).filter(|_| on.is_none_or(|on| on == worker));
+            count.is_some_and(|count| *count < self.limits.sessions_max)
+        };
         let worker = placement.find(None, has_room).ok_or(Overloaded)?;
         Ok(Place { id: SessionId(self.next_id), worker })
     }
@@ -342,7 +344,7 @@ mod tests {
             let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
             let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
             let rate = Bitrate::from_kbps(kbps);
-            let place = self.sessions.place(&self.placement, rate).ok()?;
+            let place = self.sessions.place(&self.placement, rate, None).ok()?;
             let remote = ([127, 0, 0, 1], port).into();
             let session = Session::new(place, &request, title.into(), remote, rate, Transport::Udp);
             let session = self.sessions.open(&mut self.placement, session);

@@ -1,31 +1,29 @@
-//! One RTSP connection: bytes from TCP to requests, one after the other, and back responses and interleaved data.
+//! One RTSP connection: bytes from TCP to requests, one after the other, and back responses.
 //!
-//! Cost: a task, with a buffer for what is the longest request, and one for what waits to be written. Whoever takes too
-//! little loses interleaved data first, is then not listened to, and is closed when it takes nothing at all.
+//! Its task reads and writes it, until a session is to be interleaved in it. Then the worker of that session has the
+//! connection, which puts packets between the responses, and what comes is told here.
+//! Cost: a task, with a buffer for what is the longest request.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::time::sleep_until;
+use tokio::time::{timeout, timeout_at};
+use wire::Token;
 use wire::rtsp::{Item, Response, RtspError, Status, next_item};
 
 use super::Rtsp;
-use super::interleaved::{Carried, Ends, Interleaved, write_frame};
-
-/// Bytes that wait to be written, until no more interleaved data is taken from the pump's socket.
-const MEDIA_MAX: usize = 256 * 1024;
-
-/// And until no more is read from the client. Above the other, so that one who takes too little can still pause.
-const OUTBOX_MAX: usize = 384 * 1024;
+use super::interleaved::{Ends, Interleaved};
+use crate::owner;
+use crate::pump::connections;
 
 /// Bytes that the kernel takes beyond what is on its way to the client. More would wait there for a slow one, and is
-/// better kept back here, where what is too late goes as whole datagrams.
+/// better kept back, where what is too late goes as whole packets.
 const UNSENT_MAX: u32 = 64 * 1024;
 
 /// Bytes read at once.
@@ -34,37 +32,40 @@ const READ_LEN: usize = 4 * 1024;
 struct Connection<'a> {
     rtsp: &'a Arc<Rtsp>,
     interleaved: Interleaved,
+    line: Line,
     inbox: Vec<u8>,
-    outbox: Vec<u8>,
-    /// What waits is still written, and nothing more is read.
-    is_closing: bool,
-    /// When bytes came or went last.
+    /// When bytes came last.
     moved: Instant,
     /// Since when there is less than a whole request.
     begun: Option<Instant>,
-    /// Since when the client has taken nothing of what waits.
-    stalled: Option<Instant>,
+}
+
+/// Who has the socket.
+enum Line {
+    Own(TcpStream),
+    Worker(connections::Connection),
 }
 
 /// Serves a connection from its first byte to its end. What is interleaved in it ends with it.
-pub(super) async fn converse(rtsp: &Arc<Rtsp>, mut stream: TcpStream, client: SocketAddr) -> io::Result<()> {
+pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: SocketAddr) -> io::Result<()> {
     let server = stream.local_addr()?.ip().to_canonical();
     let ends = Ends { client: client.ip().to_canonical(), client_port: client.port(), server };
     set_options(&stream)?;
+    let token = Token { owner: owner::RTSP, number: rtsp.counters.open_connection() as u32 };
     let mut connection = Connection {
         rtsp,
-        interleaved: Interleaved::new(rtsp.counters.open_connection(), ends, rtsp.sockets.senders()),
+        interleaved: Interleaved::new(token, ends),
+        line: Line::Own(stream),
         inbox: Vec::with_capacity(READ_LEN),
-        outbox: Vec::new(),
-        is_closing: false,
         moved: Instant::now(),
         begun: None,
-        stalled: None,
     };
-    let (mut reader, mut writer) = stream.split();
-    let result = connection.run(&mut reader, &mut writer).await;
+    let result = connection.run().await;
     for session in connection.interleaved.sessions() {
         rtsp.end(session).await;
+    }
+    if let Line::Worker(line) = connection.line {
+        line.close().await;
     }
     rtsp.counters.close_connection();
     result
@@ -77,59 +78,42 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Connection<'_> {
-    async fn run(&mut self, reader: &mut ReadHalf<'_>, writer: &mut WriteHalf<'_>) -> io::Result<()> {
+    async fn run(&mut self) -> io::Result<()> {
         loop {
-            self.handle_requests().await;
-            if self.is_closing && self.outbox.is_empty() {
+            let read = match timeout_at(self.deadline().into(), self.line.read(&mut self.inbox)).await {
+                // Whoever closes its half has had all that it asked for.
+                Ok(Ok(0)) => return Ok(()),
+                Ok(read) => read.map(drop),
+                Err(_) if self.begun.is_none() && self.carries_sessions() => Ok(()),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            };
+            read?;
+            self.moved = Instant::now();
+            if !self.handle_requests().await? {
                 return Ok(());
-            }
-            let (reads, carries) = (self.reads(), !self.is_closing && self.outbox.len() < MEDIA_MAX);
-            let deadline = self.deadline();
-            tokio::select! {
-                read = reader.read_buf(&mut self.inbox), if reads => {
-                    // Whoever closes its half may still read what it asked for.
-                    self.is_closing |= read? == 0;
-                    self.moved = Instant::now();
-                }
-                written = writer.write(&self.outbox), if !self.outbox.is_empty() => {
-                    self.outbox.drain(..written?);
-                    self.moved = Instant::now();
-                    self.stalled = None;
-                    self.rtsp.keep(self.moved, &mut self.interleaved);
-                }
-                carried = self.interleaved.ready(), if carries => match carried {
-                    Carried::Datagrams => {
-                        let read = self.interleaved.read_datagrams(&mut self.outbox, MEDIA_MAX);
-                        self.rtsp.counters.count_datagrams(read.carried, read.lost);
-                    }
-                    Carried::Report(report) => write_frame(&mut self.outbox, report.channel, &report.compound),
-                },
-                () = sleep_until(deadline.into()) => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
     }
 
-    fn reads(&self) -> bool {
-        !self.is_closing && self.outbox.len() < OUTBOX_MAX
-    }
-
     /// When it is given up.
-    fn deadline(&mut self) -> Instant {
+    fn deadline(&self) -> Instant {
         let limits = &self.rtsp.limits;
-        self.stalled = self.stalled.or(Some(Instant::now())).filter(|_| !self.outbox.is_empty());
-        let stalled = self.stalled.map(|since| since + limits.write_timeout);
-        let begun = self.begun.filter(|_| self.reads()).map(|since| since + limits.request_timeout);
-        let idle = self.moved + limits.idle_timeout();
-        stalled.into_iter().chain(begun).fold(idle, Instant::min)
+        let begun = self.begun.map(|since| since + limits.request_timeout);
+        begun.into_iter().fold(self.moved + limits.idle_timeout(), Instant::min)
     }
 
-    /// Answers the requests that are whole.
-    async fn handle_requests(&mut self) {
-        while self.reads() {
+    /// Sessions that are interleaved keep it, also when their client says nothing; they time out by themselves.
+    fn carries_sessions(&self) -> bool {
+        self.interleaved.sessions().any(|id| self.rtsp.sessions.source(id).is_some())
+    }
+
+    /// Answers the requests that are whole; false when what follows cannot be understood.
+    async fn handle_requests(&mut self) -> io::Result<bool> {
+        loop {
             let len = match next_item(&self.inbox) {
                 Ok(None) => {
                     self.begun = self.begun.or(Some(Instant::now())).filter(|_| !self.inbox.is_empty());
-                    return;
+                    return Ok(true);
                 }
                 Ok(Some((Item::Interleaved { data, .. }, len))) => {
                     self.rtsp.handle_report(Instant::now(), self.interleaved.ends.client, data);
@@ -138,7 +122,8 @@ impl Connection<'_> {
                 Ok(Some((Item::Request(request), len))) => {
                     let response = self.rtsp.answer(Instant::now(), &mut self.interleaved, &request).await;
                     self.rtsp.counters.count_request(Some(request.method), response.status);
-                    self.outbox.extend(response.to_text(request.cseq()).into_bytes());
+                    let text = response.to_text(request.cseq());
+                    self.write(text).await?;
                     len
                 }
                 Err(error) => {
@@ -147,22 +132,51 @@ impl Connection<'_> {
                         _ => Status::BadRequest,
                     };
                     self.rtsp.counters.count_request(None, status);
-                    let text = Response::new(status).with("Connection", "close").to_text(None);
-                    self.outbox.extend(text.into_bytes());
-                    self.is_closing = true;
-                    return;
+                    self.write(Response::new(status).with("Connection", "close").to_text(None)).await?;
+                    return Ok(false);
                 }
             };
             self.inbox.drain(..len);
             self.begun = None;
         }
     }
+
+    async fn write(&mut self, text: String) -> io::Result<()> {
+        let patience = self.rtsp.limits.write_timeout;
+        if let (Line::Own(stream), Some(worker)) = (&self.line, self.interleaved.worker) {
+            let descriptor = stream.as_fd().try_clone_to_owned()?;
+            self.line = Line::Worker(self.rtsp.pump.adopt(worker, self.interleaved.connection, descriptor, patience));
+        }
+        self.line.write(text.into_bytes(), patience).await
+    }
+}
+
+impl Line {
+    /// Waits for more; 0: nothing more comes.
+    async fn read(&mut self, inbox: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Line::Own(stream) => stream.read_buf(inbox).await,
+            Line::Worker(line) => {
+                let bytes = line.hear().await.unwrap_or_default();
+                inbox.extend_from_slice(&bytes);
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    async fn write(&mut self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
+        match self {
+            Line::Own(stream) => timeout(patience, stream.write_all(&bytes)).await?,
+            Line::Worker(line) => {
+                line.say(bytes);
+                Ok(())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::net::TcpListener;
 
     use super::*;
@@ -181,7 +195,7 @@ mod tests {
                 taken += stream.try_write(&[0; 4_096]).unwrap_or(0);
             }
         };
-        assert!(tokio::time::timeout(Duration::from_millis(300), take).await.is_err(), "it never ends");
+        assert!(timeout(Duration::from_millis(300), take).await.is_err(), "it never ends");
         assert!(taken > 0 && taken < 512 << 10, "{taken}");
     }
 }

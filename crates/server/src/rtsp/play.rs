@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use wire::WorkerId;
 use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_permille};
 
 use super::interleaved::Interleaved;
@@ -54,7 +55,7 @@ impl Rtsp {
     pub(super) async fn play(
         &self,
         now: Instant,
-        interleaved: &mut Interleaved,
+        interleaved: &Interleaved,
         request: &Request<'_>,
         session: &Session,
     ) -> Result<Response, Status> {
@@ -65,7 +66,7 @@ impl Rtsp {
         }
         let playing = match self.go_on(session, &state, &wanted).await? {
             Some(playing) => playing,
-            None => self.begin(now, interleaved, session, &wanted).await?,
+            None => self.begin(now, interleaved.worker, session, &wanted).await?,
         };
         (state.has_played, state.has_end) = (true, wanted.end.is_some());
         let started = self.pump.started(playing.id).await.ok().flatten();
@@ -114,16 +115,15 @@ impl Rtsp {
     async fn begin(
         &self,
         now: Instant,
-        interleaved: &mut Interleaved,
+        worker: Option<WorkerId>,
         session: &Session,
         wanted: &Wanted,
     ) -> Result<pumped::Session, Status> {
         let start = wanted.start.unwrap_or(Duration::ZERO);
-        let request = OpenRequest { start, end: wanted.end, ..session.opening() };
+        let request = OpenRequest { start, end: wanted.end, ..session.opening(worker) };
         let opened = self.pump.open(&request).await.map_err(|error| status(&error))?;
         let source = source_of(&opened);
         self.sessions.set_source(now, &session.id, source);
-        interleaved.set_ssrc(&session.id, source.ssrc);
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
         self.pump.change(opened.id, change).await.map_err(|error| status(&error))

@@ -80,11 +80,6 @@ impl Sockets {
         self.neighbours.iter().find(|found| found.worker == worker && found.rtp.is_ipv4() == client.is_ipv4())
     }
 
-    /// All addresses that the pump sends from.
-    pub(super) fn senders(&self) -> Vec<SocketAddr> {
-        self.neighbours.iter().map(|found| found.rtp).collect()
-    }
-
     /// Writes what there is to say: a report, who says it, and a goodbye.
     pub(super) fn compound(&self, now: SystemTime, subject: &Subject<'_>) -> Option<Vec<u8>> {
         let mut buf = vec![0; DATAGRAM_MAX];

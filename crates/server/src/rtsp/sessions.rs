@@ -8,15 +8,14 @@ use std::time::Instant;
 
 use pump::spec::{PlaySpec, SessionId};
 use rustc_hash::FxHashMap;
-use wire::WorkerId;
 use wire::rtsp::Extent;
+use wire::{Token, WorkerId};
 
-use super::interleaved::Reports;
 use super::limits::Limits;
 use super::stats::TRANSPORTS;
 use crate::accept::PerAddress;
 use crate::pump::destination::Destination;
-use crate::pump::request::OpenRequest;
+use crate::pump::request::{Channel, OpenRequest};
 
 /// One session, from SETUP to its end.
 #[derive(Debug)]
@@ -50,27 +49,20 @@ pub(super) struct State {
 pub(super) enum Delivery {
     /// By UDP; reports to an address of their own, when it has one.
     Datagrams { rtcp: Option<SocketAddr> },
-    /// In the connection of that number.
-    Interleaved {
-        connection: u64,
-        /// Where the pump sends to.
-        address: SocketAddr,
-        /// Of packets, and of reports.
-        channels: (u8, u8),
-        reports: Reports,
-    },
+    /// In a connection, on channels of packets and of reports.
+    Interleaved { connection: Token, channels: (u8, u8) },
 }
 
 impl Session {
-    /// What is asked of the pump for it: all of the title.
-    pub(super) fn opening(&self) -> OpenRequest {
-        let via = match self.delivery {
+    /// What is asked of the pump for it: all of the title. `worker` has its connection, if one does.
+    pub(super) fn opening(&self, worker: Option<WorkerId>) -> OpenRequest {
+        let channel = match self.delivery {
             Delivery::Datagrams { .. } => None,
-            Delivery::Interleaved { address, .. } => Some(address),
+            Delivery::Interleaved { connection, channels } => Some(Channel { connection, number: channels.0, worker }),
         };
         // A player tells where it is by the title's own clock, and stands still itself while it pauses.
         let play = PlaySpec { restamp: false, ..PlaySpec::default() };
-        OpenRequest { via, play, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
+        OpenRequest { channel, play, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
     }
 
     /// One of `TRANSPORTS`.
@@ -212,11 +204,23 @@ impl Sessions {
         self.lock().remove(id)
     }
 
-    /// Removes the sessions that have timed out.
-    pub(super) fn take_due(&self, now: Instant) -> Vec<(Arc<Session>, Option<Source>)> {
+    /// Removes the sessions that have timed out. One that plays in its connection has not: that ends when its client takes
+    /// nothing any more.
+    pub(super) fn take_due(
+        &self,
+        now: Instant,
+        is_playing: impl Fn(SessionId) -> bool,
+    ) -> Vec<(Arc<Session>, Option<Source>)> {
         let mut table = self.lock();
-        let due = table.sessions.iter().filter(|(_, entry)| entry.due <= now);
-        let due: Vec<String> = due.map(|(id, _)| id.clone()).collect();
+        let mut due = Vec::new();
+        for (id, entry) in table.sessions.iter_mut().filter(|(_, entry)| entry.due <= now) {
+            let is_interleaved = matches!(entry.session.delivery, Delivery::Interleaved { .. });
+            if is_interleaved && entry.source.is_some_and(|source| is_playing(source.pump)) {
+                entry.due = now + self.limits.session_timeout;
+            } else {
+                due.push(id.clone());
+            }
+        }
         due.iter().filter_map(|id| table.remove(id)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! What RTSP has counted.
 //!
-//! Cost: some atomic additions per request and per datagram that is interleaved.
+//! Cost: some atomic additions per request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,8 +31,6 @@ pub(super) struct Counters {
     connections: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
-    carried: AtomicU64,
-    lost: AtomicU64,
     requests: [[AtomicU64; CLASSES.len()]; METHODS.len()],
 }
 
@@ -51,11 +49,6 @@ impl Counters {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_datagrams(&self, carried: u64, lost: u64) {
-        self.carried.fetch_add(carried, Ordering::Relaxed);
-        self.lost.fetch_add(lost, Ordering::Relaxed);
-    }
-
     /// A request was answered; `None`: what came was none.
     pub(super) fn count_request(&self, method: Option<Method>, status: Status) {
         let method = METHODS.iter().position(|(other, _)| *other == method);
@@ -65,7 +58,8 @@ impl Counters {
         }
     }
 
-    pub(super) fn read(&self, sessions: [(&'static str, usize); TRANSPORTS.len()]) -> Stats {
+    /// `carried` and `lost` are what workers count.
+    pub(super) fn read(&self, sessions: [(&'static str, usize); TRANSPORTS.len()], [carried, lost]: [u64; 2]) -> Stats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let requests = METHODS.iter().zip(&self.requests).flat_map(|((_, method), counts)| {
             CLASSES.iter().zip(counts).map(move |((_, class), count)| (*method, *class, read(count)))
@@ -74,8 +68,8 @@ impl Counters {
             connections: read(&self.connections),
             accepted: read(&self.accepted),
             refused: read(&self.refused),
-            carried: read(&self.carried),
-            lost: read(&self.lost),
+            carried,
+            lost,
             sessions,
             requests: requests.collect(),
         }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use pump::fec::Fec;
 use pump::pids::PidMap;
-use pump::spec::{Command, Pacing, SessionSpec, Transport};
+use pump::spec::{Command, Pacing, SessionSpec, Target, Transport};
 use pump::title::Title;
 use wire::{Bitrate, Path};
 
 use super::{PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
 use crate::pump::live::Input;
-use crate::pump::request::OpenRequest;
+use crate::pump::request::{Channel, OpenRequest};
 use crate::pump::sessions::{Overloaded, Session};
 use crate::pump::times;
 use crate::random::random;
@@ -57,8 +57,7 @@ impl PumpControl {
         if let Some(name) = output.filter(|name| !self.outputs.get().is_some_and(|outputs| outputs.has(name))) {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
-        let allowed = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
-        let remote = request.via.unwrap_or(allowed);
+        let remote = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
         if let Some(input) = self.live.find(&request.title) {
             return self.open_live(asked, request, remote, &input);
         }
@@ -94,11 +93,18 @@ impl PumpControl {
         let transport = transport(request.destination.is_rtp)?;
         self.with_state(|state| {
             let placement = &mut *self.plane.placement();
-            let place = state.sessions.place(placement, rate).map_err(|Overloaded| PumpError::Overloaded)?;
+            let on = request.channel.and_then(|channel| channel.worker);
+            let place = state.sessions.place(placement, rate, on).map_err(|Overloaded| PumpError::Overloaded)?;
             let session = Session::new(place, request, title.clone(), remote, rate, transport);
             let (id, worker) = (session.id, session.worker);
-            let link = self.link(worker, request.output.as_deref(), remote.ip());
-            let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
+            let to = match request.channel {
+                Some(Channel { connection, number, .. }) => Target::Interleaved { connection, channel: number },
+                None => {
+                    let link = self.link(worker, request.output.as_deref(), remote.ip());
+                    let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
+                    Target::Datagrams(Path { link, remote, local: None })
+                }
+            };
             let live = input.map(|input| self.live.begin(input, id, worker, self.plane.workers())).transpose()?;
             let session = state.sessions.open(placement, Session { zero, start, end_packet, ..session }).clone();
             state.sessions.renew(asked, id);
@@ -110,7 +116,7 @@ impl PumpControl {
                 pids: pid_map(request, title),
                 not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
                 live,
-                ..SessionSpec::new(id, title.clone(), Path { link, remote, local: None })
+                ..SessionSpec::new(id, title.clone(), to)
             };
             state.post(worker, Command::Open(Box::new(spec)));
             Ok(session)

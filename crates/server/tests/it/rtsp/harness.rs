@@ -12,7 +12,7 @@ use server::pump::{sessions, setup};
 use server::rtsp::{Limits, Rtsp, listener};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wire::rtcp::{ReportBlock, write_bye, write_receiver_report};
 use wire::{Bitrate, UdpOptions};
 
@@ -78,21 +78,36 @@ impl Server {
     }
 
     pub async fn connect(&self) -> Client {
-        Client {
-            stream: TcpStream::connect(self.listen).await.expect("connected"),
-            inbox: Vec::new(),
-            cseq: 0,
-            base: self.listen.to_string(),
-        }
+        self.client(TcpStream::connect(self.listen).await.expect("connected"))
+    }
+
+    /// A client for which the kernel keeps hardly anything.
+    pub async fn connect_narrow(&self) -> Client {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(8 << 10).expect("set");
+        self.client(socket.connect(self.listen).await.expect("connected"))
+    }
+
+    fn client(&self, stream: TcpStream) -> Client {
+        Client { stream, inbox: Vec::new(), cseq: 0, base: self.listen.to_string() }
     }
 
     /// Waits until no pump session is open.
     pub async fn until_silent(&self) {
+        self.until("no pump session is open", |server| server.pump.totals().open == 0).await;
+    }
+
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Server) -> bool) {
         let start = Instant::now();
-        while self.pump.totals().open > 0 {
-            assert!(start.elapsed() < PATIENCE, "a pump session stays open");
+        while !is_so(self) {
+            assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Connections that workers have.
+    pub fn links(&self) -> u64 {
+        self.pump.plane().workers().counters().map(|(_, counters)| counters.tcp_links).sum()
     }
 }
 
@@ -153,6 +168,20 @@ impl Client {
                 Some((channel, len)) => return (channel, self.inbox.drain(..len).skip(4).collect()),
                 None => self.read().await,
             }
+        }
+    }
+
+    /// The next of what comes: interleaved data with its channel, or `None` for an answer.
+    pub async fn item(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            if self.frame().is_some() {
+                return Some(self.interleaved().await);
+            }
+            if self.answer_len().is_some() {
+                self.answer().await;
+                return None;
+            }
+            self.read().await;
         }
     }
 

@@ -1,8 +1,10 @@
 //! Sessions whose packets come in the connection itself.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use server::rtsp::Limits;
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
@@ -110,13 +112,126 @@ async fn who_takes_nothing_for_a_while_is_closed_and_its_session_ends() {
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
     assert_eq!(client.ask("PLAY", &session).await.code, 200);
     let asked = Instant::now();
-    while server.rtsp.stats().connections > 0 {
-        assert!(asked.elapsed() < PATIENCE, "it is still there");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    server.until("it is closed", |server| server.rtsp.stats().connections == 0).await;
     assert!(asked.elapsed() >= write_timeout, "it had time");
     assert_eq!(server.rtsp.session_count(), 0);
     server.until_silent().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_too_little_loses_whole_packets_and_no_answer() {
+    let server = Server::with_limits(Limits::default()).await;
+    let mut client = server.connect_narrow().await;
+    let mut plays = Vec::new();
+    for cseq in 100..116 {
+        let session = client.setup("RTP/AVP/TCP;unicast").await;
+        plays.extend(request("PLAY", &client.uri("a%20title.ts"), cseq, &session));
+    }
+    client.stream.write_all(&plays).await.expect("taken");
+    server.until("packets are dropped", |server| server.rtsp.stats().lost > 0).await;
+    client.stream.write_all(&request("OPTIONS", "*", 99, "")).await.expect("taken");
+    let (mut seqs, mut lost, mut answers) = (HashMap::new(), 0, 0);
+    while answers < 17 || lost == 0 {
+        let Some((channel, data)) = client.item().await else {
+            answers += 1;
+            continue;
+        };
+        let seq = RtpPacket::parse(&data).map(|packet| packet.header().seq);
+        if let (Ok(seq), true) = (seq, channel % 2 == 0) {
+            let last = seqs.insert(channel, seq);
+            lost += last.map_or(0, |last: wire::Seq| last.distance_to(seq) - 1);
+        }
+    }
+    assert!(lost > 0 && server.rtsp.stats().carried > 0);
+    assert_eq!(server.rtsp.stats().connections, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_the_answer_to_teardown_no_packet_of_the_session_comes_and_others_go_on() {
+    let (server, mut client) = Server::with_client().await;
+    let first = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    let second = client.setup("RTP/AVP/TCP;unicast;interleaved=2-3").await;
+    for session in [&first, &second] {
+        assert_eq!(client.ask("PLAY", session).await.code, 200);
+    }
+    while client.interleaved().await.0 != 0 {}
+    assert_eq!(client.ask("TEARDOWN", &first).await.code, 200);
+    for _ in 0..50 {
+        let (channel, _) = client.interleaved().await;
+        assert!(matches!(channel, 2 | 3), "{channel}");
+    }
+    assert_eq!(server.pump.totals().open, 1);
+    assert_eq!(client.ask("PLAY", &first).await.code, 454);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_come_together_are_answered_in_their_order() {
+    let (_server, mut client) = Server::with_client().await;
+    let uri = client.uri("a%20title.ts");
+    let transport = "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=0-1";
+    let together =
+        [request("OPTIONS", "*", 1, ""), request("DESCRIBE", &uri, 2, ""), request("SETUP", &uri, 3, transport)];
+    client.stream.write_all(&together.concat()).await.expect("taken");
+    let mut session = String::new();
+    for cseq in 1..=3 {
+        let answer = client.answer().await;
+        assert_eq!((answer.code, answer.header("CSeq")), (200, &*cseq.to_string()));
+        session = answer.text.lines().find_map(|line| line.strip_prefix("Session: ")).unwrap_or_default().to_owned();
+    }
+    let session = format!("\r\nSession: {session}");
+    let methods = ["PLAY", "GET_PARAMETER", "PAUSE", "PLAY", "OPTIONS", "TEARDOWN"];
+    let together: Vec<u8> =
+        methods.iter().zip(4..).flat_map(|(method, cseq)| request(method, &uri, cseq, &session)).collect();
+    // Also in the middle of a line.
+    let (one, two) = together.split_at(200);
+    client.stream.write_all(one).await.expect("taken");
+    for (_, cseq) in methods.iter().zip(4..) {
+        let answer = client.answer().await;
+        assert_eq!((answer.code, answer.header("CSeq")), (200, &*cseq.to_string()));
+        if cseq == 4 {
+            client.interleaved().await;
+            client.stream.write_all(two).await.expect("taken");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_while_it_plays_leaves_nothing_behind() {
+    let server = Server::with_limits(Limits::default()).await;
+    for is_reset in [false, true] {
+        let mut client = server.connect().await;
+        let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+        assert_eq!(client.ask("PLAY", &session).await.code, 200);
+        client.interleaved().await;
+        assert_eq!((server.links(), server.rtsp.stats().connections), (1, 1));
+        if is_reset {
+            SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).expect("set");
+        }
+        drop(client);
+        server.until_silent().await;
+        server.until("the link is gone", |server| server.links() == 0).await;
+        server.until("the connection is gone", |server| server.rtsp.stats().connections == 0).await;
+        assert_eq!(server.rtsp.session_count(), 0);
+        assert_eq!(server.pump.totals().bandwidth.bps(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_plays_lives_as_long_as_its_client_takes_it() {
+    let (server, mut client) = Server::with_client().await;
+    let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    let later = Instant::now() + Limits::default().session_timeout + PATIENCE;
+    server.rtsp.handle_timeout(later).await;
+    assert_eq!(server.rtsp.session_count(), 1, "though nothing was heard of it");
+    assert_eq!(client.ask("PAUSE", &session).await.code, 200);
+    server.rtsp.handle_timeout(later + 2 * Limits::default().session_timeout).await;
+    assert_eq!(server.rtsp.session_count(), 0);
+    server.until_silent().await;
+}
+
+fn request(method: &str, uri: &str, cseq: u32, headers: &str) -> Vec<u8> {
+    format!("{method} {uri} RTSP/1.0\r\nCSeq: {cseq}{headers}\r\n\r\n").into_bytes()
 }
 
 /// Sends a receiver report, and waits until it was heard.
