@@ -15,6 +15,7 @@ use rooms::spec::{Command, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
 use server::http::{Service, router};
+use server::plane::workers::Posted;
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::{NegotiatorEnd, RoomsControl};
@@ -100,7 +101,7 @@ fn rooms() -> Arc<RoomsControl> {
                 rooms.handle_notice(notice);
             }
         };
-        let mut negotiator = Negotiator::new(settings, CONTEXT.clone(), |_: Message| Ok(()), notify);
+        let mut negotiator = Negotiator::new(settings, CONTEXT.clone(), |_: Message| Posted::Sent, notify);
         while let Ok(input) = requests.recv_timeout(None) {
             negotiator.handle(Instant::now(), input);
         }

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
+use server::plane::workers::Posted;
 use server::rooms::negotiator::{Answer, Input, NegotiationError, Negotiator, Notice, Request, Settings};
 use server::worker::Message;
 use tokio::sync::oneshot;
@@ -61,7 +62,7 @@ struct Heard {
     is_full: bool,
 }
 
-type Send = Box<dyn FnMut(Message) -> Result<(), Message>>;
+type Send = Box<dyn FnMut(Message) -> Posted>;
 type Notify = Box<dyn FnMut(Notice)>;
 
 struct World {
@@ -203,7 +204,7 @@ impl World {
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        if self.negotiator.poll_timeout().is_some_and(|at| at <= self.now) || self.negotiator.has_backlog() {
+        if self.negotiator.poll_timeout().is_some_and(|at| at <= self.now) {
             self.negotiator.handle_timeout(self.now);
         }
     }
@@ -236,16 +237,16 @@ impl World {
 }
 
 impl Heard {
-    fn obey(&mut self, message: Message) -> Result<(), Message> {
+    fn obey(&mut self, message: Message) -> Posted {
         match message {
-            message if self.is_full => return Err(message),
+            Message::Transmit { .. } if self.is_full => return Posted::Refused,
             Message::Transmit { path, data } => self.transmits.push((path, data)),
             Message::Command(Command::AddSession(peer)) => {
                 *self.added.entry(peer.session.0).or_default() += 1;
             }
             _ => {}
         }
-        Ok(())
+        if self.is_full { Posted::Waits } else { Posted::Sent }
     }
 
     fn hear(&mut self, notice: &Notice) {

@@ -129,12 +129,12 @@ impl Machine {
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory(config)));
         let listener = Listener { rooms: Some(rooms.clone()), pump: pump.clone(), runtime: Handle::current() };
         let mut helpers = vec![listener.start(reports)?];
-        for (index, (settings, counters, receiver)) in bodies.into_iter().enumerate() {
-            let (worker, notified) = (peers[index].clone(), rooms.clone());
-            let send = move |message| worker.send(message);
+        for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
+            let (plane, notified) = (plane.clone(), rooms.clone());
+            let send = move |message| plane.workers().take_from_negotiator(worker, message);
             let notify = move |notice| notified.handle_notice(notice);
             let negotiator = Negotiator::new(settings, context.clone(), send, notify);
-            let name = format!("negotiator-{index}");
+            let name = format!("negotiator-{}", worker.0);
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }

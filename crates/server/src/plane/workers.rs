@@ -21,6 +21,17 @@ use crate::worker::{Message, Numbers};
 /// the chunks of every session when an origin comes back. A worker that lets more wait has failed, and gets no more.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
+/// What became of a message that must not be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// The worker has it.
+    Sent,
+    /// It waits for room.
+    Waits,
+    /// It is let go: there is no such worker, or it has hung.
+    Refused,
+}
+
 /// All workers, by their numbers.
 pub struct Workers {
     each: Vec<Worker>,
@@ -64,17 +75,17 @@ impl Workers {
         WorkerId::all(self.len())
     }
 
-    /// Hands over a message that must not be lost, behind those that wait already. One for a worker that there is not, or
-    /// that has hung, is let go.
-    pub fn post(&self, worker: WorkerId, message: Message) {
-        let Some(worker) = self.each.get(worker.index()) else { return };
+    /// Hands over a message that must not be lost, behind those that wait already.
+    pub fn post(&self, worker: WorkerId, message: Message) -> Posted {
+        let Some(worker) = self.each.get(worker.index()) else { return Posted::Refused };
         let mut backlog = worker.backlog();
         if backlog.len() >= BACKLOG_MAX {
             worker.has_failed.store(true, Ordering::Relaxed);
-            return;
+            return Posted::Refused;
         }
         backlog.push_back(message);
         worker.flush(&mut backlog);
+        if backlog.is_empty() { Posted::Sent } else { Posted::Waits }
     }
 
     /// Hands over a message at once or not at all, in which case it returns false. It overtakes nothing that waits.
@@ -83,6 +94,15 @@ impl Workers {
         let mut backlog = worker.backlog();
         worker.flush(&mut backlog);
         backlog.is_empty() && worker.mailbox.send(message).is_ok()
+    }
+
+    /// Hands over what a worker's negotiator has for it: commands behind those of control, as a session's stream was opened
+    /// by control; datagrams at once or not at all.
+    pub fn take_from_negotiator(&self, worker: WorkerId, message: Message) -> Posted {
+        if !matches!(message, Message::Transmit { .. }) {
+            return self.post(worker, message);
+        }
+        if self.offer(worker, message) { Posted::Sent } else { Posted::Refused }
     }
 
     /// Sends what waited and now has room. One worker that is full does not hold up others.
@@ -142,6 +162,7 @@ impl Worker {
 mod tests {
     use engine::{Receiver, mailbox};
     use pump::spec::{Command, SessionId};
+    use wire::{LinkId, Path};
 
     use super::*;
 
@@ -166,9 +187,8 @@ mod tests {
     #[test]
     fn what_finds_no_room_waits_and_nothing_overtakes_it() {
         let (workers, receiver) = workers(2);
-        for number in 0..5 {
-            workers.post(WORKER, message(number));
-        }
+        let posted = [0, 1, 2, 3, 4].map(|number| workers.post(WORKER, message(number)));
+        assert_eq!(posted, [Posted::Sent, Posted::Sent, Posted::Waits, Posted::Waits, Posted::Waits]);
         assert!(workers.is_behind(WORKER));
         assert!(!workers.offer(WORKER, message(9)), "there is no room");
 
@@ -182,6 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_negotiator_commands_comes_behind_what_control_did_and_its_datagrams_do_not_wait() {
+        let (workers, receiver) = workers(1);
+        workers.post(WORKER, message(0));
+        workers.post(WORKER, message(1));
+        assert_eq!(number(&receiver), Some(0));
+        assert_eq!(workers.take_from_negotiator(WORKER, message(2)), Posted::Waits, "though there was room for one");
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 1).into(), local: None };
+        let datagram = Message::Transmit { path, data: Box::default() };
+        assert_eq!(workers.take_from_negotiator(WORKER, datagram), Posted::Refused);
+        assert_eq!(number(&receiver), Some(1));
+        workers.flush();
+        assert_eq!([number(&receiver), number(&receiver)], [Some(2), None]);
+    }
+
+    #[test]
     fn a_worker_that_takes_nothing_has_failed_when_its_backlog_is_full() {
         let (workers, receiver) = workers(1);
         for number in 0..=BACKLOG_MAX as u64 {
@@ -189,7 +224,7 @@ mod tests {
         }
         assert!(workers.is_whole(), "one in the mailbox, the others wait");
 
-        workers.post(WORKER, message(0));
+        assert_eq!(workers.post(WORKER, message(0)), Posted::Refused);
         assert!(!workers.is_whole());
         assert_eq!(workers.each[0].backlog().len(), BACKLOG_MAX);
         drop(receiver);
@@ -198,7 +233,7 @@ mod tests {
     #[test]
     fn a_worker_that_there_is_not_takes_nothing() {
         let (workers, _receiver) = workers(1);
-        workers.post(WorkerId(7), message(0));
+        assert_eq!(workers.post(WorkerId(7), message(0)), Posted::Refused);
         assert!(!workers.offer(WorkerId(7), message(0)) && !workers.is_behind(WorkerId(7)));
         assert_eq!(workers.ids().collect::<Vec<_>>(), [WORKER]);
     }

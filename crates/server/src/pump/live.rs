@@ -2,7 +2,7 @@
 //!
 //! A datagram's way: the input's thread receives it → `pump::live::Live` makes chunks, each with the times at which its
 //! packets are due → `Command::LiveChunk` to every worker that has sessions of the input, one message for all of them.
-//! A worker whose mailbox is full misses the chunk; its sessions are sent to the newest picture when they come to it.
+//! A chunk waits for a worker that is behind, in the order of all that control has for it. One that has hung gets none.
 //! Only inputs that were configured are received. Locks: control's before an input's; an input's thread takes its own.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use super::control::{PumpControl, PumpError};
 use super::request::{ChangeRequest, OpenRequest};
 use super::setup::interface_index;
 use crate::config::LiveInput;
-use crate::plane::workers::Workers;
+use crate::plane::workers::{Posted, Workers};
 use crate::worker::Message;
 
 /// What the titles of inputs begin with.
@@ -69,7 +69,7 @@ pub(super) struct Input {
     /// Where it is received.
     local: SocketAddr,
     state: Mutex<State>,
-    /// Chunks that found a worker's mailbox full.
+    /// Chunks for workers that have hung.
     dropped: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ pub struct Inspected {
     pub report: Report,
     /// Sessions that play it, on all workers.
     pub sessions: usize,
-    /// Chunks that found a worker's mailbox full.
+    /// Chunks for workers that have hung.
     pub dropped: u64,
 }
 
@@ -154,7 +154,7 @@ impl Inputs {
     /// A session of the input begins on a worker: from here on that gets its chunks. To be called before it is opened.
     ///
     /// # Errors
-    /// When the worker has no room, or nothing comes.
+    /// When nothing comes.
     pub(super) fn begin(
         &self,
         input: &Arc<Input>,
@@ -218,9 +218,7 @@ impl Input {
         if *count == 0 {
             for chunk in live.kept().filter(|chunk| chunk.number() >= start.chunk) {
                 let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest: start.chunk };
-                if !workers.offer(worker, Message::Pump(command)) {
-                    return Err(PumpError::Busy);
-                }
+                workers.post(worker, Message::Pump(command));
             }
         }
         *count += 1;
@@ -232,8 +230,7 @@ impl Input {
         let Some(count) = state.sessions.get_mut(worker.index()) else { return };
         *count -= 1;
         if *count == 0 {
-            // One that has no room keeps a few pointers until the next session of the input.
-            workers.offer(worker, Message::Pump(Command::LiveGone(self.id)));
+            workers.post(worker, Message::Pump(Command::LiveGone(self.id)));
         }
     }
 
@@ -264,7 +261,7 @@ impl Input {
         while let Some((chunk, oldest)) = state.live.poll_chunk() {
             for (worker, _) in workers.ids().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
                 let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest };
-                if !workers.offer(worker, Message::Pump(command)) {
+                if workers.post(worker, Message::Pump(command)) == Posted::Refused {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -1,6 +1,6 @@
 //! The sessions of one worker, from the offer to the goodbye.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received
 use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
 
+use crate::plane::workers::Posted;
 use crate::worker::Message;
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
@@ -27,7 +28,7 @@ const RETRY_AFTER_SECONDS: u32 = 2;
 
 /// Sessions of one worker that are being set up or are up. It has no thread, no socket and no clock.
 ///
-/// `C` hands a message to the worker and gives it back when there is no room; `N` tells the control plane.
+/// `C` hands a message to the worker, behind what control has for it; `N` tells the control plane.
 pub struct Negotiator<C, N> {
     settings: Settings,
     context: Context,
@@ -41,8 +42,6 @@ pub struct Negotiator<C, N> {
     by_remote: HashMap<(LinkId, SocketAddr), usize>,
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Commands that must not be lost and wait for room, in their order. At most a few per session.
-    backlog: VecDeque<Message>,
     handshakes: usize,
     counters: Counters,
 }
@@ -73,7 +72,7 @@ enum Phase {
 
 impl<C, N> Negotiator<C, N>
 where
-    C: FnMut(Message) -> Result<(), Message>,
+    C: FnMut(Message) -> Posted,
     N: FnMut(Notice),
 {
     /// Without sessions.
@@ -88,7 +87,6 @@ where
             by_ufrag: HashMap::new(),
             by_remote: HashMap::new(),
             deadlines: BTreeSet::new(),
-            backlog: VecDeque::new(),
             handshakes: 0,
             counters: Counters::default(),
         }
@@ -114,9 +112,8 @@ where
         }
     }
 
-    /// Drives the sessions that are due, drops those that take too long, and sends what waited for room.
+    /// Drives the sessions that are due, and drops those that take too long.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.flush_backlog();
         while let Some((at, key)) = self.deadlines.first().copied()
             && at <= now
         {
@@ -135,11 +132,6 @@ where
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
-    }
-
-    /// Whether commands wait for room in the worker's mailbox; `handle_timeout` tries them again.
-    pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
     }
 
     fn handle_request(&mut self, now: Instant, request: Request) {
@@ -427,27 +419,15 @@ where
 
     /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
     fn transmit(&mut self, path: Path, data: Box<[u8]>) {
-        if (self.send)(Message::Transmit { path, data }).is_err() {
+        if (self.send)(Message::Transmit { path, data }) == Posted::Refused {
             self.counters.transmits_dropped += 1;
         }
     }
 
     /// Sends a command that must not be lost.
     fn command(&mut self, command: Command) {
-        self.flush_backlog();
-        let message = Message::Command(command);
-        let unsent = if self.backlog.is_empty() { (self.send)(message).err() } else { Some(message) };
-        if let Some(message) = unsent {
+        if (self.send)(Message::Command(command)) == Posted::Waits {
             self.counters.commands_delayed += 1;
-            self.backlog.push_back(message);
-        }
-    }
-
-    fn flush_backlog(&mut self) {
-        while let Some(message) = self.backlog.pop_front() {
-            if let Err(message) = (self.send)(message) {
-                return self.backlog.push_front(message);
-            }
         }
     }
 

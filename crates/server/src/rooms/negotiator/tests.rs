@@ -13,6 +13,7 @@ use wire::codec::{Codec, MediaKind};
 use wire::{LinkId, Path};
 
 use super::*;
+use crate::plane::workers::Posted;
 use crate::worker::Message;
 
 const SERVER: &str = "127.0.0.1:7000";
@@ -27,16 +28,15 @@ const WATCH: OfferOptions<'static> = OfferOptions {
 };
 const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["f", "h", "q"], ..WATCH };
 
-type Sender = Box<dyn FnMut(Message) -> Result<(), Message>>;
+type Sender = Box<dyn FnMut(Message) -> Posted>;
 type Notifier = Box<dyn FnMut(Notice)>;
 
-/// What the worker and the control plane were told, and whether the worker has room.
+/// What the worker and the control plane were told.
 #[derive(Default)]
 struct Heard {
     transmits: Vec<(Path, Box<[u8]>)>,
     commands: Vec<Command>,
     notices: Vec<Notice>,
-    is_full: bool,
 }
 
 struct Harness {
@@ -66,12 +66,11 @@ impl Harness {
         let send: Sender = Box::new(move |message| {
             let mut heard = worker.borrow_mut();
             match message {
-                message if heard.is_full => return Err(message),
                 Message::Transmit { path, data } => heard.transmits.push((path, data)),
                 Message::Command(command) => heard.commands.push(command),
                 message => panic!("{message:?} is not a negotiator's"),
             }
-            Ok(())
+            Posted::Sent
         });
         let notify: Notifier = Box::new(move |notice| control.borrow_mut().notices.push(notice));
         let context = Context::new().unwrap();
@@ -129,7 +128,7 @@ impl Harness {
                 client.peer.handle_timeout(self.now);
                 client.drain(self);
             }
-            if self.negotiator.poll_timeout().is_some_and(|at| at <= self.now) || self.negotiator.has_backlog() {
+            if self.negotiator.poll_timeout().is_some_and(|at| at <= self.now) {
                 self.negotiator.handle_timeout(self.now);
             }
             let transmits = std::mem::take(&mut self.heard.borrow_mut().transmits);
@@ -391,26 +390,6 @@ fn an_ice_restart_changes_the_etag_and_the_session_goes_on() {
 }
 
 #[test]
-fn commands_wait_for_room_and_keep_their_order() {
-    let mut harness = Harness::new();
-    let (mut client, _) = harness.client(1, &WATCH);
-    // Room for handshake datagrams until the keys are there.
-    while client.keys.is_none() {
-        harness.run(&mut [&mut client], Duration::from_millis(10));
-        harness.heard.borrow_mut().is_full = harness.counted().connected > 0 || client.keys.is_some();
-    }
-    harness.commands();
-    harness.negotiator.handle(harness.now, Input::Request(Request::Close { session: SessionId(1) }));
-    let (_, offer) = Peer::offer(&harness.context, harness.now, &WATCH).unwrap();
-    harness.watch_with(2, offer).unwrap();
-    assert!(harness.negotiator.has_backlog());
-    harness.heard.borrow_mut().is_full = false;
-    harness.negotiator.handle_timeout(harness.now);
-    assert!(!harness.negotiator.has_backlog());
-    assert!(matches!(harness.commands().last(), Some(Command::RemoveSession(SessionId(1)))));
-}
-
-#[test]
 fn malformed_and_foreign_datagrams_are_counted_and_harm_no_session() {
     let mut harness = Harness::new();
     let (mut client, _) = harness.client(1, &WATCH);
@@ -446,7 +425,7 @@ fn the_thread_ends_with_its_last_sender() {
     let (inputs, receiver) = engine::mailbox(8).unwrap();
     let context = Context::new().unwrap();
     let thread = std::thread::spawn(move || {
-        let negotiator = Negotiator::new(Settings::default(), context, |_| Ok(()), |_| ());
+        let negotiator = Negotiator::new(Settings::default(), context, |_| Posted::Sent, |_| ());
         run(negotiator, &receiver, &::counters::Published::default());
     });
     let (reply, answer) = oneshot::channel();

@@ -1,18 +1,16 @@
 //! The loop around a negotiator.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use counters::Published;
 use engine::{Receiver, RecvError};
 
 use super::{Counters, Input, Negotiator, Notice};
+use crate::plane::workers::Posted;
 use crate::worker::Message;
 
 /// Below the workers, which must not wait for handshakes on a busy machine (nice(2)).
 const NICE: i32 = 10;
-
-/// How soon commands are tried again for which the worker's mailbox had no room.
-const RETRY: Duration = Duration::from_millis(1);
 
 /// Inputs between two looks at the timers.
 const BATCH: usize = 64;
@@ -20,7 +18,7 @@ const BATCH: usize = 64;
 /// Runs until every sender of `inputs` is gone, and publishes what the negotiator counts. Meant to be a thread's body.
 pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>, counters: &Published<Counters>)
 where
-    C: FnMut(Message) -> Result<(), Message>,
+    C: FnMut(Message) -> Posted,
     N: FnMut(Notice),
 {
     if let Err(error) = engine::sys::set_nice(NICE) {
@@ -28,10 +26,7 @@ where
     }
     loop {
         counters.store(negotiator.counters());
-        let mut timeout = negotiator.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
-        if negotiator.has_backlog() {
-            timeout = Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY)));
-        }
+        let timeout = negotiator.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
         match inputs.recv_timeout(timeout) {
             Ok(input) => {
                 negotiator.handle(Instant::now(), input);
