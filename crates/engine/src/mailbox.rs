@@ -72,6 +72,16 @@ impl<T> Mailbox<T> {
         sent
     }
 
+    /// Values that it holds at most.
+    pub fn size(&self) -> usize {
+        self.shared.queue.capacity()
+    }
+
+    /// How many more it would take now.
+    pub fn room(&self) -> usize {
+        self.size().saturating_sub(self.shared.queue.len())
+    }
+
     /// Wakes the receiver though there is no value for it.
     pub(crate) fn nudge(&self) {
         self.shared.event.signal();

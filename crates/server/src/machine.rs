@@ -36,7 +36,8 @@ use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
 use crate::worker::{Message, Numbers, Products, Ways};
 
-/// What waits in a negotiator's mailbox at most. A handshake datagram over that is dropped, and its sender repeats it.
+/// What waits in a negotiator's mailbox at most. A handshake datagram that would be in its last quarter is dropped, and its
+/// sender repeats it: that is for requests and events.
 const NEGOTIATOR_MAILBOX: usize = 8_192;
 /// What waits in a worker's mailbox at most. Packets over that are dropped for the viewers there, and counted.
 const WORKER_MAILBOX: usize = 8_192;
