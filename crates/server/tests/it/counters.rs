@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::pump::harness::Harness;
 
-/// Each number that some crate declares stands at `/metrics`, with its kind and its help.
+/// Each number that some crate declares stands at `/metrics`, with its kind and its help; so does each that a document names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_is_declared_is_shown() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
@@ -25,6 +25,13 @@ async fn all_that_is_declared_is_shown() {
         assert!(lines.contains(&format!("# TYPE {name} {kind}").as_str()), "{name} is not shown");
         let help = format!("# HELP {name} ");
         assert!(lines.iter().any(|line| line.strip_prefix(&help).is_some_and(|help| !help.is_empty())), "{name}");
+    }
+    for document in ["docs/rooms.md", "docs/pump.md", "README.md"] {
+        let text = fs::read_to_string(crates.join("..").join(document)).expect("text");
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("millrace_")) {
+            assert!(page.contains(name), "{document} names {name}");
+        }
     }
     let sets = ["engine", "rooms", "pump", "library", "handshake"];
     let missing = sets.map(|set| set.replace("engine", "worker")).into_iter().find(|set| {
