@@ -236,7 +236,7 @@ mod tests {
         }
 
         fn uniform(&mut self) -> f64 {
-            (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+            self.random.unit()
         }
 
         /// Box and Muller.

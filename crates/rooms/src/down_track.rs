@@ -6,7 +6,7 @@ use slab::Slab;
 use srtp::Sealer;
 use wire::codec::{MediaKind, Vp8Numbers, vp8};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
-use wire::{Bitrate, Seq};
+use wire::{Bitrate, Random, Seq};
 
 use crate::bwe::LayerChooser;
 use crate::downs::Progress;
@@ -17,7 +17,7 @@ use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
 use crate::session::Io;
-use crate::settings::{Random, Settings};
+use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
 use crate::stream::{Stream, Track};
 use crate::transport::Transport;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, ReportBlock};
-use wire::{Bitrate, Seq};
+use wire::{Bitrate, Random, Seq};
 
 use crate::bwe;
 use crate::down_track::DownTrack;
@@ -13,7 +13,7 @@ use crate::drops::DropReason;
 use crate::keyframe::LayerKey;
 use crate::reports;
 use crate::session::Io;
-use crate::settings::{Random, Settings};
+use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
 use crate::transport::Transport;

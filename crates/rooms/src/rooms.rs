@@ -14,14 +14,14 @@ use slab::Slab;
 use wheel::Wheel;
 use wire::codec::MediaKind;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Token};
+use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
 use crate::downs::Progress;
 use crate::drops::DropReason;
 use crate::keyframe::{KeyframeWishes, LayerKey};
 use crate::session::{Io, Session};
-use crate::settings::{Random, Settings};
+use crate::settings::Settings;
 use crate::spec::{
     Command, Counters, DownTrackSpec, EndReason, Event, PeerSpec, SessionId, StreamId, StreamSpec, UpTrackSpec,
     WorkerId,

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
-pub use wire::Random;
 
 use crate::pacer::Burst;
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wire::Seq;
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, SenderReport};
 use wire::rtp::RtpPacket;
+use wire::{Random, Seq};
 
 use crate::drops::DropReason;
 use crate::keyframe::LayerKey;
@@ -15,7 +15,6 @@ use crate::passthrough::{self, PASSED_MAX, Passage};
 use crate::receive::Receiver;
 use crate::reports;
 use crate::session::Io;
-use crate::settings::Random;
 use crate::spec::{SessionStats, UpTrackSpec};
 use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
 use crate::transport::Transport;

@@ -8,6 +8,5 @@ pub mod check;
 pub mod media;
 pub mod network;
 pub mod publisher;
-pub mod random;
 pub mod viewer;
 pub mod world;

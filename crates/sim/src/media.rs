@@ -7,10 +7,8 @@
 
 use std::time::Duration;
 
-use wire::Bitrate;
 use wire::codec::Codec;
-
-use crate::random::Random;
+use wire::{Bitrate, Random};
 
 /// Bytes of a `Tag`.
 const TAG_LEN: usize = 24;

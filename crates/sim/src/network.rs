@@ -10,9 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use wire::Bitrate;
-
-use crate::random::Random;
+use wire::{Bitrate, Random};
 
 /// What a link does to datagrams. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,10 +12,9 @@ use srtp::{Opener, Sealer, SessionKeys};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet, SenderInfo};
 use wire::rtp::{HeaderWriter, RtpHeader};
-use wire::{DATAGRAM_MAX, Seq};
+use wire::{DATAGRAM_MAX, Random, Seq};
 
 use crate::media::{Encoder, LayerPlan};
-use crate::random::Random;
 
 /// Header extensions that all sides of this world agree on.
 pub const EXTENSIONS: ExtensionIds = ExtensionIds {

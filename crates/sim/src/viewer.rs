@@ -13,11 +13,10 @@ use srtp::{Opener, Sealer, SessionKeys};
 use wire::codec::{self, Codec, MediaKind, Vp8Numbers};
 use wire::rtcp::{self, Packet, ReportBlock};
 use wire::rtp::{self, Kind, RtpPacket};
-use wire::{Seq, SeqExtender};
+use wire::{Random, Seq, SeqExtender};
 
 use crate::media::Tag;
 use crate::publisher::{EXTENSIONS, TrackPlan, seal_rtcp};
-use crate::random::Random;
 
 /// A gap is asked for after so long, when mere reordering has had its time, …
 const NACK_DELAY: Duration = Duration::from_millis(10);

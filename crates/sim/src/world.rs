@@ -12,11 +12,10 @@ use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use srtp::{Profile, SessionKeys};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product};
+use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product, Random};
 
 use crate::network::{LinkConfig, Network};
 use crate::publisher::{Publisher, TrackPlan, stream_spec};
-use crate::random::Random;
 use crate::viewer::{Behaviour, Viewer, down_tracks};
 
 /// Bytes of a worker's outbox: small, so that tests meet a full one.

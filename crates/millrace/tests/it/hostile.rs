@@ -84,7 +84,7 @@ fn dropped(reason: &str) -> String {
 
 /// Every protocol's beginning, cut at every length and with random bytes after it, then pure noise.
 fn hostile_datagrams(seed: u64) -> Vec<Vec<u8>> {
-    let mut random = rooms::settings::Random::new(seed);
+    let mut random = wire::Random::new(seed);
     let stun = [&[0, 1, 0, 8, 0x21, 0x12, 0xa4, 0x42][..], &[7; 12], &[0, 6, 0, 4], b"a:bc"].concat();
     // A fatal alert in the clear, which after the handshake means nothing (RFC 6347 §4.1.2.7).
     let dtls_alert = [&[21, 0xfe, 0xfd, 0, 0][..], &[0, 0, 0, 0, 0, 9], &[0, 2, 2, 40]].concat();

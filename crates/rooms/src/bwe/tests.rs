@@ -1,8 +1,8 @@
 //! The bandwidth estimator against a simulated link: capacity, delay, a queue with a limit, and seeded loss.
 
 use super::*;
-use crate::settings::Random;
 use std::collections::VecDeque;
+use wire::Random;
 
 const PACKET: usize = 1_200;
 const FEEDBACK_INTERVAL: Duration = Duration::from_millis(50);
@@ -385,6 +385,6 @@ impl PathTest {
     }
 
     fn chance(&mut self) -> f64 {
-        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        self.random.unit()
     }
 }

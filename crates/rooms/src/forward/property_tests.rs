@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use wire::Random;
 use wire::codec::Vp8Numbers;
 
 use super::*;
-use crate::settings::Random;
 
 const FRAMES: usize = 240;
 const LAYERS: usize = 3;

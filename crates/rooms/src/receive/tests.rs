@@ -1,12 +1,11 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use wire::Seq;
+use wire::{Random, Seq};
 
 use super::Receiver;
 use super::nacks::MISSING_MAX;
 use crate::drops::DropReason;
-use crate::settings::Random;
 
 const RTT: Duration = Duration::from_millis(40);
 

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use sim::check::{Holes, check_track};
-use sim::random::Random;
 use sim::viewer::Behaviour;
 use sim::world::{PeerId, World};
+use wire::Random;
 use wire::Seq;
 use wire::rtp::{HeaderWriter, RtpHeader};
 
@@ -38,7 +38,7 @@ impl Scene {
 
     fn bytes(&mut self, len_max: u64) -> Vec<u8> {
         let mut bytes = vec![0; self.random.below(len_max) as usize];
-        self.random.fill(&mut bytes);
+        bytes.fill_with(|| self.random.next_u64() as u8);
         bytes
     }
 }

@@ -4,9 +4,9 @@ use crate::common::*;
 use rooms::spec::{Command, LayerLimit};
 use sim::check::{Holes, check_track};
 use sim::network::LinkConfig;
-use sim::random::Random;
 use sim::viewer::Behaviour;
 use sim::world::World;
+use wire::Random;
 
 /// 202, 205, 229 and 250: the first packet of a keyframe was overtaken by others of it, which were never sent. 413: it was
 /// lost and came again, when the viewer had seen later pictures of another layer.

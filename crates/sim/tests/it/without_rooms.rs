@@ -9,9 +9,9 @@ use rooms::spec::DownTrackSpec;
 use sim::check::{Holes, check_track};
 use sim::network::{LinkConfig, Network};
 use sim::publisher::{EXTENSIONS, Publisher, TrackPlan};
-use sim::random::Random;
 use sim::viewer::{Behaviour, Viewer};
 use srtp::{Profile, SessionKeys};
+use wire::Random;
 
 struct Pair {
     network: Network,
