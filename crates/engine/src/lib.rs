@@ -7,7 +7,6 @@
 //! `Worker::bind` opens sockets, `BoundWorker::run` starts the thread, `WorkerHandle` talks to it. The parts can be
 //! used alone as well: `udp` without a worker, `mailbox` between any two threads.
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 mod counters;
 mod egress;
