@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use common::{PATIENCE, eventually, has_open_files};
+use common::{PATIENCE, affordable, eventually, has_open_files};
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::{DatagramRun, LinkEvent, LinkId, LinkRequest, ListenOptions, Outbox, StreamOptions, Token};
 
@@ -177,15 +177,11 @@ fn read_all(stream: &mut TcpStream, expected: &[u8], buf: &mut Vec<u8>) {
 
 #[test]
 fn ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory() {
-    if !has_open_files(
-        2 * STREAMS as u64 + 200,
-        "ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory",
-    ) {
+    const NAME: &str = "ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory";
+    if !has_open_files(2 * STREAMS as u64 + 200, NAME) {
         return;
     }
-    let files = engine::sys::raise_open_files_max().expect("the limit is known") as usize;
-    let count = STREAMS.min((files - 200) / 2);
-    println!("{count} streams");
+    let count = affordable(STREAMS, 2, NAME);
     let (memory, blocked) = (Arc::new(content()), Arc::new(AtomicU64::new(0)));
     let expected = [HEAD, &memory[..]].concat();
     let worker = start(&memory, &blocked);

@@ -2,6 +2,9 @@
 //! tells the test what it hears.
 #![allow(dead_code, reason = "no test needs everything")]
 
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -52,6 +55,17 @@ pub fn has_open_files(files: u64, test: &str) -> bool {
         Command::new("sh").arg("-c").arg(script).arg(program).env(MARK, "1").status().expect("there is a shell");
     assert!(status.success(), "in a process of its own");
     false
+}
+
+/// How many things of so many open files each a process may have, of `count` that a test wants. It says so when that is less.
+pub fn affordable(count: usize, files_each: usize, test: &str) -> usize {
+    let files = engine::sys::raise_open_files_max().expect("the limit is known") as usize;
+    // The test and its worker have some as well.
+    let affordable = count.min(files.saturating_sub(200) / files_each);
+    if affordable < count {
+        skip::skip(&format!("{test}: {affordable} of {count}, as no more files may be open"));
+    }
+    affordable
 }
 
 /// What the product is to do.

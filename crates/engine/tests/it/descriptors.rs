@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use crate::common::{EchoWorker, Heard, PATIENCE, eventually, has_open_files};
 use engine::Socket;
-use wire::{LinkId, LinkRequest, ListenOptions, Token, UdpOptions};
+use wire::{LinkId, LinkRequest, ListenOptions, StreamOptions, Token, UdpOptions};
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const FILES: u64 = 100;
@@ -59,6 +59,17 @@ fn what_cannot_be_had_is_told_and_newcomers_wait_until_it_can() {
     };
     assert_eq!(failed, (token(links.len() as u32), Some(EMFILE)));
     assert!(links.len() < FILES as usize);
+    let (listen, connect_to) = (ListenOptions::default(), worker.handle.sockets()[0].local);
+    worker.request(LinkRequest::Listen { token: token(200), addr: LOOPBACK, options: listen });
+    let options = StreamOptions::default();
+    worker.request(LinkRequest::Connect { token: token(201), to: connect_to, from: None, options });
+    for number in [200, 201] {
+        let failed = worker.hear_of(|heard| match heard {
+            Heard::Failed { token, errno, .. } => Some((*token, *errno)),
+            _ => None,
+        });
+        assert_eq!(failed, (token(number), Some(EMFILE)));
+    }
     talk(&old, b"while none is left");
 
     // Ours is the last descriptor, so the worker finds none for the other end.

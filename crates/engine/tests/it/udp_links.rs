@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually, rests};
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, affordable, eventually, has_open_files, rests};
 use engine::Socket;
 use wire::{Adopted, CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
+
+const SOCKETS: usize = 10_000;
 
 /// An address of loopback that no other process has, nor another test, with any port: thousands of ports are taken, and what
 /// others send to ports of theirs that were given back must not arrive here.
@@ -43,11 +45,11 @@ fn ask(client: &UdpSocket, to: SocketAddr, question: &[u8]) {
 
 #[test]
 fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address() {
-    let addr = loopback(0);
-    // The test's own descriptors are few.
-    let files = engine::sys::raise_open_files_max().expect("the limit is known");
-    let count = (files.saturating_sub(200)).min(10_000) as u32;
-    println!("{count} sockets");
+    const NAME: &str = "udp_links::ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address";
+    if !has_open_files(SOCKETS as u64 + 200, NAME) {
+        return;
+    }
+    let (addr, count) = (loopback(0), affordable(SOCKETS, 1, NAME) as u32);
     let worker = EchoWorker::start(Vec::new());
     let mut old = HashSet::new();
     for round in 0..2_u64 {
