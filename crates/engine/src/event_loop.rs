@@ -68,7 +68,7 @@ impl<M: Send + 'static> Loop<M> {
         is_stopping: Arc<AtomicBool>,
     ) -> io::Result<Self> {
         links.epoll.add(receiver.as_fd(), MAILBOX, Interest::Read)?;
-        let egress = Egress::new(Outbox::new(outbox_bytes), links);
+        let egress = Egress { out: Outbox::new(outbox_bytes), links };
         let buffer = vec![0; READ_BUFFER_BYTES].into();
         Ok(Loop { batch: recv_batch(true), buffer, egress, last_due: None, receiver, counters, is_stopping })
     }
@@ -82,7 +82,7 @@ impl<M: Send + 'static> Loop<M> {
             let woke = Instant::now();
             has_more = self.turn(service, woke);
             now = Instant::now();
-            self.egress.counts.busy_ns += now.duration_since(woke).as_nanos() as u64;
+            self.egress.links.counts.busy_ns += now.duration_since(woke).as_nanos() as u64;
         }
         self.publish();
         Ok(())
@@ -98,13 +98,13 @@ impl<M: Send + 'static> Loop<M> {
         }
         links.epoll.wait(deadline.map(|deadline| deadline - now))?;
         self.receiver.wake_up(false);
-        self.egress.counts.sleeps += 1;
+        self.egress.links.counts.sleeps += 1;
         Ok(())
     }
 
     /// Handles what is ready, bounded; true when more is known to wait.
     fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> bool {
-        self.egress.counts.turns += 1;
+        self.egress.links.counts.turns += 1;
         for index in 0..self.egress.links.epoll.ready_count() {
             match self.egress.links.epoll.ready(index) {
                 Some(Ready { token: MAILBOX, .. }) => self.receiver.wake_up(true),
@@ -114,14 +114,14 @@ impl<M: Send + 'static> Loop<M> {
         }
         let has_messages = self.take_messages(service);
         let now = Instant::now();
-        let Egress { links, counts, .. } = &mut self.egress;
-        links.sweep(now, counts);
+        let links = &mut self.egress.links;
+        links.sweep(now);
         self.transmit(service, now) | has_messages
     }
 
     /// Handles what one link has. It may be gone since the kernel said so; then there is nothing.
     fn handle_ready(&mut self, service: &mut impl Service, now: Instant, ready: Ready) {
-        let Egress { links, counts, .. } = &mut self.egress;
+        let links = &mut self.egress.links;
         let link = LinkId::from_bits(ready.token);
         match link.kind() {
             LinkKind::Datagrams => {
@@ -130,10 +130,10 @@ impl<M: Send + 'static> Loop<M> {
                 }
                 self.receive(service, link);
             }
-            LinkKind::Listener => links.accept(now, link, counts),
+            LinkKind::Listener => links.accept(now, link),
             LinkKind::Framed | LinkKind::Stream => {
                 if ready.writable || ready.failed {
-                    links.handle_writable(now, link, counts);
+                    links.handle_writable(now, link);
                 }
                 if ready.readable || ready.failed {
                     self.read_link(service, link);
@@ -149,15 +149,18 @@ impl<M: Send + 'static> Loop<M> {
             if socket.is_send_only() {
                 return;
             }
-            self.egress.counts.receive_calls += 1;
-            if let Err(error) = self.batch.fill(socket) {
-                if socket.keeps_refusals() {
-                    // It is what ICMP said, told once, and taken next turn; what was received is still there.
-                    continue;
+            let (filled, keeps_refusals) = (self.batch.fill(socket), socket.keeps_refusals());
+            let counts = &mut self.egress.links.counts;
+            counts.receive_calls += 1;
+            match filled {
+                Ok(_) => {}
+                // It is what ICMP said, told once, and taken next turn; what was received is still there.
+                Err(_) if keeps_refusals => continue,
+                Err(error) => {
+                    tracing::debug!(%error, "receive");
+                    counts.receive_errors += 1;
+                    return;
                 }
-                tracing::debug!(%error, "receive");
-                self.egress.counts.receive_errors += 1;
-                return;
             }
             let now = Instant::now();
             for index in 0..self.batch.message_count() {
@@ -181,7 +184,7 @@ impl<M: Send + 'static> Loop<M> {
             // It may be closed meanwhile.
             let Some((token, _)) = self.egress.links.udp(link) else { return };
             let Some(message) = self.batch.message(index) else { return };
-            let (counts, count) = (&mut self.egress.counts, message.datagram_count());
+            let (counts, count) = (&mut self.egress.links.counts, message.datagram_count());
             if message.truncated {
                 return counts.truncated += 1;
             }
@@ -221,12 +224,12 @@ impl<M: Send + 'static> Loop<M> {
     fn read_link(&mut self, service: &mut impl Service, link: LinkId) {
         let now = Instant::now();
         for _ in 0..LINK_READS_MAX {
-            let Egress { links, counts, .. } = &mut self.egress;
-            let Some(read) = links.read(now, link, &mut self.buffer, counts) else { return };
+            let links = &mut self.egress.links;
+            let Some(read) = links.read(now, link, &mut self.buffer) else { return };
             if read.framing.is_some() {
                 self.handle_frames(service, now, link, &read);
             } else {
-                counts.stream_bytes_in += read.len as u64;
+                links.counts.stream_bytes_in += read.len as u64;
                 self.egress.make_room(1, &[]);
                 let event = LinkEvent::Bytes { link, bytes: &mut self.buffer[..read.len] };
                 service.handle_link(now, read.token, event, &mut self.egress.out);
@@ -245,15 +248,15 @@ impl<M: Send + 'static> Loop<M> {
         let path = Path { link, remote: read.remote, local: None };
         let mut start = 0;
         loop {
-            let Egress { links, counts, .. } = &mut self.egress;
+            let links = &mut self.egress.links;
             let rest = &self.buffer[start..read.len];
             match framing.next_frame(rest, read.frame_max) {
                 Frame::Datagram { range, end } => {
                     let (first, last) = (start + range.start, start + range.end);
                     start += end;
                     let Some(len) = NonZeroUsize::new(range.len()) else { continue };
-                    counts.tcp_datagrams_in += 1;
-                    counts.tcp_bytes_in += range.len() as u64;
+                    links.counts.tcp_datagrams_in += 1;
+                    links.counts.tcp_bytes_in += range.len() as u64;
                     self.egress.make_room(1, &self.buffer);
                     let data = &mut self.buffer[first..last];
                     let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data).at(first);
@@ -261,8 +264,8 @@ impl<M: Send + 'static> Loop<M> {
                 }
                 Frame::Incomplete { len } => return links.keep(link, rest, len),
                 Frame::TooLong { .. } | Frame::Invalid => {
-                    counts.tcp_frame_errors += 1;
-                    return links.close(link, CloseReason::BadFrame, counts);
+                    links.counts.tcp_frame_errors += 1;
+                    return links.close(link, CloseReason::BadFrame);
                 }
             }
         }
@@ -273,7 +276,7 @@ impl<M: Send + 'static> Loop<M> {
         let now = Instant::now();
         for _ in 0..MESSAGES_MAX {
             let Some(message) = self.receiver.try_recv() else { return false };
-            self.egress.counts.messages += 1;
+            self.egress.links.counts.messages += 1;
             self.egress.make_room(1, &[]);
             service.handle_message(now, message, &mut self.egress.out);
         }
@@ -303,8 +306,8 @@ impl<M: Send + 'static> Loop<M> {
     fn handle_timeout(&mut self, service: &mut impl Service, now: Instant) {
         let Some(due) = service.poll_timeout().filter(|due| *due <= now) else { return };
         if self.last_due.replace(due) != Some(due) {
-            self.egress.counts.lateness.record(now - due);
-            self.egress.counts.timeouts += 1;
+            self.egress.links.counts.lateness.record(now - due);
+            self.egress.links.counts.timeouts += 1;
         }
         self.egress.make_room(1, &[]);
         service.handle_timeout(now, &mut self.egress.out);
@@ -321,7 +324,7 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     fn publish(&mut self) {
-        let counts = &mut self.egress.counts;
+        let counts = &mut self.egress.links.counts;
         counts.mailbox_full = self.receiver.refused();
         self.counters.published.store(counts);
     }

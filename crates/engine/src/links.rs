@@ -31,7 +31,7 @@ use self::stream::{Got, Stream};
 use self::table::Table;
 use crate::CountersSnapshot;
 use crate::sys::{Epoll, Interest};
-use crate::udp::UdpSocket;
+use crate::udp::{SendQueue, UdpSocket};
 
 /// Connections accepted from one listener before others get their turn.
 const ACCEPTS_MAX: usize = 16;
@@ -54,7 +54,10 @@ pub(crate) const READ_BUFFER_BYTES: usize = FRAME_MAX + READ_MAX;
 /// All links of one worker.
 pub(crate) struct Links {
     pub(crate) epoll: Epoll,
+    /// What the worker counts.
+    pub(crate) counts: CountersSnapshot,
     table: Table<Link>,
+    queue: SendQueue,
     buffers: Buffers,
     /// Framed links that were written to since the last flush.
     touched: Vec<LinkId>,
@@ -96,7 +99,9 @@ impl Links {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Links {
             epoll: Epoll::new(EVENTS_MAX)?,
+            counts: CountersSnapshot::default(),
             table: Table::new(),
+            queue: SendQueue::new(),
             buffers: Buffers::default(),
             touched: Vec::new(),
             news: VecDeque::new(),
@@ -127,24 +132,24 @@ impl Links {
     }
 
     /// Accepts what waits at one listener.
-    pub(crate) fn accept(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+    pub(crate) fn accept(&mut self, now: Instant, id: LinkId) {
         for _ in 0..ACCEPTS_MAX {
             let Some(Link { token, body: Body::Listener(listener) }) = self.table.get(id) else { return };
             match listener.accept() {
                 Accepted::Connection(socket, remote, options) => {
                     let token = *token;
                     let stream = Stream::new(now, socket, remote, options, Some(id));
-                    if stream.and_then(|stream| self.open(now, token, Body::Stream(stream), counts)).is_ok() {
-                        counts.tcp_accepted += 1;
+                    if stream.and_then(|stream| self.open(now, token, Body::Stream(stream))).is_ok() {
+                        self.counts.tcp_accepted += 1;
                     } else {
-                        counts.tcp_refused += 1;
+                        self.counts.tcp_refused += 1;
                     }
                 }
-                Accepted::OneTooMany => counts.tcp_refused += 1,
+                Accepted::OneTooMany => self.counts.tcp_refused += 1,
                 Accepted::Aborted => {}
                 Accepted::Nobody => return,
                 Accepted::Trouble(error) => {
-                    counts.tcp_refused += 1;
+                    self.counts.tcp_refused += 1;
                     tracing::warn!(%error, listener = %listener.local_addr(), "newcomers wait");
                     return self.pause(now, id);
                 }
@@ -160,13 +165,7 @@ impl Links {
     }
 
     /// Reads from a connection into `buffer`. `None` when there is nothing new, or what came does not end a frame.
-    pub(crate) fn read(
-        &mut self,
-        now: Instant,
-        id: LinkId,
-        buffer: &mut [u8],
-        counts: &mut CountersSnapshot,
-    ) -> Option<Read> {
+    pub(crate) fn read(&mut self, now: Instant, id: LinkId, buffer: &mut [u8]) -> Option<Read> {
         let Link { token, body: Body::Stream(stream) } = self.table.get_mut(id)? else { return None };
         if stream.is_connecting() {
             return None;
@@ -180,17 +179,17 @@ impl Links {
                 return Some(Read { token: *token, remote, framing, frame_max, len, is_full });
             }
             Got::Nothing => {}
-            Got::End if is_closing && !stream.has_backlog() => self.close(id, CloseReason::Asked, counts),
+            Got::End if is_closing && !stream.has_backlog() => self.close(id, CloseReason::Asked),
             // Who only reads on still gets what is written for it.
             Got::End if (is_closing || stream.kind() == LinkKind::Stream) && !stream.has_input_ended => {
                 stream.has_input_ended = true;
                 if !is_closing {
                     self.news.push_back((*token, LinkEvent::InputEnded { link: id }));
                 }
-                self.watch_as_wanted(id, counts);
+                self.watch_as_wanted(id);
             }
-            Got::End => self.close(id, CloseReason::Ended, counts),
-            Got::Failure => self.close(id, CloseReason::Failed, counts),
+            Got::End => self.close(id, CloseReason::Ended),
+            Got::Failure => self.close(id, CloseReason::Failed),
         }
         None
     }
@@ -202,17 +201,14 @@ impl Links {
         }
     }
 
-    /// Queues the datagrams of runs, all for one framed link, each as a frame.
-    pub(crate) fn send_frames(
-        &mut self,
-        id: LinkId,
-        (out, received): (&Outbox, &[u8]),
-        runs: &[Run],
-        counts: &mut CountersSnapshot,
-    ) {
-        let stream = match self.table.get_mut(id) {
-            Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
-            _ => return counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
+    /// Sends the datagrams of runs, all by one link: those of a framed one are queued, each as a frame.
+    fn send_runs(&mut self, id: LinkId, (out, received): (&Outbox, &[u8]), runs: &[Run]) {
+        let stream = match self.table.get_mut(id).map(|link| &mut link.body) {
+            Some(Body::Udp(socket)) => {
+                return self.queue.send_runs(socket, (out, received), runs, &mut self.counts);
+            }
+            Some(Body::Stream(stream)) if stream.is_open() => stream,
+            _ => return self.counts.dropped_no_link += runs.iter().map(|run| run.segment_count() as u64).sum::<u64>(),
         };
         // Datagrams have no place in a byte stream.
         let Some(framing) = stream.options.framing else { return };
@@ -221,10 +217,10 @@ impl Links {
             for index in 0..run.segment_count() {
                 let parts = bytes.datagram(run, index);
                 if stream.queue_frame(framing, parts, &mut self.buffers) {
-                    counts.tcp_datagrams_out += 1;
-                    counts.tcp_bytes_out += parts.map(<[u8]>::len).iter().sum::<usize>() as u64;
+                    self.counts.tcp_datagrams_out += 1;
+                    self.counts.tcp_bytes_out += parts.map(<[u8]>::len).iter().sum::<usize>() as u64;
                 } else {
-                    counts.dropped_tcp_full += 1;
+                    self.counts.dropped_tcp_full += 1;
                 }
             }
         }
@@ -233,81 +229,93 @@ impl Links {
         }
     }
 
+    /// Hands all datagrams and pieces of an outbox to the kernel, row by row of what leaves by the same link. `received` is what
+    /// is being handled.
+    pub(crate) fn send(&mut self, out: &Outbox, received: &[u8]) {
+        self.queue.begin_flush();
+        for runs in out.runs().chunk_by(|one, next| one.path.link == next.path.link) {
+            let [first, ..] = runs else { continue };
+            self.send_runs(first.path.link, (out, received), runs);
+        }
+        self.flush_frames();
+        self.send_pieces(out);
+    }
+
     /// Writes the frames that were queued since the last flush.
-    pub(crate) fn flush_frames(&mut self, counts: &mut CountersSnapshot) {
+    fn flush_frames(&mut self) {
         while let Some(id) = self.touched.pop() {
             let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
             stream.is_touched = false;
             // Who waits for room is told when there is some.
             if stream.interest == Interest::Read {
-                self.write(id, counts);
+                self.write(id);
             }
         }
     }
 
     /// Writes the pieces of byte streams, as far as the kernel takes them.
-    pub(crate) fn send_pieces(&mut self, out: &Outbox, counts: &mut CountersSnapshot) {
+    fn send_pieces(&mut self, out: &Outbox) {
         for pieces in out.pieces().chunk_by(|one, next| one.link == next.link) {
             let [first, ..] = pieces else { continue };
             let id = first.link;
             let (token, stream) = match self.table.get_mut(id) {
                 Some(Link { token, body: Body::Stream(stream) }) if stream.is_open() => (token, stream),
                 _ => {
-                    counts.dropped_no_link += pieces.len() as u64;
+                    self.counts.dropped_no_link += pieces.len() as u64;
                     continue;
                 }
             };
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
             match stream.write_pieces(out, pieces, &mut self.buffers) {
                 Ok(unsent) => {
-                    counts.stream_bytes_out += (len - unsent) as u64;
+                    self.counts.stream_bytes_out += (len - unsent) as u64;
                     if unsent > 0 {
                         // Told first, before the writer is asked for more.
                         self.news.push_front((*token, LinkEvent::Unsent { link: id, bytes: unsent }));
                     }
-                    self.watch_as_wanted(id, counts);
+                    self.watch_as_wanted(id);
                 }
                 Err(error) => {
                     tracing::debug!(%error, link = ?id, "write");
-                    self.close(id, CloseReason::Failed, counts);
+                    self.close(id, CloseReason::Failed);
                 }
             }
         }
     }
 
     /// The kernel has room for a connection, or has answered one that was asked for.
-    pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+    pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId) {
         match self.table.get(id) {
             Some(Link { body: Body::Stream(stream), .. }) if stream.is_connecting() => {
-                self.finish_connecting(now, id, counts);
+                self.finish_connecting(now, id);
             }
-            Some(_) => self.write(id, counts),
+            Some(_) => self.write(id),
             None => {}
         }
     }
 
     /// Writes what waits, and tells who waits for room.
-    fn write(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+    fn write(&mut self, id: LinkId) {
         let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
         if stream.write_backlog(&mut self.buffers).is_err() {
-            return self.close(id, CloseReason::Failed, counts);
+            return self.close(id, CloseReason::Failed);
         }
         if stream.is_closing() && !stream.has_backlog() {
-            return self.end_output(id, counts);
+            return self.end_output(id);
         }
         if stream.announces_room() {
             self.news.push_back((*token, LinkEvent::Writable { link: id }));
         }
-        self.watch_as_wanted(id, counts);
+        self.watch_as_wanted(id);
     }
 
     /// All that waited on a link that nobody wants has left.
-    fn end_output(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+    fn end_output(&mut self, id: LinkId) {
         let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id) else { return };
         if stream.end_output() {
-            self.watch_as_wanted(id, counts);
+            self.watch_as_wanted(id);
         } else {
-            self.close(id, CloseReason::Asked, counts);
+            self.close(id, CloseReason::Asked);
         }
     }
 
@@ -317,7 +325,7 @@ impl Links {
     }
 
     /// Closes links that were silent or closing for too long, and opens paused listeners again.
-    pub(crate) fn sweep(&mut self, now: Instant, counts: &mut CountersSnapshot) {
+    pub(crate) fn sweep(&mut self, now: Instant) {
         if self.next_sweep.is_none_or(|at| now < at) {
             return;
         }
@@ -327,7 +335,7 @@ impl Links {
                 Body::Udp(_) | Body::Listener(_) => None,
             });
             for (id, reason) in overdue.collect::<Vec<_>>() {
-                self.close(id, reason, counts);
+                self.close(id, reason);
             }
         }
         for id in std::mem::take(&mut self.paused) {
@@ -337,27 +345,30 @@ impl Links {
     }
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.
-    pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason, counts: &mut CountersSnapshot) {
-        let Some((token, is_connecting)) = self.remove(id, counts) else { return };
+    pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason) {
+        let Some((token, is_connecting)) = self.remove(id) else { return };
         if is_connecting {
             let is_late = reason == CloseReason::Silent;
             let error = if is_late { ErrorKind::TimedOut } else { ErrorKind::ConnectionAborted };
-            return self.fail(token, error.into(), counts);
+            return self.fail(token, error.into());
         }
         self.news.push_back((token, LinkEvent::Closed { link: id, reason }));
     }
 
     /// Takes a link out. Returns whose it was, and whether it was a connection under way.
-    fn remove(&mut self, id: LinkId, counts: &mut CountersSnapshot) -> Option<(Token, bool)> {
+    fn remove(&mut self, id: LinkId) -> Option<(Token, bool)> {
         let Link { token, body } = self.table.remove(id)?;
         // Somebody else may have the descriptor as well, and closing ours would not end the watch.
         self.epoll.remove(body.as_fd()).ok();
         let Body::Stream(mut stream) = body else { return Some((token, false)) };
         stream.release(&mut self.buffers);
-        debug_assert!(counts.tcp_links > 0 && self.impatient >= usize::from(stream.is_impatient()), "it was counted");
+        debug_assert!(
+            self.counts.tcp_links > 0 && self.impatient >= usize::from(stream.is_impatient()),
+            "it was counted"
+        );
         self.impatient -= usize::from(stream.is_impatient());
-        counts.tcp_links -= 1;
-        counts.tcp_closed += u64::from(!stream.is_connecting());
+        self.counts.tcp_links -= 1;
+        self.counts.tcp_closed += u64::from(!stream.is_connecting());
         let listener = stream.listener.and_then(|id| self.table.get_mut(id));
         if let Some(Link { body: Body::Listener(listener), .. }) = listener {
             debug_assert!(listener.links > 0, "it was counted");
@@ -367,14 +378,14 @@ impl Links {
     }
 
     /// What was asked for cannot be had.
-    fn fail(&mut self, token: Token, error: io::Error, counts: &mut CountersSnapshot) {
+    fn fail(&mut self, token: Token, error: io::Error) {
         tracing::debug!(%error, ?token, "a link cannot be opened");
-        counts.links_failed += 1;
+        self.counts.links_failed += 1;
         self.news.push_back((token, LinkEvent::Failed { error }));
     }
 
     /// Has the kernel tell just what a connection needs to hear.
-    fn watch_as_wanted(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+    fn watch_as_wanted(&mut self, id: LinkId) {
         let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { return };
         let wanted = stream.wanted();
         if wanted == stream.interest {
@@ -383,7 +394,7 @@ impl Links {
         stream.interest = wanted;
         if let Err(error) = self.epoll.modify(stream.as_fd(), id.to_bits(), wanted) {
             tracing::error!(%error, link = ?id, "link cannot be watched");
-            self.close(id, CloseReason::Failed, counts);
+            self.close(id, CloseReason::Failed);
         }
     }
 

@@ -84,8 +84,7 @@ impl Socket {
             SocketOptions::Udp(options) => ("UDP", UdpSocket::bind(addr, options).map(Body::Udp)),
             SocketOptions::Listener(options) => ("TCP", Listener::bind(&addr, options).map(Body::Listener)),
         };
-        let none = &mut CountersSnapshot::default();
-        let opened = body.and_then(|body| links.open(Instant::now(), token, body, none));
+        let opened = body.and_then(|body| links.open(Instant::now(), token, body));
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{kind} address {addr}: {error}"));
         opened.map(|(link, local)| OpenSocket { token, link, local }).map_err(named)
     }

@@ -9,13 +9,12 @@ use std::time::Instant;
 use wire::{Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Token};
 
 use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
-use crate::CountersSnapshot;
 use crate::sys;
 use crate::udp::UdpSocket;
 
 impl Links {
     /// Does what a product asks for. What comes of it is news.
-    pub(crate) fn handle_request(&mut self, now: Instant, request: LinkRequest, counts: &mut CountersSnapshot) {
+    pub(crate) fn handle_request(&mut self, now: Instant, request: LinkRequest) {
         let (token, opened) = match request {
             LinkRequest::OpenUdp { token, addr, ports, options } => {
                 (token, udp::bind(addr, ports, &options).map(Body::Udp))
@@ -27,23 +26,17 @@ impl Links {
                 (token, Stream::connect(now, to, from, options).map(Body::Stream))
             }
             LinkRequest::Adopt { token, descriptor, kind } => (token, adopt(now, descriptor, kind)),
-            LinkRequest::Close { link } => return self.close_softly(now, link, counts),
-            LinkRequest::WatchWritable { link } => return self.watch_writable(link, counts),
+            LinkRequest::Close { link } => return self.close_softly(now, link),
+            LinkRequest::WatchWritable { link } => return self.watch_writable(link),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
-        if let Err(error) = opened.and_then(|body| self.open(now, token, body, counts)) {
-            self.fail(token, error, counts);
+        if let Err(error) = opened.and_then(|body| self.open(now, token, body)) {
+            self.fail(token, error);
         }
     }
 
     /// Takes a link in, and tells that it is open, unless it is a connection under way. Returns it, and its address.
-    pub(crate) fn open(
-        &mut self,
-        now: Instant,
-        token: Token,
-        body: Body,
-        counts: &mut CountersSnapshot,
-    ) -> io::Result<(LinkId, SocketAddr)> {
+    pub(crate) fn open(&mut self, now: Instant, token: Token, body: Body) -> io::Result<(LinkId, SocketAddr)> {
         let local = body.local_addr()?;
         let Body::Stream(stream) = &body else {
             let link = self.insert(token, body)?;
@@ -53,7 +46,7 @@ impl Links {
         let (listener, remote) = (stream.listener, Some(stream.remote));
         let (is_connecting, is_impatient) = (stream.is_connecting(), stream.is_impatient());
         let link = self.insert(token, body)?;
-        counts.tcp_links += 1;
+        self.counts.tcp_links += 1;
         if is_impatient {
             self.count_impatient(now);
         }
@@ -79,7 +72,7 @@ impl Links {
     }
 
     /// The other side has answered, or nobody will.
-    pub(super) fn finish_connecting(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+    pub(super) fn finish_connecting(&mut self, now: Instant, id: LinkId) {
         let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
         let (token, remote) = (*token, stream.remote);
         let socket = stream.socket();
@@ -88,20 +81,20 @@ impl Links {
             Ok(local) => {
                 stream.open(now);
                 self.news.push_back((token, LinkEvent::Opened { link: id, local, remote: Some(remote) }));
-                self.watch_as_wanted(id, counts);
+                self.watch_as_wanted(id);
             }
             Err(error) => {
-                self.remove(id, counts);
-                self.fail(token, error, counts);
+                self.remove(id);
+                self.fail(token, error);
             }
         }
     }
 
     /// Closes a link when what waits has left and the other side knows; at once when that is asked for again.
-    fn close_softly(&mut self, now: Instant, id: LinkId, counts: &mut CountersSnapshot) {
+    fn close_softly(&mut self, now: Instant, id: LinkId) {
         let stream = match self.table.get_mut(id) {
             Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
-            _ => return self.close(id, CloseReason::Asked, counts),
+            _ => return self.close(id, CloseReason::Asked),
         };
         let (was_impatient, has_backlog) = (stream.is_impatient(), stream.has_backlog());
         stream.begin_closing(now, &mut self.buffers);
@@ -109,9 +102,9 @@ impl Links {
             self.count_impatient(now);
         }
         if has_backlog {
-            self.watch_as_wanted(id, counts);
+            self.watch_as_wanted(id);
         } else {
-            self.end_output(id, counts);
+            self.end_output(id);
         }
     }
 
@@ -120,12 +113,12 @@ impl Links {
         self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
     }
 
-    fn watch_writable(&mut self, id: LinkId, counts: &mut CountersSnapshot) {
+    fn watch_writable(&mut self, id: LinkId) {
         if id.kind() == LinkKind::Stream
             && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
         {
             stream.watch_room();
-            self.watch_as_wanted(id, counts);
+            self.watch_as_wanted(id);
         }
     }
 

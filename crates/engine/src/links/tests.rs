@@ -20,7 +20,7 @@ fn listening() -> (Links, LinkId, SocketAddr) {
     let options = ListenOptions { stream, ..ListenOptions::default() };
     let mut links = Links::new().expect("epoll");
     let request = LinkRequest::Listen { token: Token::default(), addr: ([127, 0, 0, 1], 0).into(), options };
-    links.handle_request(Instant::now(), request, &mut CountersSnapshot::default());
+    links.handle_request(Instant::now(), request);
     match links.poll_news() {
         Some((_, LinkEvent::Opened { link, local, remote: None })) => (links, link, local),
         other => panic!("{other:?}"),
@@ -28,14 +28,14 @@ fn listening() -> (Links, LinkId, SocketAddr) {
 }
 
 /// Links with one byte stream, and its other end.
-fn streaming(options: StreamOptions, counts: &mut CountersSnapshot) -> (Links, LinkId, TcpStream) {
+fn streaming(options: StreamOptions) -> (Links, LinkId, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
     let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let descriptor = listener.accept().expect("it connects").0.into();
     let mut links = Links::new().expect("epoll");
     let adopt = LinkRequest::Adopt { token: Token::default(), descriptor, kind: Adopted::Stream(options) };
-    links.handle_request(Instant::now(), adopt, counts);
+    links.handle_request(Instant::now(), adopt);
     let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
     (links, link, client)
 }
@@ -43,29 +43,29 @@ fn streaming(options: StreamOptions, counts: &mut CountersSnapshot) -> (Links, L
 #[test]
 fn a_link_that_stays_silent_is_closed() {
     let (mut links, listener, addr) = listening();
-    let (mut counts, start) = (CountersSnapshot::default(), Instant::now());
+    let start = Instant::now();
     let client = TcpStream::connect(addr).expect("connect");
-    links.accept(start, listener, &mut counts);
-    assert_eq!((counts.tcp_links, links.next_sweep()), (1, Some(start + SWEEP_INTERVAL)));
+    links.accept(start, listener);
+    assert_eq!((links.counts.tcp_links, links.next_sweep()), (1, Some(start + SWEEP_INTERVAL)));
     let Some((_, LinkEvent::Opened { link, remote, .. })) = links.poll_news() else { panic!("it is told") };
     assert_eq!((link.kind(), remote), (LinkKind::Framed, client.local_addr().ok()));
 
-    links.sweep(start + SILENCE_MAX - Duration::from_millis(1), &mut counts);
+    links.sweep(start + SILENCE_MAX - Duration::from_millis(1));
     assert!(links.poll_news().is_none());
-    links.sweep(start + SILENCE_MAX * 2, &mut counts);
+    links.sweep(start + SILENCE_MAX * 2);
     let news = links.poll_news().map(|(_, event)| event);
     assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Silent }) if gone == link));
-    assert_eq!((counts.tcp_links, counts.tcp_closed, links.next_sweep()), (0, 1, None));
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_closed, links.next_sweep()), (0, 1, None));
 }
 
 /// A framed link, and its other end, which has begun a frame of 50,002 bytes at that time.
-fn unfinished(start: Instant, counts: &mut CountersSnapshot) -> (Links, LinkId, TcpStream) {
+fn unfinished(start: Instant) -> (Links, LinkId, TcpStream) {
     let options = StreamOptions { framing: Some(Framing::Length16), frame_max: 60_000, ..StreamOptions::default() };
-    let (mut links, link, mut client) = streaming(options, counts);
+    let (mut links, link, mut client) = streaming(options);
     client.write_all(&[50_000_u16.to_be_bytes(), [7; 2]].concat()).expect("written");
     links.epoll.wait(Some(PATIENCE)).expect("wait");
     let mut buffer = [0; 10];
-    assert!(links.read(start, link, &mut buffer, counts).is_some_and(|read| read.len == 4));
+    assert!(links.read(start, link, &mut buffer).is_some_and(|read| read.len == 4));
     let Frame::Incomplete { len } = Framing::Length16.next_frame(&buffer[..4], 60_000) else { panic!("it has begun") };
     links.keep(link, &buffer[..4], len);
     (links, link, client)
@@ -73,20 +73,20 @@ fn unfinished(start: Instant, counts: &mut CountersSnapshot) -> (Links, LinkId, 
 
 #[test]
 fn a_frame_that_comes_byte_by_byte_is_not_copied_before_it_is_whole() {
-    let (mut counts, now) = (CountersSnapshot::default(), Instant::now());
-    let (mut links, link, mut client) = unfinished(now, &mut counts);
+    let now = Instant::now();
+    let (mut links, link, mut client) = unfinished(now);
     let mut buffer = vec![0xee; READ_BUFFER_BYTES];
     for written in [1, 1, 40_000, 9_000] {
         client.write_all(&vec![7; written]).expect("written");
         links.epoll.wait(Some(PATIENCE)).expect("wait");
-        assert!(links.read(now, link, &mut buffer, &mut counts).is_none());
+        assert!(links.read(now, link, &mut buffer).is_none());
         assert_eq!(buffer[..4], [0xee; 4], "what was kept stays where it is");
     }
     client.write_all(&vec![7; 50_002]).expect("written");
     let mut got = None;
     while got.is_none() {
         links.epoll.wait(Some(PATIENCE)).expect("wait");
-        got = links.read(now, link, &mut buffer, &mut counts);
+        got = links.read(now, link, &mut buffer);
     }
     let whole = Framing::Length16.next_frame(&buffer[..got.expect("read").len], 60_000);
     assert_eq!(whole, Frame::Datagram { range: 2..50_002, end: 50_002 });
@@ -95,15 +95,15 @@ fn a_frame_that_comes_byte_by_byte_is_not_copied_before_it_is_whole() {
 
 #[test]
 fn a_frame_that_has_begun_ends_in_time_or_the_link_does() {
-    let (mut counts, start) = (CountersSnapshot::default(), Instant::now());
-    let (mut links, link, mut client) = unfinished(start, &mut counts);
+    let start = Instant::now();
+    let (mut links, link, mut client) = unfinished(start);
     client.write_all(&[7]).expect("written");
     links.epoll.wait(Some(PATIENCE)).expect("wait");
     let late = start + FRAME_TIME_MAX - Duration::from_millis(1);
-    assert!(links.read(late, link, &mut [0; 100], &mut counts).is_none());
-    links.sweep(late, &mut counts);
+    assert!(links.read(late, link, &mut [0; 100]).is_none());
+    links.sweep(late);
     assert!(links.poll_news().is_none());
-    links.sweep(late + SWEEP_INTERVAL, &mut counts);
+    links.sweep(late + SWEEP_INTERVAL);
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { reason: CloseReason::Silent, .. }))));
 }
 
@@ -113,40 +113,40 @@ fn a_connection_that_is_asked_for_has_one_answer_whatever_becomes_of_it() {
     let to = listener.local_addr().expect("bound");
     // Who asked has not heard its number yet; it is known here all the same.
     let link = LinkId::new(LinkKind::Stream, 0, 0);
-    let (mut counts, start) = (CountersSnapshot::default(), Instant::now());
-    let connect = |counts: &mut CountersSnapshot| {
+    let start = Instant::now();
+    let connect = || {
         let mut links = Links::new().expect("epoll");
         let options = StreamOptions { silence_max: Some(SILENCE_MAX), ..StreamOptions::default() };
         let request = LinkRequest::Connect { token: Token::default(), to, from: None, options };
-        links.handle_request(start, request, counts);
+        links.handle_request(start, request);
         assert!(links.poll_news().is_none(), "it is under way");
         links
     };
-    let sweep = |links: &mut Links, counts: &mut CountersSnapshot| links.sweep(start + SILENCE_MAX * 2, counts);
-    let close = |links: &mut Links, counts: &mut CountersSnapshot| {
-        links.handle_request(start, LinkRequest::Close { link }, counts);
+    let sweep = |links: &mut Links| links.sweep(start + SILENCE_MAX * 2);
+    let close = |links: &mut Links| {
+        links.handle_request(start, LinkRequest::Close { link });
     };
-    let answer = |links: &mut Links, counts: &mut CountersSnapshot| links.handle_writable(start, link, counts);
+    let answer = |links: &mut Links| links.handle_writable(start, link);
     for is_silent in [true, false] {
-        let mut links = connect(&mut counts);
+        let mut links = connect();
         if is_silent {
-            sweep(&mut links, &mut counts)
+            sweep(&mut links)
         } else {
-            close(&mut links, &mut counts)
+            close(&mut links)
         }
-        answer(&mut links, &mut counts);
+        answer(&mut links);
         assert!(matches!(links.poll_news(), Some((_, LinkEvent::Failed { .. }))));
         assert!(links.poll_news().is_none());
+        let counts = &links.counts;
+        assert_eq!((counts.links_failed, counts.tcp_links, counts.tcp_closed), (1, 0, 0));
     }
-    assert_eq!((counts.links_failed, counts.tcp_links, counts.tcp_closed), (2, 0, 0));
-
-    let mut links = connect(&mut counts);
-    answer(&mut links, &mut counts);
-    sweep(&mut links, &mut counts);
+    let mut links = connect();
+    answer(&mut links);
+    sweep(&mut links);
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { .. }))));
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
     assert!(links.poll_news().is_none());
-    assert_eq!((counts.links_failed, counts.tcp_links, counts.tcp_closed), (2, 0, 1));
+    assert_eq!((links.counts.links_failed, links.counts.tcp_links, links.counts.tcp_closed), (0, 0, 1));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_listener_that_ran_out_of_descriptors_opens_again_at_the_next_sweep() {
 
     links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
     assert_eq!(links.epoll.ready_count(), 0);
-    links.sweep(start + SWEEP_INTERVAL, &mut CountersSnapshot::default());
+    links.sweep(start + SWEEP_INTERVAL);
     links.epoll.wait(Some(Duration::from_secs(10))).expect("wait");
     assert_eq!(links.epoll.ready_count(), 1);
     drop(client);
@@ -167,45 +167,43 @@ fn a_listener_that_ran_out_of_descriptors_opens_again_at_the_next_sweep() {
 #[test]
 fn what_is_heard_of_a_link_that_is_gone_reaches_nobody() {
     let (mut links, listener, addr) = listening();
-    let (mut counts, now) = (CountersSnapshot::default(), Instant::now());
-    let mut accept = |links: &mut Links| {
+    let now = Instant::now();
+    let accept = |links: &mut Links| {
         let client = TcpStream::connect(addr).expect("connect");
-        links.accept(now, listener, &mut counts);
+        links.accept(now, listener);
         let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
         (client, link)
     };
     let (_client, old) = accept(&mut links);
-    links.close(old, CloseReason::Asked, &mut CountersSnapshot { tcp_links: 1, ..CountersSnapshot::default() });
+    links.close(old, CloseReason::Asked);
     links.poll_news();
     let (_client, new) = accept(&mut links);
     assert_eq!((old.slot(), old == new), (new.slot(), false), "the slot is used again");
 
-    let mut counts = CountersSnapshot { tcp_links: 1, ..CountersSnapshot::default() };
-    links.handle_writable(now, old, &mut counts);
-    assert!(links.read(now, old, &mut [0; 10], &mut counts).is_none());
+    links.handle_writable(now, old);
+    assert!(links.read(now, old, &mut [0; 10]).is_none());
     links.keep(old, &[1], 2);
-    links.close(old, CloseReason::Asked, &mut counts);
+    links.close(old, CloseReason::Asked);
     assert!(links.poll_news().is_none());
-    assert_eq!((counts.tcp_links, counts.tcp_closed), (1, 0), "the new one is open");
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_closed), (1, 1), "the new one is open");
 }
 
 #[test]
 fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
-    let mut counts = CountersSnapshot::default();
-    let (mut links, link, mut client) = streaming(StreamOptions::default(), &mut counts);
+    let (mut links, link, mut client) = streaming(StreamOptions::default());
     let (shared, mut out) = (Arc::new(vec![7; 8 << 20]), Outbox::new(2_000));
     assert!(out.push_stream(link, &shared, 0, shared.len()));
-    links.send_pieces(&out, &mut counts);
+    links.send_pieces(&out);
     let Some((_, LinkEvent::Unsent { bytes, .. })) = links.poll_news() else { panic!("it is too much at once") };
     client.read_exact(&mut vec![0; shared.len() - bytes]).expect("what was taken arrives");
     links.epoll.wait(Some(PATIENCE)).expect("wait");
-    links.handle_writable(Instant::now(), link, &mut counts);
+    links.handle_writable(Instant::now(), link);
 
     // Written by one who does not know yet that there is room.
     let mut write = |links: &mut Links, text: &[u8]| {
         out.clear();
         assert!(out.push_bytes(link, text));
-        links.send_pieces(&out, &mut counts);
+        links.send_pieces(&out);
     };
     write(&mut links, b"too early");
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Unsent { bytes: 9, .. }))));
@@ -219,11 +217,10 @@ fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
 
 #[test]
 fn the_end_of_a_byte_streams_input_is_told_once_and_wakes_nobody_again() {
-    let mut counts = CountersSnapshot::default();
-    let (mut links, link, client) = streaming(StreamOptions::default(), &mut counts);
+    let (mut links, link, client) = streaming(StreamOptions::default());
     client.shutdown(Shutdown::Write).expect("connected");
     links.epoll.wait(Some(PATIENCE)).expect("wait");
-    assert!(links.read(Instant::now(), link, &mut [0; 10], &mut counts).is_none());
+    assert!(links.read(Instant::now(), link, &mut [0; 10]).is_none());
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::InputEnded { .. }))));
     links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
     assert_eq!(links.epoll.ready_count(), 0);
@@ -232,31 +229,30 @@ fn the_end_of_a_byte_streams_input_is_told_once_and_wakes_nobody_again() {
     drop(client);
     let mut out = Outbox::new(2_000);
     assert!(out.push_bytes(link, b"nobody reads it"));
-    links.send_pieces(&out, &mut counts);
+    links.send_pieces(&out);
     links.epoll.wait(Some(PATIENCE)).expect("wait");
-    assert!(links.read(Instant::now(), link, &mut [0; 10], &mut counts).is_none());
+    assert!(links.read(Instant::now(), link, &mut [0; 10]).is_none());
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
 }
 
 #[test]
 fn a_connection_that_nobody_wants_ends_in_time_though_its_peer_does_nothing() {
-    let mut counts = CountersSnapshot::default();
     for is_full in [true, false] {
-        let (mut links, link, client) = streaming(StreamOptions::default(), &mut counts);
+        let (mut links, link, client) = streaming(StreamOptions::default());
         let mut out = Outbox::new(1 << 20);
         while is_full && links.poll_news().is_none() {
             out.clear();
             assert!(out.push_bytes(link, &[7; 100_000]));
-            links.send_pieces(&out, &mut counts);
+            links.send_pieces(&out);
         }
         let start = Instant::now();
-        links.handle_request(start, LinkRequest::Close { link }, &mut counts);
-        links.sweep(start + CLOSING_MAX - Duration::from_millis(1), &mut counts);
+        links.handle_request(start, LinkRequest::Close { link });
+        links.sweep(start + CLOSING_MAX - Duration::from_millis(1));
         assert!(links.poll_news().is_none());
-        links.sweep(start + CLOSING_MAX * 2, &mut counts);
+        links.sweep(start + CLOSING_MAX * 2);
         let news = links.poll_news().map(|(_, event)| event);
         assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Asked }) if gone == link));
-        assert_eq!((counts.tcp_links, links.next_sweep()), (0, None));
+        assert_eq!((links.counts.tcp_links, links.next_sweep()), (0, None));
         drop(client);
     }
 }
