@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use common::{PATIENCE, affordable, eventually, has_open_files};
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, LinkEvent, LinkId, LinkRequest, ListenOptions, Outbox, StreamOptions, Token};
+use wire::{DatagramRun, LinkEvent, LinkId, LinkRequest, ListenOptions, Outbox, Product, StreamOptions, Token};
 
 const STREAMS: usize = 10_000;
 
@@ -89,6 +89,10 @@ impl Reflector {
 impl Service for Reflector {
     type Message = ();
 
+    fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+}
+
+impl Product for Reflector {
     fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {
         panic!("there are no datagrams");
     }
@@ -120,8 +124,6 @@ impl Service for Reflector {
             _ => {}
         }
     }
-
-    fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 

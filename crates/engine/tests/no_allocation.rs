@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, Outbox, Token, UdpOptions};
+use wire::{DatagramRun, Outbox, Product, Token, UdpOptions};
 
 /// What the worker's thread took, as of its last watch.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -28,14 +28,6 @@ type Watch = Option<bool>;
 impl Service for Echo {
     type Message = Watch;
 
-    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        // One that is set is not put off, so it goes off however fast the next datagram comes.
-        self.alarm.get_or_insert(now + Duration::from_micros(300));
-        for datagram in run.into_datagrams() {
-            out.push(&datagram.path, datagram.data);
-        }
-    }
-
     fn handle_message(&mut self, _now: Instant, message: Watch, _out: &mut Outbox) {
         if let Some(watch) = message {
             // One allocation on purpose, at the end of the watch: so the test sees that the count works.
@@ -44,6 +36,16 @@ impl Service for Echo {
             // Only the worker's thread is watched; the test's own may allocate.
             ALLOCATIONS.store(allocations::count(), Ordering::Relaxed);
             WATCHES.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl Product for Echo {
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        // One that is set is not put off, so it goes off however fast the next datagram comes.
+        self.alarm.get_or_insert(now + Duration::from_micros(300));
+        for datagram in run.into_datagrams() {
+            out.push(&datagram.path, datagram.data);
         }
     }
 

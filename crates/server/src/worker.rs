@@ -176,6 +176,27 @@ impl Products {
 impl Service for Products {
     type Message = Message;
 
+    fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Command(command) => self.rooms.handle_command(now, command, out),
+            Message::Post(post) => self.rooms.handle_post(now, post, out),
+            Message::Transmit { path, data } => {
+                if !out.push(&path, &data) {
+                    self.rooms.count_drop(DropReason::OutboxFull);
+                }
+            }
+            Message::Pump(command) => self.pump.handle_command(now, command),
+        }
+    }
+
+    /// What is counted is published, and what found no room tried again, when media has nothing to do.
+    fn poll_wake(&self) -> Option<Instant> {
+        let publish = self.is_unpublished.then_some(self.publish_at);
+        publish.into_iter().chain(self.retry_at).min()
+    }
+}
+
+impl Product for Products {
     /// What comes to the rooms' links is media, or STUN and DTLS for their negotiator (RFC 7983).
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         let Some(negotiator) = self.negotiator.as_mut().filter(|_| run.token.owner == ROOMS) else {
@@ -208,30 +229,11 @@ impl Service for Products {
         }
     }
 
-    fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
-        match message {
-            Message::Command(command) => self.rooms.handle_command(now, command, out),
-            Message::Post(post) => self.rooms.handle_post(now, post, out),
-            Message::Transmit { path, data } => {
-                if !out.push(&path, &data) {
-                    self.rooms.count_drop(DropReason::OutboxFull);
-                }
-            }
-            Message::Pump(command) => self.pump.handle_command(now, command),
-        }
-    }
-
     /// What is due is done when the products are asked, each in its turn.
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
         [self.rooms.poll_timeout(), self.pump.poll_timeout()].into_iter().flatten().min()
-    }
-
-    /// What is counted is published, and what found no room tried again, when media has nothing to do.
-    fn poll_wake(&self) -> Option<Instant> {
-        let publish = self.is_unpublished.then_some(self.publish_at);
-        publish.into_iter().chain(self.retry_at).min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {

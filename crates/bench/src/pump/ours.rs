@@ -11,7 +11,7 @@ use counters::Published;
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{Command, Counters, Event, PlaySpec, SessionId, SessionSpec, Settings};
-use wire::{DatagramRun, LinkId, Outbox, Path, Token, UdpOptions};
+use wire::{LinkId, Outbox, Path, Product, Token, UdpOptions};
 
 use super::Case;
 use super::scene::{Scene, Stream};
@@ -102,10 +102,10 @@ impl PumpService {
 impl Service for PumpService {
     type Message = ();
 
-    fn handle_run(&mut self, _: Instant, _: DatagramRun<'_>, _: &mut Outbox) {}
-
     fn handle_message(&mut self, _: Instant, (): (), _: &mut Outbox) {}
+}
 
+impl Product for PumpService {
     fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
         self.pump.handle_timeout(now);
     }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{OpenSocket, Service, Socket, Worker, WorkerConfig, WorkerHandle};
-use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Token};
+use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Product, Token};
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -118,6 +118,12 @@ impl Echo {
 impl Service for Echo {
     type Message = Order;
 
+    fn handle_message(&mut self, _now: Instant, order: Order, _out: &mut Outbox) {
+        self.waiting.push_back(order);
+    }
+}
+
+impl Product for Echo {
     fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         let segments = run.data.chunks(run.segment_size.get()).map(<[u8]>::to_vec).collect();
         self.tell(Heard::Run { token: run.token, path: run.path, segments });
@@ -140,10 +146,6 @@ impl Service for Echo {
             LinkEvent::Refused { link, remote } => Heard::Refused { link, remote },
             LinkEvent::Closed { link, reason } => Heard::Closed { token, link, reason },
         });
-    }
-
-    fn handle_message(&mut self, _now: Instant, order: Order, _out: &mut Outbox) {
-        self.waiting.push_back(order);
     }
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}

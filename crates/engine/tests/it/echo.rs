@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{eventually, rests};
 use engine::{Mailbox, Service, Socket, Worker, WorkerConfig, WorkerHandle};
-use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path, Token, UdpOptions};
+use wire::{DatagramRun, LinkId, LinkKind, Outbox, Path, Product, Token, UdpOptions};
 
 /// Sends everything back, and what it is told to whoever wrote last; at a set time it says so.
 #[derive(Default)]
@@ -31,13 +31,6 @@ enum Message {
 impl Service for Echo {
     type Message = Message;
 
-    fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        for datagram in run.into_datagrams() {
-            self.last = Some(datagram.path);
-            assert!(out.push(&datagram.path, datagram.data), "there is room before every call");
-        }
-    }
-
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
         match (message, self.last) {
             (Message::Say(bytes), Some(path)) => assert!(out.push(&path, bytes)),
@@ -45,6 +38,15 @@ impl Service for Echo {
             (Message::Burst(count), _) => self.burst += count,
             (Message::SayOver(link), Some(path)) => assert!(out.push(&Path { link, ..path }, b"lost")),
             _ => {}
+        }
+    }
+}
+
+impl Product for Echo {
+    fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.last = Some(datagram.path);
+            assert!(out.push(&datagram.path, datagram.data), "there is room before every call");
         }
     }
 
@@ -78,10 +80,10 @@ struct Talker {
 impl Service for Talker {
     type Message = ();
 
-    fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {}
-
     fn handle_message(&mut self, _now: Instant, _message: (), _out: &mut Outbox) {}
+}
 
+impl Product for Talker {
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -119,22 +121,24 @@ struct Turner {
 impl Service for Turner {
     type Message = ();
 
-    fn handle_run(&mut self, now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {
-        self.due = Some(now);
-    }
-
     fn handle_message(&mut self, now: Instant, _message: (), _out: &mut Outbox) {
         self.wake = Some(now + Duration::from_millis(1));
+    }
+
+    fn poll_wake(&self) -> Option<Instant> {
+        self.wake
+    }
+}
+
+impl Product for Turner {
+    fn handle_run(&mut self, now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {
+        self.due = Some(now);
     }
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.due
-    }
-
-    fn poll_wake(&self) -> Option<Instant> {
-        self.wake
     }
 
     fn poll_transmit(&mut self, now: Instant, _out: &mut Outbox) -> bool {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::udp::SendQueue;
 use engine::{CountersSnapshot, Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::framing::Framing;
-use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, ListenOptions, Outbox, Path, StreamOptions, Token, UdpOptions};
+use wire::{DatagramRun, LinkId, LinkKind, ListenOptions, Outbox, Path, Product, StreamOptions, Token, UdpOptions};
 
 use crate::common::{PATIENCE, eventually};
 
@@ -29,6 +29,10 @@ struct Relay {
 impl Service for Relay {
     type Message = ();
 
+    fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+}
+
+impl Product for Relay {
     fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         assert!(run.place().is_some(), "it can be sent from where it was received");
         let count = run.datagram_count();
@@ -42,10 +46,6 @@ impl Service for Relay {
         };
         assert_eq!(queued, count, "there is room for each");
     }
-
-    fn handle_link(&mut self, _now: Instant, _token: Token, _event: LinkEvent<'_>, _out: &mut Outbox) {}
-
-    fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::udp::Multicast;
 use engine::{Service, Socket, Worker, WorkerConfig};
-use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Token, UdpOptions};
+use wire::{LinkEvent, LinkId, Outbox, Path, Product, Token, UdpOptions};
 
 /// Sends what it is told to, and reports refusals.
 struct Speaker {
@@ -27,18 +27,18 @@ impl Speaker {
 impl Service for Speaker {
     type Message = (Path, Vec<u8>);
 
-    fn handle_run(&mut self, _now: Instant, _run: DatagramRun<'_>, _out: &mut Outbox) {}
+    fn handle_message(&mut self, _now: Instant, (path, bytes): (Path, Vec<u8>), out: &mut Outbox) {
+        assert!(out.push(&path, &bytes), "there is room before every call");
+    }
+}
 
+impl Product for Speaker {
     fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
         if let LinkEvent::Refused { link, remote } = event {
             self.refused.send((link, remote)).expect("the test listens");
             self.in_row += 1;
             self.in_row_most.fetch_max(self.in_row, Ordering::Relaxed);
         }
-    }
-
-    fn handle_message(&mut self, _now: Instant, (path, bytes): (Path, Vec<u8>), out: &mut Outbox) {
-        assert!(out.push(&path, &bytes), "there is room before every call");
     }
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::eventually;
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::framing::Framing;
-use wire::{DatagramRun, LinkEvent, ListenOptions, Outbox, Path, StreamOptions, Token};
+use wire::{DatagramRun, LinkEvent, ListenOptions, Outbox, Path, Product, StreamOptions, Token};
 
 /// What the service has seen, for the test to read.
 #[derive(Default)]
@@ -32,6 +32,12 @@ struct Flood(usize);
 impl Service for Echo {
     type Message = Flood;
 
+    fn handle_message(&mut self, _now: Instant, Flood(count): Flood, _out: &mut Outbox) {
+        self.flood += count;
+    }
+}
+
+impl Product for Echo {
     fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         for datagram in run.into_datagrams() {
             self.seen.datagrams.fetch_add(1, Ordering::Relaxed);
@@ -39,10 +45,6 @@ impl Service for Echo {
             self.last = Some(datagram.path);
             out.push(&datagram.path, datagram.data);
         }
-    }
-
-    fn handle_message(&mut self, _now: Instant, Flood(count): Flood, _out: &mut Outbox) {
-        self.flood += count;
     }
 
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}

@@ -12,7 +12,7 @@ use srtp::{Opener, Sealer, SessionKeys};
 use webrtc::{Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkId, Outbox, Path};
+use wire::{Datagram, DatagramRun, LinkId, Outbox, Path, Product};
 
 use super::publisher::Publisher;
 use super::viewer::{Seen, Viewer};
@@ -280,12 +280,6 @@ impl LoadService {
 impl Service for LoadService {
     type Message = Message;
 
-    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-        for datagram in run.into_datagrams() {
-            self.handle_datagram(now, datagram, out);
-        }
-    }
-
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
         match message {
             Message::Join(joining) => self.join(now, *joining, out),
@@ -307,6 +301,14 @@ impl Service for LoadService {
                 // Nobody listens any more: then nobody needs it.
                 let _ = reply.send(totals);
             }
+        }
+    }
+}
+
+impl Product for LoadService {
+    fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        for datagram in run.into_datagrams() {
+            self.handle_datagram(now, datagram, out);
         }
     }
 
