@@ -52,93 +52,71 @@ impl Axis {
         let shown = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
         let (low, high) = shown.fold((f64::MAX, f64::MIN), |(low, high), value| (value.min(low), value.max(high)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
-        let given = !ruler.ticks.is_empty();
-        let (low, high) = match scale {
-            Scale::Linear if given => padded(low, high),
-            Scale::Linear => linear_ends(low.min(0.0), high),
-            Scale::Log if given => {
-                let (low, high) = padded(low.ln(), high.ln());
-                (low.exp(), high.exp())
-            }
-            Scale::Log => log_ends(low, high),
-        };
-        let mut axis = Axis { scale, low, high, start, end, ticks: ruler.ticks.clone() };
-        if !given {
-            axis.ticks = axis.round_values().into_iter().map(|value| (value, short(value))).collect();
+        if ruler.ticks.is_empty() {
+            let (low, high, values) =
+                if scale == Scale::Linear { round_steps(low, high) } else { round_factors(low, high) };
+            let ticks = values.into_iter().map(|value| (value, short(value))).collect();
+            return Axis { scale, low, high, start, end, ticks };
         }
-        axis
+        // A little air on both sides, so that marks at the ends stay inside.
+        let (low, high) = (scale.length(low), scale.length(high));
+        let air = if high > low { (high - low) * 0.04 } else { 0.5 };
+        let [low, high] = [low - air, high + air].map(|length| if scale == Scale::Log { length.exp() } else { length });
+        Axis { scale, low, high, start, end, ticks: ruler.ticks.clone() }
     }
 
     /// `None` for what the axis cannot show.
     pub fn place(&self, value: f64) -> Option<f64> {
-        let share = match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log => (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
-        };
+        let [value, low, high] = [value, self.low, self.high].map(|value| self.scale.length(value));
+        let share = (value - low) / (high - low);
         share.is_finite().then_some(self.start + share * (self.end - self.start))
     }
 
     /// As `place`, but what lies beyond an end is put there.
     pub fn place_inside(&self, value: f64) -> Option<f64> {
-        let value = if value.is_nan() { value } else { value.clamp(self.low, self.high) };
-        self.place(value)
+        self.place(value.clamp(self.low, self.high))
     }
 
     /// What to write beside the axis, with its places.
     pub fn ticks(&self) -> impl Iterator<Item = (f64, &str)> {
         self.ticks.iter().filter_map(|(value, text)| Some((self.place(*value)?, text.as_str())))
     }
+}
 
-    fn round_values(&self) -> Vec<f64> {
-        match self.scale {
-            Scale::Linear => {
-                let step = round_step(self.high - self.low);
-                let count = ((self.high - self.low) / step).round() as u32;
-                (0..=count).map(|index| self.low + step * f64::from(index)).collect()
-            }
-            Scale::Log => {
-                let decades = self.high.log10() - self.low.log10();
-                let factors: &[f64] = if decades > 4.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-                let first = self.low.log10().floor() as i32;
-                let steps = (first..=first + decades.ceil() as i32 + 1)
-                    .flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
-                steps.filter(|step| (self.low * 0.999..=self.high * 1.001).contains(step)).collect()
-            }
-        }
+impl Scale {
+    /// What has equal steps on paper.
+    fn length(self, value: f64) -> f64 {
+        if self == Scale::Log { value.ln() } else { value }
     }
 }
 
-/// A little air on both sides, so that marks at the ends stay inside.
-fn padded(low: f64, high: f64) -> (f64, f64) {
-    let air = if high > low { (high - low) * 0.04 } else { 0.5 };
-    (low - air, high + air)
-}
-
-fn linear_ends(low: f64, high: f64) -> (f64, f64) {
+/// The ends of a linear axis that holds 0, and what stands beside it: four to ten steps of 1, 2 or 5 times a power of ten.
+fn round_steps(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+    let low = low.min(0.0);
     let high = if high > low { high } else { low + low.abs().max(1.0) };
-    let step = round_step(high - low);
-    let (first, last) = ((low / step).floor() * step, (high / step - 1e-9).ceil() * step);
-    (first, last.max(first + step))
-}
-
-/// 1, 2 or 5 times a power of ten, so that the range has four to ten steps.
-fn round_step(range: f64) -> f64 {
-    let rough = (range / 8.0).max(f64::MIN_POSITIVE);
+    let rough = ((high - low) / 8.0).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * 0.999).unwrap_or(10.0);
-    factor * power
+    let step = power * [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough * 0.999).unwrap_or(10.0);
+    let (first, last) = ((low / step).floor(), (high / step - 1e-9).ceil());
+    let count = (last - first).max(1.0) as u32;
+    let values: Vec<f64> = (0..=count).map(|index| (first + f64::from(index)) * step).collect();
+    (values[0], values[count as usize], values)
 }
 
-fn log_ends(low: f64, high: f64) -> (f64, f64) {
-    let low = steps_near(low).filter(|step| *step <= low * 1.000_001).fold(f64::MIN_POSITIVE, f64::max);
-    let high = steps_near(high).filter(|step| *step >= high * 0.999_999 && *step > low).fold(f64::MAX, f64::min);
-    (low, high)
-}
-
-/// 1, 2 and 5 times the powers of ten around `value`.
-fn steps_near(value: f64) -> impl Iterator<Item = f64> {
-    let power = value.log10().floor() as i32;
-    (power - 1..=power + 1).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10_f64.powi(power)))
+/// The ends of a logarithmic axis, and what stands beside it: 1, 2 and 5 times the powers of ten, and over many decades
+/// these alone.
+fn round_factors(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+    let [first, last] = [low, high].map(|value| value.log10().floor() as i32);
+    let all = (first - 1..=last + 1)
+        .flat_map(|power| [1, 2, 5].map(|factor| (factor, 10_f64.powi(power) * f64::from(factor))));
+    let is_before = |value: f64| value <= low * 1.000_001;
+    let all: Vec<(i32, f64)> = all.filter(|(_, value)| value.is_normal()).collect();
+    let from = all.iter().rposition(|(_, value)| is_before(*value)).unwrap_or(0);
+    let to = all.iter().rposition(|(_, value)| *value < high * 0.999_999).map_or(1, |below| below + 1);
+    let to = to.max(from + 1).min(all.len() - 1);
+    let is_long = all[to].1 / all[from].1 > 1e4;
+    let values = all[from..=to].iter().filter(|(factor, _)| *factor == 1 || !is_long).map(|(_, value)| *value);
+    (all[from].1, all[to].1, values.collect())
 }
 
 /// A number in few characters.
