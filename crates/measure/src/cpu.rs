@@ -4,8 +4,7 @@ use std::ops::Sub;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::TimeVal;
+use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 
 /// What passed and what was spent. The kernel knows the sum of both CPU times exactly; where it accounts by ticks, it
@@ -44,7 +43,7 @@ impl Sub for Spent {
 pub struct Stopwatch {
     who: UsageWho,
     start: Instant,
-    usage: Usage,
+    before: CpuTime,
 }
 
 impl Stopwatch {
@@ -65,7 +64,7 @@ impl Stopwatch {
     }
 
     fn of(who: UsageWho) -> Result<Self> {
-        Ok(Stopwatch { who, usage: usage(who)?, start: Instant::now() })
+        Ok(Stopwatch { who, before: CpuTime::of(who)?, start: Instant::now() })
     }
 
     /// What was used since the start.
@@ -73,12 +72,9 @@ impl Stopwatch {
     /// # Errors
     /// As `start`.
     pub fn stop(&self) -> Result<Spent> {
-        let (wall, now) = (self.start.elapsed(), usage(self.who)?);
-        Ok(Spent {
-            wall,
-            user: duration(now.user_time() - self.usage.user_time()),
-            system: duration(now.system_time() - self.usage.system_time()),
-        })
+        let (wall, used) = (self.start.elapsed(), CpuTime::of(self.who)?.since(self.before));
+        let [user, system] = [used.user, used.system].map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+        Ok(Spent { wall, user, system })
     }
 }
 
@@ -104,9 +100,14 @@ impl CpuTime {
 
     /// What this process has used.
     pub fn own() -> CpuTime {
-        let seconds = |time: TimeVal| duration(time).as_secs_f64();
-        let of = |usage: Usage| CpuTime { user: seconds(usage.user_time()), system: seconds(usage.system_time()) };
-        usage(UsageWho::RUSAGE_SELF).map(of).unwrap_or_default()
+        CpuTime::of(UsageWho::RUSAGE_SELF).unwrap_or_default()
+    }
+
+    fn of(who: UsageWho) -> Result<CpuTime> {
+        let usage = getrusage(who).context("read the CPU time that was used")?;
+        let [user, system] =
+            [usage.user_time(), usage.system_time()].map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6);
+        Ok(CpuTime { user, system })
     }
 
     /// What a process has used (proc_pid_stat(5), fields 14 and 15, in ticks of 10 ms).
@@ -122,13 +123,4 @@ impl CpuTime {
 /// CPUs that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn usage(who: UsageWho) -> Result<Usage> {
-    getrusage(who).context("read the CPU time that was used")
-}
-
-fn duration(time: TimeVal) -> Duration {
-    let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
