@@ -17,7 +17,6 @@ pub struct Pump {
     #[arg(value_name = "FILE")]
     title: String,
     /// Where to: udp://host:port or rtp://host:port, a group (multicast) as well.
-    #[arg(value_parser = destination)]
     destination: Destination,
     /// Sends the title's packets at this constant rate, such as 4.5Mbps, instead of by its clock.
     #[arg(long, value_parser = rate)]
@@ -99,10 +98,6 @@ impl Pump {
             pump: if self.strict { Settings { tick: TICK_STRICT, ..Settings::default() } } else { Settings::default() },
         })
     }
-}
-
-fn destination(text: &str) -> Result<Destination, String> {
-    text.parse().map_err(|error: server::pump::destination::DestinationError| error.to_string())
 }
 
 fn rate(text: &str) -> Result<Bitrate, String> {

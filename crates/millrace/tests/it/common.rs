@@ -5,7 +5,7 @@ mod publisher;
 mod viewer;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -137,4 +137,11 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
         sleep(Duration::from_millis(1));
     }
+}
+
+/// An address that nobody else has: its host is this process's own.
+pub fn free_addr() -> String {
+    let id = std::process::id();
+    let host = format!("127.{}.{}.{}", 128 + (id >> 16) % 100, (id >> 8) & 0xff, id & 0xff);
+    TcpListener::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
 }

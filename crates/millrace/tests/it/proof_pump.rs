@@ -1,10 +1,10 @@
 //! What the pump promises, measured from outside by `millrace load pump`: titles that break and sessions that come
 //! disturb nobody's content; and live inputs and RTSP carry whole streams to many.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::process::{Command, Output};
 
-use crate::common::Server;
+use crate::common::{Server, free_addr};
 use serde_json::Value;
 
 #[test]
@@ -76,13 +76,6 @@ fn what_is_asked_for_by_rtsp_arrives_whole_too() {
 
 fn serve(origin: &str) -> Server {
     Server::start(&[&format!("pump.origins=http://{origin}/"), "pump.destinations=127.0.0.0/8"])
-}
-
-/// An address that nobody else has: its host is this process's own.
-fn free_addr() -> String {
-    let id = std::process::id();
-    let host = format!("127.{}.{}.{}", 128 + (id >> 16) % 100, (id >> 8) & 0xff, id & 0xff);
-    TcpListener::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
 }
 
 /// Nobody listens there now.

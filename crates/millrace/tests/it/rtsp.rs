@@ -1,11 +1,10 @@
 //! RTSP by the binary itself, with ffmpeg as the player: what it decodes is what is in the title.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
-use crate::common::Server;
+use crate::common::{Server, free_addr};
 use crate::skip::skip;
 
 /// A constant rate, filled up with null packets; and what comes from an encoder that has a quality to keep.
@@ -80,11 +79,4 @@ fn ffmpeg(flags: &[&str]) -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-nostdin", "-loglevel", "warning"]).args(flags);
     command
-}
-
-/// An address that nobody else has: its host is this process's own.
-fn free_addr() -> String {
-    let id = std::process::id();
-    let host = format!("127.{}.{}.{}", 128 + (id >> 16) % 100, (id >> 8) & 0xff, id & 0xff);
-    TcpListener::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
 }
