@@ -1,55 +1,261 @@
-//! What the load generators share: how they ask, who their clients are, and how they count down.
+//! What the load generators share: what both are told, how they ask a server, who their clients are, and how they count down.
 
-use std::net::IpAddr;
+mod metrics;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
+use anyhow::{Context as _, Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::text::seconds;
+use serde::Serialize;
+use ureq::http::Response;
+use ureq::{Body, RequestBuilder};
+
+pub(crate) use metrics::Reading;
+pub use metrics::Served;
 
 /// How long an HTTP request may take.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(crate) fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).http_status_as_error(false).build().into()
+/// Requests that may be under way at once.
+const REQUESTS: usize = 16;
+
+/// What every load generator is told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Common {
+    /// The server, for instance http://127.0.0.1:8080.
+    #[arg(long, default_value = "http://127.0.0.1:8080", display_order = 0)]
+    pub url: String,
+    /// How long to count, in seconds, once all have joined and the warm-up is over.
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How long to wait after the last join before counting, in seconds.
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    pub warm_up: Duration,
+    /// Threads that play the clients.
+    #[arg(long, default_value_t = 1)]
+    pub threads: u8,
+    /// Bearer token for servers that ask for one.
+    #[arg(long, env = "MILLRACE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Prints the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
+    #[arg(long)]
+    pub marks: bool,
 }
 
-/// Tells whoever measures the server, when that was asked for.
-pub(crate) fn mark(is_wanted: bool, what: &str) {
-    if is_wanted {
-        println!("{{\"mark\":\"{what}\"}}");
+impl Common {
+    pub(crate) fn api(&self) -> Result<Api> {
+        ensure!(self.url.starts_with("http://"), "--url {}: only http:// is understood here", self.url);
+        let agent =
+            ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).http_status_as_error(false).build();
+        Ok(Api { agent: agent.into(), url: self.url.trim_end_matches('/').into(), token: self.token.clone() })
+    }
+
+    /// Prints the report, and what was not held; returns whether all was.
+    pub(crate) fn print(&self, report: &(impl Serialize + fmt::Display), failures: &[String]) -> Result<bool> {
+        measure::report::print(self.json, report)?;
+        failures.iter().for_each(|failure| eprintln!("not held: {failure}"));
+        Ok(failures.is_empty())
+    }
+
+    /// Tells whoever measures the server, when that was asked for.
+    pub(crate) fn mark(&self, what: &str) {
+        if self.marks {
+            println!("{{\"mark\":\"{what}\"}}");
+        }
+    }
+
+    pub(crate) fn progress(&self, len: u64, what: &str) -> ProgressBar {
+        if self.json {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
+        ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
+    }
+
+    /// Waits until the counting that began at `started` is over.
+    pub(crate) fn count_down(&self, started: Instant) {
+        let (end, progress) = (started + self.seconds, self.progress(self.seconds.as_secs(), "counting"));
+        while Instant::now() < end {
+            sleep_until(end.min(Instant::now() + Duration::from_millis(200)));
+            progress.set_position(started.elapsed().as_secs());
+        }
+        progress.finish_and_clear();
     }
 }
 
-pub(crate) fn count_down(is_quiet: bool, started: Instant, end: Instant) {
-    let progress = if is_quiet { ProgressBar::hidden() } else { ProgressBar::new((end - started).as_secs()) };
-    while Instant::now() < end {
-        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
-        progress.set_position(started.elapsed().as_secs());
+/// Of how many clients one is looked at, when so large a share of them is to be.
+pub(crate) fn one_in(share: f64) -> usize {
+    if share > 0.0 { (1.0 / share).round().max(1.0) as usize } else { usize::MAX }
+}
+
+pub(crate) fn sleep_until(at: Instant) {
+    thread::sleep(at.saturating_duration_since(Instant::now()));
+}
+
+/// A server that is asked by HTTP.
+#[derive(Clone)]
+pub(crate) struct Api {
+    agent: ureq::Agent,
+    /// For instance "http://127.0.0.1:8080".
+    pub(crate) url: String,
+    token: Option<String>,
+}
+
+/// What it answers.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The header of this name, or nothing.
+    pub(crate) location: String,
+    pub(crate) body: String,
+}
+
+impl Api {
+    pub(crate) fn get(&self, url: &str) -> Result<Answer> {
+        Answer::read(self.authorized(self.agent.get(url)).call()).with_context(|| format!("GET {url}"))
     }
-    progress.finish_and_clear();
+
+    pub(crate) fn delete(&self, url: &str) -> Result<Answer> {
+        Answer::read(self.authorized(self.agent.delete(url)).call()).with_context(|| format!("DELETE {url}"))
+    }
+
+    pub(crate) fn post(&self, url: &str, content_type: &str, body: &str) -> Result<Answer> {
+        let request = self.authorized(self.agent.post(url)).header("Content-Type", content_type);
+        Answer::read(request.send(body)).with_context(|| format!("POST {url}"))
+    }
+
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        }
+    }
+}
+
+impl Answer {
+    fn read(response: Result<Response<Body>, ureq::Error>) -> Result<Answer> {
+        let mut response = response?;
+        let location = response.headers().get("Location").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (status, location) = (response.status().as_u16(), location.to_owned());
+        Ok(Answer { status, location, body: response.body_mut().read_to_string()? })
+    }
+}
+
+/// Calls `work` with 0 to `count`, several at once and so many a second, until one fails.
+pub(crate) fn in_parallel(count: usize, per_second: f64, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let start = Instant::now();
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..REQUESTS.min(count) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        return;
+                    }
+                    sleep_until(start + Duration::from_secs_f64(index as f64 / per_second));
+                    if let Err(error) = work(index) {
+                        failure.lock().expect("no thread panics with it").get_or_insert(error);
+                        next.store(count, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner()?.map_or(Ok(()), Err)
+}
+
+/// A thread that is told to end, and waited for, when this is dropped.
+pub(crate) struct Background {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Runs `work` until it returns, which it does soon when it is told that all is over.
+    pub(crate) fn start(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_over);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || work(&stop)).context("start a thread")?;
+        Ok(Background { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // One that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 /// Which client has which address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
-    pub run: u8,
+    pub(crate) run: u8,
 }
 
 impl Addresses {
     /// Clients of one thread at most.
-    pub const MAX: u32 = 1 << 16;
+    pub(crate) const MAX: usize = 1 << 16;
 
-    pub fn of(self, client: u32) -> IpAddr {
-        let [_, _, high, low] = client.to_be_bytes();
-        IpAddr::from([127, self.run, high, low])
+    pub(crate) fn of(self, client: usize) -> Ipv4Addr {
+        let [high, low] = (client as u16).to_be_bytes();
+        Ipv4Addr::new(127, self.run, high, low)
     }
 
-    pub fn client(self, addr: IpAddr) -> Option<u32> {
+    pub(crate) fn client(self, addr: IpAddr) -> Option<usize> {
         match addr {
             IpAddr::V4(addr) => {
                 let [127, run, high, low] = addr.octets() else { return None };
-                (run == self.run).then(|| u32::from_be_bytes([0, 0, high, low]))
+                (run == self.run).then_some(u16::from_be_bytes([high, low]).into())
             }
             IpAddr::V6(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn all_is_done_once_and_the_first_error_ends_it() {
+        let done = Mutex::new(Vec::new());
+        in_parallel(100, f64::INFINITY, |index| {
+            done.lock().unwrap().push(index);
+            Ok(())
+        })
+        .unwrap();
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..100).collect::<Vec<_>>());
+
+        let failed = AtomicUsize::new(0);
+        let error = in_parallel(10_000, f64::INFINITY, |index| {
+            if index < 40 {
+                return Ok(());
+            }
+            failed.fetch_add(1, Ordering::Relaxed);
+            bail!("number {index}")
+        });
+        assert!(error.unwrap_err().to_string().starts_with("number 4") || failed.load(Ordering::Relaxed) > 1);
+        assert!(failed.load(Ordering::Relaxed) <= REQUESTS);
+        assert!(in_parallel(0, 1.0, |_| bail!("never")).is_ok());
     }
 }

@@ -10,8 +10,6 @@
 
 mod args;
 mod feed;
-mod guests;
-mod metrics;
 mod origin;
 mod original;
 mod places;
@@ -22,25 +20,27 @@ mod rtsp;
 mod sessions;
 mod watch;
 
-use std::net::SocketAddrV4;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use measure::cpu::CpuTime;
 
+pub use crate::clients::Served;
 pub use args::{Args, Limits};
-pub use metrics::Served;
 pub use report::Report;
 
 use original::Original;
-use places::{Addrs, Places};
-use receiver::{Receiver, Totals};
-use sessions::{Opened, Server};
+use places::Places;
+use receiver::Receiver;
+use sessions::{Opened, Server, Wanted};
 
-use crate::clients::{count_down, mark};
-use measure::cpu::CpuTime;
+use crate::clients::Reading;
+
+/// How long a newcomer is there: a short time each, so that there are the same number all the while.
+const STAY: Duration = Duration::from_secs(2);
 
 /// Runs the load and prints the report. False when the asked-for quality was not held.
 ///
@@ -48,12 +48,7 @@ use measure::cpu::CpuTime;
 /// When the server cannot be reached, refuses a session, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    measure::report::print(args.json, &report)?;
-    let failures = report.failures(&args.limits);
-    for failure in &failures {
-        eprintln!("not held: {failure}");
-    }
-    Ok(failures.is_empty())
+    args.common.print(&report, &report.failures(&args.limits))
 }
 
 /// Runs the load.
@@ -70,47 +65,56 @@ pub fn measure(args: &Args) -> Result<Report> {
         (None, None, Some((_, title))) => Original::of(title),
         (None, None, None) => None,
     };
-    let original = original.map(Arc::new);
     let places = Places::open(args)?;
-    let addrs = Addrs::of(args, &places);
-    let threads = places.start(args, original.as_ref())?;
-    let server = args.server()?;
-    if let (Some(server), Some(_)) = (&server, &feed) {
+    let plan = Plan::new(args, &places);
+    let threads = places.start(original.map(Arc::new).as_ref())?;
+    let Some(server) = args.server()? else {
+        wait_for_streams(args, &threads)?;
+        return count(args, &threads, None, &plan, &BTreeMap::new());
+    };
+    if feed.is_some() {
         server.wait_for_input(&args.title_of(0))?;
     }
-    let opened = match &server {
-        Some(server) => open(args, server, &addrs)?,
-        None => Vec::new(),
-    };
-    let counted = count(args, &threads, server.as_ref(), &opened, &addrs);
-    let by_api = server.as_ref().filter(|_| args.rtsp.is_none());
-    let underruns = by_api.map(|server| server.underruns_of_all(&opened));
-    if let Some(server) = &server {
-        server.close_all(&opened);
-    }
-    let (totals, mut context) = counted?;
-    context.underruns = underruns.and_then(|underruns| match underruns {
-        Ok(underruns) => Some(underruns),
-        Err(error) => {
-            eprintln!("underruns are not known: {error:#}");
-            None
-        }
-    });
-    Ok(Report::new(&totals, context))
+    let progress = args.common.progress(plan.initial.len() as u64, "starting");
+    let opened = server.open_all(&plan.initial, args.starts_per_second, &progress)?;
+    progress.finish_and_clear();
+    let report = count(args, &threads, Some(&server), &plan, &opened);
+    let underruns = args.rtsp.is_none().then(|| server.underruns_of_all(opened.values()));
+    server.close_all(opened.values());
+    let underruns = underruns
+        .and_then(|underruns| underruns.inspect_err(|error| eprintln!("underruns are not known: {error:#}")).ok());
+    Ok(Report { underruns, ..report? })
 }
 
-/// Opens all that are there before it counts, the received ones spread evenly among the others.
-fn open(args: &Args, server: &Server, addrs: &Addrs) -> Result<Vec<Opened>> {
-    let all = [&addrs.received[..], &addrs.unreceived].concat();
-    let order = spread(addrs.received.len(), addrs.unreceived.len());
-    let receivers: Vec<SocketAddrV4> = order.iter().map(|number| all[*number]).collect();
-    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(all.len() as u64) };
-    progress.set_style(ProgressStyle::with_template("starting [{bar:40}] {pos}/{len}")?.progress_chars("=> "));
-    let opened = server.open_all(|turn| args.title_of(order[turn]), &receivers, args.starts_per_second, &progress);
-    progress.finish_and_clear();
-    let mut opened: Vec<(usize, Opened)> = order.into_iter().zip(opened?).collect();
-    opened.sort_unstable_by_key(|(number, _)| *number);
-    Ok(opened.into_iter().map(|(_, opened)| opened).collect())
+/// Who is to be sent what, and where to. Sessions have numbers: those that are received come first, then newcomers.
+struct Plan {
+    /// Those that are there before it counts: the received ones spread evenly among the others.
+    initial: Vec<Wanted>,
+    /// Of those, by their place in that order, their numbers; who is not received has one behind all that are.
+    numbers: Vec<usize>,
+    /// Those that come while it counts, for a short time.
+    newcomers: Vec<Wanted>,
+    /// Those that come while it counts, and whose titles break.
+    faulty: Vec<Wanted>,
+}
+
+impl Plan {
+    fn new(args: &Args, places: &Places<'_>) -> Plan {
+        let (received, newcomers) = (args.session_count(), args.newcomer_count());
+        let numbers = spread(received, args.unreceived);
+        let initial = numbers.iter().map(|number| match number.checked_sub(received) {
+            None => (args.title_of(*number), places.addr(*number)),
+            Some(index) => (args.title_of(*number), args.sink_of(index)),
+        });
+        let newcomer = |index| (args.title_of(received + args.unreceived + index), places.addr(received + index));
+        let faulty = |index| (origin::faulty_title(index), places.addr(received + newcomers + index));
+        Plan {
+            initial: initial.collect(),
+            newcomers: (0..newcomers).map(newcomer).collect(),
+            faulty: (0..args.faulty).map(faulty).collect(),
+            numbers,
+        }
+    }
 }
 
 /// The numbers from zero to `few + many`, so that the first `few` of them stand evenly among the others.
@@ -129,57 +133,52 @@ fn count(
     args: &Args,
     threads: &[Receiver],
     server: Option<&Server>,
-    opened: &[Opened],
-    addrs: &Addrs,
-) -> Result<(Vec<Totals>, report::Context)> {
-    let guests = addrs.guests(args);
-    if server.is_none() {
-        wait_for_streams(args, threads)?;
-    }
-    thread::sleep(Duration::from_secs_f64(args.warm_up));
-    let served = || match server {
-        Some(server) => Served::read(&server.agent, &server.url, args.server_pid),
-        None => args.server_pid.and_then(Served::of_process),
-    };
+    plan: &Plan,
+    opened: &BTreeMap<usize, Opened>,
+) -> Result<Report> {
+    let common = &args.common;
+    thread::sleep(common.warm_up);
+    let reading = || Reading::take(server.map(|server| &server.api), common.server_pid);
     threads.iter().try_for_each(Receiver::reset)?;
-    mark(args.marks, "begin");
-    let (started, served_before, load_before) = (Instant::now(), served(), CpuTime::own());
+    common.mark("begin");
+    let (started, served_before, load_before) = (Instant::now(), reading(), CpuTime::own());
     thread::scope(|scope| {
-        let visits = guests.each_ref().map(|guests| {
-            let server = server.filter(|_| !guests.sessions.is_empty())?;
-            Some(scope.spawn(move || guests.visit(server, started)))
-        });
-        count_down(args.json, started, started + Duration::from_secs_f64(args.seconds));
-        mark(args.marks, "end");
-        let (served_after, load_after) = (served(), CpuTime::own());
+        let visit = |wanted, stay| scope.spawn(move || Some(server?.visit(wanted, common.seconds, stay)));
+        let (newcomers, faulty) = (visit(&plan.newcomers, STAY), visit(&plan.faulty, common.seconds));
+        common.count_down(started);
+        common.mark("end");
+        let (served_after, load_after) = (reading(), CpuTime::own());
         let span = started.elapsed();
-        let totals = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
-        let [newcomers, faulty] = visits.map(|visit| visit.and_then(|visit| visit.join().ok()).unwrap_or_default());
-        let asked = opened.iter().take(args.session_count()).map(Some).chain(newcomers.iter().map(Option::as_ref));
-        let asked_ns: Vec<Option<u64>> = asked.map(|opened| opened.map(|opened| opened.asked_ns)).collect();
-        let of_thread = |thread| asked_ns.iter().copied().skip(thread).step_by(threads.len()).collect();
+        let parts = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
+        let [newcomers, faulty] = [newcomers, faulty].map(|visit| visit.join().ok().flatten().unwrap_or_default());
+        let mut asked_ns = vec![None; args.session_count()];
+        for (index, opened) in opened {
+            if let Some(asked) = asked_ns.get_mut(plan.numbers[*index]) {
+                *asked = Some(opened.asked_ns);
+            }
+        }
+        asked_ns.extend(newcomers);
         let context = report::Context {
             sessions_wanted: args.session_count(),
             unreceived: args.unreceived,
             span,
-            asked_ns: (0..threads.len()).map(of_thread).collect(),
+            asked_ns,
             faulty: faulty.iter().flatten().count(),
-            underruns: None,
-            served: served_before.zip(served_after).map(|(before, after)| after.since(&before)),
+            served: served_after.since(&served_before),
             load_cpu: load_after.since(load_before),
         };
-        Ok((totals, context))
+        Ok(Report::new(parts, context))
     })
 }
 
 /// Waits until something of every session has arrived, or of some when the time is over.
 fn wait_for_streams(args: &Args, threads: &[Receiver]) -> Result<()> {
     let begun = || threads.iter().map(Receiver::begun).sum::<u64>();
-    let end = Instant::now() + Duration::from_secs_f64(args.wait);
+    let end = Instant::now() + args.wait;
     while begun() < args.session_count() as u64 {
         if Instant::now() >= end {
             if begun() == 0 {
-                bail!("nothing arrived within {} s", args.wait);
+                bail!("nothing arrived within {} s", args.wait.as_secs_f64());
             }
             return Ok(());
         }

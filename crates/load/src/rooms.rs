@@ -11,34 +11,30 @@ mod report;
 mod service;
 mod viewer;
 
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
 use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
-use indicatif::{ProgressBar, ProgressStyle};
+use measure::cpu::CpuTime;
+use measure::text::seconds;
 use wire::{Bitrate, Token, UdpOptions};
 
 pub use report::Report;
 
 use join::{Target, Video};
-use service::{LoadService, Message, Totals};
+use service::{Joining, LoadService, Message, Totals};
 
-use crate::clients::{Addresses, agent, count_down, mark};
-use measure::cpu::CpuTime;
+use crate::clients::{Addresses, Common, Reading, in_parallel, one_in, sleep_until};
 
 /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
 ///
 /// On loopback every viewer has an IP address of its own (127.0.0.0/8), so one thread and one socket play thousands.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// The server, for instance http://127.0.0.1:8080.
-    #[arg(long, default_value = "http://127.0.0.1:8080")]
-    pub url: String,
     /// Where to publish at servers with other paths, such as http://127.0.0.1:8889/{stream}/whip.
     #[arg(long, value_name = "URL", value_parser = join::template)]
     pub whip_url: Option<String>,
@@ -60,12 +56,6 @@ pub struct Args {
     /// Publishes three simulcast layers that share the bitrate.
     #[arg(long)]
     pub simulcast: bool,
-    /// How long to count, in seconds, once everybody has joined and the warm-up is over.
-    #[arg(long, default_value_t = 10.0)]
-    pub seconds: f64,
-    /// How long to wait after the last join before counting, in seconds.
-    #[arg(long, default_value_t = 2.0)]
-    pub warm_up: f64,
     /// Joins per second.
     #[arg(long, default_value_t = 100.0)]
     pub join_rate: f64,
@@ -73,32 +63,20 @@ pub struct Args {
     #[arg(long, default_value_t = 0)]
     pub joiners: u32,
     /// Those who join while others watch leave again after so many seconds, so that the number of viewers stays.
-    #[arg(long, value_name = "SECONDS", requires = "joiners")]
-    pub stay: Option<f64>,
+    #[arg(long, value_name = "SECONDS", requires = "joiners", value_parser = seconds)]
+    pub stay: Option<Duration>,
     /// Share of the viewers that decrypt and check every packet, and measure latency; the others count by headers.
     #[arg(long, default_value_t = 0.1)]
     pub sample: f64,
     /// Checks and times the last packet of each frame only: for servers that cut frames into packets anew.
     #[arg(long)]
     pub by_frame: bool,
-    /// Threads that play the clients.
-    #[arg(long, default_value_t = 1)]
-    pub threads: u8,
     /// Name of the streams; a number is put behind it.
     #[arg(long, default_value = "load")]
     pub name: String,
-    /// Bearer token for servers that ask for one.
-    #[arg(long, env = "MILLRACE_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
-    #[arg(long)]
-    pub server_pid: Option<u32>,
-    /// Prints the report as one JSON object.
-    #[arg(long)]
-    pub json: bool,
-    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
-    #[arg(long)]
-    pub marks: bool,
+    /// What every load generator is told.
+    #[command(flatten)]
+    pub common: Common,
     /// Exit status 1 when a larger share of packets never came, 0 to 1.
     #[arg(long)]
     pub max_loss: Option<f64>,
@@ -111,41 +89,34 @@ pub struct Args {
 ///
 /// # Errors
 /// When the server cannot be reached, refuses a join, or a socket cannot be had.
-pub fn run(args: &Args) -> anyhow::Result<bool> {
+pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    measure::report::print(args.json, &report)?;
-    let failures = report.failures(args.max_loss, args.max_p99);
-    for failure in &failures {
-        eprintln!("not held: {failure}");
-    }
-    Ok(failures.is_empty())
+    args.common.print(&report, &report.failures(args.max_loss, args.max_p99))
 }
 
 /// Runs the load.
 ///
 /// # Errors
 /// As `run`.
-pub fn measure(args: &Args) -> anyhow::Result<Report> {
-    let run = Run::start(args)?;
+pub fn measure(args: &Args) -> Result<Report> {
+    let (run, common) = (Run::start(args)?, &args.common);
     let mut resources = run.publish()?;
     resources.extend(run.watch(0, args.subscribers, None, "joining")?);
-    std::thread::sleep(Duration::from_secs_f64(args.warm_up.max(0.0)));
+    thread::sleep(common.warm_up);
 
     run.tell_all(|| Message::Reset);
-    mark(args.marks, "begin");
-    let (started, server_before, load_before) = (Instant::now(), run.server_cpu(), CpuTime::own());
-    if args.joiners > 0 {
-        let stay = args.stay.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        resources.extend(run.watch(args.subscribers, args.joiners, stay, "joining while others watch")?);
-    }
-    let end = started + Duration::from_secs_f64(args.seconds);
-    count_down(args.json, started, end);
-    mark(args.marks, "end");
-    let (server_after, load_after) = (run.server_cpu(), CpuTime::own());
+    common.mark("begin");
+    // Who is not asked may be another server, without such a page.
+    let reading = || Reading::take(Some(&run.target.api).filter(|_| common.server_pid.is_none()), common.server_pid);
+    let (started, server_before, load_before) = (Instant::now(), reading(), CpuTime::own());
+    resources.extend(run.watch(args.subscribers, args.joiners, args.stay, "joining while others watch")?);
+    common.count_down(started);
+    common.mark("end");
+    let (server_after, load_after) = (reading(), CpuTime::own());
     let span = started.elapsed();
     let parts = run.totals()?;
-    let server = server_before.zip(server_after).map(|(before, after)| after.since(before));
     let wanted = (args.subscribers + args.joiners) as usize;
+    let server = server_after.since(&server_before).cpu;
     let report = Report::new(&parts, wanted, span, server, load_after.since(load_before));
     run.leave(&resources);
     Ok(report)
@@ -163,33 +134,22 @@ struct Run<'a> {
 struct Watching {
     resource: String,
     thread: usize,
-    client: u32,
+    client: usize,
 }
 
 /// How long a load thread may take to forget a viewer that leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Joins that may be under way at once.
-const JOIN_THREADS: usize = 16;
-
 impl<'a> Run<'a> {
-    fn start(args: &'a Args) -> anyhow::Result<Self> {
-        if !args.url.starts_with("http://") {
-            bail!("--url {}: only http:// is understood here", args.url);
-        }
-        let epoch = Instant::now();
-        let pid = std::process::id();
+    fn start(args: &'a Args) -> Result<Self> {
+        let (api, epoch) = (args.common.api()?, Instant::now());
         let mut workers = Vec::new();
         // Handshakes take a thread's time, and would make what others receive look late: joiners have a thread of their own.
-        for thread in 0..args.threads.max(1) + u8::from(args.joiners > 0) {
+        for thread in 0..args.common.threads.max(1) + u8::from(args.joiners > 0) {
             let addresses = Addresses { run: 1 + thread };
             // One socket receives what thousands would: it must hold what comes while the thread does something else.
-            let buffer_bytes = Some(64 << 20);
-            let options = UdpOptions {
-                receive_buffer_bytes: buffer_bytes,
-                send_buffer_bytes: buffer_bytes,
-                ..UdpOptions::default()
-            };
+            let (receive_buffer_bytes, send_buffer_bytes) = (Some(64 << 20), Some(64 << 20));
+            let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, ..UdpOptions::default() };
             let config = WorkerConfig {
                 name: format!("load-{thread}"),
                 sockets: vec![Socket::udp(Token::default(), (Ipv4Addr::UNSPECIFIED, 0).into(), options)],
@@ -201,45 +161,35 @@ impl<'a> Run<'a> {
             let handle = bound.run(move || LoadService::new(Instant::now(), epoch, socket.link, addresses))?;
             workers.push((handle, mailbox));
         }
-        let url = args.url.trim_end_matches('/');
-        let template = |given: &Option<String>, path: &str| match given {
-            Some(given) => given.clone(),
-            None => format!("{url}/{path}/{}", join::STREAM),
-        };
+        let own = |path| format!("{}/{path}/{}", api.url, join::STREAM);
         let target = Target {
-            agent: agent(),
-            url: url.into(),
-            whip_url: template(&args.whip_url, "whip"),
-            whep_url: template(&args.whep_url, "whep"),
-            token: args.token.clone(),
+            whip_url: args.whip_url.clone().unwrap_or_else(|| own("whip")),
+            whep_url: args.whep_url.clone().unwrap_or_else(|| own("whep")),
             by_frame: args.by_frame,
             context: webrtc::Context::new()?,
+            api,
         };
-        let video =
-            Video { bitrate: args.bitrate, frames_per_second: args.fps, simulcast: args.simulcast, run: pid, epoch };
+        let (bitrate, frames_per_second, simulcast) = (args.bitrate, args.fps, args.simulcast);
+        let video = Video { bitrate, frames_per_second, simulcast, run: std::process::id(), epoch };
         Ok(Run { args, target, workers, video })
     }
 
-    fn publish(&self) -> anyhow::Result<Vec<String>> {
-        let mut resources = Vec::new();
-        for number in 0..self.args.publishers {
+    fn publish(&self) -> Result<Vec<String>> {
+        let publish = |number| {
             let stream = format!("{}-{number}", self.args.name);
-            let (joining, resource) = join::publish(&self.target, number, &stream, self.video)?;
+            let (joining, resource) = join::publish(&self.target, number as usize, &stream, self.video)?;
             self.hand_over(0, joining)?;
-            resources.push(resource);
-        }
-        Ok(resources)
+            Ok(resource)
+        };
+        (0..self.args.publishers).map(publish).collect()
     }
 
     /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`. Returns the resources of
     /// those who stay.
-    fn watch(&self, first: u32, count: u32, stay: Option<Duration>, what: &str) -> anyhow::Result<Vec<String>> {
-        let progress = self.progress_bar(u64::from(count), what);
-        let start = Instant::now();
-        let due: Mutex<VecDeque<u32>> = Mutex::new((first..first + count).collect());
+    fn watch(&self, first: u32, count: u32, stay: Option<Duration>, what: &str) -> Result<Vec<String>> {
+        let progress = self.args.common.progress(count.into(), what);
         let (joined, to_leave) = mpsc::sync_channel::<(Instant, Watching)>(count as usize);
-        let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
-        let staying = std::thread::scope(|scope| {
+        let staying = thread::scope(|scope| {
             let leaving = scope.spawn(move || {
                 let mut staying = Vec::new();
                 for (at, watching) in to_leave {
@@ -250,38 +200,20 @@ impl<'a> Run<'a> {
                 }
                 staying
             });
-            for _ in 0..JOIN_THREADS.min(count as usize) {
-                let joined = joined.clone();
-                let (due, failure, progress) = (&due, &failure, &progress);
-                scope.spawn(move || {
-                    while let Some(viewer) = due.lock().ok().and_then(|mut due| due.pop_front()) {
-                        let at =
-                            start + Duration::from_secs_f64(f64::from(viewer - first) / self.args.join_rate.max(0.1));
-                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                        match self.watch_one(viewer) {
-                            // The other end listens until all have joined.
-                            Ok(watching) => drop(joined.send((Instant::now(), watching))),
-                            Err(error) => {
-                                failure.lock().expect("no thread panics with it").get_or_insert(error);
-                                due.lock().expect("no thread panics with it").clear();
-                            }
-                        }
-                        progress.inc(1);
-                    }
-                });
-            }
+            let done = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
+                let watching = self.watch_one(first + index as u32)?;
+                progress.inc(1);
+                joined.send((Instant::now(), watching)).context("the other end listens until all have joined")
+            });
             drop(joined);
-            leaving.join().expect("it does not panic")
+            done.map(|()| leaving.join().expect("it does not panic"))
         });
         progress.finish_and_clear();
-        match failure.into_inner()? {
-            Some(error) => Err(error),
-            None => Ok(staying),
-        }
+        staying
     }
 
     fn end(&self, at: Instant, watching: &Watching) {
-        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        sleep_until(at);
         // First here: who is told by the server that it has ended counts as failed. Who does not keep up shows it too.
         let (done, gone) = mpsc::sync_channel(0);
         let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client, done });
@@ -289,24 +221,22 @@ impl<'a> Run<'a> {
         self.leave(std::slice::from_ref(&watching.resource));
     }
 
-    fn watch_one(&self, viewer: u32) -> anyhow::Result<Watching> {
+    fn watch_one(&self, viewer: u32) -> Result<Watching> {
         let args = self.args;
         let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
-        let threads = usize::from(args.threads.max(1));
+        let threads = usize::from(args.common.threads.max(1));
         let thread = if viewer < args.subscribers { viewer as usize % threads } else { threads };
-        let number = args.publishers + viewer;
-        if number >= Addresses::MAX {
-            bail!("more than {} clients on one thread; use --threads", Addresses::MAX);
-        }
-        let every = if args.sample > 0.0 { (1.0 / args.sample).round().max(1.0) as u32 } else { u32::MAX };
-        let (joining, resource) = join::watch(&self.target, number, &stream, viewer.is_multiple_of(every))?;
+        let client = (args.publishers + viewer) as usize;
+        ensure!(client < Addresses::MAX, "more than {} clients on one thread; use --threads", Addresses::MAX);
+        let is_sample = (viewer as usize).is_multiple_of(one_in(args.sample));
+        let (joining, resource) = join::watch(&self.target, client, &stream, is_sample)?;
         self.hand_over(thread, joining)?;
-        Ok(Watching { resource, thread, client: number })
+        Ok(Watching { resource, thread, client })
     }
 
-    fn hand_over(&self, thread: usize, joining: service::Joining) -> anyhow::Result<()> {
+    fn hand_over(&self, thread: usize, joining: Joining) -> Result<()> {
         let sent = self.workers[thread].1.send(Message::Join(Box::new(joining)));
-        sent.map_err(|_| anyhow::anyhow!("the load thread does not keep up"))
+        sent.ok().context("the load thread does not keep up")
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {
@@ -316,7 +246,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn totals(&self) -> anyhow::Result<Vec<Totals>> {
+    fn totals(&self) -> Result<Vec<Totals>> {
         let (reply, totals) = mpsc::sync_channel(self.workers.len());
         self.tell_all(|| Message::Report(reply.clone()));
         let wait = Duration::from_secs(10);
@@ -324,36 +254,9 @@ impl<'a> Run<'a> {
     }
 
     fn leave(&self, resources: &[String]) {
-        for resource in resources {
-            if let Err(error) = join::leave(&self.target, resource) {
-                eprintln!("{error:#}");
-                return;
-            }
+        // RFC 9725 §4.2. A server that does not let us is not asked again.
+        if let Err(error) = resources.iter().try_for_each(|resource| self.target.api.delete(resource).map(drop)) {
+            eprintln!("{error:#}");
         }
     }
-
-    fn server_cpu(&self) -> Option<CpuTime> {
-        server_cpu(&self.target.agent, &self.target.url, self.args.server_pid)
-    }
-
-    fn progress_bar(&self, len: u64, what: &str) -> ProgressBar {
-        if self.args.json {
-            return ProgressBar::hidden();
-        }
-        let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
-        ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
-    }
-}
-
-/// CPU time of the server: from the kernel by its process number, or from what it says of itself.
-fn server_cpu(agent: &ureq::Agent, url: &str, pid: Option<u32>) -> Option<CpuTime> {
-    if let Some(pid) = pid {
-        return CpuTime::of_process(pid);
-    }
-    let text = agent.get(format!("{url}/metrics")).call().ok()?.body_mut().read_to_string().ok()?;
-    let value = |mode: &str| {
-        let name = format!("millrace_process_cpu_seconds_total{{mode=\"{mode}\"}}");
-        text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok())
-    };
-    Some(CpuTime { user: value("user")?, system: value("system")? })
 }

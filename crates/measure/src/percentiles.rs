@@ -44,6 +44,13 @@ impl Percentiles {
         Percentiles::of(&all)
     }
 
+    /// Of single values, in nanoseconds.
+    pub fn of_ns(values: impl Iterator<Item = u64>) -> Self {
+        let mut all = histogram();
+        values.for_each(|ns| all.saturating_record(ns / 1_000));
+        Percentiles::of(&all)
+    }
+
     /// Of the values in one histogram, which are microseconds.
     pub fn of(histogram_us: &Histogram<u64>) -> Self {
         let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;

@@ -1,11 +1,12 @@
 //! What `millrace load pump` is told on the command line, and what of it makes no sense.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use axum::body::Bytes;
+use measure::text::seconds;
 use pump::sample::Sample;
 use wire::Bitrate;
 
@@ -13,7 +14,7 @@ use super::feed::{Feed, Input};
 use super::origin::Origin;
 use super::rtsp::Players;
 use super::sessions::Server;
-use crate::clients::{self, Addresses};
+use crate::clients::{Addresses, Common};
 
 /// Sockets at most, where each session has one.
 const SOCKETS_MAX: usize = 10_000;
@@ -25,9 +26,6 @@ const ORIGIN_PICTURES: u32 = 25 * 60;
 #[derive(clap::Args, Clone, Debug)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["title", "listen"]))]
 pub struct Args {
-    /// The server, for instance http://127.0.0.1:8080.
-    #[arg(long, default_value = "http://127.0.0.1:8080")]
-    pub url: String,
     /// Starts sessions by RTSP there, as set-top boxes do, and not by the API: RTP by UDP, a connection for each. The API is
     /// asked for the server's CPU time and lateness only.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "at", "unreceived", "burst", "looped"])]
@@ -76,15 +74,9 @@ pub struct Args {
     /// Starts per second.
     #[arg(long, default_value_t = 100.0)]
     pub starts_per_second: f64,
-    /// How long to count, in seconds, once all have started and the warm-up is over.
-    #[arg(long, default_value_t = 10.0)]
-    pub seconds: f64,
-    /// How long to wait after the last start before counting, in seconds.
-    #[arg(long, default_value_t = 2.0)]
-    pub warm_up: f64,
     /// How long to wait for the first datagrams with --listen, in seconds.
-    #[arg(long, default_value_t = 20.0)]
-    pub wait: f64,
+    #[arg(long, default_value = "20", value_parser = seconds)]
+    pub wait: Duration,
     /// Constant rate of the streams, nulls included, for the delay factor; unless given, what their clocks tell.
     #[arg(long)]
     pub rate: Option<Bitrate>,
@@ -103,21 +95,9 @@ pub struct Args {
     /// Lets the title begin again at its end.
     #[arg(long = "loop")]
     pub looped: bool,
-    /// Threads that receive.
-    #[arg(long, default_value_t = 1)]
-    pub threads: u8,
-    /// Bearer token for servers that ask for one.
-    #[arg(long, env = "MILLRACE_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
-    #[arg(long)]
-    pub server_pid: Option<u32>,
-    /// Prints the report as one JSON object.
-    #[arg(long)]
-    pub json: bool,
-    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
-    #[arg(long)]
-    pub marks: bool,
+    /// What every load generator is told.
+    #[command(flatten)]
+    pub common: Common,
     /// What has to be held.
     #[command(flatten)]
     pub limits: Limits,
@@ -155,21 +135,20 @@ fn listen_addr(text: &str) -> Result<SocketAddrV4, String> {
 impl Args {
     pub(super) fn check(&self) -> Result<()> {
         let sessions = self.session_count();
-        ensure!(self.title.is_none() || self.url.starts_with("http://"), "--url {}: only http:// here", self.url);
-        ensure!(sessions > 0 && self.threads > 0, "at least one session and one thread");
-        ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds is 0 to a day");
-        ensure!((0.0..=3_600.0).contains(&self.warm_up), "--warm-up is 0 to an hour");
-        ensure!((0.0..=3_600.0).contains(&self.wait), "--wait is 0 to an hour");
+        ensure!(sessions > 0 && self.common.threads > 0, "at least one session and one thread");
         ensure!((0.0..=1.0).contains(&self.sample), "--sample is 0 to 1");
         ensure!(self.starts_per_second > 0.0, "--starts-per-second is more than 0");
         ensure!((0.0..=100_000.0).contains(&self.newcomers_per_second), "--newcomers-per-second is 0 to 100000");
-        ensure!(self.origin.is_none() || self.seconds >= 1.0, "--origin needs --seconds of 1 at least");
+        ensure!(
+            self.origin.is_none() || self.common.seconds >= Duration::from_secs(1),
+            "--origin needs --seconds of 1 at least"
+        );
         let places = self.place_count();
         if self.has_sockets() {
             ensure!(places <= SOCKETS_MAX, "at most {SOCKETS_MAX} sessions with a port each");
         } else {
-            let per_thread = places.div_ceil(usize::from(self.threads));
-            ensure!(per_thread <= Addresses::MAX as usize, "at most {} sessions on one thread", Addresses::MAX);
+            let per_thread = places.div_ceil(usize::from(self.common.threads));
+            ensure!(per_thread <= Addresses::MAX, "at most {} sessions on one thread", Addresses::MAX);
         }
         Ok(())
     }
@@ -179,7 +158,7 @@ impl Args {
     }
 
     pub(super) fn newcomer_count(&self) -> usize {
-        (self.newcomers_per_second * self.seconds) as usize
+        (self.newcomers_per_second * self.common.seconds.as_secs_f64()) as usize
     }
 
     /// All that are sent to places of ours.
@@ -193,26 +172,30 @@ impl Args {
         own.or(self.title.as_ref()).map_or(String::new(), |title| title.replace("{n}", &number.to_string()))
     }
 
+    /// Where one that is not received is sent to.
+    pub(super) fn sink_of(&self, index: usize) -> SocketAddrV4 {
+        let ip = self.sink.ip().to_bits().wrapping_add(index as u32);
+        SocketAddrV4::new(ip.into(), self.sink.port())
+    }
+
     /// The origin, and what it serves.
-    pub(super) fn start_origin(&self) -> Result<Option<(Origin, Vec<u8>)>> {
+    pub(super) fn start_origin(&self) -> Result<Option<(Origin, Bytes)>> {
         let Some(listen) = self.origin else { return Ok(None) };
         let title = match &self.file {
             Some(file) => std::fs::read(file).with_context(|| format!("read {}", file.display()))?,
-            None => {
-                let rate = self.made_rate();
-                Sample { rate, pictures: ORIGIN_PICTURES, ..Sample::default() }.make()
-            }
+            None => Sample { rate: self.made_rate(), pictures: ORIGIN_PICTURES, ..Sample::default() }.make(),
         };
-        let delay = Duration::from_millis(self.origin_delay);
-        Ok(Some((Origin::start(listen, title.clone(), delay)?, title)))
+        let (title, delay) = (Bytes::from(title), Duration::from_millis(self.origin_delay));
+        let listener = TcpListener::bind(listen).with_context(|| format!("listen at {listen}, as an origin"))?;
+        Ok(Some((Origin::start(listener, title.clone(), delay)?, title)))
     }
 
     /// The source of the live input, whose stream lasts longer than the run.
     pub(super) fn start_feed(&self) -> Result<Option<Feed>> {
         let Some(to) = self.feed else { return Ok(None) };
         let starts = (self.session_count() + self.unreceived) as f64 / self.starts_per_second;
-        let span = 2.0 * (starts + self.warm_up + self.seconds) + 30.0;
-        let span = Duration::try_from_secs_f64(span).context("--feed for so long")?;
+        let starts = Duration::try_from_secs_f64(starts).context("--feed for so long")?;
+        let span = 2 * (starts + self.common.warm_up + self.common.seconds) + Duration::from_secs(30);
         Feed::start(to, self.made_rate(), span).map(Some)
     }
 
@@ -234,18 +217,11 @@ impl Args {
         let rtsp = match self.rtsp {
             Some(addr) => {
                 engine::sys::raise_open_files_max().context("raise the limit of open files")?;
-                Some((addr, Arc::new(Players::new()?)))
+                Some(Players::new(addr)?)
             }
             None => None,
         };
-        Ok(Some(Server {
-            agent: clients::agent(),
-            url: self.url.trim_end_matches('/').into(),
-            token: self.token.clone(),
-            scheme: if self.rtp { "rtp" } else { "udp" },
-            burst: self.burst,
-            looped: self.looped,
-            rtsp,
-        }))
+        let scheme = if self.rtp { "rtp" } else { "udp" };
+        Ok(Some(Server { api: self.common.api()?, scheme, burst: self.burst, looped: self.looped, rtsp }))
     }
 }

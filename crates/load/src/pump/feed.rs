@@ -8,13 +8,14 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pump::sample::Sample;
 use wire::ts::{DATAGRAM_LEN, RTP_CLOCK_HZ, write_rtp_header};
 use wire::{Bitrate, Seq};
+
+use crate::clients::{Background, sleep_until};
 
 /// Bytes of a stream at most: it is made before it is sent.
 const STREAM_BYTES_MAX: u128 = 1 << 30;
@@ -48,8 +49,7 @@ impl Input {
 /// A stream that is being sent. It ends when this is dropped.
 pub(super) struct Feed {
     stream: Arc<Vec<u8>>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Feed {
@@ -60,10 +60,9 @@ impl Feed {
         let pictures = (span.as_secs() * PICTURES) as u32;
         let stream = Arc::new(Sample { rate, pictures, ..Sample::default() }.make());
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("open a socket")?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (bytes, stop) = (Arc::clone(&stream), Arc::clone(&is_over));
-        let thread = thread::Builder::new().name("feed".into()).spawn(move || send(&socket, to, rate, &bytes, &stop));
-        Ok(Feed { stream, is_over, thread: Some(thread.context("start a thread")?) })
+        let bytes = Arc::clone(&stream);
+        let thread = Background::start("feed", move |is_over| send(&socket, to, rate, &bytes, is_over))?;
+        Ok(Feed { stream, _thread: thread })
     }
 
     /// All that is sent in the end.
@@ -72,26 +71,17 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 fn send(socket: &UdpSocket, to: Input, rate: Bitrate, stream: &[u8], is_over: &AtomicBool) {
     let start = Instant::now();
     let mut buf = [0; HEADER_MAX + DATAGRAM_LEN];
     for (count, packets) in stream.chunks(DATAGRAM_LEN).enumerate() {
         let due = rate.time_for(DATAGRAM_LEN * count);
-        thread::sleep((start + due).saturating_duration_since(Instant::now()));
+        sleep_until(start + due);
         if is_over.load(Ordering::Relaxed) {
             return;
         }
         let timestamp = (due.as_micros() * u128::from(RTP_CLOCK_HZ) / 1_000_000) as u32;
-        let header = if to.is_rtp { write_rtp_header(&mut buf, Seq(count as u16), timestamp, 1, false) } else { None };
+        let header = to.is_rtp.then(|| write_rtp_header(&mut buf, Seq(count as u16), timestamp, 1, false)).flatten();
         let header_len = header.unwrap_or(0);
         let len = header_len + packets.len();
         buf[header_len..len].copy_from_slice(packets);

@@ -2,37 +2,35 @@
 //!
 //! In: the bytes, and where to listen. Out: `/NAME.ts`, whole or by range, with an ETag of its own. What is called
 //! `slow-`, `dead-`, `truncated-`, `wrong-`, `gone-` or `error-` something begins well and then breaks that promise.
-//! Cost: a thread for each connection; the bytes are in memory once.
+//! Cost: a thread with a task for each connection; the bytes are in memory once.
 //! Source: RFC 9110 §14 (ranges).
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::TcpListener;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-
-/// Connections at a time; further ones are closed at once.
-const CONNECTIONS_MAX: usize = 1_024;
-
-/// A connection without a request for this long is closed, and so is one whose client reads nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A request's line and headers; longer ones are no requests.
-const REQUEST_BYTES_MAX: u64 = 16 << 10;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, RANGE};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::serve::ListenerExt as _;
+use clap::ValueEnum;
+use futures_util::stream::{self, StreamExt as _};
+use tokio::runtime::{self, Runtime};
 
 /// A title that breaks does so from this byte on: by then it is played.
-pub(super) const SOUND_BYTES: u64 = 512 << 10;
+pub(super) const SOUND_BYTES: usize = 512 << 10;
 
 /// A slow title comes in pieces of this many bytes, so many a second: far less than it plays, and never a stall.
 const SLOW_BYTES: usize = 1_316;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a title that breaks does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a title that breaks does. Its name begins with the fault's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// It comes much slower than it plays.
     Slow,
@@ -48,217 +46,113 @@ enum Fault {
     Error,
 }
 
-const FAULTS: [(&str, Fault); 6] = [
-    ("slow", Fault::Slow),
-    ("dead", Fault::Dead),
-    ("truncated", Fault::Truncated),
-    ("wrong", Fault::Wrong),
-    ("gone", Fault::Gone),
-    ("error", Fault::Error),
-];
-
 /// The name of a title that breaks; their faults take turns.
 pub(super) fn faulty_title(number: usize) -> String {
-    let (name, _) = FAULTS[number % FAULTS.len()];
-    format!("{name}-{number}.ts")
+    let fault = Fault::value_variants()[number % Fault::value_variants().len()];
+    format!("{fault:?}-{number}.ts").to_lowercase()
 }
 
-/// A running origin. It takes no more connections when this is dropped; those that are there end with their clients.
+/// A running origin. It and all its connections end when this is dropped.
 pub(super) struct Origin {
-    pub(super) addr: SocketAddr,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _runtime: Runtime,
 }
 
-struct Shared {
-    title: Vec<u8>,
-    /// Before each response.
+/// What every name stands for, and how long each response takes to begin.
+#[derive(Clone)]
+struct Title {
+    bytes: Bytes,
     delay: Duration,
-    connections: AtomicUsize,
-    is_over: AtomicBool,
 }
 
 impl Origin {
-    pub(super) fn start(listen: SocketAddr, title: Vec<u8>, delay: Duration) -> Result<Origin> {
-        let listener = TcpListener::bind(listen).with_context(|| format!("listen at {listen}, as an origin"))?;
-        let addr = listener.local_addr().context("the origin's address")?;
-        let shared =
-            Arc::new(Shared { title, delay, connections: AtomicUsize::new(0), is_over: AtomicBool::new(false) });
-        let listening = Arc::clone(&shared);
-        let accept = move || listening.accept(&listener);
-        let thread = thread::Builder::new().name("origin".into()).spawn(accept).context("start a thread")?;
-        Ok(Origin { addr, shared, thread: Some(thread) })
+    /// Answers who connects to `listener`, each request after `delay`.
+    pub(super) fn start(listener: TcpListener, bytes: Bytes, delay: Duration) -> Result<Origin> {
+        let mut runtime = runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).thread_name("origin").enable_all().build().context("start a thread")?;
+        let titles = Router::new().fallback(answer).with_state(Title { bytes, delay });
+        listener.set_nonblocking(true)?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).context("listen as an origin")?
+        };
+        // Without it a slow title is slower still.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        runtime.spawn(axum::serve(listener, titles).into_future());
+        Ok(Origin { _runtime: runtime })
     }
 }
 
-impl Drop for Origin {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        // A connection only wakes it.
-        let woken = TcpStream::connect(self.addr).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
-            let _ = thread.join();
-        }
+async fn answer(State(title): State<Title>, uri: Uri, headers: HeaderMap) -> Response {
+    tokio::time::sleep(title.delay).await;
+    let name = uri.path().trim_start_matches('/');
+    if !name.ends_with(".ts") || name.contains('/') {
+        return StatusCode::NOT_FOUND.into_response();
     }
-}
-
-impl Shared {
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        for stream in listener.incoming() {
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            let Ok(stream) = stream else { continue };
-            if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                self.connections.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let shared = Arc::clone(self);
-            let serve = move || {
-                // Whoever asked sees that the connection ends.
-                let _ = shared.serve(&stream);
-                shared.connections.fetch_sub(1, Ordering::Relaxed);
-            };
-            if thread::Builder::new().name("origin".into()).stack_size(128 << 10).spawn(serve).is_err() {
-                self.connections.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Answers the requests of a connection, until its client closes it or an answer is not to be kept.
-    fn serve(&self, stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut reader = BufReader::new(stream);
-        while let Some(request) = Request::read(&mut reader)? {
-            thread::sleep(self.delay);
-            self.answer(stream, &request)?;
-        }
-        Ok(())
-    }
-
-    fn answer(&self, mut stream: &TcpStream, request: &Request) -> io::Result<()> {
-        let len = self.title.len() as u64;
-        let Some(name) = request.path.strip_prefix('/').filter(|name| name.ends_with(".ts") && !name.contains('/'))
-        else {
-            return write_status(stream, "404 Not Found");
-        };
-        let Some(range) = &request.range else {
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nETag: \"{name}\"\r\n\r\n");
-            stream.write_all(head.as_bytes())?;
-            return stream.write_all(&self.title);
-        };
-        let range = range.start..range.end.min(len);
-        if range.is_empty() {
-            return write_status(stream, "416 Range Not Satisfiable");
-        }
-        let fault = Fault::of(name).filter(|_| range.start >= SOUND_BYTES);
-        let shift = if fault == Some(Fault::Wrong) { 188 } else { 0 };
-        let (first, last) = (range.start - shift, range.end - 1 - shift);
-        let body = &self.title[range.start as usize..range.end as usize];
-        let head = format!(
-            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {first}-{last}/{len}\r\nContent-Length: {}\r\n\
-             ETag: \"{name}\"\r\n\r\n",
-            body.len()
-        );
-        match fault {
-            Some(Fault::Gone) => return write_status(stream, "404 Not Found"),
-            Some(Fault::Error) => return write_status(stream, "500 Internal Server Error"),
-            _ => stream.write_all(head.as_bytes())?,
-        }
-        match fault {
-            Some(Fault::Dead) => wait_for_end(stream),
-            Some(Fault::Slow) => write_slowly(stream, body),
-            Some(Fault::Truncated) => {
-                stream.write_all(&body[..body.len() / 2])?;
+    let (etag, len) = ((ETAG, format!("\"{name}\"")), title.bytes.len());
+    let Some(range) = headers.get(RANGE) else { return ([etag], title.bytes).into_response() };
+    let Some(range) = range.to_str().ok().and_then(|range| parse_range(range, len)) else {
+        return StatusCode::RANGE_NOT_SATISFIABLE.into_response();
+    };
+    let fault = Fault::of(name).filter(|_| range.start >= SOUND_BYTES);
+    let shift = if fault == Some(Fault::Wrong) { 188 } else { 0 };
+    let content_range = format!("bytes {}-{}/{len}", range.start - shift, range.end - 1 - shift);
+    let head = [etag, (CONTENT_RANGE, content_range), (CONTENT_LENGTH, range.len().to_string())];
+    let bytes = title.bytes.slice(range);
+    let body = match fault {
+        Some(Fault::Gone) => return StatusCode::NOT_FOUND.into_response(),
+        Some(Fault::Error) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Some(Fault::Dead) => Body::from_stream(stream::pending::<io::Result<Bytes>>()),
+        Some(Fault::Slow) => Body::from_stream(stream::unfold(bytes, slowly)),
+        Some(Fault::Truncated) => {
+            let end = stream::once(async {
+                // What is there leaves before that.
+                tokio::task::yield_now().await;
                 Err(io::ErrorKind::ConnectionAborted.into())
-            }
-            _ => stream.write_all(body),
+            });
+            Body::from_stream(stream::iter([Ok::<_, io::Error>(bytes.slice(..bytes.len() / 2))]).chain(end))
         }
-    }
+        Some(Fault::Wrong) | None => bytes.into(),
+    };
+    (StatusCode::PARTIAL_CONTENT, head, body).into_response()
+}
+
+/// The next piece of what comes slowly, and what is left then.
+async fn slowly(mut rest: Bytes) -> Option<(io::Result<Bytes>, Bytes)> {
+    let piece = rest.split_to(rest.len().min(SLOW_BYTES));
+    tokio::time::sleep(SLOW_PAUSE).await;
+    (!piece.is_empty()).then_some((Ok(piece), rest))
 }
 
 impl Fault {
     fn of(name: &str) -> Option<Fault> {
-        let (kind, _) = name.split_once('-')?;
-        FAULTS.iter().find(|(name, _)| *name == kind).map(|(_, fault)| *fault)
+        Fault::from_str(name.split_once('-')?.0, false).ok()
     }
 }
 
-fn write_status(mut stream: &TcpStream, status: &str) -> io::Result<()> {
-    stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())
-}
-
-/// Until the client closes, or has been silent for long.
-fn wait_for_end(stream: &TcpStream) -> io::Result<()> {
-    stream.peek(&mut [0])?;
-    Err(io::ErrorKind::ConnectionAborted.into())
-}
-
-fn write_slowly(mut stream: &TcpStream, body: &[u8]) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    for piece in body.chunks(SLOW_BYTES) {
-        if Instant::now() > end {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.write_all(piece)?;
-        thread::sleep(SLOW_PAUSE);
-    }
-    Ok(())
-}
-
-/// What is of interest in a request.
-struct Request {
-    path: String,
-    /// Of bytes; `None`: all.
-    range: Option<Range<u64>>,
-}
-
-impl Request {
-    /// `None` when there is no further one.
-    fn read(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
-        let mut lines = io::Read::take(&mut *reader, REQUEST_BYTES_MAX);
-        let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        let path = line.split(' ').nth(1).ok_or(io::ErrorKind::InvalidData)?.to_owned();
-        let mut range = None;
-        loop {
-            line.clear();
-            if lines.read_line(&mut line)? == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let Some((name, value)) = line.trim().split_once(':') else { break };
-            if name.eq_ignore_ascii_case("range") {
-                range = Some(parse_range(value.trim()).ok_or(io::ErrorKind::InvalidData)?);
-            }
-        }
-        Ok(Some(Request { path, range }))
-    }
-}
-
-/// `bytes=FIRST-LAST`, the only form that is asked for here.
-fn parse_range(value: &str) -> Option<Range<u64>> {
+/// `bytes=FIRST-LAST`, the only form that is asked for here, of what has `len` bytes.
+fn parse_range(value: &str, len: usize) -> Option<Range<usize>> {
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
-    Some(first.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
+    let range = first.parse().ok()?..last.parse::<usize>().ok()?.checked_add(1)?.min(len);
+    Some(range).filter(|range| !range.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
 
     use super::*;
 
-    fn origin() -> (Origin, Vec<u8>) {
-        let title: Vec<u8> = (0..2 * SOUND_BYTES).map(|at| (at % 251) as u8).collect();
-        (Origin::start(([127, 0, 0, 1], 0).into(), title.clone(), Duration::ZERO).unwrap(), title)
+    fn origin() -> (Origin, SocketAddr, Bytes) {
+        let title: Bytes = (0..2 * SOUND_BYTES).map(|at| (at % 251) as u8).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        (Origin::start(listener, title.clone(), Duration::ZERO).unwrap(), addr, title)
     }
 
     /// Head and body, as far as they come before the connection ends or `max` bytes are there.
-    fn ask(origin: &Origin, path: &str, range: &str, max: u64) -> (String, Vec<u8>) {
-        let mut stream = TcpStream::connect(origin.addr).unwrap();
+    fn ask(addr: SocketAddr, path: &str, range: &str, max: u64) -> (String, Vec<u8>) {
+        let mut stream = TcpStream::connect(addr).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n{range}\r\n").unwrap();
         let mut reader = BufReader::new(stream);
         let (mut head, mut line) = (String::new(), String::new());
@@ -268,30 +162,30 @@ mod tests {
         }
         let mut body = Vec::new();
         reader.take(max).read_to_end(&mut body).unwrap();
-        (head, body)
+        (head.to_lowercase(), body)
     }
 
     #[test]
     fn every_name_is_a_title_with_ranges_and_an_etag_of_its_own() {
-        let (origin, title) = origin();
-        let (head, body) = ask(&origin, "/17.ts", "Range: bytes=1000-1999\r\n", 1_000);
-        assert!(head.starts_with("HTTP/1.1 206 ") && head.contains("ETag: \"17.ts\""), "{head}");
-        assert!(head.contains(&format!("Content-Range: bytes 1000-1999/{}", title.len())), "{head}");
+        let (_origin, addr, title) = origin();
+        let (head, body) = ask(addr, "/17.ts", "Range: bytes=1000-1999\r\n", 1_000);
+        assert!(head.starts_with("http/1.1 206 ") && head.contains("etag: \"17.ts\""), "{head}");
+        assert!(head.contains(&format!("content-range: bytes 1000-1999/{}", title.len())), "{head}");
         assert_eq!(body, title[1_000..2_000]);
-        let (head, body) = ask(&origin, "/dead-4.ts", "Range: bytes=0-9\r\n", 10);
+        let (head, body) = ask(addr, "/dead-4.ts", "Range: bytes=0-9\r\n", 10);
         assert!(head.contains("206") && body == title[..10], "it begins well");
-        let (head, body) = ask(&origin, "/18.ts", "", title.len() as u64);
-        assert!(head.starts_with("HTTP/1.1 200 ") && body == title, "{head}");
-        assert!(ask(&origin, "/17.ts", "Range: bytes=9999999-99999999\r\n", 0).0.contains("416"));
-        assert!(ask(&origin, "/folder/", "", 0).0.contains("404"));
+        let (head, body) = ask(addr, "/18.ts", "", title.len() as u64);
+        assert!(head.starts_with("http/1.1 200 ") && body == title, "{head}");
+        assert!(ask(addr, "/17.ts", "Range: bytes=9999999-99999999\r\n", 0).0.contains("416"));
+        assert!(ask(addr, "/folder/", "", 0).0.contains("404"));
     }
 
     #[test]
     fn what_breaks_does_so_in_the_middle_each_in_its_way() {
-        let (origin, title) = origin();
-        let at = SOUND_BYTES as usize;
+        let (_origin, addr, title) = origin();
+        let at = SOUND_BYTES;
         let range = format!("Range: bytes={at}-{}\r\n", at + 99_999);
-        let ask = |name: &str, max| ask(&origin, &format!("/{name}"), &range, max);
+        let ask = |name: &str, max| ask(addr, &format!("/{name}"), &range, max);
         assert!(ask("gone-1.ts", 0).0.contains("404") && ask("error-1.ts", 0).0.contains("500"));
         assert_eq!(ask("truncated-1.ts", 100_000).1, title[at..at + 50_000]);
         let (head, _) = ask("wrong-1.ts", 100_000);

@@ -1,22 +1,19 @@
-//! Where sessions arrive, and where those go that are not received.
+//! Where sessions arrive.
 //!
 //! On loopback all sessions of a thread share one socket, and each has an address of 127.0.0.0/8; elsewhere each has a
 //! socket of its own.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use super::args::Args;
-use super::guests::{Guests, STAY};
-use super::origin::faulty_title;
 use super::original::Original;
 use super::receive;
-use super::receiver::{By, Receiver};
+use super::receiver::Receiver;
 use super::watch::Watch;
-use crate::clients::Addresses;
+use crate::clients::{Addresses, one_in};
 
 /// One socket receives what thousands would: it holds what comes while its thread does something else.
 const SHARED_BUFFER_BYTES: usize = 64 << 20;
@@ -25,20 +22,20 @@ const SHARED_BUFFER_BYTES: usize = 64 << 20;
 const OWN_BUFFER_BYTES: usize = 2 << 20;
 
 /// Where sessions arrive: of each thread its sockets. Session `n` belongs to thread `n % threads`.
-pub(super) struct Places {
+pub(super) struct Places<'a> {
+    args: &'a Args,
     threads: Vec<Vec<UdpSocket>>,
 }
 
-impl Places {
-    pub(super) fn open(args: &Args) -> Result<Self> {
-        let threads = usize::from(args.threads);
-        let mut places = Places { threads: (0..threads).map(|_| Vec::new()).collect() };
+impl<'a> Places<'a> {
+    pub(super) fn open(args: &'a Args) -> Result<Self> {
+        let thread_count = usize::from(args.common.threads);
+        let mut threads: Vec<Vec<UdpSocket>> = (0..thread_count).map(|_| Vec::new()).collect();
         if !args.has_sockets() {
-            for sockets in &mut places.threads {
-                let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-                sockets.push(receive::open(any, SHARED_BUFFER_BYTES)?);
+            for sockets in &mut threads {
+                sockets.push(receive::open(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), SHARED_BUFFER_BYTES)?);
             }
-            return Ok(places);
+            return Ok(Places { args, threads });
         }
         engine::sys::raise_open_files_max().context("raise the limit of open files")?;
         for session in 0..args.place_count() {
@@ -49,87 +46,40 @@ impl Places {
                 }
                 None => SocketAddrV4::new(args.at.unwrap_or(Ipv4Addr::LOCALHOST), 0),
             };
-            places.threads[session % threads].push(receive::open(addr, OWN_BUFFER_BYTES)?);
+            threads[session % thread_count].push(receive::open(addr, OWN_BUFFER_BYTES)?);
         }
-        Ok(places)
+        Ok(Places { args, threads })
     }
 
-    fn by(args: &Args, thread: usize) -> By {
-        if args.has_sockets() { By::Socket } else { By::Address(Addresses { run: 1 + thread as u8 % 250 }) }
+    /// The addresses of a thread's sessions, where they share a socket.
+    fn addresses(&self, thread: usize) -> Option<Addresses> {
+        (!self.args.has_sockets()).then_some(Addresses { run: 1 + thread as u8 % 250 })
     }
 
     /// Where session `number` is to be sent to.
-    fn addr(&self, args: &Args, number: usize) -> SocketAddrV4 {
-        let port = |socket: &UdpSocket| socket.local_addr().map_or(0, |addr| addr.port());
+    pub(super) fn addr(&self, number: usize) -> SocketAddrV4 {
         let (thread, index) = (number % self.threads.len(), number / self.threads.len());
-        match Self::by(args, thread) {
-            By::Address(addresses) => {
-                let ip = match addresses.of(index as u32) {
-                    std::net::IpAddr::V4(ip) => ip,
-                    std::net::IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
-                };
-                SocketAddrV4::new(ip, port(&self.threads[thread][0]))
-            }
-            By::Socket => {
-                let ip = args.at.unwrap_or(Ipv4Addr::LOCALHOST);
-                SocketAddrV4::new(ip, port(&self.threads[thread][index]))
-            }
-        }
-    }
-
-    pub(super) fn start(self, args: &Args, original: Option<&Arc<Original>>) -> Result<Vec<Receiver>> {
-        // Whoever has no watch is received, and not looked at.
-        let (count, threads) = (args.session_count(), self.threads.len());
-        let all = count + args.newcomer_count();
-        let every = if args.sample > 0.0 { (1.0 / args.sample).round().max(1.0) as usize } else { usize::MAX };
-        let start = |(thread, sockets): (usize, Vec<UdpSocket>)| {
-            let sessions = (thread..all).step_by(threads);
-            let watches = sessions.map(|session| {
-                if session >= count {
-                    return Watch::of_newcomer();
-                }
-                let is_compared = original.is_some() && session.is_multiple_of(every);
-                Watch::new(args.rate, is_compared)
-            });
-            Receiver::start(sockets, Self::by(args, thread), watches.collect(), original.cloned())
+        let (ip, socket) = match self.addresses(thread) {
+            Some(addresses) => (addresses.of(index), 0),
+            None => (self.args.at.unwrap_or(Ipv4Addr::LOCALHOST), index),
         };
-        self.threads.into_iter().enumerate().map(start).collect()
+        let port = self.threads[thread][socket].local_addr().map_or(0, |addr| addr.port());
+        SocketAddrV4::new(ip, port)
     }
-}
 
-/// Where everybody is to be sent to.
-pub(super) struct Addrs {
-    pub(super) received: Vec<SocketAddrV4>,
-    pub(super) unreceived: Vec<SocketAddrV4>,
-    pub(super) newcomers: Vec<SocketAddrV4>,
-    pub(super) faulty: Vec<SocketAddrV4>,
-}
-
-impl Addrs {
-    pub(super) fn of(args: &Args, places: &Places) -> Addrs {
-        let mut addrs = (0..args.place_count()).map(|number| places.addr(args, number));
-        let mut next = |count: usize| addrs.by_ref().take(count).collect();
-        let sink = |index| {
-            let ip = args.sink.ip().to_bits().wrapping_add(index as u32);
-            SocketAddrV4::new(Ipv4Addr::from_bits(ip), args.sink.port())
+    /// Receives all but those whose titles break, and looks at what arrives.
+    pub(super) fn start(self, original: Option<&Arc<Original>>) -> Result<Vec<Receiver>> {
+        let (args, count) = (self.args, self.args.session_count());
+        let every = one_in(args.sample);
+        let watch = |session: usize| match session < count {
+            true => Watch::new(args.rate, original.is_some() && session.is_multiple_of(every)),
+            false => Watch::of_newcomer(),
         };
-        Addrs {
-            received: next(args.session_count()),
-            unreceived: (0..args.unreceived).map(sink).collect(),
-            newcomers: next(args.newcomer_count()),
-            faulty: next(args.faulty),
-        }
-    }
-
-    /// Those that come while it counts: newcomers, and titles that break.
-    pub(super) fn guests(&self, args: &Args) -> [Guests; 2] {
-        let span = Duration::from_secs_f64(args.seconds);
-        let before = self.received.len() + self.unreceived.len();
-        let newcomers = self.newcomers.iter().enumerate().map(|(number, to)| (args.title_of(before + number), *to));
-        let faulty = self.faulty.iter().enumerate().map(|(number, to)| (faulty_title(number), *to));
-        [
-            Guests { sessions: newcomers.collect(), span, stay: STAY },
-            Guests { sessions: faulty.collect(), span, stay: span },
-        ]
+        let addresses: Vec<_> = (0..self.threads.len()).map(|thread| self.addresses(thread)).collect();
+        let start = |((thread, sockets), addresses)| {
+            let sessions = (thread..count + args.newcomer_count()).step_by(usize::from(args.common.threads));
+            Receiver::start(sockets, addresses, sessions.map(watch).collect(), original.cloned())
+        };
+        self.threads.into_iter().enumerate().zip(addresses).map(start).collect()
     }
 }

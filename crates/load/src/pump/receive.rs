@@ -18,8 +18,8 @@ use nix::sys::socket::sockopt::{
     IpAddMembership, Ipv4PacketInfo, RcvBuf, RcvBufForce, ReceiveTimestampns, ReuseAddr, RxqOvfl, UdpGroSegment,
 };
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, IpMembershipRequest, MsgFlags, MultiHeaders, RecvMsg, SockFlag, SockType,
-    SockaddrIn, bind, recvmmsg, setsockopt, socket,
+    AddressFamily, ControlMessageOwned, IpMembershipRequest, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrIn,
+    bind, recvmmsg, setsockopt, socket,
 };
 use nix::sys::time::TimeSpec;
 
@@ -106,45 +106,29 @@ impl Batch {
         let mut filled = Filled::default();
         for message in received {
             filled.messages += 1;
-            let told = Told::of(&message);
-            filled.dropped = told.dropped.or(filled.dropped);
-            let at_ns = told.at_ns.unwrap_or_else(now_ns);
+            let (mut at_ns, mut local, mut segment_bytes) = (None, None, None);
+            // What the kernel tells about a message.
+            for control in message.cmsgs().into_iter().flatten() {
+                match control {
+                    ControlMessageOwned::ScmTimestampns(at) => {
+                        at_ns = Some(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64);
+                    }
+                    ControlMessageOwned::Ipv4PacketInfo(info) => {
+                        local = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
+                    }
+                    ControlMessageOwned::UdpGroSegments(bytes) => segment_bytes = usize::try_from(bytes).ok(),
+                    ControlMessageOwned::RxqOvfl(count) => filled.dropped = Some(count),
+                    _ => {}
+                }
+            }
+            let at_ns = at_ns.unwrap_or_else(now_ns);
             for data in message.iovs() {
-                for datagram in data.chunks(told.segment_bytes.unwrap_or(data.len()).max(1)) {
-                    each(Arrival { at_ns, local: told.local, datagram });
+                for datagram in data.chunks(segment_bytes.unwrap_or(data.len()).max(1)) {
+                    each(Arrival { at_ns, local, datagram });
                 }
             }
         }
         Ok(filled)
-    }
-}
-
-/// What the kernel tells about a message.
-#[derive(Default)]
-struct Told {
-    at_ns: Option<u64>,
-    local: Option<Ipv4Addr>,
-    segment_bytes: Option<usize>,
-    dropped: Option<u32>,
-}
-
-impl Told {
-    fn of(message: &RecvMsg<'_, '_, SockaddrIn>) -> Self {
-        let mut told = Told::default();
-        for control in message.cmsgs().into_iter().flatten() {
-            match control {
-                ControlMessageOwned::ScmTimestampns(at) => {
-                    told.at_ns = Some(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64);
-                }
-                ControlMessageOwned::Ipv4PacketInfo(info) => {
-                    told.local = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
-                }
-                ControlMessageOwned::UdpGroSegments(bytes) => told.segment_bytes = usize::try_from(bytes).ok(),
-                ControlMessageOwned::RxqOvfl(count) => told.dropped = Some(count),
-                _ => {}
-            }
-        }
-        told
     }
 }
 

@@ -1,11 +1,11 @@
 //! A thread that plays the receivers of many sessions, on one socket or on a socket for each.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Messages, SyncSender, TryRecvError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver as Questions, SyncSender, TryRecvError, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,25 +16,17 @@ use super::receive::{Arrival, Batch};
 use super::watch::{Seen, Times, Watch};
 use crate::clients::Addresses;
 
-/// How often it looks for messages at least.
+/// How often it looks for questions at least.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long it may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Batches from one socket before the next has its turn.
 const BATCHES_MAX: usize = 8;
 
-/// How sessions are told apart.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum By {
-    /// All are sent to one port, each to an address of its own.
-    Address(Addresses),
-    /// Each has a socket.
-    Socket,
-}
-
-enum Message {
-    Reset,
-    Report(SyncSender<Totals>),
-}
+/// What is done with what a thread has, where it stands between two batches.
+type Question = Box<dyn FnOnce(&mut Play) + Send>;
 
 /// What one thread's sessions saw.
 pub(super) struct Totals {
@@ -46,16 +38,16 @@ pub(super) struct Totals {
 
 /// The running thread. It ends when this is dropped.
 pub(super) struct Receiver {
-    messages: Option<SyncSender<Message>>,
+    questions: SyncSender<Question>,
     begun: Arc<AtomicU64>,
-    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Receiver {
-    /// Starts it; with an `original` the watches that compare compare with that.
+    /// Starts it. With `addresses` all sessions are sent to one port, each to an address of its own; otherwise each has a
+    /// socket. With an `original` the watches that compare compare with that.
     pub(super) fn start(
         sockets: Vec<UdpSocket>,
-        by: By,
+        addresses: Option<Addresses>,
         watches: Vec<Watch>,
         original: Option<Arc<Original>>,
     ) -> Result<Self> {
@@ -63,20 +55,18 @@ impl Receiver {
         for (index, socket) in sockets.iter().enumerate() {
             epoll.add(socket.as_fd(), index as u64, Interest::Read).context("wait for a socket")?;
         }
-        let (messages, asked) = sync_channel(4);
+        let (questions, asked) = sync_channel(4);
         let begun = Arc::new(AtomicU64::new(0));
-        let mut play = Play {
-            by,
-            dropped: vec![(0, 0); sockets.len()],
-            sockets,
-            watches,
-            original,
-            times: Times::new(),
-            begun: Arc::clone(&begun),
+        let dropped = vec![(0, 0); sockets.len()];
+        let (times, counted) = (Times::new(), Arc::clone(&begun));
+        let mut play = Play { sockets, addresses, watches, original, times, dropped, begun: counted };
+        let run = move || {
+            if let Err(error) = play.run(epoll, &asked) {
+                eprintln!("a receiving thread ended: {error:#}");
+            }
         };
-        let thread = thread::Builder::new().name("receiver".into()).spawn(move || play.run(epoll, &asked));
-        let thread = Some(thread.context("start a thread")?);
-        Ok(Receiver { messages: Some(messages), begun, thread })
+        thread::Builder::new().name("receiver".into()).spawn(run).context("start a thread")?;
+        Ok(Receiver { questions, begun })
     }
 
     /// Sessions of which something has arrived.
@@ -86,33 +76,25 @@ impl Receiver {
 
     /// The warm-up is over.
     pub(super) fn reset(&self) -> Result<()> {
-        self.tell(Message::Reset)
+        self.ask(Play::reset)
     }
 
     pub(super) fn totals(&self) -> Result<Totals> {
-        let (reply, totals) = sync_channel(1);
-        self.tell(Message::Report(reply))?;
-        totals.recv_timeout(Duration::from_secs(30)).context("the receiving thread does not answer")
+        self.ask(Play::totals)
     }
 
-    fn tell(&self, message: Message) -> Result<()> {
-        let told = self.messages.as_ref().map(|messages| messages.send(message));
-        told.and_then(Result::ok).context("the receiving thread has ended")
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.messages = None;
-        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("a receiving thread ended: {error:#}");
-        }
+    fn ask<T: Send + 'static>(&self, what: fn(&mut Play) -> T) -> Result<T> {
+        let (reply, answer) = sync_channel(1);
+        // Nobody listens any more: then nobody needs it.
+        let question: Question = Box::new(move |play| drop(reply.send(what(play))));
+        self.questions.send(question).ok().context("the receiving thread has ended")?;
+        answer.recv_timeout(PATIENCE).context("the receiving thread does not answer")
     }
 }
 
 struct Play {
     sockets: Vec<UdpSocket>,
-    by: By,
+    addresses: Option<Addresses>,
     watches: Vec<Watch>,
     original: Option<Arc<Original>>,
     times: Times,
@@ -122,7 +104,7 @@ struct Play {
 }
 
 impl Play {
-    fn run(&mut self, mut epoll: Epoll, messages: &Messages<Message>) -> Result<()> {
+    fn run(&mut self, mut epoll: Epoll, questions: &Questions<Question>) -> Result<()> {
         let mut batch = Batch::new();
         loop {
             epoll.wait(Some(LOOK)).context("wait for datagrams")?;
@@ -131,10 +113,8 @@ impl Play {
                     self.receive(ready.token as usize, &mut batch)?;
                 }
             }
-            match messages.try_recv() {
-                Ok(Message::Reset) => self.reset(),
-                // Nobody listens any more: then nobody needs it.
-                Ok(Message::Report(reply)) => drop(reply.send(self.totals())),
+            match questions.try_recv() {
+                Ok(question) => question(self),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
@@ -142,15 +122,15 @@ impl Play {
     }
 
     fn receive(&mut self, index: usize, batch: &mut Batch) -> Result<()> {
-        let Play { sockets, by, watches, original, times, dropped, begun } = self;
+        let Play { sockets, addresses, watches, original, times, dropped, begun } = self;
         for _ in 0..BATCHES_MAX {
             let filled = batch.fill(&sockets[index], |Arrival { at_ns, local, datagram }| {
-                let session = match by {
-                    By::Address(addresses) => local.and_then(|local| addresses.client(IpAddr::V4(local))),
-                    By::Socket => u32::try_from(index).ok(),
+                let session = match addresses {
+                    Some(addresses) => local.and_then(|local| addresses.client(local.into())),
+                    None => Some(index),
                 };
                 // What is none of ours was sent here by mistake.
-                let Some(watch) = session.and_then(|session| watches.get_mut(session as usize)) else { return };
+                let Some(watch) = session.and_then(|session| watches.get_mut(session)) else { return };
                 begun.fetch_add(u64::from(!watch.has_begun()), Ordering::Relaxed);
                 watch.take(at_ns, datagram, original.as_deref(), times);
             });

@@ -4,16 +4,19 @@
 //! as the server sends to its client alone. Out: sessions that play RTP by UDP, and are kept by a request now and then.
 //! Source: RFC 2326 §10 (methods), §12.37 (session timeout).
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use wire::rtsp::session_id;
+
+use crate::clients::Background;
 
 /// How long a server may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,21 +41,22 @@ pub(super) struct Player {
     asked: Instant,
 }
 
+/// What a request is answered: lines of the head, and the body.
 struct Answer {
-    headers: Vec<(String, String)>,
+    head: Vec<String>,
     body: String,
 }
 
 impl Answer {
     fn header(&self, name: &str) -> Option<&str> {
-        let header = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
-        header.map(|(_, value)| value.as_str())
+        let headers = self.head.iter().filter_map(|line| line.split_once(':'));
+        headers.into_iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 }
 
 impl Player {
     /// Plays a title to where the connection comes from, `to`.
-    pub(super) fn play(server: SocketAddrV4, title: &str, to: SocketAddrV4) -> Result<Player> {
+    fn play(server: SocketAddrV4, title: &str, to: SocketAddrV4) -> Result<Player> {
         let reader = BufReader::new(connect_from(to, server).with_context(|| format!("connect to {server}"))?);
         let uri = format!("rtsp://{server}/{title}");
         let mut player = Player { reader, uri: uri.clone(), session: None, cseq: 0, asked: Instant::now() };
@@ -67,19 +71,17 @@ impl Player {
         let transport = format!("Transport: RTP/AVP;unicast;client_port={}\r\n", to.port());
         let setup = player.ask("SETUP", &track, &transport)?;
         let session = setup.header("Session").context("SETUP was answered without a session")?;
-        player.session = Some(session.split(';').next().unwrap_or(session).trim().to_owned());
-        player.ask("PLAY", &uri, "")?;
+        player.session = Some(session_id(session).to_owned());
+        player.ask_of_title("PLAY")?;
         Ok(player)
     }
 
     pub(super) fn tear_down(&mut self) -> Result<()> {
-        let uri = self.uri.clone();
-        self.ask("TEARDOWN", &uri, "").map(drop)
+        self.ask_of_title("TEARDOWN").map(drop)
     }
 
-    fn keep(&mut self) -> Result<()> {
-        let uri = self.uri.clone();
-        self.ask("GET_PARAMETER", &uri, "").map(drop)
+    fn ask_of_title(&mut self, method: &str) -> Result<Answer> {
+        self.ask(method, &self.uri.clone(), "")
     }
 
     /// Sends a request and reads its answer; one that is no success is an error.
@@ -88,30 +90,21 @@ impl Player {
         self.asked = Instant::now();
         let session = self.session.as_ref().map(|session| format!("Session: {session}\r\n")).unwrap_or_default();
         let request = format!("{method} {uri} RTSP/1.0\r\nCSeq: {}\r\n{session}{headers}\r\n", self.cseq);
-        self.reader.get_ref().write_all(request.as_bytes()).with_context(|| format!("{method} {uri}"))?;
-        self.answer().with_context(|| format!("{method} {uri}"))
+        let sent = self.reader.get_ref().write_all(request.as_bytes()).context("send");
+        sent.and_then(|()| self.answer()).with_context(|| format!("{method} {uri}"))
     }
 
     fn answer(&mut self) -> Result<Answer> {
-        let mut lines = self.reader.by_ref().take(ANSWER_MAX).lines();
-        let status = lines.next().context("the connection was closed")??;
-        let mut headers = Vec::new();
-        loop {
-            let line = lines.next().context("the answer has no end")??;
-            if line.is_empty() {
-                break;
-            }
-            let (name, value) = line.split_once(':').with_context(|| format!("no header: {line}"))?;
-            headers.push((name.to_owned(), value.trim().to_owned()));
-        }
-        let mut answer = Answer { headers, body: String::new() };
+        let lines = self.reader.by_ref().take(ANSWER_MAX).lines();
+        let head: Vec<String> =
+            lines.take_while(|line| !matches!(line.as_deref(), Ok(""))).collect::<io::Result<_>>()?;
+        let mut answer = Answer { head, body: String::new() };
         let len = answer.header("Content-Length").map_or(Ok(0), str::parse::<u64>).context("its Content-Length")?;
         ensure!(len <= ANSWER_MAX, "an answer of {len} bytes");
         self.reader.by_ref().take(len).read_to_string(&mut answer.body)?;
-        match status.strip_prefix("RTSP/1.0 ") {
-            Some(code) if code.starts_with("200") => Ok(answer),
-            _ => bail!("{status}"),
-        }
+        let status = answer.head.first().context("the connection was closed")?;
+        ensure!(status.starts_with("RTSP/1.0 200"), "{status}");
+        Ok(answer)
     }
 }
 
@@ -133,36 +126,27 @@ pub(super) type SharedPlayer = Arc<Mutex<Player>>;
 
 /// All players, which a thread keeps. It ends when this is dropped.
 pub(super) struct Players {
+    server: SocketAddrV4,
     all: Arc<Mutex<Vec<Weak<Mutex<Player>>>>>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Players {
-    pub(super) fn new() -> Result<Players> {
-        Self::kept_every(KEEP)
+    pub(super) fn new(server: SocketAddrV4) -> Result<Players> {
+        Self::kept_every(KEEP, server)
     }
 
-    fn kept_every(period: Duration) -> Result<Players> {
-        let (all, is_over) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-        let (players, stop) = (Arc::clone(&all), Arc::clone(&is_over));
-        let thread = thread::Builder::new().name("keeper".into()).spawn(move || keep_all(&players, period, &stop));
-        Ok(Players { all, is_over, thread: Some(thread.context("start a thread")?) })
+    fn kept_every(period: Duration, server: SocketAddrV4) -> Result<Players> {
+        let all = Arc::default();
+        let players = Arc::clone(&all);
+        let thread = Background::start("keeper", move |is_over| keep_all(&players, period, is_over))?;
+        Ok(Players { server, all, _thread: thread })
     }
 
-    pub(super) fn play(&self, server: SocketAddrV4, title: &str, to: SocketAddrV4) -> Result<SharedPlayer> {
-        let player = Arc::new(Mutex::new(Player::play(server, title, to)?));
+    pub(super) fn play(&self, title: &str, to: SocketAddrV4) -> Result<SharedPlayer> {
+        let player = Arc::new(Mutex::new(Player::play(self.server, title, to)?));
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&player));
         Ok(player)
-    }
-}
-
-impl Drop for Players {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -178,7 +162,7 @@ fn keep_all(players: &Mutex<Vec<Weak<Mutex<Player>>>>, period: Duration, is_over
             let mut player = player.lock().unwrap_or_else(PoisonError::into_inner);
             if player.asked.elapsed() >= period && !is_over.load(Ordering::Relaxed) {
                 // A session that is gone shows in what arrives.
-                let _ = player.keep();
+                let _ = player.ask_of_title("GET_PARAMETER");
             }
         }
     }
@@ -188,7 +172,7 @@ fn keep_all(players: &Mutex<Vec<Weak<Mutex<Player>>>>, period: Duration, is_over
 mod tests {
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-    use wire::rtsp::{Item, Method, next_item, session_id};
+    use wire::rtsp::{Item, Method, next_item};
 
     use super::*;
 
@@ -245,7 +229,7 @@ mod tests {
             let server = scope.spawn(|| serve(&listener));
             let mut player = Player::play(addr, "film.ts", to).unwrap();
             assert_eq!(receiver.recv(&mut [0; 10]).unwrap(), 1);
-            player.keep().unwrap();
+            player.ask_of_title("GET_PARAMETER").unwrap();
             player.tear_down().unwrap();
             drop(player);
             server.join().unwrap()
@@ -266,8 +250,8 @@ mod tests {
         let (listener, addr) = server();
         let asked = thread::scope(|scope| {
             let server = scope.spawn(|| serve(&listener));
-            let players = Players::kept_every(Duration::from_millis(10)).unwrap();
-            let player = players.play(addr, "film.ts", SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)).unwrap();
+            let players = Players::kept_every(Duration::from_millis(10), addr).unwrap();
+            let player = players.play("film.ts", SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)).unwrap();
             let end = Instant::now() + PATIENCE;
             // After the requests that opened it.
             while player.lock().unwrap().cseq < 5 {

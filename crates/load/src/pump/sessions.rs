@@ -1,93 +1,76 @@
 //! Opens sessions by the server's HTTP API or by RTSP, asks for their statistics, and closes them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::receive::now_ns;
 use super::rtsp::{Players, SharedPlayer};
-
-/// Requests that may be under way at once.
-const REQUESTS: usize = 16;
+use crate::clients::{Api, in_parallel, sleep_until};
 
 /// How long a live input may take until it has a clock.
 const INPUT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Requests at once, as many as may be under way.
+const AT_ONCE: f64 = f64::INFINITY;
+
 /// The server and what is asked of it.
-#[derive(Clone)]
 pub(super) struct Server {
-    pub(super) agent: ureq::Agent,
-    /// For instance "http://127.0.0.1:8080".
-    pub(super) url: String,
-    pub(super) token: Option<String>,
+    pub(super) api: Api,
     /// "udp" or "rtp".
     pub(super) scheme: &'static str,
     /// Datagrams per send; the server's own choice unless given.
     pub(super) burst: Option<u8>,
     pub(super) looped: bool,
-    /// Where sessions are opened by RTSP, if they are.
-    pub(super) rtsp: Option<(SocketAddrV4, Arc<Players>)>,
+    /// Opens sessions by RTSP, if that is asked for.
+    pub(super) rtsp: Option<Players>,
 }
 
+/// A session that is to be: its title, and where it is to be sent to.
+pub(super) type Wanted = (String, SocketAddrV4);
+
 /// A session that was opened.
-#[derive(Clone, Debug)]
 pub(super) struct Opened {
     /// When it was asked for, in nanoseconds since 1970.
     pub(super) asked_ns: u64,
     handle: Handle,
 }
 
-#[derive(Clone, Debug)]
 enum Handle {
     /// Its URL at the API.
     Resource(String),
     Player(SharedPlayer),
 }
 
-/// What the API answers, as far as it is of use here.
-#[derive(Deserialize)]
-struct Answer {
-    id: String,
-}
-
 impl Server {
-    pub(super) fn open(&self, title: &str, to: SocketAddrV4) -> Result<Opened> {
+    fn open(&self, (title, to): &Wanted) -> Result<Opened> {
         let asked_ns = now_ns();
         let handle = match &self.rtsp {
-            Some((addr, players)) => Handle::Player(players.play(*addr, title, to)?),
-            None => Handle::Resource(self.create(title, to)?),
+            Some(players) => Handle::Player(players.play(title, *to)?),
+            None => Handle::Resource(self.create(title, *to)?),
         };
         Ok(Opened { asked_ns, handle })
     }
 
     /// Asks the API for a session, and gives its URL.
     fn create(&self, title: &str, to: SocketAddrV4) -> Result<String> {
-        let mut wanted = json!({
-            "title": title,
-            "destination": format!("{}://{to}", self.scheme),
-            "loop": self.looped,
-        });
+        let destination = format!("{}://{to}", self.scheme);
+        let mut wanted = json!({"title": title, "destination": destination, "loop": self.looped});
         if let Some(burst) = self.burst {
             wanted["burst"] = json!(burst);
         }
-        let url = format!("{}/pump/sessions", self.url);
-        let mut request = self.agent.post(&url).content_type("application/json");
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        let mut response = request.send(wanted.to_string()).with_context(|| format!("POST {url}"))?;
-        let body = response.body_mut().read_to_string().with_context(|| format!("read the answer of {url}"))?;
-        if response.status() != 201 {
-            bail!("POST {url}: {}: {}", response.status(), body.trim());
-        }
-        let answer: Answer = serde_json::from_str(&body).with_context(|| format!("the answer of {url}: {body}"))?;
-        Ok(format!("{url}/{}", answer.id))
+        let url = format!("{}/pump/sessions", self.api.url);
+        let answer = self.api.post(&url, "application/json", &wanted.to_string())?;
+        ensure!(answer.status == 201, "POST {url}: {}: {}", answer.status, answer.body.trim());
+        let session: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let id = session["id"].as_str().with_context(|| format!("the answer of {url}: {}", answer.body))?;
+        Ok(format!("{url}/{id}"))
     }
 
     /// Waits until a live input has a clock, and so may be played.
@@ -97,147 +80,101 @@ impl Server {
     pub(super) fn wait_for_input(&self, title: &str) -> Result<()> {
         let end = Instant::now() + INPUT_PATIENCE;
         loop {
-            let titles = self.get(&format!("{}/pump/titles", self.url))?;
+            let titles = self.get(&format!("{}/pump/titles", self.api.url))?;
             let input = titles.as_array().into_iter().flatten().find(|input| input["name"] == title);
             let input = input.with_context(|| format!("the server has no live input {title}"))?;
             if input["state"] == "receiving" {
                 return Ok(());
             }
-            ensure!(
-                Instant::now() < end,
-                "nothing with a clock comes in at {title}, which listens at {}",
-                input["url"]
-            );
+            let url = &input["url"];
+            ensure!(Instant::now() < end, "nothing with a clock comes in at {title}, which listens at {url}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// How often the session's next chunk was late, by the server's count; of a session by RTSP that is not known.
-    fn underruns(&self, opened: &Opened) -> Result<u64> {
-        let Handle::Resource(url) = &opened.handle else { bail!("a session by RTSP has no statistics") };
-        let session = self.get(url)?;
-        session["statistics"]["underruns"].as_u64().with_context(|| format!("no underruns in the answer: {session}"))
-    }
-
     fn get(&self, url: &str) -> Result<Value> {
-        let mut request = self.agent.get(url);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        let body = request.call().with_context(|| format!("GET {url}"))?.body_mut().read_to_string()?;
+        let body = self.api.get(url)?.body;
         serde_json::from_str(&body).with_context(|| format!("the answer of {url}: {body}"))
     }
 
-    pub(super) fn close(&self, opened: &Opened) -> Result<()> {
-        let url = match &opened.handle {
-            Handle::Resource(url) => url,
-            Handle::Player(player) => return player.lock().unwrap_or_else(PoisonError::into_inner).tear_down(),
-        };
-        let mut request = self.agent.delete(url);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
+    fn close(&self, opened: &Opened) -> Result<()> {
+        match &opened.handle {
+            Handle::Resource(url) => self.api.delete(url).map(drop),
+            Handle::Player(player) => player.lock().unwrap_or_else(PoisonError::into_inner).tear_down(),
         }
-        request.call().with_context(|| format!("DELETE {url}"))?;
-        Ok(())
     }
 
-    /// Opens a session to each of `receivers`, so many a second. `title` names the title of each.
+    /// Opens all, so many a second.
     ///
     /// # Errors
     /// The first; those that were opened until then are closed.
     pub(super) fn open_all(
         &self,
-        title: impl Fn(usize) -> String + Sync,
-        receivers: &[SocketAddrV4],
+        wanted: &[Wanted],
         per_second: f64,
         progress: &ProgressBar,
-    ) -> Result<Vec<Opened>> {
-        let start = Instant::now();
-        let opened = Mutex::new(vec![None; receivers.len()]);
-        let done = in_parallel(receivers.len(), |index| {
-            let at = start + Duration::from_secs_f64(index as f64 / per_second.max(0.1));
-            std::thread::sleep(at.saturating_duration_since(Instant::now()));
-            let session = self.open(&title(index), receivers[index])?;
-            opened.lock().expect("no thread panics with it")[index] = Some(session);
+    ) -> Result<BTreeMap<usize, Opened>> {
+        let opened = Mutex::new(BTreeMap::new());
+        let done = in_parallel(wanted.len(), per_second.max(0.1), |index| {
+            let session = self.open(&wanted[index])?;
+            opened.lock().expect("no thread panics with it").insert(index, session);
             progress.inc(1);
             Ok(())
         });
-        let opened: Vec<Opened> = opened.into_inner()?.into_iter().flatten().collect();
-        if let Err(error) = done {
-            self.close_all(&opened);
-            return Err(error);
-        }
+        let opened = opened.into_inner()?;
+        done.inspect_err(|_| self.close_all(opened.values()))?;
         Ok(opened)
     }
 
-    /// Underruns of all sessions together.
-    pub(super) fn underruns_of_all(&self, opened: &[Opened]) -> Result<u64> {
-        let sum = Mutex::new(0);
-        in_parallel(opened.len(), |index| {
-            let underruns = self.underruns(&opened[index])?;
-            *sum.lock().expect("no thread panics with it") += underruns;
+    /// Opens each at its time within `span` from now on, closes each when it has been there for `stay`, and all of them in
+    /// the end. Returns when each was asked for, in nanoseconds since 1970: `None` for one that the server refused, or that
+    /// it was too late for.
+    pub(super) fn visit(&self, wanted: &[Wanted], span: Duration, stay: Duration) -> Vec<Option<u64>> {
+        let end = Instant::now() + span;
+        let per_second = wanted.len() as f64 / span.as_secs_f64();
+        // So many are there at a time.
+        let there_max = ((per_second * stay.as_secs_f64()).ceil() as usize).max(1);
+        let asked_ns = Mutex::new(vec![None; wanted.len()]);
+        let there = Mutex::new(BTreeMap::new());
+        let visited = in_parallel(wanted.len(), per_second, |number| {
+            let gone = there.lock().expect("no thread panics with it").remove(&number.wrapping_sub(there_max));
+            // One whose title broke may have ended by itself.
+            let _ = gone.map(|gone| self.close(&gone));
+            if Instant::now() < end
+                && let Ok(opened) = self.open(&wanted[number])
+            {
+                asked_ns.lock().expect("no thread panics with it")[number] = Some(opened.asked_ns);
+                there.lock().expect("no thread panics with it").insert(number, opened);
+            }
+            Ok(())
+        });
+        debug_assert!(visited.is_ok(), "a refusal is among what is measured");
+        sleep_until(end);
+        let there = there.into_inner().unwrap_or_default().into_values().collect::<Vec<_>>();
+        let closed = in_parallel(there.len(), AT_ONCE, |index| self.close(&there[index]).or(Ok(())));
+        debug_assert!(closed.is_ok(), "nothing of it fails");
+        asked_ns.into_inner().unwrap_or_default()
+    }
+
+    /// How often a session's next chunk was late, by the server's count, of all together; sessions by RTSP have no count.
+    pub(super) fn underruns_of_all<'a>(&self, opened: impl Iterator<Item = &'a Opened>) -> Result<u64> {
+        let (opened, sum) = (opened.collect::<Vec<_>>(), AtomicU64::new(0));
+        in_parallel(opened.len(), AT_ONCE, |index| {
+            let Handle::Resource(url) = &opened[index].handle else { bail!("a session by RTSP has no statistics") };
+            let session = self.get(url)?;
+            let underruns = session["statistics"]["underruns"].as_u64();
+            let underruns = underruns.with_context(|| format!("no underruns in the answer: {session}"))?;
+            sum.fetch_add(underruns, Ordering::Relaxed);
             Ok(())
         })?;
-        Ok(sum.into_inner()?)
+        Ok(sum.into_inner())
     }
 
     /// Closes them; a server that does not let us is not asked again.
-    pub(super) fn close_all(&self, opened: &[Opened]) {
-        if let Err(error) = in_parallel(opened.len(), |index| self.close(&opened[index])) {
+    pub(super) fn close_all<'a>(&self, opened: impl Iterator<Item = &'a Opened>) {
+        let opened: Vec<&Opened> = opened.collect();
+        if let Err(error) = in_parallel(opened.len(), AT_ONCE, |index| self.close(opened[index])) {
             eprintln!("{error:#}");
         }
-    }
-}
-
-/// Calls `work` with 0 to `count`, several at once, until one fails.
-pub(super) fn in_parallel(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let failure = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..REQUESTS.min(count) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        return;
-                    }
-                    if let Err(error) = work(index) {
-                        failure.lock().expect("no thread panics with it").get_or_insert(error);
-                        next.store(count, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
-    failure.into_inner()?.map_or(Ok(()), Err)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_is_done_once_and_the_first_error_ends_it() {
-        let done = Mutex::new(Vec::new());
-        in_parallel(100, |index| {
-            done.lock().unwrap().push(index);
-            Ok(())
-        })
-        .unwrap();
-        let mut done = done.into_inner().unwrap();
-        done.sort_unstable();
-        assert_eq!(done, (0..100).collect::<Vec<_>>());
-
-        let failed = AtomicUsize::new(0);
-        let error = in_parallel(10_000, |index| {
-            if index < 40 {
-                return Ok(());
-            }
-            failed.fetch_add(1, Ordering::Relaxed);
-            bail!("number {index}")
-        });
-        assert!(error.unwrap_err().to_string().starts_with("number 4") || failed.load(Ordering::Relaxed) > 1);
-        assert!(failed.load(Ordering::Relaxed) <= REQUESTS);
-        assert!(in_parallel(0, |_| bail!("never")).is_ok());
     }
 }

@@ -7,7 +7,7 @@
 //! Cost: some 20 KiB per session; the histograms are shared.
 
 use hdrhistogram::Histogram;
-use pump::monitor::Monitor;
+use pump::monitor::{self, Monitor};
 use wire::Bitrate;
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
 
@@ -46,9 +46,8 @@ pub(super) struct Watch {
     /// Constant rate of the stream; the one that was given, else the one that its references tell in the warm-up.
     rate: Option<Bitrate>,
     monitor: Monitor,
-    first_ns: Option<u64>,
+    seen: Seen,
     last_ns: Option<u64>,
-    stalls: u64,
     packets: u64,
     /// Packets before the burst that is arriving.
     burst: u64,
@@ -63,9 +62,6 @@ pub(super) struct Watch {
     /// How much more time passed from the first reference's arrival than by the clock, in nanoseconds, for each of them
     /// since it was said to begin.
     apart_ns: Vec<i64>,
-    comparison: Option<Comparison>,
-    /// It came while others were measured: only its start counts.
-    is_newcomer: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -79,12 +75,15 @@ struct Reference {
 }
 
 /// What a session came to.
+#[derive(Clone, Default)]
 pub(super) struct Seen {
-    pub(super) report: pump::monitor::Report,
+    /// Of the counting's end.
+    pub(super) report: monitor::Report,
     pub(super) first_ns: Option<u64>,
     pub(super) stalls: u64,
     /// `None`: it was not compared.
     pub(super) comparison: Option<Comparison>,
+    /// It came while others were measured: only its start counts.
     pub(super) is_newcomer: bool,
 }
 
@@ -93,9 +92,8 @@ impl Watch {
         Watch {
             rate,
             monitor: Monitor::new(rate),
-            first_ns: None,
+            seen: Seen { comparison: is_compared.then(Comparison::default), ..Seen::default() },
             last_ns: None,
-            stalls: 0,
             packets: 0,
             burst: 0,
             at_once_ns: 0,
@@ -103,30 +101,28 @@ impl Watch {
             zero: None,
             latest: None,
             apart_ns: Vec::new(),
-            comparison: is_compared.then(Comparison::default),
-            is_newcomer: false,
         }
     }
 
     /// Of one that comes while others are measured.
     pub(super) fn of_newcomer() -> Self {
-        Watch { is_newcomer: true, ..Watch::new(None, false) }
+        Watch { seen: Seen { is_newcomer: true, ..Seen::default() }, ..Watch::new(None, false) }
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.first_ns.is_some()
+        self.seen.first_ns.is_some()
     }
 
     /// Takes a datagram; its times go into `times`.
     pub(super) fn take(&mut self, at_ns: u64, datagram: &[u8], original: Option<&Original>, times: &mut Times) {
-        self.first_ns.get_or_insert(at_ns);
-        if self.is_newcomer {
+        self.seen.first_ns.get_or_insert(at_ns);
+        if self.seen.is_newcomer {
             return;
         }
         if let Some(last_ns) = self.last_ns.replace(at_ns) {
             let interval_ns = at_ns.saturating_sub(last_ns);
             times.intervals.saturating_record(interval_ns / 1_000);
-            self.stalls += u64::from(interval_ns > STALL_NS);
+            self.seen.stalls += u64::from(interval_ns > STALL_NS);
             // The kernel has one time for all datagrams of a message, but where a chunk ends there are two messages.
             if interval_ns > self.at_once_ns {
                 self.burst = self.packets;
@@ -134,7 +130,7 @@ impl Watch {
         }
         self.monitor.handle_datagram(at_ns, datagram);
         let Ok((_, packets)) = datagram_packets(datagram) else { return };
-        if let Some((comparison, original)) = self.comparison.as_mut().zip(original) {
+        if let Some((comparison, original)) = self.seen.comparison.as_mut().zip(original) {
             comparison.take(original, packets);
         }
         for packet in packets {
@@ -192,21 +188,15 @@ impl Watch {
         // The clock goes on, but what is counted begins anew.
         (self.before, self.zero, self.latest) = (self.latest.or(self.before), None, None);
         self.apart_ns.clear();
-        self.stalls = 0;
-        if let Some(comparison) = &mut self.comparison {
+        self.seen.stalls = 0;
+        if let Some(comparison) = &mut self.seen.comparison {
             comparison.reset();
         }
     }
 
     pub(super) fn finish(&mut self, times: &mut Times) -> Seen {
         self.end_clock(times);
-        Seen {
-            report: self.monitor.report(),
-            first_ns: self.first_ns,
-            stalls: self.stalls,
-            comparison: self.comparison.clone(),
-            is_newcomer: self.is_newcomer,
-        }
+        Seen { report: self.monitor.report(), ..self.seen.clone() }
     }
 }
 

@@ -2,25 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use webrtc::{Context, Direction, Extension, Media, OfferOptions, Peer};
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};
 
-use super::publisher::{LAYERS, Publisher};
-use super::service::{Joining, JoiningRole, Role};
-use super::viewer;
+use super::publisher::LAYERS;
+use super::service::{Joining, Part};
+use super::viewer::{Check, Numbers};
+use crate::clients::{Answer, Api};
 
 /// Where and as whom to join.
-#[derive(Clone)]
 pub struct Target {
-    pub agent: ureq::Agent,
-    /// For instance "http://127.0.0.1:8080".
-    pub url: String,
+    pub api: Api,
     /// Where to publish and to watch, with [`STREAM`] in the place of the stream's name.
     pub whip_url: String,
     pub whep_url: String,
-    pub token: Option<String>,
     /// Viewers check and time the last packet of each frame only.
     pub by_frame: bool,
     pub context: Context,
@@ -53,34 +50,28 @@ pub fn template(text: &str) -> Result<String, String> {
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_POLL: Duration = Duration::from_millis(100);
 
+/// What both ask for: one video.
+const VIDEO: OfferOptions<'static> = OfferOptions {
+    direction: Direction::Receive,
+    audio: false,
+    video: &[Codec::Vp8],
+    rids: &[],
+    stream: "",
+    tcp: false,
+};
+
 /// Publishes `stream`. Returns the client, to be connected, and the URL of its resource.
-pub fn publish(target: &Target, client: u32, stream: &str, video: Video) -> anyhow::Result<(Joining, String)> {
-    let rids: Vec<&str> = LAYERS.iter().map(|(rid, _)| *rid).collect();
-    let options = OfferOptions {
-        direction: Direction::Send,
-        audio: false,
-        video: &[Codec::Vp8],
-        rids: if video.simulcast { &rids } else { &[] },
-        stream,
-        tcp: false,
-    };
+pub fn publish(target: &Target, client: usize, stream: &str, video: Video) -> Result<(Joining, String)> {
+    let rids: &[&str] = if video.simulcast { &LAYERS.map(|(rid, _)| rid) } else { &[] };
+    let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
     let started = Instant::now();
     let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)??;
-    let role: JoiningRole =
-        Box::new(move |now, opener, sealer| Role::Publisher(Publisher::new(now, video, media, opener, sealer)));
-    Ok((Joining { client, peer, started, role }, resource))
+    Ok((Joining { client, peer, started, part: Part::Publish(video, media) }, resource))
 }
 
 /// Watches `stream`. Returns the client, to be connected, and the URL of its resource.
-pub fn watch(target: &Target, client: u32, stream: &str, is_sample: bool) -> anyhow::Result<(Joining, String)> {
-    let options = OfferOptions {
-        direction: Direction::Receive,
-        audio: false,
-        video: &[Codec::Vp8],
-        rids: &[],
-        stream,
-        tcp: false,
-    };
+pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> Result<(Joining, String)> {
+    let options = OfferOptions { stream, ..VIDEO };
     let url = target.whep_url.replace(STREAM, stream);
     let first = Instant::now();
     let (started, (peer, media, resource)) = loop {
@@ -91,29 +82,12 @@ pub fn watch(target: &Target, client: u32, stream: &str, is_sample: bool) -> any
             Err(not_found) => return Err(not_found.into()),
         }
     };
-    let Some((ssrc, rtx_ssrc)) = media.rx.first().copied() else {
-        bail!("the answer for {stream} names no SSRC");
-    };
-    let numbers = viewer::Numbers {
-        ssrc,
-        rtx_ssrc,
-        clock_rate: media.clock_rate,
-        transport_cc: media.extension_id(Extension::TransportCc),
-    };
-    let check = viewer::Check { is_sample, by_frame: target.by_frame };
-    let role: JoiningRole =
-        Box::new(move |now, opener, sealer| Role::Viewer(viewer::Viewer::new(now, numbers, opener, sealer, check)));
-    Ok((Joining { client, peer, started, role }, resource))
-}
-
-/// Ends a session (RFC 9725 §4.2).
-pub fn leave(target: &Target, resource: &str) -> anyhow::Result<()> {
-    let mut request = target.agent.delete(resource);
-    if let Some(token) = &target.token {
-        request = request.header("Authorization", format!("Bearer {token}"));
-    }
-    request.call().with_context(|| format!("DELETE {resource}"))?;
-    Ok(())
+    let ssrcs = media.rx.first().copied();
+    let (ssrc, rtx_ssrc) = ssrcs.with_context(|| format!("the answer for {stream} names no SSRC"))?;
+    let (clock_rate, transport_cc) = (media.clock_rate, media.extension_id(Extension::TransportCc));
+    let numbers = Numbers { ssrc, rtx_ssrc, clock_rate, transport_cc };
+    let check = Check { is_sample, by_frame: target.by_frame };
+    Ok((Joining { client, peer, started, part: Part::Watch(numbers, check) }, resource))
 }
 
 /// There is no such stream, at least not yet; with what the server says.
@@ -126,25 +100,18 @@ fn exchange(
     options: &OfferOptions<'_>,
     url: &str,
     now: Instant,
-) -> anyhow::Result<Result<(Peer, Media, String), NotFound>> {
+) -> Result<Result<(Peer, Media, String), NotFound>> {
     let (mut peer, offer) = Peer::offer(&target.context, now, options)?;
-    let mut request = target.agent.post(url).header("Content-Type", "application/sdp");
-    if let Some(token) = &target.token {
-        request = request.header("Authorization", format!("Bearer {token}"));
-    }
-    let mut response = request.send(&offer).with_context(|| format!("POST {url}"))?;
-    let body = response.body_mut().read_to_string().with_context(|| format!("POST {url}"))?;
-    match response.status().as_u16() {
+    let Answer { status, location, body } = target.api.post(url, "application/sdp", &offer)?;
+    match status {
         201 => {}
         404 => return Ok(Err(NotFound(format!("POST {url}: 404: {body}")))),
-        _ => bail!("POST {url}: {}: {body}", response.status()),
+        _ => bail!("POST {url}: {status}: {body}"),
     }
-    let location = response.headers().get("Location").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let resource = resolve(url, location);
     let negotiated = peer.accept_answer(&body).with_context(|| format!("answer of {url}"))?;
     let media = negotiated.media.into_iter().find(|media| media.kind == MediaKind::Video);
-    let Some(media) = media else { bail!("POST {url}: the answer has no video") };
-    Ok(Ok((peer, media, resource)))
+    let media = media.with_context(|| format!("POST {url}: the answer has no video"))?;
+    Ok(Ok((peer, media, resolve(url, &location))))
 }
 
 /// Where a `Location` leads that came from `url` (RFC 3986 §5.2, without dot segments).

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use engine::Service;
 use hdrhistogram::Histogram;
 use srtp::{Opener, Sealer, SessionKeys};
-use webrtc::{Output, Peer, Remote};
+use webrtc::{Media, Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkId, Outbox, Path, Product};
 
+use super::join::Video;
 use super::publisher::Publisher;
-use super::viewer::{Seen, Viewer};
+use super::viewer::{Check, Numbers, Seen, Viewer};
 use crate::clients::Addresses;
 use measure::percentiles::histogram;
 
@@ -25,7 +26,7 @@ pub enum Message {
     Join(Box<Joining>),
     /// A viewer that has ended its session.
     Leave {
-        client: u32,
+        client: usize,
         /// It is let go of when the client is gone.
         done: mpsc::SyncSender<()>,
     },
@@ -37,17 +38,21 @@ pub enum Message {
 
 /// A client between the answer and its first packet.
 pub struct Joining {
-    pub client: u32,
+    pub client: usize,
     pub peer: Peer,
     /// When the join began, before the HTTP request.
     pub started: Instant,
-    pub role: JoiningRole,
+    pub part: Part,
 }
 
-/// What becomes of the client when it is connected.
-pub type JoiningRole = Box<dyn FnOnce(Instant, Opener, Sealer) -> Role + Send>;
+/// What becomes of a client when it is connected.
+pub enum Part {
+    Publish(Video, Media),
+    Watch(Numbers, Check),
+}
 
-pub enum Role {
+enum Role {
+    Joining(Part),
     Viewer(Viewer),
     Publisher(Publisher),
 }
@@ -57,9 +62,7 @@ struct Client {
     peer: Peer,
     peer_timeout: Option<Instant>,
     started: Instant,
-    connected: Option<Instant>,
-    joining: Option<JoiningRole>,
-    role: Option<Role>,
+    role: Role,
     /// Whether it watched when the counting began: a newcomer starts at a stored keyframe, which is old by nature.
     is_settled: bool,
     /// The wheel's entry for the client's next deadline.
@@ -68,17 +71,35 @@ struct Client {
 
 impl Client {
     fn poll_timeout(&self) -> Option<Instant> {
-        let role = self.role.as_ref().map(|role| match role {
-            Role::Viewer(viewer) => viewer.poll_timeout(),
-            Role::Publisher(publisher) => publisher.poll_timeout(),
-        });
+        let role = match &self.role {
+            Role::Joining(_) => None,
+            Role::Viewer(viewer) => Some(viewer.poll_timeout()),
+            Role::Publisher(publisher) => Some(publisher.poll_timeout()),
+        };
         [self.peer_timeout, role].into_iter().flatten().min()
+    }
+
+    /// Becomes what it is to be, with the keys of its handshake. `None`: it is that already, or they are none.
+    fn play(&mut self, now: Instant, keys: &SessionKeys) -> Option<()> {
+        let (opener, sealer) = (Opener::new(keys).ok()?, Sealer::new(keys).ok()?);
+        self.role = match &self.role {
+            Role::Joining(Part::Publish(video, media)) => {
+                Role::Publisher(Publisher::new(now, *video, media.clone(), opener, sealer))
+            }
+            Role::Joining(Part::Watch(numbers, check)) => {
+                Role::Viewer(Viewer::new(now, *numbers, opener, sealer, *check))
+            }
+            Role::Viewer(_) | Role::Publisher(_) => return None,
+        };
+        Some(())
     }
 }
 
 /// What one thread's clients saw.
+#[derive(Clone)]
 pub struct Totals {
     pub viewers: Vec<Seen>,
+    /// Those that are connected, and those that were and have left.
     pub connected_viewers: usize,
     pub publishers: usize,
     pub keyframe_requests: u64,
@@ -96,71 +117,61 @@ pub struct LoadService {
     link: LinkId,
     /// The run's zero, which stamps count from.
     epoch: Instant,
-    /// By the client's number, less the first.
+    /// By the client's number.
     clients: Vec<Option<Client>>,
-    wheel: Wheel<u32>,
+    wheel: Wheel<usize>,
     /// Publishers with packets that found no room.
-    sending: Vec<u32>,
-    latency_us: Histogram<u64>,
-    joined_us: Histogram<u64>,
+    sending: Vec<usize>,
     addresses: Addresses,
-    /// Viewers that were connected and have left.
-    left: usize,
-    failed: usize,
+    /// Without those numbers that the clients that are there have themselves.
+    totals: Totals,
 }
 
 const TICK: Duration = Duration::from_micros(500);
 
 impl LoadService {
     pub fn new(now: Instant, epoch: Instant, link: LinkId, addresses: Addresses) -> Self {
-        LoadService {
-            link,
-            epoch,
-            clients: Vec::new(),
-            wheel: Wheel::new(now, TICK),
-            sending: Vec::new(),
+        let totals = Totals {
+            viewers: Vec::new(),
+            connected_viewers: 0,
+            publishers: 0,
+            keyframe_requests: 0,
             latency_us: histogram(),
-            joined_us: histogram(),
-            addresses,
-            left: 0,
+            join_us: histogram(),
+            first_packet_us: histogram(),
+            first_keyframe_us: histogram(),
             failed: 0,
-        }
+        };
+        let (clients, sending, wheel) = (Vec::new(), Vec::new(), Wheel::new(now, TICK));
+        LoadService { link, epoch, clients, wheel, sending, addresses, totals }
     }
 
     fn join(&mut self, now: Instant, joining: Joining, out: &mut Outbox) {
-        let index = joining.client as usize;
-        if self.clients.len() <= index {
-            self.clients.resize_with(index + 1, || None);
+        let Joining { client: number, peer, started, part } = joining;
+        if self.clients.len() <= number {
+            self.clients.resize_with(number + 1, || None);
         }
         // The remote is filled in by the first check.
-        let local = Some(self.addresses.of(joining.client));
+        let local = Some(self.addresses.of(number).into());
         let path = Path { link: self.link, remote: ([127, 0, 0, 1], 9).into(), local };
-        self.clients[index] = Some(Client {
-            path,
-            peer: joining.peer,
-            peer_timeout: Some(now),
-            started: joining.started,
-            connected: None,
-            joining: Some(joining.role),
-            role: None,
-            is_settled: false,
-            timer: None,
-        });
-        self.drive(now, joining.client, true, out);
-        self.schedule(joining.client);
+        let (peer_timeout, role) = (Some(now), Role::Joining(part));
+        let client = Client { path, peer, peer_timeout, started, role, is_settled: false, timer: None };
+        self.clients[number] = Some(client);
+        self.drive(now, number, true, out);
+        self.schedule(number);
     }
 
-    fn leave(&mut self, client: u32) {
-        let Some(client) = self.clients.get_mut(client as usize).and_then(Option::take) else { return };
-        self.left += usize::from(client.connected.is_some());
+    fn leave(&mut self, client: usize) {
+        let Some(client) = self.clients.get_mut(client).and_then(Option::take) else { return };
+        self.totals.connected_viewers += usize::from(matches!(client.role, Role::Viewer(_)));
         if let Some((_, timer)) = client.timer {
             self.wheel.cancel(timer);
         }
     }
 
     /// Lets ICE and DTLS go on.
-    fn drive(&mut self, now: Instant, number: u32, is_timeout: bool, out: &mut Outbox) {
-        let Some(Some(client)) = self.clients.get_mut(number as usize) else { return };
+    fn drive(&mut self, now: Instant, number: usize, is_timeout: bool, out: &mut Outbox) {
+        let Some(Some(client)) = self.clients.get_mut(number) else { return };
         if is_timeout {
             client.peer.handle_timeout(now);
         }
@@ -171,17 +182,14 @@ impl LoadService {
                 }
                 Output::Connected { keys, remote } => {
                     client.path.remote = remote.addr;
-                    client.connected = Some(now);
-                    let role = client.joining.take();
-                    if let (Some(role), Some((opener, sealer))) = (role, contexts(&keys)) {
-                        client.role = Some(role(now, opener, sealer));
+                    if client.play(now, &keys).is_some() {
                         let took = now.duration_since(client.started).as_micros() as u64;
-                        self.joined_us.saturating_record(took);
+                        self.totals.join_us.saturating_record(took);
                     }
                 }
                 Output::PathChanged(remote) => client.path.remote = remote.addr,
                 Output::Ended(_) => {
-                    self.failed += 1;
+                    self.totals.failed += 1;
                     client.peer_timeout = None;
                     return;
                 }
@@ -194,8 +202,8 @@ impl LoadService {
     }
 
     /// Moves the client's entry on the wheel forward when its next deadline is earlier than that.
-    fn schedule(&mut self, number: u32) {
-        let Some(Some(client)) = self.clients.get_mut(number as usize) else { return };
+    fn schedule(&mut self, number: usize) {
+        let Some(Some(client)) = self.clients.get_mut(number) else { return };
         let Some(at) = client.poll_timeout() else { return };
         if client.timer.is_some_and(|(set, _)| set <= at) {
             return;
@@ -207,20 +215,10 @@ impl LoadService {
     }
 
     fn totals(&mut self) -> Totals {
-        let mut totals = Totals {
-            viewers: Vec::new(),
-            connected_viewers: self.left,
-            publishers: 0,
-            keyframe_requests: 0,
-            latency_us: self.latency_us.clone(),
-            join_us: self.joined_us.clone(),
-            first_packet_us: histogram(),
-            first_keyframe_us: histogram(),
-            failed: self.failed,
-        };
+        let mut totals = self.totals.clone();
         for client in self.clients.iter_mut().flatten() {
             match &mut client.role {
-                Some(Role::Viewer(viewer)) => {
+                Role::Viewer(viewer) => {
                     let seen = viewer.finish();
                     let marks = [
                         (seen.first_packet, &mut totals.first_packet_us),
@@ -234,37 +232,31 @@ impl LoadService {
                     totals.connected_viewers += 1;
                     totals.viewers.push(seen);
                 }
-                Some(Role::Publisher(publisher)) => {
+                Role::Publisher(publisher) => {
                     totals.publishers += 1;
                     totals.keyframe_requests += publisher.keyframe_requests;
                 }
-                None => {}
+                Role::Joining(_) => {}
             }
         }
         totals
     }
-}
 
-fn contexts(keys: &SessionKeys) -> Option<(Opener, Sealer)> {
-    Some((Opener::new(keys).ok()?, Sealer::new(keys).ok()?))
-}
-
-impl LoadService {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>, out: &mut Outbox) {
         let Datagram { path, data, .. } = datagram;
         let Some(number) = path.local.and_then(|local| self.addresses.client(local)) else { return };
-        let Some(Some(client)) = self.clients.get_mut(number as usize) else { return };
+        let Some(Some(client)) = self.clients.get_mut(number) else { return };
         match (rtp::classify(data), &mut client.role) {
-            (Kind::Rtp, Some(Role::Viewer(viewer))) => {
+            (Kind::Rtp, Role::Viewer(viewer)) => {
                 if let Some(stamp) = viewer.handle_rtp(now, data)
                     && client.is_settled
                 {
                     let took = now.duration_since(self.epoch).as_nanos() as u64;
-                    self.latency_us.saturating_record(took.saturating_sub(stamp.sent_ns) / 1_000);
+                    self.totals.latency_us.saturating_record(took.saturating_sub(stamp.sent_ns) / 1_000);
                 }
             }
-            (Kind::Rtcp, Some(Role::Viewer(viewer))) => viewer.handle_rtcp(now, data),
-            (Kind::Rtcp, Some(Role::Publisher(publisher))) => publisher.handle_rtcp(data, &client.path, out),
+            (Kind::Rtcp, Role::Viewer(viewer)) => viewer.handle_rtcp(now, data),
+            (Kind::Rtcp, Role::Publisher(publisher)) => publisher.handle_rtcp(data, &client.path, out),
             (Kind::Stun | Kind::Dtls, _) => {
                 let remote = Remote { addr: path.remote, tcp: false };
                 if client.peer.handle_datagram(now, remote, data).is_ok() {
@@ -288,19 +280,16 @@ impl Service for LoadService {
                 drop(done);
             }
             Message::Reset => {
-                self.latency_us.reset();
+                self.totals.latency_us.reset();
                 for client in self.clients.iter_mut().flatten() {
-                    if let Some(Role::Viewer(viewer)) = &mut client.role {
+                    if let Role::Viewer(viewer) = &mut client.role {
                         client.is_settled = true;
                         viewer.reset();
                     }
                 }
             }
-            Message::Report(reply) => {
-                let totals = self.totals();
-                // Nobody listens any more: then nobody needs it.
-                let _ = reply.send(totals);
-            }
+            // Nobody listens any more: then nobody needs it.
+            Message::Report(reply) => drop(reply.send(self.totals())),
         }
     }
 }
@@ -316,15 +305,15 @@ impl Product for LoadService {
         while out.has_room()
             && let Some(number) = self.wheel.pop_due(now)
         {
-            let Some(Some(client)) = self.clients.get_mut(number as usize) else { continue };
+            let Some(Some(client)) = self.clients.get_mut(number) else { continue };
             client.timer = None;
             match &mut client.role {
-                Some(Role::Viewer(viewer)) => viewer.handle_timeout(now, &client.path, out),
-                Some(Role::Publisher(publisher)) => {
+                Role::Viewer(viewer) => viewer.handle_timeout(now, &client.path, out),
+                Role::Publisher(publisher) => {
                     publisher.handle_timeout(now, &client.path, out);
                     self.sending.push(number);
                 }
-                None => {}
+                Role::Joining(_) => {}
             }
             if client.peer_timeout.is_some_and(|at| at <= now) {
                 self.drive(now, number, true, out);
@@ -339,8 +328,8 @@ impl Product for LoadService {
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
         while let Some(number) = self.sending.last() {
-            if let Some(Some(client)) = self.clients.get_mut(*number as usize)
-                && let Some(Role::Publisher(publisher)) = &mut client.role
+            if let Some(Some(client)) = self.clients.get_mut(*number)
+                && let Role::Publisher(publisher) = &mut client.role
                 && publisher.send_waiting(&client.path, out)
             {
                 return true;
