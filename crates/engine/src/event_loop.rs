@@ -263,7 +263,7 @@ impl<M: Send + 'static> Loop<M> {
                     service.handle_run(now, run, &mut self.egress.out);
                 }
                 Frame::Incomplete { len } => return links.keep(link, rest, len),
-                Frame::TooLong { .. } | Frame::Invalid => {
+                Frame::Invalid => {
                     links.counts.tcp_frame_errors += 1;
                     return links.close(link, CloseReason::BadFrame);
                 }

@@ -30,12 +30,7 @@ pub enum Frame {
         /// Where the next frame begins.
         end: usize,
     },
-    /// The frame exceeds the limit. Nothing after it can be found, so the connection has to be closed.
-    TooLong {
-        /// Bytes that the frame would have.
-        len: usize,
-    },
-    /// That is no frame, and nothing after it can be found either.
+    /// That is no frame, or one over the limit. Nothing after it can be found, so the connection has to be closed.
     Invalid,
 }
 
@@ -60,7 +55,7 @@ impl Framing {
         };
         let Some((range, end)) = found else { return Frame::Incomplete { len: header_len } };
         match buf.len() {
-            _ if end > frame_max => Frame::TooLong { len: end },
+            _ if end > frame_max => Frame::Invalid,
             got if got < end => Frame::Incomplete { len: end },
             _ => Frame::Datagram { range, end },
         }
@@ -145,10 +140,10 @@ mod tests {
     #[test]
     fn a_frame_over_the_limit_is_known_by_its_length_alone() {
         let next = |buf| Framing::Length16.next_frame(buf, 5);
-        assert_eq!(next(&[0, 4]), Frame::TooLong { len: 6 });
+        assert_eq!(next(&[0, 4]), Frame::Invalid);
         assert_eq!(next(&[0xff]), Frame::Incomplete { len: 2 });
         assert_eq!(next(&[]), Frame::Incomplete { len: 2 });
-        assert_eq!(Framing::Turn.next_frame(&[0x40, 0, 0, 5], 11), Frame::TooLong { len: 12 });
+        assert_eq!(Framing::Turn.next_frame(&[0x40, 0, 0, 5], 11), Frame::Invalid);
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Outbox {
 
     /// Whether `slot` would return room.
     pub fn has_room(&self) -> bool {
-        self.used + DATAGRAM_MAX <= self.buf.len()
+        self.has_room_for(1)
     }
 
     /// Whether there is room for more of each kind: datagrams, copied or shared, pieces of byte streams, requests.
