@@ -153,6 +153,12 @@ pub fn framing(data: &[u8]) {
             let wrapping = framing.wrap(range.len()).expect("what was found can be wrapped");
             assert_eq!(wrapping.header(), &rest[..range.start]);
             assert_eq!(wrapping.padding().len(), end - range.end);
+            for cut in 0..end {
+                let Frame::Incomplete { len } = framing.next_frame(&rest[..cut], frame_max) else {
+                    panic!("it is whole with its last byte, not before");
+                };
+                assert!((cut + 1..=end).contains(&len), "who waits for as many bytes misses no frame");
+            }
             rest = rest.get(end..).expect("a frame ends within the buffer");
         }
     }

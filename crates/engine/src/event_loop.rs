@@ -114,8 +114,7 @@ impl<M: Send + 'static> Loop<M> {
         }
         let has_messages = self.take_messages(service);
         let now = Instant::now();
-        let links = &mut self.egress.links;
-        links.sweep(now);
+        self.egress.links.sweep(now);
         self.transmit(service, now) | has_messages
     }
 
