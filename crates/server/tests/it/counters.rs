@@ -29,7 +29,8 @@ async fn all_that_is_declared_is_shown() {
     for document in ["docs/rooms.md", "docs/pump.md", "README.md"] {
         let text = fs::read_to_string(crates.join("..").join(document)).expect("text");
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for name in words.filter(|word| word.starts_with("millrace_")) {
+        // What ends in "_" stands for a set, which need not be there: without RTSP nothing of it is counted.
+        for name in words.filter(|word| word.starts_with("millrace_") && !word.ends_with('_')) {
             assert!(page.contains(name), "{document} names {name}");
         }
     }
