@@ -66,7 +66,8 @@ impl KeyframeThrottle {
             }
             return false;
         }
-        self.asked_at = Some(now);
+        // What was held back goes along.
+        (self.state, self.asked_at) = (State::Idle, Some(now));
         true
     }
 
@@ -89,13 +90,8 @@ impl KeyframeThrottle {
     /// True: ask the publisher now for what was held back.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         debug_assert_ne!(self.state, State::Held, "a timer is set");
-        // That of a request which a keyframe has answered is set beside the one of the next.
-        let is_due = self.asked_at.is_none_or(|at| now >= at + self.interval);
-        if self.state == State::Idle || !is_due {
-            return false;
-        }
-        (self.state, self.asked_at) = (State::Idle, Some(now));
-        true
+        // That of a request which a keyframe has answered comes too soon for the next, which has a timer of its own.
+        self.state != State::Idle && self.request(now)
     }
 }
 
@@ -142,6 +138,19 @@ mod tests {
         assert_eq!(throttle.take_timer(), Some(start + INTERVAL));
         assert_eq!(throttle.take_timer(), None);
         assert!(throttle.handle_timeout(start + INTERVAL));
+    }
+
+    #[test]
+    fn a_request_that_comes_before_the_timer_of_another_leaves_none_behind() {
+        let start = Instant::now();
+        let mut throttle = KeyframeThrottle::new(INTERVAL);
+        assert!(throttle.request(start));
+        assert!(!throttle.request(start + INTERVAL / 2));
+        let timer = throttle.take_timer().expect("it is held back");
+        assert!(throttle.request(timer));
+        assert!(!throttle.handle_timeout(timer));
+        assert!(!throttle.request(timer + INTERVAL / 2));
+        assert_eq!(throttle.take_timer(), Some(timer + INTERVAL));
     }
 
     #[test]
