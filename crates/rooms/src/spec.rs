@@ -18,7 +18,7 @@ pub struct SessionId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 
-/// The tracks of a stream, and the layers of each, as negotiated. At most `TRACKS_MAX` and `LAYERS_MAX`.
+/// The tracks of a stream, at most 8, and the layers of each, at most 4, as negotiated. Others are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
     /// How control calls it.

@@ -31,5 +31,5 @@ pub use fragment::Fragment;
 pub use media::{Direction, Extension, Media, Negotiated, Ssrcs};
 pub use offer::OfferOptions;
 pub use peer::{EndReason, Output, Peer, Received, Refused, Remote, local_ufrag};
-pub use sdp::{OFFER_BYTES_MAX, SECTIONS_MAX};
+pub use sdp::SECTIONS_MAX;
 pub use write::Candidate;

@@ -13,7 +13,7 @@ use str0m::crypto::Fingerprint;
 use crate::Error;
 
 /// The longest text that is read, in bytes. Chromium's largest offers have about 10 KB.
-pub const OFFER_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const OFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// The most media sections in one description.
 pub const SECTIONS_MAX: usize = 32;
