@@ -20,7 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use srtp::Profile;
 
-use report::Report;
+use report::Row;
 use schedulers::{Bench, Scheduler};
 use work::{Shape, Source, Track, datagram_len_min};
 
@@ -78,10 +78,8 @@ impl Args {
         ensure!(!self.down_tracks.is_empty() && !self.down_tracks.contains(&0), "at least one down track");
         ensure!(!self.profiles.is_empty() && !self.schedulers.is_empty(), "at least one profile and one scheduler");
         ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
-        ensure!(
-            self.burst > 0 && self.options.rounds > 0 && self.threads() > 0,
-            "burst, rounds and threads are at least 1"
-        );
+        let is_any = self.burst > 0 && self.options.rounds > 0 && self.threads() > 0;
+        ensure!(is_any, "burst, rounds and threads are at least 1");
         ensure!(self.outbox_bytes() >= wire::DATAGRAM_MAX, "an outbox holds at least {} bytes", wire::DATAGRAM_MAX);
         Ok(())
     }
@@ -101,12 +99,13 @@ impl Args {
 /// # Errors
 /// When an option makes no sense, a socket or thread is not to be had, or the plot cannot be written.
 pub fn execute(args: &Args) -> Result<()> {
-    let report = run(args)?;
-    args.options.tell(&report.rows, &report, args.svg.as_deref().map(|path| (path, report.svg())))
+    let rows = run(args)?;
+    let plot = args.svg.as_deref().map(|path| (path, report::svg(args, &rows)));
+    args.options.tell(&rows, &report::table(args, &rows), plot)
 }
 
 /// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
-fn run(args: &Args) -> Result<Report> {
+fn run(args: &Args) -> Result<Vec<Row>> {
     args.check()?;
     let sinks = Sinks::bind(args.down_tracks.iter().copied().max().unwrap_or(0))?;
     let shape = Shape { datagram_len: args.size, burst: args.burst };
@@ -114,7 +113,7 @@ fn run(args: &Args) -> Result<Report> {
     let groups = args.profiles.len() * args.down_tracks.len();
     let rounds = Rounds::new(args.options.rounds, groups * args.schedulers.len());
 
-    let mut report = Report { args: args.clone(), rows: Vec::new() };
+    let mut rows = Vec::new();
     for &profile in &args.profiles {
         for &down_tracks in &args.down_tracks {
             let mut source = Source::new(shape, profile);
@@ -124,10 +123,10 @@ fn run(args: &Args) -> Result<Report> {
             let samples = rounds.alternate(&args.schedulers, name, |scheduler| {
                 bench.measure(*scheduler, &mut source, &tracks, args.options.seconds)
             })?;
-            report.add(profile, down_tracks, &samples);
+            rows.extend(report::rows(args, profile, down_tracks, &samples));
         }
     }
-    Ok(report)
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -151,9 +150,9 @@ mod tests {
 
     #[test]
     fn every_scheduler_sends_to_every_down_track_and_loses_nothing() {
-        let report = run(&quick()).unwrap();
-        assert_eq!(report.rows.len(), 2 * Scheduler::value_variants().len());
-        for row in &report.rows {
+        let rows = run(&quick()).unwrap();
+        assert_eq!(rows.len(), 2 * Scheduler::value_variants().len());
+        for row in &rows {
             assert!(row.costs.datagrams > 0 && row.costs.refused == 0, "{row:?}");
             let whole_writes = row.costs.datagrams % row.down_tracks as u64 == 0;
             assert!(whole_writes || row.scheduler.is_floor(), "{row:?}");
@@ -164,14 +163,14 @@ mod tests {
 
     #[test]
     fn a_report_is_a_table_lines_of_json_and_a_plot() {
-        let report = run(&quick()).unwrap();
-        let table = report.to_string();
+        let (args, rows) = (quick(), run(&quick()).unwrap());
+        let table = report::table(&args, &rows).to_string();
         assert!(table.contains("millrace") && table.contains("claim by counter"), "{table}");
-        for line in json_lines(&report.rows).unwrap().lines() {
+        for line in json_lines(&rows).unwrap().lines() {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
         }
-        assert!(report.svg().starts_with("<svg"));
+        assert!(report::svg(&args, &rows).starts_with("<svg"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use engine::sys::{thread_cpu_time, thread_id};
 use engine::udp;
 use srtp::Profile;
 
-use report::Report;
+use report::Row;
 
 use crate::comparison::{Options, Sample};
 use crate::sinks::{Sinks, bind_loopback};
@@ -35,68 +35,45 @@ use measure::rounds::Rounds;
 /// The smallest datagram: an RTP header with its extensions, an SRTP tag, and something between.
 const DATAGRAM_MIN: usize = 64;
 
-/// Datagrams of one GSO send that the receiving side takes back as one by GRO.
-const GRO_SEGMENTS: usize = 16;
-
 /// One way of moving or sealing bytes.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Its name in JSON.
+    name: &'static str,
+    what: What,
+    /// Datagrams of a message, where a message can have several.
+    segments: Option<usize>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum What {
     /// One system call per datagram.
-    Sendto,
-    /// 128 messages of one datagram per call.
-    Sendmmsg,
-    /// 128 datagrams per call, this many to a message.
-    Gso(usize),
-    /// Takes datagrams that lie in the socket's buffer, up to 256 per call.
-    Recvmmsg,
-    /// The same where the kernel joins this many datagrams to a message, up to 64 messages per call.
-    RecvmmsgGro(usize),
+    SendEach,
+    /// 128 datagrams per call.
+    Send,
+    /// Takes datagrams that lie in the socket's buffer, up to 256 per call; joined by the kernel, up to 64 messages.
+    Receive,
     /// From a file in memory to a TCP connection on loopback, 64 KB per call.
-    Sendfile,
+    File,
     /// SRTP, no kernel at all.
     Seal(Profile),
 }
 
-impl Way {
-    const ALL: [Way; 13] = [
-        Way::Sendto,
-        Way::Sendmmsg,
-        Way::Gso(1),
-        Way::Gso(2),
-        Way::Gso(4),
-        Way::Gso(8),
-        Way::Gso(16),
-        Way::Recvmmsg,
-        Way::RecvmmsgGro(GRO_SEGMENTS),
-        Way::Sendfile,
-        Way::Seal(Profile::AeadAes128Gcm),
-        Way::Seal(Profile::AeadAes256Gcm),
-        Way::Seal(Profile::Aes128CmSha1_80),
-    ];
-
-    /// Its name in JSON.
-    fn name(self) -> &'static str {
-        match self {
-            Way::Sendto => "sendto",
-            Way::Sendmmsg => "sendmmsg",
-            Way::Gso(_) => "gso",
-            Way::Recvmmsg => "recvmmsg",
-            Way::RecvmmsgGro(_) => "recvmmsg+gro",
-            Way::Sendfile => "sendfile",
-            Way::Seal(Profile::AeadAes128Gcm) => "seal gcm128",
-            Way::Seal(Profile::AeadAes256Gcm) => "seal gcm256",
-            Way::Seal(Profile::Aes128CmSha1_80) => "seal cm-sha1",
-        }
-    }
-
-    /// Datagrams of a message, where a message can have several.
-    fn segments(self) -> Option<usize> {
-        match self {
-            Way::Gso(segments) | Way::RecvmmsgGro(segments) => Some(segments),
-            _ => None,
-        }
-    }
-}
+const WAYS: [Way; 13] = [
+    Way { name: "sendto", what: What::SendEach, segments: None },
+    Way { name: "sendmmsg", what: What::Send, segments: None },
+    Way { name: "gso", what: What::Send, segments: Some(1) },
+    Way { name: "gso", what: What::Send, segments: Some(2) },
+    Way { name: "gso", what: What::Send, segments: Some(4) },
+    Way { name: "gso", what: What::Send, segments: Some(8) },
+    Way { name: "gso", what: What::Send, segments: Some(16) },
+    Way { name: "recvmmsg", what: What::Receive, segments: None },
+    Way { name: "recvmmsg+gro", what: What::Receive, segments: Some(16) },
+    Way { name: "sendfile", what: What::File, segments: None },
+    Way { name: "seal gcm128", what: What::Seal(Profile::AeadAes128Gcm), segments: None },
+    Way { name: "seal gcm256", what: What::Seal(Profile::AeadAes256Gcm), segments: None },
+    Way { name: "seal cm-sha1", what: What::Seal(Profile::Aes128CmSha1_80), segments: None },
+];
 
 /// What one way gave in one round, or why this machine cannot.
 type Outcome = Result<Sample, &'static str>;
@@ -131,21 +108,17 @@ impl Args {
 /// # Errors
 /// When an option makes no sense, a socket or thread is not to be had, or nothing gets through.
 pub fn execute(args: &Args) -> Result<()> {
-    let report = run(args)?;
-    args.options.tell(&report.rows, &report, None)
+    let rows = run(args)?;
+    args.options.tell(&rows, &report::table(args, &rows), None)
 }
 
 /// Measures every way, in alternating rounds. It takes about 14 × `seconds` × rounds.
-fn run(args: &Args) -> Result<Report> {
+fn run(args: &Args) -> Result<Vec<Row>> {
     args.check()?;
     let bench = Bench::new(args)?;
-    let rounds = Rounds::new(args.options.rounds, Way::ALL.len());
-    let outcomes = rounds.alternate(
-        &Way::ALL,
-        |way| way.name().to_owned(),
-        |&way| bench.measure(way).with_context(|| format!("measure {}", way.name())),
-    )?;
-    Ok(Report::new(args, &outcomes))
+    let rounds = Rounds::new(args.options.rounds, WAYS.len());
+    let measure = |way: &Way| bench.measure(way).with_context(|| format!("measure {}", way.name));
+    Ok(report::rows(args, &rounds.alternate(&WAYS, |way| way.name.to_owned(), measure)?))
 }
 
 /// Sockets that are sent to in turn, as a server has many viewers.
@@ -170,18 +143,17 @@ impl Bench {
         Ok(Bench { args: args.clone(), targets, _sinks: sinks, gso: probe.gso(), gro: probe.gro() })
     }
 
-    fn measure(&self, way: Way) -> Result<Outcome> {
-        let Args { size, options: Options { seconds, .. }, .. } = self.args;
-        match way {
-            Way::Gso(_) | Way::RecvmmsgGro(_) if !self.gso => Ok(Err("no UDP_SEGMENT in this kernel")),
-            Way::RecvmmsgGro(_) if !self.gro => Ok(Err("no UDP_GRO in this kernel")),
-            Way::Sendto => send::one_by_one(&self.targets, size, seconds).map(Ok),
-            Way::Sendmmsg => send::batched(&self.targets, size, None, seconds),
-            Way::Gso(segments) => send::batched(&self.targets, size, Some(segments), seconds),
-            Way::Recvmmsg => receive::batched(size, None, seconds).map(Ok),
-            Way::RecvmmsgGro(segments) => receive::batched(size, Some(segments), seconds).map(Ok),
-            Way::Sendfile => file::to_tcp(seconds).map(Ok),
-            Way::Seal(profile) => seal::seal(profile, size, seconds).map(Ok),
+    fn measure(&self, way: &Way) -> Result<Outcome> {
+        let (Args { size, options, .. }, segments) = (&self.args, way.segments);
+        let (size, seconds) = (*size, options.seconds);
+        match way.what {
+            _ if segments.is_some() && !self.gso => Ok(Err("no UDP_SEGMENT in this kernel")),
+            What::Receive if segments.is_some() && !self.gro => Ok(Err("no UDP_GRO in this kernel")),
+            What::SendEach => send::one_by_one(&self.targets, size, seconds).map(Ok),
+            What::Send => send::batched(&self.targets, size, segments, seconds),
+            What::Receive => receive::batched(size, segments, seconds).map(Ok),
+            What::File => file::to_tcp(seconds).map(Ok),
+            What::Seal(profile) => seal::seal(profile, size, seconds).map(Ok),
         }
     }
 }
@@ -224,9 +196,9 @@ mod tests {
 
     #[test]
     fn every_way_moves_datagrams_and_has_a_price() {
-        let report = run(&quick()).unwrap();
-        assert_eq!(report.rows.len(), Way::ALL.len());
-        for row in &report.rows {
+        let rows = run(&quick()).unwrap();
+        assert_eq!(rows.len(), WAYS.len());
+        for row in &rows {
             let Some(costs) = &row.costs else { panic!("absent here: {row:?}") };
             assert!(costs.units > 0 && costs.cpu_ns > 0.0, "{row:?}");
             assert!(costs.low <= costs.cpu_ns && costs.cpu_ns <= costs.high, "{row:?}");
@@ -237,12 +209,13 @@ mod tests {
     fn a_kernel_without_segmentation_has_absent_ways_and_all_others() {
         let args = quick();
         let bench = Bench { gso: false, gro: false, ..Bench::new(&args).unwrap() };
-        let outcomes: Vec<Vec<Outcome>> = Way::ALL.iter().map(|&way| vec![bench.measure(way).unwrap()]).collect();
-        let report = Report::new(&args, &outcomes);
-        let absent: Vec<&str> = report.rows.iter().filter(|row| row.costs.is_none()).map(|row| row.path).collect();
+        let outcomes: Vec<Vec<Outcome>> = WAYS.iter().map(|way| vec![bench.measure(way).unwrap()]).collect();
+        let rows = report::rows(&args, &outcomes);
+        let absent: Vec<&str> = rows.iter().filter(|row| row.costs.is_none()).map(|row| row.path).collect();
         assert_eq!(absent, ["gso", "gso", "gso", "gso", "gso", "recvmmsg+gro"]);
-        assert!(report.to_string().contains("absent: no UDP_SEGMENT"), "{report}");
-        let lines = json_lines(&report.rows).unwrap();
+        let table = report::table(&args, &rows).to_string();
+        assert!(table.contains("absent: no UDP_SEGMENT"), "{table}");
+        let lines = json_lines(&rows).unwrap();
         let line = lines.lines().find(|line| line.contains(r#""segments":4"#)).unwrap();
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(value["absent"], "no UDP_SEGMENT in this kernel");
@@ -254,7 +227,7 @@ mod tests {
         let there = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let args = Args { to: Some(there.local_addr().unwrap()), ..quick() };
         let bench = Bench::new(&args).unwrap();
-        for way in [Way::Sendto, Way::Sendmmsg, Way::Gso(4)] {
+        for way in &WAYS[..5] {
             assert!(bench.measure(way).unwrap().is_ok(), "{way:?}");
             there.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             assert_eq!(there.recv(&mut [0; 2_000]).unwrap(), args.size, "{way:?}");

@@ -29,7 +29,7 @@ use serde::Serialize;
 use wire::Bitrate;
 
 use namespace::RECEIVERS_MAX;
-use report::Report;
+use report::Row;
 use scene::{Content, Scene};
 use window::Window;
 
@@ -194,14 +194,15 @@ pub fn execute(args: &Args) -> Result<()> {
         let title = scene::title(args.rates[0], args.options.seconds);
         return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
     }
-    let report = run(args)?;
-    args.options.tell(&report.rows, &report, args.svg.as_deref().map(|path| (path, report.svg())))
+    let rows = run(args)?;
+    let plot = args.svg.as_deref().map(|path| (path, report::svg(args, &rows)));
+    args.options.tell(&rows, &report::table(args, &rows), plot)
 }
 
 /// Compares them all. It takes about (`seconds` + 0.7) × rounds × cases × numbers of streams.
 ///
 /// With `netns` the calling thread stays in the namespace.
-fn run(args: &Args) -> Result<Report> {
+fn run(args: &Args) -> Result<Vec<Row>> {
     args.check()?;
     let streams_max = args.streams.iter().copied().max().unwrap_or(0);
     let sinks = Sinks::bind(if args.netns { 0 } else { streams_max })?;
@@ -215,14 +216,14 @@ fn run(args: &Args) -> Result<Report> {
     let cases = args.cases();
     let rounds = Rounds::new(args.options.rounds, cases.len() * args.streams.len());
 
-    let mut report = Report { args: args.clone(), rows: Vec::new() };
+    let mut rows = Vec::new();
     for &streams in &args.streams {
         let scene = Scene::new(&contents, (0..streams).map(receiver));
         let name = |case: &Case<'_>| format!("{} × {streams}, burst {}", case.way.name(), case.burst);
         let samples = rounds.alternate(&cases, name, |case| case.measure(&scene))?;
-        report.add(&scene, &cases, &samples);
+        rows.extend(report::rows(args, &scene, &cases, &samples));
     }
-    Ok(report)
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -245,9 +246,9 @@ mod tests {
 
     #[test]
     fn every_way_sends_what_is_due_and_nothing_is_refused() {
-        let report = run(&Args { reference: true, ..quick() }).unwrap();
-        assert_eq!(report.rows.len(), 2 + 2 * 2);
-        for row in &report.rows {
+        let rows = run(&Args { reference: true, ..quick() }).unwrap();
+        assert_eq!(rows.len(), 2 + 2 * 2);
+        for row in &rows {
             assert!(row.costs.datagrams > 0 && row.costs.refused == 0 && row.due > 0.0, "{row:?}");
             // A busy machine sends what it owes when it can, but nothing sends ahead of its time.
             assert!((row.costs.datagrams as f64) < row.due * 4.0 + 100.0, "{row:?}");
@@ -260,14 +261,14 @@ mod tests {
 
     #[test]
     fn a_report_is_a_table_lines_of_json_and_a_plot() {
-        let report = run(&quick()).unwrap();
-        let table = report.to_string();
+        let (args, rows) = (quick(), run(&quick()).unwrap());
+        let table = report::table(&args, &rows).to_string();
         assert!(table.contains("millrace") && table.contains("task per stream"), "{table}");
-        for line in json_lines(&report.rows).unwrap().lines() {
+        for line in json_lines(&rows).unwrap().lines() {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(row["cpu_ns"].as_f64().is_some_and(|cpu| cpu > 0.0), "{line}");
         }
-        assert!(report.svg().starts_with("<svg"));
+        assert!(report::svg(&args, &rows).starts_with("<svg"));
     }
 
     #[test]

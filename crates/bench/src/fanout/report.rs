@@ -1,7 +1,5 @@
 //! The results as a table, as lines of JSON and as a plot.
 
-use std::fmt;
-
 use serde::Serialize;
 use srtp::Profile;
 
@@ -33,89 +31,72 @@ pub(super) struct Row {
     pub cpu_to_floor: Option<Ratio>,
 }
 
-/// What `run` found out.
-#[derive(Clone, Debug)]
-pub(super) struct Report {
-    pub(super) args: Args,
-    pub(super) rows: Vec<Row>,
+/// A row for each scheduler; they were measured side by side.
+pub(super) fn rows(args: &Args, profile: Profile, down_tracks: usize, samples: &[Vec<Sample>]) -> Vec<Row> {
+    let of = |wanted| samples_of(&args.schedulers, samples, |scheduler| *scheduler == wanted);
+    let floor = of(Scheduler::SealFloor).zip(of(Scheduler::GsoFloor)).map(|(sealing, sending)| {
+        let pairs = sealing.iter().zip(sending);
+        pairs.map(|(sealing, sending)| sealing.cpu_ns() + sending.cpu_ns()).collect::<Vec<_>>()
+    });
+    let row = |(&scheduler, own): (&Scheduler, &Vec<Sample>)| Row {
+        profile: PROFILES.iter().find(|known| known.2 == profile).map_or("", |(_, shown, _)| shown),
+        down_tracks,
+        scheduler,
+        datagram_bytes: args.size,
+        burst: args.burst,
+        threads: args.threads(),
+        costs: Costs::of(own),
+        wall_us_per_write: middle(own, Sample::wall_ns) * down_tracks as f64 / 1e3,
+        wall_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::wall_ns),
+        cpu_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::cpu_ns),
+        cpu_to_gso_floor: ratio_to(of(Scheduler::GsoFloor), own, Sample::cpu_ns),
+        cpu_to_floor: floor.as_ref().and_then(|floor| Ratio::of(&values(own, Sample::cpu_ns), floor)),
+    };
+    args.schedulers.iter().zip(samples).map(row).collect()
 }
 
-impl Report {
-    /// Takes the samples of all schedulers, which were measured side by side.
-    pub(super) fn add(&mut self, profile: Profile, down_tracks: usize, samples: &[Vec<Sample>]) {
-        let Args { size, burst, ref schedulers, .. } = self.args;
-        let threads = self.args.threads();
-        let of = |wanted| samples_of(schedulers, samples, |scheduler| *scheduler == wanted);
-        let floor = of(Scheduler::SealFloor).zip(of(Scheduler::GsoFloor)).map(|(sealing, sending)| {
-            let pairs = sealing.iter().zip(sending);
-            pairs.map(|(sealing, sending)| sealing.cpu_ns() + sending.cpu_ns()).collect::<Vec<_>>()
-        });
-        for (&scheduler, own) in schedulers.iter().zip(samples) {
-            self.rows.push(Row {
-                profile: profile_name(profile),
-                down_tracks,
-                scheduler,
-                datagram_bytes: size,
-                burst,
-                threads,
-                costs: Costs::of(own),
-                wall_us_per_write: middle(own, Sample::wall_ns) * down_tracks as f64 / 1e3,
-                wall_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::wall_ns),
-                cpu_to_serial: ratio_to(of(Scheduler::Serial), own, Sample::cpu_ns),
-                cpu_to_gso_floor: ratio_to(of(Scheduler::GsoFloor), own, Sample::cpu_ns),
-                cpu_to_floor: floor.as_ref().and_then(|floor| Ratio::of(&values(own, Sample::cpu_ns), floor)),
-            });
-        }
-    }
+/// For each profile, wall time of a packet write and CPU time of a datagram over the number of down tracks.
+pub(super) fn svg(args: &Args, rows: &[Row]) -> String {
+    let charts = rows.chunk_by(|one, other| one.profile == other.profile).flat_map(|rows| {
+        [
+            chart(rows, "CPU per datagram", "ns", |row| row.costs.cpu_ns),
+            chart(rows, "wall time of one packet write", "µs", |row| row.wall_us_per_write),
+        ]
+    });
+    plot::svg(&heading(args), charts.collect())
+}
 
-    /// For each profile, wall time of a packet write and CPU time of a datagram over the number of down tracks.
-    pub fn svg(&self) -> String {
-        let mut profiles: Vec<&str> = self.rows.iter().map(|row| row.profile).collect();
-        profiles.dedup();
-        let charts = profiles.iter().flat_map(|profile| {
-            [
-                self.chart(profile, "CPU per datagram", "ns", |row| row.costs.cpu_ns),
-                self.chart(profile, "wall time of one packet write", "µs", |row| row.wall_us_per_write),
-            ]
-        });
-        plot::svg(&self.heading(), charts.collect())
-    }
+fn chart(rows: &[Row], what: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
+    let points = rows.iter().map(|row| {
+        let line = if row.scheduler.is_floor() { Line::Dashed } else { Line::Solid };
+        (row.scheduler.name(), line, row.down_tracks as f64, value(row))
+    });
+    Figure::of_lines(format!("{}: {what}", rows[0].profile), "down tracks", unit, points)
+}
 
-    fn heading(&self) -> String {
-        let Args { size, burst, options: Options { rounds, seconds, .. }, .. } = &self.args;
-        format!(
-            "{size}-byte datagrams, frames of {burst} packets, {} threads, {rounds} rounds of {seconds:?}; sent on \
-             loopback to sockets that nobody reads",
-            self.args.threads()
-        )
-    }
-
-    fn chart(&self, profile: &str, what: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
-        let rows = self.rows.iter().filter(|row| row.profile == profile);
-        let points = rows.map(|row| {
-            let line = if row.scheduler.is_floor() { Line::Dashed } else { Line::Solid };
-            (row.scheduler.name(), line, row.down_tracks as f64, value(row))
-        });
-        Figure::of_lines(format!("{profile}: {what}"), "down tracks", unit, points)
-    }
+fn heading(args: &Args) -> String {
+    let Args { size, burst, options: Options { rounds, seconds, .. }, .. } = args;
+    format!(
+        "{size}-byte datagrams, frames of {burst} packets, {} threads, {rounds} rounds of {seconds:?}; sent on loopback to \
+         sockets that nobody reads",
+        args.threads()
+    )
 }
 
 const NAMES: [&str; 8] =
     ["wall µs", "CPU ns", "user", "kernel", "wall/serial", "CPU/serial", "CPU/GSO", "CPU/(GSO+seal)"];
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new("lrrrr");
-        table.text(self.heading());
-        table.text("wall: one packet to all down tracks; CPU: one datagram; ratios: median (95 % interval)");
-        let group = |row: &Row| (row.profile, row.down_tracks);
-        for rows in self.rows.chunk_by(|one, other| group(one) == group(other)) {
-            table.text("");
-            table.head(format!("{} × {}", rows[0].profile, rows[0].down_tracks), &NAMES);
-            rows.iter().for_each(|row| row.write(&mut table));
-        }
-        table.fmt(f)
+pub(super) fn table(args: &Args, rows: &[Row]) -> Table {
+    let mut table = Table::new("lrrrr");
+    table.text(heading(args));
+    table.text("wall: one packet to all down tracks; CPU: one datagram; ratios: median (95 % interval)");
+    let group = |row: &Row| (row.profile, row.down_tracks);
+    for rows in rows.chunk_by(|one, other| group(one) == group(other)) {
+        table.text("");
+        table.head(format!("{} × {}", rows[0].profile, rows[0].down_tracks), &NAMES);
+        rows.iter().for_each(|row| row.write(&mut table));
     }
+    table
 }
 
 impl Row {
@@ -134,8 +115,4 @@ impl Row {
         ]);
         self.costs.write_refused(table);
     }
-}
-
-fn profile_name(profile: Profile) -> &'static str {
-    PROFILES.iter().find(|other| other.2 == profile).map_or("", |(_, shown, _)| shown)
 }

@@ -91,12 +91,11 @@ impl Bench {
         tracks: &[Track],
         time: Duration,
     ) -> Result<Sample> {
-        let run = Run { bench: self, tracks, time };
         match scheduler {
-            Scheduler::Serial => run.each_packet(source, |frame, packet| run.serial(frame, packet)),
-            Scheduler::Pool => run.each_packet(source, |frame, packet| run.pool(frame, packet)),
-            Scheduler::TaskPerTrack => run.each_packet(source, |frame, packet| run.task_per_track(frame, packet)),
-            Scheduler::ClaimByCounter => run.each_packet(source, |frame, packet| run.claim(frame, packet)),
+            Scheduler::Serial => self.each_packet(source, tracks, time, Self::serial),
+            Scheduler::Pool => self.each_packet(source, tracks, time, Self::pool),
+            Scheduler::TaskPerTrack => self.each_packet(source, tracks, time, Self::task_per_track),
+            Scheduler::ClaimByCounter => self.each_packet(source, tracks, time, Self::claim),
             Scheduler::Ours => ours::fan_out(self, source, tracks, time, true),
             Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false),
             Scheduler::SealFloor => floors::seal(self, source.next_frame(), tracks, time),
@@ -114,6 +113,70 @@ impl Bench {
     fn lane(&self) -> MutexGuard<'_, Lane> {
         let thread = rayon::current_thread_index().unwrap_or(0);
         self.lanes[thread].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `fan_out` send one packet after the other, on one of the pool's threads.
+    fn each_packet(
+        &self,
+        source: &mut Source,
+        tracks: &[Track],
+        time: Duration,
+        fan_out: fn(&Self, &[Track], &Frame, usize),
+    ) -> Result<Sample> {
+        let mut sample = spending(|| {
+            self.pool.install(|| {
+                let start = Instant::now();
+                while start.elapsed() < time {
+                    let frame = source.next_frame();
+                    (0..frame.packet_count()).for_each(|packet| fan_out(self, tracks, frame, packet));
+                }
+            });
+            Ok(Sample::default())
+        })?;
+        for lane in &self.lanes {
+            sample += std::mem::take(&mut lane.lock().unwrap_or_else(PoisonError::into_inner).done);
+        }
+        Ok(sample)
+    }
+
+    fn serial(&self, tracks: &[Track], frame: &Frame, packet: usize) {
+        let mut lane = self.lane();
+        for track in tracks {
+            lane.write_and_send(track, frame, packet);
+        }
+    }
+
+    fn pool(&self, tracks: &[Track], frame: &Frame, packet: usize) {
+        rayon::broadcast(|thread| {
+            let mut lane = self.lane();
+            for track in share(tracks, thread.index(), thread.num_threads()) {
+                lane.write_and_send(track, frame, packet);
+            }
+        });
+    }
+
+    fn task_per_track(&self, tracks: &[Track], frame: &Frame, packet: usize) {
+        rayon::scope(|scope| {
+            for track in tracks {
+                scope.spawn(move |_| self.lane().write_and_send(track, frame, packet));
+            }
+        });
+    }
+
+    fn claim(&self, tracks: &[Track], frame: &Frame, packet: usize) {
+        let next = AtomicUsize::new(0);
+        let claim = || tracks.chunks(CLAIM).nth(next.fetch_add(1, Ordering::Relaxed));
+        let work = || {
+            let mut lane = self.lane();
+            while let Some(tracks) = claim() {
+                tracks.iter().for_each(|track| lane.write_and_send(track, frame, packet));
+            }
+        };
+        rayon::scope(|scope| {
+            for _ in 0..self.threads.min(tracks.len()) {
+                scope.spawn(|_| work());
+            }
+        });
     }
 }
 
@@ -137,74 +200,6 @@ impl Lane {
             Ok(_) => self.done.sent += 1,
             Err(_) => self.done.refused += 1,
         }
-    }
-}
-
-/// One measurement of a scheduler that sends datagram by datagram.
-#[derive(Clone, Copy)]
-struct Run<'a> {
-    bench: &'a Bench,
-    tracks: &'a [Track],
-    time: Duration,
-}
-
-impl Run<'_> {
-    /// Lets `fan_out` send one packet after the other, on one of the pool's threads.
-    fn each_packet(&self, source: &mut Source, fan_out: impl Fn(&Frame, usize) + Sync) -> Result<Sample> {
-        let mut sample = spending(|| {
-            self.bench.pool.install(|| {
-                let start = Instant::now();
-                while start.elapsed() < self.time {
-                    let frame = source.next_frame();
-                    (0..frame.packet_count()).for_each(|packet| fan_out(frame, packet));
-                }
-            });
-            Ok(Sample::default())
-        })?;
-        for lane in &self.bench.lanes {
-            sample += std::mem::take(&mut lane.lock().unwrap_or_else(PoisonError::into_inner).done);
-        }
-        Ok(sample)
-    }
-
-    fn serial(&self, frame: &Frame, packet: usize) {
-        let mut lane = self.bench.lane();
-        for track in self.tracks {
-            lane.write_and_send(track, frame, packet);
-        }
-    }
-
-    fn pool(&self, frame: &Frame, packet: usize) {
-        rayon::broadcast(|thread| {
-            let mut lane = self.bench.lane();
-            for track in share(self.tracks, thread.index(), thread.num_threads()) {
-                lane.write_and_send(track, frame, packet);
-            }
-        });
-    }
-
-    fn task_per_track(&self, frame: &Frame, packet: usize) {
-        rayon::scope(|scope| {
-            for track in self.tracks {
-                scope.spawn(move |_| self.bench.lane().write_and_send(track, frame, packet));
-            }
-        });
-    }
-
-    fn claim(&self, frame: &Frame, packet: usize) {
-        let next = AtomicUsize::new(0);
-        let claim = || self.tracks.chunks(CLAIM).nth(next.fetch_add(1, Ordering::Relaxed));
-        let work = || {
-            let mut lane = self.bench.lane();
-            while let Some(tracks) = claim() {
-                tracks.iter().for_each(|track| lane.write_and_send(track, frame, packet));
-            }
-        };
-        rayon::scope(|scope| {
-            for _ in 0..self.bench.threads.min(self.tracks.len()) {
-                scope.spawn(|_| work());
-            }
-        });
     }
 }
 

@@ -1,11 +1,9 @@
 //! The floor as a table and as lines of JSON.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::file::{PIECE_BYTES, SEGMENT_BYTES};
-use super::{Args, Outcome, Way};
+use super::{Args, Outcome, WAYS, Way, What};
 use crate::comparison::{Options, Sample, middle, values};
 use measure::report::Table;
 use measure::rounds::Ratio;
@@ -61,67 +59,50 @@ impl Costs {
     }
 }
 
-/// What `run` found out.
-#[derive(Clone, Debug)]
-pub(super) struct Report {
-    args: Args,
-    pub(super) rows: Vec<Row>,
+/// The outcomes of each of `WAYS`, round by round.
+pub(super) fn rows(args: &Args, outcomes: &[Vec<Outcome>]) -> Vec<Row> {
+    WAYS.iter().zip(outcomes).map(|(way, outcomes)| row(args, way, outcomes)).collect()
 }
 
-impl Report {
-    /// Takes the outcomes of each way of `Way::ALL`, round by round.
-    pub(super) fn new(args: &Args, outcomes: &[Vec<Outcome>]) -> Self {
-        let rows = Way::ALL.iter().zip(outcomes).map(|(&way, outcomes)| row(args, way, outcomes));
-        Report { args: args.clone(), rows: rows.collect() }
-    }
-}
-
-fn row(args: &Args, way: Way, outcomes: &[Outcome]) -> Row {
+fn row(args: &Args, way: &Way, outcomes: &[Outcome]) -> Row {
     let samples: Result<Vec<Sample>, &str> = outcomes.iter().cloned().collect();
     Row {
-        path: way.name(),
-        segments: way.segments(),
-        bytes: if way == Way::Sendfile { SEGMENT_BYTES } else { args.size },
-        to: match way {
-            Way::Seal(_) => "nowhere".to_owned(),
-            Way::Recvmmsg | Way::RecvmmsgGro(_) | Way::Sendfile => "loopback".to_owned(),
-            _ => args.to.map_or_else(|| "loopback".to_owned(), |addr| addr.to_string()),
+        path: way.name,
+        segments: way.segments,
+        bytes: if way.what == What::File { SEGMENT_BYTES } else { args.size },
+        to: match (way.what, args.to) {
+            (What::Seal(_), _) => "nowhere".to_owned(),
+            (What::SendEach | What::Send, Some(addr)) => addr.to_string(),
+            _ => "loopback".to_owned(),
         },
         costs: samples.as_deref().ok().and_then(Costs::of),
         absent: samples.err(),
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Args { size, to, options: Options { rounds, seconds, .. } } = &self.args;
-        let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
-        let mut table = Table::new("lrlrr");
-        table.text(format!("{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}"));
-        table.text(format!(
-            "CPU ns per datagram, median (95 % interval); sendfile in pieces of {} KB, per {SEGMENT_BYTES} bytes\n",
-            PIECE_BYTES >> 10
-        ));
-        table.head(String::new(), &["CPU ns", "", "user", "kernel"]);
-        for row in &self.rows {
-            let name = match row.segments {
-                Some(segments) => format!("{} × {segments}", row.path),
-                None => row.path.to_owned(),
-            };
-            let Some(Costs { cpu_ns, user_ns, kernel_ns, low, high, .. }) = row.costs else {
-                table.text(format!("{name} absent: {}", row.absent.unwrap_or("not measured")));
-                continue;
-            };
-            table.row([
-                name,
-                format!("{cpu_ns:.0}"),
-                format!("({low:.0}–{high:.0})"),
-                format!("{user_ns:.0}"),
-                format!("{kernel_ns:.0}"),
-            ]);
-        }
-        table.fmt(f)
+pub(super) fn table(args: &Args, rows: &[Row]) -> Table {
+    let Args { size, to, options: Options { rounds, seconds, .. } } = args;
+    let to = to.map_or_else(|| "sockets on loopback that nobody reads".to_owned(), |addr| addr.to_string());
+    let mut table = Table::new("lrlrr");
+    table.text(format!("{size}-byte datagrams, {rounds} rounds of {seconds:?}; sends go to {to}"));
+    table.text(format!(
+        "CPU ns per datagram, median (95 % interval); sendfile in pieces of {} KB, per {SEGMENT_BYTES} bytes\n",
+        PIECE_BYTES >> 10
+    ));
+    table.head(String::new(), &["CPU ns", "", "user", "kernel"]);
+    for row in rows {
+        let name = match row.segments {
+            Some(segments) => format!("{} × {segments}", row.path),
+            None => row.path.to_owned(),
+        };
+        let Some(Costs { cpu_ns, user_ns, kernel_ns, low, high, .. }) = row.costs else {
+            table.text(format!("{name} absent: {}", row.absent.unwrap_or("not measured")));
+            continue;
+        };
+        let [cpu, user, kernel] = [cpu_ns, user_ns, kernel_ns].map(|ns| format!("{ns:.0}"));
+        table.row([name, cpu, format!("({low:.0}–{high:.0})"), user, kernel]);
     }
+    table
 }
 
 #[cfg(test)]

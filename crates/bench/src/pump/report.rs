@@ -1,7 +1,5 @@
 //! The results as a table, as lines of JSON and as a plot.
 
-use std::fmt;
-
 use serde::Serialize;
 use wheel::Lateness;
 
@@ -60,82 +58,69 @@ impl Quantiles {
     }
 }
 
-/// What `run` found out.
-#[derive(Clone, Debug)]
-pub(super) struct Report {
-    pub(super) args: Args,
-    pub(super) rows: Vec<Row>,
+/// A row for each case; they were measured side by side.
+pub(super) fn rows(args: &Args, scene: &Scene, cases: &[Case<'_>], samples: &[Vec<Sample>]) -> Vec<Row> {
+    let of = |way, burst| samples_of(cases, samples, |case| case.way == way && case.burst == burst);
+    let streams = scene.streams.len();
+    let row = |(case, own): (&Case<'_>, &Vec<Sample>)| Row {
+        way: case.way,
+        streams,
+        rates_bps: args.rates.iter().map(|rate| rate.bps()).collect(),
+        burst: case.burst,
+        tick_us: args.tick_us,
+        threads: if case.way.has_bursts() { args.workers } else { args.threads() },
+        costs: Costs::of(own),
+        due: own.iter().map(|sample| scene.due(sample.spent.wall)).sum(),
+        cpu_ms_per_stream_second: middle(own, cores) * 1e3 / streams as f64,
+        cores: middle(own, cores),
+        lateness_us: Quantiles::of(own, |sample| &sample.lateness),
+        reference_us: args.reference.then(|| Quantiles::of(own, |sample| &sample.reference)),
+        cpu_to_floor: ratio_to(of(Way::Floor, case.burst), own, Sample::cpu_ns),
+        cpu_to_naive: ratio_to(of(Way::Naive, 1), own, Sample::cpu_ns),
+    };
+    cases.iter().zip(samples).map(row).collect()
 }
 
-impl Report {
-    /// Takes the samples of the cases that were measured side by side.
-    pub(super) fn add(&mut self, scene: &Scene, cases: &[Case<'_>], samples: &[Vec<Sample>]) {
-        let of = |way, burst| samples_of(cases, samples, |case| case.way == way && case.burst == burst);
-        for (case, own) in cases.iter().zip(samples) {
-            let args = case.args;
-            let cores = middle(own, cores);
-            self.rows.push(Row {
-                way: case.way,
-                streams: scene.streams.len(),
-                rates_bps: args.rates.iter().map(|rate| rate.bps()).collect(),
-                burst: case.burst,
-                tick_us: args.tick_us,
-                threads: if case.way.has_bursts() { args.workers } else { args.threads() },
-                costs: Costs::of(own),
-                due: own.iter().map(|sample| scene.due(sample.spent.wall)).sum(),
-                cpu_ms_per_stream_second: cores * 1e3 / scene.streams.len() as f64,
-                cores,
-                lateness_us: Quantiles::of(own, |sample| &sample.lateness),
-                reference_us: args.reference.then(|| Quantiles::of(own, |sample| &sample.reference)),
-                cpu_to_floor: ratio_to(of(Way::Floor, case.burst), own, Sample::cpu_ns),
-                cpu_to_naive: ratio_to(of(Way::Naive, 1), own, Sample::cpu_ns),
-            });
-        }
-    }
+/// Cost and lateness over the number of streams.
+pub(super) fn svg(args: &Args, rows: &[Row]) -> String {
+    let charts = vec![
+        chart(rows, "CPU per stream and second", "ms", |row| row.cpu_ms_per_stream_second),
+        chart(rows, "CPU per datagram", "ns", |row| row.costs.cpu_ns),
+        chart(rows, "lateness, median", "µs", |row| row.lateness_us.p50),
+        chart(rows, "lateness, 99th percentile", "µs", |row| row.lateness_us.p99),
+    ];
+    plot::svg(&heading(args), charts)
+}
 
-    /// Cost and lateness over the number of streams.
-    pub fn svg(&self) -> String {
-        let charts = vec![
-            self.chart("CPU per stream and second", "ms", |row| row.cpu_ms_per_stream_second),
-            self.chart("CPU per datagram", "ns", |row| row.costs.cpu_ns),
-            self.chart("lateness, median", "µs", |row| row.lateness_us.p50),
-            self.chart("lateness, 99th percentile", "µs", |row| row.lateness_us.p99),
-        ];
-        plot::svg(&self.heading(), charts)
-    }
+fn chart(rows: &[Row], title: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
+    let points = rows.iter().map(|row| {
+        let line = if row.way == Way::Floor { Line::Dashed } else { Line::Solid };
+        (line_name(row.way, row.burst), line, row.streams as f64, value(row))
+    });
+    Figure::of_lines(title.to_owned(), "streams", unit, points)
+}
 
-    fn heading(&self) -> String {
-        let Args { rates, netns, options: Options { rounds, seconds, .. }, .. } = &self.args;
-        let rates: Vec<String> = rates.iter().map(ToString::to_string).collect();
-        let sink = if *netns { "over veth, whose other end drops" } else { "on loopback to sockets that nobody reads" };
-        let (rates, tick) = (rates.join(" and "), self.args.tick());
-        format!("streams of {rates}, tick {tick:?}, {rounds} rounds of {seconds:?}; {sink}")
-    }
-
-    fn chart(&self, title: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
-        let points = self.rows.iter().map(|row| {
-            let line = if row.way == Way::Floor { Line::Dashed } else { Line::Solid };
-            (line_name(row.way, row.burst), line, row.streams as f64, value(row))
-        });
-        Figure::of_lines(title.to_owned(), "streams", unit, points)
-    }
+fn heading(args: &Args) -> String {
+    let Args { rates, netns, options: Options { rounds, seconds, .. }, .. } = args;
+    let rates: Vec<String> = rates.iter().map(ToString::to_string).collect();
+    let sink = if *netns { "over veth, whose other end drops" } else { "on loopback to sockets that nobody reads" };
+    let (rates, tick) = (rates.join(" and "), args.tick());
+    format!("streams of {rates}, tick {tick:?}, {rounds} rounds of {seconds:?}; {sink}")
 }
 
 const NAMES: [&str; 10] =
     ["CPU ms", "CPU ns", "user", "kernel", "cores", "late p50", "p99", "max", "CPU/floor", "CPU/naive"];
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new("lrrrrrrrr");
-        table.text(self.heading());
-        table.text("CPU: ms per stream and second, ns per datagram; late: µs; ratios: median (95 % interval)");
-        for rows in self.rows.chunk_by(|one, other| one.streams == other.streams) {
-            table.text("");
-            table.head(format!("{} streams", rows[0].streams), &NAMES);
-            rows.iter().for_each(|row| row.write(&mut table));
-        }
-        table.fmt(f)
+pub(super) fn table(args: &Args, rows: &[Row]) -> Table {
+    let mut table = Table::new("lrrrrrrrr");
+    table.text(heading(args));
+    table.text("CPU: ms per stream and second, ns per datagram; late: µs; ratios: median (95 % interval)");
+    for rows in rows.chunk_by(|one, other| one.streams == other.streams) {
+        table.text("");
+        table.head(format!("{} streams", rows[0].streams), &NAMES);
+        rows.iter().for_each(|row| row.write(&mut table));
     }
+    table
 }
 
 impl Row {
