@@ -13,29 +13,22 @@ use wire::{LinkId, Path, Seq};
 pub const FRAME_MS: u32 = 33;
 
 const SSRC: u32 = 1_000;
-const EXTENSIONS: ExtensionIds = ExtensionIds {
-    mid: Some(1),
-    rid: None,
-    repaired_rid: None,
-    audio_level: None,
-    abs_send_time: None,
-    transport_cc: Some(TRANSPORT_CC),
-    video_orientation: None,
-    playout_delay: None,
-    dependency_descriptor: None,
-};
 const TRANSPORT_CC: u8 = 3;
+
+fn extensions() -> ExtensionIds {
+    ExtensionIds { mid: Some(1), transport_cc: Some(TRANSPORT_CC), ..ExtensionIds::default() }
+}
 
 /// What the publisher negotiated.
 pub fn up_track() -> UpTrackSpec {
     let (payload_type, rtx_payload_type, ssrcs) = (96, Some(97), vec![(SSRC, None)]);
-    UpTrackSpec { track: 0, mid: "0".into(), payload_type, rtx_payload_type, ssrcs, extensions: EXTENSIONS }
+    UpTrackSpec { track: 0, mid: "0".into(), payload_type, rtx_payload_type, ssrcs, extensions: extensions() }
 }
 
 /// What a viewer negotiated.
 pub fn down_track(ssrc: u32) -> DownTrackSpec {
     let rtx = Some((ssrc + 10_000, 97));
-    DownTrackSpec { track: 0, mid: "0".into(), ssrc, payload_type: 96, rtx, extensions: EXTENSIONS }
+    DownTrackSpec { track: 0, mid: "0".into(), ssrc, payload_type: 96, rtx, extensions: extensions() }
 }
 
 /// The path of a peer by its last byte and port.

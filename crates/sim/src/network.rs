@@ -49,23 +49,6 @@ impl Default for LinkConfig {
     }
 }
 
-/// What became of the datagrams of one link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounters {
-    /// Datagrams given to the link, whatever became of them.
-    pub sent: u64,
-    /// Their UDP payloads together.
-    pub sent_bytes: u64,
-    /// Never arrived, by `LinkConfig::loss`.
-    pub lost: u64,
-    /// Dropped because the queue was full.
-    pub overflowed: u64,
-    /// Arrived twice.
-    pub duplicated: u64,
-    /// Were held back, so that later ones may overtake them.
-    pub held_back: u64,
-}
-
 /// A datagram at its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
@@ -95,7 +78,7 @@ pub struct Network {
 struct Link {
     random: Random,
     config: LinkConfig,
-    counters: LinkCounters,
+    sent_bytes: u64,
     /// When the queue has drained.
     free_at: Option<Instant>,
     /// Arrival of the last datagram that kept its place.
@@ -154,7 +137,6 @@ impl Network {
         let link = self.link(from, to);
         let Some(at) = link.arrival(now, bytes.len()) else { return };
         if link.random.chance(link.config.duplication) {
-            link.counters.duplicated += 1;
             self.push(at + Duration::from_millis(1), from, to, bytes);
         }
         self.push(at, from, to, bytes);
@@ -174,9 +156,9 @@ impl Network {
         self.in_flight.peek().map(|Reverse(next)| next.at)
     }
 
-    /// What became of what was sent from one to the other so far; not of the way back.
-    pub fn counters(&self, from: SocketAddr, to: SocketAddr) -> LinkCounters {
-        self.links.get(&(from, to)).map_or_else(LinkCounters::default, |link| link.counters)
+    /// Bytes of all UDP payloads that were sent on a link so far, arrived or not; not of the way back.
+    pub fn sent_bytes(&self, from: SocketAddr, to: SocketAddr) -> u64 {
+        self.links.get(&(from, to)).map_or(0, |link| link.sent_bytes)
     }
 
     fn link(&mut self, from: SocketAddr, to: SocketAddr) -> &mut Link {
@@ -196,30 +178,26 @@ impl Network {
 
 impl Link {
     fn new(config: LinkConfig, random: Random) -> Self {
-        Link { random, config, counters: LinkCounters::default(), free_at: None, last_arrival: None }
+        Link { random, config, sent_bytes: 0, free_at: None, last_arrival: None }
     }
 
     /// When a datagram sent now arrives; `None` when it does not.
     fn arrival(&mut self, now: Instant, len: usize) -> Option<Instant> {
-        self.counters.sent += 1;
-        self.counters.sent_bytes += len as u64;
+        self.sent_bytes += len as u64;
         let mut left_at = now;
         if let Some(rate) = self.config.rate {
             let start = self.free_at.map_or(now, |free_at| free_at.max(now));
             if start > now + rate.time_for(self.config.queue_bytes) {
-                self.counters.overflowed += 1;
                 return None;
             }
             left_at = start + rate.time_for(len);
             self.free_at = Some(left_at);
         }
         if self.random.chance(self.config.loss) {
-            self.counters.lost += 1;
             return None;
         }
         let at = left_at + self.config.delay + self.config.jitter.mul_f64(self.random.unit());
         if self.random.chance(self.config.reordering) {
-            self.counters.held_back += 1;
             return Some(at + self.config.held_back);
         }
         let at = self.last_arrival.map_or(at, |last_arrival| at.max(last_arrival));

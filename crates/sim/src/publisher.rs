@@ -17,17 +17,10 @@ use wire::{DATAGRAM_MAX, Random, Seq};
 use crate::media::{Encoder, LayerPlan};
 
 /// Header extensions that all sides of this world agree on.
-pub const EXTENSIONS: ExtensionIds = ExtensionIds {
-    mid: Some(1),
-    rid: Some(2),
-    repaired_rid: Some(3),
-    audio_level: None,
-    abs_send_time: None,
-    transport_cc: Some(4),
-    video_orientation: None,
-    playout_delay: None,
-    dependency_descriptor: None,
-};
+pub fn extensions() -> ExtensionIds {
+    let (mid, rid, repaired_rid, transport_cc) = (Some(1), Some(2), Some(3), Some(4));
+    ExtensionIds { mid, rid, repaired_rid, transport_cc, ..ExtensionIds::default() }
+}
 
 /// Sent packets that are kept for retransmission, per layer.
 const HISTORY_LEN: usize = 1_000;
@@ -75,8 +68,6 @@ pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec
 /// What was asked of a publisher, and what it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublisherCounters {
-    /// Media packets, each counted once.
-    pub packets_sent: u64,
     /// Media packets that were sent once more for a NACK.
     pub packets_resent: u64,
     /// Sequence numbers asked for.
@@ -211,7 +202,7 @@ impl Publisher {
             payload_type: track.payload_type,
             rtx_payload_type: track.has_rtx.then_some(track.payload_type + 1),
             ssrcs: Vec::new(),
-            extensions: EXTENSIONS,
+            extensions: extensions(),
         });
         tracks.collect()
     }
@@ -353,7 +344,6 @@ impl Publisher {
             let marker = index + 1 == count;
             let mut sent = Sent { seq, timestamp: frame.timestamp, marker, payload, sealed: Vec::new() };
             sent.sealed = self.make_packet(track, layer_index, &sent, None);
-            self.counters.packets_sent += 1;
             self.outgoing.push_back(sent.sealed.clone());
             let history = &mut self.tracks[track].layers[layer_index].history;
             history.push_back(sent);
@@ -395,11 +385,12 @@ impl Publisher {
             ssrc,
         };
         let mut writer = HeaderWriter::new(&mut packet, &header).expect("a datagram holds a header");
-        let rid_id = if is_rtx { EXTENSIONS.repaired_rid } else { EXTENSIONS.rid };
+        let ids = extensions();
+        let rid_id = if is_rtx { ids.repaired_rid } else { ids.rid };
         let values = [
-            (EXTENSIONS.mid, Some(mid.as_bytes())),
+            (ids.mid, Some(mid.as_bytes())),
             (rid_id, layer.rid.as_ref().map(|rid| rid.as_bytes())),
-            (EXTENSIONS.transport_cc, Some(&self.transport_seq.to_be_bytes()[..])),
+            (ids.transport_cc, Some(&self.transport_seq.to_be_bytes()[..])),
         ];
         for (id, value) in values {
             if let (Some(id), Some(value)) = (id, value) {

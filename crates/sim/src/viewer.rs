@@ -16,7 +16,7 @@ use wire::rtp::{self, Kind, RtpPacket};
 use wire::{Random, Seq, SeqExtender};
 
 use crate::media::Tag;
-use crate::publisher::{EXTENSIONS, TrackPlan, seal_rtcp};
+use crate::publisher::{TrackPlan, extensions, seal_rtcp};
 
 /// A gap is asked for after so long, when mere reordering has had its time, …
 const NACK_DELAY: Duration = Duration::from_millis(10);
@@ -51,16 +51,8 @@ impl Behaviour {
 /// What a viewer counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewerCounters {
-    /// RTP packets, padding and retransmissions included.
-    pub packets: u64,
-    /// Their SRTP datagrams together.
-    pub bytes: u64,
-    /// Of these: retransmissions (RFC 4588).
-    pub rtx_packets: u64,
     /// Packets whose number was there already, RTX included.
     pub duplicates: u64,
-    /// Packets without media: padding.
-    pub empty: u64,
     /// Payloads that are not what the publisher made.
     pub spoilt: u64,
     /// Sequence numbers that it asked for, repeated ones included.
@@ -162,7 +154,7 @@ pub fn down_tracks(plans: &[TrackPlan], random: &mut Random) -> Vec<DownTrackSpe
             ssrc,
             payload_type,
             rtx,
-            extensions: EXTENSIONS,
+            extensions: extensions(),
         }
     });
     specs.collect()
@@ -283,23 +275,16 @@ impl Viewer {
     fn handle_rtp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
         let len = self.opener.open_rtp(datagram).ok()?;
         let packet = RtpPacket::parse(&datagram[..len]).ok()?;
-        self.counters.packets += 1;
-        self.counters.bytes += datagram.len() as u64;
         self.note_arrival(now, &packet);
         let ssrc = packet.ssrc();
         let track = self.tracks.iter_mut().find(|track| track.ssrc == ssrc || track.rtx_ssrc == Some(ssrc))?;
         let mut payload = packet.payload();
         let mut seq = packet.seq();
         if track.rtx_ssrc == Some(ssrc) {
-            self.counters.rtx_packets += 1;
-            let Some((original, rest)) = payload.split_first_chunk() else {
-                self.counters.empty += 1;
-                return Some(());
-            };
+            let Some((original, rest)) = payload.split_first_chunk() else { return Some(()) };
             (seq, payload) = (Seq(u16::from_be_bytes(*original)), rest);
         }
         if payload.is_empty() {
-            self.counters.empty += 1;
             let extended = track.note_seq(now, seq);
             track.padding.insert(extended);
             return Some(());
@@ -321,7 +306,7 @@ impl Viewer {
 
     /// Notes the transport-wide number.
     fn note_arrival(&mut self, now: Instant, packet: &RtpPacket<'_>) {
-        let value = EXTENSIONS.transport_cc.and_then(|id| packet.extension(id));
+        let value = extensions().transport_cc.and_then(|id| packet.extension(id));
         if let Some(bytes) = value.and_then(<[u8]>::first_chunk) {
             let extended = self.transport.extend(Seq(u16::from_be_bytes(*bytes)));
             let ticks = now.duration_since(self.start).as_micros() as i64 / 250;

@@ -53,7 +53,7 @@ fn one_that_asks_for_everything_again_gets_only_its_share() {
     let counters = world.viewer(bad).counters;
     assert!(counters.nacks_sent > 500_000, "{counters:?}");
     // Half of its rate, and what it may save up.
-    let sent = world.network.counters(world.worker_addr(0), world.addr(bad)).sent_bytes;
+    let sent = world.network.sent_bytes(world.worker_addr(0), world.addr(bad));
     let ordinary = 20 * 700_000 / 8;
     assert!(sent < ordinary * 2, "{sent} bytes, where {ordinary} are ordinary");
     assert!(world.counters(0).drops.count(rooms::drops::DropReason::ResendBudgetSpent) > 0);

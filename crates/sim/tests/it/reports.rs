@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use rooms::spec::{Command, Event};
-use sim::publisher::{EXTENSIONS, TrackPlan};
+use sim::publisher::{TrackPlan, extensions};
 use sim::viewer::Behaviour;
 use sim::world::World;
 use wire::Seq;
@@ -19,7 +19,7 @@ fn a_publisher_hears_of_padding_as_soon_as_of_media() {
     world.run(seconds(2));
     let sent = world.network.take_capture(from, to);
     let mut sent = sent.iter().rev().filter_map(|datagram| RtpPacket::parse_header(datagram).ok());
-    let last = sent.find_map(|packet| packet.extension(EXTENSIONS.transport_cc?)).expect("numbers").first_chunk();
+    let last = sent.find_map(|packet| packet.extension(extensions().transport_cc?)).expect("numbers").first_chunk();
     let last = Seq(u16::from_be_bytes(*last.expect("two bytes")));
     let now = world.now;
     world.publisher(publisher).set_sending(now, false);
@@ -30,8 +30,8 @@ fn a_publisher_hears_of_padding_as_soon_as_of_media() {
         let header = RtpHeader { payload_type, marker: false, seq: Seq(number), timestamp: 0, ssrc };
         let mut plain = [0; 64];
         let mut writer = HeaderWriter::new(&mut plain, &header).unwrap();
-        writer.extension(EXTENSIONS.mid.unwrap(), TrackPlan::mid(0).as_bytes());
-        writer.extension(EXTENSIONS.transport_cc.unwrap(), &last.plus(number).0.to_be_bytes());
+        writer.extension(extensions().mid.unwrap(), TrackPlan::mid(0).as_bytes());
+        writer.extension(extensions().transport_cc.unwrap(), &last.plus(number).0.to_be_bytes());
         let len = writer.finish();
         let padding = world.publisher(publisher).seal_rtp(&plain[..len], len, ssrc, (1 << 16) + u64::from(number));
         let before = world.publisher(publisher).counters.transport_feedbacks;

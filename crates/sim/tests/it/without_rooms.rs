@@ -8,7 +8,7 @@ use crate::common::*;
 use rooms::spec::DownTrackSpec;
 use sim::check::{Holes, check_track};
 use sim::network::{LinkConfig, Network};
-use sim::publisher::{EXTENSIONS, Publisher, TrackPlan};
+use sim::publisher::{Publisher, TrackPlan, extensions};
 use sim::viewer::{Behaviour, Viewer};
 use srtp::{Profile, SessionKeys};
 use wire::Random;
@@ -33,7 +33,7 @@ fn run(link: LinkConfig, plans: &[TrackPlan], seed: u64) -> Pair {
             ssrc: publisher.ssrc(index, 0),
             payload_type: TrackPlan::payload_type(index),
             rtx: Some((publisher.rtx_ssrc(index, 0), TrackPlan::payload_type(index) + 1)),
-            extensions: EXTENSIONS,
+            extensions: extensions(),
         })
         .collect();
     let mut viewer = Viewer::new(start, start, &theirs, plans, &specs, Behaviour::GOOD, &mut random);
