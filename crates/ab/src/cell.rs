@@ -63,20 +63,15 @@ impl<'a> Cell<'a> {
 
     /// Packets in each class of latency over all rounds, by the class's upper bound in milliseconds, rising.
     pub fn histogram(&self) -> Vec<(f64, u64)> {
-        let mut classes: Vec<(f64, u64)> = Vec::new();
-        for record in self.counted.values() {
-            classes.extend(record.latency_ms.iter().flat_map(|latency| &latency.histogram));
+        // No bound is negative, so that their bits have their order.
+        let mut classes: BTreeMap<u64, u64> = BTreeMap::new();
+        let all = self.counted.values().filter_map(|record| record.latency_ms.as_ref());
+        for (upper, count) in
+            all.flat_map(|latency| &latency.histogram).filter(|class| class.0.is_finite() && class.1 > 0)
+        {
+            *classes.entry(upper.to_bits()).or_default() += count;
         }
-        classes.retain(|(upper, count)| upper.is_finite() && *count > 0);
-        classes.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
-        classes.dedup_by(|next, first| {
-            let same = next.0 == first.0;
-            if same {
-                first.1 += next.1;
-            }
-            same
-        });
-        classes
+        classes.into_iter().map(|(upper, count)| (f64::from_bits(upper), count)).collect()
     }
 }
 

@@ -174,6 +174,11 @@ impl Plan {
         })
     }
 
+    /// The same behind `before`, or nothing.
+    pub fn place(&self, before: &str, point: f64) -> String {
+        self.point_name(point).map_or_else(String::new, |name| format!("{before}{name}"))
+    }
+
     /// Puts the values in the place of their names. `seconds` is how long the load is to measure.
     pub fn fill(&self, command: &str, subject: &Subject, point: f64, seconds: f64) -> String {
         let mut filled = command.to_owned();

@@ -6,7 +6,7 @@
 //! Units: seconds, bytes, packets and events, each for the measured time only; a value that is not known is `None`.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -224,8 +224,7 @@ pub fn append_failure(directory: &Path, failure: &Failure) -> anyhow::Result<()>
 }
 
 fn append_line(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-    let mut line = serde_json::to_string(value)?;
-    line.push('\n');
+    let line = serde_json::to_string(value)? + "\n";
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(line.as_bytes())).with_context(|| format!("write {}", path.display()))
 }
@@ -255,11 +254,8 @@ fn read_lines<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
 /// Writes what is known about the machine into `directory`.
 pub fn write_machine(directory: &Path, machine: &Machine) -> anyhow::Result<()> {
     let path = directory.join(MACHINE_FILE);
-    let write = File::create(&path).map_err(anyhow::Error::from).and_then(|mut file| {
-        serde_json::to_writer_pretty(&mut file, machine)?;
-        Ok(writeln!(file)?)
-    });
-    write.with_context(|| format!("write {}", path.display()))
+    let text = serde_json::to_string_pretty(machine)? + "\n";
+    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// Reads what is known about the machine.

@@ -39,11 +39,8 @@ pub struct Args {
 /// The whole command: reads, draws, writes, and says where to look.
 pub fn execute(args: &Args) -> anyhow::Result<()> {
     let suites = Suite::read_all(&args.dirs)?;
-    let html = match (&args.html, &args.markdown, args.dirs.last()) {
-        (Some(path), _, _) => Some(path.clone()),
-        (None, None, Some(last)) => Some(last.join(PAGE_FILE)),
-        _ => None,
-    };
+    let default = || Some(args.dirs.last().filter(|_| args.markdown.is_none())?.join(PAGE_FILE));
+    let html = args.html.clone().or_else(default);
     if let Some(path) = html {
         write_file(&path, &html::page(&suites))?;
         println!("{}", path.display());

@@ -129,7 +129,7 @@ fn failed(plan: &Plan, failures: &[Failure]) -> Vec<String> {
                 1 => "once".to_owned(),
                 count => format!("{count} times, and was given up there"),
             };
-            let place = plan.point_name(*point).map_or_else(String::new, |name| format!(" at {name}"));
+            let place = plan.place(" at ", *point);
             let error = first.error.lines().next().unwrap_or_default();
             remarks.push(format!("{} failed{place} {count}: {error}", subject.name));
         }

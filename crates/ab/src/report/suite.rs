@@ -133,12 +133,10 @@ impl Run {
 impl Floor {
     /// User space and kernel, in microseconds per packet. `None` when a part was not measured.
     pub fn cost_us(&self) -> Option<(f64, f64)> {
-        let cost_of = |part: &String| {
+        self.parts.iter().try_fold((0.0, 0.0), |(user, kernel), part| {
             let row = self.rows.iter().find(|row| row.name() == *part)?;
-            Some((row.user_ns? / 1e3, row.kernel_ns? / 1e3))
-        };
-        let costs: Option<Vec<(f64, f64)>> = self.parts.iter().map(cost_of).collect();
-        costs.map(|costs| costs.iter().fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1)))
+            Some((user + row.user_ns? / 1e3, kernel + row.kernel_ns? / 1e3))
+        })
     }
 
     /// All measured ways: name, user space and kernel in nanoseconds.
