@@ -20,7 +20,7 @@ use super::quiet::CpuTimes;
 use super::ready;
 use super::record::{self, Failure, Loss, Record, Usage};
 use super::stop::Stop;
-use super::tree::{Cleanup, Guard, PATIENCE, Start, Tree};
+use super::tree::{Guard, PATIENCE, Start, Tree};
 use super::values::Cpus;
 use measure::rounds::turns;
 
@@ -102,7 +102,11 @@ impl Bench<'_> {
         record::append_failure(self.directory, &failure)?;
         results.failures.push(failure);
         let given_up = if results.is_given_up(place) { "; it is not tried there again" } else { "" };
-        (self.say)(&format!("failed: {error:#}\n{}{} has failed{given_up}", subject.name, self.at_point(point)));
+        (self.say)(&format!(
+            "failed: {error:#}\n{}{} has failed{given_up}",
+            subject.name,
+            self.plan.place(", ", point)
+        ));
         Ok(())
     }
 
@@ -129,10 +133,8 @@ impl Bench<'_> {
         self.stop.check()?;
         let fill = |text: &str| plan.fill(text, subject, place.point, plan.seconds.0);
         let (log, command) = (self.log(place, "server"), fill(&subject.command));
-        let cleanup = subject.cleanup.as_deref().map(fill);
-        // These end in the opposite order: the server, the guard, the cleanup.
-        let _cleanup = Cleanup { command: cleanup.as_deref(), log: &log };
-        let mut guard = Guard::start(cleanup.as_deref())?;
+        // It ends after the server, and cleans up.
+        let mut guard = Guard::start(&subject.cleanup.as_deref().map(fill).unwrap_or_default(), &log)?;
         ready::ensure_free(&subject.ready)?;
         let mut server = Tree::start(&self.start(&command, plan.server_cpus.as_ref(), &log), &mut guard)?;
         ready::wait(&subject.ready, &mut server, &log, plan.ready_timeout, &self.stop)?;
@@ -226,18 +228,18 @@ impl Bench<'_> {
 
     /// Puts to an error which run it was, and the ends of its logs.
     fn explain(&self, place: Place<'_>, error: anyhow::Error) -> anyhow::Error {
-        let mut text =
-            format!("round {}, subject {}{}: {error:#}", place.round, place.subject.name, self.at_point(place.point));
+        let mut text = format!(
+            "round {}, subject {}{}: {error:#}",
+            place.round,
+            place.subject.name,
+            self.plan.place(", ", place.point)
+        );
         if self.stop.check().is_ok() {
             for who in ["server", "load"] {
                 text += &tail(&self.log(place, who), who);
             }
         }
         anyhow::anyhow!(text)
-    }
-
-    fn at_point(&self, point: f64) -> String {
-        self.plan.point_name(point).map_or_else(String::new, |name| format!(", {name}"))
     }
 
     fn tell(&self, record: &Record, repeat: u32) {
@@ -250,7 +252,7 @@ impl Bench<'_> {
         };
         (self.say)(&format!(
             "round {round}/{rounds}{}  {subject}: {:.0} packets/s, {:.3} µs of CPU per packet{disturbed}",
-            self.at_point(record.point),
+            self.plan.place(", ", record.point),
             arrived.packets as f64 / seconds,
             record.server.cpu_s() * 1e6 / arrived.packets as f64,
         ));

@@ -230,19 +230,15 @@ mod tests {
 
         fn measure(&mut self, cost: f64) -> f64 {
             self.mood *= (self.drift + self.wander * self.normal()).exp();
-            let mode = if self.uniform() < 0.5 { 1.0 } else { 1.0 + self.slow_mode };
-            let outlier = if self.uniform() < self.outliers { 2.0 + 3.0 * self.uniform() } else { 1.0 };
+            let mode = if self.random.unit() < 0.5 { 1.0 } else { 1.0 + self.slow_mode };
+            let outlier = if self.random.unit() < self.outliers { 2.0 + 3.0 * self.random.unit() } else { 1.0 };
             cost * self.mood * mode * outlier * (self.noise * self.normal()).exp()
-        }
-
-        fn uniform(&mut self) -> f64 {
-            self.random.unit()
         }
 
         /// Box and Muller.
         fn normal(&mut self) -> f64 {
-            let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-            radius * (std::f64::consts::TAU * self.uniform()).cos()
+            let radius = (-2.0 * (1.0 - self.random.unit()).ln()).sqrt();
+            radius * (std::f64::consts::TAU * self.random.unit()).cos()
         }
     }
 }

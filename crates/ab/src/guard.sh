@@ -1,13 +1,14 @@
-# Reads what `millrace ab` has started, a line each, and waits. A last line `done` says that all is in order. When the
-# pipe closes without it, the owner was killed: then this ends what is left, and runs the cleanup, its first argument.
+# Reads what `millrace ab` has started, a line each, and waits. A last line `done` says that it is all gone. When the pipe
+# closes without it, the owner was killed: then this ends what is left. In the end it runs the cleanup, its first argument,
+# for half a minute at most, and adds to the log, its second one.
 trap '' INT TERM HUP QUIT
-groups= marks= cgroups=
+groups= marks= cgroups= is_gone=
 while read -r word value; do
   case $word in
     group) groups="$groups $value" ;;
     mark) marks="$marks $value" ;;
     cgroup) cgroups="$cgroups $value" ;;
-    done) exit 0 ;;
+    done) is_gone=1 && break ;;
   esac
 done
 
@@ -22,17 +23,19 @@ send() {
   done
 }
 
-send TERM
-sleep 1
-send KILL
-for cgroup in $cgroups; do echo 1 > "$cgroup/cgroup.kill"; done
-# The kernel lets go of a cgroup a moment after its last process.
-for cgroup in $cgroups; do
-  for attempt in 1 2 3 4 5 6 7 8 9 10; do
-    rmdir "$cgroup"
-    [ -d "$cgroup" ] || break
-    sleep 0.2
+if [ -z "$is_gone" ]; then
+  send TERM
+  sleep 1
+  send KILL
+  for cgroup in $cgroups; do echo 1 > "$cgroup/cgroup.kill"; done
+  # The kernel lets go of a cgroup a moment after its last process.
+  for cgroup in $cgroups; do
+    for attempt in 1 2 3 4 5 6 7 8 9 10; do
+      rmdir "$cgroup"
+      [ -d "$cgroup" ] || break
+      sleep 0.2
+    done
   done
-done
+fi
 trap - INT TERM HUP QUIT
-[ -z "$1" ] || sh -c "$1"
+[ -z "$1" ] || timeout -k 1 30 sh -c "$1" </dev/null >>"$2" 2>&1

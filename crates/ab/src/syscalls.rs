@@ -91,7 +91,7 @@ mod tests {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        let (log, mut guard) = (directory.path().join("log"), Guard::start(None).unwrap());
+        let (log, mut guard) = (directory.path().join("log"), Guard::start("", Path::new("/dev/null")).unwrap());
         let command = "while :; do : > /dev/null; done";
         let start = Start { command, cpus: None, log: &log, piped: false, in_cgroup: false };
         let tree = Tree::start(&start, &mut guard).unwrap();

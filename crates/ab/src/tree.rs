@@ -5,7 +5,7 @@
 //! A process belongs to the tree by cgroup; where we may make none, by process group, parent, or the variable
 //! `MILLRACE_AB` in its environment.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
@@ -196,7 +196,8 @@ fn spawn_on(command: &mut Command, cpus: Option<&Cpus>) -> anyhow::Result<Child>
     })
 }
 
-/// A shell that outlives us when we are killed, ends what we left behind, and runs the subject's cleanup.
+/// A shell that runs the subject's cleanup when this goes, which is after the trees are gone. It outlives us when we are
+/// killed, and ends what we left behind.
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
@@ -205,10 +206,10 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts one for a run.
-    pub fn start(cleanup: Option<&str>) -> anyhow::Result<Guard> {
+    /// Starts one for a run; what the cleanup prints goes to the log.
+    pub fn start(cleanup: &str, log: &Path) -> anyhow::Result<Guard> {
         let mut command = Command::new("sh");
-        command.args(["-c", include_str!("guard.sh"), "millrace-ab-guard", cleanup.unwrap_or("")]);
+        command.args(["-c", include_str!("guard.sh"), "millrace-ab-guard", cleanup]).arg(log);
         // Our standard output and error may be pipes whose readers wait for the last writer.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().context("start the guard")?;
@@ -237,29 +238,6 @@ impl Drop for Guard {
     }
 }
 
-/// Runs a subject's cleanup when it goes, which is after the trees are gone.
-pub struct Cleanup<'a> {
-    pub command: Option<&'a str>,
-    pub log: &'a Path,
-}
-
-impl Drop for Cleanup<'_> {
-    fn drop(&mut self) {
-        let Some(text) = self.command else { return };
-        let log = || OpenOptions::new().create(true).append(true).open(self.log).map_or(Stdio::null(), File::into);
-        let mut command = Command::new("sh");
-        command.args(["-c", text]).process_group(0).stdin(Stdio::null()).stdout(log()).stderr(log());
-        let Ok(mut child) = command.spawn() else { return };
-        if !wait(CLEANUP_TIME_MAX, || !child.try_wait().is_ok_and(|status| status.is_none())) {
-            let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A cleanup that takes longer is ended.
-const CLEANUP_TIME_MAX: Duration = Duration::from_secs(30);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,7 +246,7 @@ mod tests {
     fn a_tree_ends_with_all_its_processes_also_those_that_left_their_group() {
         for in_cgroup in ways() {
             let directory = tempfile::tempdir().unwrap();
-            let mut guard = Guard::start(None).unwrap();
+            let mut guard = Guard::start("", Path::new("/dev/null")).unwrap();
             let command = "sleep 600 & setsid sleep 600 & (setsid -f sleep 600); wait";
             let mut tree = start(command, directory.path(), in_cgroup, &mut guard);
             wait_until("4 processes", || tree.members().len() == 4);
@@ -284,7 +262,7 @@ mod tests {
     #[test]
     fn who_does_not_hear_sigterm_is_killed() {
         let directory = tempfile::tempdir().unwrap();
-        let mut guard = Guard::start(None).unwrap();
+        let mut guard = Guard::start("", Path::new("/dev/null")).unwrap();
         let mut tree = start("trap '' TERM; echo up; while :; do sleep 1; done", directory.path(), false, &mut guard);
         wait_until("the trap", || std::fs::read_to_string(directory.path().join("log")).unwrap().contains("up"));
         let members = tree.members();
@@ -297,7 +275,7 @@ mod tests {
         for in_cgroup in ways() {
             let directory = tempfile::tempdir().unwrap();
             let cleaned = directory.path().join("cleaned");
-            let mut guard = Guard::start(Some(&format!("touch {}", cleaned.display()))).unwrap();
+            let mut guard = Guard::start(&format!("touch {}", cleaned.display()), Path::new("/dev/null")).unwrap();
             let command = "sleep 600 & (setsid -f sleep 600); wait";
             let mut tree = start(command, directory.path(), in_cgroup, &mut guard);
             wait_until("3 processes", || tree.members().len() == 3);
@@ -312,7 +290,7 @@ mod tests {
     #[test]
     fn a_tree_runs_on_its_cpus_and_its_cpu_time_is_counted() {
         let directory = tempfile::tempdir().unwrap();
-        let mut guard = Guard::start(None).unwrap();
+        let mut guard = Guard::start("", Path::new("/dev/null")).unwrap();
         let log = directory.path().join("log");
         let command =
             "grep Cpus_allowed_list /proc/self/status; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 600";
@@ -330,7 +308,7 @@ mod tests {
         let log = directory.path().join("log");
         let cpus = Cpus(vec![1000]);
         let start = Start { command: "true", cpus: Some(&cpus), log: &log, piped: false, in_cgroup: false };
-        let error = Tree::start(&start, &mut Guard::start(None).unwrap()).unwrap_err();
+        let error = Tree::start(&start, &mut Guard::start("", Path::new("/dev/null")).unwrap()).unwrap_err();
         assert!(format!("{error:#}").contains("there is no CPU 1000"), "{error:#}");
     }
 
