@@ -43,7 +43,8 @@ pub enum Holes {
 
 /// Checks that a track, put in the order of its sequence numbers, is what one encoder might have sent: no number is
 /// missing, frames lie one behind the other and are whole (but for one that a change of layer cuts short), timestamps
-/// follow the time of the pictures, VP8's picture ids and TL0PICIDX go up by one.
+/// follow the time of the pictures, the marker is that of each frame's last packet, VP8's picture ids and TL0PICIDX go up
+/// by one.
 ///
 /// It begins with the first whole keyframe: of what was lost before the very first packet a viewer cannot know. Packets
 /// that came in the last `tail` of the record are not looked at: what is lost there had no time to be sent again.
@@ -65,7 +66,10 @@ pub fn check_track(track: &ReceivedTrack, clock_rate: u32, tail: Duration, holes
     for (seq, record) in track.records.range(start..).take_while(|(_, record)| record.arrival <= end) {
         let place = || format!("at number {seq}, {:?}", record.tag);
         summary.packets += 1;
-        let starts = record.tag.index == 0;
+        let (starts, ends) = (record.tag.index == 0, record.tag.index + 1 == record.tag.count);
+        if record.marker != ends {
+            return Err(format!("the marker is {} {}", record.marker, place()));
+        }
         if let Some((last_seq, last)) = previous {
             let missing = (last_seq + 1..*seq).filter(|seq| !track.padding.contains(seq)).count();
             summary.holes += missing;
