@@ -3,14 +3,15 @@
 //! One thread fills the socket, then the measured one empties it, in turn, so that the calls are always full. On
 //! loopback the kernel joins what was sent as one: with GRO a message is as many datagrams as the sender's was.
 
+use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use engine::CountersSnapshot;
-use engine::udp::{Options, SendQueue, UdpSocket, recv_batch};
-use wire::{LinkId, Outbox, Path};
+use engine::sys::{Outgoing, Payload, SendBatch};
+use engine::udp::{Options, recv_batch};
+use wire::{LinkId, Path};
 
 use super::on_own_thread;
 use crate::comparison::Sample;
@@ -35,10 +36,17 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
     thread::scope(|scope| {
         let target = receiver.local_addr();
         scope.spawn(move || {
-            let mut filler = Filler::new(sender, target, len, joined.unwrap_or(1));
+            // A send for each message, so that messages have the size that was asked for.
+            let path = Path { link: LinkId::datagrams(0), remote: target, local: None };
+            let (segments, segment_bytes) = (joined.unwrap_or(1), joined.map(|_| len as u16));
+            let (mut sends, bytes) = (SendBatch::new(), vec![0xa5; len * segments]);
             let start = Instant::now();
             while start.elapsed() < time {
-                filler.send(per_turn);
+                for _ in 0..per_turn / segments {
+                    let message = Outgoing { path: &path, data: Payload::Whole(&bytes), segment_bytes };
+                    // What the kernel does not take is not missed: what arrives is counted.
+                    sends.send(sender.as_fd(), std::iter::once(message)).ok();
+                }
                 if filled_tx.send(()).is_err() || emptied_rx.recv().is_err() {
                     return;
                 }
@@ -62,35 +70,4 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
             Ok(datagrams as u64)
         })
     })
-}
-
-/// Puts datagrams into the receiver's buffer.
-struct Filler {
-    socket: UdpSocket,
-    path: Path,
-    datagram: Vec<u8>,
-    joined: usize,
-    out: Outbox,
-    queue: SendQueue,
-    counts: CountersSnapshot,
-}
-
-impl Filler {
-    fn new(socket: UdpSocket, remote: std::net::SocketAddr, len: usize, joined: usize) -> Self {
-        let path = Path { link: LinkId::datagrams(0), remote, local: None };
-        let out = Outbox::new(joined * len + wire::DATAGRAM_MAX);
-        let (queue, counts, datagram) = (SendQueue::new(), CountersSnapshot::default(), vec![0xa5; len]);
-        Filler { socket, path, datagram, joined, out, queue, counts }
-    }
-
-    /// One send per message, so that messages have the size that was asked for.
-    fn send(&mut self, datagrams: usize) {
-        for _ in 0..datagrams / self.joined {
-            for _ in 0..self.joined {
-                self.out.push(&self.path, &self.datagram);
-            }
-            self.queue.send_outbox(&self.socket, &self.out, &mut self.counts);
-            self.out.clear();
-        }
-    }
 }
