@@ -1,6 +1,7 @@
 //! A worker's links of every kind: one table, one epoll set.
 //!
-//! In: what products ask for (`LinkRequest`), what the kernel reports. Out: what they hear of it (`LinkEvent`).
+//! In: what products ask for (`LinkRequest`) and write (`Outbox`), what the kernel reports. Out: what they hear of it
+//! (`LinkEvent`), and what was counted.
 //! Cost: a link is found by an index and a comparison. An idle connection takes less than a kilobyte, and so does a UDP
 //! socket; what they keep beyond comes from a common pool (`buffers`).
 //!

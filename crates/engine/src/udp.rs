@@ -16,7 +16,7 @@ use crate::sys::{self, BufferSide};
 
 pub use self::send::SendQueue;
 pub use crate::sys::{Received, RecvBatch, Refused};
-pub use wire::{Multicast, UdpOptions as Options, Unicast};
+pub use wire::UdpOptions as Options;
 
 /// A non-blocking UDP socket. An IPv6 one takes IPv6 alone, so both families can have the same port.
 #[derive(Debug)]

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use engine::udp::Multicast;
 use engine::{Service, Socket, Worker, WorkerConfig};
-use wire::{LinkEvent, LinkId, Outbox, Path, Product, Token, UdpOptions};
+use wire::{LinkEvent, LinkId, Multicast, Outbox, Path, Product, Token, UdpOptions};
 
 /// Sends what it is told to, and reports refusals.
 struct Speaker {

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use engine::sys::set_multicast;
-use engine::udp::Multicast;
 use pump::sample::Sample;
 use serde_json::{Value, json};
 use server::config::LiveInput;
 use wire::ts::{DATAGRAM_LEN, PACKET_LEN, write_rtp_header};
-use wire::{Bitrate, Seq};
+use wire::{Bitrate, Multicast, Seq};
 
 use super::harness::{Harness, Receiver, assert_continues, eventually, packets};
 
