@@ -56,8 +56,12 @@ pub enum Value<'a> {
     Time(Duration),
     /// Counts of times.
     Times(&'a Lateness),
+    /// One number that may have a fraction, or be negative.
+    Real(f64),
     /// One number for each value of a label, which is named first.
     ByLabel(&'static str, Vec<(&'static str, u64)>),
+    /// One number for each row of labels, as it stands in Prometheus' text: `one="a",two="b"`.
+    ByLabels(Vec<(String, u64)>),
 }
 
 /// What can be a field of a set.
@@ -106,6 +110,22 @@ impl Cell for u64 {
 
     fn value(&self) -> Value<'_> {
         Value::Number(*self)
+    }
+}
+
+impl Cell for f64 {
+    const WORDS: usize = 1;
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        word(self.to_bits());
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        f64::from_bits(word())
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::Real(*self)
     }
 }
 
@@ -168,7 +188,7 @@ macro_rules! counters {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $set {
             $($(#[doc = $help])+ pub $field: $type,)+
         }

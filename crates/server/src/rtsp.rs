@@ -16,7 +16,7 @@ mod sessions;
 mod stats;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use pump::spec::{self, PlaySpec};
@@ -31,8 +31,7 @@ use interleaved::{Ends, Interleaved, frame};
 pub use limits::Limits;
 use rtcp::{Sockets, Subject};
 use sessions::{Delivery, Due, Session, Sessions, Source};
-use stats::Counters;
-pub use stats::Stats;
+pub use stats::{Requests, Stats, Transports};
 
 /// What a title's only stream is called, behind the title's name: as SAT>IP does, which is what VLC speaks to servers
 /// where it is built without another RTSP client. It asks for no description.
@@ -51,14 +50,14 @@ pub struct Rtsp {
     sessions: Sessions,
     sockets: Sockets,
     limits: Limits,
-    counters: Counters,
+    counters: Mutex<Stats>,
 }
 
 impl Rtsp {
     /// Binds the sockets for RTCP, so it needs a runtime.
     pub fn new(pump: Arc<PumpControl>, limits: Limits) -> Self {
         let sockets = Sockets::bind(pump.senders());
-        Rtsp { pump, sessions: Sessions::new(limits.clone()), sockets, limits, counters: Counters::default() }
+        Rtsp { pump, sessions: Sessions::new(limits.clone()), sockets, limits, counters: Mutex::default() }
     }
 
     /// Sessions that there are.
@@ -68,9 +67,18 @@ impl Rtsp {
 
     /// What there is now, and was since the start.
     pub fn stats(&self) -> Stats {
-        let workers = self.pump.plane().workers().numbers().map(|(_, numbers)| numbers.pump.load());
-        let datagrams = workers.fold([0, 0], |sum, of| [sum[0] + of.interleaved, sum[1] + of.interleaved_lost]);
-        self.counters.read(self.sessions.by_transport(), datagrams)
+        let mut stats = self.count(|stats| stats.clone());
+        stats.sessions = self.sessions.by_transport();
+        for (_, numbers) in self.pump.plane().workers().numbers() {
+            let pump = numbers.pump.load();
+            stats.carried += pump.interleaved;
+            stats.lost += pump.interleaved_lost;
+        }
+        stats
+    }
+
+    fn count<T>(&self, count: impl FnOnce(&mut Stats) -> T) -> T {
+        count(&mut self.counters.lock().expect("nobody panics under this lock"))
     }
 
     /// Answers a request.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use counters::counters;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -37,6 +38,18 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(30),
             age_max: Duration::from_secs(10 * 60),
         }
+    }
+}
+
+counters! {
+    /// HTTP's connections.
+    pub struct Counters: "millrace_http_connections" {
+        /// HTTP connections now.
+        gauge open: u64 = "",
+        /// HTTP connections at a time at most; further ones wait.
+        gauge max: u64 = "_max",
+        /// HTTP connections since the start.
+        counter accepted: u64 = "_accepted_total",
     }
 }
 
@@ -80,14 +93,10 @@ impl Connections {
         &self.limits
     }
 
-    /// Connections that are open now.
-    pub fn open(&self) -> u64 {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections since the start.
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
+    /// What there is now, and was since the start.
+    pub fn counters(&self) -> Counters {
+        let [open, accepted] = [&*self.open, &self.accepted].map(|count| count.load(Ordering::Relaxed));
+        Counters { open, max: self.limits.connections_max as u64, accepted }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -109,7 +118,7 @@ impl Connections {
         drop((listener, open));
         let all = u32::try_from(self.limits.connections_max).unwrap_or(u32::MAX);
         if timeout(LAST_ANSWERS, self.places.acquire_many(all)).await.is_err() {
-            tracing::debug!(count = self.open(), "connections that do not end");
+            tracing::debug!(count = self.counters().open, "connections that do not end");
         }
     }
 

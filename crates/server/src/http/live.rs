@@ -1,9 +1,9 @@
 //! Live inputs as JSON.
 
-use pump::live::{Report, State};
+use pump::live::Report;
 use serde_json::{Value, json};
 
-use crate::pump::live::Inspected;
+use crate::pump::live::{Doing, Inspected};
 
 /// A live input, in the list of titles.
 pub(super) fn input_json(input: &Inspected) -> Value {
@@ -14,7 +14,7 @@ pub(super) fn input_json(input: &Inspected) -> Value {
         "name": format!("live/{}", config.name),
         "url": config.to_string(),
         "address": local,
-        "state": state_name(report.state),
+        "state": Doing(report.state).name(),
         "source": report.source,
         "rate": rate.bps(),
         "sessions": sessions,
@@ -38,12 +38,4 @@ pub(super) fn input_json(input: &Inspected) -> Value {
             "delay_factor_max_ms": report.delay_factor_max.map(ms),
         },
     })
-}
-
-pub(super) fn state_name(state: State) -> &'static str {
-    match state {
-        State::Silent => "silent",
-        State::Searching => "searching",
-        State::Receiving => "receiving",
-    }
 }

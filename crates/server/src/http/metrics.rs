@@ -2,9 +2,7 @@
 //!
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
 
-mod live;
 mod pump;
-mod rtsp;
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -17,28 +15,27 @@ use counters::{Counters, Lateness, Value};
 use nix::sys::resource::{UsageWho, getrusage};
 use wire::WorkerId;
 
-use super::{Connections, Service};
+use super::Service;
 use crate::plane::workers::Workers;
+use crate::pump::live::Inspected;
 use crate::rooms::control::RoomsControl;
 use crate::rooms::directory::{Role, StreamState};
-
-/// A family: what stands behind the prefix in its name, its type, what it tells, and where that is to be had.
-type Field<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
 pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     let mut page = Page::default();
     write_process(&mut page);
-    page.values("millrace_http_connections", &CONNECTIONS, &service.connections);
+    page.set(&[(String::new(), service.connections.counters())]);
     write_sessions(&mut page, &service);
     write_workers(&mut page, service.plane.workers());
     write_negotiators(&mut page, &service.rooms);
     write_rooms(&mut page, service.plane.workers());
     if let Some(pump) = &service.pump {
         pump::write(&mut page, pump);
-        live::write(&mut page, &pump.live_inputs());
+        let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters());
+        page.set(&pump.live_inputs().iter().map(input).collect::<Vec<_>>());
     }
     if let Some(rtsp) = &service.rtsp {
-        rtsp::write(&mut page, &rtsp.stats());
+        page.set(&[(String::new(), rtsp.stats())]);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
 }
@@ -65,14 +62,6 @@ fn resident_bytes() -> Option<f64> {
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
     Some(kib * 1024.0)
 }
-
-const CONNECTIONS: [Field<Connections>; 3] = [
-    ("", "gauge", "HTTP connections now.", |connections| connections.open() as f64),
-    ("_max", "gauge", "HTTP connections at a time at most; further ones wait.", |connections| {
-        connections.limits().connections_max as f64
-    }),
-    ("_accepted_total", "counter", "HTTP connections since the start.", |connections| connections.accepted() as f64),
-];
 
 fn write_sessions(page: &mut Page, service: &Service) {
     let streams = service.rooms.streams();
@@ -176,8 +165,15 @@ impl Page {
     fn value(&mut self, name: &str, labels: &str, value: &Value<'_>) {
         match value {
             Value::Number(number) => self.sample(name, labels, *number as f64),
+            Value::Real(number) => self.sample(name, labels, *number),
             Value::Time(time) => self.sample(name, labels, time.as_secs_f64()),
             Value::Times(times) => self.histogram(name, labels, times),
+            Value::ByLabels(counts) => {
+                for (of, count) in counts {
+                    let labels = [labels, of].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+                    self.sample(name, &labels.join(","), *count as f64);
+                }
+            }
             Value::ByLabel(label, counts) => {
                 for (of, count) in counts {
                     self.sample(name, &with_label(labels, label, of), *count as f64);
@@ -199,22 +195,6 @@ impl Page {
         self.sample(&bucket, &with_label(labels, "le", "+Inf"), below as f64);
         self.sample(&format!("{name}_sum"), labels, times.sum_ns() as f64 / 1e9);
         self.sample(&format!("{name}_count"), labels, below as f64);
-    }
-
-    /// A family for each field, with a sample for each row: its labels, and what the field is of.
-    fn table<T>(&mut self, prefix: &str, fields: &[Field<T>], rows: &[(String, &T)]) {
-        for (name, kind, help, value) in fields {
-            let name = format!("{prefix}{name}");
-            self.family(&name, kind, help);
-            for (labels, row) in rows {
-                self.sample(&name, labels, value(row));
-            }
-        }
-    }
-
-    /// A family for each field, with one sample without labels.
-    fn values<T>(&mut self, prefix: &str, fields: &[Field<T>], of: &T) {
-        self.table(prefix, fields, &[(String::new(), of)]);
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {

@@ -14,8 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use counters::{Cell, Value, counters};
 use engine::sys::{BufferSide, group_socket, join_group, set_buffer_bytes, udp_socket, wait_readable};
-use pump::live::{Live, Report, Settings, Start};
+use pump::live::{self, Live, Report, Settings, Start};
 use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
 use pump::title::Title;
 use wire::WorkerId;
@@ -93,6 +94,116 @@ pub struct Inspected {
     pub sessions: usize,
     /// Chunks for workers that have hung.
     pub dropped: u64,
+}
+
+counters! {
+    /// What is counted of one live input, and what holds now.
+    pub struct Counters: "millrace_pump_live_" {
+        /// 1 for what an input does.
+        gauge state: Doing = "state",
+        /// Sessions that play an input.
+        gauge sessions: u64 = "sessions",
+        /// Mean rate of its stream.
+        gauge rate_bps: u64 = "rate_bps",
+        /// Datagrams of its source.
+        counter datagrams: u64 = "datagrams_total",
+        /// Bytes of these.
+        counter bytes: u64 = "bytes_total",
+        /// Datagrams of others.
+        counter foreign: u64 = "foreign_total",
+        /// Datagrams and packets that are none.
+        counter malformed: u64 = "malformed_total",
+        /// RTP packets that did not come.
+        counter rtp_lost: u64 = "rtp_lost_total",
+        /// RTP packets put back in order.
+        counter rtp_reordered: u64 = "rtp_reordered_total",
+        /// RTP packets that came too late, or twice.
+        counter rtp_late: u64 = "rtp_late_total",
+        /// Packets missing by their counters.
+        counter lost: u64 = "continuity_errors_total",
+        /// Times that its clock did not continue.
+        counter resyncs: u64 = "resyncs_total",
+        /// Times that another source was taken.
+        counter sources: u64 = "source_changes_total",
+        /// Packets left out, a second and more before their time.
+        counter overruns: u64 = "overruns_total",
+        /// Chunks let go without a reference.
+        counter flushes: u64 = "flushes_total",
+        /// Chunks for workers that have hung.
+        counter dropped: u64 = "dropped_chunks_total",
+        /// How much slower the source's clock is.
+        gauge drift_ppm: f64 = "drift_ppm",
+        /// Of the last second's references, earliest to latest.
+        gauge jitter: Duration = "jitter_seconds",
+        /// RFC 4445, by the mean rate, the worst second.
+        gauge delay_factor_max: Duration = "delay_factor_max_seconds",
+    }
+}
+
+/// What an input does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doing(pub live::State);
+
+impl Doing {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            live::State::Silent => "silent",
+            live::State::Searching => "searching",
+            live::State::Receiving => "receiving",
+        }
+    }
+}
+
+impl Cell for Doing {
+    const WORDS: usize = 1;
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        word(self.0 as u64);
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        match word() {
+            2 => Doing(live::State::Receiving),
+            1 => Doing(live::State::Searching),
+            _ => Doing(live::State::Silent),
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("state", vec![(self.name(), 1)])
+    }
+}
+
+impl Inspected {
+    /// What `/metrics` shows of it.
+    pub fn counters(&self) -> Counters {
+        let Report { rate, datagrams, bytes, foreign, malformed, rtp_lost, rtp_reordered, rtp_late, lost, .. } =
+            self.report;
+        let Report { state, resyncs, sources, overruns, flushes, drift_ppm, jitter, delay_factor_max, .. } =
+            self.report;
+        Counters {
+            state: Doing(state),
+            sessions: self.sessions as u64,
+            rate_bps: rate.bps(),
+            datagrams,
+            bytes,
+            foreign,
+            malformed,
+            rtp_lost,
+            rtp_reordered,
+            rtp_late,
+            lost,
+            resyncs,
+            sources,
+            overruns,
+            flushes,
+            dropped: self.dropped,
+            drift_ppm,
+            jitter,
+            delay_factor_max: delay_factor_max.unwrap_or_default(),
+        }
+    }
 }
 
 impl PumpControl {

@@ -51,7 +51,12 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: Socket
     let server = stream.local_addr()?.ip().to_canonical();
     let ends = Ends { client: client.ip().to_canonical(), client_port: client.port(), server };
     set_options(&stream)?;
-    let token = Token { owner: owner::RTSP, number: rtsp.counters.open_connection() as u32 };
+    let number = rtsp.count(|stats| {
+        stats.connections += 1;
+        stats.accepted += 1;
+        stats.accepted
+    });
+    let token = Token { owner: owner::RTSP, number: number as u32 };
     let mut connection = Connection {
         rtsp,
         interleaved: Interleaved::new(token, ends),
@@ -67,7 +72,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: Socket
     if let Line::Worker(line) = connection.line {
         line.close().await;
     }
-    rtsp.counters.close_connection();
+    rtsp.count(|stats| stats.connections -= 1);
     result
 }
 
@@ -121,7 +126,7 @@ impl Connection<'_> {
                 }
                 Ok(Some((Item::Request(request), len))) => {
                     let response = self.rtsp.answer(Instant::now(), &mut self.interleaved, &request).await;
-                    self.rtsp.counters.count_request(Some(request.method), response.status);
+                    self.rtsp.count(|stats| stats.requests.count(Some(request.method), response.status));
                     let text = response.to_text(request.cseq());
                     self.write(text).await?;
                     len
@@ -131,7 +136,7 @@ impl Connection<'_> {
                         RtspError::Version => Status::VersionNotSupported,
                         _ => Status::BadRequest,
                     };
-                    self.rtsp.counters.count_request(None, status);
+                    self.rtsp.count(|stats| stats.requests.count(None, status));
                     self.write(Response::new(status).with("Connection", "close").to_text(None)).await?;
                     return Ok(false);
                 }

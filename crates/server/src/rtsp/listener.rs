@@ -30,7 +30,7 @@ async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
     while let Ok(place) = places.clone().acquire_owned().await {
         let (stream, client) = accept(&listener, "RTSP").await;
         if !lock(&clients).enter(client.ip(), rtsp.limits.connections_per_client) {
-            rtsp.counters.refuse_connection();
+            rtsp.count(|stats| stats.refused += 1);
             continue;
         }
         let (rtsp, clients) = (rtsp.clone(), clients.clone());

@@ -12,7 +12,7 @@ use wire::rtsp::Extent;
 use wire::{Token, WorkerId};
 
 use super::limits::Limits;
-use super::stats::TRANSPORTS;
+use super::stats::Transports;
 use crate::accept::PerAddress;
 use crate::pump::destination::Destination;
 use crate::pump::request::{Channel, OpenRequest};
@@ -63,15 +63,6 @@ impl Session {
         // A player tells where it is by the title's own clock, and stands still itself while it pauses.
         let play = PlaySpec { restamp: false, ..PlaySpec::default() };
         OpenRequest { channel, play, ..OpenRequest::new(self.title.clone(), self.destination.clone()) }
-    }
-
-    /// One of `TRANSPORTS`.
-    fn transport(&self) -> &'static str {
-        match self.delivery {
-            Delivery::Interleaved { .. } => "interleaved",
-            Delivery::Datagrams { .. } if self.destination.is_rtp => "rtp",
-            Delivery::Datagrams { .. } => "raw",
-        }
     }
 }
 
@@ -254,9 +245,10 @@ impl Sessions {
         self.lock().sessions.len()
     }
 
-    pub(super) fn by_transport(&self) -> [(&'static str, usize); TRANSPORTS.len()] {
-        let table = self.lock();
-        TRANSPORTS.map(|name| (name, table.sessions.values().filter(|entry| entry.session.transport() == name).count()))
+    pub(super) fn by_transport(&self) -> Transports {
+        let mut counts = Transports::default();
+        self.lock().sessions.values().for_each(|entry| counts.count(&entry.session));
+        counts
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

@@ -1,13 +1,9 @@
-//! What RTSP has counted.
-//!
-//! Cost: some atomic additions per request.
+//! What RTSP counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use counters::{Cell, Value, counters};
 use wire::rtsp::{Method, Status};
 
-/// How a session's packets travel: by UDP in RTP or as they are, or in the connection.
-pub const TRANSPORTS: [&str; 3] = ["rtp", "raw", "interleaved"];
+use super::sessions::{Delivery, Session};
 
 /// What is counted apart; `None` is what is no request.
 const METHODS: [(Option<Method>, &str); 10] = [
@@ -26,71 +22,95 @@ const METHODS: [(Option<Method>, &str); 10] = [
 /// The first digits of the statuses that there are.
 const CLASSES: [(u16, &str); 3] = [(2, "2xx"), (4, "4xx"), (5, "5xx")];
 
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    connections: AtomicU64,
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    requests: [[AtomicU64; CLASSES.len()]; METHODS.len()],
+counters! {
+    /// What RTSP has counted since the start, and what there is now.
+    pub struct Stats: "millrace_rtsp_" {
+        /// RTSP connections now.
+        gauge connections: u64 = "connections",
+        /// RTSP connections since the start.
+        counter accepted: u64 = "connections_accepted_total",
+        /// Connections closed at once, as their client has too many.
+        counter refused: u64 = "connections_refused_total",
+        /// Datagrams put into connections.
+        counter carried: u64 = "interleaved_datagrams_total",
+        /// Datagrams lost on their way there, as clients took too little.
+        counter lost: u64 = "interleaved_lost_total",
+        /// RTSP sessions, by how their packets travel.
+        gauge sessions: Transports = "sessions",
+        /// RTSP requests by method, and by their answer's status.
+        counter requests: Requests = "requests_total",
+    }
 }
 
-impl Counters {
-    /// A connection is there from now on. Returns its number.
-    pub(super) fn open_connection(&self) -> u64 {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        self.accepted.fetch_add(1, Ordering::Relaxed)
+/// Sessions by how their packets travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transports {
+    /// By UDP, in RTP.
+    pub rtp: u64,
+    /// By UDP, as they are.
+    pub raw: u64,
+    /// In the client's connection.
+    pub interleaved: u64,
+}
+
+impl Transports {
+    pub(super) fn count(&mut self, session: &Session) {
+        match session.delivery {
+            Delivery::Interleaved { .. } => self.interleaved += 1,
+            Delivery::Datagrams { .. } if session.destination.is_rtp => self.rtp += 1,
+            Delivery::Datagrams { .. } => self.raw += 1,
+        }
+    }
+}
+
+impl Cell for Transports {
+    const WORDS: usize = 3;
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        [self.rtp, self.raw, self.interleaved].into_iter().for_each(word);
     }
 
-    pub(super) fn close_connection(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        Transports { rtp: word(), raw: word(), interleaved: word() }
     }
 
-    pub(super) fn refuse_connection(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    fn value(&self) -> Value<'_> {
+        let counts = [("rtp", self.rtp), ("raw", self.raw), ("interleaved", self.interleaved)];
+        Value::ByLabel("transport", counts.into())
     }
+}
 
+/// Requests by method and class of the answer's status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests([[u64; CLASSES.len()]; METHODS.len()]);
+
+impl Requests {
     /// A request was answered; `None`: what came was none.
-    pub(super) fn count_request(&self, method: Option<Method>, status: Status) {
+    pub(super) fn count(&mut self, method: Option<Method>, status: Status) {
         let method = METHODS.iter().position(|(other, _)| *other == method);
         let class = CLASSES.iter().position(|(class, _)| *class == status.code() / 100);
         if let (Some(method), Some(class)) = (method, class) {
-            self.requests[method][class].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// `carried` and `lost` are what workers count.
-    pub(super) fn read(&self, sessions: [(&'static str, usize); TRANSPORTS.len()], [carried, lost]: [u64; 2]) -> Stats {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let requests = METHODS.iter().zip(&self.requests).flat_map(|((_, method), counts)| {
-            CLASSES.iter().zip(counts).map(move |((_, class), count)| (*method, *class, read(count)))
-        });
-        Stats {
-            connections: read(&self.connections),
-            accepted: read(&self.accepted),
-            refused: read(&self.refused),
-            carried,
-            lost,
-            sessions,
-            requests: requests.collect(),
+            self.0[method][class] += 1;
         }
     }
 }
 
-/// What RTSP has counted since the start, and what there is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// Connections now.
-    pub connections: u64,
-    /// Connections that were served, those of now included.
-    pub accepted: u64,
-    /// Connections that were closed at once, as their address has too many.
-    pub refused: u64,
-    /// Datagrams that were put into connections.
-    pub carried: u64,
-    /// Datagrams that were lost on their way there.
-    pub lost: u64,
-    /// Sessions now, by how their packets travel.
-    pub sessions: [(&'static str, usize); TRANSPORTS.len()],
-    /// Requests by method and class of the answer's status.
-    pub requests: Vec<(&'static str, &'static str, u64)>,
+impl Cell for Requests {
+    const WORDS: usize = METHODS.len() * CLASSES.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.0.as_flattened().iter().for_each(|count| word(*count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        Requests(std::array::from_fn(|_| std::array::from_fn(|_| word())))
+    }
+
+    fn value(&self) -> Value<'_> {
+        let rows = METHODS.iter().zip(&self.0).flat_map(|((_, method), counts)| {
+            let of = move |class: &str| format!("method={method:?},status={class:?}");
+            CLASSES.iter().zip(counts).map(move |((_, class), count)| (of(class), *count))
+        });
+        Value::ByLabels(rows.collect())
+    }
 }

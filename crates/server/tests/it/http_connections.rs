@@ -95,11 +95,12 @@ async fn over_the_limit_connections_wait_until_another_ends() {
     for _ in 0..20 {
         assert_eq!(ask(&mut first, GET).await, 200, "the others go on");
     }
-    assert_eq!((server.service.connections.open(), server.service.connections.accepted()), (2, 2));
+    let counters = server.service.connections.counters();
+    assert_eq!((counters.open, counters.accepted), (2, 2));
 
     drop(second);
     assert_eq!(status(&mut third).await, 200);
-    assert_eq!(server.service.connections.accepted(), 3);
+    assert_eq!(server.service.connections.counters().accepted, 3);
 }
 
 #[tokio::test]
@@ -178,11 +179,11 @@ impl Server {
 
     async fn wait_for_open(&self, count: u64) {
         let arrive = async {
-            while self.service.connections.open() != count {
+            while self.service.connections.counters().open != count {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(LONG, arrive).await.unwrap_or_else(|_| panic!("{} open", self.service.connections.open()));
+        timeout(LONG, arrive).await.unwrap_or_else(|_| panic!("{} open", self.service.connections.counters().open));
     }
 }
 

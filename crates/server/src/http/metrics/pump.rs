@@ -1,7 +1,21 @@
 //! The pump's part of `/metrics`.
 
-use super::{Field, Page, worker_label};
+use counters::counters;
+
+use super::{Page, worker_label};
 use crate::pump::control::{PumpControl, Totals};
+
+counters! {
+    /// What all sessions take, and what becomes of them.
+    pub struct Admission: "millrace_pump_" {
+        /// What open sessions take, by their titles' average rates.
+        gauge bandwidth_bps: u64 = "bandwidth_bps",
+        /// What they may take (pump.bandwidth_max).
+        gauge bandwidth_max_bps: u64 = "bandwidth_max_bps",
+        /// Reports that nobody listens at a destination (ICMP).
+        counter refusals: u64 = "refusals_total",
+    }
+}
 
 pub(super) fn write(page: &mut Page, pump: &PumpControl) {
     let workers = pump.plane().workers().numbers();
@@ -18,16 +32,6 @@ fn write_totals(page: &mut Page, totals: &Totals, playing: u64) {
     for (state, count) in [("playing", playing), ("paused", paused), ("waiting", waiting)] {
         page.sample("millrace_pump_sessions", &format!("state={state:?}"), count as f64);
     }
-    let fields: [Field<Totals>; 3] = [
-        ("bandwidth_bps", "gauge", "What open sessions take, by their titles' average rates.", |totals| {
-            totals.bandwidth.bps() as f64
-        }),
-        ("bandwidth_max_bps", "gauge", "What they may take (pump.bandwidth_max).", |totals| {
-            totals.bandwidth_max.bps() as f64
-        }),
-        ("refusals_total", "counter", "Reports that nobody listens at a destination (ICMP).", |totals| {
-            totals.refusals as f64
-        }),
-    ];
-    page.values("millrace_pump_", &fields, totals);
+    let (bandwidth_bps, bandwidth_max_bps) = (totals.bandwidth.bps(), totals.bandwidth_max.bps());
+    page.set(&[(String::new(), Admission { bandwidth_bps, bandwidth_max_bps, refusals: totals.refusals })]);
 }

@@ -29,6 +29,7 @@ use server::pump::outputs;
 use server::pump::{sessions, setup};
 use server::rooms::control::RoomsControl;
 use server::rooms::directory;
+use server::rtsp::Rtsp;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
@@ -96,7 +97,8 @@ impl Harness {
         let rooms = Arc::new(RoomsControl::new(pump.plane().clone(), Vec::new(), none));
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
         let auth = Auth::new(&auth).expect("a key");
-        let service = Service { pump: Some(pump.clone()), ..Service::new(rooms, auth) };
+        let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
+        let service = Service { pump: Some(pump.clone()), rtsp, ..Service::new(rooms, auth) };
         Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
 

@@ -10,6 +10,7 @@ use server::config;
 use server::http::{Service, router};
 use server::rooms::control::RoomsControl;
 use server::rooms::directory;
+use server::rtsp::Transports;
 use tokio::io::AsyncReadExt as _;
 use tower::ServiceExt as _;
 
@@ -50,8 +51,12 @@ async fn sessions_requests_and_connections_are_counted() {
     while server.rtsp.stats().connections > 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let sessions = server.rtsp.stats().sessions.map(|(_, count)| count);
-    assert_eq!(sessions, [1, 1, 0], "those that are not interleaved outlive their connection");
+    let sessions = server.rtsp.stats().sessions;
+    assert_eq!(
+        sessions,
+        Transports { rtp: 1, raw: 1, interleaved: 0 },
+        "those that are not interleaved outlive their connection"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
