@@ -236,27 +236,27 @@ async fn a_session_begins_faster_and_tells_how_it_is_sent() {
     let test = Harness::start(|_| {});
     test.title("a.ts", 1_000);
     let receiver = Receiver::bind();
-    let request = json!({"title": "a.ts", "destination": receiver.url("rtp"), "burst_start": 3, "monitor": true});
+    let request = json!({"title": "a.ts", "destination": receiver.url("rtp"), "burst_start": 1, "monitor": true});
     let asked = Instant::now();
     // It is kept, as its port would soon be another test's.
     let other = Receiver::bind();
     let even = test.open(json!({"title": "a.ts", "destination": other.url("udp")})).await;
     let id = test.open(request).await;
-    let playing = test.until(id, |session| seconds(session) > 8.0).await;
-    assert!(asked.elapsed() > Duration::from_millis(4_800), "no more than three seconds early: {playing}");
-    eventually("it is ahead of the other by about three seconds", || async {
-        seconds(&test.get(id).await) - seconds(&test.get(even).await) > 2.5
+    let playing = test.until(id, |session| seconds(session) > 2.5).await;
+    assert!(asked.elapsed() > Duration::from_millis(1_400), "no more than a second early: {playing}");
+    eventually("it is ahead of the other by about a second", || async {
+        seconds(&test.get(id).await) - seconds(&test.get(even).await) > 0.7
     })
     .await;
     let statistics = &playing["statistics"];
     assert!(statistics["delay_factor_ms"].as_f64().is_some_and(|factor| factor > 1.0), "{statistics}");
     let bursts = statistics["lateness"].as_array().expect("a list").iter();
     let bursts: u64 = bursts.map(|bucket| bucket["bursts"].as_u64().expect("a count")).sum();
-    assert!(bursts > 500, "{statistics}");
+    assert!(bursts > 150, "{statistics}");
     assert_eq!((&statistics["lost_packets"], &statistics["continuity_errors"]), (&json!(0), &json!(0)));
     let monitor = &statistics["monitor"];
     assert_eq!((&monitor["lost_packets"], &monitor["tr_101_290"]["1.4_continuity"]), (&json!(0), &json!(0)));
-    assert!(monitor["references"].as_u64().is_some_and(|count| count > 150), "{monitor}");
+    assert!(monitor["references"].as_u64().is_some_and(|count| count > 50), "{monitor}");
     let page = test.metrics().await;
     for name in ["tr101290_priority1_total", "delay_factor_max_seconds", "pcr_jitter_max_seconds", "lost_packets_total"]
     {
