@@ -14,7 +14,7 @@ use engine::mailbox;
 use rooms::spec::{Command, Event};
 use server::auth::Auth;
 use server::config::{self, Origin};
-use server::http::{Service, router};
+use server::http::{App, router};
 use server::plane::workers::Posted;
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
@@ -37,7 +37,7 @@ pub fn http(data: &[u8]) {
     RUNTIME.block_on(async {
         let rooms = rooms();
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Service { cors_origins: vec![Origin::any()], ..Service::new(rooms, auth) };
+        let service = App { cors_origins: vec![Origin::any()], ..App::new(rooms, auth) };
         let router = router(Arc::new(service));
         let mut last = "/whip/a/none".to_owned();
         for text in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {

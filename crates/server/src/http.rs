@@ -44,7 +44,7 @@ pub use problem::Problem;
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// What the handlers share.
-pub struct Service {
+pub struct App {
     /// What all products have in common.
     pub plane: Arc<Plane>,
     /// The rooms.
@@ -64,12 +64,12 @@ pub struct Service {
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
-pub async fn serve(service: Arc<Service>, listener: TcpListener, closing: oneshot::Receiver<()>) {
-    service.connections.serve(listener, router(service.clone()), closing).await;
+pub async fn serve(app: Arc<App>, listener: TcpListener, closing: oneshot::Receiver<()>) {
+    app.connections.serve(listener, router(app.clone()), closing).await;
 }
 
 /// Everything under one roof.
-pub fn router(service: Arc<Service>) -> Router {
+pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(broadcast::routes("/whip/{stream}", Role::Publisher))
         .merge(broadcast::routes("/whep/{stream}", Role::Viewer))
@@ -81,13 +81,13 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/healthz", get(health))
         .fallback(pages::page)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(service.clone(), cors::cors))
-        .with_state(service)
+        .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
+        .with_state(app)
 }
 
 /// Whether a load balancer should send new sessions here.
-async fn health(State(service): State<Arc<Service>>) -> Response {
-    if service.plane.is_draining() {
+async fn health(State(app): State<Arc<App>>) -> Response {
+    if app.plane.is_draining() {
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
             .retry_after(DRAIN_RETRY_SECONDS)
             .into_response();
@@ -118,10 +118,10 @@ where
     }
 }
 
-impl Service {
+impl App {
     /// Without a pump and RTSP, and with no page of another origin allowed.
     pub fn new(rooms: Arc<RoomsControl>, auth: Auth) -> Self {
-        Service {
+        App {
             plane: rooms.plane().clone(),
             rooms,
             pump: None,

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::demo;
-use crate::http::{self, Connections, Limits, Service};
+use crate::http::{self, App, Connections, Limits};
 use crate::machine::Machine;
 use crate::plane::lifecycle::Lifecycle;
 use crate::rooms::control::RoomsControl;
@@ -70,17 +70,17 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
     });
-    let service = Arc::new(Service {
+    let app = Arc::new(App {
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
         connections: Connections::new(limits(config)),
         rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
         pump: Some(running.pump.clone()),
-        ..Service::new(running.rooms.clone(), auth)
+        ..App::new(running.rooms.clone(), auth)
     });
     let addr = listener.local_addr()?;
     let (open, closing) = oneshot::channel();
-    let http = tokio::spawn(http::serve(service, listener, closing));
+    let http = tokio::spawn(http::serve(app, listener, closing));
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
         tokio::spawn(rtsp::listener::serve(rtsp, listener));

@@ -11,41 +11,38 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::codec::MediaKind;
 
-use super::{InPath, Problem, Service};
+use super::{App, InPath, Problem};
 use crate::rooms::directory::{Role, StreamState, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
-pub(super) async fn list_streams(
-    State(service): State<Arc<Service>>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
-    let rights = service.rights(&headers)?;
-    let streams = service.rooms.streams();
+pub(super) async fn list_streams(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    let rights = app.rights(&headers)?;
+    let streams = app.rooms.streams();
     Ok(Json(streams.iter().filter(|stream| rights.may_watch(&stream.name)).map(stream_json).collect()))
 }
 
 /// `DELETE /api/streams/{stream}`: ends it for everybody.
 pub(super) async fn close_stream(
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    if !service.rights(&headers)?.admin {
+    if !app.rights(&headers)?.admin {
         return Err(Problem::forbidden("close streams (it lacks \"admin\")"));
     }
-    service.rooms.close_stream(&stream)?;
+    app.rooms.close_stream(&stream)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /whip|whep/{stream}/{session}/stats`
 pub(super) async fn stats(
     role: Role,
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    let session = service.session(&headers, role, &stream, &session)?;
-    let stats = service.rooms.stats(session).await?;
+    let session = app.session(&headers, role, &stream, &session)?;
+    let stats = app.rooms.stats(session).await?;
     Ok(Json(stats.as_ref().map_or_else(|| json!({"connected": false}), stats_json)))
 }
 
@@ -61,13 +58,13 @@ struct LayerChoice {
 
 /// `POST /whep/{stream}/{session}/layer`
 pub(super) async fn limit_layers(
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    let session = service.session(&headers, Role::Viewer, &stream, &session)?;
-    let body = service.read_body(&headers, body, "application/json").await?;
+    let session = app.session(&headers, Role::Viewer, &stream, &session)?;
+    let body = app.read_body(&headers, body, "application/json").await?;
     let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
         let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);
         Problem::new(StatusCode::BAD_REQUEST, detail)
@@ -76,7 +73,7 @@ pub(super) async fn limit_layers(
         spatial_max: choice.spatial_max.unwrap_or(LayerLimit::NONE.spatial_max),
         temporal_max: choice.temporal_max.unwrap_or(LayerLimit::NONE.temporal_max),
     };
-    service.rooms.limit(session, layers)?;
+    app.rooms.limit(session, layers)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

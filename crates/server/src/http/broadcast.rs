@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 
-use super::{InPath, Problem, Service, api};
+use super::{App, InPath, Problem, api};
 use crate::config::IceServer;
 use crate::rooms::control::Opened;
 use crate::rooms::directory::Role;
@@ -23,7 +23,7 @@ pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
 const SDP: &str = "application/sdp";
 
 /// The endpoint and its resources. Other methods are refused with 405 (RFC 9725 §4.2).
-pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<Service>> {
+pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<App>> {
     let open = move |state, path, headers, body| open(role, state, path, headers, body);
     let amend = move |state, path, headers, body| amend(role, state, path, headers, body);
     let close = move |state, path, headers| close(role, state, path, headers);
@@ -36,16 +36,16 @@ pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<Service>> {
 
 async fn open(
     role: Role,
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    service.authorize(&headers, role, &stream)?;
-    let offer = service.read_body(&headers, body, SDP).await?;
+    app.authorize(&headers, role, &stream)?;
+    let offer = app.read_body(&headers, body, SDP).await?;
     let Opened { key, answer } = match role {
-        Role::Publisher => service.rooms.publish(&stream, &offer).await?,
-        Role::Viewer => service.rooms.watch(&stream, &offer).await?,
+        Role::Publisher => app.rooms.publish(&stream, &offer).await?,
+        Role::Viewer => app.rooms.watch(&stream, &offer).await?,
     };
     let endpoint = match role {
         Role::Publisher => "whip",
@@ -57,7 +57,7 @@ async fn open(
     headers.insert(header::LOCATION, header_value(&format!("/{endpoint}/{stream}/{key}"))?);
     headers.insert(header::ETAG, etag(&answer.etag)?);
     headers.insert("accept-patch", HeaderValue::from_static(FRAGMENT));
-    for server in &service.ice_servers {
+    for server in &app.ice_servers {
         headers.append(header::LINK, header_value(&link(server))?);
     }
     Ok(response)
@@ -65,19 +65,19 @@ async fn open(
 
 async fn amend(
     role: Role,
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let session = service.session(&headers, role, &stream, &session)?;
-    let fragment = service.read_body(&headers, body, FRAGMENT).await?;
+    let session = app.session(&headers, role, &stream, &session)?;
+    let fragment = app.read_body(&headers, body, FRAGMENT).await?;
     // RFC 9725 §4.3.1: which ICE session is meant must be said, since fragments of an old one may come late.
     let if_match = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok()).ok_or_else(|| {
         let detail = "say by If-Match which ICE session is meant: its ETag, or \"*\" to restart ICE";
         Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
     })?;
-    let patched = service.rooms.patch(session, fragment, if_match.to_owned()).await?;
+    let patched = app.rooms.patch(session, fragment, if_match.to_owned()).await?;
     let Some(fragment) = patched.fragment else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let mut response = (StatusCode::OK, fragment).into_response();
     let headers = response.headers_mut();
@@ -88,12 +88,12 @@ async fn amend(
 
 async fn close(
     role: Role,
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath((stream, session)): InPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let session = service.session(&headers, role, &stream, &session)?;
-    service.rooms.close(session)?;
+    let session = app.session(&headers, role, &stream, &session)?;
+    app.rooms.close(session)?;
     Ok(StatusCode::OK.into_response())
 }
 

@@ -11,13 +11,13 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::Service;
+use super::App;
 use crate::config::Origin;
 
 /// Headers of answers that pages may read.
 const EXPOSED: &str = "Location, ETag, Link, Accept-Patch, Accept-Post, Retry-After, WWW-Authenticate";
 
-pub(super) async fn cors(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let origin = request.headers().get(ORIGIN).cloned();
     let is_options = request.method() == Method::OPTIONS;
     let takes_offers = ["/whip/", "/whep/"].iter().any(|prefix| request.uri().path().starts_with(prefix));
@@ -33,7 +33,7 @@ pub(super) async fn cors(State(service): State<Arc<Service>>, request: Request, 
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
     }
-    allow_origin(headers, &service.cors_origins, origin);
+    allow_origin(headers, &app.cors_origins, origin);
     response
 }
 

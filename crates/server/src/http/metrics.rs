@@ -15,26 +15,26 @@ use counters::{Counters, Lateness, Value};
 use nix::sys::resource::{UsageWho, getrusage};
 use wire::WorkerId;
 
-use super::Service;
+use super::App;
 use crate::plane::workers::Workers;
 use crate::pump::live::Inspected;
 use crate::rooms::control::RoomsControl;
 use crate::rooms::directory::{Role, StreamState};
 
-pub(super) async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let mut page = Page::default();
     write_process(&mut page);
-    page.set(&[(String::new(), service.connections.counters())]);
-    write_sessions(&mut page, &service);
-    write_workers(&mut page, service.plane.workers());
-    write_negotiators(&mut page, &service.rooms);
-    write_rooms(&mut page, service.plane.workers());
-    if let Some(pump) = &service.pump {
+    page.set(&[(String::new(), app.connections.counters())]);
+    write_sessions(&mut page, &app);
+    write_workers(&mut page, app.plane.workers());
+    write_negotiators(&mut page, &app.rooms);
+    write_rooms(&mut page, app.plane.workers());
+    if let Some(pump) = &app.pump {
         pump::write(&mut page, pump);
         let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters());
         page.set(&pump.live_inputs().iter().map(input).collect::<Vec<_>>());
     }
-    if let Some(rtsp) = &service.rtsp {
+    if let Some(rtsp) = &app.rtsp {
         page.set(&[(String::new(), rtsp.stats())]);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
@@ -63,8 +63,8 @@ fn resident_bytes() -> Option<f64> {
     Some(kib * 1024.0)
 }
 
-fn write_sessions(page: &mut Page, service: &Service) {
-    let streams = service.rooms.streams();
+fn write_sessions(page: &mut Page, app: &App) {
+    let streams = app.rooms.streams();
     page.family("millrace_streams", "gauge", "Streams by the state of their publisher.");
     for (state, label) in [
         (StreamState::Connecting, "connecting"),
@@ -76,13 +76,13 @@ fn write_sessions(page: &mut Page, service: &Service) {
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
     for (role, label) in [(Role::Publisher, "publisher"), (Role::Viewer, "viewer")] {
-        let (all, connected) = service.rooms.session_counts(role);
+        let (all, connected) = app.rooms.session_counts(role);
         for (state, count) in [("connected", connected), ("connecting", all - connected)] {
             page.sample("millrace_sessions", &format!("role={label:?},state={state:?}"), count as f64);
         }
     }
     page.family("millrace_draining", "gauge", "1 when new sessions are refused, because the server is about to stop.");
-    page.sample("millrace_draining", "", f64::from(u8::from(service.plane.is_draining())));
+    page.sample("millrace_draining", "", f64::from(u8::from(app.plane.is_draining())));
 }
 
 /// The sockets and threads of each worker.

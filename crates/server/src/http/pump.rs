@@ -15,21 +15,21 @@ use serde_json::{Value, json};
 use titles::Listed;
 
 use super::live::input_json;
-use super::{InPath, Problem, Service};
+use super::{App, InPath, Problem};
 use crate::pump::control::{Inspected, PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
 use crate::pump::request::{ChangeRequest, OpenRequest, RequestError};
 use crate::pump::sessions::{End, Session};
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 
-pub(super) fn routes() -> Router<Arc<Service>> {
+pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/pump/sessions", get(list).post(open))
         .route("/pump/sessions/{session}", get(inspect).patch(change).delete(close))
         .route("/pump/titles", get(titles))
 }
 
-impl Service {
+impl App {
     /// The pump, for those who may do everything.
     fn pump(&self, headers: &HeaderMap) -> Result<&Arc<PumpControl>, Problem> {
         if !self.rights(headers)?.admin {
@@ -40,54 +40,54 @@ impl Service {
 }
 
 /// `POST /pump/sessions`
-async fn open(State(service): State<Arc<Service>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
-    let pump = service.pump(&headers)?;
-    let body = service.read_body(&headers, body, "application/json").await?;
+async fn open(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    let pump = app.pump(&headers)?;
+    let body = app.read_body(&headers, body, "application/json").await?;
     let session = pump.open(&OpenRequest::from_json(&body)?).await?;
     let location = format!("/pump/sessions/{}", session.id.0);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session_json(&session))).into_response())
 }
 
 /// `GET /pump/sessions`: those that are open, and those that ended lately.
-async fn list(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
-    Ok(Json(service.pump(&headers)?.sessions().iter().map(session_json).collect()))
+async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    Ok(Json(app.pump(&headers)?.sessions().iter().map(session_json).collect()))
 }
 
 /// `GET /pump/sessions/{session}`: with statistics.
 async fn inspect(
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath(session): InPath<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    let inspected = service.pump(&headers)?.inspect(id_of(&session)?).await?;
+    let inspected = app.pump(&headers)?.inspect(id_of(&session)?).await?;
     Ok(Json(inspected_json(&inspected)))
 }
 
 /// `PATCH /pump/sessions/{session}`: the session as it is then.
 async fn change(
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath(session): InPath<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
-    let pump = service.pump(&headers)?;
-    let body = service.read_body(&headers, body, "application/json").await?;
+    let pump = app.pump(&headers)?;
+    let body = app.read_body(&headers, body, "application/json").await?;
     Ok(Json(session_json(&pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?)))
 }
 
 /// `DELETE /pump/sessions/{session}`
 async fn close(
-    State(service): State<Arc<Service>>,
+    State(app): State<Arc<App>>,
     InPath(session): InPath<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    service.pump(&headers)?.close(id_of(&session)?)?;
+    app.pump(&headers)?.close(id_of(&session)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /pump/titles`: those of the folder, and live inputs.
-async fn titles(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
-    let pump = service.pump(&headers)?;
+async fn titles(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    let pump = app.pump(&headers)?;
     let inputs = pump.live_inputs();
     Ok(Json(pump.library().list().iter().map(title_json).chain(inputs.iter().map(input_json)).collect()))
 }

@@ -74,7 +74,7 @@ pub struct Session {
 impl Session {
     /// A session that plays its title, whatever its length.
     pub fn new(
-        Place { id, worker }: Place,
+        Vacancy { id, worker }: Vacancy,
         request: &OpenRequest,
         title: Arc<Title>,
         remote: SocketAddr,
@@ -120,7 +120,7 @@ pub enum End {
 
 /// Where a new session goes, and what it is called there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Vacancy {
     id: SessionId,
     worker: WorkerId,
 }
@@ -185,7 +185,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When every worker is busy or has enough, or the bandwidth is used up.
-    pub fn place(&self, placement: &Placement, rate: Bitrate, on: Option<WorkerId>) -> Result<Place, Overloaded> {
+    pub fn place(&self, placement: &Placement, rate: Bitrate, on: Option<WorkerId>) -> Result<Vacancy, Overloaded> {
         if self.bandwidth_bps + rate.bps() > self.limits.bandwidth_max.bps() {
             return Err(Overloaded);
         }
@@ -194,7 +194,7 @@ impl Sessions {
             count.is_some_and(|count| *count < self.limits.sessions_max)
         };
         let worker = placement.find(None, has_room).ok_or(Overloaded)?;
-        Ok(Place { id: SessionId(self.next_id), worker })
+        Ok(Vacancy { id: SessionId(self.next_id), worker })
     }
 
     /// Takes a session, at the place that was just found for it.

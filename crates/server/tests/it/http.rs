@@ -11,7 +11,7 @@ use engine::{Receiver, mailbox};
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
-use server::http::{Service, router};
+use server::http::{App, router};
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::{NegotiatorEnd, RoomsControl};
@@ -320,16 +320,16 @@ impl Harness {
         Harness::with(|_| {})
     }
 
-    fn with(change: impl FnOnce(&mut Service)) -> Self {
+    fn with(change: impl FnOnce(&mut App)) -> Self {
         let (rooms, opened, limits) = pretend();
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let mut service = Service {
+        let mut service = App {
             cors_origins: vec![Origin::any()],
             ice_servers: vec![
                 IceServer { url: "stun:stun.example:3478".to_owned(), login: None },
                 IceServer { url: "turn:turn.example".to_owned(), login: Some(("me".to_owned(), "secret".to_owned())) },
             ],
-            ..Service::new(rooms.clone(), auth)
+            ..App::new(rooms.clone(), auth)
         };
         change(&mut service);
         Harness { rooms, router: router(Arc::new(service)), opened, limits }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use server::auth::Auth;
 use server::config;
-use server::http::{Connections, Limits, Service, serve};
+use server::http::{App, Connections, Limits, serve};
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::RoomsControl;
@@ -152,7 +152,7 @@ async fn the_end_does_not_wait_for_who_never_ends() {
 }
 
 struct Server {
-    service: Arc<Service>,
+    service: Arc<App>,
     addr: SocketAddr,
     open: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -165,7 +165,7 @@ impl Server {
         let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
         let rooms = Arc::new(RoomsControl::new(plane, Vec::new(), settings));
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Arc::new(Service { connections: Connections::new(limits), ..Service::new(rooms, auth) });
+        let service = Arc::new(App { connections: Connections::new(limits), ..App::new(rooms, auth) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let (open, closing) = oneshot::channel();

@@ -21,7 +21,7 @@ use serde_json::Value;
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::OutputConfig;
 use server::config::{self, Config, Secret};
-use server::http::{Service, router};
+use server::http::{App, router};
 use server::plane::lifecycle::ProductControl as _;
 use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
@@ -98,7 +98,7 @@ impl Harness {
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
         let auth = Auth::new(&auth).expect("a key");
         let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
-        let service = Service { pump: Some(pump.clone()), rtsp, ..Service::new(rooms, auth) };
+        let service = App { pump: Some(pump.clone()), rtsp, ..App::new(rooms, auth) };
         Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
 

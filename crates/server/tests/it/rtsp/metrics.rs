@@ -7,7 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use server::auth::Auth;
 use server::config;
-use server::http::{Service, router};
+use server::http::{App, router};
 use server::rooms::control::RoomsControl;
 use server::rooms::directory;
 use server::rtsp::Transports;
@@ -81,7 +81,7 @@ async fn metrics(server: &Server) -> String {
     let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
     let rooms = Arc::new(RoomsControl::new(server.pump.plane().clone(), Vec::new(), settings));
     let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-    let service = Service { rtsp: Some(server.rtsp.clone()), ..Service::new(rooms, auth) };
+    let service = App { rtsp: Some(server.rtsp.clone()), ..App::new(rooms, auth) };
     let request = Request::get("/metrics").body(Body::empty()).expect("a request");
     let response = router(Arc::new(service)).oneshot(request).await.expect("an answer");
     let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
