@@ -216,17 +216,15 @@ impl Product for Products {
         }
     }
 
-    /// That a destination refuses is for control, whoever sent there.
+    /// That a destination refuses is for control too, whoever sent there.
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
-        match event {
-            LinkEvent::Refused { remote, .. } => {
-                if self.refusals.is_news(now, remote) {
-                    // What finds no room is told again by the next refusal.
-                    self.control.offer(Report::Refused { remote });
-                }
-            }
-            event => self.owner(token).handle_link(now, token, event, out),
+        if let LinkEvent::Refused { remote, .. } = event
+            && self.refusals.is_news(now, remote)
+        {
+            // What finds no room is told again by the next refusal.
+            self.control.offer(Report::Refused { remote });
         }
+        self.owner(token).handle_link(now, token, event, out);
     }
 
     /// What is due is done when the products are asked, each in its turn.
