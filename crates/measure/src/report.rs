@@ -87,28 +87,24 @@ impl Table {
         self.lines.push(Line::Text(text.into()));
     }
 
+    /// Of the widest cell in each column.
     fn widths(&self) -> Vec<usize> {
-        let mut widths = Vec::new();
-        for line in &self.lines {
-            let Line::Row(cells) = line else { continue };
-            widths.resize(widths.len().max(cells.len()), 0);
-            for (width, cell) in widths.iter_mut().zip(cells) {
-                *width = cell.chars().count().max(*width);
-            }
-        }
-        widths
+        let rows = || self.lines.iter().filter_map(|line| if let Line::Row(cells) = line { Some(cells) } else { None });
+        let count = rows().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| rows().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max();
+        (0..count).map(|column| width(column).unwrap_or(0)).collect()
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
+        let columns = || self.columns.chars().chain(std::iter::repeat('l'));
         for line in &self.lines {
             match line {
                 Line::Text(text) => writeln!(f, "{text}")?,
                 Line::Row(cells) => {
-                    let columns = self.columns.chars().chain(std::iter::repeat('l'));
-                    let padded = cells.iter().zip(&widths).zip(columns).map(|((cell, &width), side)| match side {
+                    let padded = cells.iter().zip(&widths).zip(columns()).map(|((cell, &width), side)| match side {
                         'r' => format!("{cell:>width$}"),
                         _ => format!("{cell:<width$}"),
                     });
