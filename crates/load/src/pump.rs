@@ -149,7 +149,7 @@ fn count(
         common.mark("end");
         let (served_after, load_after) = (reading(), CpuTime::own());
         let span = started.elapsed();
-        let parts = threads.iter().map(Receiver::totals).collect::<Result<_>>()?;
+        let parts = threads.iter().map(Receiver::totals).collect::<Result<Vec<_>>>()?;
         let [newcomers, faulty] = [newcomers, faulty].map(|visit| visit.join().ok().flatten().unwrap_or_default());
         let mut asked_ns = vec![None; args.session_count()];
         for (index, opened) in opened {
@@ -158,16 +158,15 @@ fn count(
             }
         }
         asked_ns.extend(newcomers);
-        let context = report::Context {
+        Ok(Report {
             sessions_wanted: args.session_count(),
             unreceived: args.unreceived,
-            span,
-            asked_ns,
+            seconds: span.as_secs_f64(),
             faulty: faulty.iter().flatten().count(),
             served: served_after.since(&served_before),
             load_cpu: load_after.since(load_before),
-        };
-        Ok(Report::new(parts, context))
+            ..Report::of_sessions(&parts, &asked_ns)
+        })
     })
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::repeat;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -18,7 +17,7 @@ use measure::report::Table;
 use pump::monitor;
 
 /// Numbers of all sessions, over the time that was counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Sessions that were asked for, to be received here.
     pub sessions_wanted: usize,
@@ -71,25 +70,10 @@ pub struct Report {
     pub load_cpu: CpuTime,
 }
 
-/// What is not in the sessions' own totals.
-pub(super) struct Context {
-    pub(super) sessions_wanted: usize,
-    pub(super) unreceived: usize,
-    pub(super) span: Duration,
-    /// When each session was asked for by its number, in nanoseconds since 1970; newcomers are the last. `None`: it was
-    /// not, or was refused.
-    pub(super) asked_ns: Vec<Option<u64>>,
-    /// Sessions of titles that break.
-    pub(super) faulty: usize,
-    pub(super) served: Served,
-    pub(super) load_cpu: CpuTime,
-}
-
 impl Report {
-    /// Session `n` is in the totals of thread `n % threads`.
-    pub(super) fn new(parts: Vec<Totals>, context: Context) -> Self {
-        let Context { sessions_wanted, unreceived, span, asked_ns, faulty, served, load_cpu } = context;
-        let dropped_here = parts.iter().map(|part| part.dropped).sum();
+    /// What the sessions saw. `asked_ns` is when each was asked for by its number, in nanoseconds since 1970, newcomers being
+    /// the last; `None`: it was not, or was refused. Session `n` is in the totals of thread `n % threads`.
+    pub(super) fn of_sessions(parts: &[Totals], asked_ns: &[Option<u64>]) -> Self {
         let interval = Percentiles::of_all(parts.iter().map(|part| &part.times.intervals));
         let lateness = Percentiles::of_all(parts.iter().map(|part| &part.times.lateness));
         let asked = |thread| asked_ns.iter().copied().skip(thread).step_by(parts.len()).chain(repeat(None));
@@ -106,23 +90,19 @@ impl Report {
         let worst =
             |ns: fn(&monitor::Report) -> Option<u64>| Percentiles::of_ns(seen().filter_map(|seen| ns(&seen.report)));
         Report {
-            sessions_wanted,
             sessions: seen().filter(|seen| seen.report.datagrams > 0).count(),
-            unreceived,
-            seconds: span.as_secs_f64(),
             datagrams: sum(|seen| seen.report.datagrams),
             bytes: sum(|seen| seen.report.bytes),
             packets: sum(|seen| seen.report.packets),
             lost: sum(lost),
             malformed: sum(|seen| seen.report.malformed),
             sessions_with_loss: seen().filter(|seen| lost(seen) > 0).count(),
-            dropped_here,
+            dropped_here: parts.iter().map(|part| part.dropped).sum(),
             errors: [sum(|seen| seen.report.priorities.sums().0), sum(|seen| seen.report.priorities.sums().1)],
             matched: compared(|comparison| comparison.matched),
             restamped: compared(|comparison| comparison.restamped),
             damaged: compared(|comparison| comparison.damaged),
             stalls: sum(|seen| seen.stalls),
-            underruns: None,
             times: BTreeMap::from([
                 ("interval", interval),
                 ("lateness", lateness),
@@ -134,9 +114,7 @@ impl Report {
             ]),
             newcomers: guests.iter().filter(|(_, asked_ns)| asked_ns.is_some()).count(),
             refused: guests.iter().filter(|(_, asked_ns)| asked_ns.is_none()).count(),
-            faulty,
-            served,
-            load_cpu,
+            ..Report::default()
         }
     }
 

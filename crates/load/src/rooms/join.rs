@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use webrtc::{Context, Direction, Extension, Media, OfferOptions, Peer};
+use anyhow::{Context as _, Result, bail, ensure};
+use webrtc::{Context, Direction, Media, OfferOptions, Peer};
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};
 
 use super::publisher::LAYERS;
 use super::service::{Joining, Part};
-use super::viewer::{Check, Numbers};
+use super::viewer::Check;
 use crate::clients::{Answer, Api};
 
 /// Where and as whom to join.
@@ -66,7 +66,7 @@ pub fn publish(target: &Target, client: usize, stream: &str, video: Video) -> Re
     let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
     let started = Instant::now();
     let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)??;
-    Ok((Joining { client, peer, started, part: Part::Publish(video, media) }, resource))
+    Ok((Joining { client, peer, started, media, part: Part::Publish(video) }, resource))
 }
 
 /// Watches `stream`. Returns the client, to be connected, and the URL of its resource.
@@ -82,12 +82,9 @@ pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> R
             Err(not_found) => return Err(not_found.into()),
         }
     };
-    let ssrcs = media.rx.first().copied();
-    let (ssrc, rtx_ssrc) = ssrcs.with_context(|| format!("the answer for {stream} names no SSRC"))?;
-    let (clock_rate, transport_cc) = (media.clock_rate, media.extension_id(Extension::TransportCc));
-    let numbers = Numbers { ssrc, rtx_ssrc, clock_rate, transport_cc };
+    ensure!(!media.rx.is_empty(), "the answer for {stream} names no SSRC");
     let check = Check { is_sample, by_frame: target.by_frame };
-    Ok((Joining { client, peer, started, part: Part::Watch(numbers, check) }, resource))
+    Ok((Joining { client, peer, started, media, part: Part::Watch(check) }, resource))
 }
 
 /// There is no such stream, at least not yet; with what the server says.

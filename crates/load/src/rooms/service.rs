@@ -16,7 +16,7 @@ use wire::{Datagram, DatagramRun, LinkId, Outbox, Path, Product};
 
 use super::join::Video;
 use super::publisher::Publisher;
-use super::viewer::{Check, Numbers, Seen, Viewer};
+use super::viewer::{Check, Seen, Viewer};
 use crate::clients::Addresses;
 use measure::percentiles::histogram;
 
@@ -42,17 +42,20 @@ pub struct Joining {
     pub peer: Peer,
     /// When the join began, before the HTTP request.
     pub started: Instant,
+    /// What its section of the answer says.
+    pub media: Media,
     pub part: Part,
 }
 
 /// What becomes of a client when it is connected.
+#[derive(Clone, Copy)]
 pub enum Part {
-    Publish(Video, Media),
-    Watch(Numbers, Check),
+    Publish(Video),
+    Watch(Check),
 }
 
 enum Role {
-    Joining(Part),
+    Joining(Media, Part),
     Viewer(Viewer),
     Publisher(Publisher),
 }
@@ -72,7 +75,7 @@ struct Client {
 impl Client {
     fn poll_timeout(&self) -> Option<Instant> {
         let role = match &self.role {
-            Role::Joining(_) => None,
+            Role::Joining(..) => None,
             Role::Viewer(viewer) => Some(viewer.poll_timeout()),
             Role::Publisher(publisher) => Some(publisher.poll_timeout()),
         };
@@ -82,14 +85,10 @@ impl Client {
     /// Becomes what it is to be, with the keys of its handshake. `None`: it is that already, or they are none.
     fn play(&mut self, now: Instant, keys: &SessionKeys) -> Option<()> {
         let (opener, sealer) = (Opener::new(keys).ok()?, Sealer::new(keys).ok()?);
-        self.role = match &self.role {
-            Role::Joining(Part::Publish(video, media)) => {
-                Role::Publisher(Publisher::new(now, *video, media.clone(), opener, sealer))
-            }
-            Role::Joining(Part::Watch(numbers, check)) => {
-                Role::Viewer(Viewer::new(now, *numbers, opener, sealer, *check))
-            }
-            Role::Viewer(_) | Role::Publisher(_) => return None,
+        let Role::Joining(media, part) = &self.role else { return None };
+        self.role = match *part {
+            Part::Publish(video) => Role::Publisher(Publisher::new(now, video, media.clone(), opener, sealer)),
+            Part::Watch(check) => Role::Viewer(Viewer::new(now, media, opener, sealer, check)?),
         };
         Some(())
     }
@@ -147,14 +146,14 @@ impl LoadService {
     }
 
     fn join(&mut self, now: Instant, joining: Joining, out: &mut Outbox) {
-        let Joining { client: number, peer, started, part } = joining;
+        let Joining { client: number, peer, started, media, part } = joining;
         if self.clients.len() <= number {
             self.clients.resize_with(number + 1, || None);
         }
         // The remote is filled in by the first check.
         let local = Some(self.addresses.of(number).into());
         let path = Path { link: self.link, remote: ([127, 0, 0, 1], 9).into(), local };
-        let (peer_timeout, role) = (Some(now), Role::Joining(part));
+        let (peer_timeout, role) = (Some(now), Role::Joining(media, part));
         let client = Client { path, peer, peer_timeout, started, role, is_settled: false, timer: None };
         self.clients[number] = Some(client);
         self.drive(now, number, true, out);
@@ -236,7 +235,7 @@ impl LoadService {
                     totals.publishers += 1;
                     totals.keyframe_requests += publisher.keyframe_requests;
                 }
-                Role::Joining(_) => {}
+                Role::Joining(..) => {}
             }
         }
         totals
@@ -313,7 +312,7 @@ impl Product for LoadService {
                     publisher.handle_timeout(now, &client.path, out);
                     self.sending.push(number);
                 }
-                Role::Joining(_) => {}
+                Role::Joining(..) => {}
             }
             if client.peer_timeout.is_some_and(|at| at <= now) {
                 self.drive(now, number, true, out);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rooms::receive::{Receiver, TransportRecorder};
 use srtp::{Opener, Sealer};
+use webrtc::{Extension, Media};
 use wire::rtcp;
 use wire::rtp::RtpPacket;
 use wire::{Outbox, Path, Seq};
@@ -30,15 +31,6 @@ pub struct Seen {
     pub first_keyframe: Option<Instant>,
 }
 
-/// What the viewer's section of the answer says.
-#[derive(Clone, Copy, Debug)]
-pub struct Numbers {
-    pub ssrc: u32,
-    pub rtx_ssrc: Option<u32>,
-    pub clock_rate: u32,
-    pub transport_cc: Option<u8>,
-}
-
 /// What a viewer looks into.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
@@ -49,7 +41,9 @@ pub struct Check {
 }
 
 pub struct Viewer {
-    numbers: Numbers,
+    ssrc: u32,
+    rtx_ssrc: Option<u32>,
+    transport_cc: Option<u8>,
     own_ssrc: u32,
     opener: Opener,
     sealer: Sealer,
@@ -70,35 +64,39 @@ const RTT_ASSUMED: Duration = Duration::from_millis(100);
 const RTCP_MAX: usize = 1_200;
 
 impl Viewer {
-    pub fn new(now: Instant, numbers: Numbers, opener: Opener, sealer: Sealer, check: Check) -> Self {
-        Viewer {
-            numbers,
-            own_ssrc: numbers.ssrc ^ 0x5555_5555,
+    /// `None`: the viewer's section of the answer names no SSRC.
+    pub fn new(now: Instant, media: &Media, opener: Opener, sealer: Sealer, check: Check) -> Option<Self> {
+        let (ssrc, rtx_ssrc) = media.rx.first().copied()?;
+        Some(Viewer {
+            ssrc,
+            rtx_ssrc,
+            transport_cc: media.extension_id(Extension::TransportCc),
+            own_ssrc: ssrc ^ 0x5555_5555,
             opener,
             sealer,
-            receiver: Receiver::new(now, numbers.ssrc, numbers.clock_rate),
+            receiver: Receiver::new(now, ssrc, media.clock_rate),
             recorder: TransportRecorder::new(now),
             check,
             highest: None,
             report_at: now + REPORT_INTERVAL,
             missing_before: 0,
             seen: Seen::default(),
-        }
+        })
     }
 
     /// Takes a media datagram. Returns the stamp of a packet that was decrypted and came the first time.
     pub fn handle_rtp(&mut self, now: Instant, data: &mut [u8]) -> Option<Stamp> {
         let packet = RtpPacket::parse_header(data).ok()?;
-        if let Some(value) = self.numbers.transport_cc.and_then(|id| packet.extension(id))
+        if let Some(value) = self.transport_cc.and_then(|id| packet.extension(id))
             && let Some(seq) = value.first_chunk()
         {
             self.recorder.on_packet(now, u16::from_be_bytes(*seq));
         }
         let (ssrc, seq, timestamp, len) = (packet.ssrc(), packet.seq(), packet.timestamp(), data.len());
-        if Some(ssrc) == self.numbers.rtx_ssrc {
+        if Some(ssrc) == self.rtx_ssrc {
             return self.handle_rtx(now, data);
         }
-        if ssrc != self.numbers.ssrc {
+        if ssrc != self.ssrc {
             return None;
         }
         if self.receiver.on_packet(now, seq, timestamp, false).is_err() {
@@ -165,7 +163,7 @@ impl Viewer {
         let Ok(packets) = rtcp::packets(&data[..len]) else { return };
         for packet in packets {
             if let rtcp::Packet::SenderReport(report) = packet
-                && report.info.ssrc == self.numbers.ssrc
+                && report.info.ssrc == self.ssrc
             {
                 self.receiver.on_sender_report(now, report.info.ntp);
             }
@@ -181,19 +179,19 @@ impl Viewer {
 
     /// Sends the NACKs, the transport feedback and the reports that are due.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
-        let Viewer { sealer, receiver, recorder, own_ssrc, numbers, .. } = self;
+        let Viewer { sealer, receiver, recorder, own_ssrc, ssrc, .. } = self;
         if receiver.next_nack_at().is_some_and(|at| at <= now) {
             let mut lost = Vec::new();
             receiver.poll_nacks(now, RTT_ASSUMED, &mut |seq| lost.push(Seq(seq)));
             if !lost.is_empty() {
-                send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, numbers.ssrc, lost));
+                send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, *ssrc, lost));
             }
         }
         if receiver.take_keyframe_needed() {
-            send(path, sealer, out, |buf| rtcp::write_pli(buf, *own_ssrc, numbers.ssrc));
+            send(path, sealer, out, |buf| rtcp::write_pli(buf, *own_ssrc, *ssrc));
         }
         if recorder.poll_timeout().is_some_and(|at| at <= now) {
-            send(path, sealer, out, |buf| recorder.write_feedback(now, buf, *own_ssrc, numbers.ssrc));
+            send(path, sealer, out, |buf| recorder.write_feedback(now, buf, *own_ssrc, *ssrc));
         }
         if self.report_at <= now {
             self.report_at = now + REPORT_INTERVAL;
