@@ -70,7 +70,8 @@ impl Default for Settings {
 }
 
 /// What an input does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::FromRepr, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
     /// Nothing comes.
     #[default]

@@ -404,7 +404,8 @@ pub enum Event {
 }
 
 /// What a session does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Activity {
     /// Waits for its first chunk, or the first behind a seek.
     #[default]

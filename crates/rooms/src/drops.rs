@@ -2,77 +2,59 @@
 
 use counters::{Cell, Value};
 use srtp::SrtpError;
+use strum::{IntoStaticStr, VariantArray};
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $reason:ident = $label:literal,)+) => {
-        /// One reason for each early return. The names are stable: they are the label of a metric.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[$doc])* $reason,)+
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their index.
-            pub const ALL: [DropReason; [$($label),+].len()] = [$(DropReason::$reason),+];
-
-            /// The metric's label.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(DropReason::$reason => $label,)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
+/// One reason for each early return. The names are stable: they are the label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+#[repr(u8)]
+pub enum DropReason {
     /// The first byte belongs to no protocol that we speak (RFC 7983).
-    UnknownProtocol = "unknown_protocol",
+    UnknownProtocol,
     /// Nobody with this address has a session here.
-    UnknownPeer = "unknown_peer",
+    UnknownPeer,
     /// Media from somebody who only watches.
-    NotAPublisher = "not_a_publisher",
+    NotAPublisher,
     /// SRTP or SRTCP that was not sealed with the session's keys, or was changed on the way.
-    NotAuthentic = "not_authentic",
+    NotAuthentic,
     /// SRTP or SRTCP that came before, or is too old to tell.
-    Replayed = "replayed",
+    Replayed,
     /// SRTP or SRTCP too short to hold what it must.
-    MalformedSrtp = "malformed_srtp",
+    MalformedSrtp,
     /// The peer uses more SSRCs than a session may.
-    TooManySsrcs = "too_many_ssrcs",
+    TooManySsrcs,
     /// The plain packet is no RTP.
-    MalformedRtp = "malformed_rtp",
+    MalformedRtp,
     /// The plain packet is no RTCP.
-    MalformedRtcp = "malformed_rtcp",
+    MalformedRtcp,
     /// No track is known under this SSRC, MID, RID or payload type.
-    UnknownSsrc = "unknown_ssrc",
+    UnknownSsrc,
     /// Padding without media, sent to probe the path.
-    Padding = "padding",
+    Padding,
     /// The packet is there already.
-    Duplicate = "duplicate",
+    Duplicate,
     /// The packet came later than the receive window remembers.
-    TooOld = "too_old",
+    TooOld,
     /// The viewer does not get this temporal layer now.
-    TemporalLayer = "temporal_layer",
+    TemporalLayer,
     /// The packet was sent before the one at which the down track switched to its layer.
-    BeforeSwitch = "before_switch",
+    BeforeSwitch,
     /// The packet came so late that its number in the output is not known any more.
-    BehindHistory = "behind_history",
+    BehindHistory,
     /// The down track forwards no layer now.
-    NotForwarding = "not_forwarding",
+    NotForwarding,
     /// Larger than what a datagram of ours may hold.
-    DatagramTooLarge = "datagram_too_large",
+    DatagramTooLarge,
     /// A viewer asked for a packet that is not remembered, was just sent again, or never was.
-    NackForUnknownPacket = "nack_for_unknown_packet",
+    NackForUnknownPacket,
     /// A viewer asked for more retransmissions than its share.
-    ResendBudgetSpent = "resend_budget_spent",
+    ResendBudgetSpent,
     /// Another worker's mailbox had no room for packets of a stream that is watched there.
-    MailboxFull = "mailbox_full",
+    MailboxFull,
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.
-    EventQueueFull = "event_queue_full",
+    EventQueueFull,
     /// A STUN or DTLS datagram of ours was too long, or found no room on its way out; it is sent again when nobody answers.
-    OutboxFull = "outbox_full",
+    OutboxFull,
 }
 
 impl From<SrtpError> for DropReason {
@@ -88,7 +70,7 @@ impl From<SrtpError> for DropReason {
 
 /// How often each reason was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DropCounters([u64; DropReason::ALL.len()]);
+pub struct DropCounters([u64; DropReason::VARIANTS.len()]);
 
 impl DropCounters {
     /// Counts one.
@@ -103,12 +85,12 @@ impl DropCounters {
 
     /// Every reason with its count.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.into_iter().zip(self.0)
+        DropReason::VARIANTS.iter().copied().zip(self.0)
     }
 }
 
 impl Cell for DropCounters {
-    const WORDS: usize = DropReason::ALL.len();
+    const WORDS: usize = DropReason::VARIANTS.len();
 
     fn put(&self, word: &mut impl FnMut(u64)) {
         self.iter().for_each(|(_, count)| word(count));
@@ -119,21 +101,13 @@ impl Cell for DropCounters {
     }
 
     fn value(&self) -> Value<'_> {
-        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.name(), count)).collect())
+        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.into(), count)).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_reason_has_an_index_and_a_name_of_its_own() {
-        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, index);
-            assert_eq!(DropReason::ALL.into_iter().filter(|other| other.name() == reason.name()).count(), 1);
-        }
-    }
 
     #[test]
     fn counters_count_and_are_read_back() {

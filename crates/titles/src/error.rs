@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use pump::title::TitleError;
+use strum::{IntoStaticStr, VariantArray};
 
 /// Why a title or a chunk cannot be had. One error is told to all who wait for the same thing.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -106,8 +107,9 @@ pub enum HttpError {
     BadRedirect(String),
 }
 
-/// Kinds of errors, for counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Kinds of errors, for counting. Their names are a label in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorKind {
     /// No source has the title, or an origin says 404.
     NotFound,
@@ -141,50 +143,6 @@ pub enum ErrorKind {
     OtherLength,
     /// Too many of them, or one that leads nowhere.
     Redirect,
-}
-
-impl ErrorKind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [ErrorKind; 16] = [
-        ErrorKind::NotFound,
-        ErrorKind::Refused,
-        ErrorKind::Title,
-        ErrorKind::Changed,
-        ErrorKind::Request,
-        ErrorKind::Io,
-        ErrorKind::Connect,
-        ErrorKind::Connection,
-        ErrorKind::Stalled,
-        ErrorKind::Slow,
-        ErrorKind::Status,
-        ErrorKind::RangeIgnored,
-        ErrorKind::WrongRange,
-        ErrorKind::Truncated,
-        ErrorKind::OtherLength,
-        ErrorKind::Redirect,
-    ];
-
-    /// Its name in metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            ErrorKind::NotFound => "not_found",
-            ErrorKind::Refused => "refused",
-            ErrorKind::Title => "title",
-            ErrorKind::Changed => "changed",
-            ErrorKind::Request => "request",
-            ErrorKind::Io => "io",
-            ErrorKind::Connect => "connect",
-            ErrorKind::Connection => "connection",
-            ErrorKind::Stalled => "stalled",
-            ErrorKind::Slow => "slow",
-            ErrorKind::Status => "status",
-            ErrorKind::RangeIgnored => "range_ignored",
-            ErrorKind::WrongRange => "wrong_range",
-            ErrorKind::Truncated => "truncated",
-            ErrorKind::OtherLength => "other_length",
-            ErrorKind::Redirect => "redirect",
-        }
-    }
 }
 
 impl Error {

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use counters::{Cell, Value, counters};
+use strum::VariantArray as _;
 
 use crate::error::ErrorKind;
 use crate::flight::lock;
@@ -61,10 +62,10 @@ counters! {
 
 /// How often each kind of error was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorCounts([u64; ErrorKind::ALL.len()]);
+pub struct ErrorCounts([u64; ErrorKind::VARIANTS.len()]);
 
 impl Cell for ErrorCounts {
-    const WORDS: usize = ErrorKind::ALL.len();
+    const WORDS: usize = ErrorKind::VARIANTS.len();
 
     fn put(&self, word: &mut impl FnMut(u64)) {
         self.0.iter().for_each(|count| word(*count));
@@ -75,7 +76,7 @@ impl Cell for ErrorCounts {
     }
 
     fn value(&self) -> Value<'_> {
-        Value::ByLabel("kind", ErrorKind::ALL.iter().map(|kind| (kind.label(), self.0[*kind as usize])).collect())
+        Value::ByLabel("kind", ErrorKind::VARIANTS.iter().map(|kind| (kind.into(), self.0[*kind as usize])).collect())
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use wire::codec::MediaKind;
 
 use super::{App, InPath, Problem};
-use crate::rooms::directory::{Role, StreamState, StreamView};
+use crate::rooms::directory::{Role, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
 pub(super) async fn list_streams(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
@@ -78,13 +78,8 @@ pub(super) async fn limit_layers(
 }
 
 fn stream_json(stream: &StreamView) -> Value {
-    let state = match stream.state {
-        StreamState::Connecting => "connecting",
-        StreamState::Live => "live",
-        StreamState::Interrupted => "interrupted",
-    };
     let tracks: Vec<Value> = stream.tracks.iter().map(track_json).collect();
-    json!({"name": &*stream.name, "state": state, "viewers": stream.viewers, "tracks": tracks})
+    json!({"name": &*stream.name, "state": <&str>::from(stream.state), "viewers": stream.viewers, "tracks": tracks})
 }
 
 fn track_json(track: &TrackSpec) -> Value {

@@ -3,7 +3,7 @@
 use pump::live::Report;
 use serde_json::{Value, json};
 
-use crate::pump::live::{Doing, Inspected};
+use crate::pump::live::Inspected;
 
 /// A live input, in the list of titles.
 pub(super) fn input_json(input: &Inspected) -> Value {
@@ -14,7 +14,7 @@ pub(super) fn input_json(input: &Inspected) -> Value {
         "name": format!("live/{}", config.name),
         "url": config.to_string(),
         "address": local,
-        "state": Doing(report.state).name(),
+        "state": <&str>::from(report.state),
         "source": report.source,
         "rate": rate.bps(),
         "sessions": sessions,

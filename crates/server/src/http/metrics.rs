@@ -16,6 +16,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use wire::WorkerId;
 
 use super::App;
+use strum::VariantArray as _;
+
 use crate::plane::workers::Workers;
 use crate::pump::live::Inspected;
 use crate::rooms::control::RoomsControl;
@@ -66,13 +68,9 @@ fn resident_bytes() -> Option<f64> {
 fn write_sessions(page: &mut Page, app: &App) {
     let streams = app.rooms.streams();
     page.family("millrace_streams", "gauge", "Streams by the state of their publisher.");
-    for (state, label) in [
-        (StreamState::Connecting, "connecting"),
-        (StreamState::Live, "live"),
-        (StreamState::Interrupted, "interrupted"),
-    ] {
-        let count = streams.iter().filter(|stream| stream.state == state).count();
-        page.sample("millrace_streams", &format!("state={label:?}"), count as f64);
+    for state in StreamState::VARIANTS {
+        let count = streams.iter().filter(|stream| stream.state == *state).count();
+        page.sample("millrace_streams", &format!("state={:?}", <&str>::from(state)), count as f64);
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
     for (role, label) in [(Role::Publisher, "publisher"), (Role::Viewer, "viewer")] {

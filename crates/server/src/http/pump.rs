@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use pump::monitor::Report;
-use pump::spec::{Activity, EndReason, SessionId, SessionStats, late_bound};
+use pump::spec::{EndReason, SessionId, SessionStats, late_bound};
 use serde_json::{Value, json};
 use titles::Listed;
 
@@ -138,14 +138,8 @@ fn inspected_json(inspected: &Inspected) -> Value {
 }
 
 fn stats_json(stats: &SessionStats) -> Value {
-    let activity = match stats.activity {
-        Activity::Loading => "loading",
-        Activity::Playing => "playing",
-        Activity::Paused => "paused",
-        Activity::Starved => "starved",
-    };
     json!({
-        "activity": activity,
+        "activity": <&str>::from(stats.activity),
         "packet": stats.position,
         "datagrams": stats.datagrams,
         "bytes": stats.bytes,

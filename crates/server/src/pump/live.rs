@@ -144,17 +144,6 @@ counters! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doing(pub live::State);
 
-impl Doing {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            live::State::Silent => "silent",
-            live::State::Searching => "searching",
-            live::State::Receiving => "receiving",
-        }
-    }
-}
-
 impl Cell for Doing {
     const WORDS: usize = 1;
 
@@ -163,15 +152,11 @@ impl Cell for Doing {
     }
 
     fn take(word: &mut impl FnMut() -> u64) -> Self {
-        match word() {
-            2 => Doing(live::State::Receiving),
-            1 => Doing(live::State::Searching),
-            _ => Doing(live::State::Silent),
-        }
+        Doing(live::State::from_repr(word() as usize).unwrap_or_default())
     }
 
     fn value(&self) -> Value<'_> {
-        Value::ByLabel("state", vec![(self.name(), 1)])
+        Value::ByLabel("state", vec![(self.0.into(), 1)])
     }
 }
 

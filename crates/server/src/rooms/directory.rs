@@ -67,7 +67,8 @@ pub struct StreamView {
 }
 
 /// What a stream's publisher does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StreamState {
     /// A publisher has its answer and is not connected yet.
     Connecting,
