@@ -29,6 +29,7 @@ mod pace;
 mod phase;
 pub mod picture;
 pub mod pids;
+mod player;
 mod product;
 #[allow(clippy::module_inception)]
 pub mod pump;
@@ -36,7 +37,6 @@ mod queue;
 mod rewrite;
 pub mod sample;
 pub mod spec;
-mod stream;
 mod tables;
 pub mod title;
 mod totals;

@@ -1,6 +1,6 @@
 //! All streams of one worker.
 //!
-//! A datagram's way: `handle_timeout` finds the streams that are due on the wheel → `poll_transmit` → `Stream::transmit`
+//! A datagram's way: `handle_timeout` finds the streams that are due on the wheel → `poll_transmit` → `Player::transmit`
 //! (a burst of seven packets each, from the chunk into the outbox) → back on the wheel for the burst after.
 
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use crate::chunk::Chunk;
 use crate::connections::Connections;
 use crate::inputs::{Inputs, Look};
 use crate::phase::{Phase, Phases};
+use crate::player::{Next, Output, Player};
 use crate::spec::{
     Activity, Command, Counters, EndReason, Event, InputId, SessionId, SessionSpec, SessionStats, Settings,
 };
-use crate::stream::{Next, Output, Stream};
 use crate::totals::Totals;
 
 /// Streams whose state is read together before they are served.
@@ -49,7 +49,7 @@ pub struct Pump {
 
 #[derive(Debug)]
 struct Session {
-    stream: Stream,
+    player: Player,
     phase: Phase,
     /// It is among `Counters::playing`.
     is_counted: bool,
@@ -92,21 +92,21 @@ impl Pump {
             Command::LiveChunk { input, chunk, oldest } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => {
-                self.with(session, now_ns, |stream| stream.jump(now_ns, to));
+                self.with(session, now_ns, |player| player.jump(now_ns, to));
             }
-            Command::Pause(session) => self.with(session, now_ns, |stream| stream.pause()),
-            Command::Resume(session) => self.with(session, now_ns, |stream| stream.resume()),
+            Command::Pause(session) => self.with(session, now_ns, |player| player.pause()),
+            Command::Resume(session) => self.with(session, now_ns, |player| player.resume()),
             Command::Seek { session, to } => {
-                self.with(session, now_ns, |stream| stream.seek(now_ns, to));
+                self.with(session, now_ns, |player| player.seek(now_ns, to));
             }
             Command::SetEnd { session, end } => {
-                self.with(session, now_ns, |stream| stream.set_end(end));
+                self.with(session, now_ns, |player| player.set_end(end));
             }
             Command::Trick { session, picks, run } => {
-                self.with(session, now_ns, |stream| stream.show(now_ns, picks, run));
+                self.with(session, now_ns, |player| player.show(now_ns, picks, run));
             }
             Command::MorePictures { session, picks, run } => {
-                self.with(session, now_ns, |stream| stream.show_more(&picks, run));
+                self.with(session, now_ns, |player| player.show_more(&picks, run));
             }
             Command::AwaitStart { session, token } => self.await_start(session, token),
             Command::Close(session) => {
@@ -120,7 +120,7 @@ impl Pump {
             Command::Say { connection, bytes, heard } => self.connections.say(connection, &bytes, heard),
             Command::HangUp(connection) => self.connections.hang_up(connection),
             Command::Inspect { session, token } => {
-                let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].stream.stats(now_ns)));
+                let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].player.stats(now_ns)));
                 self.events.push_back(Event::Stats { token, stats });
             }
         }
@@ -134,14 +134,14 @@ impl Pump {
         if self.by_id.contains_key(&id) {
             return self.refuse(id, EndReason::InUse);
         }
-        let stream = match Stream::new(spec, &self.settings, self.start) {
-            Ok(stream) => stream,
+        let player = match Player::new(spec, &self.settings, self.start) {
+            Ok(player) => player,
             Err(reason) => return self.refuse(id, reason),
         };
-        let phase = self.phases.take(stream.interval_ns());
+        let phase = self.phases.take(player.interval_ns());
         self.totals.counters.sessions += 1;
-        self.totals.counters.monitored += u64::from(stream.spec().play.is_monitored);
-        let key = self.sessions.insert(Session { stream, phase, is_counted: false });
+        self.totals.counters.monitored += u64::from(player.spec().play.is_monitored);
+        let key = self.sessions.insert(Session { player, phase, is_counted: false });
         self.alarms.resize(self.alarms.len().max(key + 1), Alarm::default());
         self.by_id.insert(id, key);
         self.settle(key, now_ns);
@@ -152,9 +152,9 @@ impl Pump {
     }
 
     /// Does something to a session's stream, and what follows from it.
-    fn with(&mut self, id: SessionId, now_ns: i64, change: impl FnOnce(&mut Stream)) {
+    fn with(&mut self, id: SessionId, now_ns: i64, change: impl FnOnce(&mut Player)) {
         if let Some(&key) = self.by_id.get(&id) {
-            change(&mut self.sessions[key].stream);
+            change(&mut self.sessions[key].player);
             self.settle(key, now_ns);
         }
     }
@@ -164,14 +164,14 @@ impl Pump {
     /// of it.
     fn settle(&mut self, key: usize, now_ns: i64) {
         self.ask(key);
-        let Session { stream, phase, .. } = &mut self.sessions[key];
-        if stream.can_begin() && !stream.fills_gap(now_ns) {
-            let not_before = stream.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
-            let from_ns = now_ns.max(not_before).max(stream.free_ns());
-            let at_ns = phase.next_ns(from_ns, stream.interval_ns());
-            stream.begin(at_ns);
+        let Session { player, phase, .. } = &mut self.sessions[key];
+        if player.can_begin() && !player.fills_gap(now_ns) {
+            let not_before = player.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
+            let from_ns = now_ns.max(not_before).max(player.free_ns());
+            let at_ns = phase.next_ns(from_ns, player.interval_ns());
+            player.begin(at_ns);
             self.schedule(key, at_ns);
-        } else if stream.has_ended() {
+        } else if player.has_ended() {
             return self.end(key, now_ns, EndReason::Ended);
         }
         self.tell_started(key);
@@ -179,16 +179,16 @@ impl Pump {
     }
 
     fn count_playing(&mut self, key: usize) {
-        let Session { stream, is_counted, .. } = &mut self.sessions[key];
+        let Session { player, is_counted, .. } = &mut self.sessions[key];
         self.totals.counters.playing -= u64::from(*is_counted);
-        *is_counted = stream.activity() == Activity::Playing;
+        *is_counted = player.activity() == Activity::Playing;
         self.totals.counters.playing += u64::from(*is_counted);
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
         let key = self.by_id.get(&session).copied();
         let forgotten = match key {
-            Some(key) => self.sessions[key].stream.await_start(token),
+            Some(key) => self.sessions[key].player.await_start(token),
             None => Some(token),
         };
         self.events.extend(forgotten.map(|token| Event::Started { token, start: None }));
@@ -198,29 +198,29 @@ impl Pump {
     }
 
     fn tell_started(&mut self, key: usize) {
-        if let Some((token, start)) = self.sessions[key].stream.poll_started() {
+        if let Some((token, start)) = self.sessions[key].player.poll_started() {
             self.events.push_back(Event::Started { token, start: Some(start) });
         }
     }
 
     fn ask(&mut self, key: usize) {
-        let stream = &mut self.sessions[key].stream;
-        let session = stream.spec().id;
-        while let Some(chunk) = stream.poll_need() {
-            match stream.input().map(|input| self.inputs.look(input, chunk, session)) {
-                Some(Look::Here(chunk)) => stream.handle_chunk(&chunk, &mut self.totals.counters),
+        let player = &mut self.sessions[key].player;
+        let session = player.spec().id;
+        while let Some(chunk) = player.poll_need() {
+            match player.input().map(|input| self.inputs.look(input, chunk, session)) {
+                Some(Look::Here(chunk)) => player.handle_chunk(&chunk, &mut self.totals.counters),
                 Some(Look::Waits) => {}
                 Some(Look::Gone) | None => self.events.push_back(Event::Need { session, chunk }),
             }
         }
-        while let Some(event) = stream.poll_pictures() {
+        while let Some(event) = player.poll_pictures() {
             self.events.push_back(event);
         }
     }
 
     fn take_chunk(&mut self, now_ns: i64, session: SessionId, chunk: &Arc<Chunk>) {
         let Some(&key) = self.by_id.get(&session) else { return };
-        self.sessions[key].stream.handle_chunk(chunk, &mut self.totals.counters);
+        self.sessions[key].player.handle_chunk(chunk, &mut self.totals.counters);
         self.settle(key, now_ns);
     }
 
@@ -269,7 +269,7 @@ impl Pump {
             self.read_together();
             let Pump { connections, totals, settings, .. } = self;
             let output = &mut Output { out, connections, totals, settings };
-            match self.sessions[key].stream.transmit(now_ns, output) {
+            match self.sessions[key].player.transmit(now_ns, output) {
                 Next::Full => return true,
                 next => {
                     self.due.pop_front();
@@ -289,9 +289,9 @@ impl Pump {
             return;
         }
         let next = || self.due.iter().take(READ_TOGETHER).filter_map(|key| self.sessions.get(*key));
-        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.stream.touch()));
-        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.stream.touch_plan()));
-        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.stream.touch_chunk()));
+        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.player.touch()));
+        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.player.touch_plan()));
+        std::hint::black_box(next().fold(0, |sum, session| sum ^ session.player.touch_chunk()));
         self.read = self.due.len().min(READ_TOGETHER);
     }
 
@@ -302,7 +302,7 @@ impl Pump {
             Next::At(at_ns) => self.schedule(key, at_ns),
             Next::Wait | Next::Full => {}
         }
-        if self.sessions[key].stream.activity() == Activity::Playing {
+        if self.sessions[key].player.activity() == Activity::Playing {
             self.ask(key);
         } else {
             self.settle(key, now_ns);
@@ -318,9 +318,9 @@ impl Pump {
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
-        let Session { mut stream, phase, is_counted } = self.sessions.remove(key);
+        let Session { mut player, phase, is_counted } = self.sessions.remove(key);
         let Alarm { timer, is_due } = std::mem::take(&mut self.alarms[key]);
-        let session = stream.spec().id;
+        let session = player.spec().id;
         self.by_id.remove(&session);
         self.phases.give(phase);
         if let Some(timer) = timer {
@@ -329,15 +329,15 @@ impl Pump {
         if is_due {
             self.due.retain(|due| *due != key);
         }
-        self.events.extend(stream.take_start_token().map(|token| Event::Started { token, start: None }));
+        self.events.extend(player.take_start_token().map(|token| Event::Started { token, start: None }));
         let counters = &mut self.totals.counters;
         counters.sessions -= 1;
         counters.playing -= u64::from(is_counted);
-        counters.monitored -= u64::from(stream.spec().play.is_monitored);
+        counters.monitored -= u64::from(player.spec().play.is_monitored);
         if counters.sessions == 0 {
             self.totals.forget_worst();
         }
-        let stats: Box<SessionStats> = Box::new(stream.stats(now_ns));
+        let stats: Box<SessionStats> = Box::new(player.stats(now_ns));
         self.events.push_back(Event::SessionEnded { session, reason, stats });
     }
 

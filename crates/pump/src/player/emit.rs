@@ -3,7 +3,7 @@
 use wire::ts::{DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, write_null, write_pcr_only};
 
 use super::schedule::ticks;
-use super::{Output, PACKETS, Stream};
+use super::{Output, PACKETS, Player};
 use crate::queue::Supply;
 use crate::rewrite::Stamp;
 use crate::spec::Target;
@@ -25,7 +25,7 @@ pub(super) enum Sent {
     Over,
 }
 
-impl Stream {
+impl Player {
     /// Writes the next datagram, when all of its packets are there. The caller saw to the room.
     pub(super) fn datagram(&mut self, output: &mut Output<'_>) -> Sent {
         if self.schedule.padding.is_some() {

@@ -16,7 +16,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// A stream's numbers, and measures that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Measure {
-    /// `Stream::stats` fills in the rest.
+    /// `Player::stats` fills in the rest.
     pub(super) stats: SessionStats,
     /// When the first burst was written.
     pub(super) first_ns: Option<i64>,

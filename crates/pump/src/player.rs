@@ -75,7 +75,7 @@ impl Output<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct Player {
     spec: Box<SessionSpec>,
     mode: Mode,
     state: State,
@@ -117,7 +117,7 @@ enum State {
     },
 }
 
-impl Stream {
+impl Player {
     /// Opens a session. Times count from `zero`.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Stream {
         };
         let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.play.speed_permille) / 1_000;
         let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope: schedule.slope };
-        Ok(Stream {
+        Ok(Player {
             mode,
             state: State::Loading,
             is_running: !spec.play.is_paused,

@@ -1,14 +1,14 @@
 //! Reads what a burst needs, so that it comes into the caches: that of many streams at once (`Pump::read_together`).
 //! All of that is in here, but for the queue's rows and the run's clock, which their own modules know.
 
-use super::Stream;
+use super::Player;
 use super::measure::Measure;
 use super::reel::Reel;
 use super::schedule::{Run, Schedule};
 use super::sender::Sender;
 use crate::spec::Target;
 
-impl Stream {
+impl Player {
     /// Reads what a burst needs of the stream itself.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
