@@ -18,10 +18,10 @@ pub fn ratio(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
 }
 
-/// A time on the command line.
+/// A time on the command line, of a day at most.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|_| "a number of seconds is needed")?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds is needed, 86400 at most".to_owned())
 }
 
 /// A whole number with a comma between thousands.
@@ -57,6 +57,6 @@ mod tests {
     #[test]
     fn a_time_is_a_number_of_seconds() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        assert!(["", "-1", "NaN", "1e30", "2s"].iter().all(|text| seconds(text).is_err()));
+        assert!(["", "-1", "NaN", "1e30", "86401", "2s"].iter().all(|text| seconds(text).is_err()));
     }
 }
