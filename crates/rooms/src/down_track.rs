@@ -292,12 +292,17 @@ impl DownTrack {
         let Some((position, packet)) = start.and_then(|position| Some((position, layer.log.at(position)?))) else {
             return;
         };
+        let sent_until = self.forwarder.last_arrival().and_then(|at| at.checked_sub(BEHIND_MAX));
+        let not_before = sent_until.map_or(self.not_before, |at| at.max(self.not_before));
+        // What has come too early was not sent later: then nothing needs to be searched.
+        if packet.meta.arrival < not_before {
+            return;
+        }
         let first_position = first_of(&layer.log, position, packet.meta.seq);
         debug_assert!((layer.log.start()..=position).contains(&first_position), "of the publisher's present start");
         let first = layer.log.at(first_position).map_or(packet.meta, |logged| logged.meta);
         let packet = PacketMeta { arrival: arrival_beside(first, packet.meta, track.spec.clock_rate), ..*packet.meta };
-        let sent_until = self.forwarder.last_arrival().and_then(|at| at.checked_sub(BEHIND_MAX));
-        if packet.arrival < sent_until.map_or(self.not_before, |at| at.max(self.not_before)) {
+        if packet.arrival < not_before {
             return;
         }
         let from = self.current().and_then(|current| track.layers.get(usize::from(current))?.clock);
