@@ -116,6 +116,11 @@ impl Chunk {
         &self.bytes
     }
 
+    /// Bytes that it takes, those of fixed size aside: what was read, and what was seen in it.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of_val(&self.marks[..]) + size_of_val(&self.pictures[..])
+    }
+
     /// The packet of that index in the chunk.
     pub fn packet(&self, index: u32) -> Option<&[u8; PACKET_LEN]> {
         self.bytes.as_chunks().0.get(index as usize)

@@ -5,7 +5,6 @@
 //! Cost: one lock and two hash look-ups, per chunk of about a second of a stream.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use pump::chunk::Chunk;
@@ -14,6 +13,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
 use crate::error::Error;
 use crate::flight::lock;
+use crate::stats::Stats;
 
 /// Of which state of which title, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,35 +22,18 @@ pub(crate) struct Key {
     pub number: u32,
 }
 
-/// What a chunk takes beside its packets and what was seen in them, in bytes: the parts of fixed size.
+/// What a chunk takes beside what it holds, in bytes: the parts of fixed size.
 const FIXED_BYTES: usize = 512;
 
-/// A chunk, and what it takes.
-#[derive(Clone, Debug)]
-struct Cached {
-    chunk: Arc<Chunk>,
-    bytes: u64,
-}
-
 pub(crate) struct Cache {
-    chunks: Quick<Key, Cached, ByBytes, DefaultHashBuilder, Watch>,
-    left: Arc<Left>,
-}
-
-/// What the cache says about itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub cached_bytes: u64,
-    pub cached_chunks: u64,
-    pub held_bytes: u64,
-    pub held_chunks: u64,
-    pub evictions: u64,
+    chunks: Quick<Key, Arc<Chunk>, ByBytes, DefaultHashBuilder, Arc<Mutex<Left>>>,
+    left: Arc<Mutex<Left>>,
 }
 
 impl Cache {
     /// `chunk_bytes` is about what a chunk takes, for the size of the table.
     pub fn new(bytes_max: usize, chunk_bytes: usize) -> Result<Cache, Error> {
-        let left = Arc::new(Left::default());
+        let left = Arc::<Mutex<Left>>::default();
         let options = OptionsBuilder::new()
             // One shard: each has its own share of the bytes, and a chunk is large. Locks are short and seldom here.
             .shards(1)
@@ -58,118 +41,89 @@ impl Cache {
             .weight_capacity(bytes_max as u64)
             .build()
             .map_err(|error| Error::Settings { what: format!("cache_bytes: {error}") })?;
-        let watch = Watch { left: left.clone() };
-        let chunks = Quick::with_options(options, ByBytes, DefaultHashBuilder::default(), watch);
+        let chunks = Quick::with_options(options, ByBytes, DefaultHashBuilder::default(), left.clone());
         Ok(Cache { chunks, left })
     }
 
     /// The chunk, from the cache or from a session that still holds it.
     pub fn get(&self, key: Key) -> Option<Arc<Chunk>> {
-        if let Some(cached) = self.chunks.get(&key) {
-            return Some(cached.chunk);
+        if let Some(chunk) = self.chunks.get(&key) {
+            return Some(chunk);
         }
-        let cached = self.left.take(key)?;
-        self.chunks.insert(key, cached.clone());
-        Some(cached.chunk)
+        let chunk = lock(&self.left).chunks.remove(&key)?.upgrade()?;
+        self.chunks.insert(key, chunk.clone());
+        Some(chunk)
     }
 
-    /// `read_bytes` were allocated for its packets.
-    pub fn insert(&self, key: Key, chunk: &Arc<Chunk>, read_bytes: usize) {
-        let seen = size_of_val(chunk.marks()) + size_of_val(chunk.pictures());
-        let bytes = (read_bytes.max(chunk.bytes().len()) + seen + FIXED_BYTES) as u64;
-        self.chunks.insert(key, Cached { chunk: chunk.clone(), bytes });
+    pub fn insert(&self, key: Key, chunk: &Arc<Chunk>) {
+        self.chunks.insert(key, chunk.clone());
         // The one that was there before, if any, did not leave: it was replaced.
         if self.chunks.contains_key(&key) {
-            self.left.forget(key);
+            lock(&self.left).chunks.remove(&key);
         }
     }
 
-    pub fn held(&self) -> Held {
-        let (left_bytes, left_chunks) = self.left.held();
+    /// Adds what it holds to what was counted.
+    pub fn held(&self, counted: Stats) -> Stats {
         let (cached_bytes, cached_chunks) = (self.chunks.weight(), self.chunks.len() as u64);
-        Held {
+        let mut left = lock(&self.left);
+        left.tidy();
+        let left_bytes: u64 = left.chunks.values().filter_map(Weak::upgrade).map(|chunk| weight(&chunk)).sum();
+        Stats {
             cached_bytes,
             cached_chunks,
             held_bytes: cached_bytes + left_bytes,
-            held_chunks: cached_chunks + left_chunks,
-            evictions: self.left.evictions.load(Ordering::Relaxed),
+            held_chunks: cached_chunks + left.chunks.len() as u64,
+            evictions: left.evictions,
+            ..counted
         }
     }
+}
+
+fn weight(chunk: &Chunk) -> u64 {
+    (chunk.held_bytes() + FIXED_BYTES) as u64
 }
 
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Cached> for ByBytes {
-    fn weight(&self, _: &Key, cached: &Cached) -> u64 {
-        cached.bytes
-    }
-}
-
-#[derive(Clone)]
-struct Watch {
-    left: Arc<Left>,
-}
-
-impl Lifecycle<Key, Cached> for Watch {
-    type RequestState = ();
-
-    fn on_evict(&self, (): &mut (), key: Key, cached: Cached) {
-        self.left.evictions.fetch_add(1, Ordering::Relaxed);
-        self.left.note(key, &cached);
+impl Weighter<Key, Arc<Chunk>> for ByBytes {
+    fn weight(&self, _: &Key, chunk: &Arc<Chunk>) -> u64 {
+        weight(chunk)
     }
 }
 
 /// Chunks that left the cache and may be held still.
 #[derive(Default)]
 struct Left {
-    chunks: Mutex<Leavers>,
-    evictions: AtomicU64,
-}
-
-#[derive(Default)]
-struct Leavers {
-    by_key: HashMap<Key, (Weak<Chunk>, u64)>,
+    chunks: HashMap<Key, Weak<Chunk>>,
     /// At this many those that are held no more are looked for, so that this costs little per chunk.
     tidy_at: usize,
+    evictions: u64,
 }
 
 /// Leavers that are kept without looking whether anybody holds them.
 const TIDY_MIN: usize = 64;
 
-impl Left {
-    fn note(&self, key: Key, cached: &Cached) {
-        if Arc::strong_count(&cached.chunk) == 1 {
-            return;
+impl Lifecycle<Key, Arc<Chunk>> for Arc<Mutex<Left>> {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), key: Key, chunk: Arc<Chunk>) {
+        let mut left = lock(self);
+        left.evictions += 1;
+        if Arc::strong_count(&chunk) > 1 {
+            left.chunks.insert(key, Arc::downgrade(&chunk));
+            if left.chunks.len() >= left.tidy_at.max(TIDY_MIN) {
+                left.tidy();
+            }
         }
-        let mut leavers = lock(&self.chunks);
-        leavers.by_key.insert(key, (Arc::downgrade(&cached.chunk), cached.bytes));
-        if leavers.by_key.len() >= leavers.tidy_at.max(TIDY_MIN) {
-            leavers.tidy();
-        }
-    }
-
-    fn forget(&self, key: Key) {
-        lock(&self.chunks).by_key.remove(&key);
-    }
-
-    fn take(&self, key: Key) -> Option<Cached> {
-        let (chunk, bytes) = lock(&self.chunks).by_key.remove(&key)?;
-        Some(Cached { chunk: chunk.upgrade()?, bytes })
-    }
-
-    fn held(&self) -> (u64, u64) {
-        let mut leavers = lock(&self.chunks);
-        leavers.tidy();
-        let bytes = leavers.by_key.values().map(|(_, bytes)| bytes).sum();
-        (bytes, leavers.by_key.len() as u64)
     }
 }
 
-impl Leavers {
+impl Left {
     fn tidy(&mut self) {
-        self.by_key.retain(|_, (chunk, _)| chunk.strong_count() > 0);
-        self.tidy_at = self.by_key.len() * 2;
+        self.chunks.retain(|_, chunk| chunk.strong_count() > 0);
+        self.tidy_at = self.chunks.len() * 2;
     }
 }
 
@@ -197,26 +151,30 @@ mod tests {
         Key { title: 1, number }
     }
 
+    fn stats(cache: &Cache) -> Stats {
+        cache.held(Stats::default())
+    }
+
     #[test]
     fn a_chunk_that_left_and_is_held_is_found_and_counted_until_it_is_let_go() {
         let cache = Cache::new(4 * (READ + 1_000), READ).unwrap();
         let first = chunk(0, PACKETS);
-        cache.insert(key(0), &first, READ);
+        cache.insert(key(0), &first);
         for number in 1..50 {
-            cache.insert(key(number), &chunk(number, PACKETS), READ);
+            cache.insert(key(number), &chunk(number, PACKETS));
         }
 
-        let held = cache.held();
+        let held = stats(&cache);
         assert!(held.evictions >= 45, "{held:?}");
         assert_eq!(held.held_chunks, held.cached_chunks + 1);
         assert!(held.held_bytes > held.cached_bytes);
         assert!(Arc::ptr_eq(&cache.get(key(0)).unwrap(), &first));
 
         for number in 50..100 {
-            cache.insert(key(number), &chunk(number, PACKETS), READ);
+            cache.insert(key(number), &chunk(number, PACKETS));
         }
         drop(first);
-        let held = cache.held();
+        let held = stats(&cache);
         assert_eq!(held.held_bytes, held.cached_bytes);
         assert!(cache.get(key(0)).is_none());
     }
@@ -226,10 +184,10 @@ mod tests {
         let cache = Cache::new(1_000, READ).unwrap();
         let held = chunk(0, PACKETS);
 
-        cache.insert(key(0), &held, READ);
+        cache.insert(key(0), &held);
 
-        assert_eq!(cache.held().cached_bytes, 0);
-        assert_eq!(cache.held().held_chunks, 1);
+        assert_eq!(stats(&cache).cached_bytes, 0);
+        assert_eq!(stats(&cache).held_chunks, 1);
     }
 
     proptest! {
@@ -247,14 +205,14 @@ mod tests {
                 prop_assert!(found.as_ref().is_none_or(|found| found.number() == number));
                 let chunk = found.or_else(|| is_insert.then(|| chunk(number, packets)));
                 let Some(chunk) = chunk else { continue };
-                cache.insert(key(number), &chunk, packets as usize * 188);
+                cache.insert(key(number), &chunk);
                 if holds {
                     held.push(chunk);
                 } else {
                     drop(chunk);
                     held.pop();
                 }
-                let now = cache.held();
+                let now = stats(&cache);
                 prop_assert!(now.cached_bytes <= bytes_max as u64);
                 // Nothing is forgotten that is in memory, and nothing counted that is not.
                 held.sort_by_key(|chunk| chunk.number());
@@ -263,7 +221,7 @@ mod tests {
                 prop_assert!(now.held_chunks <= now.cached_chunks + held.len() as u64);
             }
             drop(held);
-            prop_assert_eq!(cache.held().held_bytes, cache.held().cached_bytes);
+            prop_assert_eq!(stats(&cache).held_bytes, stats(&cache).cached_bytes);
         }
     }
 }

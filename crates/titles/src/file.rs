@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -67,7 +68,7 @@ pub(crate) struct Identity {
     device: u64,
     inode: u64,
     pub len: u64,
-    modified: (i64, i64),
+    pub modified: Option<SystemTime>,
 }
 
 impl Identity {
@@ -77,7 +78,7 @@ impl Identity {
     }
 
     pub fn of(metadata: &Metadata) -> Identity {
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        let modified = metadata.modified().ok();
         Identity { device: metadata.dev(), inode: metadata.ino(), len: metadata.len(), modified }
     }
 }

@@ -43,17 +43,11 @@ pub struct Listed {
 /// The folder, and what was in it at the last look.
 pub(crate) struct Folder {
     root: Root,
-    files: Mutex<BTreeMap<String, Found>>,
+    files: Mutex<BTreeMap<String, Identity>>,
     /// Of titles that were opened.
     durations: Mutex<HashMap<String, (Identity, Duration)>>,
     /// Dropped with the folder, which ends the thread.
     _alive: SyncSender<()>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
-    identity: Identity,
-    modified: Option<SystemTime>,
 }
 
 impl Folder {
@@ -84,9 +78,9 @@ impl Folder {
         let durations = lock(&self.durations);
         let files = lock(&self.files);
         let listed = files.iter().map(|(name, found)| {
-            let known = durations.get(name).filter(|(identity, _)| *identity == found.identity);
+            let known = durations.get(name).filter(|(identity, _)| identity == found);
             let duration = known.map(|(_, duration)| *duration);
-            Listed { name: name.clone(), bytes: found.identity.len, modified: found.modified, duration }
+            Listed { name: name.clone(), bytes: found.len, modified: found.modified, duration }
         });
         listed.collect()
     }
@@ -100,7 +94,7 @@ impl Folder {
 
     pub fn rescan(&self) {
         let found = scan(&self.root);
-        lock(&self.durations).retain(|name, (identity, _)| found.get(name).is_some_and(|f| f.identity == *identity));
+        lock(&self.durations).retain(|name, (identity, _)| found.get(name) == Some(identity));
         let mut files = lock(&self.files);
         let is_known = |name: &&String| files.contains_key(*name);
         let new = found.keys().filter(|name| !is_known(name)).count();
@@ -114,7 +108,7 @@ impl Folder {
 }
 
 /// The titles in the folder now. What cannot be read is left out.
-fn scan(root: &Root) -> BTreeMap<String, Found> {
+fn scan(root: &Root) -> BTreeMap<String, Identity> {
     let mut found = BTreeMap::new();
     let mut folders = vec![(root.path.clone(), String::new(), 0)];
     while let Some((path, prefix, depth)) = folders.pop() {
@@ -146,13 +140,12 @@ fn scan(root: &Root) -> BTreeMap<String, Found> {
 }
 
 /// What is there, when it is a file; links have to stay in the folder.
-fn look(root: &Root, entry: &DirEntry, name: &str) -> io::Result<Option<Found>> {
+fn look(root: &Root, entry: &DirEntry, name: &str) -> io::Result<Option<Identity>> {
     if entry.file_type()?.is_symlink() && root.open_file(name).is_err() {
         return Ok(None);
     }
     let metadata = fs::metadata(entry.path())?;
-    let found = Found { identity: Identity::of(&metadata), modified: metadata.modified().ok() };
-    Ok(metadata.is_file().then_some(found))
+    Ok(metadata.is_file().then(|| Identity::of(&metadata)))
 }
 
 /// Hidden files are what is being written, often.

@@ -7,6 +7,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -78,15 +79,16 @@ impl Validator {
     }
 }
 
-/// What is known of a title before it is asked for.
+/// What is asked for, and what is known of the title before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expected {
+pub(crate) struct Wish {
+    pub range: Range<u64>,
     /// Bytes of the whole title.
     pub len: Option<u64>,
     pub validator: Validator,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub bytes: Vec<u8>,
     /// Of the whole title.
@@ -96,15 +98,14 @@ pub(crate) struct Part {
 
 pub(crate) struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, Empty<Bytes>>,
-    connect_timeout: Duration,
-    stall_timeout: Duration,
-    fetch_timeout: Duration,
+    settings: Arc<Settings>,
+    counts: Arc<Counts>,
 }
 
 impl Client {
     /// # Errors
     /// When the certificates of `ca_file` cannot be read.
-    pub fn new(settings: &Settings) -> Result<Client, Error> {
+    pub fn new(settings: Arc<Settings>, counts: Arc<Counts>) -> Result<Client, Error> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -120,88 +121,58 @@ impl Client {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(settings.fetches_per_origin)
             .build(https.wrap_connector(http));
-        Ok(Client {
-            pool,
-            connect_timeout: settings.connect_timeout,
-            stall_timeout: settings.stall_timeout,
-            fetch_timeout: settings.fetch_timeout,
-        })
+        Ok(Client { pool, settings, counts })
     }
 
-    /// Fetches the part of `range` that the title has.
+    /// Fetches the part of the range that the title has.
     ///
     /// # Errors
     /// Everything but exactly those bytes of that title.
-    pub async fn fetch(
-        &self,
-        url: &Url,
-        range: Range<u64>,
-        expected: &Expected,
-        counts: &Counts,
-    ) -> Result<Part, HttpError> {
-        let mut bytes = Vec::new();
-        let fetch = self.fetch_into(&mut bytes, url, range, expected, counts);
-        let result = timeout(self.fetch_timeout, fetch).await;
-        counts.count(|stats| stats.fetched_bytes += bytes.len() as u64);
-        match result {
-            Ok(head) => head.map(|Head { len, validator, .. }| Part { bytes, len, validator }),
-            Err(_) => Err(HttpError::Slow { ms: millis(self.fetch_timeout), got: bytes.len() as u64 }),
-        }
+    pub async fn fetch(&self, url: &Url, wish: &Wish) -> Result<Part, HttpError> {
+        let mut part = Part::default();
+        let patience = self.settings.fetch_timeout;
+        let result = timeout(patience, self.fetch_into(&mut part, url, wish)).await;
+        let got = part.bytes.len() as u64;
+        self.counts.count(|stats| stats.fetched_bytes += got);
+        result.unwrap_or(Err(HttpError::Slow { ms: millis(patience), got })).map(|()| part)
     }
 
-    async fn fetch_into(
-        &self,
-        bytes: &mut Vec<u8>,
-        url: &Url,
-        range: Range<u64>,
-        expected: &Expected,
-        counts: &Counts,
-    ) -> Result<Head, HttpError> {
-        let response = self.follow(url, &range, expected, counts).await?;
-        let head = Head::check(response.status(), response.headers(), &range, expected)?;
-        bytes.reserve_exact(head.body_len.min(RESERVE_MAX) as usize);
-        self.read_body(bytes, response.into_body(), head.body_len).await?;
-        Ok(head)
+    async fn fetch_into(&self, part: &mut Part, url: &Url, wish: &Wish) -> Result<(), HttpError> {
+        let response = self.follow(url, wish).await?;
+        part.validator = Validator::of(response.headers());
+        let body_len;
+        (body_len, part.len) = wish.check(response.status(), response.headers(), &part.validator)?;
+        part.bytes.reserve_exact(body_len.min(RESERVE_MAX) as usize);
+        self.read_body(&mut part.bytes, response.into_body(), body_len).await
     }
 
     /// The response at the end of all redirects.
-    async fn follow(
-        &self,
-        url: &Url,
-        range: &Range<u64>,
-        expected: &Expected,
-        counts: &Counts,
-    ) -> Result<Response<Incoming>, HttpError> {
+    async fn follow(&self, url: &Url, wish: &Wish) -> Result<Response<Incoming>, HttpError> {
         let mut url = url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let response = self.request(&url, range, expected).await?;
+            let response = self.request(&url, wish).await?;
             if !is_redirect(response.status()) {
                 return Ok(response);
             }
-            counts.count(|stats| stats.redirects += 1);
+            self.counts.count(|stats| stats.redirects += 1);
             url = redirected(&url, response.headers())?;
             // A connection whose response was not read to its end cannot be used again.
             let body = Limited::new(response.into_body(), REDIRECT_BODY_MAX).collect();
-            drop(timeout(self.stall_timeout, body).await);
+            drop(timeout(self.settings.stall_timeout, body).await);
         }
         Err(HttpError::Redirects(REDIRECTS_MAX))
     }
 
-    async fn request(
-        &self,
-        url: &Url,
-        range: &Range<u64>,
-        expected: &Expected,
-    ) -> Result<Response<Incoming>, HttpError> {
+    async fn request(&self, url: &Url, wish: &Wish) -> Result<Response<Incoming>, HttpError> {
         let mut request = Request::get(url.as_str())
-            .header(header::RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)))
+            .header(header::RANGE, format!("bytes={}-{}", wish.range.start, wish.range.end.saturating_sub(1)))
             .header(header::ACCEPT_ENCODING, "identity")
             .header(header::USER_AGENT, USER_AGENT);
-        if let Some(validator) = expected.validator.if_range() {
+        if let Some(validator) = wish.validator.if_range() {
             request = request.header(header::IF_RANGE, validator);
         }
         let request = request.body(Empty::new()).map_err(|error| HttpError::Connect(error.to_string()))?;
-        let patience = self.connect_timeout + self.stall_timeout;
+        let patience = self.settings.connect_timeout + self.settings.stall_timeout;
         match timeout(patience, self.pool.request(request)).await {
             Ok(response) => response.map_err(|error| not_answered(&error)),
             Err(_) => Err(HttpError::Stalled { ms: millis(patience) }),
@@ -209,10 +180,11 @@ impl Client {
     }
 
     async fn read_body(&self, bytes: &mut Vec<u8>, mut body: Incoming, expected: u64) -> Result<(), HttpError> {
+        let patience = self.settings.stall_timeout;
         loop {
-            let frame = timeout(self.stall_timeout, body.frame()).await;
+            let frame = timeout(patience, body.frame()).await;
             let got = bytes.len() as u64;
-            let Some(frame) = frame.map_err(|_| HttpError::Stalled { ms: millis(self.stall_timeout) })? else {
+            let Some(frame) = frame.map_err(|_| HttpError::Stalled { ms: millis(patience) })? else {
                 return if got == expected { Ok(()) } else { Err(HttpError::Truncated { expected, got }) };
             };
             let frame = frame.map_err(|error| match is_early_end(&error) {
@@ -229,27 +201,14 @@ impl Client {
     }
 }
 
-/// What a response promises.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Head {
-    body_len: u64,
-    /// Of the whole title.
-    len: u64,
-    validator: Validator,
-}
-
-impl Head {
-    fn check(
-        status: StatusCode,
-        headers: &HeaderMap,
-        range: &Range<u64>,
-        expected: &Expected,
-    ) -> Result<Head, HttpError> {
-        let validator = Validator::of(headers);
+impl Wish {
+    /// What a response promises: bytes of its body, and of the whole title.
+    fn check(&self, status: StatusCode, headers: &HeaderMap, validator: &Validator) -> Result<(u64, u64), HttpError> {
+        let range = &self.range;
         let said = headers.get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
         let content_len = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let is_success = matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT);
-        if is_success && !validator.agrees(&expected.validator) {
+        if is_success && !validator.agrees(&self.validator) {
             return Err(HttpError::Changed);
         }
         let (body_len, len) = match status {
@@ -259,7 +218,7 @@ impl Head {
                 Some(len) if range.start == 0 && len <= range.end => (len, len),
                 _ => return Err(HttpError::RangeIgnored),
             },
-            StatusCode::RANGE_NOT_SATISFIABLE => match (expected.len, said.and_then(unsatisfied_len)) {
+            StatusCode::RANGE_NOT_SATISFIABLE => match (self.len, said.and_then(unsatisfied_len)) {
                 (Some(expected), Some(got)) if expected != got => {
                     return Err(HttpError::OtherLength { expected, got });
                 }
@@ -267,12 +226,12 @@ impl Head {
             },
             _ => return Err(HttpError::Status(status.as_u16())),
         };
-        if let Some(expected) = expected.len.filter(|expected| *expected != len) {
+        if let Some(expected) = self.len.filter(|expected| *expected != len) {
             return Err(HttpError::OtherLength { expected, got: len });
         }
         match content_len {
             Some(got) if got != body_len => Err(HttpError::Truncated { expected: body_len, got }),
-            _ => Ok(Head { body_len, len, validator }),
+            _ => Ok((body_len, len)),
         }
     }
 }
@@ -376,14 +335,15 @@ mod tests {
 
     use super::*;
 
-    fn check(status: u16, range: Range<u64>, headers: &[(HeaderName, String)]) -> Result<Head, HttpError> {
+    fn check(status: u16, range: Range<u64>, headers: &[(HeaderName, String)]) -> Result<(u64, u64), HttpError> {
         let pairs = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
-        Head::check(StatusCode::from_u16(status).unwrap(), &pairs.collect(), &range, &Expected::default())
+        let wish = Wish { range, ..Wish::default() };
+        wish.check(StatusCode::from_u16(status).unwrap(), &pairs.collect(), &Validator::default())
     }
 
     fn said(content_range: &str) -> Result<(u64, u64), HttpError> {
         let headers = [(header::CONTENT_RANGE, content_range.to_owned())];
-        check(206, 100..200, &headers).map(|head| (head.body_len, head.len))
+        check(206, 100..200, &headers)
     }
 
     #[test]
@@ -446,9 +406,9 @@ mod tests {
             let [first, last, len, content_len] = numbers;
             let said = if is_text { text } else { format!("bytes {first}-{last}/{len}") };
             let headers = [(header::CONTENT_RANGE, said), (header::CONTENT_LENGTH, content_len.to_string())];
-            if let Ok(head) = check(status, start..start + span, &headers) {
-                prop_assert!(head.body_len <= span + start && head.body_len <= head.len);
-                prop_assert_eq!(start + head.body_len, (start + span).min(head.len));
+            if let Ok((body_len, len)) = check(status, start..start + span, &headers) {
+                prop_assert!(body_len <= span + start && body_len <= len);
+                prop_assert_eq!(start + body_len, (start + span).min(len));
             }
         }
     }

@@ -46,7 +46,7 @@ pub struct Library {
 }
 
 struct Shared {
-    settings: Settings,
+    settings: Arc<Settings>,
     folder: Option<Arc<Folder>>,
     origins: Origins,
     registry: Mutex<Registry>,
@@ -74,16 +74,15 @@ impl Library {
             let what = || format!("the origin at {host:?} has no http or https URL, or one with a password");
             check_url(origin).map_err(|_| Error::Settings { what: what() })?;
         }
-        let counts = Arc::new(Counts::default());
-        let watch = |path: &std::path::PathBuf| Folder::watch(path, settings.rescan);
-        let disk =
-            |path: &std::path::PathBuf| Disk::open(path, settings.disk_cache_bytes, counts.clone()).map(Arc::new);
+        let (settings, counts) = (Arc::new(settings), Arc::<Counts>::default());
+        let watch = |path| Folder::watch(path, settings.rescan);
+        let disk = |path| Disk::open(path, settings.disk_cache_bytes, counts.clone()).map(Arc::new);
         let shared = Shared {
-            folder: settings.media.as_ref().map(watch).transpose()?,
-            origins: Origins::new(&settings, counts.clone())?,
+            folder: settings.media.as_deref().map(watch).transpose()?,
+            origins: Origins::new(settings.clone(), counts.clone())?,
             registry: Mutex::new(Registry::new(settings.titles_max)),
             cache: Cache::new(settings.cache_bytes, settings.chunk_packets() as usize * 188)?,
-            disk: settings.disk_cache.as_ref().map(disk).transpose()?,
+            disk: settings.disk_cache.as_deref().map(disk).transpose()?,
             opening: Flight::default(),
             loading: Flight::default(),
             looking: Flight::default(),
@@ -177,24 +176,18 @@ impl Library {
 
     /// What it has counted.
     pub fn stats(&self) -> Stats {
-        let held = self.shared.cache.held();
-        Stats {
-            cached_bytes: held.cached_bytes,
-            cached_chunks: held.cached_chunks,
-            held_bytes: held.held_bytes,
-            held_chunks: held.held_chunks,
-            evictions: held.evictions,
+        self.shared.cache.held(Stats {
             titles: lock(&self.shared.registry).len() as u64,
             disk_bytes: self.shared.disk.as_ref().map_or(0, |disk| disk.bytes()),
             ..self.shared.counts.read()
-        }
+        })
     }
 }
 
 /// What a probe gives.
 struct Probed {
     title: Title,
-    first: Option<(Arc<Chunk>, usize)>,
+    first: Option<Arc<Chunk>>,
     duration: Option<Duration>,
 }
 
@@ -283,8 +276,12 @@ impl Shared {
             id_of(&format!("http {location:?} {nonce} {packets}"))
         };
         let duration = probe::estimate(&probed);
-        let first = self.keep_first(&probed, id, has_validator, bytes).await?;
-        let probed = Probed { title: probed, first, duration };
+        let range = probed.chunk_range(0);
+        if has_validator && let Some(bytes) = bytes.get(range.start as usize..range.end as usize) {
+            self.keep_on_disk(Key { title: id, number: 0 }, bytes);
+        }
+        let probed = blocking(move || Probed { first: probe::first_chunk(&probed, &bytes), title: probed, duration });
+        let probed = probed.await?;
         Ok(self.register(probed, location, id, Source::Remote(RemoteSource { remote, has_validator })))
     }
 
@@ -300,25 +297,9 @@ impl Shared {
         is_there
     }
 
-    /// The first chunk of a probe's bytes; also to disk.
-    async fn keep_first(
-        &self,
-        title: &Title,
-        id: u128,
-        has_validator: bool,
-        head: Vec<u8>,
-    ) -> Result<Option<(Arc<Chunk>, usize)>, Error> {
-        let range = title.chunk_range(0);
-        if has_validator && let Some(bytes) = head.get(range.start as usize..range.end as usize) {
-            self.keep_on_disk(Key { title: id, number: 0 }, bytes);
-        }
-        let title = title.clone();
-        blocking(move || probe::first_chunk(&title, head)).await
-    }
-
     fn register(&self, probed: Probed, location: Location, id: u128, source: Source) -> Arc<Title> {
-        if let Some((chunk, read)) = probed.first {
-            self.cache.insert(Key { title: id, number: 0 }, &chunk, read);
+        if let Some(chunk) = probed.first {
+            self.cache.insert(Key { title: id, number: 0 }, &chunk);
         }
         lock(&self.registry).insert(Entry::new(probed.title, location, id, source, probed.duration))
     }
@@ -329,7 +310,6 @@ impl Shared {
             return Ok(chunk);
         }
         let range = entry.title.chunk_range(key.number);
-        let read = (range.end - range.start) as usize;
         let title = entry.title.clone();
         let loaded = match &entry.source {
             Source::File(file) => {
@@ -344,7 +324,7 @@ impl Shared {
                 entry.set_stale();
             }
         })?);
-        self.cache.insert(key, &chunk, read);
+        self.cache.insert(key, &chunk);
         Ok(chunk)
     }
 
@@ -414,9 +394,9 @@ fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed,
         probed = probe::probe(&head, len, packets);
     }
     let title = probed.map_err(|error| Error::Title { location, error })?;
-    let first = probe::first_chunk(&title, head);
+    let first = probe::first_chunk(&title, &head);
     let duration = match (&first, title.chunk_count().checked_sub(1)) {
-        (Some((first, _)), Some(last)) => {
+        (Some(first), Some(last)) => {
             let last = Chunk::scan(&title, last, file.read(title.chunk_range(last))?);
             probe::duration(&title, first, &last)
         }

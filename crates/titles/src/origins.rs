@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::error::{Error, HttpError};
 use crate::flight::lock;
-use crate::http::{Client, Expected, Part, Validator};
+use crate::http::{Client, Part, Validator, Wish};
 use crate::location::{shown, shown_url};
 use crate::settings::Settings;
 use crate::slots::Slots;
@@ -33,8 +33,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Origins {
     client: Client,
     slots: Slots,
-    retries: u32,
-    retry_backoff: Duration,
+    settings: Arc<Settings>,
     /// Until when.
     down: Mutex<HashMap<url::Origin, Instant>>,
     counts: Arc<Counts>,
@@ -57,12 +56,11 @@ impl Remote {
 }
 
 impl Origins {
-    pub fn new(settings: &Settings, counts: Arc<Counts>) -> Result<Origins, Error> {
+    pub fn new(settings: Arc<Settings>, counts: Arc<Counts>) -> Result<Origins, Error> {
         Ok(Origins {
-            client: Client::new(settings)?,
+            client: Client::new(settings.clone(), counts.clone())?,
             slots: Slots::new(settings.fetches_per_origin),
-            retries: settings.retries,
-            retry_backoff: settings.retry_backoff,
+            settings,
             down: Mutex::default(),
             counts,
         })
@@ -77,7 +75,8 @@ impl Origins {
         let mut worst: Option<(usize, HttpError)> = None;
         for (turn, index) in self.order(remote).into_iter().enumerate() {
             self.counts.count(|stats| stats.failovers += u64::from(turn > 0));
-            match self.fetch_from(remote, index, &range, len).await {
+            let wish = Wish { range: range.clone(), len, validator: Validator::default() };
+            match self.fetch_from(remote, index, wish).await {
                 Ok(part) => return Ok(part),
                 Err(error) => {
                     let is_worse = worst.as_ref().is_none_or(|(_, worst)| weight(&error) >= weight(worst));
@@ -97,18 +96,12 @@ impl Origins {
     }
 
     /// One origin, asked up to `retries` times more.
-    async fn fetch_from(
-        &self,
-        remote: &Remote,
-        index: usize,
-        range: &Range<u64>,
-        len: Option<u64>,
-    ) -> Result<Part, HttpError> {
+    async fn fetch_from(&self, remote: &Remote, index: usize, mut wish: Wish) -> Result<Part, HttpError> {
         let url = &remote.urls[index];
         let mut retry = 0;
         loop {
-            let validator = lock(&remote.validators)[index].clone();
-            let error = match self.fetch_once(url, range, Expected { len, validator }).await {
+            wish.validator = lock(&remote.validators)[index].clone();
+            let error = match self.fetch_once(url, &wish).await {
                 Ok(part) => {
                     lock(&self.down).remove(&url.origin());
                     lock(&remote.validators)[index] = part.validator.clone();
@@ -117,24 +110,24 @@ impl Origins {
                 Err(error) => error,
             };
             self.counts.error(error.kind());
-            tracing::debug!(%error, url = %shown_url(url), start = range.start, retry, "not fetched");
+            tracing::debug!(%error, url = %shown_url(url), start = wish.range.start, retry, "not fetched");
             // Where somebody else has just found out that it is down, another one is asked at once.
             let is_given_up = remote.urls.len() > 1 && self.is_down(url);
-            if retry == self.retries || is_given_up || !is_worth_a_retry(&error) {
+            if retry == self.settings.retries || is_given_up || !is_worth_a_retry(&error) {
                 self.note_down(url, &error);
                 return Err(error);
             }
-            tokio::time::sleep(backoff(self.retry_backoff, retry)).await;
+            tokio::time::sleep(backoff(self.settings.retry_backoff, retry)).await;
             retry += 1;
             self.counts.count(|stats| stats.retries += 1);
         }
     }
 
-    async fn fetch_once(&self, url: &Url, range: &Range<u64>, expected: Expected) -> Result<Part, HttpError> {
+    async fn fetch_once(&self, url: &Url, wish: &Wish) -> Result<Part, HttpError> {
         let request = async {
             self.counts.count(|stats| stats.fetches += 1);
             let _under_way = self.counts.enter();
-            self.client.fetch(url, range.clone(), &expected, &self.counts).await
+            self.client.fetch(url, wish).await
         };
         self.slots.run(url.origin().ascii_serialization(), request).await
     }
@@ -208,7 +201,7 @@ mod tests {
 
     fn origins() -> (Origins, Remote) {
         let urls = ["http://a/x.ts", "http://b/x.ts", "http://c/x.ts"].map(|url| url.parse().unwrap()).to_vec();
-        (Origins::new(&Settings::default(), Arc::default()).unwrap(), Remote::new("x.ts", urls))
+        (Origins::new(Arc::default(), Arc::default()).unwrap(), Remote::new("x.ts", urls))
     }
 
     #[tokio::test(start_paused = true)]
