@@ -109,16 +109,16 @@ impl World {
         self.live.handle_timeout(self.now);
         assert!(self.live.poll_timeout().is_none_or(|at| at > self.now), "what was due is done");
         while let Some((chunk, oldest)) = self.live.poll_chunk() {
-            let end = chunk.first() + u64::from(chunk.packet_count());
-            let dues = chunk.dues();
+            let end = chunk.first + u64::from(chunk.packet_count());
+            let dues = &chunk.dues;
             assert!(dues.windows(2).all(|pair| pair[0].position < pair[1].position && pair[0].at <= pair[1].at));
             let (first, last) = (dues.first().expect("times"), dues.last().expect("times"));
-            assert_eq!((first.position, last.position), (chunk.first(), end));
+            assert_eq!((first.position, last.position), (chunk.first, end));
             if let Some((number, position, at)) = self.next {
-                assert_eq!((chunk.number(), chunk.first()), (number, position));
+                assert_eq!((chunk.number, chunk.first), (number, position));
                 assert!(first.at >= at, "times never run backwards");
             }
-            self.next = Some((chunk.number() + 1, end, last.at));
+            self.next = Some((chunk.number + 1, end, last.at));
             self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
         }
         assert!(self.live.kept().map(|chunk| chunk.bytes().len()).sum::<usize>() <= KEPT_MAX);

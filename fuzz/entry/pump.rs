@@ -13,7 +13,7 @@ use pump::monitor::Monitor;
 use pump::pids::PidMap;
 use pump::pump::Pump;
 use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Transport, WhenStarved};
-use pump::title::{Title, TitleOptions};
+use pump::title::Title;
 use pump::trick::{self, Pick};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Pid};
 use wire::{Bitrate, LinkId, Outbox, Path};
@@ -26,8 +26,8 @@ const PORT: u16 = 1;
 
 pub fn pump(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first_chunk::<6>() else { return };
-    let options = TitleOptions { program: None, chunk_packets: 7 + u32::from(how[5] % 32) };
-    let Ok(title) = Title::probe(bytes, bytes.len() as u64, &options) else { return };
+    let chunk_packets = 7 + u32::from(how[5] % 32);
+    let Ok(title) = Title::probe(bytes, bytes.len() as u64, chunk_packets) else { return };
     let title = Arc::new(title);
     let chunks: Vec<_> = (0..title.chunk_count()).map(|number| Arc::new(chunk(&title, number, bytes))).collect();
     let index = index(&title, &chunks);
@@ -38,10 +38,10 @@ fn chunk(title: &Title, number: u32, bytes: &[u8]) -> Chunk {
     let range = title.chunk_range(number);
     let chunk = Chunk::scan(title, number, bytes[range.start as usize..range.end as usize].to_vec());
     assert!(chunk.packet_count() <= title.chunk_packets());
-    let end = chunk.first() + u64::from(chunk.packet_count());
-    assert!(chunk.marks().windows(2).all(|pair| pair[0].position < pair[1].position));
-    assert!(chunk.marks().iter().all(|mark| (chunk.first()..end).contains(&mark.position)));
-    for picture in chunk.pictures() {
+    let end = chunk.first + u64::from(chunk.packet_count());
+    assert!(chunk.marks.windows(2).all(|pair| pair[0].position < pair[1].position));
+    assert!(chunk.marks.iter().all(|mark| (chunk.first..end).contains(&mark.position)));
+    for picture in &chunk.pictures {
         assert!(picture.start < chunk.packet_count() && picture.end.is_none_or(|end| end > picture.start));
     }
     chunk
@@ -157,7 +157,7 @@ fn spec(how: &[u8; 6], title: &Arc<Title>) -> SessionSpec {
     }
     if how[1] & 16 != 0 {
         let rename = [(Pid::new(0x100).expect("13 bits"), Pid::new(0x200).expect("13 bits"))];
-        let keep: Vec<Pid> = title.streams.iter().take(1).map(|stream| stream.pid).collect();
+        let keep: Vec<Pid> = title.video.iter().map(|(pid, _)| *pid).collect();
         spec.pids = Some(Arc::new(PidMap::new(title, (how[1] & 32 != 0).then_some(&keep[..]), &rename)));
     }
     spec.play.is_monitored = how[1] & 64 != 0;

@@ -8,7 +8,7 @@ use pump::chunk::Chunk;
 use pump::pump::Pump;
 use pump::sample::Sample;
 use pump::spec::{Command, Event, SessionId, SessionSpec, Settings};
-use pump::title::{Title, TitleOptions};
+use pump::title::{CHUNK_PACKETS, Title};
 use wire::{LinkId, Outbox, Path};
 
 use crate::region::Region;
@@ -53,7 +53,7 @@ pub fn bursts(region: &mut Region, is_changed: bool) -> Result<()> {
 impl Pumping {
     fn new() -> Result<Self> {
         let bytes = Sample { pictures: 75, ..Sample::default() }.make();
-        let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).context("read the title")?;
+        let title = Title::probe(&bytes, bytes.len() as u64, CHUNK_PACKETS).context("read the title")?;
         let title = Arc::new(title);
         let chunks = (0..title.chunk_count()).map(|number| {
             let range = title.chunk_range(number);

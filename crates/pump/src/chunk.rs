@@ -23,15 +23,6 @@ pub struct Picture {
     pub pts: Option<Timestamp>,
 }
 
-/// What was wrong in a chunk's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// How often the row of sync bytes broke.
-    pub sync_losses: u64,
-    /// Bytes that belonged to no packet.
-    pub skipped_bytes: u64,
-}
-
 /// When a packet of a live input is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
@@ -42,31 +33,34 @@ pub struct Due {
 }
 
 /// A piece of a title.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Chunk {
-    number: u32,
-    /// Position of the first packet in the title.
-    first: u64,
+    /// Its number in the title or input, from 0.
+    pub number: u32,
+    /// Position of the first packet: packets from the title's start.
+    pub first: u64,
     /// Whole packets.
     bytes: Vec<u8>,
-    marks: Vec<Mark>,
-    slope: Option<Slope>,
-    pictures: Vec<Picture>,
-    /// First packet with which any picture begins.
-    first_start: Option<u32>,
-    /// The last continuity counter of each PID.
-    continuity: Vec<(Pid, u8)>,
-    continuity_errors: u32,
-    damage: Damage,
-    /// Of a live input: when its packets are due.
-    dues: Vec<Due>,
+    /// The references of the program that paces the title.
+    pub marks: Vec<Mark>,
+    /// Mean rate; `None` without two marks that continue each other.
+    pub slope: Option<Slope>,
+    /// Pictures that need no other.
+    pub pictures: Vec<Picture>,
+    /// The first packet with which a picture of any kind begins: where one that began before ends.
+    pub first_start: Option<u32>,
+    /// The last continuity counter of each PID that has payload here.
+    pub continuity: Vec<(Pid, u8)>,
+    /// Packets whose continuity counter does not follow that of the one before, and which do not say so.
+    pub continuity_errors: u32,
+    /// Of a live input: when its first packet, the one behind its last, and some between are due.
+    pub dues: Vec<Due>,
 }
 
 impl Chunk {
     /// Reads the bytes of a chunk's range (`Title::chunk_range`). Fewer than that is what a truncated title has.
     pub fn scan(title: &Title, number: u32, bytes: Vec<u8>) -> Chunk {
-        let (bytes, damage) = compact(title, number, bytes);
-        Chunk { damage, ..Chunk::of_packets(title, number, title.cut().start(number), bytes) }
+        Chunk::of_packets(title, number, title.cut().start(number), compact(title, number, bytes))
     }
 
     /// A piece of a live input: `bytes` are packets, the first of them `first` behind the input's start. The first packet
@@ -76,7 +70,7 @@ impl Chunk {
     }
 
     fn of_packets(title: &Title, number: u32, first: u64, bytes: Vec<u8>) -> Chunk {
-        let mut scan = Scan::new(title, first);
+        let mut scan = Scan::new(title, Chunk { number, first, ..Chunk::default() });
         let (packets, _) = bytes.as_chunks::<PACKET_LEN>();
         for (index, packet) in packets.iter().enumerate() {
             if let Ok(packet) = Packet::parse(packet) {
@@ -85,25 +79,12 @@ impl Chunk {
         }
         let continuity = scan.continuity();
         let marks = choose_marks(title.pcr_pid, &scan.marks, &scan.maps);
-        let Scan { pictures, first_start, continuity_errors, .. } = scan;
-        let slope = mean_slope(&marks);
-        let (damage, dues) = (Damage::default(), Vec::new());
-        Chunk { number, first, bytes, marks, slope, pictures, first_start, continuity, continuity_errors, damage, dues }
+        Chunk { bytes, slope: mean_slope(&marks), marks, continuity, ..scan.chunk }
     }
 
     /// A chunk without packets: what stands in for one that cannot be had.
     pub fn hole(title: &Title, number: u32) -> Chunk {
         Chunk::scan(title, number, Vec::new())
-    }
-
-    /// Its number in the title or input, from 0.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Position of the first packet: packets from the title's start.
-    pub fn first(&self) -> u64 {
-        self.first
     }
 
     /// Packets in it.
@@ -124,16 +105,6 @@ impl Chunk {
     /// The packet of that index in the chunk.
     pub fn packet(&self, index: u32) -> Option<&[u8; PACKET_LEN]> {
         self.bytes.as_chunks().0.get(index as usize)
-    }
-
-    /// The references of the program that paces the title.
-    pub fn marks(&self) -> &[Mark] {
-        &self.marks
-    }
-
-    /// Mean rate; `None` without two marks that continue each other.
-    pub fn slope(&self) -> Option<Slope> {
-        self.slope
     }
 
     /// The first mark at `position` or behind it.
@@ -163,36 +134,6 @@ impl Chunk {
         }
         low + marks[low..high].partition_point(|mark| mark.position < position)
     }
-
-    /// Pictures that need no other.
-    pub fn pictures(&self) -> &[Picture] {
-        &self.pictures
-    }
-
-    /// The first packet with which a picture of any kind begins: where one that began before ends.
-    pub fn first_start(&self) -> Option<u32> {
-        self.first_start
-    }
-
-    /// The last continuity counter of each PID that has payload here.
-    pub fn continuity(&self) -> &[(Pid, u8)] {
-        &self.continuity
-    }
-
-    /// Packets whose continuity counter does not follow that of the one before, and which do not say so.
-    pub fn continuity_errors(&self) -> u32 {
-        self.continuity_errors
-    }
-
-    /// What was wrong in its bytes.
-    pub fn damage(&self) -> Damage {
-        self.damage
-    }
-
-    /// Of a live input: when its first packet, the one behind its last, and some between are due.
-    pub fn dues(&self) -> &[Due] {
-        &self.dues
-    }
 }
 
 impl AsRef<[u8]> for Chunk {
@@ -202,7 +143,7 @@ impl AsRef<[u8]> for Chunk {
 }
 
 /// Leaves out all that is not packets, and packets that begin in the next chunk.
-fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> (Vec<u8>, Damage) {
+fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> Vec<u8> {
     let is_last = number + 1 >= title.chunk_count();
     let own_packets = (title.cut().end(number) - title.cut().start(number)) as usize;
     let own_len = own_packets * title.spacing.stride();
@@ -212,17 +153,16 @@ fn compact(title: &Title, number: u32, mut bytes: Vec<u8>) -> (Vec<u8>, Damage) 
     if is_clean {
         let whole = bytes.len().min(own_len) / PACKET_LEN * PACKET_LEN;
         bytes.truncate(whole);
-        return (bytes, Damage::default());
+        return bytes;
     }
-    let mut packets = Packets::new(&bytes, title.spacing);
-    let starts: Vec<usize> = packets.by_ref().map(|(at, _)| at).take_while(|at| *at < end).collect();
-    let damage = Damage { sync_losses: packets.sync_losses() as u64, skipped_bytes: packets.skipped_bytes() as u64 };
+    let packets = Packets::new(&bytes, title.spacing);
+    let starts: Vec<usize> = packets.map(|(at, _)| at).take_while(|at| *at < end).collect();
     let count = starts.len().min(own_packets);
     for (index, start) in starts[..count].iter().enumerate() {
         bytes.copy_within(*start..start + PACKET_LEN, index * PACKET_LEN);
     }
     bytes.truncate(count * PACKET_LEN);
-    (bytes, damage)
+    bytes
 }
 
 /// The marks of the PID that the last map before them named; up to the first map, of the title's own PID, or, when that
@@ -248,38 +188,33 @@ fn choose_marks(own: Option<Pid>, marks: &[(Pid, Mark)], maps: &[(u64, Pid)]) ->
 /// The pass over a chunk's packets.
 struct Scan<'a> {
     title: &'a Title,
-    first: u64,
+    /// What was seen so far.
+    chunk: Chunk,
     marks: Vec<(Pid, Mark)>,
     /// Where a map of the chosen program was seen, and the PCR PID that it names.
     maps: Vec<(u64, Pid)>,
-    pictures: Vec<Picture>,
-    first_start: Option<u32>,
     finder: Option<(Pid, Finder)>,
     pmt_pid: Option<Pid>,
     pat_buffer: SectionBuffer,
     pmt_buffer: SectionBuffer,
     /// By PID: 0x10 and the last continuity counter, or 0.
     continuity: Box<[u8; Pid::COUNT]>,
-    continuity_errors: u32,
     /// The last picture that began, while its kind is not told.
     last_start: Option<(u32, Option<Timestamp>)>,
 }
 
 impl<'a> Scan<'a> {
-    fn new(title: &'a Title, first: u64) -> Self {
+    fn new(title: &'a Title, chunk: Chunk) -> Self {
         Scan {
             title,
-            first,
+            chunk,
             marks: Vec::new(),
             maps: Vec::new(),
-            pictures: Vec::new(),
-            first_start: None,
             finder: title.video.map(|(pid, codec)| (pid, Finder::new(codec))),
             pmt_pid: title.program().map(|program| program.pmt_pid),
             pat_buffer: SectionBuffer::default(),
             pmt_buffer: SectionBuffer::default(),
             continuity: Box::new([0; Pid::COUNT]),
-            continuity_errors: 0,
             last_start: None,
         }
     }
@@ -293,9 +228,9 @@ impl<'a> Scan<'a> {
             let last = std::mem::replace(&mut self.continuity[usize::from(pid.number())], 0x10 | packet.continuity());
             let step = packet.continuity().wrapping_sub(last) & 0x0f;
             // A packet may come twice (§2.4.3.3).
-            self.continuity_errors += u32::from(last != 0 && step > 1 && !packet.discontinuity());
+            self.chunk.continuity_errors += u32::from(last != 0 && step > 1 && !packet.discontinuity());
         }
-        let position = self.first + u64::from(index);
+        let position = self.chunk.first + u64::from(index);
         if let Some(pcr) = packet.pcr() {
             self.marks.push((pid, Mark { position, pcr, discontinuity: packet.discontinuity() }));
         }
@@ -327,7 +262,7 @@ impl<'a> Scan<'a> {
                 if maps.last().map(|(_, pid)| *pid) != Some(pmt.pcr_pid()) {
                     maps.push((position, pmt.pcr_pid()));
                 }
-                let video = VideoCodec::find(pmt.streams().map(|stream| (stream.pid, stream.stream_type)));
+                let video = VideoCodec::find(&pmt);
                 if video != finder.as_ref().map(|(pid, finder)| (*pid, finder.codec())) && title.video.is_some() {
                     *finder = video.map(|(pid, codec)| (pid, Finder::new(codec)));
                 }
@@ -337,17 +272,17 @@ impl<'a> Scan<'a> {
 
     fn take_found(&mut self, index: u32, found: Found) {
         if let Found::Start { .. } | Found::StartAlone { .. } = found {
-            self.first_start.get_or_insert(index);
-            if let Some(last) = self.pictures.last_mut().filter(|last| last.end.is_none()) {
+            self.chunk.first_start.get_or_insert(index);
+            if let Some(last) = self.chunk.pictures.last_mut().filter(|last| last.end.is_none()) {
                 last.end = Some(index);
             }
         }
         match found {
             Found::Start { pts } => self.last_start = Some((index, pts)),
-            Found::StartAlone { pts } => self.pictures.push(Picture { start: index, end: None, pts }),
+            Found::StartAlone { pts } => self.chunk.pictures.push(Picture { start: index, end: None, pts }),
             Found::Alone => {
                 if let Some((start, pts)) = self.last_start.take() {
-                    self.pictures.push(Picture { start, end: None, pts });
+                    self.chunk.pictures.push(Picture { start, end: None, pts });
                 }
             }
         }
@@ -366,7 +301,6 @@ mod tests {
 
     use super::*;
     use crate::sample::Sample;
-    use crate::title::TitleOptions;
 
     proptest! {
         #[test]
@@ -375,8 +309,7 @@ mod tests {
             position in 0_u64..2_000,
         ) {
             let bytes = Sample::default().make();
-            let options = TitleOptions { chunk_packets: 700, ..TitleOptions::default() };
-            let title = Title::probe(&bytes, bytes.len() as u64, &options).unwrap();
+            let title = Title::probe(&bytes, bytes.len() as u64, 700).unwrap();
             let mut chunk = Chunk::scan(&title, 1, bytes[..700 * PACKET_LEN].to_vec());
             chunk.first = 1_000;
             let mark = |position| Mark { position, pcr: Pcr::from_ticks(position), discontinuity: false };

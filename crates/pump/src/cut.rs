@@ -17,7 +17,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Chunks of `packets`, which are not none.
+    /// Chunks of `packets`, of one at least.
     pub(crate) fn new(packets: u32) -> Cut {
         Cut { packets: u64::from(packets).max(1), first: 0 }
     }

@@ -89,17 +89,17 @@ impl Index {
 
     /// Takes note of a chunk. One that is known already changes nothing.
     pub fn add(&mut self, chunk: &Chunk) {
-        let is_known = self.is_known(chunk.number());
-        if let Some(slope) = self.slope.filter(|_| !is_known && chunk.number() < self.chunk_count) {
-            self.chunks.insert(chunk.number(), Summary::of(chunk, slope));
+        let is_known = self.is_known(chunk.number);
+        if let Some(slope) = self.slope.filter(|_| !is_known && chunk.number < self.chunk_count) {
+            self.chunks.insert(chunk.number, Summary::of(chunk, slope));
         }
     }
 
     /// Takes note of a chunk of which only the first packets were read: of its clock.
     pub fn add_part(&mut self, chunk: &Chunk) {
-        if let Some(slope) = self.slope.filter(|_| chunk.number() < self.chunk_count) {
+        if let Some(slope) = self.slope.filter(|_| chunk.number < self.chunk_count) {
             let part = || Summary { is_whole: false, pictures: Vec::new(), ..Summary::of(chunk, slope) };
-            self.chunks.entry(chunk.number()).or_insert_with(part);
+            self.chunks.entry(chunk.number).or_insert_with(part);
         }
     }
 
@@ -301,9 +301,9 @@ impl Index {
 
 impl Summary {
     fn of(chunk: &Chunk, slope: Slope) -> Summary {
-        let at = |packet: u32| chunk.first() + u64::from(packet);
-        let first_start = chunk.first_start().map(at);
-        let Some((first, others)) = chunk.marks().split_first() else {
+        let at = |packet: u32| chunk.first + u64::from(packet);
+        let first_start = chunk.first_start.map(at);
+        let Some((first, others)) = chunk.marks.split_first() else {
             return Summary {
                 is_whole: true,
                 marks: None,
@@ -327,7 +327,7 @@ impl Summary {
         let mut summary =
             Summary { is_whole: true, marks, times, pictures: Vec::new(), first_start, slope: clock.slope() };
         let timed = |picture: &Picture| (at(picture.start), picture.end.map(at), summary.ticks_at(at(picture.start)));
-        summary.pictures = chunk.pictures().iter().map(timed).collect();
+        summary.pictures = chunk.pictures.iter().map(timed).collect();
         summary
     }
 

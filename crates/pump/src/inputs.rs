@@ -38,11 +38,11 @@ impl Inputs {
     /// Looks for a chunk, on behalf of a session.
     pub(crate) fn look(&mut self, input: InputId, number: u32, session: SessionId) -> Look {
         let Input { ring, waiting } = self.inputs.entry(input).or_default();
-        if ring.back().is_none_or(|newest| number > newest.number()) {
+        if ring.back().is_none_or(|newest| number > newest.number) {
             waiting.push((session, number));
             return Look::Waits;
         }
-        match ring.binary_search_by_key(&number, |chunk| chunk.number()) {
+        match ring.binary_search_by_key(&number, |chunk| chunk.number) {
             Ok(index) => Look::Here(ring[index].clone()),
             Err(_) => Look::Gone,
         }
@@ -52,13 +52,13 @@ impl Inputs {
     /// it that did not come, each with the number that it waited for.
     pub(crate) fn push(&mut self, input: InputId, chunk: &Arc<Chunk>, oldest: u32) -> Vec<(SessionId, u32)> {
         let Input { ring, waiting } = self.inputs.entry(input).or_default();
-        while ring.front().is_some_and(|chunk| chunk.number() < oldest) {
+        while ring.front().is_some_and(|chunk| chunk.number < oldest) {
             ring.pop_front();
         }
-        if ring.back().is_none_or(|newest| newest.number() < chunk.number()) {
+        if ring.back().is_none_or(|newest| newest.number < chunk.number) {
             ring.push_back(chunk.clone());
         }
-        waiting.extract_if(.., |(_, number)| *number <= chunk.number()).collect()
+        waiting.extract_if(.., |(_, number)| *number <= chunk.number).collect()
     }
 
     /// The sessions of an input are gone.

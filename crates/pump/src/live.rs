@@ -257,7 +257,7 @@ impl Live {
 
     /// The number of the oldest chunk that is kept.
     pub fn oldest(&self) -> u32 {
-        self.ring.front().map_or(self.number, |chunk| chunk.number())
+        self.ring.front().map_or(self.number, |chunk| chunk.number)
     }
 
     /// What comes, once that is known.
@@ -269,14 +269,13 @@ impl Live {
     /// tables; else at the newest packet. `None` before the first chunk, and while the first picture may still come.
     pub fn start(&self) -> Option<Start> {
         let newest = self.kept().last()?;
-        let end = newest.dues().last()?;
+        let end = newest.dues.last()?;
         let place = |position: u64| {
-            let index = self.ring.partition_point(|chunk| chunk.first() <= position).checked_sub(1)?;
-            let chunk = self.ring.get(index).filter(|chunk| chunk.number() <= newest.number())?;
-            let packet =
-                u32::try_from(position - chunk.first()).ok().filter(|packet| *packet < chunk.packet_count())?;
-            let age = end.at.saturating_duration_since(chunk.dues().first()?.at);
-            (age <= START_AGE_MAX).then_some(Start { chunk: chunk.number(), packet })
+            let index = self.ring.partition_point(|chunk| chunk.first <= position).checked_sub(1)?;
+            let chunk = self.ring.get(index).filter(|chunk| chunk.number <= newest.number)?;
+            let packet = u32::try_from(position - chunk.first).ok().filter(|packet| *packet < chunk.packet_count())?;
+            let age = end.at.saturating_duration_since(chunk.dues.first()?.at);
+            (age <= START_AGE_MAX).then_some(Start { chunk: chunk.number, packet })
         };
         let tuned = self.tuned.as_ref()?;
         let begun = self.begun.is_none_or(|begun| end.at.saturating_duration_since(begun) > START_AGE_MAX);
@@ -285,7 +284,7 @@ impl Live {
         }
         let picture = tuned.pictures().rev().find(|position| *position < end.position).and_then(place);
         let tables = || tuned.tables().rev().find(|position| *position < end.position).and_then(place);
-        picture.or_else(tables).or(Some(Start { chunk: newest.number(), packet: 0 }))
+        picture.or_else(tables).or(Some(Start { chunk: newest.number, packet: 0 }))
     }
 
     /// What was counted, and what holds now.
@@ -451,7 +450,7 @@ impl Live {
         let Piece { first, bytes, dues } = piece;
         let dues = dues.into_iter().map(|(position, at_ns)| Due { position, at: self.instant(at_ns) }).collect();
         let chunk = Chunk::live(&tuned.title, self.number, first, bytes, dues);
-        self.begun = self.begun.or(chunk.dues().first().map(|due| due.at));
+        self.begun = self.begun.or(chunk.dues.first().map(|due| due.at));
         self.number = self.number.wrapping_add(1);
         self.report.chunks += 1;
         self.ring_bytes += chunk.bytes().len();
@@ -462,11 +461,11 @@ impl Live {
 
     /// Lets go of what is too old, or too much.
     fn forget(&mut self) {
-        let end = self.ring.back().and_then(|chunk| chunk.dues().last()).map(|due| due.at);
+        let end = self.ring.back().and_then(|chunk| chunk.dues.last()).map(|due| due.at);
         while self.ring.len() > 1
             && let (Some(end), Some(oldest)) = (end, self.ring.front())
         {
-            let is_old = oldest.dues().last().is_some_and(|due| end.saturating_duration_since(due.at) > KEEP);
+            let is_old = oldest.dues.last().is_some_and(|due| end.saturating_duration_since(due.at) > KEEP);
             if !is_old && self.ring_bytes <= KEEP_BYTES {
                 break;
             }
@@ -475,7 +474,7 @@ impl Live {
         }
         self.fresh = self.fresh.min(self.ring.len());
         if let (Some(tuned), Some(oldest)) = (&mut self.tuned, self.ring.front()) {
-            tuned.forget(oldest.first());
+            tuned.forget(oldest.first);
         }
     }
 

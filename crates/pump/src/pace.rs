@@ -143,9 +143,9 @@ impl LivePace {
             self.from = self.until.take().unwrap_or(self.from);
             return;
         };
-        let index = chunk.dues().partition_point(|due| due.position <= position);
-        if let Some(before) = index.checked_sub(1).and_then(|before| chunk.dues().get(before)) {
-            (self.from, self.until) = (ns(before), chunk.dues().get(index).map(ns));
+        let index = chunk.dues.partition_point(|due| due.position <= position);
+        if let Some(before) = index.checked_sub(1).and_then(|before| chunk.dues.get(before)) {
+            (self.from, self.until) = (ns(before), chunk.dues.get(index).map(ns));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Cost: per picture, the bytes up to its first slice.
 //! Source: ISO/IEC 13818-1 §2.4.3.5 (random_access_indicator); H.262 §6.2.3, H.264 §7.3 and table 7-1, H.265 table 7-1.
 
-use wire::ts::{Packet, PesHeader, Pid, Timestamp};
+use wire::ts::{Packet, PesHeader, Pid, Pmt, Timestamp};
 
 /// How a video stream is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ impl VideoCodec {
         }
     }
 
-    /// The first of a program's streams, by PID and stream type, that is video.
-    pub(crate) fn find(streams: impl IntoIterator<Item = (Pid, u8)>) -> Option<(Pid, VideoCodec)> {
-        streams.into_iter().find_map(|(pid, stream_type)| Some((pid, VideoCodec::of_stream_type(stream_type)?)))
+    /// The first of a program's streams that is video.
+    pub(crate) fn find(pmt: &Pmt<'_>) -> Option<(Pid, VideoCodec)> {
+        pmt.streams().find_map(|stream| Some((stream.pid, VideoCodec::of_stream_type(stream.stream_type)?)))
     }
 
     /// What a start code and the bytes behind it say of the picture; `None`: nothing, look further.

@@ -181,7 +181,7 @@ impl Player {
         if self.reel.queue.take(chunk) {
             let expected = match self.mode {
                 Mode::Live(_) => 0,
-                Mode::Through | Mode::Pictures(_) => self.spec.title.packets_of(chunk.number()),
+                Mode::Through | Mode::Pictures(_) => self.spec.title.packets_of(chunk.number),
             };
             self.measure.count_chunk(chunk, expected, counters);
         }

@@ -227,7 +227,7 @@ impl Pump {
     /// Sessions that waited for the chunk get it, and go on.
     fn take_live(&mut self, now_ns: i64, input: InputId, chunk: &Arc<Chunk>, oldest: u32) {
         for (session, number) in self.inputs.push(input, chunk, oldest) {
-            if number == chunk.number() {
+            if number == chunk.number {
                 self.take_chunk(now_ns, session, chunk);
             } else {
                 self.events.push_back(Event::Need { session, chunk: number });

@@ -134,11 +134,11 @@ impl Queue {
     /// Takes a chunk that arrived. Returns false when no row needs it.
     pub(crate) fn take(&mut self, chunk: &Arc<Chunk>) -> bool {
         let mut is_needed = false;
-        for row in self.rows.iter_mut().filter(|row| row.number == chunk.number() && row.chunk.is_none()) {
+        for row in self.rows.iter_mut().filter(|row| row.number == chunk.number && row.chunk.is_none()) {
             row.fill(chunk);
             is_needed = true;
         }
-        if is_needed && let Some(slope) = chunk.slope() {
+        if is_needed && let Some(slope) = chunk.slope {
             self.read_ahead.slope = slope;
         }
         self.leave_empty_rows();
@@ -239,7 +239,7 @@ impl Queue {
     pub(crate) fn peek(&self) -> Option<(u64, &[u8; PACKET_LEN])> {
         let row = self.rows.front()?;
         let chunk = row.chunk.as_ref()?;
-        Some((chunk.first() + u64::from(row.from), chunk.packet(row.from)?))
+        Some((chunk.first + u64::from(row.from), chunk.packet(row.from)?))
     }
 
     /// Plays the packet at the front. When this was the last of its row, returns the chunk and how far it was played.
@@ -287,7 +287,7 @@ impl Queue {
     /// The last chunk that begins at `position` or before it.
     pub(crate) fn chunk_before(&self, position: u64) -> Option<&Chunk> {
         let chunks = self.rows.iter().rev().filter_map(|row| row.chunk.as_deref());
-        chunks.into_iter().find(|chunk| chunk.first() <= position)
+        chunks.into_iter().find(|chunk| chunk.first <= position)
     }
 
     /// The chunk that is being played, and how far. `None` before the first packet behind a splice.
@@ -354,7 +354,7 @@ impl Row {
     fn fill(&mut self, chunk: &Arc<Chunk>) {
         self.to = self.to.min(chunk.packet_count());
         // Of a live input it is known only now.
-        self.first = chunk.first();
+        self.first = chunk.first;
         self.chunk = Some(chunk.clone());
     }
 

@@ -23,21 +23,6 @@ pub const FIRST_CHUNK_PACKETS: u32 = 637;
 /// Programs of one title that are told apart; more are left out.
 const PROGRAMS_MAX: usize = 64;
 
-/// How a title is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TitleOptions {
-    /// The program whose clock paces the title. `None`: the first with a PCR.
-    pub program: Option<u16>,
-    /// Packets of a chunk; best a multiple of seven.
-    pub chunk_packets: u32,
-}
-
-impl Default for TitleOptions {
-    fn default() -> Self {
-        TitleOptions { program: None, chunk_packets: CHUNK_PACKETS }
-    }
-}
-
 /// Why a title cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each says itself what it is")]
@@ -45,24 +30,9 @@ pub enum TitleError {
     /// Nothing looks like packets.
     #[error("no transport stream: no row of sync bytes, 188, 192 or 204 apart, in the first {got} bytes")]
     NoSync { got: usize },
-    /// The program that was asked for is not there.
-    #[error("the title has no program {program} in its first bytes")]
-    NoProgram { program: u16 },
-    /// A wrong option.
-    #[error("{packets} packets are no size of a chunk")]
-    ChunkPackets { packets: u32 },
     /// The chunks' numbers would not suffice.
     #[error("{len} bytes need more chunks than can be counted; take larger ones")]
     TooLong { len: u64 },
-}
-
-/// An elementary stream of the chosen program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ElementaryStream {
-    /// Its packets' PID.
-    pub pid: Pid,
-    /// What it carries, by table 2-34 of ISO/IEC 13818-1.
-    pub stream_type: u8,
 }
 
 /// A program's map, as it was sent.
@@ -92,8 +62,6 @@ pub struct Title {
     pub programs: Vec<Program>,
     /// The program that paces the title, where there are tables.
     pub program_number: Option<u16>,
-    /// The streams of the program that paces the title.
-    pub streams: Vec<ElementaryStream>,
     /// `None`: nothing in the head carries a PCR, and the title can be sent at a given rate only.
     pub pcr_pid: Option<Pid>,
     /// The stream whose pictures are indexed.
@@ -103,36 +71,32 @@ pub struct Title {
 }
 
 impl Title {
-    /// Reads the head of a title that is `len_bytes` long.
+    /// Reads the head of a title that is `len_bytes` long, and is to be cut into chunks of so many packets; best a multiple
+    /// of seven.
     ///
     /// # Errors
-    /// When it is no transport stream, or has not the program that was asked for.
-    pub fn probe(head: &[u8], len_bytes: u64, options: &TitleOptions) -> Result<Title, TitleError> {
+    /// When it is no transport stream, or too long for such chunks.
+    pub fn probe(head: &[u8], len_bytes: u64, chunk_packets: u32) -> Result<Title, TitleError> {
         let layout = Layout::find(head).ok_or(TitleError::NoSync { got: head.len() })?;
-        if options.chunk_packets == 0 {
-            return Err(TitleError::ChunkPackets { packets: 0 });
-        }
-        let (spacing, first) = (layout.spacing, layout.first as u64);
-        let chunk_bytes = u64::from(options.chunk_packets) * spacing.stride() as u64;
-        if len_bytes / chunk_bytes >= u64::from(u32::MAX - 1) {
+        let (spacing, cut) = (layout.spacing, Cut::new(chunk_packets));
+        if len_bytes / (cut.packets() * spacing.stride() as u64) >= u64::from(u32::MAX - 1) {
             return Err(TitleError::TooLong { len: len_bytes });
         }
         let mut title = Title {
             spacing,
-            first,
+            first: layout.first as u64,
             len_bytes,
-            cut: Cut::new(options.chunk_packets),
+            cut,
             pat: Vec::new(),
             programs: Vec::new(),
             program_number: None,
-            streams: Vec::new(),
             pcr_pid: None,
             video: None,
             slope: None,
         };
         let head = &head[layout.first..];
         title.read_tables(head);
-        title.choose_program(options.program, &marked_pids(head, spacing))?;
+        title.choose_program(&marked_pids(head, spacing));
         title.read_rate(head);
         Ok(title)
     }
@@ -167,25 +131,14 @@ impl Title {
         self.programs = programs.map(|(number, pmt_pid)| Program { number, pmt_pid, pmt: Vec::new() }).collect();
     }
 
-    /// Takes the program that was asked for; else the first whose PCR PID carries PCRs; else any PID that does.
-    fn choose_program(&mut self, wanted: Option<u16>, marked: &[Pid]) -> Result<(), TitleError> {
-        let maps = self.programs.iter().filter_map(|program| Pmt::parse(Section::parse(&program.pmt).ok()?).ok());
-        let mut maps = maps.filter(|pmt| wanted.is_none_or(|number| pmt.program_number() == number));
-        let chosen = match wanted {
-            Some(program) => Some(maps.next().ok_or(TitleError::NoProgram { program })?),
-            None => maps.clone().find(|pmt| marked.contains(&pmt.pcr_pid())).or_else(|| maps.next()),
-        };
-        let Some(pmt) = chosen else {
-            self.pcr_pid = marked.first().copied();
-            return Ok(());
-        };
-        let (number, pcr_pid) = (pmt.program_number(), pmt.pcr_pid());
-        let streams = pmt.streams().map(|stream| ElementaryStream { pid: stream.pid, stream_type: stream.stream_type });
-        self.streams = streams.collect();
-        self.program_number = Some(number);
-        self.pcr_pid = if marked.contains(&pcr_pid) { Some(pcr_pid) } else { marked.first().copied() };
-        self.video = VideoCodec::find(self.streams.iter().map(|stream| (stream.pid, stream.stream_type)));
-        Ok(())
+    /// Takes the first program whose PCR PID carries PCRs, else the first; its clock, else any PID that has one.
+    fn choose_program(&mut self, marked: &[Pid]) {
+        let mut maps = self.programs.iter().filter_map(|program| Pmt::parse(Section::parse(&program.pmt).ok()?).ok());
+        let has_clock = |pmt: &Pmt<'_>| marked.contains(&pmt.pcr_pid());
+        let chosen = maps.clone().find(has_clock).or_else(|| maps.next());
+        self.pcr_pid = chosen.filter(has_clock).map(|pmt| pmt.pcr_pid()).or(marked.first().copied());
+        self.program_number = chosen.map(|pmt| pmt.program_number());
+        self.video = chosen.and_then(|pmt| VideoCodec::find(&pmt));
     }
 
     fn read_rate(&mut self, head: &[u8]) {
@@ -243,13 +196,9 @@ impl Title {
         let stride = self.spacing.stride() as u64;
         let start = self.first.saturating_add(self.cut.start(number).saturating_mul(stride));
         let end = self.first.saturating_add(self.cut.end(number).saturating_mul(stride));
-        let end = end.saturating_add(self.overlap() as u64);
+        let overlap = PACKET_LEN - 1 + self.spacing.prefix();
+        let end = end.saturating_add(overlap as u64);
         start.min(self.len_bytes)..end.min(self.len_bytes)
-    }
-
-    /// Bytes of a chunk's range that belong to the next.
-    pub fn overlap(&self) -> usize {
-        PACKET_LEN - 1 + self.spacing.prefix()
     }
 
     /// Packets of the whole title, if none is damaged: the position of its end.

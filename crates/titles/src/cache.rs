@@ -130,7 +130,7 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pump::title::{Title, TitleOptions};
+    use pump::title::Title;
 
     use super::*;
 
@@ -141,9 +141,8 @@ mod tests {
     fn chunk(number: u32, packets: u32) -> Arc<Chunk> {
         let mut packet = [0xff; 188];
         packet[..4].copy_from_slice(&[0x47, 0x1f, 0xff, 0x10]);
-        let options = TitleOptions { chunk_packets: PACKETS, ..TitleOptions::default() };
         let bytes = packet.repeat(packets as usize);
-        let title = Title::probe(&packet.repeat(10), 1 << 30, &options).unwrap();
+        let title = Title::probe(&packet.repeat(10), 1 << 30, PACKETS).unwrap();
         Arc::new(Chunk::scan(&title, number, bytes))
     }
 
@@ -202,7 +201,7 @@ mod tests {
             let mut held: Vec<Arc<Chunk>> = Vec::new();
             for (number, packets, is_insert, holds) in steps {
                 let found = cache.get(key(number));
-                prop_assert!(found.as_ref().is_none_or(|found| found.number() == number));
+                prop_assert!(found.as_ref().is_none_or(|found| found.number == number));
                 let chunk = found.or_else(|| is_insert.then(|| chunk(number, packets)));
                 let Some(chunk) = chunk else { continue };
                 cache.insert(key(number), &chunk);
@@ -215,8 +214,8 @@ mod tests {
                 let now = stats(&cache);
                 prop_assert!(now.cached_bytes <= bytes_max as u64);
                 // Nothing is forgotten that is in memory, and nothing counted that is not.
-                held.sort_by_key(|chunk| chunk.number());
-                held.dedup_by_key(|chunk| chunk.number());
+                held.sort_by_key(|chunk| chunk.number);
+                held.dedup_by_key(|chunk| chunk.number);
                 prop_assert!(now.held_chunks >= held.len() as u64);
                 prop_assert!(now.held_chunks <= now.cached_chunks + held.len() as u64);
             }

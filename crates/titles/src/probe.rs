@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pump::chunk::Chunk;
-use pump::title::{FIRST_CHUNK_PACKETS, Title, TitleError, TitleOptions};
+use pump::title::{FIRST_CHUNK_PACKETS, Title, TitleError};
 use wire::ts::Pcr;
 
 /// A title is probed with this much, however small its chunks are.
@@ -39,16 +39,15 @@ fn first_chunk_packets(chunk_packets: u32) -> u32 {
 pub(crate) fn next_head_len(probed: &Result<Title, TitleError>, got: u64, len: u64) -> Option<u64> {
     let is_poor = match probed {
         Ok(title) => title.slope.is_none() || title.programs.iter().any(|program| program.pmt.is_empty()),
-        Err(TitleError::NoSync { .. } | TitleError::NoProgram { .. }) => true,
-        Err(_) => false,
+        Err(TitleError::NoSync { .. }) => true,
+        Err(TitleError::TooLong { .. }) => false,
     };
     let more = len.min(HEAD_MAX).min(4 * got.max(HEAD_MIN));
     (is_poor && more > got).then_some(more)
 }
 
 pub(crate) fn probe(head: &[u8], len: u64, chunk_packets: u32) -> Result<Title, TitleError> {
-    let title = Title::probe(head, len, &TitleOptions { chunk_packets, ..TitleOptions::default() })?;
-    Ok(title.with_first_chunk(first_chunk_packets(chunk_packets)))
+    Ok(Title::probe(head, len, chunk_packets)?.with_first_chunk(first_chunk_packets(chunk_packets)))
 }
 
 /// The first chunk, when all of its bytes are in the head.
@@ -67,7 +66,7 @@ pub(crate) fn estimate(title: &Title) -> Option<Duration> {
 /// How long a title plays by the references in its first and last chunk. The estimate, when they do not belong to one
 /// clock.
 pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<Duration> {
-    let (Some(slope), Some(start), Some(end)) = (title.slope, first.marks().first(), last.marks().last()) else {
+    let (Some(slope), Some(start), Some(end)) = (title.slope, first.marks.first(), last.marks.last()) else {
         return estimate(title);
     };
     let span = (end.pcr.ticks() + Pcr::MODULUS - start.pcr.ticks()) % Pcr::MODULUS;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pump::chunk::Chunk;
 use pump::sample::Sample;
-use pump::title::{Title, TitleOptions};
+use pump::title::{CHUNK_PACKETS, Title};
 use wire::Bitrate;
 use wire::ts::{DATAGRAM_LEN, DATAGRAM_PACKETS};
 
@@ -29,7 +29,7 @@ impl Content {
     /// Makes a title that lasts for `time`, wherever a stream of it begins.
     pub(super) fn make(rate: Bitrate, time: Duration) -> Result<Self> {
         let bytes = title(rate, time + STARTS + Duration::from_secs(1));
-        let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default());
+        let title = Title::probe(&bytes, bytes.len() as u64, CHUNK_PACKETS);
         let title = title.context("read the title that was made")?;
         let chunks = (0..title.chunk_count()).map(|number| {
             let range = title.chunk_range(number);

@@ -6,7 +6,7 @@
 use wire::ts::{PACKET_LEN, Packet, Pcr, Pid};
 
 use super::recovery::Recovery;
-use crate::title::{Title, TitleOptions};
+use crate::title::{CHUNK_PACKETS, Title};
 
 /// It listens for so long at least, to know the rate, and how uneven arrivals are.
 const LISTEN_NS: i64 = 500_000_000;
@@ -58,7 +58,7 @@ impl Search {
         }
         self.probed_ns = arrived_ns;
         let len = self.head.len().max(2 * PACKET_LEN) as u64;
-        let title = Title::probe(&self.head, len, &TitleOptions::default()).ok()?;
+        let title = Title::probe(&self.head, len, CHUNK_PACKETS).ok()?;
         let has_tables = title.program_number.is_some() || listened_ns > TABLES_NS;
         let pcr_pid = title.pcr_pid.filter(|_| has_tables && title.slope.is_some())?;
         let recovery = self.recovery(pcr_pid, step_ns)?;

@@ -87,8 +87,7 @@ impl Measure {
 
     /// What a chunk that came lacks. `expected`: packets of the title; a live input has so many as there are.
     pub(super) fn count_chunk(&mut self, chunk: &Chunk, expected: u64, counters: &mut Counters) {
-        let (errors, lost) =
-            (u64::from(chunk.continuity_errors()), expected.saturating_sub(chunk.packet_count().into()));
+        let (errors, lost) = (u64::from(chunk.continuity_errors), expected.saturating_sub(chunk.packet_count().into()));
         self.stats.continuity_errors += errors;
         self.stats.lost += lost;
         counters.continuity_errors += errors;

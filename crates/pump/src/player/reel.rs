@@ -116,7 +116,7 @@ impl Reel {
             && !self.rewriter.is_active()
         {
             if played == done.packet_count() {
-                self.rewriter.learn(done.continuity().iter().copied());
+                self.rewriter.learn(done.continuity.iter().copied());
             } else {
                 self.rewriter.learn(counters(&done, played));
             }

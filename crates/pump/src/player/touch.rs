@@ -25,7 +25,7 @@ impl Player {
     /// Reads what it needs of the chunk. **Touch the plan before.**
     #[inline]
     pub(crate) fn touch_chunk(&self) -> u64 {
-        self.reel.queue.current().map_or(0, |(chunk, at)| chunk.first() ^ u64::from(at) ^ chunk.bytes().len() as u64)
+        self.reel.queue.current().map_or(0, |(chunk, at)| chunk.first ^ u64::from(at) ^ chunk.bytes().len() as u64)
     }
 }
 

@@ -9,7 +9,7 @@ use pump::chunk::Chunk;
 use pump::pump::Pump;
 use pump::sample::Sample;
 use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, SessionStats, Settings, Start};
-use pump::title::{Title, TitleOptions};
+use pump::title::Title;
 use wire::ts::PACKET_LEN;
 use wire::{LinkEvent, LinkId, LinkRequest, Outbox, Path, PieceSource, Token};
 
@@ -21,8 +21,7 @@ pub struct Source {
 
 impl Source {
     pub fn new(bytes: Vec<u8>, chunk_packets: u32) -> Arc<Source> {
-        let options = TitleOptions { chunk_packets, ..TitleOptions::default() };
-        let title = Title::probe(&bytes[..bytes.len().min(1 << 20)], bytes.len() as u64, &options).unwrap();
+        let title = Title::probe(&bytes[..bytes.len().min(1 << 20)], bytes.len() as u64, chunk_packets).unwrap();
         Arc::new(Source { title: Arc::new(title), bytes })
     }
 

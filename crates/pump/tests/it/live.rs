@@ -343,7 +343,7 @@ fn a_sender_that_is_too_fast_fills_no_memory_and_floods_nobody() {
     assert!(report.overruns > 50_000, "{report:?}");
     let last_second = world.sent[&1].iter().filter(|(ns, _)| *ns >= 7_000 * MS).count();
     assert!(last_second < 2 * 430, "{last_second} datagrams");
-    let newest = world.live.kept().last().and_then(|chunk| chunk.dues().last()).unwrap().at;
+    let newest = world.live.kept().last().and_then(|chunk| chunk.dues.last()).unwrap().at;
     assert!(newest.saturating_duration_since(world.now) < Duration::from_millis(2_500));
 }
 
@@ -355,7 +355,7 @@ fn a_session_whose_chunk_is_gone_is_told_and_goes_on_where_it_is_sent() {
     world.receive(&flights, 2_000 * MS);
     world.open(1);
     world.receive(&flights, 4_000 * MS);
-    let next = world.live.kept().last().unwrap().number() + 1;
+    let next = world.live.kept().last().unwrap().number + 1;
     world.lost = next..next + 10;
     world.receive(&flights, 5_000 * MS);
     assert!(world.needs.iter().all(|number| world.lost.contains(number)) && !world.needs.is_empty());
@@ -460,12 +460,12 @@ proptest! {
         }
         let chunks: Vec<_> = world.live.kept().collect();
         for pair in chunks.windows(2) {
-            prop_assert_eq!(pair[0].number() + 1, pair[1].number());
-            prop_assert_eq!(pair[0].first() + u64::from(pair[0].packet_count()), pair[1].first());
-            prop_assert!(pair[0].dues().last().unwrap().at <= pair[1].dues()[0].at);
+            prop_assert_eq!(pair[0].number + 1, pair[1].number);
+            prop_assert_eq!(pair[0].first + u64::from(pair[0].packet_count()), pair[1].first);
+            prop_assert!(pair[0].dues.last().unwrap().at <= pair[1].dues[0].at);
         }
         for chunk in chunks {
-            prop_assert!(chunk.dues().windows(2).all(|pair| pair[0].position < pair[1].position && pair[0].at <= pair[1].at));
+            prop_assert!(chunk.dues.windows(2).all(|pair| pair[0].position < pair[1].position && pair[0].at <= pair[1].at));
         }
     }
 }

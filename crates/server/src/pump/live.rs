@@ -312,7 +312,7 @@ impl Input {
         let start = live.start().ok_or(PumpError::NoSignal)?;
         let count = sessions.get_mut(worker.index()).ok_or(PumpError::Busy)?;
         if *count == 0 {
-            for chunk in live.kept().filter(|chunk| chunk.number() >= start.chunk) {
+            for chunk in live.kept().filter(|chunk| chunk.number >= start.chunk) {
                 let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest: start.chunk };
                 workers.post(worker, Message::Pump(command));
             }

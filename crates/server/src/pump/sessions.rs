@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::plane::placement;
     use pump::sample::Sample;
-    use pump::title::TitleOptions;
+    use pump::title::CHUNK_PACKETS;
 
     /// Sessions on so many workers.
     struct Harness {
@@ -340,7 +340,7 @@ mod tests {
 
         fn open_with_lease(&mut self, kbps: u64, port: u16, lease: Option<Duration>) -> Option<(SessionId, u16)> {
             let bytes = Sample { pictures: 3, ..Sample::default() }.make();
-            let title = Title::probe(&bytes, bytes.len() as u64, &TitleOptions::default()).expect("a title");
+            let title = Title::probe(&bytes, bytes.len() as u64, CHUNK_PACKETS).expect("a title");
             let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
             let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
             let rate = Bitrate::from_kbps(kbps);

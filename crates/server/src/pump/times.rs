@@ -22,7 +22,7 @@ const PICTURE_LOOKS_MAX: usize = 9;
 /// When the first chunk cannot be had.
 pub(super) async fn zero(library: &Library, title: &Arc<Title>) -> Result<Option<Pcr>, Error> {
     let chunk = library.chunk(title, 0).await?;
-    Ok(chunk.marks().first().map(|mark| back_to(mark, 0, title)))
+    Ok(chunk.marks.first().map(|mark| back_to(mark, 0, title)))
 }
 
 /// Where the title is `at` after its start: the packet there; with `at_picture` that of the picture that stands alone
@@ -59,7 +59,7 @@ pub(super) async fn picture_before(library: &Library, title: &Arc<Title>, positi
 }
 
 fn last_picture(chunk: &Chunk, position: u64) -> Option<u64> {
-    let starts = chunk.pictures().iter().map(|picture| chunk.first() + u64::from(picture.start));
+    let starts = chunk.pictures.iter().map(|picture| chunk.first + u64::from(picture.start));
     starts.take_while(|start| *start <= position).last()
 }
 
@@ -83,8 +83,8 @@ const SEEN_MAX: usize = 16;
 
 impl Seen {
     pub(super) fn note(&mut self, chunk: &Chunk) {
-        self.marks.extend(chunk.marks().first());
-        self.marks.extend(chunk.marks().last());
+        self.marks.extend(chunk.marks.first());
+        self.marks.extend(chunk.marks.last());
         while self.marks.len() > SEEN_MAX {
             self.marks.pop_front();
         }
@@ -128,13 +128,11 @@ fn guess(title: &Title, at: Duration) -> u64 {
 mod tests {
     use super::*;
     use pump::sample::Sample;
-    use pump::title::TitleOptions;
 
     /// A title in memory, and its chunks.
     fn sample(is_constant: bool) -> (Title, Vec<Chunk>) {
         let bytes = Sample { pictures: 1_000, is_constant, ..Sample::default() }.make();
-        let options = TitleOptions { chunk_packets: 700, ..TitleOptions::default() };
-        let title = Title::probe(&bytes[..1 << 20], bytes.len() as u64, &options).expect("a title");
+        let title = Title::probe(&bytes[..1 << 20], bytes.len() as u64, 700).expect("a title");
         let range = |number| title.chunk_range(number).start as usize..title.chunk_range(number).end as usize;
         let chunks = (0..title.chunk_count()).map(|number| Chunk::scan(&title, number, bytes[range(number)].to_vec()));
         let chunks = chunks.collect();
@@ -145,11 +143,11 @@ mod tests {
     fn the_time_of_a_place_is_known_from_the_chunks_around() {
         for is_constant in [true, false] {
             let (title, chunks) = sample(is_constant);
-            let zero = back_to(&chunks[0].marks()[0], 0, &title);
+            let zero = back_to(&chunks[0].marks[0], 0, &title);
             let mut seen = Seen::default();
             for chunk in &chunks {
                 seen.note(chunk);
-                let mark = chunk.marks()[chunk.marks().len() / 2];
+                let mark = chunk.marks[chunk.marks.len() / 2];
                 let told = seen.time_at(&title, Some(zero), mark.position).as_secs_f64();
                 let expected = zero.ticks_to(mark.pcr) as f64 / Pcr::HZ as f64;
                 assert!((told - expected).abs() < 0.2, "{told} for {expected}");
@@ -162,8 +160,8 @@ mod tests {
         let (_, chunks) = sample(true);
         let pictures: Vec<u64> = chunks.iter().filter_map(|chunk| last_picture(chunk, u64::MAX)).collect();
         assert!(pictures.len() > 20);
-        let (chunk, first) = chunks.iter().find_map(|chunk| Some((chunk, chunk.pictures().first()?))).expect("one");
-        let start = chunk.first() + u64::from(first.start);
+        let (chunk, first) = chunks.iter().find_map(|chunk| Some((chunk, chunk.pictures.first()?))).expect("one");
+        let start = chunk.first + u64::from(first.start);
         assert_eq!(last_picture(chunk, start), Some(start));
         assert_eq!(start.checked_sub(1).and_then(|before| last_picture(chunk, before)), None);
     }

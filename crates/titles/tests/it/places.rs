@@ -67,7 +67,7 @@ async fn a_place_in_the_middle_is_found_with_a_look_or_two_and_the_chunks_that_a
             let index = whole(&title, &bytes);
             let early = at.as_secs_f64() - index.time_at(place).unwrap().as_secs_f64();
             assert!((-0.05..0.6).contains(&early), "{seconds} s: {early} s early");
-            assert!(chunk.pictures().iter().any(|picture| chunk.first() + u64::from(picture.start) == place));
+            assert!(chunk.pictures.iter().any(|picture| chunk.first + u64::from(picture.start) == place));
             most = most.max(read(&origin));
         }
         // The head, three first parts, and two chunks.

@@ -156,7 +156,7 @@ impl World {
     pub fn turn(&mut self) {
         self.live.handle_timeout(self.now);
         while let Some((chunk, oldest)) = self.live.poll_chunk() {
-            if !self.lost.contains(&chunk.number()) {
+            if !self.lost.contains(&chunk.number) {
                 self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
             }
         }

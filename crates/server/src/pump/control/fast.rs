@@ -89,7 +89,7 @@ impl Planner {
         let mut looks = 0;
         while let Some(number) = self.next.filter(|_| picks.len() < count && looks < LOOKS_MAX) {
             let chunk = library.chunk(&self.title, number.into()).await?;
-            let ends_later = chunk.pictures().last().is_some_and(|picture| picture.end.is_none());
+            let ends_later = chunk.pictures.last().is_some_and(|picture| picture.end.is_none());
             let after = match number + 1 {
                 after if ends_later && after < self.title.chunk_count() => {
                     Some(library.chunk(&self.title, after.into()).await?)
@@ -112,13 +112,13 @@ impl Planner {
             index.add(chunk);
         }
         let ns = |position| index.time_at(position).map_or(0, |time| time.as_nanos() as i128);
-        let begin_ns = ns(chunk.first());
+        let begin_ns = ns(chunk.first);
         let passed_ns = match (self.last, last) {
-            (Some((_, passed_ns)), Some(last)) => passed_ns + begin_ns - ns(last.first()),
+            (Some((_, passed_ns)), Some(last)) => passed_ns + begin_ns - ns(last.first),
             _ => 0,
         };
-        let end = chunk.first() + u64::from(chunk.packet_count());
-        let (low, high) = (self.low.max(chunk.first()), self.high.min(end));
+        let end = chunk.first + u64::from(chunk.packet_count());
+        let (low, high) = (self.low.max(chunk.first), self.high.min(end));
         let mut pictures = index.pictures();
         pictures.retain(|picture| (low..high).contains(&picture.from));
         if self.is_backward {
@@ -129,8 +129,8 @@ impl Planner {
             let ahead_ns = if self.is_backward { -at_ns } else { at_ns };
             picks.extend(self.picker.push(picture.from, picture.to, ahead_ns));
         }
-        self.last = Some((chunk.number(), passed_ns));
-        self.next = self.behind(chunk.number());
+        self.last = Some((chunk.number, passed_ns));
+        self.next = self.behind(chunk.number);
     }
 
     /// The chunk to look at next.
