@@ -95,10 +95,11 @@ impl SendQueue {
                         pieces.gso = false;
                         socket.lower_gso();
                     }
-                    Refusal::GsoHere | Refusal::TooLong if pieces.first_is_gso() => {
+                    refusal @ (Refusal::GsoHere | Refusal::TooLong) if pieces.first_is_gso() => {
                         counts.gso_refused += 1;
-                        self.refusals_in_row += 1;
                         pieces.split_first = true;
+                        // What is too long is its path's fault, however often.
+                        self.refusals_in_row += u32::from(refusal == Refusal::GsoHere);
                         if self.refusals_in_row >= REFUSALS_MAX {
                             socket.lower_gso();
                         }

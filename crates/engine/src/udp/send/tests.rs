@@ -171,6 +171,19 @@ fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
 }
 
 #[test]
+fn a_remote_behind_a_narrow_path_does_not_make_the_sends_to_all_others_dearer() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500, 500]);
+    let mut sender = Sender::failing([libc::EMSGSIZE]);
+    for _ in 0..2 * REFUSALS_MAX {
+        sender.queue.faults.push_back(libc::EMSGSIZE);
+        sender.send(&a, &out);
+        assert_eq!(receive(&b, 2).1, sent(&out));
+    }
+    assert_eq!((sender.counts.gso_refused, a.gso()), (u64::from(2 * REFUSALS_MAX), true));
+}
+
+#[test]
 fn what_icmp_said_of_another_path_costs_no_datagram() {
     let options = Options::sender();
     let a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
