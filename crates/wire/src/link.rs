@@ -189,6 +189,8 @@ pub enum LinkRequest {
         /// Its address. Port 0 is any.
         addr: SocketAddr,
         /// When the port is taken, the next ones of this range are tried, and the first ones after the last; some dozens.
+        /// `None`: that port or none. Who wants an even one (RFC 8656 §7.2) asks for one after the other: `Failed` says
+        /// `AddrInUse`, and is told before anything else that happens afterwards.
         ports: Option<RangeInclusive<u16>>,
         /// How it is set up.
         options: UdpOptions,

@@ -18,12 +18,10 @@ pub(super) fn bind(
     options: &UdpOptions,
 ) -> io::Result<UdpSocket> {
     let mut bound = UdpSocket::bind(addr, options);
-    let Some(ports) = ports else { return bound };
-    for port in following(addr.port(), ports).take(PORTS_MAX) {
-        match &bound {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
-            _ => break,
-        }
+    let mut others = ports.into_iter().flat_map(|ports| following(addr.port(), ports)).take(PORTS_MAX);
+    while bound.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+        && let Some(port) = others.next()
+    {
         bound = UdpSocket::bind(SocketAddr::new(addr.ip(), port), options);
     }
     bound
@@ -31,8 +29,9 @@ pub(super) fn bind(
 
 /// The ports behind `first`, and then those from the beginning.
 fn following(first: u16, ports: RangeInclusive<u16>) -> impl Iterator<Item = u16> {
-    let behind = ports.clone().skip_while(move |port| *port <= first);
-    behind.chain(ports.take_while(move |port| *port < first))
+    let [first, start, end] = [first, *ports.start(), *ports.end()].map(u32::from);
+    let (behind, before) = ((first + 1).max(start)..=end, start..first.min(end + 1));
+    behind.chain(before).map(|port| port as u16)
 }
 
 #[cfg(test)]
@@ -46,6 +45,8 @@ mod tests {
         assert_eq!(all(7, 3..=7), [3, 4, 5, 6]);
         assert_eq!(all(65_535, 65_534..=65_535), [65_534]);
         assert_eq!(all(9, 3..=4), [3, 4]);
+        assert_eq!(all(1, 3..=4), [3, 4]);
+        assert_eq!(all(1, RangeInclusive::new(4, 3)), []);
     }
 
     #[test]
