@@ -39,6 +39,9 @@ const SHARED_RECENT: usize = 8;
 /// Pieces for byte streams that are queued at most.
 const PIECES_MAX: usize = 256;
 
+/// Rows of received datagrams that are queued at most.
+const AGAIN_MAX: usize = 1_024;
+
 /// Requests that are queued at most.
 const REQUESTS_MAX: usize = 64;
 
@@ -147,7 +150,7 @@ impl Outbox {
 
     /// Whether `slot` would return room.
     pub fn has_room(&self) -> bool {
-        self.has_room_for(1)
+        self.used + DATAGRAM_MAX <= self.buf.len()
     }
 
     /// Whether there is room for more of each kind: datagrams, copied or shared, pieces of byte streams, requests.
@@ -160,9 +163,13 @@ impl Outbox {
         self.buf.len() / DATAGRAM_MAX
     }
 
-    /// Whether there is room for `count` datagrams of any size.
+    /// Whether there is room for `count` datagrams or pieces, in whatever way each is pushed and wherever it goes. What is
+    /// copied may have `DATAGRAM_MAX` bytes.
     pub fn has_room_for(&self, count: usize) -> bool {
         self.used + count * DATAGRAM_MAX <= self.buf.len()
+            && self.shared_rows + count <= SHARED_ROWS_MAX
+            && self.again.len() + count <= AGAIN_MAX
+            && self.pieces.len() + count <= PIECES_MAX
     }
 
     /// Queues the first `len` bytes of the slot for `path`. An empty datagram is not queued.

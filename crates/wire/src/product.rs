@@ -9,7 +9,8 @@ use crate::{DatagramRun, LinkEvent, Outbox, Token};
 /// It hears of its own links only, and writes into an outbox that it shares with the others: they are asked in turns, and
 /// what finds no room is kept for the next. What it is told to do and what it tells are its own commands and events.
 pub trait Product {
-    /// Takes datagrams that came by one path. Their bytes may be changed in place. There is room for one per datagram.
+    /// Takes datagrams that came by one path. Their bytes may be changed in place. There is room for one per datagram, in
+    /// whatever way it is pushed (`Outbox::has_room_for`).
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         let _ = (now, run, out);
     }

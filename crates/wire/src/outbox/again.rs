@@ -5,11 +5,8 @@
 
 use std::ops::Range;
 
-use super::{DATAGRAM_MAX, Outbox, RUN_BYTES_MAX, Run, Source};
+use super::{AGAIN_MAX, DATAGRAM_MAX, Outbox, RUN_BYTES_MAX, Run, Source};
 use crate::{DatagramRun, Path};
-
-/// Rows of received datagrams that are queued at most.
-const AGAIN_MAX: usize = 1_024;
 
 /// How a run is made of received datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -209,9 +206,10 @@ impl Again {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::sync::Arc;
 
     use super::*;
-    use crate::{Ecn, LinkId, Token};
+    use crate::{Ecn, LinkId, LinkKind, Token};
 
     fn path(port: u16) -> Path {
         Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], port).into(), local: None }
@@ -280,6 +278,35 @@ mod tests {
         assert_eq!(shape, [(1, 3), (2, 1), (2, 1)]);
         assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 10..10, |_| []), 0, "an empty one is not queued");
         assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 11..20, |_| [1]), 0, "nor what is not there");
+    }
+
+    /// Queues the datagram at an index in some way.
+    type Push<'a> = &'a dyn Fn(&mut Outbox, usize) -> bool;
+
+    #[test]
+    fn where_there_is_room_for_each_datagram_each_is_taken_however_it_is_pushed() {
+        const COUNT: usize = 64;
+        let (mut received, shared) = (vec![1; COUNT * 10], Arc::new(vec![2; 10]));
+        let run = run(&mut received, 10).at(0);
+        let stream = LinkId::new(LinkKind::Stream, 0, 0);
+        // No two of neighbours go the same way.
+        let to = |index: usize| path(index as u16 % 2);
+        let mut out = Outbox::new(4 << 20);
+        let ways: [Push<'_>; 5] = [
+            &|out, index| out.push(&to(index), &[0; DATAGRAM_MAX]),
+            &|out, index| out.push_shared(&to(index), &shared, 0, 10, 1),
+            &|out, index| out.push_prefixed(&to(index), &run, index..index + 1, 0..10, |_| [0; 4]) == 1,
+            &|out, _| out.push_bytes(stream, &[0; DATAGRAM_MAX]),
+            &|out, _| out.push_stream(stream, &shared, 0, 10),
+        ];
+        for (number, push) in ways.into_iter().enumerate() {
+            out.clear();
+            assert!(out.has_room_for(COUNT));
+            while out.has_room_for(COUNT) {
+                let pushed = (0..COUNT).filter(|index| push(&mut out, *index)).count();
+                assert_eq!(pushed, COUNT, "way {number}");
+            }
+        }
     }
 
     #[test]
