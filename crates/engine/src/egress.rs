@@ -21,10 +21,11 @@ impl Egress {
         }
     }
 
-    /// Flushes what lies where it was received, as other things are received next.
+    /// Flushes what lies where it was received, as other things are received next, and what is requested, as it may be that
+    /// nothing more is to be read.
     #[inline]
     pub(crate) fn let_go_of(&mut self, received: &[u8]) {
-        if self.out.points_at_received() {
+        if self.out.points_at_received() || self.out.has_requests() {
             self.flush(received);
         }
     }

@@ -31,7 +31,7 @@ pub(crate) use self::listener::Listener;
 use self::stream::{Got, Stream};
 use self::table::Table;
 use crate::CountersSnapshot;
-use crate::sys::{Epoll, Interest};
+use crate::sys::{self, Epoll, Interest};
 use crate::udp::{SendQueue, UdpSocket};
 
 /// Connections accepted from one listener before others get their turn.
@@ -171,6 +171,13 @@ impl Links {
         if stream.is_connecting() {
             return None;
         }
+        if stream.is_paused {
+            // It was ready before it was paused, or it is broken, which the kernel would tell for ever.
+            if sys::is_broken(stream.as_fd()) {
+                self.close(id, CloseReason::Failed);
+            }
+            return None;
+        }
         let is_closing = stream.is_closing();
         match stream.read(now, buffer, READ_MAX, &mut self.buffers) {
             Got::Bytes { .. } if is_closing => {}
@@ -248,7 +255,7 @@ impl Links {
             let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
             stream.is_touched = false;
             // Who waits for room is told when there is some.
-            if stream.interest == Interest::Read {
+            if matches!(stream.interest, Interest::Read | Interest::Nothing) {
                 self.write(id);
             }
         }

@@ -235,6 +235,16 @@ pub enum LinkRequest {
         /// The link.
         link: LinkId,
     },
+    /// Read from a TCP connection no more, or again. What comes meanwhile stays in the kernel, and slows its sender down;
+    /// `StreamOptions::silence_max` begins anew afterwards. That the connection broke is told (`Closed`), and what was not
+    /// read is then lost; that the other side ended it is told when what came before is read. Of a byte stream nothing more
+    /// is heard after the call that asked for it, of a framed connection what was read already: 16 KiB and one frame at most.
+    Read {
+        /// The link.
+        link: LinkId,
+        /// Whether it is to be read from, as it is to begin with.
+        is_on: bool,
+    },
     /// Let a TCP connection send no faster than that.
     Pace {
         /// The link.

@@ -28,6 +28,7 @@ impl Links {
             LinkRequest::Adopt { token, descriptor, kind } => (token, adopt(now, descriptor, kind)),
             LinkRequest::Close { link } => return self.close_softly(now, link),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link),
+            LinkRequest::Read { link, is_on } => return self.set_reading(now, link, is_on),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
         if let Err(error) = opened.and_then(|body| self.open(now, token, body)) {
@@ -118,6 +119,15 @@ impl Links {
             && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
         {
             stream.watch_room();
+            self.watch_as_wanted(id);
+        }
+    }
+
+    fn set_reading(&mut self, now: Instant, id: LinkId, is_on: bool) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
+            && stream.is_open()
+        {
+            stream.set_reading(now, is_on);
             self.watch_as_wanted(id);
         }
     }

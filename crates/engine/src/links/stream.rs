@@ -45,6 +45,8 @@ pub(crate) struct Stream {
     phase: Phase,
     /// The other side sends no more.
     pub(super) has_input_ended: bool,
+    /// What it brings stays in the kernel until somebody wants it.
+    pub(super) is_paused: bool,
     /// It was written to since the last flush.
     pub(super) is_touched: bool,
     room: Room,
@@ -120,6 +122,7 @@ impl Stream {
             interest: Interest::Read,
             phase: Phase::Open,
             has_input_ended: false,
+            is_paused: false,
             is_touched: false,
             room: Room::Free,
         })
@@ -149,7 +152,7 @@ impl Stream {
     pub(super) fn wanted(&self) -> Interest {
         let awaits_room = matches!(self.room, Room::Watched | Room::Blocked);
         let writes = self.is_connecting() || awaits_room || self.has_backlog();
-        match (!self.has_input_ended, writes) {
+        match (!self.has_input_ended && !self.is_paused, writes) {
             (false, false) => Interest::Nothing,
             (true, false) => Interest::Read,
             (false, true) => Interest::Write,
@@ -176,11 +179,21 @@ impl Stream {
         (self.phase, self.heard) = (Phase::Open, now);
     }
 
+    /// What it brings is wanted, or to stay in the kernel. It is not silent meanwhile.
+    pub(super) fn set_reading(&mut self, now: Instant, is_on: bool) {
+        debug_assert!(self.is_open(), "what a link that nobody wants brings is dropped");
+        if self.is_paused && is_on {
+            self.heard = now;
+        }
+        self.is_paused = !is_on;
+    }
+
     /// Nobody wants it any more: what it brings is dropped.
     pub(super) fn begin_closing(&mut self, now: Instant, buffers: &mut Buffers) {
         debug_assert!(self.is_open(), "who asks again does not wait");
         self.phase = Phase::Closing { until: now + CLOSING_MAX };
         self.room = Room::Free;
+        self.is_paused = false;
         self.give_rest(buffers);
     }
 
@@ -356,6 +369,9 @@ impl Stream {
     pub(super) fn is_overdue(&self, now: Instant) -> Option<CloseReason> {
         if let Phase::Closing { until } = self.phase {
             return (until <= now).then_some(CloseReason::Asked);
+        }
+        if self.is_paused {
+            return None;
         }
         let unfinished = (!self.rest.is_empty()).then_some(FRAME_TIME_MAX);
         let limit = unfinished.into_iter().chain(self.options.silence_max).min()?;

@@ -161,6 +161,11 @@ pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Resul
     poll_one(fd, libc::POLLOUT, timeout)
 }
 
+/// Whether an error of `fd` waits, or both of its directions have ended.
+pub fn is_broken(fd: BorrowedFd<'_>) -> bool {
+    poll_one(fd, 0, Some(Duration::ZERO)).unwrap_or(true)
+}
+
 fn poll_one(fd: BorrowedFd<'_>, events: libc::c_short, timeout: Option<Duration>) -> io::Result<bool> {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let timeout = timeout.map(timespec);

@@ -21,6 +21,7 @@ mod socket;
 mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
+pub(crate) use epoll::is_broken;
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub(crate) use eventfd::EventFd;
 pub use group::{group_socket, join_group};
