@@ -40,6 +40,9 @@ const ACCEPTS_MAX: usize = 16;
 /// How often links that are overdue are looked for, and listeners that paused are opened again.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Overdue links closed before everything else gets its turn.
+const CLOSES_MAX: usize = 256;
+
 /// Descriptors that one wait reports; others that are ready are reported by the next.
 const EVENTS_MAX: usize = 256;
 
@@ -332,24 +335,29 @@ impl Links {
         self.next_sweep
     }
 
-    /// Closes links that were silent or closing for too long, and opens paused listeners again.
+    /// Closes links that were silent or closing for too long, bounded, and opens paused listeners again.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.next_sweep.is_none_or(|at| now < at) {
             return;
         }
+        let mut pause = SWEEP_INTERVAL;
         if self.impatient > 0 {
             let overdue = self.table.iter().filter_map(|(id, link)| match &link.body {
                 Body::Stream(stream) => Some((id, stream.is_overdue(now)?)),
                 Body::Udp(_) | Body::Listener(_) => None,
             });
-            for (id, reason) in overdue.collect::<Vec<_>>() {
+            let overdue: Vec<_> = overdue.take(CLOSES_MAX).collect();
+            if overdue.len() == CLOSES_MAX {
+                pause = Duration::ZERO;
+            }
+            for (id, reason) in overdue {
                 self.close(id, reason);
             }
         }
         for id in std::mem::take(&mut self.paused) {
             self.watch(id, Interest::Read);
         }
-        self.next_sweep = (self.impatient > 0).then_some(now + SWEEP_INTERVAL);
+        self.next_sweep = (self.impatient > 0).then_some(now + pause);
     }
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.

@@ -256,3 +256,86 @@ fn a_connection_that_nobody_wants_ends_in_time_though_its_peer_does_nothing() {
         drop(client);
     }
 }
+
+#[test]
+fn what_comes_for_a_paused_link_waits_in_the_kernel_and_is_no_silence() {
+    for framing in [None, Some(Framing::Length16)] {
+        let (mut links, link, mut client) =
+            streaming(StreamOptions { framing, silence_max: Some(SILENCE_MAX), ..StreamOptions::default() });
+        let start = Instant::now();
+        let mut buffer = [0; 100];
+        links.handle_request(start, LinkRequest::Read { link, is_on: false });
+        client.write_all(&[0, 1, 7]).expect("written");
+        client.shutdown(Shutdown::Write).expect("connected");
+        links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+        assert_eq!(links.epoll.ready_count(), 0);
+        assert!(links.read(start, link, &mut buffer).is_none(), "as if it was ready before");
+        links.sweep(start + SILENCE_MAX * 2);
+        assert!(links.poll_news().is_none());
+
+        let later = start + SILENCE_MAX * 3;
+        links.handle_request(later, LinkRequest::Read { link, is_on: true });
+        links.sweep(later + SILENCE_MAX - Duration::from_millis(1));
+        assert!(links.poll_news().is_none(), "silence begins anew");
+        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        let len = links.read(later, link, &mut buffer).expect("it was there all the time").len;
+        assert_eq!(buffer[..len], [0, 1, 7]);
+        assert!(links.read(later, link, &mut buffer).is_none());
+        let is_framed = framing.is_some();
+        assert!(match links.poll_news() {
+            Some((_, LinkEvent::InputEnded { .. })) => !is_framed,
+            Some((_, LinkEvent::Closed { reason: CloseReason::Ended, .. })) => is_framed,
+            _ => false,
+        });
+    }
+}
+
+#[test]
+fn a_paused_link_that_breaks_is_closed_and_one_that_nobody_wants_ends() {
+    for is_wanted in [true, false] {
+        let (mut links, link, mut client) = streaming(StreamOptions::default());
+        let now = Instant::now();
+        links.handle_request(now, LinkRequest::Read { link, is_on: false });
+        client.write_all(b"not read").expect("written");
+        if is_wanted {
+            // Who goes and has not read everything resets the connection.
+            let mut out = Outbox::new(2_000);
+            assert!(out.push_bytes(link, b"not read either"));
+            links.send_pieces(&out);
+            client.peek(&mut [0]).expect("it is there");
+        } else {
+            links.handle_request(now, LinkRequest::Close { link });
+        }
+        drop(client);
+        let mut news = None;
+        for _ in 0..10 {
+            links.epoll.wait(Some(PATIENCE)).expect("wait");
+            links.read(now, link, &mut [0; 100]);
+            news = links.poll_news().map(|(_, event)| event);
+            if news.is_some() {
+                break;
+            }
+        }
+        let expected = if is_wanted { CloseReason::Failed } else { CloseReason::Asked };
+        assert!(matches!(news, Some(LinkEvent::Closed { reason, .. }) if reason == expected), "{news:?}");
+        links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+        assert_eq!(links.epoll.ready_count(), 0);
+    }
+}
+
+#[test]
+fn of_many_overdue_links_the_first_are_closed_and_the_others_are_due_at_once() {
+    let options = StreamOptions { silence_max: Some(SILENCE_MAX), ..StreamOptions::default() };
+    let (mut links, _, client) = streaming(options.clone());
+    for _ in 0..CLOSES_MAX {
+        let (token, descriptor) = (Token::default(), client.try_clone().expect("a descriptor").into());
+        let kind = Adopted::Stream(options.clone());
+        links.handle_request(Instant::now(), LinkRequest::Adopt { token, descriptor, kind });
+        assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { .. }))));
+    }
+    let late = Instant::now() + SILENCE_MAX;
+    for (closed, next) in [(CLOSES_MAX, Some(late)), (1, None)] {
+        links.sweep(late);
+        assert_eq!((std::iter::from_fn(|| links.poll_news()).count(), links.next_sweep()), (closed, next));
+    }
+}
