@@ -5,6 +5,10 @@ use std::time::Instant;
 use wire::Outbox;
 
 use crate::links::Links;
+use crate::service::Service;
+
+/// News of links told before one call of the service. What was not taken of a byte stream comes first.
+const NEWS_MAX: usize = 1_024;
 
 /// The outbox of a worker, and all that it leads to.
 pub(crate) struct Egress {
@@ -13,9 +17,28 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// Flushes when there is no room for as many datagrams, or for a request. `received` is what is being handled.
+    /// Comes before each call of the service: makes room for as many datagrams and for a request, and tells what became of
+    /// links, which a flush for room may have changed. False when there is more to tell, as there hardly ever is; then
+    /// nothing is to be received. `received` is what is being handled.
     #[inline]
-    pub(crate) fn make_room(&mut self, datagrams: usize, received: &[u8]) {
+    pub(crate) fn prepare(
+        &mut self,
+        service: &mut impl Service,
+        now: Instant,
+        datagrams: usize,
+        received: &[u8],
+    ) -> bool {
+        for _ in 0..NEWS_MAX {
+            self.make_room(datagrams, received);
+            let Some((token, event)) = self.links.poll_news() else { return true };
+            service.handle_link(now, token, event, &mut self.out);
+        }
+        self.make_room(datagrams, received);
+        false
+    }
+
+    /// Flushes when there is no room for as many datagrams, or for a request.
+    fn make_room(&mut self, datagrams: usize, received: &[u8]) {
         if !self.out.has_room_for(datagrams) || !self.out.has_room_for_request() {
             self.flush(received);
         }

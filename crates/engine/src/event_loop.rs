@@ -40,9 +40,6 @@ const MESSAGES_MAX: usize = 256;
 /// Full outboxes sent before new input gets its turn: about a millisecond of sending.
 const FLUSHES_MAX: usize = 16;
 
-/// News of links told after one flush. What was not taken of a byte stream comes first, and there is never as much.
-const NEWS_MAX: usize = 1_024;
-
 /// The most datagrams that a run is handed over with: as many as the kernel joins.
 const RUN_SEGMENTS_MAX: usize = 64;
 
@@ -127,7 +124,7 @@ impl<M: Send + 'static> Loop<M> {
                 if ready.failed {
                     self.take_refusals(service, link);
                 }
-                self.receive(service, link);
+                self.receive(service, now, link);
             }
             LinkKind::Listener => links.accept(now, link),
             LinkKind::Framed | LinkKind::Stream => {
@@ -142,8 +139,11 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     /// Hands the service what one UDP socket has received.
-    fn receive(&mut self, service: &mut impl Service, link: LinkId) {
+    fn receive(&mut self, service: &mut impl Service, mut now: Instant, link: LinkId) {
         for _ in 0..RECEIVE_BATCHES_MAX {
+            if !self.egress.prepare(service, now, 1, &[]) {
+                return;
+            }
             let Some((_, socket)) = self.egress.links.udp(link) else { return };
             if socket.is_send_only() {
                 return;
@@ -161,7 +161,7 @@ impl<M: Send + 'static> Loop<M> {
                     return;
                 }
             }
-            let now = Instant::now();
+            now = Instant::now();
             for index in 0..self.batch.message_count() {
                 self.handle_message(service, now, link, index);
             }
@@ -179,7 +179,7 @@ impl<M: Send + 'static> Loop<M> {
         let count_max = self.egress.out.datagrams_max().min(RUN_SEGMENTS_MAX);
         let mut first = 0;
         loop {
-            self.egress.make_room(count_max, self.batch.received());
+            self.egress.prepare(service, now, count_max, self.batch.received());
             // It may be closed meanwhile.
             let Some((token, _)) = self.egress.links.udp(link) else { return };
             let Some(message) = self.batch.message(index) else { return };
@@ -204,12 +204,12 @@ impl<M: Send + 'static> Loop<M> {
     fn take_refusals(&mut self, service: &mut impl Service, link: LinkId) {
         let now = Instant::now();
         for _ in 0..REFUSALS_MAX {
+            self.egress.prepare(service, now, 1, &[]);
             let Some((token, socket)) = self.egress.links.udp(link) else { return };
             match socket.next_refusal() {
                 // A datagram that was too long for the path is no refusal.
                 Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
                 Ok(Some(refused)) => {
-                    self.egress.make_room(1, &[]);
                     let event = LinkEvent::Refused { link, remote: refused.remote };
                     service.handle_link(now, token, event, &mut self.egress.out);
                 }
@@ -223,13 +223,16 @@ impl<M: Send + 'static> Loop<M> {
     fn read_link(&mut self, service: &mut impl Service, link: LinkId) {
         let now = Instant::now();
         for _ in 0..LINK_READS_MAX {
+            // Who was not told yet that it is open is not to hear what it brings.
+            if !self.egress.prepare(service, now, 1, &[]) {
+                return;
+            }
             let links = &mut self.egress.links;
             let Some(read) = links.read(now, link, &mut self.buffer) else { return };
             if read.framing.is_some() {
                 self.handle_frames(service, now, link, &read);
             } else {
                 links.counts.stream_bytes_in += read.len as u64;
-                self.egress.make_room(1, &[]);
                 let event = LinkEvent::Bytes { link, bytes: &mut self.buffer[..read.len] };
                 service.handle_link(now, read.token, event, &mut self.egress.out);
             }
@@ -254,9 +257,14 @@ impl<M: Send + 'static> Loop<M> {
                     let (first, last) = (start + range.start, start + range.end);
                     start += end;
                     let Some(len) = NonZeroUsize::new(range.len()) else { continue };
+                    self.egress.prepare(service, now, 1, &self.buffer);
+                    let links = &mut self.egress.links;
+                    // It may be closed meanwhile.
+                    if !links.is_open(link) {
+                        return;
+                    }
                     links.counts.tcp_datagrams_in += 1;
                     links.counts.tcp_bytes_in += range.len() as u64;
-                    self.egress.make_room(1, &self.buffer);
                     let data = &mut self.buffer[first..last];
                     let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data).at(first);
                     service.handle_run(now, run, &mut self.egress.out);
@@ -276,23 +284,22 @@ impl<M: Send + 'static> Loop<M> {
         for _ in 0..MESSAGES_MAX {
             let Some(message) = self.receiver.try_recv() else { return false };
             self.egress.links.counts.messages += 1;
-            self.egress.make_room(1, &[]);
+            self.egress.prepare(service, now, 1, &[]);
             service.handle_message(now, message, &mut self.egress.out);
         }
         !self.receiver.is_empty()
     }
 
-    /// Lets the service do what is due, sends what it has ready, and tells it what became of links, bounded; true when there
+    /// Lets the service do what is due, tells it what became of links, and sends what it has ready, bounded; true when there
     /// is more.
     fn transmit(&mut self, service: &mut impl Service, mut now: Instant) -> bool {
         for _ in 0..FLUSHES_MAX {
             self.handle_timeout(service, now);
-            self.egress.make_room(1, &[]);
+            self.egress.prepare(service, now, 1, &[]);
             let has_more = service.poll_transmit(now, &mut self.egress.out);
             self.egress.flush(&[]);
-            // Who has heard something may have something to say.
-            let has_told = self.tell(service, now);
-            if !has_more && !has_told {
+            // Who hears something may have something to say.
+            if !has_more && !self.egress.links.has_news() {
                 return false;
             }
             // A full outbox takes a while. What is due by now is not to wait for all of them.
@@ -308,18 +315,8 @@ impl<M: Send + 'static> Loop<M> {
             self.egress.links.counts.lateness.record(now - due);
             self.egress.links.counts.timeouts += 1;
         }
-        self.egress.make_room(1, &[]);
+        self.egress.prepare(service, now, 1, &[]);
         service.handle_timeout(now, &mut self.egress.out);
-    }
-
-    /// Tells the service what became of links; false when there was nothing.
-    fn tell(&mut self, service: &mut impl Service, now: Instant) -> bool {
-        for told in 0..NEWS_MAX {
-            self.egress.make_room(1, &[]);
-            let Some((token, event)) = self.egress.links.poll_news() else { return told > 0 };
-            service.handle_link(now, token, event, &mut self.egress.out);
-        }
-        true
     }
 
     fn publish(&mut self) {

@@ -5,7 +5,7 @@
 //! Cost: a link is found by an index and a comparison. An idle connection takes less than a kilobyte, and so does a UDP
 //! socket; what they keep beyond comes from a common pool (`buffers`).
 //!
-//! News is queued, and told when no other call of the service is under way.
+//! News is queued, and told before the next call of the service.
 
 mod buffers;
 mod listener;
@@ -133,6 +133,16 @@ impl Links {
             stream.end_announcement();
         }
         news
+    }
+
+    /// Whether there is something that products have not heard yet.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Whether a connection is there, and nobody has closed it.
+    pub(crate) fn is_open(&self, id: LinkId) -> bool {
+        matches!(self.table.get(id), Some(Link { body: Body::Stream(stream), .. }) if stream.is_open())
     }
 
     /// Accepts what waits at one listener.

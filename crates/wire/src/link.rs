@@ -136,7 +136,9 @@ pub enum LinkEvent<'a> {
         link: LinkId,
     },
     /// Of what was written for a byte stream since the last flush, the last bytes were not taken: they are the writer's to
-    /// write again after `Writable`, which follows when there is room. Until then nothing more is taken.
+    /// write again after `Writable`, which follows when there is room. Until then nothing more is taken. It is told before
+    /// the call that follows the flush. A flush follows each `poll_transmit`: what was written before or in one is taken if
+    /// nothing was heard when the next call begins, and who closes earlier cuts off what is not taken.
     Unsent {
         /// The link.
         link: LinkId,

@@ -15,7 +15,8 @@ pub trait Product {
         let _ = (now, run, out);
     }
 
-    /// Hears what became of a link; `token` is what it calls it.
+    /// Hears what became of a link; `token` is what it calls it. It hears so before any other call that comes afterwards:
+    /// nothing of a link before it is `Opened`, and what was not taken of a byte stream (`Unsent`) before it may write more.
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
         let _ = (now, token, event, out);
     }
