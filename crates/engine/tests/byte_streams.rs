@@ -9,9 +9,11 @@ mod heap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{env, io, thread};
 
 use common::{PATIENCE, affordable, eventually, has_open_files};
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
@@ -164,10 +166,69 @@ fn start(memory: &Arc<Vec<u8>>, blocked: &Arc<AtomicU64>) -> WorkerHandle<()> {
     Worker::bind(config).expect("loopback can be bound").run(make).expect("a thread can be started")
 }
 
-fn connect(worker: &WorkerHandle<()>) -> TcpStream {
-    let stream = TcpStream::connect(worker.sockets()[0].local).expect("connect");
+/// The clients, in a process of their own, as each process has its own limit of open files.
+struct Clients {
+    process: Child,
+}
+
+impl Clients {
+    /// Where they are to connect to, and how many they are.
+    const MARK: &str = "MILLRACE_TEST_CLIENTS";
+
+    /// Starts them. One connects at once.
+    fn start(to: SocketAddr, count: usize, test: &str) -> Self {
+        let mut command = Command::new(env::current_exe().expect("the test is a program"));
+        command.args(["--exact", test, "--nocapture"]).env(Self::MARK, format!("{to} {count}"));
+        Clients { process: command.stdin(Stdio::piped()).spawn().expect("it runs already") }
+    }
+
+    /// Is what a process does that was started in this way. False in any other.
+    fn run() -> bool {
+        let Ok(task) = env::var(Self::MARK) else { return false };
+        let (to, count) = task.split_once(' ').expect("two words");
+        let (to, count) = (to.parse().expect("an address"), count.parse::<usize>().expect("a number"));
+        let expected = [HEAD, &content()].concat();
+        let mut buf = Vec::with_capacity(2 * expected.len());
+        let mut quick = vec![connect(to)];
+        await_word();
+        quick.resize_with(count, || connect(to));
+        await_word();
+        let mut slow = quick.split_off(count - SLOW);
+        slow.iter_mut().for_each(ask);
+        await_word();
+        for group in quick.chunks_mut(TOGETHER) {
+            group.iter_mut().for_each(ask);
+            group.iter_mut().for_each(|stream| read_all(stream, &expected, &mut buf));
+        }
+        await_word();
+        slow.iter_mut().for_each(|stream| read_all(stream, &expected, &mut buf));
+        true
+    }
+
+    /// Lets them do the next thing.
+    fn go_on(&mut self) {
+        self.process.stdin.as_ref().expect("it is ours").write_all(b"\n").expect("they are there");
+    }
+
+    /// Whether they wait or are at work. They give up by themselves when nothing comes.
+    fn are_well(&mut self) -> bool {
+        self.process.try_wait().expect("it is ours").is_none()
+    }
+}
+
+fn await_word() {
+    let mut line = String::new();
+    assert!(io::stdin().read_line(&mut line).expect("a line") > 0, "the test goes on");
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
+}
+
+fn ask(stream: &mut TcpStream) {
+    stream.write_all(b"?").expect("asked");
 }
 
 fn read_all(stream: &mut TcpStream, expected: &[u8], buf: &mut Vec<u8>) {
@@ -180,46 +241,38 @@ fn read_all(stream: &mut TcpStream, expected: &[u8], buf: &mut Vec<u8>) {
 #[test]
 fn ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory() {
     const NAME: &str = "ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory";
-    if !has_open_files(2 * STREAMS as u64 + 200, NAME) {
+    if Clients::run() || !has_open_files(STREAMS as u64 + 200, NAME) {
         return;
     }
-    let count = affordable(STREAMS, 2, NAME);
+    let count = affordable(STREAMS, 1, NAME);
     let (memory, blocked) = (Arc::new(content()), Arc::new(AtomicU64::new(0)));
-    let expected = [HEAD, &memory[..]].concat();
     let worker = start(&memory, &blocked);
-    let mut clients = Vec::with_capacity(count);
-    let mut buf = Vec::with_capacity(2 * expected.len());
-    clients.push(connect(&worker));
+    let mut clients = Clients::start(worker.sockets()[0].local, count, NAME);
     eventually("the first is open", || worker.counters().tcp_links == 1);
 
     let before = heap::bytes();
-    while clients.len() < count {
-        clients.push(connect(&worker));
-    }
+    clients.go_on();
     eventually("all are open", || worker.counters().tcp_links == count as u64);
     let per_link = (heap::bytes() - before) as f64 / (count - 1) as f64;
-    println!("{per_link:.0} bytes for each idle stream");
+    println!("{count} streams, {per_link:.0} bytes for each idle one");
     assert!(per_link <= 1_024.0, "{per_link} bytes for each idle stream, the product's included");
 
-    let mut slow = clients.split_off(count - SLOW);
-    slow.iter_mut().for_each(|stream| stream.write_all(b"?").expect("asked"));
+    clients.go_on();
     eventually("all slow ones are blocked", || blocked.load(Ordering::Relaxed) >= SLOW as u64);
+    clients.go_on();
     let mut most = 0;
-    for group in clients.chunks_mut(TOGETHER) {
-        group.iter_mut().for_each(|stream| stream.write_all(b"?").expect("asked"));
-        for stream in group {
-            read_all(stream, &expected, &mut buf);
-            most = most.max(heap::bytes() - before);
-        }
+    while worker.counters().tcp_links > SLOW as u64 {
+        most = most.max(heap::bytes() - before);
+        assert!(clients.are_well(), "they get all of it");
+        thread::sleep(Duration::from_millis(1));
     }
     println!("{most} bytes of memory at most, {} times blocked", blocked.load(Ordering::Relaxed));
     assert!(most <= (count * 1_024) as isize, "what is not read waits in no queue: {most} bytes");
-    eventually("the slow ones are still there, and no others", || worker.counters().tcp_links == SLOW as u64);
-    for stream in &mut slow {
-        read_all(stream, &expected, &mut buf);
-    }
+    assert_eq!(worker.counters().tcp_links, SLOW as u64, "the slow ones are still there, and no others");
+    clients.go_on();
+    assert!(clients.process.wait().expect("it is ours").success(), "the slow ones get all of it as well");
     eventually("all have gone", || worker.counters().tcp_links == 0);
     let sent = worker.counters().stream_bytes_out;
-    assert_eq!(sent, (count * expected.len()) as u64, "nothing was counted twice");
+    assert_eq!(sent, (count * (HEAD.len() + CONTENT_BYTES)) as u64, "nothing was counted twice");
     worker.stop().expect("a clean end");
 }
