@@ -226,8 +226,9 @@ pub enum LinkRequest {
         /// What it is, and how it is set up.
         kind: Adopted,
     },
-    /// No more of a link. What was taken still leaves, and what a connection brings is dropped: `Closed` is told when both
-    /// sides have ended it, after half a minute in any case, and at once to who asks again.
+    /// No more of a link. What the same outbox has for it goes first, also what is written later; what was taken still
+    /// leaves, and what a connection brings is dropped: `Closed` is told when both sides have ended it, after half a minute
+    /// in any case, and at once to who asks again.
     Close {
         /// The link.
         link: LinkId,
@@ -292,6 +293,9 @@ pub struct UdpOptions {
     pub send_buffer_bytes: Option<usize>,
 }
 
+/// One socket for many remotes: both buffers have 8 MiB, beyond the system's maximum where the process may
+/// (CAP_NET_ADMIN). Thousands of sockets of one remote each, as a relay has, want `None` for both: what is full of them counts
+/// against the memory of all (`net.ipv4.udp_mem`).
 impl Default for UdpOptions {
     fn default() -> Self {
         UdpOptions {

@@ -261,7 +261,8 @@ impl Outbox {
         true
     }
 
-    /// Queues what a product wants of its links. It is done after what was written before is sent. Gives the request back
+    /// Queues what a product wants of its links. It is done when the outbox is flushed, after all that is written is sent, also
+    /// what is written later into the same outbox. Gives the request back
     /// when too many are queued; before each call of a service there is room for one.
     pub fn request(&mut self, request: LinkRequest) -> Result<(), LinkRequest> {
         if !self.has_room_for_request() {
