@@ -30,6 +30,6 @@ pub use error::Error;
 pub use fragment::Fragment;
 pub use media::{Direction, Extension, Media, Negotiated, Ssrcs};
 pub use offer::OfferOptions;
-pub use peer::{EndReason, Output, Peer, Received, Refused, Remote, local_ufrag};
+pub use peer::{EndReason, Output, Peer, Received, Refused, Remote};
 pub use sdp::SECTIONS_MAX;
 pub use write::Candidate;

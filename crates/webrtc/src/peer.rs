@@ -15,7 +15,6 @@ use str0m::crypto::Sha1HmacProvider;
 use str0m::ice::StunMessage;
 use str0m::net::{DatagramRecv, Protocol, Receive, TcpType};
 use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
-use wire::stun;
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
@@ -446,14 +445,6 @@ impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Peer").field("ufrag", &self.local.ufrag).field("state", &self.state).finish_non_exhaustive()
     }
-}
-
-/// The user fragment of the session that a connectivity check is for: the first half of its USERNAME (RFC 8445 §7.2.2).
-/// `None` for everything else; nothing is proved by it.
-pub fn local_ufrag(datagram: &[u8]) -> Option<&str> {
-    let message = stun::Message::parse(datagram).ok()?;
-    let is_check = (message.class(), message.method()) == (stun::Class::Request, stun::BINDING);
-    message.username().filter(|_| is_check).map(|(local, _)| local)
 }
 
 fn input(now: Instant, remote: Remote, data: &[u8]) -> Option<str0m::Input<'_>> {

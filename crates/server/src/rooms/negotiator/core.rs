@@ -274,7 +274,7 @@ where
         let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
         let key = match data.first() {
             // RFC 7983: STUN. Only checks are for us, since a lite agent asks nothing that could be answered.
-            Some(0..=3) => match webrtc::local_ufrag(data) {
+            Some(0..=3) => match wire::stun::local_ufrag(data) {
                 Some(ufrag) => self.by_ufrag.get(ufrag).copied(),
                 None => return self.counters.malformed += 1,
             },
