@@ -29,7 +29,7 @@ pub fn ts(data: &[u8]) {
 fn read(packet: &Packet<'_>) {
     let _ = (packet.transport_error(), packet.is_scrambled(), packet.continuity(), packet.discontinuity());
     let header_len = packet.adaptation().map_or(4, |field| {
-        let _ = (field.random_access(), field.pcr(), field.private_data());
+        let _ = (field.random_access(), field.pcr());
         5 + usize::from(packet.bytes()[4])
     });
     if packet.has_payload() {

@@ -46,7 +46,7 @@ fn pmt() -> Vec<u8> {
     buf[..len].to_vec()
 }
 
-fn video(continuity: u8, adaptation: AdaptationSpec<'_>, payload: &[u8]) -> [u8; PACKET_LEN] {
+fn video(continuity: u8, adaptation: AdaptationSpec, payload: &[u8]) -> [u8; PACKET_LEN] {
     let mut packet = [0; PACKET_LEN];
     let spec = PacketSpec { pid: VIDEO, payload_unit_start: payload.starts_with(&[0, 0, 1]), continuity };
     ts::write_packet(&mut packet, &spec, &adaptation, payload);

@@ -211,7 +211,7 @@ mod tests {
         let bytes = packet(&[0x47, 0, 5, 0x30, 0]);
         let packet = Packet::parse(&bytes).unwrap();
         let field = packet.adaptation().unwrap();
-        assert!(!field.discontinuity() && field.pcr().is_none() && field.private_data().is_none());
+        assert!(!field.discontinuity() && field.pcr().is_none());
         assert_eq!(packet.payload().len(), 183);
     }
 

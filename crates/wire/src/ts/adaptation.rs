@@ -8,9 +8,6 @@ use super::Pcr;
 pub(super) const DISCONTINUITY: u8 = 0x80;
 pub(super) const RANDOM_ACCESS: u8 = 0x40;
 pub(super) const PCR: u8 = 0x10;
-const OPCR: u8 = 0x08;
-const SPLICE: u8 = 0x04;
-pub(super) const PRIVATE_DATA: u8 = 0x02;
 
 /// An adaptation field, which may be empty (length 0).
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +43,6 @@ impl<'a> Adaptation<'a> {
     pub fn pcr(&self) -> Option<Pcr> {
         if self.has(PCR) { Some(Pcr::from_field(self.data.get(1..)?.first_chunk()?)) } else { None }
     }
-
-    /// What a transmitter says of its own accord, such as pictures' properties.
-    pub fn private_data(&self) -> Option<&'a [u8]> {
-        let (&len, rest) = self.private_field()?.split_first()?;
-        rest.get(..len.into())
-    }
-
-    /// The private data and what counts it, behind the fields that stand before.
-    fn private_field(&self) -> Option<&'a [u8]> {
-        if !self.has(PRIVATE_DATA) {
-            return None;
-        }
-        let mut rest = &self.data[1..];
-        for (_, len) in [(PCR, 6), (OPCR, 6), (SPLICE, 1)].into_iter().filter(|(before, _)| self.has(*before)) {
-            rest = rest.get(len..)?;
-        }
-        Some(rest)
-    }
 }
 
 #[cfg(test)]
@@ -79,18 +58,10 @@ mod tests {
         let field = Adaptation::new(&data);
         assert!(field.discontinuity() && field.random_access());
         assert_eq!(field.pcr().map(Pcr::ticks), Some(2_105));
-        assert_eq!(field.private_data(), Some(&[0xaa, 0xbb][..]));
-    }
-
-    #[test]
-    fn a_field_without_those_before_it_stands_in_their_place() {
-        assert_eq!(Adaptation::new(&[PRIVATE_DATA, 1, 9]).private_data(), Some(&[9][..]));
     }
 
     #[test]
     fn what_runs_over_the_end_is_absent() {
         assert!(Adaptation::new(&[PCR, 0, 0, 0, 0, 0]).pcr().is_none());
-        assert!(Adaptation::new(&[PRIVATE_DATA, 3, 1, 2]).private_data().is_none());
-        assert!(Adaptation::new(&[OPCR | PCR | PRIVATE_DATA, 0, 0, 0, 0, 0, 0, 0]).private_data().is_none());
     }
 }

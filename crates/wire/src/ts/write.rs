@@ -3,7 +3,7 @@
 //! In: a packet's 188 bytes. Out: the same bytes with one field changed, or a packet built from its parts.
 //! Cost: a few bytes stored; no allocation.
 
-use super::adaptation::{DISCONTINUITY, PCR, PRIVATE_DATA, RANDOM_ACCESS};
+use super::adaptation::{DISCONTINUITY, PCR, RANDOM_ACCESS};
 use super::{PACKET_LEN, Packet, Pcr, Pid, SYNC_BYTE};
 
 /// Header fields of a packet to write (§2.4.3.3).
@@ -19,36 +19,31 @@ pub struct PacketSpec {
 
 /// Adaptation field of a packet to write (§2.4.3.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AdaptationSpec<'a> {
+pub struct AdaptationSpec {
     /// The continuity counter may jump here; with a PCR, so does the time base.
     pub discontinuity: bool,
     /// A decoder may begin with the next PES packet.
     pub random_access: bool,
     /// The program's clock.
     pub pcr: Option<Pcr>,
-    /// At most 160 bytes are written.
-    pub private_data: Option<&'a [u8]>,
 }
 
-impl AdaptationSpec<'_> {
+impl AdaptationSpec {
     /// Bytes that the fields take behind the length byte; 0 when there are none.
     fn len(&self) -> usize {
-        let private_len = self.private_data.map_or(0, |data| 1 + data.len().min(PRIVATE_LEN_MAX));
         match self {
-            AdaptationSpec { discontinuity: false, random_access: false, pcr: None, private_data: None } => 0,
-            _ => 1 + 6 * usize::from(self.pcr.is_some()) + private_len,
+            AdaptationSpec { discontinuity: false, random_access: false, pcr: None } => 0,
+            _ => 1 + 6 * usize::from(self.pcr.is_some()),
         }
     }
 }
-
-const PRIVATE_LEN_MAX: usize = 160;
 
 /// Writes a packet with as much of `payload` as fits, and returns how many bytes of it that is. A payload that does not
 /// fill the packet is stuffed by the adaptation field. With an empty payload the packet has an adaptation field alone.
 pub fn write_packet(
     packet: &mut [u8; PACKET_LEN],
     spec: &PacketSpec,
-    adaptation: &AdaptationSpec<'_>,
+    adaptation: &AdaptationSpec,
     payload: &[u8],
 ) -> usize {
     let fields_len = adaptation.len();
@@ -69,7 +64,7 @@ pub fn write_packet(
 }
 
 /// Fills `area`, length byte included, with the fields, then stuffing.
-fn write_adaptation(area: &mut [u8], spec: &AdaptationSpec<'_>) {
+fn write_adaptation(area: &mut [u8], spec: &AdaptationSpec) {
     let (len_byte, field) = area.split_first_mut().expect("an adaptation field has a length byte");
     *len_byte = field.len() as u8;
     let Some((flags, mut rest)) = field.split_first_mut() else { return };
@@ -79,13 +74,6 @@ fn write_adaptation(area: &mut [u8], spec: &AdaptationSpec<'_>) {
         let (place, behind) = rest.split_at_mut(6);
         place.copy_from_slice(&pcr.to_field());
         rest = behind;
-    }
-    if let Some(data) = spec.private_data {
-        *flags |= PRIVATE_DATA;
-        let len = data.len().min(PRIVATE_LEN_MAX);
-        rest[0] = len as u8;
-        rest[1..=len].copy_from_slice(&data[..len]);
-        rest = &mut rest[1 + len..];
     }
     rest.fill(0xff);
 }
@@ -189,12 +177,11 @@ mod tests {
     fn every_adaptation_field_that_is_written_is_read() {
         let mut bytes = [0; PACKET_LEN];
         let pcr = Some(Pcr::from_ticks(1));
-        let fields =
-            AdaptationSpec { discontinuity: true, random_access: true, pcr, private_data: Some(&[7; 300][..]) };
+        let fields = AdaptationSpec { discontinuity: true, random_access: true, pcr };
         write_packet(&mut bytes, &SPEC, &fields, &[9; 300]);
         let field = Packet::parse(&bytes).unwrap().adaptation().unwrap();
         assert!(field.discontinuity() && field.random_access());
-        assert_eq!((field.pcr(), field.private_data()), (pcr, Some(&[7; 160][..])));
+        assert_eq!(field.pcr(), pcr);
     }
 
     #[test]

@@ -42,12 +42,11 @@ proptest! {
         flags in any::<[bool; 3]>(),
         continuity in 0..16_u8,
         pcr in proptest::option::of(0..Pcr::MODULUS),
-        private in proptest::option::of(vec(any::<u8>(), 0..100)),
         payload in vec(any::<u8>(), 0..200),
     ) {
         let [payload_unit_start, discontinuity, random_access] = flags;
         let pcr = pcr.map(Pcr::from_ticks);
-        let fields = AdaptationSpec { discontinuity, random_access, pcr, private_data: private.as_deref() };
+        let fields = AdaptationSpec { discontinuity, random_access, pcr };
         let mut bytes = [0; PACKET_LEN];
         let taken = ts::write_packet(&mut bytes, &PacketSpec { pid, payload_unit_start, continuity }, &fields, &payload);
 
@@ -55,7 +54,6 @@ proptest! {
         prop_assert_eq!((packet.pid(), packet.continuity()), (pid, continuity));
         prop_assert_eq!((packet.payload_unit_start(), packet.discontinuity()), (payload_unit_start, discontinuity));
         prop_assert_eq!((packet.pcr(), packet.payload()), (pcr, &payload[..taken]));
-        prop_assert_eq!(packet.adaptation().and_then(|field| field.private_data()), private.as_deref());
     }
 
     #[test]
