@@ -49,24 +49,17 @@ fn write_again(buf: &mut [u8], packet: Packet<'_>) -> Option<usize> {
         Packet::ReceiverReport(report) => {
             rtcp::write_receiver_report(buf, report.ssrc, &report.blocks().collect::<Vec<_>>())
         }
-        Packet::Sdes(sdes) => {
-            let source = sdes.sources().next()?;
-            rtcp::write_sdes_cname(buf, source.ssrc, str::from_utf8(source.cname?).ok()?)
-        }
-        Packet::Bye(bye) => rtcp::write_bye(buf, &bye.ssrcs().collect::<Vec<_>>()),
-        Packet::Nack(nack) => rtcp::write_nack(buf, nack.sender_ssrc, nack.media_ssrc, nack.lost()),
-        Packet::Pli(pli) => rtcp::write_pli(buf, pli.sender_ssrc, pli.media_ssrc),
+        Packet::Nack(nack) => rtcp::write_nack(buf, 1, nack.media_ssrc, nack.lost()),
+        Packet::Pli { media_ssrc } => rtcp::write_pli(buf, 1, media_ssrc),
         Packet::Fir(fir) => {
-            let (media_ssrc, number) = fir.requests().next()?;
-            rtcp::write_fir(buf, fir.sender_ssrc, media_ssrc, number)
+            fir.media_ssrcs().for_each(drop);
+            None
         }
         Packet::TransportFeedback(feedback) => {
             let arrivals: Vec<_> = feedback.arrivals().map(|(_, arrival)| arrival).collect();
-            let (sender, media) = (feedback.sender_ssrc, feedback.media_ssrc);
-            let (base, count) = (feedback.base_seq, feedback.feedback_count);
-            Some(rtcp::write_transport_feedback(buf, sender, media, base, count, &arrivals)?.0)
+            Some(rtcp::write_transport_feedback(buf, 1, 2, feedback.base_seq, 3, &arrivals)?.0)
         }
-        Packet::Other { .. } | Packet::Malformed { .. } => None,
+        Packet::Bye | Packet::Other | Packet::Malformed => None,
     }
 }
 
@@ -80,8 +73,6 @@ fn assert_same(before: Packet<'_>, after: Packet<'_>) {
             assert_eq!(before.ssrc, after.ssrc);
             assert!(before.blocks().eq(after.blocks()));
         }
-        (Packet::Sdes(before), Packet::Sdes(after)) => assert_eq!(before.sources().next(), after.sources().next()),
-        (Packet::Bye(before), Packet::Bye(after)) => assert!(before.ssrcs().eq(after.ssrcs())),
         (Packet::Nack(before), Packet::Nack(after)) => {
             // The writer may group the numbers otherwise, and leaves repetitions out.
             let sorted = |nack: rtcp::Nack<'_>| {
@@ -92,8 +83,7 @@ fn assert_same(before: Packet<'_>, after: Packet<'_>) {
             };
             assert_eq!(sorted(before), sorted(after));
         }
-        (Packet::Pli(before), Packet::Pli(after)) => assert_eq!(before, after),
-        (Packet::Fir(before), Packet::Fir(after)) => assert_eq!(before.requests().next(), after.requests().next()),
+        (Packet::Pli { media_ssrc: before }, Packet::Pli { media_ssrc: after }) => assert_eq!(before, after),
         (Packet::TransportFeedback(before), Packet::TransportFeedback(after)) => {
             // Arrivals are absolute, and the reference time wraps at 24 bits.
             let wrapped = |(seq, arrival): (u16, Option<i64>)| (seq, arrival.map(|ticks| ticks & 0xffff_ffff));

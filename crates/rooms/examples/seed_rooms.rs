@@ -156,7 +156,7 @@ fn plain() -> Vec<(u8, Vec<u8>)> {
     let report = written(|buf| rtcp::write_sender_report(buf, &info, &[]));
     let bye = written(|buf| rtcp::write_bye(buf, &[0x22]));
     let pli = written(|buf| rtcp::write_pli(buf, 1, 0x101));
-    let fir = written(|buf| rtcp::write_fir(buf, 1, 0x102, 1));
+    let fir = vec![0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0, 0];
     let block = ReportBlock { ssrc: 0x101, fraction_lost: 200, highest_seq: 70_000, ..ReportBlock::default() };
     let receiver = written(|buf| rtcp::write_receiver_report(buf, 1, &[block]));
     vec![

@@ -161,8 +161,8 @@ impl Downs {
             Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), transport, io),
             Packet::SenderReport(report) => self.on_blocks(report.blocks(), transport, io),
             Packet::Nack(nack) => self.resend(nack.media_ssrc, nack.lost(), transport, io),
-            Packet::Pli(pli) => self.on_keyframe_request(pli.media_ssrc, transport, io),
-            Packet::Fir(fir) => fir.requests().for_each(|(ssrc, _)| self.on_keyframe_request(ssrc, transport, io)),
+            Packet::Pli { media_ssrc } => self.on_keyframe_request(*media_ssrc, transport, io),
+            Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.on_keyframe_request(ssrc, transport, io)),
             Packet::TransportFeedback(feedback) => {
                 if let Some(estimator) = &mut transport.estimator {
                     estimator.on_feedback(io.now, feedback);

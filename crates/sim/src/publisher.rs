@@ -269,8 +269,8 @@ impl Publisher {
                         self.send_again(nack.media_ssrc, seq);
                     }
                 }
-                Packet::Pli(pli) => self.want_keyframe(now, pli.media_ssrc),
-                Packet::Fir(fir) => fir.requests().for_each(|(ssrc, _)| self.want_keyframe(now, ssrc)),
+                Packet::Pli { media_ssrc } => self.want_keyframe(now, media_ssrc),
+                Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.want_keyframe(now, ssrc)),
                 Packet::ReceiverReport(_) => self.counters.reports_received += 1,
                 Packet::TransportFeedback(_) => self.counters.transport_feedbacks += 1,
                 _ => {}

@@ -80,7 +80,7 @@ fn rtcp() -> Seeds {
         ("receiver-report-nack", [receiver_report, nack].concat()),
         ("bye", written(|buf| rtcp::write_bye(buf, &[1, 2]))),
         ("pli", written(|buf| rtcp::write_pli(buf, 1, 7))),
-        ("fir", written(|buf| rtcp::write_fir(buf, 1, 7, 200))),
+        ("fir", vec![0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 200, 0, 0, 0]),
         ("feedback-steady", feedback(&steady)),
         ("feedback-holes", feedback(&holes)),
         ("feedback-uneven", feedback(&uneven)),

@@ -11,12 +11,10 @@ mod report;
 mod transport;
 mod write;
 
-pub use feedback::{Fir, Nack, Pli};
-pub use report::{Bye, ReceiverReport, ReportBlock, Sdes, SenderInfo, SenderReport, Source};
+pub use feedback::{Fir, Nack};
+pub use report::{ReceiverReport, ReportBlock, SenderInfo, SenderReport};
 pub use transport::{Arrivals, STATUS_COUNT_MAX, TransportFeedback, write_transport_feedback};
-pub use write::{
-    write_bye, write_fir, write_nack, write_pli, write_receiver_report, write_sdes_cname, write_sender_report,
-};
+pub use write::{write_bye, write_nack, write_pli, write_receiver_report, write_sdes_cname, write_sender_report};
 
 const HEADER_LEN: usize = 4;
 
@@ -55,32 +53,23 @@ pub enum Packet<'a> {
     SenderReport(SenderReport<'a>),
     /// RFC 3550 §6.4.2.
     ReceiverReport(ReceiverReport<'a>),
-    /// Source description (RFC 3550 §6.5).
-    Sdes(Sdes<'a>),
-    /// RFC 3550 §6.6.
-    Bye(Bye<'a>),
+    /// Sources leave (RFC 3550 §6.6).
+    Bye,
     /// Packets are wanted again (RFC 4585 §6.2.1).
     Nack(Nack<'a>),
     /// A keyframe is wanted, as pictures were lost (RFC 4585 §6.3.1).
-    Pli(Pli),
+    Pli {
+        /// Who is asked.
+        media_ssrc: u32,
+    },
     /// A keyframe is wanted, whatever was lost (RFC 5104 §4.3.1).
     Fir(Fir<'a>),
     /// When each packet arrived (draft-holmer-rmcat-transport-wide-cc-extensions-01).
     TransportFeedback(TransportFeedback<'a>),
-    /// A type that nobody here reads. `count` is the low five bits of the first byte.
-    Other {
-        /// As in the header (RFC 3550 §12.1).
-        packet_type: u8,
-        /// Reports, sources, or the feedback message type, by what the type is.
-        count: u8,
-    },
+    /// A type that nobody here reads, such as source descriptions.
+    Other,
     /// A known type whose body does not hold what the type promises.
-    Malformed {
-        /// As in the header.
-        packet_type: u8,
-        /// Reports, sources, or the feedback message type.
-        count: u8,
-    },
+    Malformed,
 }
 
 /// Checks the versions, lengths and padding of a whole compound and returns its packets.
@@ -154,15 +143,14 @@ impl<'a> RawPacket<'a> {
         let packet = match (packet_type, count) {
             (SENDER_REPORT, _) => SenderReport::parse(count, body).map(Packet::SenderReport),
             (RECEIVER_REPORT, _) => ReceiverReport::parse(count, body).map(Packet::ReceiverReport),
-            (SDES, _) => Sdes::parse(count, body).map(Packet::Sdes),
-            (BYE, _) => Bye::parse(count, body).map(Packet::Bye),
+            (BYE, _) => body.get(..4 * usize::from(count)).map(|_| Packet::Bye),
             (RTPFB, FORMAT_NACK) => Nack::parse(body).map(Packet::Nack),
             (RTPFB, FORMAT_TRANSPORT) => TransportFeedback::parse(body).map(Packet::TransportFeedback),
-            (PSFB, FORMAT_PLI) => Pli::parse(body).map(Packet::Pli),
+            (PSFB, FORMAT_PLI) => split_ssrcs(body).map(|(_, media_ssrc, _)| Packet::Pli { media_ssrc }),
             (PSFB, FORMAT_FIR) => Fir::parse(body).map(Packet::Fir),
-            _ => Some(Packet::Other { packet_type, count }),
+            _ => Some(Packet::Other),
         };
-        packet.unwrap_or(Packet::Malformed { packet_type, count })
+        packet.unwrap_or(Packet::Malformed)
     }
 }
 
@@ -189,9 +177,8 @@ mod tests {
     #[test]
     fn packets_come_in_the_order_of_the_compound() {
         let all: Vec<_> = packets(&COMPOUND).unwrap().collect();
-        let [Packet::ReceiverReport(report), Packet::Pli(pli)] = all[..] else { panic!("{all:?}") };
+        let [Packet::ReceiverReport(report), Packet::Pli { media_ssrc: 2 }] = all[..] else { panic!("{all:?}") };
         assert_eq!((report.ssrc, report.blocks().count()), (1, 0));
-        assert_eq!(pli, Pli { sender_ssrc: 1, media_ssrc: 2 });
     }
 
     #[test]
@@ -227,14 +214,6 @@ mod tests {
         data.extend(COMPOUND);
         data.extend([0x80, 210, 0, 0]);
         let all: Vec<_> = packets(&data).unwrap().collect();
-        assert!(matches!(
-            all[..],
-            [
-                Packet::Malformed { packet_type: 200, count: 1 },
-                Packet::ReceiverReport(_),
-                Packet::Pli(_),
-                Packet::Other { packet_type: 210, count: 0 }
-            ]
-        ));
+        assert!(matches!(all[..], [Packet::Malformed, Packet::ReceiverReport(_), Packet::Pli { .. }, Packet::Other]));
     }
 }

@@ -142,8 +142,8 @@ impl Publisher {
                         self.send(index, &made, true, path, out);
                     }
                 }
-                rtcp::Packet::Pli(pli) => {
-                    if let Some(index) = self.layer_of(pli.media_ssrc) {
+                rtcp::Packet::Pli { media_ssrc } => {
+                    if let Some(index) = self.layer_of(media_ssrc) {
                         self.keyframe_requests += 1;
                         self.layers[index].frames.want_keyframe();
                     }

@@ -1,4 +1,4 @@
-//! Feedback that asks for something: packets again (NACK), a keyframe (PLI, FIR).
+//! Feedback that asks for something: packets again (NACK), keyframes (FIR).
 
 use super::split_ssrcs;
 use crate::Seq;
@@ -6,8 +6,6 @@ use crate::Seq;
 /// The packets that a receiver misses (RFC 4585 §6.2.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Nack<'a> {
-    /// Who misses them.
-    pub sender_ssrc: u32,
     /// Whose packets they are.
     pub media_ssrc: u32,
     pairs: &'a [[u8; 4]],
@@ -15,8 +13,8 @@ pub struct Nack<'a> {
 
 impl<'a> Nack<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let (sender_ssrc, media_ssrc, rest) = split_ssrcs(body)?;
-        Some(Nack { sender_ssrc, media_ssrc, pairs: rest.as_chunks().0 })
+        let (_, media_ssrc, rest) = split_ssrcs(body)?;
+        Some(Nack { media_ssrc, pairs: rest.as_chunks().0 })
     }
 
     /// Every number asked for, at most 17 per four bytes of the packet. The sender may repeat itself.
@@ -30,45 +28,27 @@ impl<'a> Nack<'a> {
     }
 }
 
-/// Picture loss indication: a keyframe, please (RFC 4585 §6.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pli {
-    /// Who asks.
-    pub sender_ssrc: u32,
-    /// Who is asked.
-    pub media_ssrc: u32,
-}
-
-impl Pli {
-    pub(super) fn parse(body: &[u8]) -> Option<Self> {
-        let (sender_ssrc, media_ssrc, _) = split_ssrcs(body)?;
-        Some(Pli { sender_ssrc, media_ssrc })
-    }
-}
-
 /// Full intra request: a keyframe, please, from each of several streams (RFC 5104 §4.3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Fir<'a> {
-    /// Who asks. Whom it asks stands in each entry.
-    pub sender_ssrc: u32,
     entries: &'a [[u8; 8]],
 }
 
 impl<'a> Fir<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let (sender_ssrc, _, rest) = split_ssrcs(body)?;
-        Some(Fir { sender_ssrc, entries: rest.as_chunks().0 })
+        let (.., rest) = split_ssrcs(body)?;
+        Some(Fir { entries: rest.as_chunks().0 })
     }
 
-    /// The streams asked, each with the request's running number: an equal one is a repetition.
-    pub fn requests(&self) -> impl Iterator<Item = (u32, u8)> + use<'a> {
-        self.entries.iter().map(|&[a, b, c, d, number, ..]| (u32::from_be_bytes([a, b, c, d]), number))
+    /// The streams asked. A request that is repeated (by its running number) asks again.
+    pub fn media_ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.entries.iter().map(|&[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Packet, packets, write_fir, write_nack, write_pli};
+    use super::super::{Packet, packets, write_nack, write_pli};
     use super::*;
 
     fn only(data: &[u8]) -> Packet<'_> {
@@ -95,10 +75,11 @@ mod tests {
 
     #[test]
     fn keyframe_requests_are_laid_out_as_in_rfc_4585_and_rfc_5104() {
-        let mut buf = [0; 20];
+        let mut buf = [0; 12];
         assert_eq!(write_pli(&mut buf, 1, 2), Some(12));
-        assert_eq!(buf[..12], [0x81, 206, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
-        assert_eq!(write_fir(&mut buf, 1, 2, 9), Some(20));
-        assert_eq!(buf, [0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9, 0, 0, 0]);
+        assert_eq!(buf, [0x81, 206, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
+        let data = [0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9, 0, 0, 0];
+        let Packet::Fir(fir) = only(&data) else { panic!() };
+        assert!(fir.media_ssrcs().eq([2]));
     }
 }

@@ -1,12 +1,9 @@
-//! Sender and receiver reports, source descriptions, goodbyes (RFC 3550 §6.4 to §6.6).
+//! Sender and receiver reports (RFC 3550 §6.4).
 
 use super::split_u32;
 
 pub(super) const BLOCK_LEN: usize = 24;
 pub(super) const SENDER_INFO_LEN: usize = 24;
-
-/// Type of the SDES item that holds the CNAME (RFC 3550 §6.5.1).
-pub(super) const SDES_CNAME: u8 = 1;
 
 /// What one receiver has of one stream (RFC 3550 §6.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,82 +125,6 @@ impl<'a> ReceiverReport<'a> {
     }
 }
 
-/// What a source description says about one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source<'a> {
-    /// The source.
-    pub ssrc: u32,
-    /// UTF-8 by the RFC, but nobody checked.
-    pub cname: Option<&'a [u8]>,
-}
-
-/// Source descriptions. Of their items only the CNAME is read.
-#[derive(Clone, Copy, Debug)]
-pub struct Sdes<'a> {
-    count: u8,
-    chunks: &'a [u8],
-}
-
-impl<'a> Sdes<'a> {
-    pub(super) fn parse(count: u8, chunks: &'a [u8]) -> Option<Self> {
-        let mut rest = chunks;
-        for _ in 0..count {
-            rest = split_chunk(rest)?.1;
-        }
-        Some(Sdes { count, chunks })
-    }
-
-    /// The sources in the order of the packet.
-    pub fn sources(&self) -> impl Iterator<Item = Source<'a>> + use<'a> {
-        let mut rest = self.chunks;
-        (0..self.count).map_while(move |_| {
-            let (source, after) = split_chunk(rest)?;
-            rest = after;
-            Some(source)
-        })
-    }
-}
-
-/// Splits one SDES chunk off. `None` when it has no end.
-fn split_chunk(data: &[u8]) -> Option<(Source<'_>, &[u8])> {
-    let (ssrc, mut rest) = split_u32(data)?;
-    let mut cname = None;
-    loop {
-        match *rest {
-            // One to four zero bytes, up to the next 32-bit boundary, end a chunk.
-            [0, ..] => {
-                let used = data.len() - rest.len() + 1;
-                return Some((Source { ssrc, cname }, data.get(used.next_multiple_of(4)..)?));
-            }
-            [item_type, len, ref after @ ..] => {
-                let (value, after) = after.split_at_checked(len.into())?;
-                if item_type == SDES_CNAME {
-                    cname = Some(value);
-                }
-                rest = after;
-            }
-            _ => return None,
-        }
-    }
-}
-
-/// Sources that left.
-#[derive(Clone, Copy, Debug)]
-pub struct Bye<'a> {
-    ssrcs: &'a [[u8; 4]],
-}
-
-impl<'a> Bye<'a> {
-    pub(super) fn parse(count: u8, body: &'a [u8]) -> Option<Self> {
-        Some(Bye { ssrcs: body.as_chunks().0.get(..count.into())? })
-    }
-
-    /// The SSRCs and CSRCs that leave.
-    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
-        self.ssrcs.iter().map(|bytes| u32::from_be_bytes(*bytes))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Packet, packets, write_bye, write_receiver_report, write_sdes_cname, write_sender_report};
@@ -265,24 +186,11 @@ mod tests {
         for (cname, len) in [("", 12), ("a", 12), ("ab", 16), ("abcde", 16), ("abcdef", 20)] {
             let mut buf = [0xff; 20];
             assert_eq!(write_sdes_cname(&mut buf, 1, cname), Some(len), "{cname}");
-            let Packet::Sdes(sdes) = only(&buf[..len]) else { panic!() };
-            assert!(sdes.sources().eq([Source { ssrc: 1, cname: Some(cname.as_bytes()) }]));
-        }
-    }
-
-    #[test]
-    fn an_sdes_of_two_sources_is_read_past_other_items() {
-        let chunks = [0, 0, 0, 1, 2, 1, b'n', 1, 1, b'a', 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
-        let data = [&[0x82, 202, 0, 5][..], &chunks].concat();
-        let Packet::Sdes(sdes) = only(&data) else { panic!() };
-        assert!(sdes.sources().eq([Source { ssrc: 1, cname: Some(b"a") }, Source { ssrc: 2, cname: None }]));
-    }
-
-    #[test]
-    fn an_item_or_chunk_without_end_is_malformed() {
-        for body in [[0, 0, 0, 1, 1, 9, b'a', b'b'], [0, 0, 0, 1, 1, 2, b'a', b'b']] {
-            let data = [&[0x81, 202, 0, 2][..], &body].concat();
-            assert!(matches!(only(&data), Packet::Malformed { packet_type: 202, .. }));
+            let head = [0x81, 202, 0, len as u8 / 4 - 1, 0, 0, 0, 1, 1, cname.len() as u8];
+            let text = [&head, cname.as_bytes()].concat();
+            assert_eq!(buf[..text.len()], text);
+            assert!(buf[text.len()..len].iter().all(|byte| *byte == 0));
+            assert!(matches!(only(&buf[..len]), Packet::Other));
         }
     }
 }

@@ -109,18 +109,12 @@ impl Chunk {
 /// A checked feedback packet.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportFeedback<'a> {
-    /// Who received the packets.
-    pub sender_ssrc: u32,
-    /// One of the streams spoken of; the numbers count across all of them.
-    pub media_ssrc: u32,
     /// Transport sequence number of the first packet spoken of.
     pub base_seq: u16,
     /// Packets spoken of, at most `STATUS_COUNT_MAX`.
-    pub packet_status_count: u16,
+    packet_status_count: u16,
     /// Units of 64 ms on the receiver's clock; 24 bits, signed, so it wraps every 12 days.
     pub reference_time: i32,
-    /// Goes up by one with each feedback of the receiver.
-    pub feedback_count: u8,
     chunks: &'a [[u8; 2]],
     deltas: &'a [u8],
 }
@@ -128,21 +122,17 @@ pub struct TransportFeedback<'a> {
 impl<'a> TransportFeedback<'a> {
     /// Checks that chunks and deltas are there for every packet that the count speaks of.
     pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let (sender_ssrc, media_ssrc, rest) = split_ssrcs(body)?;
-        let (&[base_high, base_low, count_high, count_low, high, middle, low, feedback_count], rest) =
-            rest.split_first_chunk()?;
+        let (.., rest) = split_ssrcs(body)?;
+        let (&[base_high, base_low, count_high, count_low, high, middle, low, _], rest) = rest.split_first_chunk()?;
         let packet_status_count = u16::from_be_bytes([count_high, count_low]);
         if packet_status_count > STATUS_COUNT_MAX {
             return None;
         }
         let (chunks, deltas) = split_chunks(rest, packet_status_count)?;
         Some(TransportFeedback {
-            sender_ssrc,
-            media_ssrc,
             base_seq: u16::from_be_bytes([base_high, base_low]),
             packet_status_count,
             reference_time: i32::from_be_bytes([high, middle, low, 0]) >> 8,
-            feedback_count,
             chunks,
             deltas,
         })
@@ -356,7 +346,7 @@ mod tests {
         let mut buf = [0xff; 1_200];
         let (len, covered) = write_transport_feedback(&mut buf, 1, 2, base_seq, 3, all).unwrap();
         let Some(Packet::TransportFeedback(read)) = packets(&buf[..len]).unwrap().next() else { panic!() };
-        assert_eq!((read.sender_ssrc, read.media_ssrc, read.base_seq, read.feedback_count), (1, 2, base_seq, 3));
+        assert_eq!((&buf[4..12], buf[19], read.base_seq), (&[0, 0, 0, 1, 0, 0, 0, 2][..], 3, base_seq));
         assert_eq!(read.arrivals().map(|(_, arrival)| arrival).collect::<Vec<_>>(), all[..covered]);
         (len, covered)
     }

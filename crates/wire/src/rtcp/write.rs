@@ -2,12 +2,15 @@
 //! All return `None` where the buffer has no room or a count does not fit its field; the buffer's content is then
 //! unspecified. A compound is written packet behind packet.
 
-use super::report::{SDES_CNAME, SENDER_INFO_LEN};
+use super::report::SENDER_INFO_LEN;
 use super::{
-    BYE, FORMAT_FIR, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB, ReportBlock, SDES,
-    SENDER_REPORT, SenderInfo,
+    BYE, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB, ReportBlock, SDES, SENDER_REPORT,
+    SenderInfo,
 };
 use crate::Seq;
+
+/// Type of the SDES item that holds the CNAME (RFC 3550 §6.5.1).
+const SDES_CNAME: u8 = 1;
 
 /// The largest report, source or SSRC count that five bits hold.
 const COUNT_MAX: usize = 31;
@@ -131,15 +134,6 @@ pub fn write_nack(
 /// Writes a picture loss indication (RFC 4585 §6.3.1).
 pub fn write_pli(buf: &mut [u8], sender_ssrc: u32, media_ssrc: u32) -> Option<usize> {
     feedback(buf, sender_ssrc, media_ssrc)?.finish(PSFB, FORMAT_PLI)
-}
-
-/// Writes a full intra request for one stream (RFC 5104 §4.3.1). `number` goes up by one with each new request.
-pub fn write_fir(buf: &mut [u8], sender_ssrc: u32, media_ssrc: u32, number: u8) -> Option<usize> {
-    // The header's media SSRC is unused and zero.
-    let mut packet = feedback(buf, sender_ssrc, 0)?;
-    packet.put_u32(media_ssrc)?;
-    packet.put(&[number, 0, 0, 0])?;
-    packet.finish(PSFB, FORMAT_FIR)
 }
 
 /// Starts a feedback packet (RFC 4585 §6.1).

@@ -86,13 +86,11 @@ proptest! {
     fn source_descriptions_and_goodbyes(ssrcs in vec(any::<u32>(), 1..32), cname in "[ -~]{0,255}") {
         let mut buf = [0; 1_500];
         let len = rtcp::write_sdes_cname(&mut buf, ssrcs[0], &cname).unwrap();
-        let Packet::Sdes(sdes) = only(&buf[..len]) else { panic!() };
-        let sources: Vec<_> = sdes.sources().map(|source| (source.ssrc, source.cname)).collect();
-        prop_assert_eq!(sources, [(ssrcs[0], Some(cname.as_bytes()))]);
+        prop_assert!(matches!(only(&buf[..len]), Packet::Other));
 
         let len = rtcp::write_bye(&mut buf, &ssrcs).unwrap();
-        let Packet::Bye(bye) = only(&buf[..len]) else { panic!() };
-        prop_assert!(bye.ssrcs().eq(ssrcs));
+        prop_assert!(matches!(only(&buf[..len]), Packet::Bye));
+        prop_assert_eq!(&buf[4..len], ssrcs.iter().flat_map(|ssrc| ssrc.to_be_bytes()).collect::<Vec<_>>());
     }
 
     #[test]
@@ -101,21 +99,16 @@ proptest! {
         let mut buf = [0; 1_500];
         let len = rtcp::write_nack(&mut buf, 1, 2, lost.iter().copied()).unwrap();
         let Packet::Nack(nack) = only(&buf[..len]) else { panic!() };
-        prop_assert_eq!((nack.sender_ssrc, nack.media_ssrc), (1, 2));
+        prop_assert_eq!(nack.media_ssrc, 2);
         prop_assert_eq!(nack.lost().collect::<Vec<_>>(), lost);
     }
 
     #[test]
-    fn keyframe_requests(sender in any::<u32>(), media in any::<u32>(), number in any::<u8>()) {
+    fn keyframe_requests(sender in any::<u32>(), media in any::<u32>()) {
         let mut buf = [0; 100];
         let len = rtcp::write_pli(&mut buf, sender, media).unwrap();
-        let Packet::Pli(pli) = only(&buf[..len]) else { panic!() };
-        prop_assert_eq!((pli.sender_ssrc, pli.media_ssrc), (sender, media));
-
-        let len = rtcp::write_fir(&mut buf, sender, media, number).unwrap();
-        let Packet::Fir(fir) = only(&buf[..len]) else { panic!() };
-        prop_assert_eq!(fir.sender_ssrc, sender);
-        prop_assert!(fir.requests().eq([(media, number)]));
+        let Packet::Pli { media_ssrc } = only(&buf[..len]) else { panic!() };
+        prop_assert_eq!(media_ssrc, media);
     }
 
     /// Feedback after feedback covers all arrivals, each once.

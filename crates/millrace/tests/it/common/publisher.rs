@@ -91,7 +91,7 @@ impl Publisher {
             let len = link.opener.open_rtcp(&mut datagram).expect("RTCP of the server");
             for packet in rtcp::packets(&datagram[..len]).expect("well-formed RTCP") {
                 match packet {
-                    rtcp::Packet::Pli(_) => {
+                    rtcp::Packet::Pli { .. } => {
                         self.keyframe_requests += 1;
                         self.wants_keyframe = true;
                     }
