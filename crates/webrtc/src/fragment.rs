@@ -1,12 +1,10 @@
 //! Trickle ICE fragments, the bodies of WHIP and WHEP PATCH requests (`application/trickle-ice-sdpfrag`, RFC 8840 §9).
 
-use std::fmt::Write;
-
 use str0m::IceCreds;
 
 use crate::Error;
 use crate::sdp::{OFFER_BYTES_MAX, ice_chars};
-use crate::write::{Candidate, candidate_value};
+use crate::write::{Candidate, Writer};
 
 /// The most candidates that are read from one fragment.
 const CANDIDATES_MAX: usize = 64;
@@ -75,18 +73,15 @@ impl<'a> Fragment<'a> {
 
     /// Writes a fragment with credentials and host candidates: what answers an ICE restart, or asks for one.
     pub fn write(ufrag: &str, pwd: &str, mid: Option<&str>, candidates: &[Candidate]) -> String {
-        let mut text = format!("a=ice-ufrag:{ufrag}\r\na=ice-pwd:{pwd}\r\n");
+        let mut writer = Writer::default();
+        writer.format(format_args!("a=ice-ufrag:{ufrag}"));
+        writer.format(format_args!("a=ice-pwd:{pwd}"));
         if let Some(mid) = mid {
             // The m-line is there for form; receivers look at the MID only (RFC 8840 §9).
-            text.push_str("m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n");
-            write!(text, "a=mid:{mid}\r\n").expect("writing to a String cannot fail");
+            writer.line("m=audio 9 UDP/TLS/RTP/SAVPF 0");
+            writer.format(format_args!("a=mid:{mid}"));
         }
-        for (index, candidate) in candidates.iter().enumerate() {
-            write!(text, "a={}\r\n", candidate_value(index, *candidate)).expect("writing to a String cannot fail");
-        }
-        if !candidates.is_empty() {
-            text.push_str("a=end-of-candidates\r\n");
-        }
-        text
+        writer.candidates(candidates);
+        writer.finish()
     }
 }

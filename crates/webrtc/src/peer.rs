@@ -7,7 +7,7 @@
 //! by which socket a remote address came in. To str0m, which wants to know, we are always at the same made-up address.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use srtp::SessionKeys;
@@ -449,22 +449,17 @@ impl std::fmt::Debug for Peer {
 
 fn input(now: Instant, remote: Remote, data: &[u8]) -> Option<str0m::Input<'_>> {
     let contents = DatagramRecv::try_from(data).ok()?;
-    let (proto, destination) = (protocol(remote.tcp), made_up_address(remote.addr.is_ipv6()));
+    let proto = if remote.tcp { Protocol::Tcp } else { Protocol::Udp };
+    let destination = made_up_address(remote.addr.is_ipv6());
     Some(str0m::Input::Receive(now, Receive { proto, source: remote.addr, destination, contents }))
-}
-
-fn protocol(tcp: bool) -> Protocol {
-    if tcp { Protocol::Tcp } else { Protocol::Udp }
 }
 
 /// Addresses for documentation (RFC 5737, RFC 3849), which nobody has.
 fn made_up_address(is_ipv6: bool) -> SocketAddr {
-    let ip = if is_ipv6 {
-        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))
-    } else {
-        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))
-    };
-    SocketAddr::new(ip, 9)
+    match is_ipv6 {
+        true => (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
+        false => (Ipv4Addr::new(192, 0, 2, 1), 9).into(),
+    }
 }
 
 fn made_up_candidates(is_server: bool, tcp: bool) -> Result<Vec<IceCandidate>, Error> {
@@ -490,8 +485,10 @@ mod tests {
     use super::*;
     use crate::{Direction, Purpose};
 
-    const SERVER: Remote = Remote { addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000), tcp: false };
-    const CLIENT: Remote = Remote { addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000), tcp: false };
+    const SERVER: Remote =
+        Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7000), tcp: false };
+    const CLIENT: Remote =
+        Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000), tcp: false };
 
     /// Lets `peer` do all that it wants now; the first bytes of what str0m itself sends go to `kinds`.
     fn drive(now: Instant, peer: &mut Peer, other: &mut Peer, at: Remote, kinds: &mut Vec<u8>) {

@@ -25,7 +25,8 @@ pub(crate) struct Transport<'a> {
     pub setup: &'a str,
 }
 
-/// A session description under construction. Lines end in CRLF (RFC 8866 §5).
+/// A session description, or a part of one, under construction. Lines end in CRLF (RFC 8866 §5).
+#[derive(Default)]
 pub(crate) struct Writer {
     text: String,
 }
@@ -128,7 +129,7 @@ impl Writer {
 }
 
 /// "candidate:…" (RFC 8839 §5.1). Earlier candidates get the higher priority, and UDP before TCP.
-pub(crate) fn candidate_value(index: usize, candidate: Candidate) -> String {
+fn candidate_value(index: usize, candidate: Candidate) -> String {
     let Candidate { addr, tcp } = candidate;
     let local_preference = 65_535_u32.saturating_sub(index as u32);
     // RFC 8445 §5.1.2.1: 126 is the recommended type preference of host candidates; RFC 6544 §4.2 wants TCP below UDP.
