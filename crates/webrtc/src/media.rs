@@ -1,5 +1,6 @@
 //! What one media section came to: the facts that the media path needs.
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use wire::codec::{Codec, MediaKind};
 
 /// Which way media flows, as we see it.
@@ -63,72 +64,50 @@ impl Media {
     }
 }
 
-/// The RTP header extensions that the forwarder reads, writes or passes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The RTP header extensions that the forwarder reads, writes or passes on, each by its name in `a=extmap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
 pub enum Extension {
     /// The section's name (RFC 9143 §15).
+    #[strum(serialize = "urn:ietf:params:rtp-hdrext:sdes:mid")]
     Mid,
     /// The simulcast layer's name (RFC 8852 §3.1).
+    #[strum(serialize = "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id")]
     Rid,
     /// On a retransmission, the layer that it repairs (RFC 8852 §3.2).
+    #[strum(serialize = "urn:ietf:params:rtp-hdrext:sdes:repaired-rtp-stream-id")]
     RepairedRid,
     /// How loud a packet is, client to mixer (RFC 6464).
+    #[strum(serialize = "urn:ietf:params:rtp-hdrext:ssrc-audio-level")]
     AudioLevel,
     /// When a packet left, in 2^-18 s modulo 64 s.
+    #[strum(serialize = "http://www.webrtc.org/experiments/rtp-hdrext/abs-send-time")]
     AbsSendTime,
     /// A number that counts over all streams of the transport, for feedback on each packet.
+    #[strum(serialize = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01")]
     TransportCc,
     /// How the camera is turned (3GPP TS 26.114 §7.4.5).
+    #[strum(serialize = "urn:3gpp:video-orientation")]
     VideoOrientation,
     /// How long the receiver should hold frames back, from and to.
+    #[strum(serialize = "http://www.webrtc.org/experiments/rtp-hdrext/playout-delay")]
     PlayoutDelay,
     /// Which frames a frame needs (AV1 RTP specification, appendix A); other codecs carry it too.
+    #[strum(serialize = "https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension")]
     DependencyDescriptor,
 }
 
 impl Extension {
-    pub(crate) const ALL: [Extension; 9] = [
-        Extension::Mid,
-        Extension::Rid,
-        Extension::RepairedRid,
-        Extension::AudioLevel,
-        Extension::AbsSendTime,
-        Extension::TransportCc,
-        Extension::VideoOrientation,
-        Extension::PlayoutDelay,
-        Extension::DependencyDescriptor,
-    ];
-
     /// Its name in `a=extmap` (RFC 8285 §5).
     pub fn uri(self) -> &'static str {
-        match self {
-            Extension::Mid => "urn:ietf:params:rtp-hdrext:sdes:mid",
-            Extension::Rid => "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id",
-            Extension::RepairedRid => "urn:ietf:params:rtp-hdrext:sdes:repaired-rtp-stream-id",
-            Extension::AudioLevel => "urn:ietf:params:rtp-hdrext:ssrc-audio-level",
-            Extension::AbsSendTime => "http://www.webrtc.org/experiments/rtp-hdrext/abs-send-time",
-            Extension::TransportCc => "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01",
-            Extension::VideoOrientation => "urn:3gpp:video-orientation",
-            Extension::PlayoutDelay => "http://www.webrtc.org/experiments/rtp-hdrext/playout-delay",
-            Extension::DependencyDescriptor => {
-                "https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension"
-            }
-        }
-    }
-
-    pub(crate) fn from_uri(uri: &str) -> Option<Extension> {
-        Extension::ALL.into_iter().find(|extension| extension.uri() == uri)
+        self.into()
     }
 
     /// Whether the extension means anything for a kind of media.
     pub(crate) fn suits(self, kind: MediaKind) -> bool {
         match self {
             Extension::AudioLevel => kind == MediaKind::Audio,
-            Extension::Rid | Extension::RepairedRid => kind == MediaKind::Video,
-            Extension::VideoOrientation | Extension::PlayoutDelay | Extension::DependencyDescriptor => {
-                kind == MediaKind::Video
-            }
             Extension::Mid | Extension::AbsSendTime | Extension::TransportCc => true,
+            _ => kind == MediaKind::Video,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! In: what to send or receive. Out: an offer like a browser's, but without codecs that nobody asked for; then, from
 //! the answer, the same `Media` that the answerer has, seen from here.
 
+use strum::VariantArray;
 use wire::codec::{Codec, MediaKind};
 
 use crate::Error;
@@ -103,7 +104,7 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
     writer.line("c=IN IP4 0.0.0.0");
     writer.format(format_args!("a=mid:{}", section.mid));
     writer.transport(transport);
-    for (index, extension) in Extension::ALL.into_iter().enumerate() {
+    for (index, extension) in Extension::VARIANTS.iter().enumerate() {
         if extension.suits(section.kind) {
             writer.format(format_args!("a=extmap:{} {}", index + 1, extension.uri()));
         }

@@ -9,6 +9,7 @@
 //! Unknown lines and attributes are skipped, as RFC 8866 §5 wants it.
 
 use str0m::crypto::Fingerprint;
+use strum::EnumString;
 
 use crate::Error;
 
@@ -35,7 +36,8 @@ pub(crate) struct Description<'a> {
     pub sections: Vec<Section<'a>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Flow {
     #[default]
     SendRecv,
@@ -44,7 +46,8 @@ pub(crate) enum Flow {
     Inactive,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Setup {
     ActPass,
     Active,
@@ -214,14 +217,11 @@ fn section_attribute<'a>(
 ) -> Result<(), &'static str> {
     match name {
         "mid" => section.mid = id(rest).ok_or("a=mid that is empty, too long or not a token")?,
-        "sendrecv" => section.flow = Flow::SendRecv,
-        "sendonly" => section.flow = Flow::SendOnly,
-        "recvonly" => section.flow = Flow::RecvOnly,
-        "inactive" => section.flow = Flow::Inactive,
+        "sendrecv" | "sendonly" | "recvonly" | "inactive" => section.flow = name.parse().unwrap_or_default(),
         "ice-ufrag" => section.ufrag = Some(ice_chars(rest, 4).ok_or("a=ice-ufrag: 4 to 256 ICE characters")?),
         "ice-pwd" => section.pwd = Some(ice_chars(rest, 22).ok_or("a=ice-pwd: 22 to 256 ICE characters")?),
         "fingerprint" => add_fingerprint(section, rest)?,
-        "setup" => section.setup = Some(setup(rest)?),
+        "setup" => section.setup = Some(rest.trim().parse().map_err(|_| "a=setup with an unknown role")?),
         "rtcp-mux" => section.rtcp_mux = true,
         "rtcp-rsize" => section.rtcp_rsize = true,
         "bundle-only" => section.bundle_only = true,
@@ -290,16 +290,6 @@ fn add_fingerprint(section: &mut Section<'_>, text: &str) -> Result<(), &'static
         section.fingerprint = Some(fingerprint);
     }
     Ok(())
-}
-
-fn setup(text: &str) -> Result<Setup, &'static str> {
-    match text.trim() {
-        "actpass" => Ok(Setup::ActPass),
-        "active" => Ok(Setup::Active),
-        "passive" => Ok(Setup::Passive),
-        "holdconn" => Ok(Setup::HoldConn),
-        _ => Err("a=setup with an unknown role"),
-    }
 }
 
 /// "3/sendrecv urn:ietf:params:rtp-hdrext:sdes:mid" (RFC 8285 §5).

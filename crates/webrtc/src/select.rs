@@ -83,7 +83,7 @@ fn extensions(section: &Section<'_>, kind: MediaKind) -> Vec<(u8, Extension)> {
     let id_max = if section.allow_mixed { 255 } else { 14 };
     let mut chosen: Vec<(u8, Extension)> = Vec::new();
     for (id, uri) in &section.extensions {
-        let Some(extension) = Extension::from_uri(uri).filter(|extension| extension.suits(kind)) else { continue };
+        let Some(extension) = uri.parse().ok().filter(|extension: &Extension| extension.suits(kind)) else { continue };
         let is_free = chosen.iter().all(|(other_id, other)| other_id != id && *other != extension);
         if is_free && (1..=id_max).contains(id) && *id != 15 {
             chosen.push((*id, extension));
