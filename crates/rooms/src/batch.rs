@@ -131,9 +131,10 @@ impl BatchPool {
 #[derive(Debug)]
 pub struct Posts {
     from: WorkerId,
-    pool: BatchPool,
-    /// What waits for `pop`, oldest first. It is fetched after each call that may have added to it.
-    queue: VecDeque<(WorkerId, Post)>,
+    /// Takes back batches whose packets are stored, or lost.
+    pub pool: BatchPool,
+    /// What waits, oldest first. It is fetched after each call that may have added to it.
+    pub queue: VecDeque<(WorkerId, Post)>,
 }
 
 impl Posts {
@@ -147,19 +148,9 @@ impl Posts {
         self.pool.take(stream, self.from)
     }
 
-    /// Takes back a batch whose packets are stored, or lost.
-    pub fn give(&self, batch: Box<Batch>) {
-        self.pool.give(batch);
-    }
-
     /// Queues a post.
     pub fn push(&mut self, to: WorkerId, post: Post) {
         self.queue.push_back((to, post));
-    }
-
-    /// Takes the oldest post out.
-    pub fn pop(&mut self) -> Option<(WorkerId, Post)> {
-        self.queue.pop_front()
     }
 }
 

@@ -24,15 +24,14 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
-use wire::rtcp::TransportFeedback;
 
 use acked::AckedRate;
 use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
 pub use layers::{LayerChooser, wanted_rate};
 use loss::{LOSS_HIGH, LossBound, LossWindow};
+pub use probe::HEADROOM;
 use probe::Prober;
-pub use probe::{HEADROOM, Probe};
 use rate::RateControl;
 
 /// One tick of an arrival time, in µs (draft-holmer §3.1.5).
@@ -89,7 +88,7 @@ impl Estimator {
             epoch: now,
             history: History::default(),
             clock: ReferenceClock::default(),
-            delay: DelayDetector::new(),
+            delay: DelayDetector::default(),
             acked: AckedRate::new(),
             rate: RateControl::new(now, start_bps, min_bps, max_bps),
             loss_window: LossWindow::new(now),
@@ -116,20 +115,15 @@ impl Estimator {
 
     /// Reads a value from each of the cache lines that `on_sent` needs.
     pub fn touch(&self) -> u64 {
-        u64::from(self.history.is_empty())
-            ^ u64::from(self.prober.is_probing())
+        u64::from(self.history.slots.is_none())
+            ^ u64::from(self.prober.cluster.is_some())
             ^ u64::from(self.last_sent > self.epoch)
     }
 
-    /// Takes the viewer's report of arrivals.
-    pub fn on_feedback(&mut self, now: Instant, feedback: &TransportFeedback<'_>) {
-        self.on_arrivals(now, feedback.base_seq, feedback.reference_time, feedback.arrivals());
-    }
-
-    /// Like `on_feedback`, from its fields: for each number from `base_seq` on, when the packet arrived on the viewer's
+    /// Takes the viewer's report of arrivals: for each number from `base_seq` on, when the packet arrived on the viewer's
     /// clock, in ticks of 250 µs, or `None` when it did not. `reference_time`, in units of 64 ms, says where in its
     /// cycle of 24 bits that clock stands.
-    pub fn on_arrivals(
+    pub fn on_feedback(
         &mut self,
         now: Instant,
         base_seq: u16,
@@ -167,9 +161,9 @@ impl Estimator {
         }
     }
 
-    /// A cluster to send now, when `wanted` is more than the estimate holds and might fit. Call it some ten times per
+    /// The bytes of a cluster to send now, when `wanted` is more than the estimate holds and might fit. Call it some ten times per
     /// second while there is a larger layer than the one that is sent.
-    pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate) -> Option<Probe> {
+    pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate) -> Option<usize> {
         self.handle_timeout(now);
         // Nothing can be proven to somebody who sends no feedback.
         self.last_feedback?;
@@ -200,8 +194,8 @@ impl Estimator {
 
     fn bps(&self) -> f64 {
         match self.last_feedback {
-            Some(_) => self.rate.bps().min(self.loss_bound.bps()),
-            None => self.loss_bound.bps(),
+            Some(_) => self.rate.bps.min(self.loss_bound.bps),
+            None => self.loss_bound.bps,
         }
     }
 

@@ -54,14 +54,15 @@ pub struct DownTrack {
     pub kind: MediaKind,
     /// As it was negotiated.
     pub spec: DownTrackSpec,
-    forwarder: Forwarder,
+    /// The running numbers.
+    pub forwarder: Forwarder,
     /// Where in the log of the current layer the next packet stands.
     position: u64,
     /// The log's epoch at the switch to the current layer.
     epoch: u32,
     chooser: LayerChooser,
     /// The layer to be on.
-    target: u8,
+    pub target: u8,
     /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
     not_before: Instant,
     asked_at: Option<Instant>,
@@ -176,11 +177,6 @@ impl DownTrack {
         self.forwarder.current()
     }
 
-    /// The layer to be on.
-    pub fn target(&self) -> u8 {
-        self.target
-    }
-
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
     fn set_target(&mut self, now: Instant, layer: u8) {
         if self.target == layer {
@@ -199,16 +195,6 @@ impl DownTrack {
             debug_assert!(rates[usize::from(layer)] > Bitrate::ZERO, "layer {layer} is sent");
             self.set_target(now, layer);
         }
-    }
-
-    /// Limits the temporal layers.
-    pub fn set_temporal_max(&mut self, temporal_max: u8) {
-        self.forwarder.set_temporal_max(temporal_max);
-    }
-
-    /// The running numbers.
-    pub fn forwarder(&self) -> &Forwarder {
-        &self.forwarder
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
@@ -269,7 +255,7 @@ impl DownTrack {
         let again = Again {
             now: io.now,
             now_ms: transport.age_ms(io.now),
-            pause: transport.rtt().unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX),
+            pause: transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX),
             is_short: transport.resend.is_short(),
         };
         let len = self.write_again(slot, seq, self.track(io.streams), &transport.seal(), again)?;

@@ -97,7 +97,7 @@ impl Downs {
         for spec in specs.into_iter().take(TRACKS_MAX) {
             if let Some(track) = stream.tracks.get(usize::from(spec.track)) {
                 let mut down = DownTrack::new(now, key, spec, track, settings, random);
-                down.set_temporal_max(self.limit.temporal_max);
+                down.forwarder.set_temporal_max(self.limit.temporal_max);
                 self.tracks.push(down);
             }
         }
@@ -165,7 +165,7 @@ impl Downs {
             Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.on_keyframe_request(ssrc, transport, io)),
             Packet::TransportFeedback(feedback) => {
                 if let Some(estimator) = &mut transport.estimator {
-                    estimator.on_feedback(io.now, feedback);
+                    estimator.on_feedback(io.now, feedback.base_seq, feedback.reference_time, feedback.arrivals());
                     self.choose_layers(transport, io.streams, io.now);
                 }
             }
@@ -221,10 +221,10 @@ impl Downs {
         self.probe_at = Some(io.now + PROBE_INTERVAL);
         let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
         let last = self.tracks.iter_mut().rfind(|down| down.spec.rtx.is_some());
-        let (Some(probe), Some(down)) = (probe, last) else { return };
+        let (Some(bytes), Some(down)) = (probe, last) else { return };
         let mut sent = 0;
         for back in 0..PROBE_PACKETS_MAX {
-            if sent >= probe.bytes {
+            if sent >= bytes {
                 return;
             }
             sent += down.send_again(down.last_sent(back), transport, io).unwrap_or(0);
@@ -257,7 +257,7 @@ impl Downs {
     pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         self.limit = limit;
         for down in &mut self.tracks {
-            down.set_temporal_max(limit.temporal_max);
+            down.forwarder.set_temporal_max(limit.temporal_max);
         }
         self.choose_layers(transport, streams, now);
     }
@@ -306,7 +306,7 @@ impl Downs {
         for down in &self.tracks {
             let track = down.track(io.streams);
             let clock = down.current().and_then(|layer| track.layers[usize::from(layer)].clock);
-            let Some(clock) = clock.and_then(|clock| down.forwarder().map_clock(clock)) else { continue };
+            let Some(clock) = clock.and_then(|clock| down.forwarder.map_clock(clock)) else { continue };
             let (ssrc, counts) = (down.spec.ssrc, (down.packet_count, down.octet_count));
             let (epoch, clock_rate) = (io.settings.ntp_epoch, track.spec.clock_rate);
             let info = reports::sender_info(io.now, epoch, clock, clock_rate, ssrc, counts);
@@ -323,7 +323,7 @@ impl Downs {
             stats.layers.push(LayerStats {
                 mid: down.spec.mid.clone(),
                 current,
-                target: Some(down.target()),
+                target: Some(down.target),
                 layer_count: track.layers.len() as u8,
                 rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
                 temporal_max: self.limit.temporal_max,

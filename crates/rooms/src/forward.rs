@@ -92,7 +92,7 @@ impl Forwarder {
 
     /// Reads a value from each of its cache lines.
     pub fn touch(&self) -> u64 {
-        self.numbers.last() ^ u64::from(self.timeline.last() ^ self.last.timestamp)
+        self.numbers.last() ^ u64::from(self.timeline.last ^ self.last.timestamp)
     }
 
     /// Limits the temporal layers. Down at the next frame; up at the next one that says so, or at a keyframe.
@@ -164,7 +164,7 @@ impl Forwarder {
 
     /// When the newest picture that was forwarded came from the publisher; `None` before the first.
     pub fn last_arrival(&self) -> Option<Instant> {
-        self.timeline.last_arrival()
+        self.timeline.last_arrival
     }
 
     /// The last number given to any packet.

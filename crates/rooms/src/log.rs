@@ -8,7 +8,7 @@
 use crate::packet::PacketMeta;
 
 /// How much a log remembers, in powers of two. The older end goes first, whichever limit is met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
     /// Packets kept.
     pub packets: usize,
@@ -47,7 +47,7 @@ struct Slot {
 }
 
 /// The packets of one layer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Log {
     size: LogSize,
     slots: Vec<Slot>,
@@ -73,18 +73,7 @@ impl Log {
     pub fn new(size: LogSize) -> Self {
         assert!(size.packets.is_power_of_two() && size.bytes.is_power_of_two(), "positions are masked");
         let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());
-        Log {
-            size,
-            slots,
-            bytes,
-            head: 0,
-            bytes_head: 0,
-            keyframe: None,
-            newest_seq: None,
-            epoch: 0,
-            start: 0,
-            ragged: 0,
-        }
+        Log { size, slots, bytes, ..Log::default() }
     }
 
     /// Appends a packet. One that is larger than the whole log, or is stored already, is not stored: what is stored twice

@@ -7,5 +7,6 @@ mod receiver;
 mod tests;
 mod transport;
 
+pub use nacks::MISSING_MAX;
 pub use receiver::Receiver;
 pub use transport::TransportRecorder;

@@ -1,7 +1,7 @@
 //! All sessions and streams of one worker.
 //!
 //! A packet's way: `handle_datagram` → `Session::handle_rtp` (decrypt) → `Ups::handle_rtp` (find the layer) →
-//! `Stream::push` (into the log, and into the batches for other workers) → `poll_transmit` → `Session::send` →
+//! `Stream::push` (into the log, and into the batches for other workers) → `poll_transmit` → `Downs::send` →
 //! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
 use std::collections::VecDeque;
@@ -156,7 +156,7 @@ impl Rooms {
                     }
                     self.queue_stream(key);
                 }
-                self.posts.give(batch);
+                self.posts.pool.give(batch);
             }
             Post::KeyframeWanted { stream, track, layer } => {
                 if let Some(&stream) = self.stream_by_id.get(&stream) {
@@ -447,7 +447,7 @@ impl Rooms {
     fn look_ahead(&self, stream: usize) {
         let stream = &self.streams[stream];
         let session = |ahead: usize| self.sessions.get(*stream.viewers.get(stream.round.next_viewer + ahead)?);
-        std::hint::black_box((session(2).map(Session::touch), session(1).map(Session::touch_tracks)));
+        std::hint::black_box((session(2).map(|far| far.transport.touch()), session(1).map(|near| near.downs.touch())));
     }
 
     /// Hands what was gathered for other workers over, before the viewers here are served.
@@ -465,12 +465,12 @@ impl Rooms {
     /// Sends a session what its down tracks of one stream, or of all, have not had yet.
     fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
         let (sessions, mut io) = self.split(now, out);
-        let session = &mut sessions[key];
-        if session.transport.paced_until.is_some_and(|until| until > now) {
+        let Session { transport, downs, .. } = &mut sessions[key];
+        if transport.paced_until.is_some_and(|until| until > now) {
             // Its turn comes with its timer; until then the log keeps what is new.
             return Progress::Done;
         }
-        let progress = session.send(stream, &mut io);
+        let progress = downs.send(stream, transport, &mut io);
         if let Progress::Later(at) = progress {
             self.wheel.insert(at, Timer::Paced(key));
         }
@@ -526,14 +526,14 @@ impl Rooms {
 
     /// What goes to other workers, oldest first.
     pub fn poll_post(&mut self) -> Option<(WorkerId, Post)> {
-        self.posts.pop()
+        self.posts.queue.pop_front()
     }
 
     /// Takes back a post that found its mailbox full. Its packets are lost for that worker; viewers there ask for them.
     pub fn handle_undelivered(&mut self, post: Post) {
         self.counters.drops.add(DropReason::MailboxFull);
         if let Post::Packets(batch) = post {
-            self.posts.give(batch);
+            self.posts.pool.give(batch);
         }
     }
 

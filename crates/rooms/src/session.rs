@@ -10,7 +10,7 @@ use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 
 use crate::batch::Posts;
-use crate::downs::{Downs, Progress};
+use crate::downs::Downs;
 use crate::drops::DropReason;
 use crate::keyframe::KeyframeWishes;
 use crate::settings::Settings;
@@ -96,21 +96,6 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what the down tracks of `stream`, or all of them, have not had yet.
-    pub fn send(&mut self, stream: Option<usize>, io: &mut Io<'_>) -> Progress {
-        self.downs.send(stream, &mut self.transport, io)
-    }
-
-    /// Reads a value from each of the cache lines that sending needs first.
-    pub fn touch(&self) -> u64 {
-        self.transport.touch()
-    }
-
-    /// Reads a value from each of the cache lines that sending needs then.
-    pub fn touch_tracks(&self) -> u64 {
-        self.downs.touch()
-    }
-
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self, settings: &Settings) -> Instant {
         let idle_at = self.transport.last_heard + settings.idle_timeout;
@@ -133,7 +118,7 @@ impl Session {
     /// What was counted, and how its tracks stand.
     pub fn stats(&self, streams: &Slab<Stream>) -> SessionStats {
         let mut stats = self.transport.stats.clone();
-        stats.round_trip_ms = self.transport.rtt().map(|rtt| rtt.as_secs_f32() * 1e3);
+        stats.round_trip_ms = self.transport.rtt.map(|rtt| rtt.as_secs_f32() * 1e3);
         stats.estimate = self.transport.estimator.as_ref().map(|estimator| estimator.estimate());
         self.ups.add_stats(&mut stats);
         self.downs.add_stats(&mut stats, streams);

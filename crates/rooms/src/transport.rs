@@ -35,7 +35,8 @@ pub struct Transport {
     /// When something authentic last came from the peer.
     pub last_heard: Instant,
     started: Instant,
-    rtt: Option<Duration>,
+    /// The peer's last measured round trip.
+    pub rtt: Option<Duration>,
 }
 
 /// Room for one RTCP packet of ours before it is sealed, in bytes.
@@ -143,11 +144,6 @@ impl Transport {
         if let Some(estimator) = &mut self.estimator {
             estimator.on_report(now, fraction_lost, rtt);
         }
-    }
-
-    /// The peer's last measured round trip.
-    pub fn rtt(&self) -> Option<Duration> {
-        self.rtt
     }
 
     /// Time since the session began, in milliseconds that wrap.

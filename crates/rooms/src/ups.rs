@@ -12,7 +12,7 @@ use crate::drops::DropReason;
 use crate::keyframe::LayerKey;
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::passthrough::{self, PASSED_MAX, Passage};
-use crate::receive::Receiver;
+use crate::receive::{MISSING_MAX, Receiver};
 use crate::reports;
 use crate::session::Io;
 use crate::spec::{SessionStats, UpTrackSpec};
@@ -192,10 +192,15 @@ impl Ups {
     pub fn handle_timeout(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         for source in &mut self.sources {
             if source.receiver.next_nack_at().is_some_and(|at| at <= io.now) {
-                let mut lost = LostSeqs::default();
-                source.receiver.poll_nacks(io.now, RTT_ASSUMED, &mut |seq| lost.add(seq));
-                if lost.count > 0 {
-                    transport.send_rtcp(io.out, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost.iter()));
+                // More than `MISSING_MAX` are never missing.
+                let (mut lost, mut count) = ([Seq::default(); MISSING_MAX], 0);
+                source.receiver.poll_nacks(io.now, RTT_ASSUMED, &mut |seq| {
+                    lost[count] = Seq(seq);
+                    count += 1;
+                });
+                if count > 0 {
+                    let lost = lost[..count].iter().copied();
+                    transport.send_rtcp(io.out, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost));
                 }
             }
             if source.receiver.take_keyframe_needed() {
@@ -343,28 +348,3 @@ const FRAMES_APART: u16 = 64;
 
 /// Packets of each layer's log in which the last frame number is looked for: retransmissions may lack the extension.
 const LOOKED_AT: u64 = 64;
-
-/// Sequence numbers for one NACK, without a heap; what is over waits for the next turn.
-struct LostSeqs {
-    seqs: [u16; 256],
-    count: usize,
-}
-
-impl Default for LostSeqs {
-    fn default() -> Self {
-        LostSeqs { seqs: [0; 256], count: 0 }
-    }
-}
-
-impl LostSeqs {
-    fn add(&mut self, seq: u16) {
-        if let Some(place) = self.seqs.get_mut(self.count) {
-            *place = seq;
-            self.count += 1;
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Seq> {
-        self.seqs[..self.count].iter().copied().map(Seq)
-    }
-}

@@ -48,7 +48,7 @@ pub(super) enum Signal {
 }
 
 /// Groups, trendline and detector of one path.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DelayDetector {
     current: Option<Group>,
     previous: Option<Group>,
@@ -68,10 +68,6 @@ struct Group {
 }
 
 impl DelayDetector {
-    pub(super) fn new() -> Self {
-        DelayDetector { current: None, previous: None, reordered_count: 0, trend: Trendline::new() }
-    }
-
     /// Takes one received packet; `now_us` is on the same clock as `sent_us`.
     pub(super) fn on_packet(&mut self, sent_us: i64, arrival_us: i64, now_us: i64) {
         let Some(current) = &mut self.current else {
@@ -102,7 +98,7 @@ impl DelayDetector {
 
     /// Forgets everything: after a pause, old delays say nothing about new ones.
     pub(super) fn reset(&mut self) {
-        *self = DelayDetector::new();
+        *self = DelayDetector::default();
     }
 
     fn on_group(&mut self, previous: Group, done: Group) {
@@ -149,7 +145,7 @@ impl Group {
 }
 
 /// Fits a line through the recent delays, and compares its slope with a threshold that adapts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Trendline {
     signal: Signal,
     delta_count: u32,
@@ -161,7 +157,8 @@ struct Trendline {
     next: usize,
     point_count: usize,
     slope: f64,
-    threshold_ms: f64,
+    /// `None` for `THRESHOLD_MS`, where it starts.
+    threshold_ms: Option<f64>,
     adapted_us: Option<i64>,
     /// Time above the threshold, and groups in that time.
     over_ms: Option<f64>,
@@ -169,24 +166,6 @@ struct Trendline {
 }
 
 impl Trendline {
-    fn new() -> Self {
-        Trendline {
-            signal: Signal::Normal,
-            delta_count: 0,
-            origin_us: None,
-            accumulated_ms: 0.0,
-            smoothed_ms: 0.0,
-            points: [(0.0, 0.0); WINDOW],
-            next: 0,
-            point_count: 0,
-            slope: 0.0,
-            threshold_ms: THRESHOLD_MS,
-            adapted_us: None,
-            over_ms: None,
-            over_count: 0,
-        }
-    }
-
     fn on_delta(&mut self, arrival_ms: f64, sent_ms: f64, arrival_us: i64) {
         self.delta_count = self.delta_count.saturating_add(1);
         let origin_us = *self.origin_us.get_or_insert(arrival_us);
@@ -207,7 +186,8 @@ impl Trendline {
             return;
         }
         let scaled_ms = f64::from(self.delta_count.min(DELTAS_FULL)) * self.slope * GAIN;
-        if scaled_ms > self.threshold_ms {
+        let threshold_ms = self.threshold_ms.unwrap_or(THRESHOLD_MS);
+        if scaled_ms > threshold_ms {
             let over_ms = self.over_ms.map_or(sent_ms / 2.0, |over_ms| over_ms + sent_ms);
             self.over_ms = Some(over_ms);
             self.over_count += 1;
@@ -219,20 +199,20 @@ impl Trendline {
         } else {
             self.over_ms = None;
             self.over_count = 0;
-            self.signal = if scaled_ms < -self.threshold_ms { Signal::Underuse } else { Signal::Normal };
+            self.signal = if scaled_ms < -threshold_ms { Signal::Underuse } else { Signal::Normal };
         }
-        self.adapt_threshold(scaled_ms.abs(), arrival_us);
+        self.adapt_threshold(threshold_ms, scaled_ms.abs(), arrival_us);
     }
 
-    fn adapt_threshold(&mut self, scaled_ms: f64, arrival_us: i64) {
+    fn adapt_threshold(&mut self, threshold_ms: f64, scaled_ms: f64, arrival_us: i64) {
         let before_us = self.adapted_us.replace(arrival_us).unwrap_or(arrival_us);
-        if scaled_ms > self.threshold_ms + ADAPT_OFFSET_MAX_MS {
+        if scaled_ms > threshold_ms + ADAPT_OFFSET_MAX_MS {
             return;
         }
-        let pace = if scaled_ms < self.threshold_ms { THRESHOLD_DOWN } else { THRESHOLD_UP };
+        let pace = if scaled_ms < threshold_ms { THRESHOLD_DOWN } else { THRESHOLD_UP };
         let step_ms = ((arrival_us - before_us) as f64 / 1e3).clamp(0.0, 100.0);
-        self.threshold_ms += pace * (scaled_ms - self.threshold_ms) * step_ms;
-        self.threshold_ms = self.threshold_ms.clamp(THRESHOLD_MIN_MS, THRESHOLD_MAX_MS);
+        let adapted_ms = threshold_ms + pace * (scaled_ms - threshold_ms) * step_ms;
+        self.threshold_ms = Some(adapted_ms.clamp(THRESHOLD_MIN_MS, THRESHOLD_MAX_MS));
     }
 }
 
@@ -262,27 +242,27 @@ mod tests {
 
     #[test]
     fn a_steady_delay_is_normal() {
-        let mut detector = DelayDetector::new();
+        let mut detector = DelayDetector::default();
         assert!(feed(&mut detector, 0, 200, 0).iter().all(|signal| *signal == Signal::Normal));
     }
 
     #[test]
     fn a_growing_delay_is_overuse() {
-        let mut detector = DelayDetector::new();
+        let mut detector = DelayDetector::default();
         let signals = feed(&mut detector, 0, 100, 2_000);
         assert!(signals.contains(&Signal::Overuse));
     }
 
     #[test]
     fn a_shrinking_delay_is_underuse() {
-        let mut detector = DelayDetector::new();
+        let mut detector = DelayDetector::default();
         let signals = feed(&mut detector, 0, 100, -1_000);
         assert!(signals.contains(&Signal::Underuse) && !signals.contains(&Signal::Overuse));
     }
 
     #[test]
     fn clocks_that_jump_are_not_overuse() {
-        let mut detector = DelayDetector::new();
+        let mut detector = DelayDetector::default();
         for i in 0..300 {
             let jump_us = if i % 100 < 50 { 0 } else { 1_000_000_000_000 };
             detector.on_packet(i * 10_000, i * 10_000 + jump_us, i * 10_000);

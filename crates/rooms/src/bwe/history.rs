@@ -13,7 +13,8 @@ const INDEX_BITS: u32 = HISTORY_LEN.trailing_zeros();
 /// The packets that may still be reported.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    slots: Option<Box<[Slot; HISTORY_LEN]>>,
+    /// `None` before the first packet.
+    pub(super) slots: Option<Box<[Slot; HISTORY_LEN]>>,
 }
 
 /// A sent packet that has just been reported.
@@ -33,7 +34,7 @@ pub(super) enum Outcome {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+pub(super) struct Slot {
     sent_us: u32,
     bytes: u16,
     /// The bits of the sequence number above the slot's index.
@@ -60,11 +61,6 @@ impl History {
             seq_high: high(seq),
             state: State::InFlight,
         };
-    }
-
-    /// Whether nothing was ever sent.
-    pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_none()
     }
 
     /// Takes one line of a report.

@@ -61,7 +61,7 @@ impl LossWindow {
 /// A rate that loss moves.
 #[derive(Debug)]
 pub(super) struct LossBound {
-    bps: f64,
+    pub(super) bps: f64,
     min_bps: f64,
     max_bps: f64,
     changed: Instant,
@@ -72,10 +72,6 @@ impl LossBound {
     pub(super) fn new(now: Instant, start_bps: f64, min_bps: f64, max_bps: f64) -> Self {
         let bps = start_bps.clamp(min_bps, max_bps);
         LossBound { bps, min_bps, max_bps, changed: now, reduced: None }
-    }
-
-    pub(super) fn bps(&self) -> f64 {
-        self.bps
     }
 
     /// Takes a loss fraction; a decrease starts from `sending_bps`, the rate that met the loss.
@@ -108,11 +104,11 @@ mod tests {
         let mut bound = LossBound::new(start, 1e6, 50e3, 5e6);
         let second = Duration::from_secs(1);
         bound.on_loss(start + second, 0.01, 1e6, Duration::ZERO);
-        assert_eq!(bound.bps().round(), 1_081_000.0);
+        assert_eq!(bound.bps.round(), 1_081_000.0);
         bound.on_loss(start + 2 * second, 0.05, 1e6, Duration::ZERO);
-        assert_eq!(bound.bps().round(), 1_081_000.0);
+        assert_eq!(bound.bps.round(), 1_081_000.0);
         bound.on_loss(start + 3 * second, 0.2, 1e6, Duration::ZERO);
-        assert_eq!(bound.bps().round(), 900_000.0);
+        assert_eq!(bound.bps.round(), 900_000.0);
     }
 
     #[test]

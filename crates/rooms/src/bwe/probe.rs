@@ -18,10 +18,7 @@ const STEP_FIRST: f64 = 3.0;
 const STEP: f64 = 2.0;
 /// Length and size of a cluster (`min_probe_duration` is 15 ms; longer, because arrival times come in steps of 250 µs).
 const DURATION: Duration = Duration::from_millis(25);
-const PACKETS_MIN: usize = 5;
 const BYTES_MIN: usize = 2_000;
-/// Largest packet that a cluster should be made of.
-const PACKET_BYTES_MAX: usize = 1_200;
 /// Time between two clusters: while each finds more, after one that did not, and the longest.
 const PAUSE_FOLLOW_UP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(2);
@@ -42,21 +39,10 @@ const SPEED_UP_MAX: f64 = 2.0;
 const UNSATURATED: f64 = 0.9;
 const UTILIZATION: f64 = 0.95;
 
-/// A request for a short cluster of packets, padding or retransmissions, beside the media or with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// How fast to send while the cluster lasts, everything included.
-    pub rate: Bitrate,
-    /// How much to send; media that leaves meanwhile counts.
-    pub bytes: usize,
-    /// The size that makes enough packets of it.
-    pub packet_bytes: usize,
-}
-
 /// When to probe, and the cluster under way.
 #[derive(Debug)]
 pub(super) struct Prober {
-    cluster: Option<Cluster>,
+    pub(super) cluster: Option<Cluster>,
     /// No cluster before this.
     not_before: Option<Instant>,
     pause: Duration,
@@ -68,7 +54,7 @@ pub(super) struct Prober {
 
 /// Packets sent at one rate, and how they arrived. All times in µs.
 #[derive(Debug)]
-struct Cluster {
+pub(super) struct Cluster {
     asked_bps: f64,
     bytes_left: usize,
     give_up: Instant,
@@ -95,14 +81,15 @@ impl Prober {
         Prober { cluster: None, not_before: None, pause: PAUSE, ramping: true, disturbed_us: None }
     }
 
-    /// A cluster that would tell whether `goal_bps` fits, when it is time for one.
+    /// The bytes to send at once, by media, padding or retransmissions, for a cluster that would tell whether `goal_bps` fits;
+    /// when it is time for one.
     pub(super) fn poll(
         &mut self,
         now: Instant,
         goal_bps: f64,
         estimate_bps: f64,
         acked_bps: Option<f64>,
-    ) -> Option<Probe> {
+    ) -> Option<usize> {
         if self.cluster.is_some() || goal_bps <= estimate_bps || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
@@ -124,11 +111,7 @@ impl Prober {
             received: Side::default(),
             last_reported: false,
         });
-        Some(Probe { rate, bytes, packet_bytes: (bytes / PACKETS_MIN).min(PACKET_BYTES_MAX) })
-    }
-
-    pub(super) fn is_probing(&self) -> bool {
-        self.cluster.is_some()
+        Some(bytes)
     }
 
     /// Takes a packet that leaves; while a cluster is under way it is part of it.

@@ -34,7 +34,7 @@ const CAPACITY_VARIANCE_MAX: f64 = 2.5;
 /// The delay-based bound of the send rate.
 #[derive(Debug)]
 pub(super) struct RateControl {
-    bps: f64,
+    pub(super) bps: f64,
     min_bps: f64,
     max_bps: f64,
     phase: Phase,
@@ -54,10 +54,6 @@ impl RateControl {
     pub(super) fn new(now: Instant, start_bps: f64, min_bps: f64, max_bps: f64) -> Self {
         let bps = start_bps.clamp(min_bps, max_bps);
         RateControl { bps, min_bps, max_bps, phase: Phase::Hold, capacity: None, changed: now, reduced: None }
-    }
-
-    pub(super) fn bps(&self) -> f64 {
-        self.bps
     }
 
     /// Takes what a feedback message said.
@@ -187,7 +183,7 @@ mod tests {
         for i in 0..600 {
             rate.update(start + Duration::from_millis(100 * i), Signal::Normal, Some(300e3), RTT);
         }
-        assert!((rate.bps() - 460e3).abs() < 1.0, "{}", rate.bps());
+        assert!((rate.bps - 460e3).abs() < 1.0, "{}", rate.bps);
     }
 
     #[test]
@@ -195,11 +191,11 @@ mod tests {
         let start = Instant::now();
         let mut rate = RateControl::new(start, 1.1e6, 50e3, 10e6);
         rate.update(start, Signal::Overuse, Some(1e6), RTT);
-        assert_eq!(rate.bps(), 850e3);
+        assert_eq!(rate.bps, 850e3);
         rate.update(start + RTT / 2, Signal::Overuse, Some(0.8e6), RTT);
-        assert_eq!(rate.bps(), 850e3);
+        assert_eq!(rate.bps, 850e3);
         rate.update(start + RTT, Signal::Overuse, Some(0.8e6), RTT);
-        assert_eq!(rate.bps(), 680e3);
+        assert_eq!(rate.bps, 680e3);
     }
 
     #[test]
@@ -207,10 +203,10 @@ mod tests {
         let start = Instant::now();
         let mut rate = RateControl::new(start, 4e6, 50e3, 10e6);
         rate.update(start, Signal::Overuse, Some(1e6), RTT);
-        assert_eq!(rate.bps(), 1.7e6);
+        assert_eq!(rate.bps, 1.7e6);
         for step in 1..=3 {
             rate.update(start + step * RTT, Signal::Overuse, Some(1e6), RTT);
         }
-        assert_eq!(rate.bps(), 850e3);
+        assert_eq!(rate.bps, 850e3);
     }
 }

@@ -174,7 +174,7 @@ fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
                         (base_seq.wrapping_sub(i as u16), (!random.next_u64().is_multiple_of(3)).then_some(ticks))
                     })
                     .collect();
-                estimator.on_arrivals(now, base_seq, reference_time, arrivals.into_iter());
+                estimator.on_feedback(now, base_seq, reference_time, arrivals.into_iter());
                 estimator.on_report(now, random.next_u64() as u8, Some(Duration::from_micros(random.next_u64())));
                 estimator.poll_probe(now, Bitrate::from_bps(random.next_u64()));
             }
@@ -318,13 +318,14 @@ impl PathTest {
     fn step(&mut self) {
         self.now += STEP;
         if let Some(wanted) = self.wanted
-            && let Some(probe) = self.estimator.poll_probe(self.now, wanted)
+            && let Some(wanted_bytes) = self.estimator.poll_probe(self.now, wanted)
         {
             self.probe_count += 1;
             let mut bytes = 0;
-            while bytes < probe.bytes {
-                self.send(probe.packet_bytes);
-                bytes += probe.packet_bytes;
+            while bytes < wanted_bytes {
+                let packet = (wanted_bytes / 5).min(1_200);
+                self.send(packet);
+                bytes += packet;
             }
         }
         self.estimator.handle_timeout(self.now);
@@ -335,7 +336,7 @@ impl PathTest {
         let now = self.now;
         while let Some(index) = self.feedback.iter().position(|(at, ..)| *at <= now) {
             let (_, base_seq, lines) = self.feedback.remove(index);
-            self.estimator.on_arrivals(now, base_seq, 0, lines.into_iter());
+            self.estimator.on_feedback(now, base_seq, 0, lines.into_iter());
         }
     }
 

@@ -18,23 +18,15 @@ pub(super) struct Timeline {
     /// What is added to the publisher's timestamps; wraps.
     shift: u32,
     /// The newest timestamp sent.
-    last: u32,
+    pub(super) last: u32,
     /// When its packet came from the publisher; `None` before the first packet.
-    last_arrival: Option<Instant>,
+    pub(super) last_arrival: Option<Instant>,
 }
 
 impl Timeline {
     /// `first` is the timestamp that the first packet gets.
     pub(super) fn new(clock_rate: u32, first: u32) -> Self {
         Timeline { clock_rate, shift: 0, last: first, last_arrival: None }
-    }
-
-    pub(super) fn last(&self) -> u32 {
-        self.last
-    }
-
-    pub(super) fn last_arrival(&self) -> Option<Instant> {
-        self.last_arrival
     }
 
     /// The publisher's clock in units of the output.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Packets that may be missing at a time. When there are more all are given up.
-pub(super) const MISSING_MAX: usize = 256;
+pub const MISSING_MAX: usize = 256;
 
 /// How long a gap may be mere reordering. Reordering on real paths is mostly within one frame's packets.
 const REORDER_WAIT: Duration = Duration::from_millis(5);
@@ -22,7 +22,8 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 /// Requests for one packet are at least this far apart, however short the round trip.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 
-#[derive(Debug)]
+/// Asks for nothing by default.
+#[derive(Debug, Default)]
 pub(super) struct Nacks {
     enabled: bool,
     /// In order of their numbers; never more than `MISSING_MAX`.
@@ -44,11 +45,7 @@ struct Missing {
 impl Nacks {
     pub(super) fn new() -> Self {
         let missing = VecDeque::with_capacity(MISSING_MAX);
-        Nacks { enabled: true, missing, next_at: None, gave_up_at: None }
-    }
-
-    pub(super) fn disable(&mut self) {
-        *self = Nacks { enabled: false, missing: VecDeque::new(), next_at: None, gave_up_at: None };
+        Nacks { enabled: true, missing, ..Nacks::default() }
     }
 
     #[cfg(test)]

@@ -68,7 +68,7 @@ impl Receiver {
 
     /// Never asks for what is missing: for tracks where NACK was not negotiated.
     pub fn without_nacks(mut self) -> Self {
-        self.nacks.disable();
+        self.nacks = Nacks::default();
         self
     }
 
