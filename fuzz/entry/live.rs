@@ -13,7 +13,7 @@ use pump::live::{Live, Settings};
 use pump::pump::Pump;
 use pump::spec::{self, Command, Event, InputId, LiveSpec, Pacing, SessionId, SessionSpec, Transport, WhenStarved};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, write_rtp_header};
-use wire::{Bitrate, LinkId, Outbox, Path, Seq};
+use wire::{Bitrate, LinkId, Outbox, Path, Product as _, Seq};
 
 /// Bytes that are given of a packet; the others are zero. Tables and references lie there.
 pub const HEAD: usize = 40;
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn send(&mut self) {
-        self.pump.handle_timeout(self.now);
+        self.pump.handle_timeout(self.now, &mut self.out);
         loop {
             let more = self.pump.poll_transmit(self.now, &mut self.out);
             for (path, datagram) in self.out.datagrams() {

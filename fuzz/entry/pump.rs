@@ -16,7 +16,7 @@ use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Trans
 use pump::title::Title;
 use pump::trick::{self, Pick};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Pid};
-use wire::{Bitrate, LinkId, Outbox, Path};
+use wire::{Bitrate, LinkId, Outbox, Path, Product as _};
 
 /// Turns of the worker that are played at most.
 const TURNS: usize = 400;
@@ -85,7 +85,7 @@ fn play(how: &[u8; 6], title: &Arc<Title>, chunks: &[Arc<Chunk>], index: &Index)
     pump.handle_command(now, Command::Open(Box::new(spec(how, title))));
     let mut is_over = false;
     for turn in 0..TURNS {
-        pump.handle_timeout(now);
+        pump.handle_timeout(now, &mut out);
         while pump.poll_transmit(now, &mut out) {
             take(&mut out, &mut monitor, now - start, is_over);
         }

@@ -9,7 +9,7 @@ use pump::pump::Pump;
 use pump::sample::Sample;
 use pump::spec::{Command, Event, SessionId, SessionSpec, Settings};
 use pump::title::{CHUNK_PACKETS, Title};
-use wire::{LinkId, Outbox, Path};
+use wire::{LinkId, Outbox, Path, Product as _};
 
 use crate::region::Region;
 
@@ -91,7 +91,7 @@ impl Pumping {
         let (end, mut datagrams) = (self.now + span, 0);
         while let Some(at) = self.pump.poll_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.pump.handle_timeout(self.now);
+            self.pump.handle_timeout(self.now, &mut self.out);
             while self.pump.poll_transmit(self.now, &mut self.out) {
                 datagrams += self.sent();
             }

@@ -44,20 +44,21 @@ impl Cut {
 
     /// The first packet of a chunk.
     pub(crate) fn start(self, number: u32) -> u64 {
-        match (self.first, number) {
-            (0, _) => u64::from(number) * self.packets,
-            (_, 0) => 0,
-            (first, 1) => first,
-            _ => u64::from(number - 1) * self.packets,
-        }
+        self.border(number.into())
     }
 
     /// The packet behind a chunk's last.
     pub(crate) fn end(self, number: u32) -> u64 {
+        self.border(u64::from(number) + 1)
+    }
+
+    /// Packets before a chunk.
+    fn border(self, number: u64) -> u64 {
         match (self.first, number) {
-            (0, _) => (u64::from(number) + 1) * self.packets,
-            (first, 0) => first,
-            _ => u64::from(number) * self.packets,
+            (0, _) => number * self.packets,
+            (_, 0) => 0,
+            (first, 1) => first,
+            _ => (number - 1) * self.packets,
         }
     }
 }

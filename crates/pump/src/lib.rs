@@ -30,7 +30,6 @@ mod phase;
 pub mod picture;
 pub mod pids;
 mod player;
-mod product;
 #[allow(clippy::module_inception)]
 pub mod pump;
 mod queue;

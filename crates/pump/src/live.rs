@@ -279,17 +279,16 @@ impl Live {
         };
         let tuned = self.tuned.as_ref()?;
         let begun = self.begun.is_none_or(|begun| end.at.saturating_duration_since(begun) > START_AGE_MAX);
-        if !begun && tuned.title.video.is_some() && tuned.pictures().next().is_none() {
+        if !begun && tuned.title.video.is_some() && tuned.pictures.is_empty() {
             return None;
         }
-        let picture = tuned.pictures().rev().find(|position| *position < end.position).and_then(place);
-        let tables = || tuned.tables().rev().find(|position| *position < end.position).and_then(place);
-        picture.or_else(tables).or(Some(Start { chunk: newest.number, packet: 0 }))
+        let last_of = |places: &VecDeque<u64>| place(*places.iter().rev().find(|place| **place < end.position)?);
+        last_of(&tuned.pictures).or_else(|| last_of(&tuned.tables)).or(Some(Start { chunk: newest.number, packet: 0 }))
     }
 
     /// What was counted, and what holds now.
     pub fn report(&self, now: Instant) -> Report {
-        let (sorted, now_ns) = (self.sorter.counts(), self.ns(now));
+        let (sorted, now_ns) = (self.sorter.counts, self.ns(now));
         let timeout_ns = ns(SOURCE_TIMEOUT);
         let is_heard = self.sender.is_some_and(|sender| now_ns.saturating_sub(sender.heard_ns) <= timeout_ns);
         let measured = self.monitor.as_ref().map(Monitor::report).unwrap_or_default();
@@ -298,7 +297,7 @@ impl Live {
             (true, None) => State::Searching,
             (true, Some(_)) => State::Receiving,
         };
-        let jitter_ns = self.recovery.as_ref().map_or(0, Recovery::jitter_ns);
+        let jitter_ns = self.recovery.as_ref().map_or(0, |recovery| recovery.jitter_ns);
         Report {
             state,
             source: self.sender.map(|sender| sender.from),
@@ -307,7 +306,7 @@ impl Live {
             rtp_reordered: sorted.reordered,
             rtp_late: sorted.late,
             lost: measured.lost,
-            resyncs: self.report.resyncs + self.recovery.as_ref().map_or(0, Recovery::steps),
+            resyncs: self.report.resyncs + self.recovery.as_ref().map_or(0, |recovery| recovery.steps),
             drift_ppm: self.recovery.as_ref().map_or(0.0, Recovery::drift_ppm),
             jitter: Duration::from_nanos(jitter_ns.max(0) as u64),
             delay_factor_max: measured.delay_factor_max_ns.map(Duration::from_nanos),

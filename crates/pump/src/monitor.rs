@@ -10,8 +10,6 @@ mod priorities;
 
 pub use priorities::Priorities;
 
-use std::time::Duration;
-
 use wire::Bitrate;
 use wire::rtp::RtpHeader;
 use wire::ts::{PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
@@ -61,9 +59,9 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Monitor {
     rate: Option<Bitrate>,
-    report: Report,
+    pub(crate) report: Report,
     delay: DelayFactor,
-    watch: Watch,
+    pub(crate) watch: Watch,
     last_ns: Option<u64>,
     next_seq: Option<Seq>,
     clock: Option<Reference>,
@@ -210,22 +208,13 @@ impl Monitor {
         }
     }
 
-    /// All errors of priority 1, and of priority 2.
-    pub(crate) fn priority_sums(&self) -> (u64, u64) {
-        self.watch.counts().sums()
-    }
-
-    pub(crate) fn pcr_jitter_max(&self) -> Duration {
-        Duration::from_nanos(self.report.pcr_jitter_max_ns)
-    }
-
     /// What was measured so far. Of the second that runs only counts are in it.
     pub fn report(&self) -> Report {
         let delay = self.delay.whole_seconds();
         Report {
             delay_factor_max_ns: delay.map(|(max, _)| max),
             delay_factor_mean_ns: delay.map(|(_, mean)| mean),
-            priorities: self.watch.counts(),
+            priorities: self.watch.counts,
             ..self.report.clone()
         }
     }

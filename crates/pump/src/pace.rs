@@ -13,9 +13,10 @@ use crate::queue::Queue;
 /// Due times of one run. They are absolute, so that nothing adds up while it lasts.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    clock: Clock,
+    /// The title's.
+    pub(crate) clock: Clock,
     /// The clock's time of the first packet.
-    zero_ns: i64,
+    pub(crate) zero_ns: i64,
     /// A constant rate that holds instead of the clock's.
     rate: Option<Slope>,
     /// Position of the first packet.
@@ -93,25 +94,11 @@ impl Pace {
         ns - (ns / 2).clamp(0, self.burst_ns)
     }
 
-    /// The time of the first packet, by the clock.
-    pub(crate) fn zero_ns(&self) -> i64 {
-        self.zero_ns
-    }
-
-    /// The reference that the title has at `position`.
-    pub(crate) fn pcr_at(&self, position: u64) -> Pcr {
-        self.clock.pcr_at(position)
-    }
-
     /// Reads it all.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let until = self.clock.until().map_or(0, |mark| mark.position);
         (self.zero_ns ^ self.speed_permille) as u64 ^ self.first ^ self.clock.from().position ^ until
-    }
-
-    pub(crate) fn jumps(&self) -> u64 {
-        self.clock.jumps()
     }
 }
 

@@ -76,9 +76,12 @@ impl Output<'_> {
 
 #[derive(Debug)]
 pub(crate) struct Player {
-    spec: Box<SessionSpec>,
+    pub(crate) spec: Box<SessionSpec>,
     mode: Mode,
-    state: State,
+    /// Paused: while it played, and it goes on from there. Loading: also while it waits for a place to go on at.
+    pub(crate) activity: Activity,
+    /// While it is starved: if a gap is filled, then with null packets, the next of which are due then.
+    null_due_ns: i64,
     /// Nobody paused it.
     is_running: bool,
     reel: Reel,
@@ -90,7 +93,7 @@ pub(crate) struct Player {
     /// Those of one that found no room.
     burst_left: u8,
     /// Who wants to know when it plays.
-    start_token: Option<u64>,
+    pub(crate) start_token: Option<u64>,
 }
 
 /// What is played.
@@ -101,20 +104,6 @@ enum Mode {
     Pictures(Pictures),
     /// What comes in.
     Live(InputId),
-}
-
-/// Whether something is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Waits for the first chunk of a run, or for a place to go on at.
-    Loading,
-    Playing,
-    /// Was paused while it played, and goes on from there.
-    Paused,
-    /// The next chunk is late. If a gap is filled, then with null packets, the next of which are due then.
-    Starved {
-        null_due_ns: i64,
-    },
 }
 
 impl Player {
@@ -132,7 +121,8 @@ impl Player {
         let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope: schedule.slope };
         Ok(Player {
             mode,
-            state: State::Loading,
+            activity: Activity::Loading,
+            null_due_ns: 0,
             is_running: !spec.play.is_paused,
             reel: Reel::new(&spec, plan, read_ahead),
             schedule,
@@ -143,10 +133,6 @@ impl Player {
             start_token: None,
             spec,
         })
-    }
-
-    pub(crate) fn spec(&self) -> &SessionSpec {
-        &self.spec
     }
 
     /// The live input that is played.
@@ -189,8 +175,8 @@ impl Player {
 
     pub(crate) fn pause(&mut self) {
         self.is_running = false;
-        if matches!(self.state, State::Playing | State::Starved { .. }) {
-            self.enter(State::Paused);
+        if matches!(self.activity, Activity::Playing | Activity::Starved) {
+            self.enter(Activity::Paused);
         }
     }
 
@@ -247,20 +233,20 @@ impl Player {
         self.reel.queue.replace(plan);
         self.mode = mode;
         self.burst_left = 0;
-        self.enter(State::Loading);
+        self.enter(Activity::Loading);
     }
 
     /// Whether it waits for a time to go on at (`begin`): its next packets are there, and nobody paused it.
     pub(crate) fn can_begin(&self) -> bool {
-        let waits = self.state != State::Playing && self.is_running;
+        let waits = self.activity != Activity::Playing && self.is_running;
         waits && !self.reel.queue.has_ended() && self.reel.supply(PACKETS) != Supply::Late
     }
 
     /// What comes next in a live input is there, but not due yet, and until then null packets are wanted.
     pub(crate) fn fills_gap(&self, now_ns: i64) -> bool {
-        let State::Starved { null_due_ns } = self.state else { return false };
-        let due_ns = self.schedule.live_due_ns(&self.reel).filter(|_| self.fills_gaps());
-        due_ns.is_some_and(|due_ns| due_ns > null_due_ns.max(now_ns))
+        let is_wanted = self.activity == Activity::Starved && self.fills_gaps();
+        let is_late = |due_ns| due_ns > self.null_due_ns.max(now_ns);
+        is_wanted && self.schedule.live_due_ns(&self.reel).is_some_and(is_late)
     }
 
     fn fills_gaps(&self) -> bool {
@@ -269,10 +255,10 @@ impl Player {
 
     /// `begin` no earlier than this.
     pub(crate) fn free_ns(&self) -> i64 {
-        let free_ns = match self.state {
-            State::Starved { null_due_ns } => null_due_ns.max(self.schedule.due_ns),
-            State::Paused => self.schedule.due_ns,
-            State::Loading | State::Playing => i64::MIN,
+        let free_ns = match self.activity {
+            Activity::Starved => self.null_due_ns.max(self.schedule.due_ns),
+            Activity::Paused => self.schedule.due_ns,
+            Activity::Loading | Activity::Playing => i64::MIN,
         };
         self.schedule.live_due_ns(&self.reel).map_or(free_ns, |due_ns| due_ns.max(free_ns))
     }
@@ -285,11 +271,11 @@ impl Player {
 
     /// Goes on at `at_ns`.
     pub(crate) fn begin(&mut self, at_ns: i64) {
-        match self.state {
-            State::Loading | State::Playing => self.begin_run(at_ns),
-            State::Paused | State::Starved { .. } => {
+        match self.activity {
+            Activity::Loading | Activity::Playing => self.begin_run(at_ns),
+            Activity::Paused | Activity::Starved => {
                 let held_ns = at_ns - self.schedule.due_ns;
-                if self.state != State::Paused {
+                if self.activity != Activity::Paused {
                     self.measure.stats.starved += Duration::from_nanos(held_ns.max(0) as u64);
                 }
                 if !self.schedule.resume_live(&self.reel, at_ns) {
@@ -298,22 +284,22 @@ impl Player {
             }
         }
         self.burst_left = 0;
-        self.enter(State::Playing);
+        self.enter(Activity::Playing);
     }
 
     /// Every change of the state is one of these.
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, activity: Activity) {
         debug_assert!(
-            match (self.state, state) {
-                (State::Playing, State::Playing) => false,
-                (_, State::Playing) => self.is_running && self.schedule.has_run(),
-                (from, State::Paused | State::Starved { .. }) => from != State::Loading && self.schedule.has_run(),
-                (_, State::Loading) => true,
+            match (self.activity, activity) {
+                (Activity::Playing, Activity::Playing) => false,
+                (_, Activity::Playing) => self.is_running && self.schedule.has_run(),
+                (from, Activity::Paused | Activity::Starved) => from != Activity::Loading && self.schedule.has_run(),
+                (_, Activity::Loading) => true,
             },
-            "{:?} to {state:?}",
-            self.state
+            "{:?} to {activity:?}",
+            self.activity
         );
-        self.state = state;
+        self.activity = activity;
     }
 
     /// Begins to play at the reel's front; the first packet is due at `at_ns`.
@@ -339,10 +325,10 @@ impl Player {
 
     /// Writes the burst that is due, if one is. **Call it until it is not `Full`.**
     pub(crate) fn transmit(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
-        match self.state {
-            State::Loading | State::Paused => return Next::Wait,
-            State::Starved { null_due_ns } => return self.transmit_starved(now_ns, null_due_ns, output),
-            State::Playing => {}
+        match self.activity {
+            Activity::Loading | Activity::Paused => return Next::Wait,
+            Activity::Starved => return self.transmit_starved(now_ns, output),
+            Activity::Playing => {}
         }
         for _ in 0..self.bursts_max(output.settings.tick) {
             if self.schedule.due_ns > now_ns {
@@ -409,18 +395,18 @@ impl Player {
             return Next::Ended;
         }
         if let Mode::Pictures(pictures) = &mut self.mode {
-            pictures.end();
+            pictures.is_shown = true;
             // What comes next begins anew in the constant rate as well.
             self.schedule.leave_pictures();
         }
-        self.enter(State::Loading);
+        self.enter(Activity::Loading);
         Next::Wait
     }
 
     /// All is sent but parity, which leaves at the pace that was.
     fn is_parity_left(&self) -> bool {
         // Behind pictures something else is about to come.
-        self.sender.holds_parity() && self.state == State::Playing && !matches!(self.mode, Mode::Pictures(_))
+        self.sender.holds_parity() && self.activity == Activity::Playing && !matches!(self.mode, Mode::Pictures(_))
     }
 
     /// Lets one more column go, and says when. The schedule moves on with it, so what may yet come is not late.
@@ -452,32 +438,31 @@ impl Player {
             self.schedule.due_ns = next_ns.max(was_due_ns + 1);
             return Next::At(self.schedule.due_ns);
         }
-        self.enter(State::Starved { null_due_ns: was_due_ns });
+        self.enter(Activity::Starved);
+        self.null_due_ns = was_due_ns;
         self.measure.count_underrun(output.totals);
-        self.transmit_starved(was_due_ns, was_due_ns, output)
+        self.transmit_starved(was_due_ns, output)
     }
 
     /// Sends what a silent input left over, and null packets, if they are wanted, until the next chunk is there.
-    fn transmit_starved(&mut self, now_ns: i64, mut null_due_ns: i64, output: &mut Output<'_>) -> Next {
+    fn transmit_starved(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
         while self.left_over_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             if !self.send_parity(output) || !output.has_room() {
-                self.state = State::Starved { null_due_ns };
                 return Next::Full;
             }
             self.write(self.reel.left_over(), output);
-            null_due_ns += self.interval_ns();
+            self.null_due_ns += self.interval_ns();
         }
-        if self.fills_gaps() && null_due_ns <= now_ns {
+        if self.fills_gaps() && self.null_due_ns <= now_ns {
             for _ in 0..self.burst {
                 if !self.send_parity(output) || !output.has_room() {
                     break;
                 }
-                self.null_datagram(null_due_ns, output);
+                self.null_datagram(self.null_due_ns, output);
             }
-            null_due_ns = (null_due_ns + self.interval_ns()).max(now_ns);
+            self.null_due_ns = (self.null_due_ns + self.interval_ns()).max(now_ns);
         }
-        self.state = State::Starved { null_due_ns };
-        let next_ns = self.fills_gaps().then_some(null_due_ns).into_iter().chain(self.left_over_due_ns()).min();
+        let next_ns = self.fills_gaps().then_some(self.null_due_ns).into_iter().chain(self.left_over_due_ns()).min();
         next_ns.map_or(Next::Wait, Next::At)
     }
 
@@ -487,40 +472,21 @@ impl Player {
         (self.input().is_some() && self.reel.left_over() > 0).then(|| self.schedule.due_ns + patience_ns)
     }
 
-    #[inline]
-    pub(crate) fn activity(&self) -> Activity {
-        match self.state {
-            State::Loading => Activity::Loading,
-            State::Playing => Activity::Playing,
-            State::Paused => Activity::Paused,
-            State::Starved { .. } => Activity::Starved,
-        }
-    }
-
-    /// Remembers who wants to know when it plays. Returns who is not told any more.
-    pub(crate) fn await_start(&mut self, token: u64) -> Option<u64> {
-        self.start_token.replace(token)
-    }
-
     /// Who is to be told that it plays now: where it begins, or goes on (RTP-Info, RFC 2326 §12.33).
     pub(crate) fn poll_started(&mut self) -> Option<(u64, Start)> {
-        let token = self.start_token.take_if(|_| self.state == State::Playing)?;
+        let token = self.start_token.take_if(|_| self.activity == Activity::Playing)?;
         let rtp = self.sender.rtp_point(self.schedule.rtp_time(&self.reel));
         Some((token, Start { position: self.reel.position(), rtp }))
-    }
-
-    pub(crate) fn take_start_token(&mut self) -> Option<u64> {
-        self.start_token.take()
     }
 
     /// Its numbers as they are now.
     pub(crate) fn stats(&self, now_ns: i64) -> SessionStats {
         let Measure { stats, first_ns, monitor, .. } = &self.measure;
         let has_ended = self.reel.queue.has_ended() && !matches!(self.mode, Mode::Pictures(_));
-        let is_waiting = self.state == State::Loading && (!self.is_running || has_ended);
+        let is_waiting = self.activity == Activity::Loading && (!self.is_running || has_ended);
         let age_ns = first_ns.map_or(0, |first_ns| now_ns - first_ns);
         SessionStats {
-            activity: if is_waiting { Activity::Paused } else { self.activity() },
+            activity: if is_waiting { Activity::Paused } else { self.activity },
             position: self.reel.position(),
             clock_jumps: self.schedule.clock_jumps(),
             age: Duration::from_nanos(age_ns.max(0) as u64),

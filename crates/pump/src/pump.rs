@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use wheel::{TimerId, Wheel};
-use wire::{LinkEvent, Outbox, Token};
+use wire::{LinkEvent, Outbox, Product, Token};
 
 use crate::chunk::Chunk;
 use crate::connections::Connections;
@@ -91,22 +91,16 @@ impl Pump {
             Command::Chunk { session, chunk } => self.take_chunk(now_ns, session, &chunk),
             Command::LiveChunk { input, chunk, oldest } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
-            Command::Jump { session, to } => {
-                self.with(session, now_ns, |player| player.jump(now_ns, to));
-            }
+            Command::Jump { session, to } => self.with(session, now_ns, |player| player.jump(now_ns, to)),
             Command::Pause(session) => self.with(session, now_ns, |player| player.pause()),
             Command::Resume(session) => self.with(session, now_ns, |player| player.resume()),
-            Command::Seek { session, to } => {
-                self.with(session, now_ns, |player| player.seek(now_ns, to));
-            }
-            Command::SetEnd { session, end } => {
-                self.with(session, now_ns, |player| player.set_end(end));
-            }
+            Command::Seek { session, to } => self.with(session, now_ns, |player| player.seek(now_ns, to)),
+            Command::SetEnd { session, end } => self.with(session, now_ns, |player| player.set_end(end)),
             Command::Trick { session, picks, run } => {
                 self.with(session, now_ns, |player| player.show(now_ns, picks, run));
             }
             Command::MorePictures { session, picks, run } => {
-                self.with(session, now_ns, |player| player.show_more(&picks, run));
+                self.with(session, now_ns, |player| player.show_more(&picks, run))
             }
             Command::AwaitStart { session, token } => self.await_start(session, token),
             Command::Close(session) => {
@@ -140,7 +134,7 @@ impl Pump {
         };
         let phase = self.phases.take(player.interval_ns());
         self.totals.counters.sessions += 1;
-        self.totals.counters.monitored += u64::from(player.spec().play.is_monitored);
+        self.totals.counters.monitored += u64::from(player.spec.play.is_monitored);
         let key = self.sessions.insert(Session { player, phase, is_counted: false });
         self.alarms.resize(self.alarms.len().max(key + 1), Alarm::default());
         self.by_id.insert(id, key);
@@ -166,7 +160,7 @@ impl Pump {
         self.ask(key);
         let Session { player, phase, .. } = &mut self.sessions[key];
         if player.can_begin() && !player.fills_gap(now_ns) {
-            let not_before = player.spec().not_before.map_or(i64::MIN, |at| since(self.start, at));
+            let not_before = player.spec.not_before.map_or(i64::MIN, |at| since(self.start, at));
             let from_ns = now_ns.max(not_before).max(player.free_ns());
             let at_ns = phase.next_ns(from_ns, player.interval_ns());
             player.begin(at_ns);
@@ -181,20 +175,17 @@ impl Pump {
     fn count_playing(&mut self, key: usize) {
         let Session { player, is_counted, .. } = &mut self.sessions[key];
         self.totals.counters.playing -= u64::from(*is_counted);
-        *is_counted = player.activity() == Activity::Playing;
+        *is_counted = player.activity == Activity::Playing;
         self.totals.counters.playing += u64::from(*is_counted);
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
-        let key = self.by_id.get(&session).copied();
-        let forgotten = match key {
-            Some(key) => self.sessions[key].player.await_start(token),
-            None => Some(token),
+        let Some(&key) = self.by_id.get(&session) else {
+            return self.events.push_back(Event::Started { token, start: None });
         };
+        let forgotten = self.sessions[key].player.start_token.replace(token);
         self.events.extend(forgotten.map(|token| Event::Started { token, start: None }));
-        if let Some(key) = key {
-            self.tell_started(key);
-        }
+        self.tell_started(key);
     }
 
     fn tell_started(&mut self, key: usize) {
@@ -205,7 +196,7 @@ impl Pump {
 
     fn ask(&mut self, key: usize) {
         let player = &mut self.sessions[key].player;
-        let session = player.spec().id;
+        let session = player.spec.id;
         while let Some(chunk) = player.poll_need() {
             match player.input().map(|input| self.inputs.look(input, chunk, session)) {
                 Some(Look::Here(chunk)) => player.handle_chunk(&chunk, &mut self.totals.counters),
@@ -235,53 +226,6 @@ impl Pump {
         }
     }
 
-    /// Hears what became of a connection's link.
-    pub fn handle_link(&mut self, token: Token, event: LinkEvent<'_>) {
-        self.connections.handle_link(token, event, &mut self.events, &mut self.totals.counters);
-    }
-
-    /// Finds the streams that are due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        let now_ns = self.ns(now);
-        self.totals.handle_time(now_ns);
-        while let Some(key) = self.wheel.pop_due_ns(now_ns as u64) {
-            let alarm = &mut self.alarms[key];
-            alarm.timer = None;
-            if !alarm.is_due {
-                alarm.is_due = true;
-                self.due.push_back(key);
-            }
-        }
-    }
-
-    /// When `handle_timeout` next has work.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.wheel.next_deadline()
-    }
-
-    /// Writes what is due into `out` until it is full; true when there is more.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let now_ns = self.ns(now);
-        if self.connections.transmit(out) {
-            return true;
-        }
-        while let Some(&key) = self.due.front() {
-            self.read_together();
-            let Pump { connections, totals, settings, .. } = self;
-            let output = &mut Output { out, connections, totals, settings };
-            match self.sessions[key].player.transmit(now_ns, output) {
-                Next::Full => return true,
-                next => {
-                    self.due.pop_front();
-                    self.read = self.read.saturating_sub(1);
-                    self.alarms[key].is_due = false;
-                    self.go_on(key, now_ns, next);
-                }
-            }
-        }
-        false
-    }
-
     /// Reads what the next streams need, all of them at once: each lies elsewhere in memory, and to wait for one after the
     /// other takes longer than all else that a burst costs here.
     fn read_together(&mut self) {
@@ -302,7 +246,7 @@ impl Pump {
             Next::At(at_ns) => self.schedule(key, at_ns),
             Next::Wait | Next::Full => {}
         }
-        if self.sessions[key].player.activity() == Activity::Playing {
+        if self.sessions[key].player.activity == Activity::Playing {
             self.ask(key);
         } else {
             self.settle(key, now_ns);
@@ -318,9 +262,9 @@ impl Pump {
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
-        let Session { mut player, phase, is_counted } = self.sessions.remove(key);
+        let Session { player, phase, is_counted } = self.sessions.remove(key);
         let Alarm { timer, is_due } = std::mem::take(&mut self.alarms[key]);
-        let session = player.spec().id;
+        let session = player.spec.id;
         self.by_id.remove(&session);
         self.phases.give(phase);
         if let Some(timer) = timer {
@@ -329,11 +273,11 @@ impl Pump {
         if is_due {
             self.due.retain(|due| *due != key);
         }
-        self.events.extend(player.take_start_token().map(|token| Event::Started { token, start: None }));
+        self.events.extend(player.start_token.map(|token| Event::Started { token, start: None }));
         let counters = &mut self.totals.counters;
         counters.sessions -= 1;
         counters.playing -= u64::from(is_counted);
-        counters.monitored -= u64::from(player.spec().play.is_monitored);
+        counters.monitored -= u64::from(player.spec.play.is_monitored);
         if counters.sessions == 0 {
             self.totals.forget_worst();
         }
@@ -353,6 +297,54 @@ impl Pump {
 
     fn ns(&self, at: Instant) -> i64 {
         since(self.start, at)
+    }
+}
+
+/// Its sockets only send; its connections are clients'.
+impl Product for Pump {
+    /// Hears what became of a connection's link.
+    fn handle_link(&mut self, _: Instant, token: Token, event: LinkEvent<'_>, _: &mut Outbox) {
+        self.connections.handle_link(token, event, &mut self.events, &mut self.totals.counters);
+    }
+
+    /// Finds the streams that are due.
+    fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
+        let now_ns = self.ns(now);
+        self.totals.handle_time(now_ns);
+        while let Some(key) = self.wheel.pop_due_ns(now_ns as u64) {
+            let alarm = &mut self.alarms[key];
+            alarm.timer = None;
+            if !alarm.is_due {
+                alarm.is_due = true;
+                self.due.push_back(key);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.wheel.next_deadline()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        let now_ns = self.ns(now);
+        if self.connections.transmit(out) {
+            return true;
+        }
+        while let Some(&key) = self.due.front() {
+            self.read_together();
+            let Pump { connections, totals, settings, .. } = self;
+            let output = &mut Output { out, connections, totals, settings };
+            match self.sessions[key].player.transmit(now_ns, output) {
+                Next::Full => return true,
+                next => {
+                    self.due.pop_front();
+                    self.read = self.read.saturating_sub(1);
+                    self.alarms[key].is_due = false;
+                    self.go_on(key, now_ns, next);
+                }
+            }
+        }
+        false
     }
 }
 

@@ -39,19 +39,21 @@ struct PidState {
     needs_flag: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rewriter {
-    is_active: bool,
+    /// Packets are changed.
+    pub(crate) is_active: bool,
     /// Ticks of 27 MHz by which references are later than in the title; whole ticks of 90 kHz.
-    clock_offset: i64,
+    pub(crate) clock_offset: i64,
     /// Ticks that rounding has kept back so far: they are part of the next shift, so that loops do not add up to a drift.
     kept_back: i64,
     /// Ticks of 90 kHz by which timestamps are.
-    timestamp_offset: i64,
+    pub(crate) timestamp_offset: i64,
     states: Vec<PidState>,
     /// The state that was used last.
     hit: usize,
-    pids: Option<Arc<PidMap>>,
+    /// Where some packets are left out, or renamed.
+    pub(crate) pids: Option<Arc<PidMap>>,
     tables: Vec<TableRewriter>,
 }
 
@@ -62,31 +64,7 @@ impl Rewriter {
             let pmts = title.programs.iter().map(|program| TableRewriter::new(program.pmt_pid, &program.pmt, pids));
             [pat].into_iter().chain(pmts).collect()
         });
-        Rewriter {
-            is_active: pids.is_some(),
-            clock_offset: 0,
-            kept_back: 0,
-            timestamp_offset: 0,
-            states: Vec::new(),
-            hit: 0,
-            pids,
-            tables,
-        }
-    }
-
-    /// Whether packets are to be changed at all.
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        self.is_active
-    }
-
-    /// Whether some packets are left out.
-    pub(crate) fn pids(&self) -> Option<&Arc<PidMap>> {
-        self.pids.as_ref()
-    }
-
-    pub(crate) fn clock_offset(&self) -> i64 {
-        self.clock_offset
+        Rewriter { is_active: pids.is_some(), pids, tables, ..Rewriter::default() }
     }
 
     /// Begins to change packets. `sent` gives the last counter of each PID that was sent so far.
@@ -111,10 +89,6 @@ impl Rewriter {
         self.kept_back = ticks - 300 * ticks_90k;
         self.timestamp_offset += ticks_90k;
         self.clock_offset += 300 * ticks_90k;
-    }
-
-    pub(crate) fn set_timestamp_offset(&mut self, ticks_90k: i64) {
-        self.timestamp_offset = ticks_90k;
     }
 
     /// Timestamps are as late as references again.
@@ -212,7 +186,7 @@ impl Rewriter {
 
     fn rewrite_table(&mut self, pid: Pid, packet: &mut [u8; PACKET_LEN]) {
         let Some(pids) = &self.pids else { return };
-        if let Some(table) = self.tables.iter_mut().find(|table| table.pid() == pid) {
+        if let Some(table) = self.tables.iter_mut().find(|table| table.pid == pid) {
             table.rewrite(packet, pids);
         }
     }

@@ -11,7 +11,7 @@ use crate::pids::PidMap;
 /// One table. A PID on which several are sent keeps the last only.
 #[derive(Clone, Debug)]
 pub(crate) struct TableRewriter {
-    pid: Pid,
+    pub(crate) pid: Pid,
     buffer: SectionBuffer,
     written: Written,
     /// The packet to send next.
@@ -32,10 +32,6 @@ impl TableRewriter {
         let mut written = Written::default();
         written.write(section, pid, pids);
         TableRewriter { pid, buffer: SectionBuffer::default(), written, next: 0 }
-    }
-
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid
     }
 
     /// Puts the packet of the table that is due in the place of `packet`. Its PID and counter are not final.

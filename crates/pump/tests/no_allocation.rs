@@ -17,7 +17,7 @@ use pump::pump::Pump;
 use pump::sample::{AUDIO_PID, Sample, VIDEO_PID};
 use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Transport};
 use wire::ts::Pid;
-use wire::{Bitrate, LinkId, Outbox, Path};
+use wire::{Bitrate, LinkId, Outbox, Path, Product as _};
 
 /// A pump with 50 sessions that play a loop, its chunks made in advance.
 struct Player {
@@ -51,7 +51,7 @@ impl Player {
         while self.now < end {
             let Player { now, pump, out, chunks, datagrams, allocations } = self;
             let (count, ()) = watched(|| {
-                pump.handle_timeout(*now);
+                pump.handle_timeout(*now, out);
                 while pump.poll_transmit(*now, out) {
                     *datagrams += out.datagrams().count() as u64;
                     out.clear();

@@ -85,11 +85,6 @@ impl Stats {
     pub fn errors_of(&self, kind: ErrorKind) -> u64 {
         self.errors.0[kind as usize]
     }
-
-    /// How often any was.
-    pub fn errors_in_all(&self) -> u64 {
-        self.errors.0.iter().sum()
-    }
 }
 
 /// What all of a library's threads count into, some times for each part of a title.

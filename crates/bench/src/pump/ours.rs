@@ -106,8 +106,8 @@ impl Service for PumpService {
 }
 
 impl Product for PumpService {
-    fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
-        self.pump.handle_timeout(now);
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        self.pump.handle_timeout(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -45,9 +45,10 @@ pub(super) struct Recovery {
     offset_ns: f64,
     windows: f64,
     window: Window,
-    steps: u64,
-    /// From the earliest to the latest in the last window.
-    jitter_ns: i64,
+    /// How often the line had to be moved.
+    pub(super) steps: u64,
+    /// From the earliest reference to the latest in the last window.
+    pub(super) jitter_ns: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,16 +134,6 @@ impl Recovery {
     pub(super) fn drift_ppm(&self) -> f64 {
         self.drift * 1e6
     }
-
-    /// How often the line had to be moved.
-    pub(super) fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// How far apart the earliest and the latest of a second's references were.
-    pub(super) fn jitter_ns(&self) -> i64 {
-        self.jitter_ns
-    }
 }
 
 impl Window {
@@ -217,7 +208,7 @@ mod tests {
             assert!(worst < 25 * MS, "{ppm} ppm: off by {worst} ns");
             assert!(late_worst < 4 * MS, "{ppm} ppm: off by {late_worst} ns after ten minutes");
             assert!((recovery.drift_ppm() - ppm).abs() < 5.0, "{ppm} ppm: {}", recovery.drift_ppm());
-            assert_eq!(recovery.steps(), 0);
+            assert_eq!(recovery.steps, 0);
         }
     }
 
@@ -234,7 +225,7 @@ mod tests {
                 assert!(off.abs() < 25_000, "a step of 33 ms is off by {off} ns");
             }
         }
-        assert!((80 * MS..=100 * MS).contains(&recovery.jitter_ns()));
+        assert!((80 * MS..=100 * MS).contains(&recovery.jitter_ns));
     }
 
     #[test]
@@ -247,7 +238,7 @@ mod tests {
             let off = recovery.note(pcr, arrived_ns + late_ns) - sent_ns - 100 * MS - late_ns;
             assert!(off.abs() < 12 * MS || (300..400).contains(&count), "reference {count} is off by {off} ns");
         }
-        assert_eq!(recovery.steps(), 1);
+        assert_eq!(recovery.steps, 1);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) struct Counts {
     pub(super) late: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sorter {
     /// How long a missing one is waited for.
     patience_ns: i64,
@@ -33,7 +33,7 @@ pub(super) struct Sorter {
     next: Option<u64>,
     held: BTreeMap<u64, Held>,
     late_run: u32,
-    counts: Counts,
+    pub(super) counts: Counts,
 }
 
 #[derive(Debug)]
@@ -44,14 +44,7 @@ struct Held {
 
 impl Sorter {
     pub(super) fn new(patience_ns: i64) -> Self {
-        Sorter {
-            patience_ns,
-            extender: SeqExtender::default(),
-            next: None,
-            held: BTreeMap::new(),
-            late_run: 0,
-            counts: Counts::default(),
-        }
+        Sorter { patience_ns, ..Sorter::default() }
     }
 
     /// Another sender, or one that counts anew. What is held goes out first.
@@ -104,10 +97,6 @@ impl Sorter {
         Some(oldest.saturating_add(self.patience_ns))
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        self.counts
-    }
-
     /// Goes on with the first that is held. Returns false when there is none.
     fn skip(&mut self, out: &mut dyn FnMut(i64, &[u8])) -> bool {
         let Some((&first, _)) = self.held.first_key_value() else { return false };
@@ -143,7 +132,7 @@ mod tests {
             sorter.push(now_ns, Seq(*seq), &seq.to_be_bytes(), &mut out);
         }
         sorter.handle_timeout(1_000_000_000, &mut out);
-        (found, sorter.counts())
+        (found, sorter.counts)
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(super) struct Tuned {
     /// Where the picture began whose kind is not told yet.
     picture: u64,
     /// Positions of packets in which a PAT begins, and from which pictures that stand alone can be shown.
-    tables: VecDeque<u64>,
-    pictures: VecDeque<u64>,
+    pub(super) tables: VecDeque<u64>,
+    pub(super) pictures: VecDeque<u64>,
 }
 
 impl Tuned {
@@ -94,14 +94,6 @@ impl Tuned {
                 places.pop_front();
             }
         }
-    }
-
-    pub(super) fn tables(&self) -> impl DoubleEndedIterator<Item = u64> {
-        self.tables.iter().copied()
-    }
-
-    pub(super) fn pictures(&self) -> impl DoubleEndedIterator<Item = u64> {
-        self.pictures.iter().copied()
     }
 }
 

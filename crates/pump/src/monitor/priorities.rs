@@ -117,8 +117,8 @@ impl PidWatch {
 
 /// Watches one stream.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    counts: Priorities,
+pub(crate) struct Watch {
+    pub(crate) counts: Priorities,
     pids: HashMap<Pid, PidWatch, FxBuildHasher>,
     is_out_of_sync: bool,
     wrong_sync_bytes: u32,
@@ -127,10 +127,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn counts(&self) -> Priorities {
-        self.counts
-    }
-
     pub(super) fn sync_byte(&mut self) {
         self.counts.sync_byte += 1;
         self.wrong_sync_bytes += 1;

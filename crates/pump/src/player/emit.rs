@@ -57,8 +57,8 @@ impl Player {
     pub(super) fn ready_datagrams(&mut self, count: u8, output: &mut Output<'_>) -> u8 {
         let Target::Datagrams(path) = &self.sender.to else { return 0 };
         let reel = &mut self.reel;
-        let is_plain = self.sender.is_bare() && self.schedule.padding.is_none() && !reel.rewriter.is_active();
-        let is_plain = is_plain && !self.measure.has_monitor();
+        let is_plain = self.sender.is_bare() && self.schedule.padding.is_none() && !reel.rewriter.is_active;
+        let is_plain = is_plain && self.measure.monitor.is_none();
         if !is_plain || reel.tables_left > 0 || reel.queue.is_at_splice() || !output.out.has_room_for_shared() {
             return 0;
         }
@@ -76,10 +76,10 @@ impl Player {
         let header_len = self.sender.write_header(slot, due_ns);
         let payload = &mut slot[header_len..header_len + DATAGRAM_LEN];
         let reel = &mut self.reel;
-        let takes_all = count == PACKETS && reel.rewriter.pids().is_none() && reel.queue.pick().is_none();
+        let takes_all = count == PACKETS && reel.rewriter.pids.is_none() && reel.queue.pick().is_none();
         if takes_all && let Some((chunk, start, _)) = reel.next_pieces(1) {
             payload.copy_from_slice(&chunk.bytes()[start..start + DATAGRAM_LEN]);
-            if reel.rewriter.is_active() {
+            if reel.rewriter.is_active {
                 for packet in payload.as_chunks_mut::<PACKET_LEN>().0 {
                     reel.rewriter.rewrite(packet, Stamp::By(0));
                 }
@@ -117,7 +117,7 @@ impl Player {
                 self.measure.count_nulls(1, output.totals);
             }
             if let Some(padding) = &mut self.schedule.padding {
-                padding.advance();
+                padding.packets += 1;
             }
         }
         let Some(slot) = output.out.slot() else { return Sent::Late };
@@ -191,7 +191,7 @@ impl Player {
     /// Plays the next packet that is kept.
     fn play(&mut self, packet: &mut [u8; PACKET_LEN], stamp: Stamp) {
         let Some(pick) = self.reel.next_kept(packet) else { return write_null(packet) };
-        if self.reel.rewriter.is_active() {
+        if self.reel.rewriter.is_active {
             if let Some(pick) = pick {
                 self.time_picture(packet, pick);
             }
@@ -204,7 +204,7 @@ impl Player {
         let parsed = Packet::parse(packet).ok().filter(|packet| packet.payload_unit_start());
         let Some(header) = parsed.and_then(|packet| PesHeader::parse(packet.payload())) else { return };
         if let (Some(was), Some(shown)) = (header.dts.or(header.pts), self.schedule.picture_time(&self.reel, pick)) {
-            self.reel.rewriter.set_timestamp_offset(was.ticks_to(shown));
+            self.reel.rewriter.timestamp_offset = was.ticks_to(shown);
         }
     }
 

@@ -38,20 +38,15 @@ impl Measure {
         Measure { monitor: play.is_monitored.then(|| Box::new(Monitor::new(rate))), ..Measure::default() }
     }
 
-    #[inline]
-    pub(super) fn has_monitor(&self) -> bool {
-        self.monitor.is_some()
-    }
-
     /// Takes a datagram that is about to be sent.
     pub(super) fn add(&mut self, datagram: &[u8], totals: &mut Totals) {
         let Some(monitor) = &mut self.monitor else { return };
-        let before = monitor.priority_sums();
+        let before = monitor.watch.counts.sums();
         monitor.handle_datagram(self.now_ns.max(0) as u64, datagram);
-        let after = monitor.priority_sums();
+        let after = monitor.watch.counts.sums();
         totals.counters.priority_1 += after.0 - before.0;
         totals.counters.priority_2 += after.1 - before.1;
-        totals.note_pcr_jitter(monitor.pcr_jitter_max());
+        totals.note_pcr_jitter(Duration::from_nanos(monitor.report.pcr_jitter_max_ns));
     }
 
     /// Notes how late a burst is. `interval_ns` is the time from burst to burst.

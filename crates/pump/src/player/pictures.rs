@@ -12,7 +12,7 @@ pub(super) struct Pictures {
     /// Control was told that they are about to run out.
     is_asked_for: bool,
     /// All are shown, and nobody was told.
-    is_shown: bool,
+    pub(super) is_shown: bool,
 }
 
 impl Pictures {
@@ -27,11 +27,6 @@ impl Pictures {
             *self = Pictures { run, parts: self.parts + 1, is_asked_for: false, is_shown: false };
         }
         self.run == run
-    }
-
-    /// All of them were sent.
-    pub(super) fn end(&mut self) {
-        self.is_shown = true;
     }
 
     /// What control is to be told.

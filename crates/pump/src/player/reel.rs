@@ -44,7 +44,7 @@ impl Reel {
 
     /// Whether `count` packets are there that continue each other and are sent.
     pub(super) fn supply(&self, count: u32) -> Supply {
-        self.queue.supply(count, self.rewriter.pids().map(|pids| &**pids))
+        self.queue.supply(count, self.rewriter.pids.as_deref())
     }
 
     /// Packets that wait for others to fill a datagram with, which have not come.
@@ -57,7 +57,7 @@ impl Reel {
 
     /// From now on packets are looked at. The counters sent so far are those of the chunk being played.
     pub(super) fn activate(&mut self) {
-        if self.rewriter.is_active() {
+        if self.rewriter.is_active {
             return;
         }
         let current = self.queue.current().into_iter();
@@ -113,7 +113,7 @@ impl Reel {
         let pick = self.queue.pick();
         self.end = self.queue.position().map_or(self.end, |position| position + 1);
         if let Some((done, played)) = self.queue.advance()
-            && !self.rewriter.is_active()
+            && !self.rewriter.is_active
         {
             if played == done.packet_count() {
                 self.rewriter.learn(done.continuity.iter().copied());

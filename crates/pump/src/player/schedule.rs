@@ -67,7 +67,7 @@ pub(super) struct Padding {
     /// When its first packet was due.
     origin_ns: i64,
     /// Packets since then, nulls included.
-    packets: u64,
+    pub(super) packets: u64,
     /// When the last reference of our own was sent.
     pub(super) stamped_ns: Option<i64>,
     /// The next chunk is late.
@@ -125,7 +125,7 @@ impl Schedule {
         let pace = Pace::new(&reel.queue, self.slope, self.rate, self.speed_permille, live).with_burst(burst_ns);
         if is_splice {
             reel.splice(true);
-            let after = pace.pcr_at(position).plus(reel.rewriter.clock_offset());
+            let after = pace.clock.pcr_at(position).plus(reel.rewriter.clock_offset);
             if let Some(before) = before.filter(|_| self.restamp && pick.is_none()) {
                 reel.rewriter.shift_clock(after.ticks_to(before));
             }
@@ -182,12 +182,16 @@ impl Schedule {
 
     /// Moves by `ns`, and the clock that is sent with it.
     pub(super) fn shift(&mut self, reel: &mut Reel, ns: i64) {
-        self.origin_ns += ns;
+        self.shift_times(ns);
         self.due_ns += ns;
+        self.shift_clock(reel, ns);
+    }
+
+    fn shift_times(&mut self, ns: i64) {
+        self.origin_ns += ns;
         if let Some(padding) = &mut self.padding {
             padding.origin_ns += ns;
         }
-        self.shift_clock(reel, ns);
     }
 
     /// What is put into the constant rate goes on `late_ns` later. True when its clock is as late from now on.
@@ -209,12 +213,8 @@ impl Schedule {
     /// input's time. False when it is none.
     pub(super) fn resume_live(&mut self, reel: &Reel, at_ns: i64) -> bool {
         let Some(due_ns) = self.live_due_ns(reel) else { return false };
-        let late_ns = at_ns - due_ns;
-        self.origin_ns += late_ns;
+        self.shift_times(at_ns - due_ns);
         self.due_ns = at_ns;
-        if let Some(padding) = &mut self.padding {
-            padding.origin_ns += late_ns;
-        }
         true
     }
 
@@ -225,7 +225,7 @@ impl Schedule {
             Run::Pictures(anchor) => Some(anchor.pcr_at(at_ns)),
             Run::Through(pace) => {
                 let end_ns = self.origin_ns + pace.ns_at(&reel.queue, reel.end);
-                let end = pace.pcr_at(reel.end).plus(reel.rewriter.clock_offset());
+                let end = pace.clock.pcr_at(reel.end).plus(reel.rewriter.clock_offset);
                 Some(end.plus(ticks(at_ns - end_ns)))
             }
         }
@@ -264,10 +264,7 @@ impl Schedule {
     /// of it.
     pub(super) fn rtp_time(&mut self, reel: &Reel) -> i64 {
         let due_ns = self.next_due(reel).unwrap_or(self.due_ns);
-        match &self.run {
-            Run::Through(pace) => due_ns + pace.ahead_ns(due_ns - self.origin_ns),
-            Run::Left(_) | Run::Pictures(_) => due_ns,
-        }
+        due_ns + self.run.pace().map_or(0, |pace| pace.ahead_ns(due_ns - self.origin_ns))
     }
 
     /// Sets when the next burst is due.
@@ -287,18 +284,23 @@ impl Schedule {
         let others = u64::from(PACKETS) - 1;
         let by_first_ns = times.ns_at(&reel.queue, position);
         let by_last_ns = times.ns_at(&reel.queue, position + others) - self.slope.ns(others);
-        let late_ns = match &self.run {
-            Run::Through(pace) => self.origin_ns - pace.zero_ns(),
-            Run::Left(_) | Run::Pictures(_) => 0,
-        };
+        let late_ns = self.run.pace().map_or(0, |pace| self.origin_ns - pace.zero_ns);
         Some(by_first_ns.max(by_last_ns) + late_ns)
     }
 
     /// References of the title that did not continue, in this run.
     pub(super) fn clock_jumps(&self) -> u64 {
-        match &self.run {
-            Run::Through(pace) => pace.jumps(),
-            Run::Left(_) | Run::Pictures(_) => 0,
+        self.run.pace().map_or(0, |pace| pace.clock.jumps())
+    }
+}
+
+impl Run {
+    /// The title's times, or the live input's, while it plays by them.
+    #[inline]
+    pub(super) fn pace(&self) -> Option<&Pace> {
+        match self {
+            Run::Through(pace) => Some(pace),
+            Run::Left(_) | Run::Pictures(_) => None,
         }
     }
 }
@@ -317,11 +319,6 @@ impl Padding {
     /// When its next packet is due.
     pub(super) fn next_ns(&self) -> i64 {
         self.origin_ns + self.slope.ns(self.packets)
-    }
-
-    /// One more packet has its place.
-    pub(super) fn advance(&mut self) {
-        self.packets += 1;
     }
 }
 

@@ -92,7 +92,7 @@ impl Sender {
         {
             fec.add(&slot[before..len]);
         }
-        if measure.has_monitor()
+        if measure.monitor.is_some()
             && let Some(slot) = output.out.slot()
         {
             measure.add(&slot[before..len], output.totals);

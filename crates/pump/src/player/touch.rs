@@ -4,8 +4,9 @@
 use super::Player;
 use super::measure::Measure;
 use super::reel::Reel;
-use super::schedule::{Run, Schedule};
+use super::schedule::Schedule;
 use super::sender::Sender;
+use crate::pace::Pace;
 use crate::spec::Target;
 
 impl Player {
@@ -32,17 +33,14 @@ impl Player {
 impl Reel {
     #[inline]
     fn touch(&self) -> u64 {
-        self.queue.touch() ^ u64::from(self.rewriter.is_active()) ^ self.end ^ self.tables_left as u64
+        self.queue.touch() ^ u64::from(self.rewriter.is_active) ^ self.end ^ self.tables_left as u64
     }
 }
 
 impl Schedule {
     #[inline]
     fn touch(&self) -> u64 {
-        let run = match &self.run {
-            Run::Through(pace) => pace.touch(),
-            Run::Left(_) | Run::Pictures(_) => 0,
-        };
+        let run = self.run.pace().map_or(0, Pace::touch);
         let rest = self.slope.packets ^ u64::from(self.speed_permille) ^ u64::from(self.padding.is_some());
         run ^ (self.origin_ns ^ self.due_ns ^ self.step_ns) as u64 ^ rest
     }

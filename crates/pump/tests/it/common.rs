@@ -11,7 +11,7 @@ use pump::sample::Sample;
 use pump::spec::{Command, Counters, Event, SessionId, SessionSpec, SessionStats, Settings, Start};
 use pump::title::Title;
 use wire::ts::PACKET_LEN;
-use wire::{LinkEvent, LinkId, LinkRequest, Outbox, Path, PieceSource, Token};
+use wire::{LinkEvent, LinkId, LinkRequest, Outbox, Path, PieceSource, Product as _, Token};
 
 /// A title with all its bytes.
 pub struct Source {
@@ -117,7 +117,7 @@ impl World {
 
     /// What the engine tells of a link.
     pub fn link(&mut self, token: Token, event: LinkEvent<'_>) {
-        self.pump.handle_link(token, event);
+        self.pump.handle_link(self.now, token, event, &mut self.out);
         self.turn();
     }
 
@@ -143,7 +143,7 @@ impl World {
 
     fn turn(&mut self) {
         loop {
-            self.pump.handle_timeout(self.now);
+            self.pump.handle_timeout(self.now, &mut self.out);
             while self.pump.poll_transmit(self.now, &mut self.out) {
                 self.collect();
             }

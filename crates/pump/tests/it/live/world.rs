@@ -9,7 +9,7 @@ use pump::pump::Pump;
 use pump::sample::Sample;
 use pump::spec::{self, Command, Event, InputId, LiveSpec, SessionId, SessionSpec, SessionStats};
 use wire::ts::{DATAGRAM_LEN, PACKET_LEN, write_rtp_header};
-use wire::{Bitrate, LinkId, Outbox, Path, Seq};
+use wire::{Bitrate, LinkId, Outbox, Path, Product as _, Seq};
 
 pub const INPUT: InputId = InputId(4);
 pub const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 5_000);
@@ -160,7 +160,7 @@ impl World {
                 self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
             }
         }
-        self.pump.handle_timeout(self.now);
+        self.pump.handle_timeout(self.now, &mut self.out);
         loop {
             let more = self.pump.poll_transmit(self.now, &mut self.out);
             let ns = self.ns();
