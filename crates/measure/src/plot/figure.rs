@@ -89,18 +89,17 @@ impl Figure {
     /// The picture; with its colours inside for a file of its own.
     pub fn svg(&self, with_style: bool) -> String {
         let mut out = Svg::new(WIDTH, HEIGHT, &self.title, with_style);
+        self.write(&mut out);
+        out.finish()
+    }
+
+    /// Writes everything that is in the picture.
+    pub(super) fn write(&self, out: &mut Svg) {
         let names = self.layers.iter().filter(|layer| layer.is_named()).map(|layer| text_width(&layer.name));
         let right = names.fold(0.0, f64::max).min(WIDTH / 3.0) + 24.0;
         out.text(16.0, 24.0, "start", "title", &self.title);
         out.text(16.0, 43.0, "start", "soft", &self.note);
         let frame = Frame { left: 58.0, top: 78.0, right: WIDTH - right, bottom: HEIGHT - 48.0 };
-        let ends = self.draw(&mut out, &frame);
-        write_names(&mut out, &frame, ends);
-        out.finish()
-    }
-
-    /// Draws axes and layers, and returns the names with the place of each layer's last point.
-    pub(super) fn draw(&self, out: &mut Svg, frame: &Frame) -> Vec<End<'_>> {
         let points = || self.layers.iter().flat_map(|layer| &layer.points);
         let heights = points().flat_map(|point| {
             let (low, high) = point.interval.unwrap_or((point.y, point.y));
@@ -113,7 +112,8 @@ impl Figure {
             let place = layer.draw(out, &x_axis, &y_axis)?;
             layer.is_named().then_some(End { name: &layer.name, slot: layer.slot, place })
         });
-        drawn.collect()
+        let ends = drawn.collect();
+        write_names(out, &frame, ends);
     }
 }
 
@@ -154,11 +154,11 @@ impl Layer {
 }
 
 /// The plotting area.
-pub(super) struct Frame {
-    pub left: f64,
-    pub top: f64,
-    pub right: f64,
-    pub bottom: f64,
+struct Frame {
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
 }
 
 impl Frame {
@@ -183,7 +183,7 @@ impl Frame {
 }
 
 /// Where a line ends, and what it is called.
-pub(super) struct End<'a> {
+struct End<'a> {
     name: &'a str,
     slot: usize,
     place: (f64, f64),
