@@ -92,34 +92,19 @@ fn version(plan: &Plan, subject: &Subject, command: &str) -> anyhow::Result<Stri
     Ok(line.to_owned())
 }
 
-/// How to do it again: this program's own command line.
+/// How to do it again: this program's own command line, as the shell wants it.
 pub fn command_line() -> String {
-    let words = std::env::args().enumerate().map(|(index, word)| match index {
-        0 => Path::new(&word).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        _ => quoted(&word),
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-/// A word as the shell wants it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    // No word of a command line has a zero in it.
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_for_the_shell_where_they_need_it() {
-        assert_eq!(quoted("--rounds=8"), "--rounds=8");
-        assert_eq!(quoted("it's $5"), r"'it'\''s $5'");
-        assert_eq!(quoted(""), "''");
-    }
 
     #[test]
     fn a_hypervisor_is_seen_by_the_cpu_s_flags() {
