@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use strum::{Display, VariantArray};
 
 use super::costs::{Costs, Rooms, Source};
 
@@ -99,17 +100,15 @@ fn sends(costs: &Rooms, shape: &Shape) -> f64 {
 }
 
 /// What can give out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Display, VariantArray)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Resource {
+    #[strum(to_string = "CPU")]
     Cpu,
     Network,
     Memory,
     Sessions,
-}
-
-impl Resource {
-    pub const ALL: [Resource; 4] = [Resource::Cpu, Resource::Network, Resource::Memory, Resource::Sessions];
 }
 
 /// How much of a resource one machine needs, and has.
@@ -224,9 +223,8 @@ impl Plan {
         ensure!(machine.cores >= 1.0 && demand.viewers >= 1.0 && demand.streams >= 1.0, "at least one of everything");
         let shape = Shape::of(&costs.rooms, demand.bitrate_bps);
         let load = Load { costs: &costs.rooms, demand, machine, shape };
-        let maxima = Resource::ALL.map(|resource| (resource, load.viewers_max(resource)));
-        let (first, viewers_max) =
-            maxima.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Resource::Cpu, 0.0));
+        let maxima = Resource::VARIANTS.iter().map(|&resource| (resource, load.viewers_max(resource)));
+        let (first, viewers_max) = maxima.clone().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Resource::Cpu, 0.0));
         ensure!(viewers_max >= 1.0, "such a machine does not carry one viewer: {first:?} gives out");
 
         let machines = (demand.viewers / viewers_max).ceil();
@@ -251,7 +249,7 @@ impl Plan {
             viewers_per_machine,
             viewers_max,
             first,
-            needs: needs.into(),
+            needs: needs.collect(),
             per_packet,
             sweep_ms: at_once * shape.packets_per_frame * per_packet.total_ns() / 1e6,
             joins_per_second: spare_cores.max(0.0) / join_s,

@@ -13,7 +13,7 @@ impl fmt::Display for Plan {
         needs.head("machine".to_owned(), &["used", "of", "", "gives out at"]);
         for need in &self.needs {
             needs.row([
-                name(need.resource).to_owned(),
+                need.resource.to_string(),
                 amount(need, need.used),
                 amount(need, need.available),
                 format!("{:.1} %", need.used / need.available * 100.0),
@@ -53,20 +53,11 @@ impl Plan {
         writeln!(f, "on machines of {} cores, {memory}, {nic}, of which {percent:.0} % may be used\n", machine.cores)?;
         let plural = if self.machines == 1.0 { "" } else { "s" };
         let [machines, on_each, most] = [self.machines, self.viewers_per_machine, self.viewers_max].map(thousands);
-        let first = name(self.first);
+        let first = self.first;
         writeln!(
             f,
             "{machines} machine{plural}, {on_each} viewers on each; {first} gives out first, at {most} viewers\n"
         )
-    }
-}
-
-fn name(resource: Resource) -> &'static str {
-    match resource {
-        Resource::Cpu => "CPU",
-        Resource::Network => "network",
-        Resource::Memory => "memory",
-        Resource::Sessions => "sessions",
     }
 }
 
