@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 use wheel::Lateness;
+use wire::DATAGRAM_MAX;
 
 use measure::cpu::{Spent, Stopwatch};
 use measure::report::{Table, print_rows};
@@ -19,15 +21,32 @@ use measure::text;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     /// Rounds that count, after one to warm up; each measures every case once, forwards and backwards in turn.
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, value_parser = at_least(1), default_value_t = 6)]
     pub(crate) rounds: usize,
     /// How long each case runs in each round.
-    #[arg(long, default_value = "0.2", value_parser = text::seconds)]
+    #[arg(long, default_value = "0.2", value_parser = round_time)]
     pub(crate) seconds: Duration,
     /// Prints one line of JSON per case instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// Numbers from `min` on.
+pub(crate) fn at_least(min: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(min..)
+}
+
+/// Bytes of a datagram, which has `min` of them at least.
+pub(crate) fn datagram_bytes(min: usize) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(min as u64..=DATAGRAM_MAX as u64)
+}
+
+fn round_time(text: &str) -> Result<Duration, String> {
+    let time = Some(text::seconds(text)?).filter(|time| !time.is_zero() && *time <= ROUND_MAX);
+    time.ok_or_else(|| "a round takes some time, and 10 minutes at most".into())
+}
+
+const ROUND_MAX: Duration = Duration::from_secs(600);
 
 impl Options {
     /// Prints the table or the rows, and writes the plot where one is asked for.

@@ -15,7 +15,7 @@ mod work;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use srtp::Profile;
@@ -24,7 +24,7 @@ use report::Row;
 use schedulers::{Bench, Scheduler};
 use work::{Shape, Source, Track, datagram_len_min};
 
-use crate::comparison::Options;
+use crate::comparison::{Options, at_least, datagram_bytes};
 use crate::sinks::Sinks;
 use measure::cpu;
 use measure::rounds::Rounds;
@@ -33,7 +33,7 @@ use measure::rounds::Rounds;
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// Numbers of down tracks (viewers) to measure at.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 5, 10, 100, 250, 500, 2_000])]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = at_least(1), default_values_t = [1, 2, 5, 10, 100, 250, 500, 2_000])]
     down_tracks: Vec<usize>,
     /// SRTP profiles.
     #[arg(long, value_delimiter = ',', value_parser = profile(), default_values = ["gcm128", "cm-sha1"])]
@@ -42,18 +42,18 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Scheduler::value_variants())]
     schedulers: Vec<Scheduler>,
     /// Bytes of each datagram, SRTP tag included.
-    #[arg(long, value_name = "BYTES", default_value_t = 1_200)]
+    #[arg(long, value_name = "BYTES", value_parser = datagram_bytes(datagram_len_min()), default_value_t = 1_200)]
     size: usize,
     /// Packets of one video frame: they arrive together, and ours sends them together.
-    #[arg(long, value_name = "PACKETS", default_value_t = 5)]
+    #[arg(long, value_name = "PACKETS", value_parser = at_least(1), default_value_t = 5)]
     burst: usize,
     #[command(flatten)]
     options: Options,
     /// Threads that send; all cores unless given.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least(1))]
     threads: Option<usize>,
-    /// Kilobytes of each worker's outbox.
-    #[arg(long, value_name = "KIB", default_value_t = 256)]
+    /// Kilobytes of each worker's outbox, which holds a datagram at least.
+    #[arg(long, value_name = "KIB", value_parser = at_least(2), default_value_t = 256)]
     outbox: usize,
     /// Writes a plot to this file.
     #[arg(long, value_name = "FILE")]
@@ -73,17 +73,6 @@ fn profile() -> impl TypedValueParser<Value = Profile> {
 }
 
 impl Args {
-    fn check(&self) -> Result<()> {
-        let datagram_bytes = datagram_len_min()..=wire::DATAGRAM_MAX;
-        ensure!(!self.down_tracks.is_empty() && !self.down_tracks.contains(&0), "at least one down track");
-        ensure!(!self.profiles.is_empty() && !self.schedulers.is_empty(), "at least one profile and one scheduler");
-        ensure!(datagram_bytes.contains(&self.size), "a datagram has {datagram_bytes:?} bytes");
-        let is_any = self.burst > 0 && self.options.rounds > 0 && self.threads() > 0;
-        ensure!(is_any, "burst, rounds and threads are at least 1");
-        ensure!(self.outbox_bytes() >= wire::DATAGRAM_MAX, "an outbox holds at least {} bytes", wire::DATAGRAM_MAX);
-        Ok(())
-    }
-
     fn threads(&self) -> usize {
         self.threads.unwrap_or_else(cpu::cores)
     }
@@ -106,7 +95,6 @@ pub fn execute(args: &Args) -> Result<()> {
 
 /// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
 fn run(args: &Args) -> Result<Vec<Row>> {
-    args.check()?;
     let sinks = Sinks::bind(args.down_tracks.iter().copied().max().unwrap_or(0))?;
     let shape = Shape { datagram_len: args.size, burst: args.burst };
     let bench = Bench::new(shape, args.threads(), args.outbox_bytes())?;
@@ -175,15 +163,17 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_refused() {
-        for broken in [
-            Args { down_tracks: vec![], ..quick() },
-            Args { down_tracks: vec![3, 0], ..quick() },
-            Args { size: 20, ..quick() },
-            Args { size: 9_000, ..quick() },
-            Args { burst: 0, ..quick() },
-            Args { threads: Some(0), ..quick() },
-        ] {
-            assert!(run(&broken).is_err(), "{broken:?}");
+        let broken = [
+            ["--down-tracks", ""],
+            ["--down-tracks", "3,0"],
+            ["--size", "20"],
+            ["--size", "9000"],
+            ["--burst", "0"],
+            ["--threads", "0"],
+            ["--outbox", "1"],
+        ];
+        for broken in broken {
+            assert!(Args::try_parse_from([&[""], &broken[..]].concat()).is_err(), "{broken:?}");
         }
     }
 }

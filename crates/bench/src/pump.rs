@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, ValueEnum};
+use clap::builder::RangedU64ValueParser;
+use clap::{Parser, ValueEnum, value_parser};
 use serde::Serialize;
 use wire::Bitrate;
 
@@ -33,7 +34,7 @@ use report::Row;
 use scene::{Content, Scene};
 use window::Window;
 
-use crate::comparison::{Options, Sample};
+use crate::comparison::{Options, Sample, at_least};
 use crate::sinks::Sinks;
 use measure::cpu;
 use measure::rounds::Rounds;
@@ -42,7 +43,7 @@ use measure::rounds::Rounds;
 const WARM_UP_MAX: Duration = Duration::from_millis(700);
 
 /// Datagrams of one send at most; a burst is less smooth than its length.
-const BURST_MAX: u8 = 7;
+const BURST_MAX: i64 = 7;
 
 /// How streams get their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
@@ -80,13 +81,13 @@ impl Way {
 #[command(mut_arg("seconds", |seconds| seconds.default_value("2")))]
 pub struct Args {
     /// Numbers of streams to measure at.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [50, 1_000, 3_500])]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = RangedU64ValueParser::<usize>::new().range(1..=RECEIVERS_MAX as u64), default_values_t = [50, 1_000, 3_500])]
     streams: Vec<usize>,
     /// Rate of each stream, nulls included; of several, streams take one in turn.
-    #[arg(long = "rate", value_name = "RATE,…", value_delimiter = ',', default_value = "4.5Mbps")]
+    #[arg(long = "rate", value_name = "RATE,…", value_delimiter = ',', value_parser = rate, default_value = "4.5Mbps")]
     rates: Vec<Bitrate>,
     /// Datagrams per send, 1 to 7, for the ways that can send several at once.
-    #[arg(long = "burst", value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 4, 7])]
+    #[arg(long = "burst", value_name = "N,…", value_delimiter = ',', value_parser = value_parser!(u8).range(1..=BURST_MAX), default_values_t = [1, 2, 4, 7])]
     bursts: Vec<u8>,
     /// Ways of sending, and the floor to compare them with.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Way::value_variants())]
@@ -94,13 +95,13 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
     /// Microseconds between two looks at the wheel: fewer are smoother, and cost more.
-    #[arg(long = "tick", value_name = "µs", default_value_t = pump::spec::Settings::default().tick.as_micros() as u64)]
+    #[arg(long = "tick", value_name = "µs", value_parser = value_parser!(u64).range(10..=100_000), default_value_t = pump::spec::Settings::default().tick.as_micros() as u64)]
     tick_us: u64,
     /// Threads of the naive and the synchronised way; all cores unless given.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least(1))]
     threads: Option<usize>,
     /// Workers of ours and of the floor.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_parser = at_least(1), default_value_t = 1)]
     workers: usize,
     /// Sends over a pair of virtual cards, whose other end drops, and not to sockets on loopback. Needs root.
     #[arg(long)]
@@ -116,25 +117,14 @@ pub struct Args {
     svg: Option<PathBuf>,
 }
 
-impl Args {
-    fn check(&self) -> Result<()> {
-        let rates = Bitrate::from_kbps(100)..=Bitrate::from_kbps(200_000);
-        ensure!(!self.streams.is_empty() && !self.streams.contains(&0), "at least one stream");
-        ensure!(self.streams.iter().all(|&count| count <= RECEIVERS_MAX), "at most {RECEIVERS_MAX} streams");
-        ensure!(!self.rates.is_empty() && !self.ways.is_empty(), "at least one rate and one way");
-        let are_rates = self.rates.iter().all(|rate| rates.contains(rate));
-        ensure!(are_rates, "a rate is between {} and {}", rates.start(), rates.end());
-        let are_bursts = self.bursts.iter().all(|burst| (1..=BURST_MAX).contains(burst));
-        ensure!(!self.bursts.is_empty() && are_bursts, "a send has 1 to {BURST_MAX} datagrams");
-        let Options { rounds, seconds, .. } = self.options;
-        ensure!(rounds > 0 && self.threads() > 0 && self.workers > 0, "rounds, threads and workers are at least 1");
-        let is_a_time = !seconds.is_zero() && seconds <= Duration::from_secs(600);
-        ensure!(is_a_time, "a round takes 10 minutes at most");
-        let ticks = Duration::from_micros(10)..=Duration::from_millis(100);
-        ensure!(ticks.contains(&self.tick()), "a tick is between {:?} and {:?}", ticks.start(), ticks.end());
-        Ok(())
-    }
+/// A rate that a stream may have.
+fn rate(text: &str) -> Result<Bitrate> {
+    let (rate, allowed) = (text.parse()?, Bitrate::from_kbps(100)..=Bitrate::from_kbps(200_000));
+    ensure!(allowed.contains(&rate), "a rate is between {} and {}", allowed.start(), allowed.end());
+    Ok(rate)
+}
 
+impl Args {
     /// Deadlines are served to the next whole tick.
     fn tick(&self) -> Duration {
         Duration::from_micros(self.tick_us)
@@ -189,7 +179,6 @@ impl Case<'_> {
 /// # Errors
 /// When an option makes no sense, a socket, thread or namespace is not to be had, or a file cannot be written.
 pub fn execute(args: &Args) -> Result<()> {
-    args.check()?;
     if let Some(path) = &args.write_title {
         let title = scene::title(args.rates[0], args.options.seconds);
         return std::fs::write(path, title).with_context(|| format!("write the title to {}", path.display()));
@@ -203,7 +192,6 @@ pub fn execute(args: &Args) -> Result<()> {
 ///
 /// With `netns` the calling thread stays in the namespace.
 fn run(args: &Args) -> Result<Vec<Row>> {
-    args.check()?;
     let streams_max = args.streams.iter().copied().max().unwrap_or(0);
     let sinks = Sinks::bind(if args.netns { 0 } else { streams_max })?;
     if args.netns {
@@ -284,18 +272,19 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_refused() {
-        for broken in [
-            Args { streams: vec![], ..quick() },
-            Args { streams: vec![3, 0], ..quick() },
-            Args { streams: vec![70_000], ..quick() },
-            Args { rates: vec![Bitrate::ZERO], ..quick() },
-            Args { bursts: vec![8], ..quick() },
-            Args { bursts: vec![], ..quick() },
-            Args { workers: 0, ..quick() },
-            Args { tick_us: 0, ..quick() },
-            Args { options: Options { seconds: Duration::ZERO, ..quick().options }, ..quick() },
-        ] {
-            assert!(run(&broken).is_err(), "{broken:?}");
+        let broken = [
+            ["--streams", ""],
+            ["--streams", "3,0"],
+            ["--streams", "70000"],
+            ["--rate", "0"],
+            ["--rate", "1G"],
+            ["--burst", "8"],
+            ["--workers", "0"],
+            ["--tick", "0"],
+            ["--seconds", "0"],
+        ];
+        for broken in broken {
+            assert!(Args::try_parse_from([&[""], &broken[..]].concat()).is_err(), "{broken:?}");
         }
     }
 }
