@@ -13,13 +13,19 @@ use serde_json::Value;
 use super::record::{Arrived, Latency};
 
 /// What a load says about its measured time.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Outcome {
+    #[serde(flatten)]
     pub arrived: Arrived,
     /// `None`: as long as it ran.
     pub seconds: Option<f64>,
+    #[serde(alias = "latency")]
     pub latency_ms: Option<Latency>,
+    #[serde(default)]
     pub values: BTreeMap<String, f64>,
+    /// What else there is; its numbers become values.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
 
 /// One line of standard output.
@@ -51,43 +57,27 @@ impl Outcome {
     /// # Errors
     /// When a field is missing, or of another type; the error names it.
     pub fn read(result: Value) -> anyhow::Result<Outcome> {
-        let mut values = numbers_of(&result);
-        let read: Fields =
+        let mut outcome: Outcome =
             serde_json::from_value(result).map_err(|error| anyhow::anyhow!("the load's result: {error}"))?;
-        values.extend(read.values);
-        let arrived = Arrived { packets: read.packets, bytes: read.bytes };
+        let mut values = numbers_of(std::mem::take(&mut outcome.others));
+        values.append(&mut outcome.values);
         // Who measured none may say so in zeros.
-        let latency_ms = read.latency_ms.filter(|latency| *latency != Latency::default());
-        Ok(Outcome { arrived, seconds: read.seconds, latency_ms, values })
+        let latency_ms = outcome.latency_ms.filter(|latency| *latency != Latency::default());
+        Ok(Outcome { values, latency_ms, ..outcome })
     }
 }
 
 /// Name among the values of the packets that should have come, as the load sees it.
 pub const LOST: &str = "lost";
 
-/// What has a place of its own in a record.
-#[derive(Deserialize)]
-struct Fields {
-    packets: u64,
-    bytes: u64,
-    seconds: Option<f64>,
-    #[serde(alias = "latency")]
-    latency_ms: Option<Latency>,
-    #[serde(default)]
-    values: BTreeMap<String, f64>,
-}
-
-/// All other numbers at the top, and those of percentiles one level below: `lost`, `join_p99_ms` and so on.
-fn numbers_of(result: &Value) -> BTreeMap<String, f64> {
-    const WITH_A_PLACE: [&str; 7] =
-        ["packets", "bytes", "seconds", "packets_per_second", "latency", "latency_ms", "values"];
+/// Numbers at the top but the rate, and those of percentiles one level below: `lost`, `join_p99_ms` and so on.
+fn numbers_of(fields: BTreeMap<String, Value>) -> BTreeMap<String, f64> {
     let mut numbers = BTreeMap::new();
-    let fields = result.as_object().into_iter().flatten();
-    for (name, value) in fields.filter(|(name, _)| !WITH_A_PLACE.contains(&name.as_str())) {
-        numbers.extend(value.as_f64().map(|number| (name.clone(), number)));
+    for (name, value) in fields.into_iter().filter(|(name, _)| name != "packets_per_second") {
         for (inner, value) in value.as_object().into_iter().flatten() {
             numbers.extend(value.as_f64().map(|number| (format!("{name}_{inner}"), number)));
         }
+        numbers.extend(value.as_f64().map(|number| (name, number)));
     }
     numbers
 }
