@@ -149,9 +149,7 @@ impl Bench<'_> {
         let shared = eyes.share_namespace();
         server.end(PATIENCE);
 
-        let mut record = self.record(place, &driven, calls_per_packet)?;
-        lose(&mut record, &driven, &listening, shared);
-        Ok(record)
+        self.record(place, &driven, calls_per_packet, lost(&driven, &listening, shared))
     }
 
     fn start<'b>(&self, command: &'b str, cpus: Option<&'b Cpus>, log: &'b Path) -> Start<'b> {
@@ -194,14 +192,23 @@ impl Bench<'_> {
         Some(Cpus(all))
     }
 
-    fn record(&self, place: Place<'_>, driven: &Driven, calls_per_packet: Option<f64>) -> anyhow::Result<Record> {
+    fn record(
+        &self,
+        place: Place<'_>,
+        driven: &Driven,
+        calls_per_packet: Option<f64>,
+        loss: Loss,
+    ) -> anyhow::Result<Record> {
         let Driven { outcome, begin, end, .. } = driven;
+        let namespace = end.server_namespace.since(&begin.server_namespace);
         let (server, load) = (end.server.since(&begin.server), end.load.since(&begin.load));
         let span = end.machine.since(&begin.machine);
         let own_s = end.own_s - begin.own_s;
         let used_s = server.cpu_s() + load.cpu_s() + own_s;
         let mut values = outcome.values.clone();
         values.insert("ksoftirqd_s".into(), span.ksoftirqd_s);
+        values.insert("rcvbuf_errors".into(), namespace.receive_buffer as f64);
+        values.insert("sndbuf_errors".into(), namespace.send_buffer as f64);
         let syscalls = calls_per_packet.map(|calls| (calls * outcome.arrived.packets as f64).round() as u64);
         Ok(Record {
             plan: self.plan.name.clone(),
@@ -215,7 +222,7 @@ impl Bench<'_> {
             arrived: outcome.arrived,
             server: Usage { syscalls, ..server },
             load,
-            loss: Loss::default(),
+            loss,
             latency_ms: outcome.latency_ms.clone(),
             values,
         })
@@ -267,7 +274,7 @@ impl Results {
 }
 
 /// Says where packets were lost.
-fn lose(record: &mut Record, driven: &Driven, listening: &Sockets, shared: bool) {
+fn lost(driven: &Driven, listening: &Sockets, shared: bool) -> Loss {
     let Driven { begin, end, .. } = driven;
     let sockets = end.server_sockets.iter().map(|(inode, drops)| (*inode, *drops));
     let (mine, others): (Sockets, Sockets) = sockets.partition(|(inode, _)| listening.contains_key(inode));
@@ -282,9 +289,7 @@ fn lose(record: &mut Record, driven: &Driven, listening: &Sockets, shared: bool)
     };
     let interface = server.interface + if shared { 0 } else { load.interface };
     let [listener, relay, client, interface] = [listener, relay, client, interface].map(Some);
-    record.loss = Loss { listener, relay, client, interface };
-    record.values.insert("rcvbuf_errors".into(), server.receive_buffer as f64);
-    record.values.insert("sndbuf_errors".into(), server.send_buffer as f64);
+    Loss { listener, relay, client, interface }
 }
 
 /// The last lines of a log, under a heading.
