@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::compare::Comparison;
+use super::outcome::LOST;
 use super::record::Record;
 use measure::rounds::{Ratio, median};
 
@@ -146,17 +147,54 @@ pub fn p99(record: &Record) -> Option<f64> {
     record.latency_ms.as_ref().map(|latency| latency.p99)
 }
 
-/// System calls of the server per packet that arrived.
-pub fn syscalls(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.syscalls? as f64)
+/// A number for tables and JSON.
+pub struct Figure {
+    /// Its name in JSON, with the unit.
+    pub key: &'static str,
+    /// Its name in tables.
+    pub name: &'static str,
+    /// By what it is multiplied there.
+    pub factor: f64,
+    /// Where it is taken from.
+    pub metric: Metric,
 }
 
-/// Times that a thread of the server slept, per thousand packets that arrived.
-pub fn voluntary_switches(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.voluntary_switches as f64 * 1e3)
+const fn figure(key: &'static str, name: &'static str, factor: f64, metric: Metric) -> Figure {
+    Figure { key, name, factor, metric }
 }
 
-/// Times that a thread of the server was stopped, per thousand packets that arrived.
-pub fn involuntary_switches(record: &Record) -> Option<f64> {
-    per_packet(record, record.server.involuntary_switches as f64 * 1e3)
+/// All of them but the cost. Context switches are those of the server, voluntary ones when a thread went to sleep.
+pub const FIGURES: [Figure; 12] = [
+    figure("user_us_per_packet", "user µs", 1.0, user_us),
+    figure("system_us_per_packet", "kernel µs", 1.0, kernel_us),
+    figure("packets_per_second", "packets/s", 1.0, rate),
+    figure("bits_per_second", "Mbit/s", 1e-6, bit_rate),
+    figure("server_cpus", "server, % of a core", 100.0, cores),
+    figure("load_cpus", "load, % of a core", 100.0, load_cores),
+    figure("p50_ms", "p50 ms", 1.0, p50),
+    figure("p99_ms", "p99 ms", 1.0, p99),
+    figure("peak_memory_bytes", "memory MiB", 1.0 / (1 << 20) as f64, memory_bytes),
+    figure("syscalls_per_packet", "calls per packet", 1.0, |run| per_packet(run, run.server.syscalls? as f64)),
+    figure("voluntary_per_1000", "switches per 1,000", 1.0, |run| {
+        per_packet(run, run.server.voluntary_switches as f64 * 1e3)
+    }),
+    figure("involuntary_per_1000", "involuntary per 1,000", 1.0, |run| {
+        per_packet(run, run.server.involuntary_switches as f64 * 1e3)
+    }),
+];
+
+/// A number of packets of a run.
+pub type Count = fn(&Record) -> Option<u64>;
+
+/// Places where packets are lost.
+pub const PLACES: [(&str, Count); 4] = [
+    ("listener", |run| run.loss.listener),
+    ("relay", |run| run.loss.relay),
+    ("client", |run| run.loss.client),
+    ("interface", |run| run.loss.interface),
+];
+
+/// Packets that the load says it misses.
+pub fn missed(record: &Record) -> Option<u64> {
+    record.values.get(LOST).map(|lost| *lost as u64)
 }

@@ -23,9 +23,7 @@ mod report;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 mod stop;
-mod summary;
 mod syscalls;
-mod table;
 mod tree;
 mod values;
 
@@ -36,12 +34,11 @@ use anyhow::{Context as _, ensure};
 use clap::Args as ClapArgs;
 use time::OffsetDateTime;
 
-use bench::{Bench, Results};
+use bench::Bench;
 use plan::Plan;
 use quiet::CpuTimes;
 use record::ROUNDS_FILE;
 use stop::Stop;
-use summary::Summary;
 use values::{Cpus, Judge, Ready, Span};
 
 /// Compares servers under the same load, in alternating rounds.
@@ -131,13 +128,10 @@ pub fn execute(args: &Args) -> anyhow::Result<bool> {
         machine: &CpuTimes::now,
         say: &say,
     };
-    let Results { records, failures } = bench.run()?;
+    let failures = bench.run()?.failures;
 
-    let summary = Summary::of(&plan, &records, &failures);
-    let text =
-        if args.json { serde_json::to_string(&summary)? + "\n" } else { format!("\n{}", table::table(&summary)) };
-    std::io::stdout().write_all(text.as_bytes()).context("print the table")?;
-    report::write(&directory)?;
+    let text = report::write(&directory, args.json)?;
+    std::io::stdout().write_all(text.as_bytes()).context("print the results")?;
     say(&format!("the page is {}", directory.join(report::PAGE_FILE).display()));
     Ok(failures.is_empty())
 }

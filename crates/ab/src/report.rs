@@ -10,7 +10,9 @@ mod html;
 mod markdown;
 mod page;
 mod suite;
+mod summary;
 mod tables;
+mod terminal;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -52,10 +54,12 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the page of one results directory into it.
-pub fn write(dir: &Path) -> anyhow::Result<()> {
+/// Writes the page of one results directory into it, and returns what is to be printed: JSON, or what the page says as text.
+pub fn write(dir: &Path, json: bool) -> anyhow::Result<String> {
     let suites = Suite::read_all(&[dir.to_owned()])?;
-    write_file(&dir.join(PAGE_FILE), &html::page(&suites))
+    write_file(&dir.join(PAGE_FILE), &html::page(&suites))?;
+    let text = |suite: &Suite| if json { format!("{}\n", summary::json(&suite.newest)) } else { terminal::text(suite) };
+    Ok(suites.iter().map(text).collect())
 }
 
 /// Pictures are named after the page, so that pages may share a directory.

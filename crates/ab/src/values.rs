@@ -110,30 +110,50 @@ impl fmt::Display for Ready {
 #[serde(try_from = "toml::Value")]
 pub struct Judge(String);
 
-/// How each judge but a value is written, what its number is, with the unit, and where it is taken from.
-const JUDGES: [(&str, &str, Metric); 5] = [
-    ("cpu", "CPU µs per arrived packet", cell::cost_us),
-    ("rate", "arrived packets/s", cell::rate),
-    ("p50", "median latency, ms", cell::p50),
-    ("p99", "p99 latency, ms", cell::p99),
-    ("memory", "peak memory, bytes", cell::memory_bytes),
+/// How each judge but a value is written, what its number is, with the unit, and in short, where it is taken from, and
+/// whether less of it is better.
+const JUDGES: [(&str, &str, &str, Metric, bool); 5] = [
+    ("cpu", "CPU µs per arrived packet", "CPU per packet", cell::cost_us, true),
+    ("p50", "median latency, ms", "median latency", cell::p50, true),
+    ("p99", "p99 latency, ms", "p99 latency", cell::p99, true),
+    ("memory", "peak memory, bytes", "peak memory", cell::memory_bytes, true),
+    ("rate", "arrived packets/s", "arrived rate", cell::rate, false),
 ];
 
 impl Judge {
+    /// All but values.
+    pub fn known() -> impl Iterator<Item = Judge> {
+        JUDGES.iter().map(|judge| Judge(judge.0.to_owned()))
+    }
+
     /// The number by which a run is judged, when it has one.
     pub fn of(&self, record: &Record) -> Option<f64> {
-        match self.0.strip_prefix("value:") {
+        match self.value() {
             Some(name) => record.values.get(name).copied(),
-            None => self.named().and_then(|judge| judge.2(record)),
+            None => self.named().and_then(|judge| judge.3(record)),
         }
     }
 
     /// What the number is, with its unit.
     pub fn label(&self) -> &str {
-        self.0.strip_prefix("value:").or_else(|| Some(self.named()?.1)).unwrap_or_default()
+        self.value().or_else(|| Some(self.named()?.1)).unwrap_or_default()
     }
 
-    fn named(&self) -> Option<&(&'static str, &'static str, Metric)> {
+    /// The same in short.
+    pub fn name(&self) -> &str {
+        self.value().or_else(|| Some(self.named()?.2)).unwrap_or_default()
+    }
+
+    /// `None` for a value, of which nobody knows.
+    pub fn less_is_better(&self) -> Option<bool> {
+        self.named().map(|judge| judge.4)
+    }
+
+    fn value(&self) -> Option<&str> {
+        self.0.strip_prefix("value:")
+    }
+
+    fn named(&self) -> Option<&(&'static str, &'static str, &'static str, Metric, bool)> {
         JUDGES.iter().find(|judge| judge.0 == self.0)
     }
 }

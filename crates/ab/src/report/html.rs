@@ -33,7 +33,7 @@ fn write(out: &mut String, block: &Block) {
             line!(out, "<header>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n</header>", escape(name), escape(about));
         }
         Block::Heading(text) => line!(out, "<h2>{}</h2>", escape(text)),
-        Block::Text(text) => line!(out, "<p class=\"soft\">{}</p>", escape(text)),
+        Block::Text(text) | Block::Remark(text) => line!(out, "<p class=\"soft\">{}</p>", escape(text)),
         Block::Verdicts(sentences) => list(out, "lead", sentences, |sentence| {
             format!("<li class=\"{}\">{}</li>", tone_class(sentence.tone), escape(&sentence.text))
         }),

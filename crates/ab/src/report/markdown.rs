@@ -61,7 +61,7 @@ impl Page {
         match block {
             Block::Title(name, about) => line!(self.text, "# {}\n\n{}", escape(name), escape(about)),
             Block::Heading(text) => line!(self.text, "## {}", escape(text)),
-            Block::Text(text) => line!(self.text, "{}", escape(text)),
+            Block::Text(text) | Block::Remark(text) => line!(self.text, "{}", escape(text)),
             Block::Verdicts(sentences) => self.write_list(sentences.iter().map(|sentence| escape(&sentence.text))),
             Block::List(items) => self.write_list(items.iter().map(|item| escape(item))),
             Block::Legend(facts) | Block::Facts(facts) => {

@@ -1,4 +1,4 @@
-//! The page, block by block, as HTML and Markdown both have it.
+//! The page, block by block, as HTML, Markdown and the terminal have it.
 
 use super::figures::{self, Picture};
 use super::suite::{Run, Suite};
@@ -12,6 +12,8 @@ pub enum Block {
     Title(String, String),
     Heading(String),
     Text(String),
+    /// What one should know before quoting a figure.
+    Remark(String),
     Verdicts(Vec<Sentence>),
     /// The subjects' names and versions, in the order of their colours.
     Legend(Vec<(String, String)>),
@@ -37,7 +39,7 @@ pub fn blocks(suite: &Suite) -> Vec<Block> {
         Block::Title(suite.name.clone(), format!("{} · {}", machine.date, hardware(machine, " · "))),
         Block::Verdicts(words::verdicts(run)),
     ];
-    page.extend(words::caveats(run).into_iter().map(Block::Text));
+    page.extend(words::remarks(run).into_iter().map(Block::Remark));
     page.push(Block::Legend(versions(run)));
     page.push(Block::Pictures { pictures: figures::pictures(run), rows: false });
     page.extend(titled(tables::verdicts(run)));

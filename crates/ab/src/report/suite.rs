@@ -93,7 +93,7 @@ impl Run {
         Run { machine, records, failures: Vec::new(), floor, subjects, points }
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let named = Some(&self.machine.plan_name).filter(|name| !name.is_empty());
         let name = named.or_else(|| self.records.first().map(|record| &record.plan));
         name.filter(|name| !name.is_empty()).cloned().unwrap_or_else(|| "ab".into())

@@ -1,11 +1,13 @@
 //! The tables of a suite, as plain cells; HTML and Markdown write them their own way.
 
 use super::suite::Run;
-use super::words::{ASPECTS, Aspect, Tone, number};
-use crate::cell::{self, Cell, Metric};
-use crate::outcome::LOST;
-use crate::record::Record;
+use super::words::{Tone, number};
+use crate::cell::{self, Cell, FIGURES, PLACES, missed};
+use crate::values::Judge;
 use measure::text::thousands;
+
+/// What stands where nothing is known.
+pub const UNKNOWN: &str = "–";
 
 /// One table. The first `texts` columns are words, the others numbers.
 pub struct Table {
@@ -26,6 +28,10 @@ pub struct TableCell {
 impl TableCell {
     fn plain(text: impl Into<String>) -> Self {
         TableCell { text: text.into(), tone: Tone::Neutral, slot: None }
+    }
+
+    fn unknown() -> Self {
+        TableCell::plain(UNKNOWN)
     }
 }
 
@@ -55,13 +61,18 @@ fn by_cell<'a>(
 /// The first subject beside each other one, in everything that is compared.
 pub fn verdicts(run: &Run) -> Table {
     let first = run.subjects.first().map_or("the first subject", String::as_str);
-    let beside = |aspect: &Aspect, point: f64, cell: &Cell<'_>| match aspect.compare(&run.cell(0, point), cell) {
-        Some(comparison) => TableCell { tone: aspect.tone(&comparison), ..TableCell::plain(comparison.to_string()) },
-        None => TableCell::plain("–"),
+    let own = Some(run.judge()).filter(|judge| judge.less_is_better().is_none());
+    let judges: Vec<Judge> = Judge::known().chain(own).collect();
+    let beside = |judge: &Judge, point: f64, cell: &Cell<'_>| {
+        let comparison = run.cell(0, point).compare(cell, |record| judge.of(record));
+        comparison.map_or_else(TableCell::unknown, |comparison| TableCell {
+            tone: Tone::of(judge, &comparison),
+            ..TableCell::plain(format!("{comparison}, p {:.3}", comparison.p))
+        })
     };
-    let table = by_cell(run, "beside", ASPECTS.iter().map(|aspect| aspect.name), |point, other, cell| {
-        let aspects = ASPECTS.iter().filter(|_| other > 0);
-        aspects.map(|aspect| beside(aspect, point, cell)).collect()
+    let table = by_cell(run, "beside", judges.iter().map(Judge::name), |point, other, cell| {
+        let judges = judges.iter().filter(|_| other > 0);
+        judges.map(|judge| beside(judge, point, cell)).collect()
     });
     Table {
         title: format!("{first} beside the others"),
@@ -73,29 +84,19 @@ pub fn verdicts(run: &Run) -> Table {
     }
 }
 
-const FIGURES: [(&str, Metric); 10] = [
-    ("user µs", cell::user_us),
-    ("kernel µs", cell::kernel_us),
-    ("packets/s", cell::rate),
-    ("Mbit/s", |record| Some(cell::bit_rate(record)? / 1e6)),
-    ("server, % of a core", |record| Some(cell::cores(record)? * 100.0)),
-    ("p50 ms", cell::p50),
-    ("p99 ms", cell::p99),
-    ("memory MiB", cell::memory_mib),
-    ("calls per packet", cell::syscalls),
-    ("switches per 1,000", |record| Some(cell::voluntary_switches(record)? + cell::involuntary_switches(record)?)),
-];
-
 /// Everything that was measured, as medians.
 pub fn figures(run: &Run) -> Table {
-    let names = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|(name, _)| *name));
+    let judge = run.judge();
+    let own = Some(judge.name()).filter(|_| judge.less_is_better().is_none());
+    let names = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|figure| figure.name)).chain(own);
     let table = by_cell(run, "subject", names, |_, _, cell| {
-        let cost = cell.estimate(cell::cost_us).map_or_else(
-            || "–".into(),
-            |cost| format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)),
-        );
-        let figures = FIGURES.iter().map(|(_, metric)| cell.median(metric).map_or_else(|| "–".into(), number));
-        [cell.counted.len().to_string(), cost].into_iter().chain(figures).map(TableCell::plain).collect()
+        let cost = cell.estimate(cell::cost_us).map_or_else(TableCell::unknown, |cost| {
+            TableCell::plain(format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)))
+        });
+        let plain = |value: Option<f64>| value.map_or_else(TableCell::unknown, |value| TableCell::plain(number(value)));
+        let figures = FIGURES.iter().map(|figure| plain(cell.median(figure.metric).map(|value| value * figure.factor)));
+        let own = own.map(|_| plain(cell.median(|record| judge.of(record))));
+        [TableCell::plain(cell.counted.len().to_string()), cost].into_iter().chain(figures).chain(own).collect()
     });
     Table {
         title: "All figures".into(),
@@ -109,18 +110,10 @@ pub fn figures(run: &Run) -> Table {
 
 /// Lost packets by place, summed over the rounds that count.
 pub fn losses(run: &Run) -> Table {
-    type Place = (&'static str, fn(&Record) -> Option<u64>);
-    const PLACES: [Place; 5] = [
-        ("listener", |record| record.loss.listener),
-        ("relay", |record| record.loss.relay),
-        ("client", |record| record.loss.client),
-        ("interface", |record| record.loss.interface),
-        ("missed", |record| record.values.get(LOST).map(|lost| *lost as u64)),
-    ];
-    let names = ["arrived"].into_iter().chain(PLACES.iter().map(|(name, _)| *name));
+    let names = ["arrived"].into_iter().chain(PLACES.iter().map(|(name, _)| *name)).chain(["missed"]);
     let table = by_cell(run, "subject", names, |_, _, cell| {
         let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
-        let losses = PLACES.iter().map(|(_, place)| lost(cell.sum(place)));
+        let losses = PLACES.iter().map(|(_, place)| lost(cell.sum(place))).chain([lost(cell.sum(missed))]);
         std::iter::once(TableCell::plain(thousands(arrived as f64))).chain(losses).collect()
     });
     Table {
@@ -135,14 +128,13 @@ pub fn losses(run: &Run) -> Table {
 
 fn lost(count: Option<u64>) -> TableCell {
     let tone = if count.is_some_and(|count| count > 0) { Tone::Bad } else { Tone::Neutral };
-    let text = count.map_or_else(|| "–".into(), |count| thousands(count as f64));
-    TableCell { text, tone, slot: None }
+    TableCell { tone, ..count.map_or_else(TableCell::unknown, |count| TableCell::plain(thousands(count as f64))) }
 }
 
 /// What the bare kernel path costs.
 pub fn floor(run: &Run) -> Option<Table> {
     let floor = run.floor.as_ref()?;
-    let nanos = |value: Option<f64>| TableCell::plain(value.map_or_else(|| "–".into(), |ns| format!("{ns:.0}")));
+    let nanos = |value: Option<f64>| value.map_or_else(TableCell::unknown, |ns| TableCell::plain(format!("{ns:.0}")));
     let rows = floor.rows().map(|(name, user, kernel)| {
         let sum = user.zip(kernel).map(|(user, kernel)| user + kernel);
         vec![TableCell::plain(name), nanos(sum), nanos(user), nanos(kernel)]

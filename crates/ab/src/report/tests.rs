@@ -73,15 +73,15 @@ fn kept(date: &str, records: &[Record]) -> tempfile::TempDir {
 fn page_of(records: &[Record]) -> String {
     let directory = kept("2026-01-01T00:00:00Z", records);
     std::fs::write(directory.path().join(suite::FLOOR_FILE), FLOOR).unwrap();
-    write(directory.path()).unwrap();
+    write(directory.path(), false).unwrap();
     std::fs::read_to_string(directory.path().join(PAGE_FILE)).unwrap()
 }
 
 #[test]
 fn a_page_says_in_words_what_differs_and_how_far_the_floor_is() {
     let page = page_of(&records(8.0));
-    assert!(page.contains("ours uses 0.25 ("), "{page}");
-    assert!(page.contains("that theirs uses at 100 viewers: 3.9"), "{page}");
+    assert!(page.contains("ours has 0.25 times ("), "{page}");
+    assert!(page.contains("of theirs at 100 viewers: 3.9"), "{page}");
     assert!(
         page.contains("floor on this machine is 1.00 µs per packet (gso 8 + seal gcm128); ours is at 2."),
         "{page}"
@@ -144,11 +144,22 @@ fn a_page_says_who_failed_and_leaves_no_hole() {
         let failure = Failure { round, subject: "theirs".into(), point: 100.0, error, ..Failure::default() };
         record::append_failure(directory.path(), &failure).unwrap();
     }
-    write(directory.path()).unwrap();
+    write(directory.path(), false).unwrap();
     let page = std::fs::read_to_string(directory.path().join(PAGE_FILE)).unwrap();
     let expected = "2 runs failed, and are missing: theirs at 100 viewers (nothing got through). A subject";
     assert!(page.contains(expected), "{page}");
     assert!(!page.contains("NaN") && !page.contains(">inf"));
+}
+
+#[test]
+fn the_terminal_shows_the_verdict_and_leaves_out_what_nobody_knows() {
+    let directory = kept("2026-01-01T00:00:00Z", &records(8.0));
+    let text = write(directory.path(), false).unwrap();
+    for part in ["→ ours has 0.25 times", "CPU per packet", "0.251× (", "p 0.008", "user µs", "p99 ms", "listener  56"]
+    {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(!text.contains("calls per packet") && !text.contains("relay  "), "{text}");
 }
 
 #[test]
@@ -221,10 +232,10 @@ fn results_without_a_packet_without_rounds_or_with_one_point_still_give_a_page()
 #[test]
 fn a_directory_without_results_and_a_broken_floor_are_named() {
     let empty = tempfile::tempdir().unwrap();
-    assert!(format!("{:#}", write(empty.path()).unwrap_err()).contains("machine.json"));
+    assert!(format!("{:#}", write(empty.path(), false).unwrap_err()).contains("machine.json"));
     let directory = kept("2026-01-01T00:00:00Z", &records(8.0));
     std::fs::write(directory.path().join(suite::FLOOR_FILE), "{").unwrap();
-    assert!(format!("{:#}", write(directory.path()).unwrap_err()).contains("floor.json"));
+    assert!(format!("{:#}", write(directory.path(), false).unwrap_err()).contains("floor.json"));
 }
 
 #[test]

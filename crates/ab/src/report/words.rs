@@ -1,9 +1,12 @@
 //! What the numbers say, in sentences.
 
 use super::suite::Run;
-use crate::cell::{self, Cell, Metric};
-use crate::compare::{Comparison, Verdict};
+use crate::cell::{self, Cell};
+use crate::compare::{Comparison, P_MAX, ROUNDS_MIN, Verdict};
+use crate::plan::Plan;
 use crate::record::Failure;
+use crate::values::Judge;
+use measure::rounds::Ratio;
 use measure::text::thousands;
 
 /// A sentence, and whether it is good news for the subject that stands first in the plan.
@@ -20,31 +23,13 @@ pub enum Tone {
     Neutral,
 }
 
-/// What is compared.
-pub struct Aspect {
-    pub name: &'static str,
-    pub metric: Metric,
-    less_is_better: bool,
-}
-
-pub const ASPECTS: [Aspect; 5] = [
-    Aspect { name: "CPU per packet", metric: cell::cost_us, less_is_better: true },
-    Aspect { name: "median latency", metric: cell::p50, less_is_better: true },
-    Aspect { name: "p99 latency", metric: cell::p99, less_is_better: true },
-    Aspect { name: "peak memory", metric: cell::memory_mib, less_is_better: true },
-    Aspect { name: "arrived rate", metric: cell::rate, less_is_better: false },
-];
-
-impl Aspect {
-    /// The first subject to another one.
-    pub fn compare(&self, first: &Cell<'_>, other: &Cell<'_>) -> Option<Comparison> {
-        first.compare(other, self.metric)
-    }
-
-    pub fn tone(&self, comparison: &Comparison) -> Tone {
-        match comparison.verdict {
-            Verdict::Real if (comparison.ratio.median < 1.0) == self.less_is_better => Tone::Good,
-            Verdict::Real => Tone::Bad,
+impl Tone {
+    /// Of a comparison of the first subject with another one.
+    pub fn of(judge: &Judge, comparison: &Comparison) -> Tone {
+        let is_less = comparison.ratio.median < 1.0;
+        match (comparison.verdict, judge.less_is_better()) {
+            (Verdict::Real, Some(less_is_better)) if is_less == less_is_better => Tone::Good,
+            (Verdict::Real, Some(_)) => Tone::Bad,
             _ => Tone::Neutral,
         }
     }
@@ -59,39 +44,27 @@ pub fn verdicts(run: &Run) -> Vec<Sentence> {
 }
 
 fn verdict(run: &Run, other: usize) -> Option<Sentence> {
-    let (first_name, other_name) = (&run.subjects[0], &run.subjects[other]);
-    let aspect = &ASPECTS[0];
-    let (point, comparison) = run
-        .points
-        .iter()
-        .rev()
-        .find_map(|&point| Some((point, aspect.compare(&run.cell(0, point), &run.cell(other, point))?)))?;
-    let at = at_point(run, point);
-    let ratio = comparison.ratio;
-    let interval = format!("{}–{}", number(ratio.low), number(ratio.high));
-    let noun = "CPU time per arrived packet";
+    let (first_name, other_name, judge) = (&run.subjects[0], &run.subjects[other], run.judge());
+    let compare = |point| run.cell(0, point).compare(&run.cell(other, point), |record| judge.of(record));
+    let (point, comparison) = run.points.iter().rev().find_map(|&point| Some((point, compare(point)?)))?;
+    let (at, label, rounds) = (at_point(run, point), judge.label(), comparison.rounds);
+    let Ratio { median, low, high } = comparison.ratio;
+    let (ratio, interval) = (number(median), format!("{}–{}", number(low), number(high)));
     let text = match comparison.verdict {
-        Verdict::Real if ratio.median < 1.0 => format!(
-            "{first_name} uses {} ({interval}) of the {noun} that {other_name} uses{at}: {} times less.",
-            number(ratio.median),
-            number(1.0 / ratio.median)
-        ),
-        Verdict::Real => format!(
-            "{first_name} uses {} times ({interval}) the {noun} that {other_name} uses{at}.",
-            number(ratio.median)
-        ),
+        Verdict::Real => {
+            let less = if median < 1.0 { format!(": {} times less", number(1.0 / median)) } else { String::new() };
+            format!("{first_name} has {ratio} times ({interval}) the {label} of {other_name}{at}{less}.")
+        }
         Verdict::WithinNoise => format!(
-            "{first_name} and {other_name} do not differ in {noun}{at}: within noise, {interval} in {} rounds.",
-            comparison.rounds
+            "{first_name} and {other_name} do not differ in {label}{at}: within noise, {interval} in {rounds} rounds."
         ),
         Verdict::TooFewRounds => format!(
-            "{first_name} used {} ({interval}) of {other_name}'s {noun}{at}, but {} round{} cannot tell chance from a difference.",
-            number(ratio.median),
-            comparison.rounds,
-            if comparison.rounds == 1 { "" } else { "s" }
+            "{first_name} had {ratio} times ({interval}) the {label} of {other_name}{at}, but {rounds} round{} cannot tell \
+             chance from a difference; {ROUNDS_MIN} are the least.",
+            if rounds == 1 { "" } else { "s" }
         ),
     };
-    Some(Sentence { text, tone: aspect.tone(&comparison) })
+    Some(Sentence { text, tone: Tone::of(&judge, &comparison) })
 }
 
 fn at_point(run: &Run, point: f64) -> String {
@@ -119,50 +92,73 @@ fn floor_distance(run: &Run) -> Option<String> {
     ))
 }
 
+/// A load that uses more of its CPUs' time than this is likely to be what is measured.
+const LOAD_PERCENT_MAX: f64 = 85.0;
+
 /// What one should know before quoting a figure.
-pub fn caveats(run: &Run) -> Vec<String> {
-    let mut caveats = Vec::new();
-    let cells = || run.points.iter().flat_map(|&point| run.cells(point));
-    let counted_runs = cells().map(|(_, cell)| cell.counted.len()).sum::<usize>();
-    let disturbed = cells().map(|(_, cell)| cell.disturbed().count()).sum::<usize>();
-    if disturbed > 0 {
-        caveats.push(format!(
-            "{disturbed} of {counted_runs} runs that count were disturbed by something else on the machine, and stayed so when \
-             they were repeated (outlined in the plots)."
-        ));
-    }
+pub fn remarks(run: &Run) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let cells: Vec<Cell<'_>> = run.points.iter().flat_map(|&point| run.cells(point).map(|(_, cell)| cell)).collect();
     if !run.failures.is_empty() {
         let mut places: Vec<String> = run.failures.iter().map(|failure| failed(run, failure)).collect();
         places.dedup();
-        caveats.push(format!(
+        remarks.push(format!(
             "{} runs failed, and are missing: {}. A subject that failed twice was not tried there again.",
             run.failures.len(),
             places.join("; ")
         ));
     }
-    for &point in &run.points {
-        let sizes: Vec<(String, f64)> = run
-            .cells(point)
-            .filter_map(|(subject, cell)| Some((run.subjects[subject].clone(), cell.median(cell::packet_bytes)?)))
-            .collect();
-        let least = sizes.iter().map(|size| size.1).fold(f64::MAX, f64::min);
-        if sizes.iter().any(|(_, size)| *size > least * 1.15) {
-            let list: Vec<String> = sizes.iter().map(|(name, size)| format!("{name} {size:.0}")).collect();
-            caveats.push(format!(
-                "The subjects' packets are not of one size (mean bytes{}: {}), so a cost per packet is not quite the same \
-                 work.",
-                at_point(run, point),
-                list.join(", ")
-            ));
-            break;
-        }
+    let disturbed = || cells.iter().flat_map(Cell::disturbed);
+    if let Some(last) = disturbed().max_by_key(|record| (record.round, record.turn)) {
+        remarks.push(format!(
+            "{} of {} runs that count were disturbed by something else on the machine, and stayed so when they were repeated \
+             (outlined in the plots); the last one by {}. The intervals are wider for it, and a quieter machine would tell more.",
+            disturbed().count(),
+            cells.iter().map(|cell| cell.counted.len()).sum::<usize>(),
+            last.disturbed.as_deref().unwrap_or_default(),
+        ));
     }
-    let busiest = cells().filter_map(|(_, cell)| cell.median(cell::load_cores)).fold(0.0, f64::max);
-    if busiest > 0.85 {
-        let percent = busiest * 100.0;
-        caveats.push(format!("The load itself used up to {percent:.0} % of a core, so it may have been the limit."));
+    let judge = run.judge();
+    let is_compared = |cell: &Cell<'_>, first: &Cell<'_>| first.compare(cell, |record| judge.of(record)).is_some();
+    let compared = |&point: &f64| {
+        run.cells(point).filter(|(index, cell)| *index > 0 && is_compared(cell, &run.cell(0, point))).count()
+    };
+    let comparisons: usize = run.points.iter().map(compared).sum();
+    if comparisons > 1 {
+        remarks.push(format!(
+            "Of {comparisons} comparisons between equal subjects, chance alone would call {:.1} different at most.",
+            comparisons as f64 * P_MAX
+        ));
     }
-    caveats
+    if cells.iter().all(|cell| cell.median(|record| judge.of(record)).is_none()) {
+        remarks.push(format!("The load reports nothing to judge by: the plan asks for {judge}."));
+    }
+    remarks.extend(run.points.iter().find_map(|&point| unequal(run, point)));
+    let busiest = cells.iter().filter_map(|cell| cell.median(cell::load_cores)).fold(0.0, f64::max);
+    let load_cpus = Plan::parse(&run.machine.plan).ok().and_then(|plan| plan.load_cpus).map_or(1, |cpus| cpus.0.len());
+    let percent = busiest / load_cpus as f64 * 100.0;
+    if percent > LOAD_PERCENT_MAX {
+        remarks.push(format!(
+            "The load itself used up to {percent:.0} % of its CPU time, so it may have been the limit: the rate, and perhaps \
+             the loss, are then the load's."
+        ));
+    }
+    remarks
+}
+
+/// That packets differ in size at a point.
+fn unequal(run: &Run, point: f64) -> Option<String> {
+    let size = |(subject, cell): (usize, Cell<'_>)| Some((&run.subjects[subject], cell.median(cell::packet_bytes)?));
+    let sizes: Vec<(&String, f64)> = run.cells(point).filter_map(size).collect();
+    let least = sizes.iter().map(|size| size.1).fold(f64::MAX, f64::min);
+    let list: Vec<String> = sizes.iter().map(|(name, size)| format!("{name} {size:.0}")).collect();
+    sizes.iter().any(|(_, size)| *size > least * 1.15).then(|| {
+        format!(
+            "The subjects' packets are not of one size (mean bytes{}: {}), so a cost per packet is not quite the same work.",
+            at_point(run, point),
+            list.join(", ")
+        )
+    })
 }
 
 fn failed(run: &Run, failure: &Failure) -> String {
