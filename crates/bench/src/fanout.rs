@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<Vec<Row>> {
             let mut source = Source::new(shape, profile);
             let tracks = (0..down_tracks).map(|index| Track::new(index, sinks.addr(index), profile));
             let tracks: Vec<Track> = tracks.collect::<Result<_, _>>()?;
-            let name = |scheduler: &Scheduler| format!("{} × {down_tracks}", scheduler.name());
+            let name = |scheduler: &Scheduler| format!("{scheduler} × {down_tracks}");
             let samples = rounds.alternate(&args.schedulers, name, |scheduler| {
                 bench.measure(*scheduler, &mut source, &tracks, args.options.seconds)
             })?;

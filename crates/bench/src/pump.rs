@@ -21,7 +21,7 @@ mod window;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::builder::RangedU64ValueParser;
@@ -46,29 +46,24 @@ const WARM_UP_MAX: Duration = Duration::from_millis(700);
 const BURST_MAX: i64 = 7;
 
 /// How streams get their turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 enum Way {
     /// A task with a ticker for each stream, one `sendto` per datagram.
+    #[strum(to_string = "task per stream")]
     Naive,
     /// A scheduler per core that serves all its streams at each wake-up, one `sendto` per datagram.
+    #[strum(to_string = "synchronised")]
     Together,
     /// The server's pump on an engine worker.
+    #[strum(to_string = "millrace")]
     Ours,
     /// A timing wheel, ready-made bytes and GSO: what the kernel asks at least.
+    #[strum(to_string = "floor: bare loop")]
     Floor,
 }
 
 impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Way::Naive => "task per stream",
-            Way::Together => "synchronised",
-            Way::Ours => "millrace",
-            Way::Floor => "floor: bare loop",
-        }
-    }
-
     /// Whether several datagrams can be one send.
     fn has_bursts(self) -> bool {
         matches!(self, Way::Ours | Way::Floor)
@@ -165,12 +160,14 @@ impl Case<'_> {
             Way::Ours => ours::run(scene, self),
             Way::Floor => floor::run(scene, self),
         };
-        sample.with_context(|| format!("measure {} × {}", self.way.name(), scene.streams.len()))
+        sample.with_context(|| format!("measure {} × {}", self.way, scene.streams.len()))
     }
 
     /// To be called when all streams are about to begin.
     fn window(&self) -> Window {
-        window::window(self.args.warm_up(), self.args.options.seconds, self.args.reference)
+        // It begins as soon as streams that begin now have come into step.
+        let begin = Instant::now() + self.args.warm_up();
+        Window { begin, end: begin + self.args.options.seconds, has_reference: self.args.reference }
     }
 }
 
@@ -207,7 +204,7 @@ fn run(args: &Args) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for &streams in &args.streams {
         let scene = Scene::new(&contents, (0..streams).map(receiver));
-        let name = |case: &Case<'_>| format!("{} × {streams}, burst {}", case.way.name(), case.burst);
+        let name = |case: &Case<'_>| format!("{} × {streams}, burst {}", case.way, case.burst);
         let samples = rounds.alternate(&cases, name, |case| case.measure(&scene))?;
         rows.extend(report::rows(args, &scene, &cases, &samples));
     }

@@ -69,7 +69,7 @@ pub(super) fn svg(args: &Args, rows: &[Row]) -> String {
 fn chart(rows: &[Row], what: &str, unit: &str, value: fn(&Row) -> f64) -> Figure {
     let points = rows.iter().map(|row| {
         let line = if row.scheduler.is_floor() { Line::Dashed } else { Line::Solid };
-        (row.scheduler.name(), line, row.down_tracks as f64, value(row))
+        (row.scheduler.to_string(), line, row.down_tracks as f64, value(row))
     });
     Figure::of_lines(format!("{}: {what}", rows[0].profile), "down tracks", unit, points)
 }
@@ -103,7 +103,7 @@ impl Row {
     fn write(&self, table: &mut Table) {
         let [cpu, user, kernel] = self.costs.cells();
         table.row([
-            format!("  {}", self.scheduler.name()),
+            format!("  {}", self.scheduler),
             format!("{:.2}", self.wall_us_per_write),
             cpu,
             user,

@@ -21,41 +21,36 @@ use crate::comparison::{Sample, spending};
 const CLAIM: usize = 2;
 
 /// Who writes which packet for which down track.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Scheduler {
     /// One thread writes packet by packet, down track by down track.
     Serial,
     /// Down tracks are split evenly among threads; all wait for all after each packet.
+    #[strum(to_string = "pre-assigned pool")]
     Pool,
     /// A task for each packet and down track on a work-stealing pool; the packet is done when all are.
+    #[strum(to_string = "task per down track")]
     TaskPerTrack,
     /// Threads take two down tracks at a time from a counter until none is left; all wait for all after each packet.
+    #[strum(to_string = "claim by counter")]
     ClaimByCounter,
     /// Each worker owns its down tracks and writes a whole frame for one before it turns to the next; GSO, no waiting.
+    #[strum(to_string = "millrace")]
     Ours,
     /// What ours writes, never sent: the cost in user space.
+    #[strum(to_string = "millrace, not sent")]
     WriteOnly,
     /// The same payloads, sealed and no more: what the cryptographic library asks at least.
+    #[strum(to_string = "sealing alone")]
     SealFloor,
     /// The same bytes, ready made, by `sendmmsg` with GSO: what the kernel asks at least.
+    #[strum(to_string = "GSO sends alone")]
     GsoFloor,
 }
 
 impl Scheduler {
-    pub fn name(self) -> &'static str {
-        match self {
-            Scheduler::Serial => "serial",
-            Scheduler::Pool => "pre-assigned pool",
-            Scheduler::TaskPerTrack => "task per down track",
-            Scheduler::ClaimByCounter => "claim by counter",
-            Scheduler::Ours => "millrace",
-            Scheduler::WriteOnly => "millrace, not sent",
-            Scheduler::SealFloor => "sealing alone",
-            Scheduler::GsoFloor => "GSO sends alone",
-        }
-    }
-
     /// Whether it is there to be compared with, and no way to serve viewers.
     pub fn is_floor(self) -> bool {
         matches!(self, Scheduler::WriteOnly | Scheduler::SealFloor | Scheduler::GsoFloor)

@@ -157,8 +157,8 @@ const KEPT_UP: f64 = 0.98;
 
 fn line_name(way: Way, burst: u8) -> String {
     match way.has_bursts() {
-        true => format!("{}, {burst}", way.name()),
-        false => way.name().to_owned(),
+        true => format!("{way}, {burst}"),
+        false => way.to_string(),
     }
 }
 

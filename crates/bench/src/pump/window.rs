@@ -1,7 +1,7 @@
 //! The time in which is counted, and what is counted in it.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use wheel::{BUCKETS, Lateness};
@@ -60,19 +60,16 @@ pub(super) fn since(after: &Lateness, before: &Lateness) -> Lateness {
     Lateness::from_buckets(buckets)
 }
 
-/// A window that begins as soon as streams that begin now have come into step.
-pub(super) fn window(warm_up: Duration, time: Duration, has_reference: bool) -> Window {
-    let begin = Instant::now() + warm_up;
-    Window { begin, end: begin + time, has_reference }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn what_is_sent_outside_the_window_is_not_counted() {
-        let window = window(Duration::from_secs(1), Duration::from_secs(1), false);
+        let begin = Instant::now() + Duration::from_secs(1);
+        let window = Window { begin, end: begin + Duration::from_secs(1), has_reference: false };
         let mut sample = Sample::default();
         for at in [Duration::ZERO, Duration::from_millis(1_500), Duration::from_secs(3)] {
             let now = window.begin - Duration::from_secs(1) + at;
