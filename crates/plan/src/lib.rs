@@ -82,13 +82,9 @@ fn count(text: &str) -> Result<f64, String> {
 
 impl Args {
     fn costs(&self) -> Result<Costs> {
-        match &self.costs {
-            None => Costs::built_in(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-                Costs::parse(&text).with_context(|| format!("read {}", path.display()))
-            }
-        }
+        let Some(path) = &self.costs else { return Costs::built_in() };
+        let read = || Costs::parse(&std::fs::read_to_string(path)?);
+        read().with_context(|| format!("read {}", path.display()))
     }
 
     fn machine(&self) -> Result<Machine> {
