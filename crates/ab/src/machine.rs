@@ -18,17 +18,14 @@ use super::record::{self, Machine};
 pub fn describe(plan: &Plan, in_cgroup: bool, counts_syscalls: bool, command: String) -> anyhow::Result<Machine> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
-    let named = |name: &str| {
-        let line = cpus.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
-        line.map(|value| value.trim().to_owned())
-    };
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
     let kernel = ["ostype", "osrelease"].map(|name| read(&format!("/proc/sys/kernel/{name}")).trim().to_owned());
     let subjects = plan.subjects.iter().map(|subject| {
         let version = subject.version.as_deref().map(|command| version(plan, subject, command)).transpose()?;
         Ok(record::Subject { name: subject.name.clone(), version, command: subject.command.clone() })
     });
     Ok(Machine {
-        cpu: named("model name").unwrap_or_else(|| "unknown".into()),
+        cpu: model.map_or("unknown", str::trim).to_owned(),
         cores: cpus.lines().filter(|line| line.starts_with("processor")).count(),
         memory_bytes: super::proc::field(&read("/proc/meminfo"), "MemTotal:") * 1024,
         kernel: kernel.join(" "),

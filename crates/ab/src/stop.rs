@@ -25,12 +25,10 @@ impl Stop {
     /// # Errors
     /// When a signal has come; the error names it.
     pub fn check(&self) -> anyhow::Result<()> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            number => match Signal::try_from(number as i32) {
-                Ok(signal) => bail!("stopped by {signal}"),
-                Err(_) => bail!("stopped by signal {number}"),
-            },
+        // 0 is no signal.
+        match Signal::try_from(self.0.load(Ordering::Relaxed) as i32) {
+            Ok(signal) => bail!("stopped by {signal}"),
+            Err(_) => Ok(()),
         }
     }
 }

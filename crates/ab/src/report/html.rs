@@ -3,7 +3,6 @@
 use super::page::{Block, blocks};
 use super::suite::Suite;
 use super::tables::{Table, TableCell};
-use super::words::Tone;
 use measure::line;
 use measure::plot::{COLORS, escape, style};
 
@@ -35,7 +34,7 @@ fn write(out: &mut String, block: &Block) {
         Block::Heading(text) => line!(out, "<h2>{}</h2>", escape(text)),
         Block::Text(text) | Block::Remark(text) => line!(out, "<p class=\"soft\">{}</p>", escape(text)),
         Block::Verdicts(sentences) => list(out, "lead", sentences, |sentence| {
-            format!("<li class=\"{}\">{}</li>", tone_class(sentence.tone), escape(&sentence.text))
+            format!("<li class=\"{}\">{}</li>", sentence.tone.as_ref(), escape(&sentence.text))
         }),
         Block::Legend(subjects) => list(out, "legend", &subjects.iter().enumerate().collect::<Vec<_>>(), |subject| {
             let (slot, (name, version)) = subject;
@@ -75,14 +74,6 @@ fn list<T>(out: &mut String, class: &str, items: &[T], item: impl Fn(&T) -> Stri
     line!(out, "</ul>");
 }
 
-fn tone_class(tone: Tone) -> &'static str {
-    match tone {
-        Tone::Good => "good",
-        Tone::Bad => "bad",
-        Tone::Neutral => "",
-    }
-}
-
 fn write_table(out: &mut String, table: &Table) {
     let word = |index: usize| if index < table.texts { "word" } else { "" };
     let heads = table.head.iter().enumerate();
@@ -103,5 +94,5 @@ fn write_table(out: &mut String, table: &Table) {
 
 fn table_cell(cell: &TableCell, class: &str) -> String {
     let name = cell.slot.map(|slot| format!("name c{}", slot % COLORS.len())).unwrap_or_default();
-    format!("<td class=\"{class} {name} {}\">{}</td>", tone_class(cell.tone), escape(&cell.text))
+    format!("<td class=\"{class} {name} {}\">{}</td>", cell.tone.as_ref(), escape(&cell.text))
 }

@@ -39,16 +39,17 @@ pub struct Run {
 pub struct Floor {
     /// Which rows add up to one packet's work, such as `gso 8` and `seal gcm128`.
     pub parts: Vec<String>,
-    rows: Vec<FloorRow>,
+    /// All measured ways.
+    pub rows: Vec<FloorRow>,
 }
 
 /// A line of `millrace bench floor --json`. Nanoseconds of CPU time per packet; absent where the machine cannot.
 #[derive(Clone, Debug, Deserialize)]
-struct FloorRow {
+pub struct FloorRow {
     path: String,
     segments: Option<u64>,
-    user_ns: Option<f64>,
-    kernel_ns: Option<f64>,
+    pub user_ns: Option<f64>,
+    pub kernel_ns: Option<f64>,
 }
 
 impl Suite {
@@ -138,15 +139,10 @@ impl Floor {
             Some((user + row.user_ns? / 1e3, kernel + row.kernel_ns? / 1e3))
         })
     }
-
-    /// All measured ways: name, user space and kernel in nanoseconds.
-    pub fn rows(&self) -> impl Iterator<Item = (String, Option<f64>, Option<f64>)> {
-        self.rows.iter().map(|row| (row.name(), row.user_ns, row.kernel_ns))
-    }
 }
 
 impl FloorRow {
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self.segments {
             Some(segments) => format!("{} {segments}", self.path),
             None => self.path.clone(),

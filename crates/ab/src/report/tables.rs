@@ -135,9 +135,9 @@ fn lost(count: Option<u64>) -> TableCell {
 pub fn floor(run: &Run) -> Option<Table> {
     let floor = run.floor.as_ref()?;
     let nanos = |value: Option<f64>| value.map_or_else(TableCell::unknown, |ns| TableCell::plain(format!("{ns:.0}")));
-    let rows = floor.rows().map(|(name, user, kernel)| {
-        let sum = user.zip(kernel).map(|(user, kernel)| user + kernel);
-        vec![TableCell::plain(name), nanos(sum), nanos(user), nanos(kernel)]
+    let rows = floor.rows.iter().map(|row| {
+        let sum = row.user_ns.zip(row.kernel_ns).map(|(user, kernel)| user + kernel);
+        vec![TableCell::plain(row.name()), nanos(sum), nanos(row.user_ns), nanos(row.kernel_ns)]
     });
     Some(Table {
         title: "The physical floor".into(),

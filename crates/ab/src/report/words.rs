@@ -15,8 +15,9 @@ pub struct Sentence {
     pub tone: Tone,
 }
 
-/// How a comparison went for the first subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a comparison went for the first subject; the classes of a page are named so too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Tone {
     Good,
     Bad,
