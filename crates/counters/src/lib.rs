@@ -9,6 +9,7 @@
 mod lateness;
 mod published;
 
+use std::convert::identity;
 use std::time::Duration;
 
 pub use lateness::{BUCKETS, Lateness};
@@ -97,53 +98,30 @@ pub trait Counters: Default {
     fn values(&self) -> Vec<Value<'_>>;
 }
 
-impl Cell for u64 {
-    const WORDS: usize = 1;
+/// Makes a type of one word a field: how it becomes the word, how the word becomes it, and what is shown.
+macro_rules! cell_of_one_word {
+    ($type:ty, $to:expr, $from:expr, $shown:expr) => {
+        impl Cell for $type {
+            const WORDS: usize = 1;
 
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        word(*self);
-    }
+            fn put(&self, word: &mut impl FnMut(u64)) {
+                word($to(*self));
+            }
 
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        word()
-    }
+            fn take(word: &mut impl FnMut() -> u64) -> Self {
+                $from(word())
+            }
 
-    fn value(&self) -> Value<'_> {
-        Value::Number(*self)
-    }
+            fn value(&self) -> Value<'_> {
+                $shown(*self)
+            }
+        }
+    };
 }
 
-impl Cell for f64 {
-    const WORDS: usize = 1;
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        word(self.to_bits());
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        f64::from_bits(word())
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::Real(*self)
-    }
-}
-
-impl Cell for Duration {
-    const WORDS: usize = 1;
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        word(self.as_nanos() as u64);
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        Duration::from_nanos(word())
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::Time(*self)
-    }
-}
+cell_of_one_word!(u64, identity, identity, Value::Number);
+cell_of_one_word!(f64, f64::to_bits, f64::from_bits, Value::Real);
+cell_of_one_word!(Duration, |time: Duration| time.as_nanos() as u64, Duration::from_nanos, Value::Time);
 
 impl Cell for Lateness {
     const WORDS: usize = BUCKETS + 1;
