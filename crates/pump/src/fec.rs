@@ -59,7 +59,7 @@ impl Fec {
 /// Makes the parity of one session.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    fec: Fec,
+    pub(crate) fec: Fec,
     /// The columns that are being filled, then those that are being sent, and the row.
     filling: Box<[Parity]>,
     sending: Box<[Parity]>,
@@ -130,11 +130,6 @@ impl Encoder {
         self.count += 1;
         // One column for each so many datagrams as a column has.
         self.due = self.count.div_ceil(self.fec.rows.into()) as usize;
-    }
-
-    /// Datagrams of a column.
-    pub(crate) fn column_len(&self) -> u8 {
-        self.fec.rows
     }
 
     /// No datagram follows for now: lets go of one more column, if there is one, at the time that the timestamp says. To be

@@ -302,17 +302,9 @@ impl Index {
 impl Summary {
     fn of(chunk: &Chunk, slope: Slope) -> Summary {
         let at = |packet: u32| chunk.first + u64::from(packet);
-        let first_start = chunk.first_start.map(at);
-        let Some((first, others)) = chunk.marks.split_first() else {
-            return Summary {
-                is_whole: true,
-                marks: None,
-                times: Box::default(),
-                pictures: Vec::new(),
-                first_start,
-                slope,
-            };
-        };
+        let (first_start, times) = (chunk.first_start.map(at), Box::default());
+        let mut summary = Summary { is_whole: true, marks: None, times, pictures: Vec::new(), first_start, slope };
+        let Some((first, others)) = chunk.marks.split_first() else { return summary };
         let mut clock = Clock::new(*first, slope);
         let mut times = vec![(first.position, 0)];
         for mark in others {
@@ -323,9 +315,8 @@ impl Summary {
                 times.push((last, clock.ticks_at(last)));
             }
         }
-        let (marks, times) = (Some((*first, clock.from())), times.into());
-        let mut summary =
-            Summary { is_whole: true, marks, times, pictures: Vec::new(), first_start, slope: clock.slope() };
+        summary.marks = Some((*first, clock.from()));
+        (summary.times, summary.slope) = (times.into(), clock.slope());
         let timed = |picture: &Picture| (at(picture.start), picture.end.map(at), summary.ticks_at(at(picture.start)));
         summary.pictures = chunk.pictures.iter().map(timed).collect();
         summary

@@ -56,7 +56,7 @@ pub struct Report {
 }
 
 /// Measures one stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Monitor {
     rate: Option<Bitrate>,
     pub(crate) report: Report,
@@ -89,29 +89,15 @@ const JUMP_NS: i64 = 1_000_000_000;
 impl Monitor {
     /// `rate` is the constant rate of the stream, nulls included, where it has one.
     pub fn new(rate: Option<Bitrate>) -> Self {
-        Monitor {
-            rate: rate.filter(|rate| *rate > Bitrate::ZERO),
-            report: Report::default(),
-            delay: DelayFactor::default(),
-            watch: Watch::default(),
-            last_ns: None,
-            next_seq: None,
-            clock: None,
-            jitter: None,
-            second_ns: 0,
-            lost_before: 0,
-        }
+        Monitor { rate: rate.filter(|rate| *rate > Bitrate::ZERO), ..Monitor::default() }
     }
 
     /// Takes a datagram.
     pub fn handle_datagram(&mut self, at_ns: u64, datagram: &[u8]) {
         self.note_arrival(at_ns);
-        let (header, packets) = match datagram_packets(datagram) {
-            Ok(found) => found,
-            Err(_) => {
-                self.report.malformed += 1;
-                return;
-            }
+        let Ok((header, packets)) = datagram_packets(datagram) else {
+            self.report.malformed += 1;
+            return;
         };
         self.report.datagrams += 1;
         self.report.bytes += packets.as_flattened().len() as u64;

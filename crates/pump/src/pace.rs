@@ -24,8 +24,8 @@ pub(crate) struct Pace {
     speed_permille: i64,
     /// The times of a live input, which hold instead of the clock's.
     live: Option<Box<LivePace>>,
-    /// So long the run goes out at twice its pace.
-    burst_ns: i64,
+    /// So long the run goes out at twice its pace, and is that much ahead from then on. Not for a live input.
+    pub(crate) burst_ns: i64,
 }
 
 /// When the packets of a live input are due, as its chunks say.
@@ -61,11 +61,6 @@ impl Pace {
             live: live.map(Box::new),
             burst_ns: 0,
         }
-    }
-
-    /// The run goes out at twice its pace for so long, and is that much ahead from then on. Not for a live input.
-    pub(crate) fn with_burst(self, burst_ns: i64) -> Self {
-        Pace { burst_ns, ..self }
     }
 
     /// How far ahead of its pace the run is `ns` after its begin.

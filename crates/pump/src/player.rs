@@ -411,9 +411,9 @@ impl Player {
 
     /// Lets one more column go, and says when. The schedule moves on with it, so what may yet come is not late.
     fn release_parity(&mut self) -> i64 {
-        if let Some(fec) = &self.sender.fec {
+        if let Some(encoder) = &self.sender.fec {
             let datagram_ns = self.interval_ns() / i64::from(self.burst);
-            self.schedule.shift(&mut self.reel, datagram_ns * i64::from(fec.column_len()));
+            self.schedule.shift(&mut self.reel, datagram_ns * i64::from(encoder.fec.rows()));
         }
         self.sender.release_parity(self.schedule.due_ns);
         self.schedule.due_ns

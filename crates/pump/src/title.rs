@@ -162,11 +162,6 @@ impl Title {
         self.cut.packets() as u32
     }
 
-    /// Packets of the first chunk, if the title has so many.
-    pub fn first_chunk_packets(&self) -> u32 {
-        self.cut.end(0) as u32
-    }
-
     pub(crate) fn cut(&self) -> Cut {
         self.cut
     }

@@ -96,8 +96,7 @@ impl Folder {
         let found = scan(&self.root);
         lock(&self.durations).retain(|name, (identity, _)| found.get(name) == Some(identity));
         let mut files = lock(&self.files);
-        let is_known = |name: &&String| files.contains_key(*name);
-        let new = found.keys().filter(|name| !is_known(name)).count();
+        let new = found.keys().filter(|name| !files.contains_key(*name)).count();
         let gone = files.keys().filter(|name| !found.contains_key(*name)).count();
         let changed = found.iter().filter(|(name, now)| files.get(*name).is_some_and(|then| then != *now)).count();
         if new + gone + changed > 0 {

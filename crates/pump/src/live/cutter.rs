@@ -22,7 +22,7 @@ const PACKET_NS_MIN: i64 = 1_000;
 const STEP_MAX_NS: i64 = 500_000_000;
 
 /// A chunk that is cut off.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     /// Position of the first packet.
     pub(super) first: u64,
@@ -31,7 +31,7 @@ pub(super) struct Piece {
     pub(super) dues: Vec<(u64, i64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Cutter {
     piece: Piece,
     /// The first packet's time is only a guess.
@@ -45,8 +45,7 @@ pub(super) struct Cutter {
 impl Cutter {
     /// `slope`: packets and the nanoseconds that they take on average.
     pub(super) fn new(slope: (u64, i64)) -> Self {
-        let piece = Piece { first: 0, bytes: Vec::new(), dues: Vec::new() };
-        Cutter { piece, is_loose: false, slope, waits_since_ns: None }
+        Cutter { slope, ..Cutter::default() }
     }
 
     /// Position of the packet that comes next.

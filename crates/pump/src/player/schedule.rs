@@ -121,8 +121,8 @@ impl Schedule {
         reel.queue.pass_splice();
         let (position, pick) = (reel.position(), reel.queue.pick());
         let live = self.live_zero.map(LivePace::new);
-        let burst_ns = if is_first && is_new { self.burst_start_ns } else { 0 };
-        let pace = Pace::new(&reel.queue, self.slope, self.rate, self.speed_permille, live).with_burst(burst_ns);
+        let mut pace = Pace::new(&reel.queue, self.slope, self.rate, self.speed_permille, live);
+        pace.burst_ns = if is_first && is_new { self.burst_start_ns } else { 0 };
         if is_splice {
             reel.splice(true);
             let after = pace.clock.pcr_at(position).plus(reel.rewriter.clock_offset);

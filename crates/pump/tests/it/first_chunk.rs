@@ -13,7 +13,7 @@ use wire::ts::PACKET_LEN;
 fn source(bytes: &[u8]) -> Arc<Source> {
     let whole = Source::new(bytes.to_vec(), 700);
     let title = Arc::new((*whole.title).clone().with_first_chunk(145));
-    assert_eq!((title.first_chunk_packets(), title.chunk_packets()), (140, 700));
+    assert_eq!((title.chunk_of(139), title.chunk_of(140), title.chunk_packets()), (0, 1, 700));
     assert_eq!(title.chunk_count(), whole.title.chunk_count() + 1);
     Arc::new(Source { title, bytes: bytes.to_vec() })
 }
