@@ -127,8 +127,11 @@ fn heard(mailbox: &Mailbox<Order>) -> Vec<Heard> {
 /// A connection, which has sent `early` before the worker could know that it is there.
 fn connect(mailbox: &Mailbox<Order>, early: &[u8]) -> TcpStream {
     let listener = TcpListener::bind(LOOPBACK).expect("loopback can be bound");
+    // Both orders are there when the first is obeyed.
+    let begin = hold(mailbox);
     order(mailbox, Order::Connect(listener.local_addr().expect("bound")));
     let go = hold(mailbox);
+    begin.send(()).expect("it waits");
     let mut stream = listener.accept().expect("it connects").0;
     stream.write_all(early).expect("written");
     go.send(()).expect("it waits");
