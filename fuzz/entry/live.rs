@@ -119,7 +119,8 @@ impl World {
                 assert!(first.at >= at, "times never run backwards");
             }
             self.next = Some((chunk.number + 1, end, last.at));
-            self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
+            self.pump
+                .handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest, ticket: Arc::default() });
         }
         assert!(self.live.kept().map(|chunk| chunk.bytes().len()).sum::<usize>() <= KEPT_MAX);
         if !self.is_open {

@@ -89,7 +89,7 @@ impl Pump {
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
             Command::Chunk { session, chunk } => self.take_chunk(now_ns, session, &chunk),
-            Command::LiveChunk { input, chunk, oldest } => self.take_live(now_ns, input, &chunk, oldest),
+            Command::LiveChunk { input, chunk, oldest, .. } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => self.with(session, now_ns, |player| player.jump(now_ns, to)),
             Command::Pause(session) => self.with(session, now_ns, |player| player.pause()),

@@ -234,6 +234,8 @@ pub enum Command {
         chunk: Arc<Chunk>,
         /// The oldest chunk that is kept.
         oldest: u32,
+        /// Whoever sends it sees by this whether it is handled.
+        ticket: Arc<()>,
     },
     /// No session plays this input any more.
     LiveGone(InputId),

@@ -2,7 +2,8 @@
 //!
 //! A datagram's way: the input's thread receives it → `pump::live::Live` makes chunks, each with the times at which its
 //! packets are due → `Command::LiveChunk` to every worker that has sessions of the input, one message for all of them.
-//! A chunk waits for a worker that is behind, in the order of all that control has for it. One that has hung gets none.
+//! A chunk waits for a worker that is behind, in the order of all that control has for it. A worker for which `WAITING_MAX`
+//! of an input's chunks wait has hung, and gets no more of them until it has taken some.
 //! Only inputs that were configured are received. Locks: control's before an input's; an input's thread takes its own.
 
 use std::collections::HashMap;
@@ -47,6 +48,9 @@ const DATAGRAM_MAX: usize = 65_536;
 /// for it all the time.
 const JUMP_WAIT: Duration = Duration::from_millis(100);
 
+/// Chunks of an input that wait for one worker at most. Each has 20 ms and more, so that it may stand still for two seconds.
+const WAITING_MAX: usize = 100;
+
 /// All inputs. They are set once, at the start.
 #[derive(Default)]
 pub(super) struct Inputs {
@@ -77,8 +81,15 @@ pub(super) struct Input {
 #[derive(Debug)]
 struct State {
     live: Live,
-    /// Sessions of each worker.
-    sessions: Vec<usize>,
+    receivers: Vec<Receiver>,
+}
+
+/// What a worker has of an input.
+#[derive(Debug, Default)]
+struct Receiver {
+    sessions: usize,
+    /// Each chunk that waits for the worker has this too.
+    ticket: Arc<()>,
 }
 
 /// An input and how it does.
@@ -203,7 +214,7 @@ impl PumpControl {
             let socket = bind(config).with_context(context)?;
             let local = socket.local_addr().with_context(context)?;
             let settings = Settings { delay: config.delay, source: config.source };
-            let state = State { live: Live::new(Instant::now(), settings), sessions: vec![0; self.workers().len()] };
+            let state = State { live: Live::new(Instant::now(), settings), receivers: receivers(self.workers()) };
             let input = Arc::new(Input {
                 id: InputId(index as u32),
                 config: config.clone(),
@@ -228,7 +239,7 @@ impl PumpControl {
                 config: input.config.clone(),
                 local: input.local,
                 report: state.live.report(now),
-                sessions: state.sessions.iter().sum(),
+                sessions: state.receivers.iter().map(|receiver| receiver.sessions).sum(),
                 dropped: input.dropped.load(Ordering::Relaxed),
             }
         };
@@ -308,24 +319,26 @@ impl Input {
 
     fn add_session(&self, worker: WorkerId, workers: &Workers) -> Result<Start, PumpError> {
         let mut state = self.lock();
-        let State { live, sessions } = &mut *state;
+        let State { live, receivers } = &mut *state;
         let start = live.start().ok_or(PumpError::NoSignal)?;
-        let count = sessions.get_mut(worker.index()).ok_or(PumpError::Busy)?;
-        if *count == 0 {
+        let receiver = receivers.get_mut(worker.index()).ok_or(PumpError::Busy)?;
+        if receiver.sessions == 0 {
             for chunk in live.kept().filter(|chunk| chunk.number >= start.chunk) {
-                let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest: start.chunk };
+                // They come together, and do not count.
+                let (chunk, ticket) = (chunk.clone(), Arc::default());
+                let command = Command::LiveChunk { input: self.id, chunk, oldest: start.chunk, ticket };
                 workers.post(worker, Message::Pump(command));
             }
         }
-        *count += 1;
+        receiver.sessions += 1;
         Ok(start)
     }
 
     fn remove_session(&self, worker: WorkerId, workers: &Workers) {
         let mut state = self.lock();
-        let Some(count) = state.sessions.get_mut(worker.index()) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(receiver) = state.receivers.get_mut(worker.index()) else { return };
+        receiver.sessions -= 1;
+        if receiver.sessions == 0 {
             workers.post(worker, Message::Pump(Command::LiveGone(self.id)));
         }
     }
@@ -355,9 +368,12 @@ impl Input {
     /// Sends new chunks to the workers that have sessions.
     fn publish(&self, state: &mut State, workers: &Workers) {
         while let Some((chunk, oldest)) = state.live.poll_chunk() {
-            for (worker, _) in workers.ids().zip(&state.sessions).filter(|(_, sessions)| **sessions > 0) {
-                let command = Command::LiveChunk { input: self.id, chunk: chunk.clone(), oldest };
-                if workers.post(worker, Message::Pump(command)) == Posted::Refused {
+            for (worker, receiver) in workers.ids().zip(&state.receivers).filter(|(_, receiver)| receiver.sessions > 0)
+            {
+                let has_room = receiver.waiting() < WAITING_MAX;
+                let (chunk, ticket) = (chunk.clone(), receiver.ticket.clone());
+                let command = Command::LiveChunk { input: self.id, chunk, oldest, ticket };
+                if !has_room || workers.post(worker, Message::Pump(command)) == Posted::Refused {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -367,6 +383,16 @@ impl Input {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics under this lock")
     }
+}
+
+impl Receiver {
+    fn waiting(&self) -> usize {
+        Arc::strong_count(&self.ticket) - 1
+    }
+}
+
+fn receivers(workers: &Workers) -> Vec<Receiver> {
+    workers.ids().map(|_| Receiver::default()).collect()
 }
 
 /// A socket that gets what is sent to an input.
@@ -420,7 +446,42 @@ fn refuse(keys: &[(&'static str, bool)]) -> Result<(), PumpError> {
 
 #[cfg(test)]
 mod tests {
+    use engine::mailbox;
+    use pump::sample::Sample;
+    use wire::Bitrate;
+    use wire::ts::DATAGRAM_LEN;
+
     use super::*;
+
+    #[test]
+    fn for_a_worker_that_takes_nothing_so_many_chunks_wait_and_no_more() {
+        let rate = Bitrate::from_kbps(2_000);
+        let bytes = Sample { rate, pictures: 500, ..Sample::default() }.make();
+        let (mailbox, worker) = mailbox(10_000).expect("a mailbox");
+        let workers = Workers::pretended(vec![mailbox]);
+        let config = LiveInput::new("a", "udp://127.0.0.1:0").expect("an input");
+        let settings = Settings { delay: config.delay, source: config.source };
+        let (start, from) = (Instant::now(), ([127, 0, 0, 1], 1).into());
+        let live = Live::new(start, settings);
+        let receivers = vec![Receiver { sessions: 1, ..Receiver::default() }];
+        let state = Mutex::new(State { live, receivers });
+        let input = Input { id: InputId(0), config, local: from, state, dropped: AtomicU64::new(0) };
+        let taken = || std::iter::from_fn(|| worker.try_recv()).count();
+
+        let state = &mut *input.lock();
+        let mut counts = Vec::new();
+        for (index, part) in bytes.chunks(DATAGRAM_LEN).enumerate() {
+            let now = start + Duration::from_nanos((index * DATAGRAM_LEN * 8) as u64 * 1_000_000_000 / rate.bps());
+            state.live.handle_datagram(now, from, part);
+            state.live.handle_timeout(now);
+            input.publish(state, &workers);
+            if index % 800 == 799 {
+                // Four seconds have come in.
+                counts.push((taken(), input.dropped.swap(0, Ordering::Relaxed) > 0));
+            }
+        }
+        assert_eq!(counts, [(WAITING_MAX, true); 4]);
+    }
 
     #[test]
     fn sockets_for_addresses_and_groups_can_be_had() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pump::live::{Live, Settings};
@@ -157,7 +158,8 @@ impl World {
         self.live.handle_timeout(self.now);
         while let Some((chunk, oldest)) = self.live.poll_chunk() {
             if !self.lost.contains(&chunk.number) {
-                self.pump.handle_command(self.now, Command::LiveChunk { input: INPUT, chunk, oldest });
+                let command = Command::LiveChunk { input: INPUT, chunk, oldest, ticket: Arc::default() };
+                self.pump.handle_command(self.now, command);
             }
         }
         self.pump.handle_timeout(self.now, &mut self.out);
