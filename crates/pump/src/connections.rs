@@ -5,8 +5,9 @@
 //!
 //! Of a client that takes too little, what the kernel leaves waits in the engine, up to `BACKLOG_MAX`. A packet that finds
 //! no room there is dropped whole and counted, and so are those behind it until all that waited has left: the client sees a
-//! gap in their numbers, as on a network, and nobody else waits for it. What control says is never dropped: it is written
-//! when there is room for all of it, before any packet.
+//! gap in their numbers, as on a network, and nobody else waits for it. What control says is not dropped: it waits until there
+//! is room for all of it, and packets that are due meanwhile wait behind it, up to `HELD_MAX`. Where more than `SAID_MAX` of it
+//! waits, or more than `UNHEARD_MAX` of what the client says, the connection ends.
 //! Cost: a lookup and a copy per packet. Source: RFC 2326 §10.12 (interleaved data).
 
 use std::collections::VecDeque;
@@ -20,11 +21,19 @@ use wire::rtsp::FRAME_HEADER_LEN;
 use wire::ts::DATAGRAM_LEN;
 use wire::{Adopted, DATAGRAM_MAX, LinkEvent, LinkId, LinkRequest, Outbox, StreamOptions, Token};
 
-use crate::spec::{Counters, Event, UNHEARD_MAX};
+use crate::spec::{Counters, Event, UNHEARD_MAX, heard_len};
 
-/// What waits for a client at most: a second of 4 Mbit/s. Also what control may say before any of it is written; on a
-/// connection on which it says more, nobody takes anything.
+/// What waits in the engine for a client at most: a second of 4 Mbit/s. What waits here has room there once the engine has told
+/// of room.
 const BACKLOG_MAX: usize = 512 * 1_024;
+
+/// What control may say before any of it is written. On a connection on which it says more, nobody takes anything.
+const SAID_MAX: usize = 64 * 1_024;
+
+/// Packets that wait behind what was said; those beyond are dropped.
+const HELD_MAX: usize = 128 * 1_024;
+
+const _: () = assert!(SAID_MAX + HELD_MAX <= BACKLOG_MAX, "what is told of has room");
 
 /// Bytes of a packet and what stands before it.
 const FRAME_LEN: usize = FRAME_HEADER_LEN + FIXED_HEADER_LEN + DATAGRAM_LEN;
@@ -43,11 +52,13 @@ struct Connection {
     /// `None`: it is not open yet, or not any more.
     link: Option<LinkId>,
     room: Room,
-    /// What control said and is not written.
-    said: VecDeque<u8>,
-    /// How much of that has room: all that had been said when the engine told of it.
-    sayable: usize,
-    /// Pieces of what the client said that control has not looked at.
+    /// What control said, and packets behind it, that are not written.
+    waiting: VecDeque<u8>,
+    /// How much of that has room: all that was there when the engine told of it.
+    writable: usize,
+    /// How much of the rest are packets.
+    held: usize,
+    /// What the client said and control has not looked at, by `heard_len`.
     unheard: usize,
     /// Behind what is said comes the end.
     is_ending: bool,
@@ -58,7 +69,7 @@ struct Connection {
 enum Room {
     #[default]
     Free,
-    /// They have; and the engine will say so, for the sake of what is to be said.
+    /// The engine was asked to tell of it, for the sake of what is to be said. Until then they wait behind that.
     Asked,
     /// They have not, until the engine says so.
     Full,
@@ -77,19 +88,20 @@ impl Connections {
     pub(crate) fn say(&mut self, token: Token, bytes: &[u8], heard: usize) {
         let Some(connection) = self.all.get_mut(&token).filter(|connection| !connection.is_ending) else { return };
         connection.unheard = connection.unheard.saturating_sub(heard);
-        if connection.said.len() + bytes.len() > BACKLOG_MAX {
+        if connection.said() + bytes.len() > SAID_MAX {
             return self.abort(token);
         }
-        connection.said.extend(bytes);
+        connection.waiting.extend(bytes);
         self.ask_for_room(token);
     }
 
-    /// Control says no more, and hears no more.
+    /// Control says no more, and hears no more; when it says so again, it does not wait for the client any longer.
     pub(crate) fn hang_up(&mut self, token: Token) {
-        if let Some(connection) = self.all.get_mut(&token) {
-            connection.is_ending = true;
-            self.ask_for_room(token);
+        let Some(connection) = self.all.get_mut(&token) else { return };
+        if std::mem::replace(&mut connection.is_ending, true) {
+            return self.abort(token);
         }
+        self.ask_for_room(token);
     }
 
     /// Has the engine tell when all that waits has left, if there is something to follow.
@@ -105,8 +117,7 @@ impl Connections {
     /// Ends a connection, whatever waits there.
     fn abort(&mut self, token: Token) {
         let Some(connection) = self.all.get_mut(&token) else { return };
-        connection.said.clear();
-        (connection.sayable, connection.is_ending) = (0, true);
+        *connection = Connection { link: connection.link, is_ending: true, ..Connection::default() };
         if let Some(link) = connection.link.take() {
             self.requests.extend([LinkRequest::Close { link }, LinkRequest::Close { link }]);
         }
@@ -123,26 +134,27 @@ impl Connections {
         let Some(connection) = self.all.get_mut(&token) else { return };
         match event {
             LinkEvent::Opened { link, .. } => {
-                (connection.link, connection.sayable) = (Some(link), connection.said.len());
+                connection.link = Some(link);
+                connection.take_room();
                 self.ready.push_back(token);
             }
             LinkEvent::Bytes { bytes, .. } if !connection.is_ending => {
-                if connection.unheard >= UNHEARD_MAX {
+                connection.unheard += heard_len(bytes);
+                if connection.unheard > UNHEARD_MAX {
                     return self.abort(token);
                 }
-                connection.unheard += 1;
                 events.push_back(Event::Heard { connection: token, bytes: (&*bytes).into() });
             }
             LinkEvent::InputEnded { .. } if !connection.is_ending => {
                 events.push_back(Event::Heard { connection: token, bytes: Box::default() });
             }
-            // What is said has room, so these are packets.
+            // What waits here has room when it is written, so these are packets.
             LinkEvent::Unsent { bytes, .. } => {
                 connection.room = Room::Full;
                 counters.interleaved_lost += bytes.div_ceil(FRAME_LEN) as u64;
             }
             LinkEvent::Writable { .. } => {
-                (connection.room, connection.sayable) = (Room::Free, connection.said.len());
+                connection.take_room();
                 self.ready.push_back(token);
             }
             LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => {
@@ -154,17 +166,12 @@ impl Connections {
     }
 
     /// Sends the frame of `len` bytes that stands in the slot.
-    pub(crate) fn send(&self, token: Token, out: &mut Outbox, len: usize, counters: &mut Counters) {
-        match self.all.get(&token) {
-            Some(Connection { link: Some(link), room: Room::Free | Room::Asked, is_ending: false, .. }) => {
-                out.commit_bytes(*link, len);
-                counters.interleaved += 1;
-            }
-            _ => counters.interleaved_lost += 1,
-        }
+    pub(crate) fn send(&mut self, token: Token, out: &mut Outbox, len: usize, counters: &mut Counters) {
+        let is_taken = self.all.get_mut(&token).is_some_and(|connection| connection.send(out, len));
+        *if is_taken { &mut counters.interleaved } else { &mut counters.interleaved_lost } += 1;
     }
 
-    /// Writes what control said, and asks the engine for what is to be done; true when there is more. **To be called before
+    /// Writes what waits, and asks the engine for what is to be done; true when there is more. **To be called before
     /// packets are written.**
     pub(crate) fn transmit(&mut self, out: &mut Outbox) -> bool {
         while let Some(&token) = self.ready.front() {
@@ -190,25 +197,56 @@ impl Connections {
 
 impl Connection {
     fn has_more(&self) -> bool {
-        self.is_ending || !self.said.is_empty()
+        self.is_ending || !self.waiting.is_empty()
+    }
+
+    /// Bytes that control said since the engine told of room.
+    fn said(&self) -> usize {
+        self.waiting.len() - self.writable - self.held
+    }
+
+    /// The engine has room for all that waits.
+    fn take_room(&mut self) {
+        (self.room, self.writable, self.held) = (Room::Free, self.waiting.len(), 0);
+    }
+
+    /// Sends or holds the frame of `len` bytes that stands in the slot; false when it is dropped.
+    fn send(&mut self, out: &mut Outbox, len: usize) -> bool {
+        let (Some(link), false) = (self.link, self.is_ending) else { return false };
+        match (self.room, out.slot()) {
+            (Room::Free, _) => out.commit_bytes(link, len),
+            (Room::Asked, Some(slot)) if self.held + len <= HELD_MAX => {
+                self.waiting.extend(&slot[..len]);
+                self.held += len;
+            }
+            (Room::Asked | Room::Full, _) => {
+                self.room = Room::Full;
+                return false;
+            }
+        }
+        true
     }
 
     /// Writes what has room; false when the outbox has none for all of it.
     fn write(&mut self, out: &mut Outbox) -> bool {
         let Some(link) = self.link else { return true };
-        while self.sayable > 0 && out.has_room_for_piece() {
-            let (first, _) = self.said.as_slices();
-            let len = first.len().min(self.sayable).min(DATAGRAM_MAX);
+        while self.writable > 0 && out.has_room_for_piece() {
+            let (first, _) = self.waiting.as_slices();
+            let len = first.len().min(self.writable).min(DATAGRAM_MAX);
             out.push_bytes(link, &first[..len]);
-            self.said.drain(..len);
-            self.sayable -= len;
+            self.waiting.drain(..len);
+            self.writable -= len;
         }
-        self.sayable == 0
+        if self.waiting.is_empty() {
+            // Most connections have nothing to say most of the time.
+            self.waiting = VecDeque::new();
+        }
+        self.writable == 0
     }
 
     /// The end, if that is what follows.
     fn end(&mut self) -> Option<LinkRequest> {
-        let link = self.link.take_if(|_| self.is_ending && self.said.is_empty())?;
+        let link = self.link.take_if(|_| self.is_ending && self.waiting.is_empty())?;
         Some(LinkRequest::Close { link })
     }
 }

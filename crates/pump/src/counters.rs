@@ -13,9 +13,9 @@ counters! {
         counter bytes: u64 = "bytes_total",
         /// Parity datagrams, which are not among the others.
         counter fec_datagrams: u64 = "fec_datagrams_total",
-        /// Datagrams put into connections (RTSP, interleaved).
+        /// Datagrams for connections (RTSP, interleaved) that had room, or seemed to: some of them may be among the lost.
         counter interleaved: u64 = "interleaved_datagrams_total",
-        /// Datagrams for which connections had no room, as clients took too little.
+        /// Datagrams for which connections had no room after all, as clients took too little.
         counter interleaved_lost: u64 = "interleaved_lost_total",
         /// Times that a session's next part was not there when it was due.
         counter underruns: u64 = "underruns_total",

@@ -62,7 +62,7 @@ pub(crate) enum Next {
 /// What a stream writes to.
 pub(crate) struct Output<'a> {
     pub(crate) out: &'a mut Outbox,
-    pub(crate) connections: &'a Connections,
+    pub(crate) connections: &'a mut Connections,
     pub(crate) totals: &'a mut Totals,
     pub(crate) settings: &'a Settings,
 }

@@ -307,10 +307,10 @@ pub enum Command {
         connection: Token,
         /// All of it, or nothing.
         bytes: Vec<u8>,
-        /// How many `Event::Heard` control is done with.
+        /// The `heard_len` of each `Event::Heard` that control is done with.
         heard: usize,
     },
-    /// Says no more on a connection: it is closed behind what was said.
+    /// Says no more on a connection: it is closed behind what was said; with a second one at once.
     HangUp(Token),
     /// Asks for one `Event::Stats`.
     Inspect {
@@ -336,8 +336,16 @@ pub enum EndReason {
     NoPace,
 }
 
-/// Pieces of what a client says that may wait for control; each is what one read brings, 16 KiB at most.
-pub const UNHEARD_MAX: usize = 64;
+/// What a client says and control has not heard yet, at most, in bytes as `heard_len` counts them.
+pub const UNHEARD_MAX: usize = 64 * 1_024;
+
+/// The least that a piece of it counts, so that there are no more than 64.
+const HEARD_LEN_MIN: usize = UNHEARD_MAX / 64;
+
+/// What a piece of what a client says counts.
+pub fn heard_len(piece: &[u8]) -> usize {
+    piece.len().max(HEARD_LEN_MIN)
+}
 
 /// What control hears.
 #[derive(Clone, Debug)]
@@ -383,8 +391,8 @@ pub enum Event {
         /// Its last numbers.
         stats: Box<SessionStats>,
     },
-    /// A client says something on its connection. When `UNHEARD_MAX` of these wait for `Command::Say`, it is no player, and
-    /// one more ends the connection.
+    /// A client says something on its connection. When more than `UNHEARD_MAX` of it waits for `Command::Say`, it is no player,
+    /// and the connection ends.
     Heard {
         /// Which connection.
         connection: Token,

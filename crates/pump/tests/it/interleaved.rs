@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Source, World};
 use pump::sample::Sample;
-use pump::spec::{Command, Settings, Target, Transport, UNHEARD_MAX};
+use pump::spec::{Command, Settings, Target, Transport, UNHEARD_MAX, heard_len};
 use wire::rtp::RtpPacket;
 use wire::rtsp::{Item, next_item};
 use wire::{Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Seq, Token};
@@ -56,16 +56,21 @@ fn say(world: &mut World, text: &str, heard: usize) {
 
 /// What was written since the last time, as the client reads it: words, and numbers of packets.
 fn take(world: &mut World) -> (Vec<String>, Vec<u16>) {
-    let (mut words, mut seqs) = (Vec::new(), Vec::new());
-    for (link, bytes) in world.pieces.drain(..) {
-        assert_eq!(link, LINK);
-        let Ok(Some((Item::Interleaved { channel, data }, FRAME))) = next_item(&bytes) else {
-            words.push(String::from_utf8(bytes).expect("text"));
+    let pieces = world.pieces.drain(..);
+    let bytes: Vec<u8> = pieces.inspect(|(link, _)| assert_eq!(*link, LINK)).flat_map(|(_, bytes)| bytes).collect();
+    let (mut words, mut seqs, mut rest) = (Vec::new(), Vec::new(), &bytes[..]);
+    while !rest.is_empty() {
+        let word = rest.iter().take_while(|byte| **byte != b'$').count();
+        if word > 0 {
+            words.push(String::from_utf8(rest[..word].to_vec()).expect("text"));
+            rest = &rest[word..];
             continue;
-        };
+        }
+        let Ok(Some((Item::Interleaved { channel, data }, FRAME))) = next_item(rest) else { panic!("a whole packet") };
         let packet = RtpPacket::parse(data).expect("RTP");
         assert_eq!((channel, packet.header().ssrc), (CHANNEL, 7));
         seqs.push(packet.header().seq.0);
+        rest = &rest[FRAME..];
     }
     (words, seqs)
 }
@@ -101,12 +106,39 @@ fn what_is_said_is_written_when_there_is_room_and_before_the_packets() {
     say(&mut world, "one", 0);
     say(&mut world, "two", 0);
     let [LinkRequest::WatchWritable { link: LINK }] = world.requests[..] else { panic!("{:?}", world.requests) };
-    world.pieces.clear();
+    let (_, before) = take(&mut world);
     world.run(Duration::from_millis(100));
-    let (words, seqs) = take(&mut world);
-    assert!(words.is_empty() && !seqs.is_empty(), "packets go on meanwhile");
+    assert!(world.pieces.is_empty(), "what is due meanwhile waits behind it");
+    say(&mut world, "three", 0);
     world.link(CONNECTION, LinkEvent::Writable { link: LINK });
-    assert_eq!(take(&mut world).0, ["onetwo"]);
+    world.run(Duration::from_millis(100));
+    let [(_, first), ..] = &world.pieces[..] else { panic!("it is written") };
+    assert!(first.starts_with(b"onetwo$"), "{first:?}");
+    let (words, after) = take(&mut world);
+    assert_eq!(words, ["onetwo", "three"]);
+    assert!(follow_each_other(&[before, after].concat()));
+    assert_eq!(world.counters().interleaved_lost, 0);
+}
+
+#[test]
+fn packets_wait_behind_what_is_said_up_to_a_limit_and_are_dropped_from_there_on() {
+    let (mut world, _) = playing();
+    world.run(Duration::from_millis(500));
+    let (_, before) = take(&mut world);
+    say(&mut world, "wait", 0);
+    world.run(Duration::from_secs(2));
+    assert!(world.pieces.is_empty());
+    let lost = world.counters().interleaved_lost;
+    assert!(lost > 100, "{lost}");
+
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    let (words, held) = take(&mut world);
+    assert_eq!((words, held.len()), (vec!["wait".to_owned()], (128 << 10) / FRAME));
+    world.run(Duration::from_millis(500));
+    let (_, after) = take(&mut world);
+    assert!(follow_each_other(&[before, held.clone()].concat()) && follow_each_other(&after));
+    let gap = Seq(held[held.len() - 1]).distance_to(Seq(after[0])) - 1;
+    assert_eq!(gap as u64, lost);
 }
 
 #[test]
@@ -138,13 +170,15 @@ fn what_clients_say_is_told_and_too_much_of_it_ends_the_connection() {
     world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut text });
     assert_eq!(world.heard, [(CONNECTION, b"PLAY".to_vec())]);
     for _ in 0..1_000 {
-        say(&mut world, "", 1);
+        say(&mut world, "", heard_len(&[0; 100]));
         world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut [0; 100] });
     }
     assert!(world.requests.is_empty(), "control hears it");
-    for _ in 0..UNHEARD_MAX {
-        world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut [0; 100] });
+    for _ in 0..4 {
+        world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut vec![0; UNHEARD_MAX / 4 - 256] });
     }
+    assert!(world.requests.is_empty(), "so much may wait");
+    world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut [0; 100] });
     let [LinkRequest::Close { link: LINK }, LinkRequest::Close { link: LINK }] = world.requests[..] else {
         panic!("{:?}", world.requests)
     };
@@ -153,8 +187,9 @@ fn what_clients_say_is_told_and_too_much_of_it_ends_the_connection() {
 #[test]
 fn too_much_to_say_ends_the_connection() {
     let (mut world, _) = playing();
-    let word = "x".repeat(100_000);
+    let word = "x".repeat(13_000);
     (0..5).for_each(|_| say(&mut world, &word, 0));
+    world.run(Duration::from_secs(1));
     assert!(matches!(world.requests[..], [LinkRequest::WatchWritable { .. }]));
     say(&mut world, &word, 0);
     assert!(matches!(world.requests[1..], [LinkRequest::Close { .. }, LinkRequest::Close { .. }]));
@@ -174,6 +209,18 @@ fn who_hangs_up_is_heard_out() {
     assert!(matches!(world.requests[1..], [LinkRequest::Close { link: LINK }]));
     world.link(CONNECTION, LinkEvent::Bytes { link: LINK, bytes: &mut [0; 10] });
     assert!(world.heard.is_empty());
+}
+
+#[test]
+fn who_hangs_up_again_waits_no_longer() {
+    let (mut world, _) = playing();
+    say(&mut world, "bye", 0);
+    world.command(Command::HangUp(CONNECTION));
+    take(&mut world);
+    world.command(Command::HangUp(CONNECTION));
+    assert!(matches!(world.requests[1..], [LinkRequest::Close { link: LINK }, LinkRequest::Close { link: LINK }]));
+    world.link(CONNECTION, LinkEvent::Closed { link: LINK, reason: CloseReason::Failed });
+    assert!(world.pieces.is_empty() && world.hung_up == [CONNECTION]);
 }
 
 #[test]

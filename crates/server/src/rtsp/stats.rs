@@ -31,7 +31,7 @@ counters! {
         counter accepted: u64 = "connections_accepted_total",
         /// Connections closed at once, as their client has too many.
         counter refused: u64 = "connections_refused_total",
-        /// Datagrams put into connections.
+        /// Datagrams for connections that had room, or seemed to: some of them may be among the lost.
         counter carried: u64 = "interleaved_datagrams_total",
         /// Datagrams lost on their way there, as clients took too little.
         counter lost: u64 = "interleaved_lost_total",
