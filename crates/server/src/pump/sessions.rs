@@ -47,6 +47,8 @@ pub struct Session {
     pub destination: Arc<str>,
     /// Where it sends to.
     pub remote: SocketAddr,
+    /// It is sent by UDP, so what ICMP says of `remote` is about it.
+    pub(super) is_datagrams: bool,
     /// What it takes on the wire, on average.
     pub rate: Bitrate,
     /// What its packets travel in.
@@ -89,6 +91,7 @@ impl Session {
             seen: Seen::default(),
             destination: request.destination.to_string().into(),
             remote,
+            is_datagrams: request.channel.is_none(),
             rate,
             transport,
             start: 0,
@@ -207,7 +210,9 @@ impl Sessions {
         }
         self.next_id = id.0 + 1;
         self.open_count += 1;
-        self.by_remote.entry(session.remote).or_default().push(id);
+        if session.is_datagrams {
+            self.by_remote.entry(session.remote).or_default().push(id);
+        }
         self.sessions.entry(id).or_insert(session)
     }
 
@@ -309,8 +314,10 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::plane::placement;
+    use crate::pump::request::Channel;
     use pump::sample::Sample;
     use pump::title::CHUNK_PACKETS;
+    use wire::Token;
 
     /// Sessions on so many workers.
     struct Harness {
@@ -339,10 +346,15 @@ mod tests {
         }
 
         fn open_with_lease(&mut self, kbps: u64, port: u16, lease: Option<Duration>) -> Option<(SessionId, u16)> {
+            self.open_as(kbps, port, |request| request.lease = lease)
+        }
+
+        fn open_as(&mut self, kbps: u64, port: u16, change: impl FnOnce(&mut OpenRequest)) -> Option<(SessionId, u16)> {
             let bytes = Sample { pictures: 3, ..Sample::default() }.make();
             let title = Title::probe(&bytes, bytes.len() as u64, CHUNK_PACKETS).expect("a title");
             let destination = format!("udp://127.0.0.1:{port}").parse().expect("a destination");
-            let request = OpenRequest { lease, ..OpenRequest::new("a".into(), destination) };
+            let mut request = OpenRequest::new("a".into(), destination);
+            change(&mut request);
             let rate = Bitrate::from_kbps(kbps);
             let place = self.sessions.place(&self.placement, rate, None).ok()?;
             let remote = ([127, 0, 0, 1], port).into();
@@ -402,6 +414,21 @@ mod tests {
         assert_eq!(ended.end.as_ref().map(|(why, _)| why), Some(&End::Refused));
         assert!(test.sessions.running(id).is_none() && test.sessions.running(other).is_some());
         assert!(test.sessions.handle_refused(start + Duration::from_secs(20), remote).is_empty());
+    }
+
+    #[test]
+    fn a_session_in_a_connection_does_not_end_as_nobody_listens_by_udp() {
+        let mut test = Harness::new(1);
+        let channel = Channel { connection: Token::default(), number: 0, worker: None };
+        let (id, _) = test.open_as(10, 7, |request| request.channel = Some(channel)).expect("room");
+        let (other, _) = test.open(10, 7).expect("room");
+        let start = Instant::now();
+        let remote = ([127, 0, 0, 1], 7).into();
+        let mut refused = |seconds| test.sessions.handle_refused(start + Duration::from_secs(seconds), remote);
+        assert_eq!([refused(0), refused(1), refused(2), refused(3)].concat(), [other]);
+        test.end(id, EndReason::Closed);
+        let later = test.sessions.handle_refused(start + Duration::from_secs(4), remote);
+        assert_eq!(later, [other], "its end changes nothing");
     }
 
     #[test]
