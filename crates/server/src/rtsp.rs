@@ -140,7 +140,7 @@ impl Rtsp {
             (Method::Pause, Some(session)) => self.pause(session).await,
             (Method::Teardown, Some(session)) => {
                 interleaved.remove(&session.id);
-                self.end(&session.id).await;
+                self.end(&session.id);
                 Ok(Response::new(Status::Ok))
             }
         }
@@ -196,8 +196,7 @@ impl Rtsp {
                 return Err(status(&error));
             }
         };
-        let source = source_of(&opened);
-        self.sessions.set_source(now, id, source);
+        let source = self.set_source(now, &session, &opened)?;
         let mut transport = format!("{name};unicast;{}", session.delivery.words(client, &session.destination));
         if let Some(ssrc) = source.ssrc {
             transport += &format!(";ssrc={ssrc:08X}");
@@ -225,7 +224,7 @@ impl Rtsp {
                 Ok((to(is_rtp, port), Delivery::Datagrams { rtcp }))
             }
             Way::Interleaved { channels } => {
-                interleaved.retain(|id| self.sessions.source(id).is_some());
+                interleaved.retain(|id| self.sessions.has(id));
                 let channels = interleaved.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
                 // The port is only shown.
                 Ok((to(true, client_port), Delivery::Interleaved { connection: interleaved.connection, channels }))
@@ -261,16 +260,24 @@ impl Rtsp {
         }
     }
 
-    /// Ends a session, behind whatever request it has.
-    async fn end(&self, id: &str) {
-        if let Some((session, source)) = self.sessions.remove(id) {
-            self.end_removed(&session, source).await;
+    /// From `now` on the session plays what was opened for it.
+    ///
+    /// # Errors
+    /// When it has ended meanwhile. Then nothing is played.
+    fn set_source(&self, now: Instant, session: &Session, opened: &pumped::Session) -> Result<Source, Status> {
+        let source = source_of(opened);
+        if !self.sessions.set_source(now, &session.id, source) {
+            self.close(Some(source));
+            return Err(Status::SessionNotFound);
         }
+        Ok(source)
     }
 
-    async fn end_removed(&self, session: &Session, source: Option<Source>) {
-        session.state.lock().await.is_gone = true;
-        self.close(source);
+    /// Ends a session. A request of it that is under way finds that out.
+    fn end(&self, id: &str) {
+        if let Some((_, source)) = self.sessions.remove(id) {
+            self.close(source);
+        }
     }
 
     fn close(&self, source: Option<Source>) {
@@ -282,9 +289,10 @@ impl Rtsp {
 
     /// Ends the sessions that are due, and sends the reports that are. To be called every half second or so.
     pub async fn handle_timeout(&self, now: Instant) {
-        for (session, source) in self.sessions.take_due(now, |id| self.pump.is_playing(id)) {
+        let is_playing = |connection, id| self.pump.is_connected(connection) && self.pump.is_playing(id);
+        for (session, source) in self.sessions.take_due(now, is_playing) {
             tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
-            self.end_removed(&session, source).await;
+            self.close(source);
         }
         for due in self.sessions.take_reports(now, |id| self.pump.is_open(id)) {
             self.report(due).await;

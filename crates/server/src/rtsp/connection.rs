@@ -67,7 +67,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: Socket
     };
     let result = connection.run().await;
     for session in connection.interleaved.sessions() {
-        rtsp.end(session).await;
+        rtsp.end(session);
     }
     if let Line::Worker(line) = connection.line {
         line.close().await;
@@ -109,14 +109,16 @@ impl Connection<'_> {
 
     /// Sessions that are interleaved keep it, also when their client says nothing; they time out by themselves.
     fn carries_sessions(&self) -> bool {
-        self.interleaved.sessions().any(|id| self.rtsp.sessions.source(id).is_some())
+        self.interleaved.sessions().any(|id| self.rtsp.sessions.has(id))
     }
 
     /// Answers the requests that are whole; false when what follows cannot be understood.
     async fn handle_requests(&mut self) -> io::Result<bool> {
+        let mut done = 0;
         loop {
-            let len = match next_item(&self.inbox) {
+            let len = match next_item(&self.inbox[done..]) {
                 Ok(None) => {
+                    self.inbox.drain(..done);
                     self.begun = self.begun.or(Some(Instant::now())).filter(|_| !self.inbox.is_empty());
                     return Ok(true);
                 }
@@ -141,7 +143,7 @@ impl Connection<'_> {
                     return Ok(false);
                 }
             };
-            self.inbox.drain(..len);
+            done += len;
             self.begun = None;
         }
     }

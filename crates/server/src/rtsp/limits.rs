@@ -9,8 +9,8 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Sessions of one client's address at most; newcomers over that are refused.
     pub sessions_per_client: usize,
-    /// A session without a request or receiver report for this long ends (§12.37). A connection on which nothing goes
-    /// either way for twice as long is closed.
+    /// A session without a request or receiver report for this long ends (§12.37), but for one that plays in a connection. A
+    /// connection without sessions on which nothing comes for twice as long is closed.
     pub session_timeout: Duration,
     /// How long a player that said goodbye may take to end its session.
     pub goodbye_timeout: Duration,
@@ -52,7 +52,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A connection on which nothing goes either way for so long is closed; its sessions have timed out by then.
+    /// A connection on which nothing comes for so long is closed. Those of its sessions that do not play have timed out by then.
     pub(super) fn idle_timeout(&self) -> Duration {
         self.session_timeout * 2
     }

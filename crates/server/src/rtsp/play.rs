@@ -9,7 +9,7 @@ use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_per
 
 use super::interleaved::Interleaved;
 use super::sessions::{Session, State};
-use super::{Rtsp, scale_text, source_of, status};
+use super::{Rtsp, scale_text, status};
 use crate::pump::control::{PumpError, Started};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
@@ -61,7 +61,8 @@ impl Rtsp {
     ) -> Result<Response, Status> {
         let wanted = Wanted::read(request, session.extent)?;
         let mut state = session.state.lock().await;
-        if state.is_gone {
+        if !self.sessions.has(&session.id) {
+            // It ended while this waited.
             return Err(Status::SessionNotFound);
         }
         let playing = match self.go_on(session, &state, &wanted).await? {
@@ -122,8 +123,7 @@ impl Rtsp {
         let start = wanted.start.unwrap_or(Duration::ZERO);
         let request = OpenRequest { start, end: wanted.end, ..session.opening(worker) };
         let opened = self.pump.open(&request).await.map_err(|error| status(&error))?;
-        let source = source_of(&opened);
-        self.sessions.set_source(now, &session.id, source);
+        self.set_source(now, session, &opened)?;
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
         self.pump.change(opened.id, change).await.map_err(|error| status(&error))

@@ -37,8 +37,6 @@ pub(super) struct Session {
 /// What PLAY has to know of what was before.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// It was removed while a request waited.
-    pub(super) is_gone: bool,
     pub(super) has_played: bool,
     /// The last PLAY set an end.
     pub(super) has_end: bool,
@@ -166,10 +164,16 @@ impl Sessions {
         self.lock().sessions.get(id)?.source
     }
 
-    /// From `now` on the session plays this.
-    pub(super) fn set_source(&self, now: Instant, id: &str, source: Source) {
+    /// Whether there is such a session, whatever it plays.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.lock().sessions.contains_key(id)
+    }
+
+    /// From `now` on the session plays this; false when it is gone, so that nobody else would end what it plays.
+    #[must_use]
+    pub(super) fn set_source(&self, now: Instant, id: &str, source: Source) -> bool {
         let mut table = self.lock();
-        let Some(entry) = table.sessions.get_mut(id) else { return };
+        let Some(entry) = table.sessions.get_mut(id) else { return false };
         (entry.report, entry.ended) = (now + self.limits.first_report, None);
         let before = entry.source.replace(source);
         if let Some(ssrc) = before.and_then(|source| source.ssrc) {
@@ -178,6 +182,7 @@ impl Sessions {
         if let Some(ssrc) = source.ssrc {
             table.by_ssrc.insert(ssrc, id.to_owned());
         }
+        true
     }
 
     /// The session plays nothing more, when it played this.
@@ -195,18 +200,21 @@ impl Sessions {
         self.lock().remove(id)
     }
 
-    /// Removes the sessions that have timed out. One that plays in its connection has not: that ends when its client takes
-    /// nothing any more.
+    /// Removes the sessions that have timed out. One that plays in a connection that there is has not: that ends when its
+    /// client takes nothing any more.
     pub(super) fn take_due(
         &self,
         now: Instant,
-        is_playing: impl Fn(SessionId) -> bool,
+        is_playing: impl Fn(Token, SessionId) -> bool,
     ) -> Vec<(Arc<Session>, Option<Source>)> {
         let mut table = self.lock();
         let mut due = Vec::new();
         for (id, entry) in table.sessions.iter_mut().filter(|(_, entry)| entry.due <= now) {
-            let is_interleaved = matches!(entry.session.delivery, Delivery::Interleaved { .. });
-            if is_interleaved && entry.source.is_some_and(|source| is_playing(source.pump)) {
+            let plays = match (&entry.session.delivery, entry.source) {
+                (Delivery::Interleaved { connection, .. }, Some(source)) => is_playing(*connection, source.pump),
+                _ => false,
+            };
+            if plays {
                 entry.due = now + self.limits.session_timeout;
             } else {
                 due.push(id.clone());

@@ -148,6 +148,35 @@ async fn a_title_that_was_played_can_be_played_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_while_their_session_ends_leave_nothing_behind() {
+    let (server, mut client) = Server::with_client().await;
+    let mut others = Vec::new();
+    for _ in 0..6 {
+        others.push(server.connect().await);
+    }
+    for _ in 0..10 {
+        let (_socket, session) = client.setup_datagrams("RTP/AVP").await;
+        assert_eq!(client.ask("PLAY", &format!("{session}\r\nRange: npt=0-0.1")).await.code, 200);
+        // From here on each PLAY needs a stream of its own.
+        server.until_silent().await;
+        let uri = client.uri("a%20title.ts");
+        let play = format!("PLAY {uri} RTSP/1.0\r\nCSeq: 1{session}\r\n\r\n");
+        for other in &mut others {
+            other.stream.write_all(play.repeat(2).as_bytes()).await.expect("taken");
+        }
+        assert_eq!(client.ask("TEARDOWN", &session).await.code, 200);
+        for other in &mut others {
+            for _ in 0..2 {
+                let answer = other.answer().await;
+                assert!(matches!(answer.code, 200 | 454 | 455), "{}", answer.text);
+            }
+        }
+        server.until_silent().await;
+        assert_eq!(server.rtsp.session_count(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_is_refused_by_its_status() {
     let (_server, mut client) = Server::with_client().await;
     let (_socket, port) = receiver();

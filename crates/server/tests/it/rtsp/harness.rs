@@ -34,15 +34,15 @@ pub struct Server {
 
 impl Server {
     pub async fn start(destinations: &str, bandwidth_kbps: u64) -> Self {
-        Server::start_with(destinations, bandwidth_kbps, Limits::default()).await
+        Server::start_with(destinations, bandwidth_kbps, Limits::default(), Default::default()).await
     }
 
     /// With room for everything, and limits of a test's own.
     pub async fn with_limits(limits: Limits) -> Self {
-        Server::start_with("127.0.0.0/8", 100_000, limits).await
+        Server::start_with("127.0.0.0/8", 100_000, limits, Default::default()).await
     }
 
-    async fn start_with(destinations: &str, bandwidth_kbps: u64, limits: Limits) -> Self {
+    async fn start_with(destinations: &str, bandwidth_kbps: u64, limits: Limits, pump: pump::spec::Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let bytes = Sample { rate: Bitrate::from_kbps(2_000), pictures: 500, ..Sample::default() }.make();
         std::fs::write(folder.path().join("a title.ts"), &bytes).expect("written");
@@ -60,8 +60,6 @@ impl Server {
         let (control, reports) = mailbox(1_000).expect("a mailbox");
         let sockets = setup::senders(vec!["0.0.0.0:0".parse().expect("an address")], &UdpOptions::sender());
         let config = WorkerConfig { sockets, ..WorkerConfig::default() };
-        // However busy the machine is, a session catches up, and its bytes stay those of the title.
-        let pump = pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() };
         let worker = setup::start_worker(0, config, pump, control).expect("a worker");
         let runtime = tokio::runtime::Handle::current();
         let pump = setup::start(library, vec![worker], settings, reports, runtime).expect("a thread");
@@ -75,6 +73,14 @@ impl Server {
     /// With room for everything, and a client of it.
     pub async fn with_client() -> (Self, Client) {
         let server = Server::with_limits(Limits::default()).await;
+        let client = server.connect().await;
+        (server, client)
+    }
+
+    /// The same. However busy the machine is, a session catches up, and its bytes stay those of the title.
+    pub async fn exact_with_client() -> (Self, Client) {
+        let pump = pump::spec::Settings { late_max: PATIENCE, ..Default::default() };
+        let server = Server::start_with("127.0.0.0/8", 100_000, Limits::default(), pump).await;
         let client = server.connect().await;
         (server, client)
     }

@@ -13,7 +13,7 @@ use super::harness::{Client, PATIENCE, Server, receiver_report};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_and_reports_come_between_the_answers() {
-    let (server, mut client) = Server::with_client().await;
+    let (server, mut client) = Server::exact_with_client().await;
     let answer = client.ask("SETUP", "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=4-5").await;
     assert!(answer.header("Transport").starts_with("RTP/AVP/TCP;unicast;interleaved=4-5;ssrc="), "{}", answer.text);
     let session = format!("\r\nSession: {}", answer.header("Session"));
@@ -59,7 +59,7 @@ async fn interleaved_sessions_end_with_their_connection_and_belong_to_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_goodbye_follows_the_last_packet_of_the_title() {
-    let (server, mut client) = Server::with_client().await;
+    let (server, mut client) = Server::exact_with_client().await;
     let described = client.ask("DESCRIBE", "").await;
     let end = described.text.split("a=range:npt=0-").nth(1).and_then(|rest| rest.lines().next()).expect("a length");
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
@@ -147,6 +147,29 @@ async fn who_takes_too_little_loses_whole_packets_and_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_all_loses_nothing_however_much_is_said_between_the_packets() {
+    let (server, mut client) = Server::with_client().await;
+    SockRef::from(&client.stream).set_recv_buffer_size(1 << 20).expect("set");
+    for _ in 0..3 {
+        let session = client.setup("RTP/AVP/TCP;unicast").await;
+        assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    }
+    let (mut seqs, mut packets) = (HashMap::new(), 0);
+    for cseq in 100..2_100 {
+        client.stream.write_all(&request("OPTIONS", "*", cseq, "")).await.expect("taken");
+        while let Some((channel, data)) = client.item().await {
+            if channel % 2 == 0 {
+                let seq = RtpPacket::parse(&data).expect("RTP").header().seq;
+                let last = seqs.insert(channel, seq);
+                assert!(last.is_none_or(|last: wire::Seq| last.distance_to(seq) == 1), "behind {packets} packets");
+                packets += 1;
+            }
+        }
+    }
+    assert_eq!(server.rtsp.stats().lost, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_the_answer_to_teardown_no_packet_of_the_session_comes_and_others_go_on() {
     let (server, mut client) = Server::with_client().await;
     let first = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
@@ -214,6 +237,25 @@ async fn a_connection_that_is_cut_while_it_plays_leaves_nothing_behind() {
         assert_eq!(server.rtsp.session_count(), 0);
         assert_eq!(server.pump.totals().bandwidth.bps(), 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_plays_anew_behind_its_goodbye_ends_with_its_connection() {
+    let (server, mut client) = Server::with_client().await;
+    let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    let (_, data) = client.interleaved().await;
+    report(&mut client, RtpPacket::parse(&data).expect("RTP").header().ssrc, true).await;
+    server.until_silent().await;
+    for seconds in [1, 2] {
+        server.rtsp.handle_timeout(Instant::now() + Duration::from_secs(seconds)).await;
+    }
+    client.setup("RTP/AVP/TCP;unicast;interleaved=2-3").await;
+    assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    assert_eq!(server.pump.totals().open, 2);
+    drop(client);
+    server.until_silent().await;
+    assert_eq!(server.rtsp.session_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
