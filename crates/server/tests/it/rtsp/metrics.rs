@@ -48,9 +48,7 @@ async fn sessions_requests_and_connections_are_counted() {
     assert!(server.rtsp.stats().carried > 0);
 
     drop((client, other));
-    while server.rtsp.stats().connections > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    server.until("the connections are gone", |server| server.rtsp.stats().connections == 0).await;
     let sessions = server.rtsp.stats().sessions;
     assert_eq!(
         sessions,
