@@ -6,11 +6,9 @@ use super::value::Setting;
 use super::{LiveInput, OutputConfig};
 
 impl Setting for LiveInput {
-    fn kind() -> String {
-        "a table with name and url (\"udp://@239.1.1.1:5000\", \"rtp://0.0.0.0:5004\"), and, as needed, interface (\"eth0\"), \
-         source (\"10.0.0.1\") and delay (\"50ms\" to \"5s\"); as a text \"news=udp://@239.1.1.1:5000?delay=300ms\""
-            .to_owned()
-    }
+    const KIND: &str = "a table with name and url (\"udp://@239.1.1.1:5000\", \"rtp://0.0.0.0:5004\"), and, as needed, \
+         interface (\"eth0\"), source (\"10.0.0.1\") and delay (\"50ms\" to \"5s\"); as a text \
+         \"news=udp://@239.1.1.1:5000?delay=300ms\"";
 
     fn from_text(text: &str) -> Option<Self> {
         let (name, url) = text.split_once('=')?;
@@ -29,11 +27,8 @@ impl Setting for LiveInput {
 }
 
 impl Setting for OutputConfig {
-    fn kind() -> String {
-        "a table with name and, as needed, source (\"10.0.0.1\"), source_port, ttl (1 to 255), dscp (0 to 63), interface \
-         (\"eth0\"); as a text \"name ttl=8 dscp=34\""
-            .to_owned()
-    }
+    const KIND: &str = "a table with name and, as needed, source (\"10.0.0.1\"), source_port, ttl (1 to 255), dscp (0 to \
+         63), interface (\"eth0\"); as a text \"name ttl=8 dscp=34\"";
 
     fn from_text(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();

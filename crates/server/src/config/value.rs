@@ -11,7 +11,12 @@ use wire::Bitrate;
 
 pub(super) trait Setting: Sized {
     /// What is allowed, for people.
-    fn kind() -> String;
+    const KIND: &str = "";
+
+    /// The same, where it depends on another type.
+    fn kind() -> String {
+        Self::KIND.to_owned()
+    }
 
     /// Reads the environment's or a flag's text. Inverse of what a TOML string holds.
     fn from_text(text: &str) -> Option<Self>;
@@ -67,9 +72,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Setting for Secret {
-    fn kind() -> String {
-        "a text".to_owned()
-    }
+    const KIND: &str = "a text";
 
     fn from_text(text: &str) -> Option<Self> {
         Some(Secret(text.to_owned()))
@@ -97,9 +100,7 @@ impl Bytes {
 }
 
 impl Setting for Bytes {
-    fn kind() -> String {
-        "a size such as \"64KiB\" or \"8MiB\"".to_owned()
-    }
+    const KIND: &str = "a size such as \"64KiB\" or \"8MiB\"";
 
     fn from_text(text: &str) -> Option<Self> {
         let (number, unit) = number_and_unit(text)?;
@@ -138,10 +139,8 @@ impl Origin {
 }
 
 impl Setting for Origin {
-    fn kind() -> String {
-        "\"*\", or scheme and host such as \"https://example.org\", with the port where it is not the usual one, no path"
-            .to_owned()
-    }
+    const KIND: &str = "\"*\", or scheme and host such as \"https://example.org\", with the port where it is not the \
+         usual one, no path";
 
     fn from_text(text: &str) -> Option<Self> {
         let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -171,9 +170,8 @@ impl fmt::Debug for IceServer {
 }
 
 impl Setting for IceServer {
-    fn kind() -> String {
-        "\"stun:host:port\", or \"turn:host:port?transport=udp user credential\" (also stuns: and turns:)".to_owned()
-    }
+    const KIND: &str =
+        "\"stun:host:port\", or \"turn:host:port?transport=udp user credential\" (also stuns: and turns:)";
 
     fn from_text(text: &str) -> Option<Self> {
         // The text ends up in a header, within quotes.
@@ -199,7 +197,8 @@ impl Setting for IceServer {
 }
 
 /// For whom the log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
     /// People.
     Text,
@@ -207,31 +206,8 @@ pub enum LogFormat {
     Json,
 }
 
-impl Setting for LogFormat {
-    fn kind() -> String {
-        "\"text\" or \"json\"".to_owned()
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "text" => Some(LogFormat::Text),
-            "json" => Some(LogFormat::Json),
-            _ => None,
-        }
-    }
-
-    fn to_toml(&self) -> Option<String> {
-        Some(quoted(match self {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        }))
-    }
-}
-
 impl Setting for Duration {
-    fn kind() -> String {
-        "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"".to_owned()
-    }
+    const KIND: &str = "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"";
 
     fn from_text(text: &str) -> Option<Self> {
         let (number, unit) = number_and_unit(text)?;
@@ -259,9 +235,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Setting for Bitrate {
-    fn kind() -> String {
-        "a rate such as \"800k\", \"1.5M\", \"20Mbps\" or 2_000_000 (bit/s)".to_owned()
-    }
+    const KIND: &str = "a rate such as \"800k\", \"1.5M\", \"20Mbps\" or 2_000_000 (bit/s)";
 
     fn from_text(text: &str) -> Option<Self> {
         text.parse().ok()
@@ -284,9 +258,7 @@ impl Setting for Bitrate {
 }
 
 impl Setting for bool {
-    fn kind() -> String {
-        "true or false".to_owned()
-    }
+    const KIND: &str = "true or false";
 
     fn from_text(text: &str) -> Option<Self> {
         text.parse().ok()
@@ -302,9 +274,7 @@ impl Setting for bool {
 }
 
 impl Setting for f64 {
-    fn kind() -> String {
-        "a number".to_owned()
-    }
+    const KIND: &str = "a number";
 
     fn from_text(text: &str) -> Option<Self> {
         text.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
@@ -352,9 +322,7 @@ whole_number!(u8, u16, usize);
 macro_rules! quoted_text {
     ($($type:ty: $kind:literal),*) => {$(
         impl Setting for $type {
-            fn kind() -> String {
-                $kind.to_owned()
-            }
+            const KIND: &str = $kind;
 
             fn from_text(text: &str) -> Option<Self> {
                 text.parse().ok()
@@ -368,6 +336,7 @@ macro_rules! quoted_text {
 }
 quoted_text!(
     String: "a text",
+    LogFormat: "\"text\" or \"json\"",
     IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
     Url: "an http or https URL",
     SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""
@@ -379,9 +348,7 @@ pub fn network(text: &str) -> Option<IpNet> {
 }
 
 impl Setting for IpNet {
-    fn kind() -> String {
-        "a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", or a single address".to_owned()
-    }
+    const KIND: &str = "a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", or a single address";
 
     fn from_text(text: &str) -> Option<Self> {
         network(text)
