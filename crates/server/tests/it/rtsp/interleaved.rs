@@ -17,12 +17,14 @@ async fn packets_and_reports_come_between_the_answers() {
     let answer = client.ask("SETUP", "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=4-5").await;
     assert!(answer.header("Transport").starts_with("RTP/AVP/TCP;unicast;interleaved=4-5;ssrc="), "{}", answer.text);
     let session = format!("\r\nSession: {}", answer.header("Session"));
-    assert_eq!(client.ask("PLAY", &session).await.code, 200);
+    let play = request("PLAY", &client.uri("a%20title.ts"), 99, &session);
+    client.stream.write_all(&play).await.expect("taken");
 
     let (mut received, mut has_report) = (Vec::new(), false);
     let mut seq = None;
     while received.len() < 300_000 || !has_report {
-        let (channel, data) = client.interleaved().await;
+        // The first packets may come before the answer.
+        let Some((channel, data)) = client.item().await else { continue };
         if channel == 5 {
             let mut kinds = packets(&data).expect("a compound");
             has_report |= matches!(kinds.next(), Some(Packet::SenderReport(_)));
@@ -34,7 +36,7 @@ async fn packets_and_reports_come_between_the_answers() {
         seq = Some(packet.header().seq);
         received.extend_from_slice(packet.payload());
     }
-    assert_eq!(received, server.title[..received.len()]);
+    assert!(received == server.title[..received.len()], "every byte");
 
     assert_eq!(client.ask("PAUSE", &session).await.code, 200, "requests are heard meanwhile");
     assert_eq!(client.ask("TEARDOWN", &session).await.code, 200);
