@@ -15,7 +15,7 @@ use server::rooms::negotiator::{Answer, Input, NegotiationError, Negotiator, Not
 use server::worker::Message;
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::{LinkId, Path};
 
 /// Records of one input that are looked at.
@@ -120,8 +120,8 @@ impl World {
     }
 
     fn watch(&mut self, session: u8, offer: String) -> Option<Answer> {
-        let track = |kind, codec, clock_rate| TrackSpec { kind, codec, clock_rate, rids: Vec::new() };
-        let tracks = vec![track(MediaKind::Audio, Codec::Opus, 48_000), track(MediaKind::Video, Codec::Vp8, 90_000)];
+        let track = |codec| TrackSpec { codec, rids: Vec::new() };
+        let tracks = vec![track(Codec::Opus), track(Codec::Vp8)];
         let (reply, answer) = oneshot::channel();
         let (id, stream, name) = (SessionId(session.into()), StreamId(1), "fuzz".into());
         self.open(id, Request::Watch { session: id, stream, name, tracks, offer, reply }, answer)

@@ -15,7 +15,7 @@ use rooms::spec::{
     UpTrackSpec, WorkerId,
 };
 use srtp::{Opener, Profile, SSRCS_MAX, Sealer, SessionKeys, SrtpError};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
 use wire::{CloseReason, Datagram, Ecn, LinkEvent, LinkId, Outbox, Path, Product, Seq, SeqExtender, Token};
@@ -247,9 +247,9 @@ impl World {
 
     fn open(&mut self) {
         for worker in 0..2 {
-            let video = TrackSpec { kind: MediaKind::Video, codec: self.codec, clock_rate: 90_000, rids: Vec::new() };
+            let video = TrackSpec { codec: self.codec, rids: Vec::new() };
             let simulcast = TrackSpec { rids: vec!["q".into(), "h".into()], ..video.clone() };
-            let audio = TrackSpec { kind: MediaKind::Audio, codec: Codec::Opus, clock_rate: 48_000, rids: Vec::new() };
+            let audio = TrackSpec { codec: Codec::Opus, rids: Vec::new() };
             let spec = StreamSpec { id: STREAM, tracks: vec![audio, simulcast, video] };
             self.command(worker, Command::OpenStream(spec));
         }

@@ -8,10 +8,10 @@ use webrtc::{
     AnswerOptions, Candidate, Context, Direction, Fragment, LAYERS_MAX, Negotiated, OfferOptions, Output, Peer,
     Purpose, SECTIONS_MAX, TRACKS_MAX,
 };
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 const CODECS: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-const TRACKS: [(MediaKind, Codec); 2] = [(MediaKind::Audio, Codec::Opus), (MediaKind::Video, Codec::Vp8)];
+const TRACKS: [Codec; 2] = [Codec::Opus, Codec::Vp8];
 const WATCH: OfferOptions<'static> =
     OfferOptions { direction: Direction::Receive, audio: true, video: &CODECS, rids: &[], stream: "fuzz", tcp: true };
 const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["q", "h", "f"], ..WATCH };

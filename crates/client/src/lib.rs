@@ -127,7 +127,7 @@ fn seal(
 mod tests {
     use srtp::{Opener, Profile, SessionKeys};
     use webrtc::Direction;
-    use wire::codec::{Codec, MediaKind};
+    use wire::codec::Codec;
     use wire::rtp::RtpPacket;
 
     use super::*;
@@ -219,11 +219,9 @@ mod tests {
     fn media() -> Media {
         Media {
             mid: "0".into(),
-            kind: MediaKind::Video,
             direction: Direction::Send,
             track: 0,
             codec: Codec::Vp8,
-            clock_rate: 90_000,
             payload_type: 96,
             rtx_payload_type: Some(97),
             fmtp: String::new(),

@@ -12,7 +12,7 @@ use rooms::settings::Settings;
 use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
-use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
+use wire::codec::{Codec, PayloadInfo, Vp8Numbers};
 use wire::{Bitrate, Datagram, Ecn, Outbox, Path, Product};
 
 use crate::region::Region;
@@ -75,7 +75,7 @@ impl World {
         let rooms = Rooms::new(now, WorkerId(1), settings, pool.clone());
         let (out, viewers) = (Outbox::new(1 << 20), Vec::new());
         let mut world = World { now, rooms, out, pool, seq: 1 << 16, frame: 0, viewers };
-        let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: Vec::new() };
+        let track = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
         world.command(Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![track] }));
         world
     }

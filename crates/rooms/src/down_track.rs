@@ -141,16 +141,16 @@ impl DownTrack {
         settings: &Settings,
         random: &mut Random,
     ) -> Self {
-        let sent = match track.spec.kind {
+        let sent = match track.spec.codec.kind() {
             MediaKind::Video => SENT_VIDEO,
             MediaKind::Audio => SENT_AUDIO,
         };
         let first = random.next_u64();
         DownTrack {
             stream,
-            kind: track.spec.kind,
+            kind: track.spec.codec.kind(),
             spec,
-            forwarder: Forwarder::new(track.spec.clock_rate, first as u16 & 0x7fff, (first >> 16) as u32),
+            forwarder: Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
             epoch: 0,
             chooser: LayerChooser::default(),
@@ -271,7 +271,7 @@ impl DownTrack {
             return;
         }
         let Some(layer) = track.layers.get(usize::from(self.target)) else { return };
-        let start = match track.spec.kind {
+        let start = match track.spec.codec.kind() {
             MediaKind::Audio => layer.log.head().checked_sub(1),
             MediaKind::Video => layer.log.keyframe(),
         };
@@ -287,7 +287,8 @@ impl DownTrack {
         let first_position = first_of(&layer.log, position, packet.meta.seq);
         debug_assert!((layer.log.start()..=position).contains(&first_position), "of the publisher's present start");
         let first = layer.log.at(first_position).map_or(packet.meta, |logged| logged.meta);
-        let packet = PacketMeta { arrival: arrival_beside(first, packet.meta, track.spec.clock_rate), ..*packet.meta };
+        let packet =
+            PacketMeta { arrival: arrival_beside(first, packet.meta, track.spec.codec.clock_rate()), ..*packet.meta };
         if packet.arrival < not_before {
             return;
         }
@@ -530,7 +531,7 @@ mod tests {
         let start = Instant::now();
         let settings = Settings::new(1, (start, 0));
         let rids = vec!["small".into(), "large".into()];
-        let track = TrackSpec { kind: MediaKind::Video, codec: Codec::H264, clock_rate: 90_000, rids };
+        let track = TrackSpec { codec: Codec::H264, rids };
         let mut stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
         let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
         let mut push = |stream: &mut Stream, layer, meta| {

@@ -308,7 +308,7 @@ impl Downs {
             let clock = down.current().and_then(|layer| track.layers[usize::from(layer)].clock);
             let Some(clock) = clock.and_then(|clock| down.forwarder.map_clock(clock)) else { continue };
             let (ssrc, counts) = (down.spec.ssrc, (down.packet_count, down.octet_count));
-            let (epoch, clock_rate) = (io.settings.ntp_epoch, track.spec.clock_rate);
+            let (epoch, clock_rate) = (io.settings.ntp_epoch, track.spec.codec.clock_rate());
             let info = reports::sender_info(io.now, epoch, clock, clock_rate, ssrc, counts);
             transport.send_rtcp(io.out, |buf| rtcp::write_sender_report(buf, &info, &[]));
         }

@@ -488,7 +488,7 @@ impl Rooms {
     /// Notes that a layer's viewers need a keyframe. Requests are merged and throttled, per layer.
     fn want_keyframe(&mut self, now: Instant, wanted: LayerKey) {
         let stream = &mut self.streams[wanted.stream];
-        let kind = stream.tracks.get(usize::from(wanted.track)).map(|track| track.spec.kind);
+        let kind = stream.tracks.get(usize::from(wanted.track)).map(|track| track.spec.codec.kind());
         if kind != Some(MediaKind::Video) {
             return;
         }

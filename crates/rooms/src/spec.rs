@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::{Bitrate, Path};
 
 pub use wire::WorkerId;
@@ -30,12 +30,8 @@ pub struct StreamSpec {
 /// One audio or video track. Its layers stand from the smallest picture to the largest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackSpec {
-    /// Sound or picture.
-    pub kind: MediaKind,
     /// The only one of its packets.
     pub codec: Codec,
-    /// Units of the RTP timestamp per second.
-    pub clock_rate: u32,
     /// One RID per simulcast layer (RFC 8851), smallest picture first; empty without simulcast, which is one layer.
     pub rids: Vec<Arc<str>>,
 }

@@ -184,7 +184,7 @@ impl Stream {
 
 impl Track {
     fn new(spec: TrackSpec, settings: &Settings) -> Self {
-        let size = match spec.kind {
+        let size = match spec.codec.kind() {
             MediaKind::Video => LogSize::VIDEO,
             MediaKind::Audio => LogSize::AUDIO,
         };

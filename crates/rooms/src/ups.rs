@@ -311,9 +311,9 @@ impl Ups {
 
     fn new_receiver(&self, now: Instant, ssrc: u32, up: usize, stream: &Stream) -> Receiver {
         let spec = &stream.tracks[usize::from(self.tracks[up].spec.track)].spec;
-        let receiver = Receiver::new(now, ssrc, spec.clock_rate);
+        let receiver = Receiver::new(now, ssrc, spec.codec.clock_rate());
         // A lost audio packet is 20 ms that the decoder conceals; by the time it came again it would be late.
-        if spec.kind == MediaKind::Audio { receiver.without_nacks() } else { receiver }
+        if spec.codec.kind() == MediaKind::Audio { receiver.without_nacks() } else { receiver }
     }
 }
 

@@ -15,7 +15,7 @@ use rooms::settings::Settings;
 use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::{Datagram, Ecn, Outbox, Path, Product};
 
 const VIEWERS: u16 = 50;
@@ -81,7 +81,7 @@ impl World {
         let out = Outbox::new(512 * 1_024);
         let (sent, is_watched, allocations) = (0, false, 0);
         let mut world = World { now, workers, out, publisher, viewers: HashMap::new(), sent, is_watched, allocations };
-        let tracks = vec![TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: vec![] }];
+        let tracks = vec![TrackSpec { codec: Codec::Vp8, rids: vec![] }];
         world.command(0, Command::OpenStream(StreamSpec { id: STREAM, tracks: tracks.clone() }));
         world.command(1, Command::OpenStream(StreamSpec { id: STREAM, tracks }));
         let peer = PeerSpec { session: SessionId(0), path: path(1, 9), keys: theirs };

@@ -56,12 +56,7 @@ impl TrackPlan {
 
 /// The stream that such tracks make.
 pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec {
-    let tracks = plans.iter().map(|plan| TrackSpec {
-        kind: plan.codec.kind(),
-        codec: plan.codec,
-        clock_rate: plan.codec.clock_rate(),
-        rids: plan.rids(),
-    });
+    let tracks = plans.iter().map(|plan| TrackSpec { codec: plan.codec, rids: plan.rids() });
     StreamSpec { id, tracks: tracks.collect() }
 }
 

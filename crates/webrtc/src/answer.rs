@@ -3,7 +3,7 @@
 //! In: an offer, and what the session is for. Out: the answer's text, the accepted media, and the offerer's transport.
 //! Source: RFC 8829 §5.3 (answers), RFC 8843 §7.3 (BUNDLE answers), RFC 9725 §4.2, §4.4 (WHIP).
 
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 use str0m::IceCreds;
 use str0m::crypto::Fingerprint;
@@ -40,7 +40,7 @@ pub enum Purpose<'a> {
     /// WHEP: sends these tracks, each in the first section of its kind that is still free.
     Send {
         /// Of the stream, in its order; an offer without the codec of one is refused.
-        tracks: &'a [(MediaKind, Codec)],
+        tracks: &'a [Codec],
         /// The stream's name, which becomes the msid's and the CNAME.
         stream: &'a str,
     },
@@ -140,7 +140,7 @@ fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Op
 
 fn choose_to_send(
     offer: &Description<'_>,
-    tracks: &[(MediaKind, Codec)],
+    tracks: &[Codec],
     mut new_ssrc: impl FnMut() -> u32,
 ) -> Result<Vec<Option<Media>>, Error> {
     let mut is_placed = vec![false; tracks.len()];
@@ -148,13 +148,14 @@ fn choose_to_send(
     for (index, section) in offer.sections.iter().enumerate() {
         let receives = matches!(section.flow, Flow::SendRecv | Flow::RecvOnly);
         let kind = select::kind_of(section).filter(|_| receives && is_usable(offer, index));
-        let free = |(place, _): &(usize, &(MediaKind, Codec))| !is_placed[*place];
-        let track = kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, track)| track.0 == kind));
-        let Some((place, (kind, codec))) = track else {
+        let free = |(place, _): &(usize, &Codec)| !is_placed[*place];
+        let track =
+            kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, codec)| codec.kind() == kind));
+        let Some((place, codec)) = track else {
             accepted.push(None);
             continue;
         };
-        let media = select::media(section, *kind, &[*codec], Direction::Send, place)
+        let media = select::media(section, codec.kind(), &[*codec], Direction::Send, place)
             .ok_or(Error::CodecNotOffered { codec: *codec })?;
         is_placed[place] = true;
         let tx = vec![(new_ssrc(), media.rtx_payload_type.map(|_| new_ssrc()))];

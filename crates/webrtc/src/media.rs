@@ -29,16 +29,12 @@ pub struct Negotiated {
 pub struct Media {
     /// Names the section (RFC 5888), and in a header extension its packets; empty where the offer gives none.
     pub mid: String,
-    /// By the m-line; the codec is of this kind.
-    pub kind: MediaKind,
     /// One way only: of "sendrecv" that part is taken which the session is for.
     pub direction: Direction,
     /// Of a section that sends: the index into `Purpose::Send::tracks`. Otherwise counted from zero.
     pub track: usize,
-    /// The one that stays of those offered.
+    /// The one that stays of those offered; its kind is that of the m-line.
     pub codec: Codec,
-    /// Units of the RTP timestamp per second.
-    pub clock_rate: u32,
     /// The offerer's number for the codec; 7 bits.
     pub payload_type: u8,
     /// That of retransmissions (RFC 4588 §8.6); without it nothing is sent again.

@@ -511,7 +511,7 @@ mod tests {
     fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
         let context = Context::new().unwrap();
         let start = Instant::now();
-        let tracks = [(wire::codec::MediaKind::Video, Codec::Vp8)];
+        let tracks = [Codec::Vp8];
         let offer = OfferOptions {
             direction: Direction::Receive,
             audio: false,

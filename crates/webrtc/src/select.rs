@@ -56,11 +56,9 @@ pub(crate) fn media(
     let (codec, format) = choose(section, wanted).filter(|(codec, _)| codec.kind() == kind)?;
     Some(Media {
         mid: section.mid.into(),
-        kind,
         direction,
         track,
         codec,
-        clock_rate: format.clock_rate,
         payload_type: format.payload_type,
         rtx_payload_type: section.rtx_for(format.payload_type),
         fmtp: format.fmtp.into(),

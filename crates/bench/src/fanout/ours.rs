@@ -20,7 +20,7 @@ use rooms::settings::Settings;
 use rooms::spec::{
     Command, DownTrackSpec, ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId,
 };
-use wire::codec::{Codec, MediaKind, PayloadInfo, Vp8Numbers};
+use wire::codec::{Codec, PayloadInfo, Vp8Numbers};
 use wire::{Bitrate, Outbox, Product};
 
 use super::schedulers::Bench;
@@ -129,7 +129,7 @@ impl Worker {
         let now = Instant::now();
         let mut sender = Sender::new(bench, sends)?;
         let mut rooms = Rooms::new(now, WorkerId(1), settings(), pool.clone());
-        let spec = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: Vec::new() };
+        let spec = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
         let mut command = |command| rooms.handle_command(now, command, &mut sender.out);
         command(Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![spec] }));
         for (index, track) in tracks.iter().enumerate() {

@@ -106,7 +106,7 @@ fn exchange(
         _ => bail!("POST {url}: {status}: {body}"),
     }
     let negotiated = peer.accept_answer(&body).with_context(|| format!("answer of {url}"))?;
-    let media = negotiated.media.into_iter().find(|media| media.kind == MediaKind::Video);
+    let media = negotiated.media.into_iter().find(|media| media.codec.kind() == MediaKind::Video);
     let media = media.with_context(|| format!("POST {url}: the answer has no video"))?;
     Ok(Ok((peer, media, resolve(url, &location))))
 }

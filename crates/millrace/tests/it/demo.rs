@@ -59,9 +59,9 @@ struct Track {
 
 impl Track {
     fn new(viewer: &Client, kind: MediaKind) -> Self {
-        let media = viewer.media.iter().find(|media| media.kind == kind).expect("the demo has both");
+        let media = viewer.media.iter().find(|media| media.codec.kind() == kind).expect("the demo has both");
         let (ssrc, _) = media.rx[0];
-        let (clock_rate, newest_timestamp) = (media.clock_rate, 0);
+        let (clock_rate, newest_timestamp) = (media.codec.clock_rate(), 0);
         Track { ssrc, clock_rate, kind, packets: 0, began_with_keyframe: false, newest_timestamp, clock: None }
     }
 

@@ -12,7 +12,7 @@ use rooms::spec::{
 };
 use sim::media::l1t3;
 use srtp::{Opener, Profile, Sealer, SessionKeys};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
 use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product, Seq};
 
@@ -107,7 +107,7 @@ impl World {
         let mut out = Outbox::new(64 * 1_024);
         let (up, up_there) = SessionKeys::made_up_pair(PROFILE, 1);
         let (down, down_there) = SessionKeys::made_up_pair(PROFILE, 2);
-        let video = TrackSpec { kind: MediaKind::Video, codec: Codec::Av1, clock_rate: 90_000, rids: Vec::new() };
+        let video = TrackSpec { codec: Codec::Av1, rids: Vec::new() };
         let watches = DownTrackSpec {
             track: 0,
             mid: "0".into(),

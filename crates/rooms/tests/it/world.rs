@@ -10,7 +10,7 @@ use rooms::settings::Settings;
 use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::{Datagram, Ecn, Outbox, Product};
 
 /// Packets of a frame.
@@ -40,7 +40,7 @@ impl World {
         let rooms = Rooms::new(now, WorkerId(0), Settings::new(1, (now, 100 << 32)), BatchPool::new(1));
         let mut world = World { now, rooms, out: Outbox::new(512 * 1_024), sources: HashMap::new() };
         for id in streams {
-            let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids: Vec::new() };
+            let track = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
             world.command(Command::OpenStream(StreamSpec { id: *id, tracks: vec![track] }));
         }
         world

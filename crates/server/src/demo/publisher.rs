@@ -80,8 +80,9 @@ impl Publisher {
                 Output::Transmit { remote, data } => drop(self.socket.send_to(&data, remote.addr)),
                 Output::Connected { keys, remote } => {
                     let sealer = Sealer::new(&keys).ok()?;
-                    let track =
-                        |media: &Media| Some(Track { kind: media.kind, source: Source::new(media, 0, SEQ_FIRST)? });
+                    let track = |media: &Media| {
+                        Some(Track { kind: media.codec.kind(), source: Source::new(media, 0, SEQ_FIRST)? })
+                    };
                     let tracks = self.media.iter().filter_map(track).collect();
                     self.playing = Some(Playing { player: Player::new(now), sealer, remote, tracks, report_at: now });
                 }

@@ -83,7 +83,7 @@ fn stream_json(stream: &StreamView) -> Value {
 }
 
 fn track_json(track: &TrackSpec) -> Value {
-    let kind = match track.kind {
+    let kind = match track.codec.kind() {
         MediaKind::Audio => "audio",
         MediaKind::Video => "video",
     };

@@ -408,7 +408,7 @@ impl Stream {
 
 /// What a viewer of the tracks is expected to take.
 fn cost(tracks: &[TrackSpec]) -> Bitrate {
-    let of = |track: &TrackSpec| match track.kind {
+    let of = |track: &TrackSpec| match track.codec.kind() {
         MediaKind::Audio => AUDIO.bps(),
         MediaKind::Video => VIDEO.bps(),
     };

@@ -14,7 +14,7 @@ use server::rooms::directory::{DirectoryError, Role, Settings};
 use server::rooms::negotiator::{Answer, Input, Request};
 use server::worker::Message;
 use wire::WorkerId;
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 #[tokio::test]
 async fn commands_that_find_no_room_wait_and_keep_their_order() {
@@ -155,7 +155,7 @@ fn rooms(room: usize, negotiator: Mailbox<Input>) -> (RoomsControl, Receiver<Mes
 /// An offer names the codec that it sends.
 fn answer(offer: &str) -> Answer {
     let codec = if offer == "H264" { Codec::H264 } else { Codec::Vp8 };
-    let track = TrackSpec { kind: MediaKind::Video, codec, clock_rate: 90_000, rids: Vec::new() };
+    let track = TrackSpec { codec, rids: Vec::new() };
     Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }
 }
 

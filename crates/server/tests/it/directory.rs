@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
 use server::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, StreamState};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
 const SESSIONS_MAX: usize = 10;
@@ -239,5 +239,5 @@ fn tracks() -> Vec<TrackSpec> {
 }
 
 fn track(codec: Codec) -> TrackSpec {
-    TrackSpec { kind: MediaKind::Video, codec, clock_rate: 90_000, rids: Vec::new() }
+    TrackSpec { codec, rids: Vec::new() }
 }

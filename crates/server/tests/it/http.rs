@@ -19,7 +19,7 @@ use server::rooms::directory;
 use server::rooms::negotiator::{self, Answer, Input, NegotiationError, Notice, Patched};
 use server::worker::Message;
 use tower::ServiceExt;
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SDP: (&str, &str) = ("content-type", "application/sdp");
@@ -410,7 +410,7 @@ fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
     let answer = |session, offer: &str| {
         opened.lock().expect("not poisoned").push(session);
         let rids = ["q", "h", "f"].map(Arc::from).to_vec();
-        let track = TrackSpec { kind: MediaKind::Video, codec: Codec::Vp8, clock_rate: 90_000, rids };
+        let track = TrackSpec { codec: Codec::Vp8, rids };
         match offer {
             "syntax" => Err(webrtc::Error::Syntax { line: 3, what: "a=mid" }.into()),
             "codec" => Err(webrtc::Error::CodecNotOffered { codec: Codec::Vp8 }.into()),

@@ -7,11 +7,11 @@ use srtp::SessionKeys;
 use webrtc::{
     AnswerOptions, Candidate, Context, Direction, EndReason, Negotiated, OfferOptions, Output, Peer, Purpose, Remote,
 };
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 
 pub const VIDEO: [Codec; 5] = [Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
 pub const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
-pub const TRACKS: [(MediaKind, Codec); 2] = [(MediaKind::Audio, Codec::Opus), (MediaKind::Video, Codec::Vp8)];
+pub const TRACKS: [Codec; 2] = [Codec::Opus, Codec::Vp8];
 pub const WATCH: OfferOptions<'static> =
     OfferOptions { direction: Direction::Receive, audio: true, video: &VIDEO, rids: &[], stream: "test", tcp: false };
 pub const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, ..WATCH };

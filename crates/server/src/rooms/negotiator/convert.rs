@@ -30,12 +30,7 @@ fn sorted<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {
 /// A publisher's section as a track of the stream.
 pub(super) fn track(media: &Media) -> TrackSpec {
     let rids = sorted(&media.rids, &layer_order(&media.rids));
-    TrackSpec {
-        kind: media.kind,
-        codec: media.codec,
-        clock_rate: media.clock_rate,
-        rids: rids.iter().map(|rid| rid.as_str().into()).collect(),
-    }
+    TrackSpec { codec: media.codec, rids: rids.iter().map(|rid| rid.as_str().into()).collect() }
 }
 
 /// A publisher's section as what it sends.

@@ -185,7 +185,7 @@ where
         offer: &str,
     ) -> Result<Answer, NegotiationError> {
         self.check_room(id)?;
-        let wanted: Vec<_> = tracks.iter().map(|track| (track.kind, track.codec)).collect();
+        let wanted: Vec<_> = tracks.iter().map(|track| track.codec).collect();
         let purpose = Purpose::Send { tracks: &wanted, stream: name };
         let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
         let role = Role::Viewer { stream, tracks: media.iter().filter_map(convert::down_track).collect() };

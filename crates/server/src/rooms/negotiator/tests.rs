@@ -9,7 +9,7 @@ use rooms::spec::{Command, Event, SessionId, StreamId, TrackSpec};
 use srtp::{Profile, SessionKeys};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::{LinkId, Path};
 
 use super::*;
@@ -85,8 +85,8 @@ impl Harness {
     }
 
     fn watch_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
-        let track = |kind, codec, clock_rate| TrackSpec { kind, codec, clock_rate, rids: Vec::new() };
-        let tracks = vec![track(MediaKind::Audio, Codec::Opus, 48_000), track(MediaKind::Video, Codec::Vp8, 90_000)];
+        let track = |codec| TrackSpec { codec, rids: Vec::new() };
+        let tracks = vec![track(Codec::Opus), track(Codec::Vp8)];
         let (session, name) = (SessionId(session), "stream".into());
         self.request(|reply| Request::Watch { session, stream: STREAM, name, tracks, offer, reply })
     }
@@ -234,7 +234,7 @@ fn a_publisher_gives_the_streams_tracks_with_layers_from_small_to_large() {
     let mut harness = Harness::new();
     let (mut client, answer) = harness.client(1, &PUBLISH);
     let video = &answer.tracks[1];
-    assert_eq!((video.kind, video.codec), (MediaKind::Video, Codec::Vp8));
+    assert_eq!(video.codec, Codec::Vp8);
     assert_eq!(video.rids.iter().map(|rid| &**rid).collect::<Vec<_>>(), ["q", "h", "f"]);
 
     harness.run(&mut [&mut client], Duration::from_secs(1));
