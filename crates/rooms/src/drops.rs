@@ -60,7 +60,7 @@ pub enum DropReason {
 impl From<SrtpError> for DropReason {
     fn from(error: SrtpError) -> Self {
         match error {
-            SrtpError::Malformed(_) => DropReason::MalformedSrtp,
+            SrtpError::Malformed => DropReason::MalformedSrtp,
             SrtpError::Replayed => DropReason::Replayed,
             SrtpError::NotAuthentic => DropReason::NotAuthentic,
             SrtpError::TooManySsrcs => DropReason::TooManySsrcs,

@@ -1,10 +1,10 @@
 //! The inbound half of a session.
 
 use wire::Seq;
-use wire::rtp::{RtpError, RtpPacket};
+use wire::rtp::RtpPacket;
 
 use crate::keys::{KeyError, SessionKeys};
-use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN, Suite};
+use crate::suite::{E_FLAG, PacketId, Suite};
 use crate::window::Window;
 
 /// How many SSRCs of one peer are known, for RTP and for RTCP each. A full table refuses newcomers: forgetting one would let
@@ -15,8 +15,8 @@ pub const SSRCS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SrtpError {
     /// Neither RTP nor RTCP, or shorter than its header.
-    #[error(transparent)]
-    Malformed(#[from] RtpError),
+    #[error("neither RTP nor RTCP")]
+    Malformed,
     /// In the window already, or behind it.
     #[error("the packet was here before, or is too old to tell")]
     Replayed,
@@ -50,7 +50,7 @@ impl Opener {
     /// # Errors
     /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
     pub fn open_rtp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
-        let header = RtpPacket::parse_header(packet)?;
+        let header = RtpPacket::parse_header(packet).map_err(|_| SrtpError::Malformed)?;
         let (ssrc, header_len) = (header.ssrc(), header.header_len());
         let place = self.rtp.place_of(ssrc)?;
         let window = self.rtp.window(place);
@@ -69,13 +69,11 @@ impl Opener {
     /// # Errors
     /// See `SrtpError`. Only a packet that opens changes what is known about its SSRC.
     pub fn open_rtcp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
-        let truncated = RtpError::Truncated { needed: RTCP_HEADER_LEN + RTCP_WORD_LEN, got: packet.len() };
-        let [first, ..] = *packet else { return Err(truncated.into()) };
-        if first >> 6 != 2 {
-            return Err(RtpError::Version { got: first >> 6 }.into());
+        if packet.first().is_none_or(|first| first >> 6 != 2) {
+            return Err(SrtpError::Malformed);
         }
-        let ssrc = packet.get(4..).and_then(|rest| rest.first_chunk()).ok_or(truncated)?;
-        let word = self.suite.rtcp_word(packet).ok_or(truncated)?;
+        let ssrc = packet.get(4..).and_then(|rest| rest.first_chunk()).ok_or(SrtpError::Malformed)?;
+        let word = self.suite.rtcp_word(packet).ok_or(SrtpError::Malformed)?;
         let id = PacketId { ssrc: u32::from_be_bytes(*ssrc), index: (word & !E_FLAG).into() };
 
         let place = self.rtcp.place_of(id.ssrc)?;
