@@ -43,8 +43,10 @@ describe("one layer", () => {
     const encoded = (await framesEncoded(publisher)) - encodedBefore;
     const decoded = async () => (await inbound(viewer, "video")).framesDecoded - decodedBefore;
     await until(`at least 80 % of ${encoded} frames are decoded`, 10, async () => (await decoded()) >= 0.8 * encoded);
+    // A browser's counts are up to 50 ms old. Nothing is encoded meanwhile, so what is decoded twice stays too much.
+    const inAll = (await inbound(viewer, "video")).framesDecoded;
+    await until("none is decoded twice", 10, async () => inAll <= (await framesEncoded(publisher)));
     await pauseVideo(publisher, false);
-    assert.ok((await inbound(viewer, "video")).framesDecoded <= (await framesEncoded(publisher)), "none is decoded twice");
   });
 
   test("audio flows", () => hears(viewer));
