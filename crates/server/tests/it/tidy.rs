@@ -91,6 +91,13 @@ fn no_source_is_too_long_to_be_read() {
     }
 }
 
+/// `cargo run`, the README's first command, takes a binary of a default member, and there must be no other than the server.
+#[test]
+fn cargo_runs_the_server() {
+    let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().expect("TOML");
+    assert_eq!(manifest["workspace"]["default-members"], toml::Value::from(vec!["crates/millrace"]));
+}
+
 /// A setting is written `section.key`, a default `section.key = value` with "(default)" behind it.
 #[test]
 fn documents_name_settings_that_there_are_and_their_defaults() {
