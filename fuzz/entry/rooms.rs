@@ -18,7 +18,7 @@ use srtp::{Opener, Profile, SSRCS_MAX, Sealer, SessionKeys, SrtpError};
 use wire::codec::Codec;
 use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
-use wire::{CloseReason, Datagram, Ecn, LinkEvent, LinkId, Outbox, Path, Product, Seq, SeqExtender, Token};
+use wire::{CloseReason, Datagram, LinkEvent, LinkId, Outbox, Path, Product, Seq, SeqExtender, Token};
 
 /// Records of one input that are looked at.
 const RECORDS_MAX: usize = 300;
@@ -319,7 +319,7 @@ impl World {
     }
 
     fn deliver(&mut self, worker: usize, path: Path, mut data: Vec<u8>) {
-        let datagram = Datagram { path, ecn: Ecn::NotEct, data: &mut data };
+        let datagram = Datagram { path, data: &mut data };
         self.workers[worker].handle_datagram(self.now, datagram, &mut self.out);
     }
 

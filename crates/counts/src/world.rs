@@ -13,7 +13,7 @@ use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::{Codec, PayloadInfo, Vp8Numbers};
-use wire::{Bitrate, Datagram, Ecn, Outbox, Path, Product};
+use wire::{Bitrate, Datagram, Outbox, Path, Product};
 
 use crate::region::Region;
 
@@ -130,7 +130,7 @@ impl World {
     fn report_all(&mut self, region: &mut Region) -> Result<()> {
         for (path, viewer) in &mut self.viewers {
             let mut report = viewer.report(self.frame, &[]);
-            let datagram = Datagram { path: *path, ecn: Ecn::NotEct, data: &mut report };
+            let datagram = Datagram { path: *path, data: &mut report };
             region.count(1, || self.rooms.handle_datagram(self.now, datagram, &mut self.out));
         }
         let drops = self.rooms.counters().drops;
@@ -143,7 +143,7 @@ impl World {
     pub fn publish(&mut self, source: &mut Source, region: &mut Region) -> Result<()> {
         for frame in 0..WARM_UP + FRAMES {
             for mut packet in source.next_frame(PACKETS_PER_FRAME as usize, frame == 0) {
-                let datagram = Datagram { path: path(1, 9), ecn: Ecn::NotEct, data: &mut packet };
+                let datagram = Datagram { path: path(1, 9), data: &mut packet };
                 if frame < WARM_UP {
                     self.rooms.handle_datagram(self.now, datagram, &mut self.out);
                 } else {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use wire::framing::Frame;
-use wire::{CloseReason, DatagramRun, Ecn, LinkEvent, LinkId, LinkKind, Outbox, Path};
+use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path};
 
 use crate::counters::Counters;
 use crate::egress::Egress;
@@ -266,7 +266,7 @@ impl<M: Send + 'static> Loop<M> {
                     links.counts.tcp_datagrams_in += 1;
                     links.counts.tcp_bytes_in += range.len() as u64;
                     let data = &mut self.buffer[first..last];
-                    let run = DatagramRun::new(read.token, path, Ecn::NotEct, len, data).at(first);
+                    let run = DatagramRun::new(read.token, path, len, data).at(first);
                     service.handle_run(now, run, &mut self.egress.out);
                 }
                 Frame::Incomplete { len } => return links.keep(link, rest, len),

@@ -70,8 +70,8 @@ impl UdpSocket {
             sys::refuse_input(fd)?;
             socket.take_error()?;
             while socket.recv(&mut []).is_ok() {}
-        } else {
-            sys::set_packet_info(fd, &addr, addr.ip().is_unspecified())?;
+        } else if addr.ip().is_unspecified() {
+            sys::set_packet_info(fd, &addr)?;
         }
         sys::set_multicast(fd, &addr, &options.multicast)?;
         sys::set_unicast(fd, &addr, &options.unicast)?;

@@ -16,7 +16,7 @@ use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
-use wire::{Datagram, Ecn, Outbox, Path, Product};
+use wire::{Datagram, Outbox, Path, Product};
 
 const VIEWERS: u16 = 50;
 const STREAM: StreamId = StreamId(1);
@@ -152,7 +152,7 @@ impl World {
 
     fn handle(&mut self, worker: usize, path: Path, data: &mut [u8]) {
         let World { now, workers, out, .. } = self;
-        let datagram = Datagram { path, ecn: Ecn::NotEct, data };
+        let datagram = Datagram { path, data };
         self.allocations +=
             watched(|| workers[worker].handle_datagram(*now, datagram, out)).0 * u64::from(self.is_watched);
     }

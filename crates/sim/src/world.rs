@@ -12,7 +12,7 @@ use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use srtp::{Profile, SessionKeys};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product, Random};
+use wire::{Datagram, LinkId, Outbox, Path, Product, Random};
 
 use crate::network::{LinkConfig, Network};
 use crate::publisher::{Publisher, TrackPlan, stream_spec};
@@ -264,7 +264,7 @@ impl World {
         let path = path(worker, from);
         let now = self.now;
         let Worker { rooms, out, .. } = &mut self.workers[worker];
-        rooms.handle_datagram(now, Datagram { path, ecn: Ecn::NotEct, data: &mut bytes }, out);
+        rooms.handle_datagram(now, Datagram { path, data: &mut bytes }, out);
         self.flush_worker(worker);
     }
 

@@ -16,40 +16,11 @@ pub struct Path {
     pub local: Option<IpAddr>,
 }
 
-/// Explicit congestion notification bits of the IP header (RFC 3168 §5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Ecn {
-    /// The transport takes no part in it.
-    #[default]
-    NotEct = 0,
-    /// It takes part, with the code point ECT(1).
-    Ect1 = 1,
-    /// It takes part, with the code point ECT(0).
-    Ect0 = 2,
-    /// It takes part, and there was congestion on the way.
-    Ce = 3,
-}
-
-impl Ecn {
-    /// Takes the two low bits of a traffic class octet.
-    pub fn from_bits(traffic_class: u8) -> Self {
-        match traffic_class & 3 {
-            0 => Ecn::NotEct,
-            1 => Ecn::Ect1,
-            2 => Ecn::Ect0,
-            _ => Ecn::Ce,
-        }
-    }
-}
-
 /// A received datagram. The bytes may be changed in place (decryption).
 #[derive(Debug)]
 pub struct Datagram<'a> {
     /// The way it came.
     pub path: Path,
-    /// What routers on the way said.
-    pub ecn: Ecn,
     /// Its payload.
     pub data: &'a mut [u8],
 }
@@ -63,8 +34,6 @@ pub struct DatagramRun<'a> {
     pub token: Token,
     /// The way they came.
     pub path: Path,
-    /// What routers on the way said.
-    pub ecn: Ecn,
     /// Bytes of every datagram but the last.
     pub segment_size: NonZeroUsize,
     /// All bytes. They may be changed in place.
@@ -75,8 +44,8 @@ pub struct DatagramRun<'a> {
 
 impl<'a> DatagramRun<'a> {
     /// Datagrams of `segment_size` bytes each, but for a last one that may be shorter.
-    pub fn new(token: Token, path: Path, ecn: Ecn, segment_size: NonZeroUsize, data: &'a mut [u8]) -> Self {
-        DatagramRun { token, path, ecn, segment_size, data, place: None }
+    pub fn new(token: Token, path: Path, segment_size: NonZeroUsize, data: &'a mut [u8]) -> Self {
+        DatagramRun { token, path, segment_size, data, place: None }
     }
 
     /// The same, with its place in what was received. For who receives, and flushes the outbox before he receives again.
@@ -97,7 +66,7 @@ impl<'a> DatagramRun<'a> {
 
     /// The datagrams one by one; an empty one is left out.
     pub fn into_datagrams(self) -> impl Iterator<Item = Datagram<'a>> {
-        let DatagramRun { path, ecn, segment_size, data, .. } = self;
-        data.chunks_mut(segment_size.get()).map(move |data| Datagram { path, ecn, data })
+        let DatagramRun { path, segment_size, data, .. } = self;
+        data.chunks_mut(segment_size.get()).map(move |data| Datagram { path, data })
     }
 }

@@ -21,7 +21,7 @@ pub mod ts;
 mod worker;
 
 pub use bitrate::Bitrate;
-pub use datagram::{Datagram, DatagramRun, Ecn, Path};
+pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
     Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, StreamOptions, Token,
     UdpOptions, Unicast,

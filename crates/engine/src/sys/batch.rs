@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
-use wire::{DatagramRun, Ecn, Gathered, LinkId, Path, Token};
+use wire::{DatagramRun, Gathered, LinkId, Path, Token};
 
 use super::addr::{RawAddr, in_addr, in6_addr, ipv4, ipv6};
 use super::check;
@@ -19,8 +19,8 @@ use super::fixed::Fixed;
 /// Messages in one send call.
 pub const MESSAGES_MAX: usize = 128;
 
-/// Room for all control messages of one message: on receipt the local address (40 bytes with IPv6), the traffic class
-/// (24) and the segment size (24), of which a sender names the first and the last.
+/// Room for all control messages of one message: on receipt the local address (40 bytes with IPv6) and the segment size
+/// (24), which a sender names as well, or the local address and what ICMP said of it (32).
 pub(super) const CONTROL_BYTES: usize = 96;
 
 /// The kernel wants control messages aligned like their header.
@@ -67,9 +67,7 @@ impl Headers {
         });
         Headers { headers, parts }
     }
-}
 
-impl Headers {
     /// What the kernel has written for one message, whose payload lies in `slot`.
     fn received<'a>(&self, index: usize, slot: &'a mut [u8]) -> Option<Received<'a>> {
         let header = self.headers.get(index);
@@ -79,7 +77,6 @@ impl Headers {
         Some(Received {
             remote,
             local: notes.local,
-            ecn: notes.ecn,
             segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             place: index * slot.len(),
@@ -103,8 +100,6 @@ pub struct Received<'a> {
     pub remote: SocketAddr,
     /// Our address, on sockets that asked for it.
     pub local: Option<IpAddr>,
-    /// What routers on the way said (RFC 3168 §5).
-    pub ecn: Ecn,
     /// Bytes of every datagram but the last.
     pub segment_bytes: NonZeroUsize,
     /// The message was longer than a slot, and its end is lost.
@@ -123,13 +118,13 @@ impl<'a> Received<'a> {
 
     /// Up to `count_max` of its datagrams from the one at `first` on, as a run of one link, which is known by `token`.
     pub fn into_run(self, token: Token, link: LinkId, first: usize, count_max: usize) -> DatagramRun<'a> {
-        let Received { remote, local, ecn, segment_bytes: segment_size, place, data, .. } = self;
+        let Received { remote, local, segment_bytes: segment_size, place, data, .. } = self;
         let path = Path { link, remote, local };
         let len_of = |count: usize| segment_size.get().saturating_mul(count);
         let start = len_of(first).min(data.len());
         let data = &mut data[start..];
         let len = len_of(count_max).min(data.len());
-        DatagramRun::new(token, path, ecn, segment_size, &mut data[..len]).at(place + start)
+        DatagramRun::new(token, path, segment_size, &mut data[..len]).at(place + start)
     }
 }
 
@@ -210,7 +205,6 @@ impl RecvBatch {
 #[derive(Default)]
 struct Notes {
     local: Option<IpAddr>,
-    ecn: Ecn,
     segment_bytes: Option<usize>,
 }
 
@@ -230,12 +224,6 @@ fn read_control(header: &libc::msghdr) -> Notes {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let info: Option<libc::in6_pktinfo> = control_value(cmsg);
                 notes.local = info.map(|info| ipv6(info.ipi6_addr).into());
-            }
-            (libc::IPPROTO_IP, libc::IP_TOS) => {
-                notes.ecn = control_value(cmsg).map_or(Ecn::NotEct, |class: u8| Ecn::from_bits(class));
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                notes.ecn = control_value(cmsg).map_or(Ecn::NotEct, |class: libc::c_int| Ecn::from_bits(class as u8));
             }
             _ => {}
         }

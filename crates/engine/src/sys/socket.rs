@@ -122,11 +122,9 @@ pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::SOL_UDP, libc::UDP_GRO, &ON)
 }
 
-/// Asks for the traffic class (ECN) of each message, and with `wildcard` also for the local address that it was sent
-/// to.
-pub fn set_packet_info(fd: BorrowedFd<'_>, addr: &SocketAddr, wildcard: bool) -> io::Result<()> {
-    set_ip(fd, addr, (libc::IP_RECVTOS, libc::IPV6_RECVTCLASS), &ON)?;
-    if wildcard { set_ip(fd, addr, (libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO), &ON) } else { Ok(()) }
+/// Asks for the local address that each message was sent to.
+pub fn set_packet_info(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+    set_ip(fd, addr, (libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO), &ON)
 }
 
 /// Lets the kernel keep what ICMP says about single datagrams, for `next_refusal`. The next send then fails once, whomever

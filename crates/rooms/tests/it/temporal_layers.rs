@@ -14,7 +14,7 @@ use sim::media::l1t3;
 use srtp::{Opener, Profile, Sealer, SessionKeys};
 use wire::codec::Codec;
 use wire::rtp::{HeaderWriter, RtpHeader, RtpPacket};
-use wire::{Datagram, Ecn, LinkId, Outbox, Path, Product, Seq};
+use wire::{Datagram, LinkId, Outbox, Path, Product, Seq};
 
 const STREAM: StreamId = StreamId(1);
 const PUBLISHER: SessionId = SessionId(1);
@@ -154,7 +154,7 @@ impl World {
         let mut arrived = Vec::new();
         for template in templates {
             let mut datagram = self.packet(*template);
-            let datagram = Datagram { path: path(1), ecn: Ecn::NotEct, data: &mut datagram };
+            let datagram = Datagram { path: path(1), data: &mut datagram };
             self.rooms.handle_datagram(self.now, datagram, &mut self.out);
             self.rooms.poll_transmit(self.now, &mut self.out);
             arrived.extend(self.receive());

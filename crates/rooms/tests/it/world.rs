@@ -11,7 +11,7 @@ use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamS
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
-use wire::{Datagram, Ecn, Outbox, Product};
+use wire::{Datagram, Outbox, Product};
 
 /// Packets of a frame.
 pub const PACKETS: usize = 3;
@@ -76,7 +76,7 @@ impl World {
     /// A datagram arrives from a session's peer.
     pub fn receive(&mut self, from: SessionId, data: &mut [u8]) {
         let path = wire::Path { remote: addr(from), ..path(0, 0) };
-        self.rooms.handle_datagram(self.now, Datagram { path, ecn: Ecn::NotEct, data }, &mut self.out);
+        self.rooms.handle_datagram(self.now, Datagram { path, data }, &mut self.out);
     }
 
     /// What one turn of the rooms writes, and whether there is more.

@@ -209,7 +209,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Ecn, LinkId, LinkKind, Token};
+    use crate::{LinkId, LinkKind, Token};
 
     fn path(port: u16) -> Path {
         Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], port).into(), local: None }
@@ -217,7 +217,7 @@ mod tests {
 
     fn run(data: &mut [u8], segment: usize) -> DatagramRun<'_> {
         let segment = NonZeroUsize::new(segment).expect("not empty");
-        DatagramRun::new(Token::default(), path(9), Ecn::NotEct, segment, data)
+        DatagramRun::new(Token::default(), path(9), segment, data)
     }
 
     /// Each queued datagram, put together.
