@@ -26,17 +26,10 @@ pub(crate) struct Cm {
 
 impl Cm {
     pub(crate) fn new(master: Master<'_>) -> Result<Self, KeyError> {
+        let keys = |key, auth, salt| KeySet::new(&derive(master, key)?, &derive(master, auth)?, derive(master, salt)?);
         Ok(Cm {
-            rtp: KeySet::new(
-                &derive(master, Label::RtpKey)?,
-                &derive(master, Label::RtpAuth)?,
-                derive(master, Label::RtpSalt)?,
-            )?,
-            rtcp: KeySet::new(
-                &derive(master, Label::RtcpKey)?,
-                &derive(master, Label::RtcpAuth)?,
-                derive(master, Label::RtcpSalt)?,
-            )?,
+            rtp: keys(Label::RtpKey, Label::RtpAuth, Label::RtpSalt)?,
+            rtcp: keys(Label::RtcpKey, Label::RtcpAuth, Label::RtcpSalt)?,
         })
     }
 

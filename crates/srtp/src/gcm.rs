@@ -8,7 +8,7 @@
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use crate::kdf::{Label, derive};
-use crate::keys::{KeyError, Master, Profile};
+use crate::keys::{KeyError, Master};
 use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
 
 const TAG_LEN: usize = 16;
@@ -21,19 +21,13 @@ pub(crate) struct Gcm {
 }
 
 impl Gcm {
-    pub(crate) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
-        let rtp_salt = derive(master, Label::RtpSalt)?;
-        let rtcp_salt = derive(master, Label::RtcpSalt)?;
-        Ok(match profile {
-            Profile::AeadAes256Gcm => Gcm {
-                rtp: SaltedKey::new(&derive::<32>(master, Label::RtpKey)?, rtp_salt)?,
-                rtcp: SaltedKey::new(&derive::<32>(master, Label::RtcpKey)?, rtcp_salt)?,
-            },
-            Profile::AeadAes128Gcm | Profile::Aes128CmSha1_80 => Gcm {
-                rtp: SaltedKey::new(&derive::<16>(master, Label::RtpKey)?, rtp_salt)?,
-                rtcp: SaltedKey::new(&derive::<16>(master, Label::RtcpKey)?, rtcp_salt)?,
-            },
-        })
+    pub(crate) fn new(master: Master<'_>) -> Result<Self, KeyError> {
+        let key = |key, salt| {
+            // A session key is as long as the master key, and the beginning of the longest.
+            let longest: [u8; 32] = derive(master, key)?;
+            SaltedKey::new(&longest[..master.key.len()], derive(master, salt)?)
+        };
+        Ok(Gcm { rtp: key(Label::RtpKey, Label::RtpSalt)?, rtcp: key(Label::RtcpKey, Label::RtcpSalt)? })
     }
 
     /// `packet[..len]` is plain, and its first `header_len` bytes stay so.

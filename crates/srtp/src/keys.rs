@@ -75,8 +75,8 @@ pub enum KeyError {
 pub struct SessionKeys {
     /// What the handshake chose.
     pub profile: Profile,
-    /// The exporter's bytes: client key, server key, client salt, server salt.
-    pub material: Box<[u8]>,
+    /// The exporter's bytes, as many as the profile takes: client key, server key, client salt, server salt.
+    material: Box<[u8]>,
     /// Whether we were the DTLS client, so that the first key is ours.
     pub is_client: bool,
 }
@@ -87,9 +87,11 @@ impl SessionKeys {
     /// # Errors
     /// `KeyError::Length` when there are more or fewer than the profile takes.
     pub fn new(profile: Profile, material: &[u8], is_client: bool) -> Result<Self, KeyError> {
-        let keys = SessionKeys { profile, material: material.into(), is_client };
-        keys.check()?;
-        Ok(keys)
+        let (got, wanted) = (material.len(), profile.material_len());
+        if got != wanted {
+            return Err(KeyError::Length { profile, got, wanted });
+        }
+        Ok(SessionKeys { profile, material: material.into(), is_client })
     }
 
     /// Made-up keys for tests and benchmarks: what the client has, and what the server has.
@@ -102,32 +104,23 @@ impl SessionKeys {
     }
 
     /// The master key and salt for what we send.
-    pub(crate) fn ours(&self) -> Result<Master<'_>, KeyError> {
+    pub(crate) fn ours(&self) -> Master<'_> {
         self.half(self.is_client)
     }
 
     /// The master key and salt for what the peer sends.
-    pub(crate) fn theirs(&self) -> Result<Master<'_>, KeyError> {
+    pub(crate) fn theirs(&self) -> Master<'_> {
         self.half(!self.is_client)
     }
 
-    fn half(&self, of_client: bool) -> Result<Master<'_>, KeyError> {
-        self.check()?;
+    fn half(&self, of_client: bool) -> Master<'_> {
         let (keys, salts) = self.material.split_at(2 * self.profile.key_len());
         let (client_key, server_key) = keys.split_at(self.profile.key_len());
         let (client_salt, server_salt) = salts.split_at(self.profile.salt_len());
-        Ok(match of_client {
+        match of_client {
             true => Master { key: client_key, salt: client_salt },
             false => Master { key: server_key, salt: server_salt },
-        })
-    }
-
-    fn check(&self) -> Result<(), KeyError> {
-        let (got, wanted) = (self.material.len(), self.profile.material_len());
-        if got != wanted {
-            return Err(KeyError::Length { profile: self.profile, got, wanted });
         }
-        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@ impl Opener {
     /// # Errors
     /// When the keying material has the wrong length.
     pub fn new(keys: &SessionKeys) -> Result<Self, KeyError> {
-        let suite = Suite::new(keys.profile, keys.theirs()?)?;
+        let suite = Suite::new(keys.profile, keys.theirs())?;
         Ok(Opener { suite, rtp: SsrcTable::default(), rtcp: SsrcTable::default() })
     }
 

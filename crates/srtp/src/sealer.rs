@@ -23,7 +23,7 @@ impl Sealer {
     /// # Errors
     /// When the keying material has the wrong length.
     pub fn new(keys: &SessionKeys) -> Result<Self, KeyError> {
-        Ok(Sealer { profile: keys.profile, suite: Suite::new(keys.profile, keys.ours()?)?, next_rtcp_index: 0 })
+        Ok(Sealer { profile: keys.profile, suite: Suite::new(keys.profile, keys.ours())?, next_rtcp_index: 0 })
     }
 
     /// Bytes that an RTP packet grows by.

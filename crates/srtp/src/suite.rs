@@ -46,7 +46,7 @@ pub(crate) enum Suite {
 impl Suite {
     pub(crate) fn new(profile: Profile, master: Master<'_>) -> Result<Self, KeyError> {
         match profile {
-            Profile::AeadAes128Gcm | Profile::AeadAes256Gcm => Ok(Suite::Gcm(Gcm::new(profile, master)?)),
+            Profile::AeadAes128Gcm | Profile::AeadAes256Gcm => Ok(Suite::Gcm(Gcm::new(master)?)),
             Profile::Aes128CmSha1_80 => Ok(Suite::Cm(Box::new(Cm::new(master)?))),
         }
     }

@@ -196,11 +196,8 @@ fn rtcp_stops_when_its_indexes_are_used_up() {
 fn keying_material_has_the_length_of_its_profile() {
     for profile in Profile::ALL {
         assert!(SessionKeys::new(profile, &vec![1; profile.material_len()], true).is_ok());
-        let keys = SessionKeys { profile, material: vec![1; 10].into(), is_client: true };
         let wrong = KeyError::Length { profile, got: 10, wanted: profile.material_len() };
         assert_eq!(SessionKeys::new(profile, &[1; 10], true).err(), Some(wrong));
-        assert_eq!(Sealer::new(&keys).err(), Some(wrong));
-        assert_eq!(Opener::new(&keys).err(), Some(wrong));
     }
 }
 

@@ -13,11 +13,11 @@ fn both_sides_get_the_same_keys_and_the_server_is_the_dtls_server() {
     for (offer, purpose) in [(&WATCH, TO_SEND), (&PUBLISH, TO_RECEIVE)] {
         let pair = Pair::connected(offer, purpose);
         let (server, server_sees) = pair.server.connected.unwrap();
-        let (client, client_sees) = pair.client.connected.unwrap();
-        assert_eq!(server.material, client.material);
+        let (mut client, client_sees) = pair.client.connected.unwrap();
         assert_eq!(server.profile, Profile::AeadAes256Gcm);
-        assert_eq!(server.material.len(), 2 * 32 + 2 * 12);
         assert_eq!((server.is_client, client.is_client), (false, true));
+        client.is_client = false;
+        assert_eq!(server, client, "all but their sides");
         assert_eq!((server_sees, client_sees), (pair.client.remote, pair.server.remote));
     }
 }

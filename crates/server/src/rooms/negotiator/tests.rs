@@ -174,8 +174,9 @@ impl Client {
     }
 
     fn has_keys(&self, server: &SessionKeys) -> bool {
-        let keys = self.keys.as_ref().expect("the client has connected");
-        keys.material == server.material && server.profile == Profile::AeadAes256Gcm && !server.is_client
+        let mut keys = self.keys.clone().expect("the client has connected");
+        keys.is_client = false;
+        keys == *server && server.profile == Profile::AeadAes256Gcm
     }
 }
 
