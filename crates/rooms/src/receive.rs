@@ -7,6 +7,7 @@ mod receiver;
 mod tests;
 mod transport;
 
+pub(crate) use layers::Layers;
 pub use nacks::MISSING_MAX;
 pub use receiver::Receiver;
 pub use transport::TransportRecorder;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wire::codec::{Codec, MediaKind};
+use wire::codec::Codec;
 use wire::rtcp::{self, SenderReport};
 use wire::rtp::RtpPacket;
 use wire::{Random, Seq};
@@ -12,7 +12,7 @@ use crate::drops::DropReason;
 use crate::keyframe::LayerKey;
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::passthrough::{self, PASSED_MAX, Passage};
-use crate::receive::{MISSING_MAX, Receiver};
+use crate::receive::{Layers, MISSING_MAX, Receiver};
 use crate::reports;
 use crate::session::Io;
 use crate::spec::{SessionStats, UpTrackSpec};
@@ -58,6 +58,7 @@ struct Source {
     epoch: u32,
     codec: Codec,
     receiver: Receiver,
+    layers: Layers,
 }
 
 /// Receiver reports go out this often.
@@ -147,7 +148,7 @@ impl Ups {
             timestamp: packet.timestamp(),
             arrival: io.now,
             marker: packet.marker(),
-            payload: source.receiver.inspect(source.codec, extended, payload, descriptor),
+            payload: source.layers.inspect(source.codec, extended, payload, descriptor),
         };
         let passage = Passage { ids, frame_shift: up.frame_shift(descriptor, stream) };
         let mut extensions = [0; PASSED_MAX];
@@ -232,7 +233,7 @@ impl Ups {
 
     /// Adds how the tracks stand.
     pub fn add_stats(&self, stats: &mut SessionStats) {
-        stats.packets_without_layer = self.sources.iter().map(|source| source.receiver.unknown_layers()).sum();
+        stats.packets_without_layer = self.sources.iter().map(|source| source.layers.unknown()).sum();
         stats.loss = self.sources.iter().map(|source| source.receiver.loss()).fold(stats.loss, f32::max);
     }
 
@@ -268,9 +269,10 @@ impl Ups {
             (Some(index), true) => self.sources[index].rtx_ssrc = Some(ssrc),
             // The publisher restarted the layer under a new SSRC.
             (Some(index), false) => {
-                let (epoch, receiver) = (self.next_epoch(), self.new_receiver(now, ssrc, up, stream));
+                let epoch = self.next_epoch();
                 let source = &mut self.sources[index];
-                (source.ssrc, source.epoch, source.receiver) = (ssrc, epoch, receiver);
+                let receiver = Receiver::new(now, ssrc, source.codec);
+                *source = Source { ssrc, epoch, receiver, layers: Layers::default(), ..*source };
             }
             (None, true) => return Err(DropReason::UnknownSsrc),
             (None, false) => self.add_source(now, ssrc, None, up, layer, stream),
@@ -299,21 +301,14 @@ impl Ups {
         if usize::from(layer) >= track.layers.len() {
             return;
         }
-        let receiver = self.new_receiver(now, ssrc, up, stream);
-        let epoch = self.next_epoch();
-        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec: track.spec.codec, receiver });
+        let (epoch, codec, layers) = (self.next_epoch(), track.spec.codec, Layers::default());
+        let receiver = Receiver::new(now, ssrc, codec);
+        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec, receiver, layers });
     }
 
     fn next_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
-    }
-
-    fn new_receiver(&self, now: Instant, ssrc: u32, up: usize, stream: &Stream) -> Receiver {
-        let spec = &stream.tracks[usize::from(self.tracks[up].spec.track)].spec;
-        let receiver = Receiver::new(now, ssrc, spec.codec.clock_rate());
-        // A lost audio packet is 20 ms that the decoder conceals; by the time it came again it would be late.
-        if spec.codec.kind() == MediaKind::Audio { receiver.without_nacks() } else { receiver }
     }
 }
 

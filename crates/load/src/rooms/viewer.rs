@@ -74,7 +74,7 @@ impl Viewer {
             own_ssrc: ssrc ^ 0x5555_5555,
             opener,
             sealer,
-            receiver: Receiver::new(now, ssrc, media.codec.clock_rate()),
+            receiver: Receiver::new(now, ssrc, media.codec),
             recorder: TransportRecorder::new(now),
             check,
             highest: None,

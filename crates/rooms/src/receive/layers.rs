@@ -9,8 +9,9 @@
 use wire::codec::dependency::{Descriptor, Structure};
 use wire::codec::{self, Codec, PayloadInfo};
 
+/// What the descriptors of one SSRC have said so far.
 #[derive(Debug, Default)]
-pub(super) struct Layers {
+pub struct Layers {
     /// Boxed, since most sources have none.
     structure: Option<Box<Structure>>,
     /// The packet that brought the structure.
@@ -20,7 +21,7 @@ pub(super) struct Layers {
 
 impl Layers {
     /// Reads the payload header and the descriptor of the packet with the extended number `seq`.
-    pub(super) fn inspect(&mut self, codec: Codec, seq: u64, payload: &[u8], descriptor: Option<&[u8]>) -> PayloadInfo {
+    pub fn inspect(&mut self, codec: Codec, seq: u64, payload: &[u8], descriptor: Option<&[u8]>) -> PayloadInfo {
         let info = codec::inspect(codec, payload, descriptor);
         let Some(value) = descriptor.filter(|_| is_silent(codec) && !payload.is_empty()) else { return info };
         self.learn(seq, value);
@@ -38,7 +39,7 @@ impl Layers {
     }
 
     /// Packets whose descriptor was broken, or named a template that no structure at hand has.
-    pub(super) fn unknown(&self) -> u64 {
+    pub fn unknown(&self) -> u64 {
         self.unknown
     }
 

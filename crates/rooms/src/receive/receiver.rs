@@ -7,11 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use wire::codec::{Codec, PayloadInfo};
+use wire::codec::{Codec, MediaKind};
 use wire::rtcp::ReportBlock;
 use wire::{Seq, SeqExtender};
 
-use super::layers::Layers;
 use super::nacks::Nacks;
 use crate::drops::DropReason;
 use srtp::{WINDOW, Window};
@@ -39,22 +38,22 @@ pub struct Receiver {
     transit: Option<(u32, u32)>,
     /// The middle of the NTP timestamp of the last sender report, and when it came.
     sender_report: Option<(u32, Instant)>,
-    layers: Layers,
 }
 
 /// Jumps of the delay beyond this are no jitter: the publisher paused, or set its clock.
 const JITTER_STEP_MAX_S: u32 = 5;
 
 impl Receiver {
-    /// Nothing received yet.
-    pub fn new(now: Instant, ssrc: u32, clock_rate: u32) -> Self {
+    /// Nothing received yet. Audio is never asked for again: a lost packet is 20 ms that the decoder conceals, and by the
+    /// time it came again it would be late.
+    pub fn new(now: Instant, ssrc: u32, codec: Codec) -> Self {
         Receiver {
             ssrc,
-            clock_rate,
+            clock_rate: codec.clock_rate(),
             start: now,
             extender: SeqExtender::default(),
             window: Window::default(),
-            nacks: Nacks::new(),
+            nacks: if codec.kind() == MediaKind::Video { Nacks::new() } else { Nacks::default() },
             base: None,
             received: 0,
             reported: (0, 0),
@@ -62,14 +61,7 @@ impl Receiver {
             jitter_16: 0,
             transit: None,
             sender_report: None,
-            layers: Layers::default(),
         }
-    }
-
-    /// Never asks for what is missing: for tracks where NACK was not negotiated.
-    pub fn without_nacks(mut self) -> Self {
-        self.nacks = Nacks::default();
-        self
     }
 
     /// Takes a packet and returns its extended sequence number.
@@ -106,16 +98,6 @@ impl Receiver {
             }
         }
         Ok(extended)
-    }
-
-    /// Reads what the payload header and the dependency descriptor say of the packet that `on_packet` called `seq`.
-    pub fn inspect(&mut self, codec: Codec, seq: u64, payload: &[u8], descriptor: Option<&[u8]>) -> PayloadInfo {
-        self.layers.inspect(codec, seq, payload, descriptor)
-    }
-
-    /// Packets whose temporal layer is not known, for want of the structure that their descriptor refers to.
-    pub fn unknown_layers(&self) -> u64 {
-        self.layers.unknown()
     }
 
     /// Hands out the numbers to ask for now, in sending order. `rtt` is how long an answer takes.
