@@ -99,8 +99,7 @@ impl Session {
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self, settings: &Settings) -> Instant {
         let idle_at = self.transport.last_heard + settings.idle_timeout;
-        let feedback_at = self.transport.recorder.poll_timeout();
-        let deadlines = [self.ups.poll_timeout(), self.downs.poll_timeout(), feedback_at];
+        let deadlines = [self.ups.poll_timeout(), self.downs.poll_timeout()];
         deadlines.into_iter().flatten().fold(idle_at, Instant::min)
     }
 

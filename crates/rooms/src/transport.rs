@@ -8,7 +8,6 @@ use wire::{Bitrate, Outbox, Path};
 use crate::bwe::Estimator;
 use crate::down_track::Seal;
 use crate::pacer::Pacer;
-use crate::receive::TransportRecorder;
 use crate::settings::Settings;
 use crate::spec::{PeerSpec, SessionStats};
 
@@ -29,8 +28,6 @@ pub struct Transport {
     pub estimator: Option<Estimator>,
     /// What was counted so far; `Session::stats` adds what is known of the tracks.
     pub stats: SessionStats,
-    /// Where we give transport-wide feedback.
-    pub recorder: TransportRecorder,
     opener: Opener,
     /// When something authentic last came from the peer.
     pub last_heard: Instant,
@@ -58,7 +55,6 @@ impl Transport {
             resend: ResendBudget::new(now),
             estimator: None,
             stats: SessionStats::default(),
-            recorder: TransportRecorder::new(now),
             opener: Opener::new(&peer.keys)?,
             last_heard: now,
             started: now,
@@ -82,13 +78,11 @@ impl Transport {
 
     /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
     pub fn send_rtcp(&mut self, out: &mut Outbox, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        send_rtcp(&mut self.sealer, &self.path, out, write)
-    }
-
-    /// Sends transport-wide feedback under our `ssrc`. False when there is no room or nothing to say.
-    pub fn send_feedback(&mut self, now: Instant, ssrc: u32, media_ssrc: u32, out: &mut Outbox) -> bool {
-        let Transport { sealer, path, recorder, .. } = self;
-        send_rtcp(sealer, path, out, |buf| recorder.write_feedback(now, buf, ssrc, media_ssrc))
+        let Some(slot) = out.slot() else { return false };
+        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
+        let len = self.sealer.seal_rtcp(slot, len);
+        out.commit(&self.path, len);
+        len > 0
     }
 
     /// What the next media packet is sealed with.
@@ -157,19 +151,6 @@ impl Transport {
         let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
         way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
     }
-}
-
-fn send_rtcp(
-    sealer: &mut Sealer,
-    path: &Path,
-    out: &mut Outbox,
-    write: impl FnOnce(&mut [u8]) -> Option<usize>,
-) -> bool {
-    let Some(slot) = out.slot() else { return false };
-    let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
-    let len = sealer.seal_rtcp(slot, len);
-    out.commit(path, len);
-    len > 0
 }
 
 /// Bytes that may go into retransmissions: a share of what is sent, so that a viewer who NACKs everything gets no more

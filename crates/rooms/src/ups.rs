@@ -12,7 +12,7 @@ use crate::drops::DropReason;
 use crate::keyframe::LayerKey;
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::passthrough::{self, PASSED_MAX, Passage};
-use crate::receive::{Layers, MISSING_MAX, Receiver};
+use crate::receive::{Layers, MISSING_MAX, Receiver, TransportRecorder};
 use crate::reports;
 use crate::session::Io;
 use crate::spec::{SessionStats, UpTrackSpec};
@@ -34,6 +34,8 @@ pub struct Ups {
     /// Under which SSRC we report (RFC 3550 §6.4.2).
     ssrc: u32,
     report_at: Instant,
+    /// Where we give transport-wide feedback.
+    recorder: TransportRecorder,
 }
 
 /// An up track: one track of a stream, as the peer sends it.
@@ -71,7 +73,8 @@ impl Ups {
     /// No tracks yet.
     pub fn new(now: Instant) -> Self {
         let (streams, tracks, sources) = (Vec::new(), Vec::new(), Vec::new());
-        Ups { streams, tracks, sources, ntp_offset: None, epoch: 0, ssrc: 0, report_at: now }
+        let recorder = TransportRecorder::new(now);
+        Ups { streams, tracks, sources, ntp_offset: None, epoch: 0, ssrc: 0, report_at: now, recorder }
     }
 
     /// Adds a stream and tracks of it; those that the stream does not have, or over `TRACKS_MAX`, are left out.
@@ -132,7 +135,7 @@ impl Ups {
         if let Some(value) = ids.transport_cc.and_then(|id| packet.extension(id))
             && let Some(seq) = value.first_chunk()
         {
-            transport.recorder.on_packet(io.now, u16::from_be_bytes(*seq));
+            self.recorder.on_packet(io.now, u16::from_be_bytes(*seq));
         }
         let (seq, payload) = match (is_rtx, packet.payload()) {
             (false, payload) => (packet.seq(), payload),
@@ -182,10 +185,10 @@ impl Ups {
         LayerKey { stream: up.stream, track: up.spec.track, layer: source.layer }
     }
 
-    /// When `handle_timeout` next has work beside the feedback, which the recorder knows of.
+    /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let nacks = self.sources.iter().filter_map(|source| source.receiver.next_nack_at());
-        nacks.chain((!self.is_empty()).then_some(self.report_at)).min()
+        nacks.chain((!self.is_empty()).then_some(self.report_at)).chain(self.recorder.poll_timeout()).min()
     }
 
     /// Sends the NACKs, the transport feedback and the reports that are due, and wishes for keyframes of layers that have
@@ -210,8 +213,9 @@ impl Ups {
             }
         }
         let media_ssrc = self.sources.first().map_or(0, |source| source.ssrc);
-        while transport.recorder.poll_timeout().is_some_and(|at| at <= io.now) {
-            if !transport.send_feedback(io.now, self.ssrc, media_ssrc, io.out) {
+        while self.recorder.poll_timeout().is_some_and(|at| at <= io.now) {
+            let write = |buf: &mut [u8]| self.recorder.write_feedback(io.now, buf, self.ssrc, media_ssrc);
+            if !transport.send_rtcp(io.out, write) {
                 break;
             }
         }
