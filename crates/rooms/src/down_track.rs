@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use srtp::Sealer;
 use wire::codec::{MediaKind, Vp8Numbers, vp8};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
@@ -101,26 +100,6 @@ const NOTHING_SENT: u8 = u8::MAX;
 impl Sent {
     const NOTHING: Sent =
         Sent { position: 0, timestamp: 0, seq: 0, resent_at_ms: 0, picture_id: 0, tl0_pic_idx: 0, layer: NOTHING_SENT };
-}
-
-/// What writing a packet takes beside the packet: the session's half of the work.
-pub struct Seal<'a> {
-    /// Of the session.
-    pub sealer: &'a Sealer,
-    /// Transport-wide sequence number to be stamped, where that was negotiated.
-    pub transport_seq: u16,
-}
-
-/// When a packet may be sent again.
-#[derive(Clone, Copy)]
-struct Again {
-    now: Instant,
-    /// The same in milliseconds that wrap.
-    now_ms: u32,
-    /// At least so long after the last time.
-    pause: Duration,
-    /// The budget for retransmissions runs low.
-    is_short: bool,
 }
 
 /// The next packet for the viewer, with its numbers given.
@@ -233,7 +212,7 @@ impl DownTrack {
             }
             let Some(slot) = out.slot() else { break Some(Progress::Full) };
             let Some(next) = self.next(now, track, &mut counters.drops) else { break Some(Progress::Done) };
-            let len = self.write(slot, &next, &transport.seal());
+            let len = self.write(slot, &next, transport);
             if len == 0 {
                 counters.drops.add(DropReason::DatagramTooLarge);
                 continue;
@@ -252,13 +231,7 @@ impl DownTrack {
     /// sent (see `write_again`).
     pub fn send_again(&mut self, seq: u16, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
         let slot = io.out.slot()?;
-        let again = Again {
-            now: io.now,
-            now_ms: transport.age_ms(io.now),
-            pause: transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX),
-            is_short: transport.resend.is_short(),
-        };
-        let len = self.write_again(slot, seq, self.track(io.streams), &transport.seal(), again)?;
+        let len = self.write_again(slot, seq, self.track(io.streams), transport, io.now)?;
         transport.commit(io.now, len, io.out);
         transport.on_resent(io.now, len);
         io.counters.packets_resent += 1;
@@ -339,7 +312,7 @@ impl DownTrack {
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
     #[inline]
-    fn write(&mut self, slot: &mut [u8], next: &Next<'_>, seal: &Seal<'_>) -> usize {
+    fn write(&mut self, slot: &mut [u8], next: &Next<'_>, transport: &Transport) -> usize {
         let Next { logged, forwarded, .. } = next;
         let header = RtpHeader {
             payload_type: self.spec.payload_type,
@@ -348,10 +321,10 @@ impl DownTrack {
             timestamp: forwarded.timestamp,
             ssrc: self.spec.ssrc,
         };
-        let Some(header_len) = self.write_header(slot, &header, logged, seal.transport_seq) else { return 0 };
+        let Some(header_len) = self.write_header(slot, &header, logged, transport.transport_seq) else { return 0 };
         let payload_end = header_len + logged.payload.len();
         let padded_end = header_len + logged.padded_len.max(usize::from(logged.payload.is_empty()));
-        if padded_end + seal.sealer.rtp_overhead() > slot.len() {
+        if padded_end + transport.sealer.rtp_overhead() > slot.len() {
             return 0;
         }
         self.remember(next);
@@ -360,7 +333,7 @@ impl DownTrack {
         self.octet_count = self.octet_count.wrapping_add(logged.payload.len() as u32);
         let rewrite = forwarded.vp8.filter(|rewrite| !rewrite.changes_nothing(logged.meta.payload.vp8.as_ref()));
         if rewrite.is_none() && padded_end == payload_end {
-            return seal.sealer.seal_rtp_from(slot, header_len, logged.payload, self.spec.ssrc, forwarded.seq);
+            return transport.sealer.seal_rtp_from(slot, header_len, logged.payload, self.spec.ssrc, forwarded.seq);
         }
         let payload = &mut slot[header_len..payload_end];
         payload.copy_from_slice(logged.payload);
@@ -368,7 +341,7 @@ impl DownTrack {
             vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
         }
         let len = rtp::pad(slot, payload_end, padded_end);
-        seal.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
+        transport.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
     }
 
     /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).
@@ -383,10 +356,9 @@ impl DownTrack {
         slot: &mut [u8],
         seq: u16,
         track: &Track,
-        seal: &Seal<'_>,
-        again: Again,
+        transport: &Transport,
+        now: Instant,
     ) -> Option<usize> {
-        let Again { now, now_ms, mut pause, is_short } = again;
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
         let index = usize::from(seq) % self.sent.len();
         let sent = self.sent[index];
@@ -395,10 +367,12 @@ impl DownTrack {
         }
         let log = &track.layers.get(usize::from(sent.layer))?.log;
         let logged = log.at(log.position_of(sent.position))?;
-        if is_short {
+        let mut pause = transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX);
+        if transport.resend.is_short() {
             pause = pause.max(now.saturating_duration_since(logged.meta.arrival) / 2);
         }
-        let since = Duration::from_millis((now_ms as u16).wrapping_sub(sent.resent_at_ms).into());
+        let now_ms = transport.age_ms(now);
+        let since = Duration::from_millis(now_ms.wrapping_sub(sent.resent_at_ms).into());
         if sent.resent_at_ms != 0 && since < pause {
             return None;
         }
@@ -409,9 +383,9 @@ impl DownTrack {
             timestamp: sent.timestamp,
             ssrc: rtx_ssrc,
         };
-        let header_len = self.write_header(slot, &header, &logged, seal.transport_seq)?;
+        let header_len = self.write_header(slot, &header, &logged, transport.transport_seq)?;
         let len = header_len + 2 + logged.payload.len();
-        if len + seal.sealer.rtp_overhead() > slot.len() {
+        if len + transport.sealer.rtp_overhead() > slot.len() {
             return None;
         }
         slot[header_len..header_len + 2].copy_from_slice(&seq.to_be_bytes());
@@ -420,10 +394,10 @@ impl DownTrack {
         if let Some(Vp8Numbers { picture_id, tl0_pic_idx, .. }) = logged.meta.payload.vp8 {
             vp8::rewrite(payload, picture_id.map(|_| sent.picture_id), tl0_pic_idx.map(|_| sent.tl0_pic_idx));
         }
-        self.sent[index].resent_at_ms = (now_ms as u16).max(1);
+        self.sent[index].resent_at_ms = now_ms.max(1);
         let rtx_seq = self.rtx_seq;
         self.rtx_seq += 1;
-        Some(seal.sealer.seal_rtp(slot, header_len, len, rtx_ssrc, rtx_seq))
+        Some(transport.sealer.seal_rtp(slot, header_len, len, rtx_ssrc, rtx_seq))
     }
 
     /// The number of the last packet sent, for probes that send it again.

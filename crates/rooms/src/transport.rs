@@ -6,7 +6,6 @@ use srtp::{KeyError, Opener, Sealer, SrtpError};
 use wire::{Bitrate, Outbox, Path};
 
 use crate::bwe::Estimator;
-use crate::down_track::Seal;
 use crate::pacer::Pacer;
 use crate::settings::Settings;
 use crate::spec::{PeerSpec, SessionStats};
@@ -15,9 +14,10 @@ use crate::spec::{PeerSpec, SessionStats};
 pub struct Transport {
     /// Where its packets come from and ours go to.
     pub path: Path,
-    sealer: Sealer,
+    /// What seals our packets.
+    pub sealer: Sealer,
     /// The number of the next packet that is sent (draft-holmer-rmcat-transport-wide-cc-extensions-01 §2).
-    transport_seq: u16,
+    pub transport_seq: u16,
     /// When and how fast packets may leave.
     pub pacer: Pacer,
     /// When the pacer lets the next packet go, while some wait.
@@ -85,13 +85,7 @@ impl Transport {
         len > 0
     }
 
-    /// What the next media packet is sealed with.
-    #[inline]
-    pub fn seal(&self) -> Seal<'_> {
-        Seal { sealer: &self.sealer, transport_seq: self.transport_seq }
-    }
-
-    /// Queues the media packet that `seal` has sealed, which has `len` bytes.
+    /// Queues a media packet that was sealed under `transport_seq` and has `len` bytes.
     #[inline]
     pub fn commit(&mut self, now: Instant, len: usize, out: &mut Outbox) {
         out.commit(&self.path, len);
@@ -141,8 +135,8 @@ impl Transport {
     }
 
     /// Time since the session began, in milliseconds that wrap.
-    pub fn age_ms(&self, now: Instant) -> u32 {
-        now.duration_since(self.started).as_millis() as u32
+    pub fn age_ms(&self, now: Instant) -> u16 {
+        now.duration_since(self.started).as_millis() as u16
     }
 
     /// Reads a value from each of the cache lines that sending needs.
