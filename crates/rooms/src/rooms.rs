@@ -26,7 +26,7 @@ use crate::spec::{
     Command, Counters, DownTrackSpec, EndReason, Event, PeerSpec, SessionId, StreamId, StreamSpec, UpTrackSpec,
     WorkerId,
 };
-use crate::stream::{Round, Stream};
+use crate::stream::Stream;
 
 /// The selective forwarding unit of one worker.
 pub struct Rooms {
@@ -390,7 +390,7 @@ impl Rooms {
     /// Sends each viewer of a stream what it has not had yet. The round goes on where the outbox was full.
     fn serve_stream(&mut self, now: Instant, stream: usize, out: &mut Outbox) -> Progress {
         let round = &mut self.streams[stream].round;
-        debug_assert!(round.is_queued);
+        debug_assert!(round.is_queued, "its turn has come");
         if round.next_viewer == 0 {
             round.has_more = false;
         }
@@ -400,6 +400,10 @@ impl Rooms {
                 return Progress::Full;
             }
             self.streams[stream].round.next_viewer += 1;
+        }
+        // More came meanwhile: there is another round.
+        if std::mem::take(&mut self.streams[stream].round).has_more {
+            self.queue_stream(stream);
         }
         Progress::Done
     }
@@ -414,22 +418,12 @@ impl Rooms {
         Progress::Done
     }
 
-    /// A turn is through. A stream of which more came meanwhile gets another one.
-    fn finish(&mut self, turn: Turn) {
-        let Turn::Stream(key) = turn else { return };
-        let round = std::mem::take(&mut self.streams[key].round);
-        debug_assert!(round.is_queued, "a round ends that has begun");
-        if round.has_more {
-            self.queue_stream(key);
-        }
-    }
-
     /// Packets of the stream came that its viewers have not had.
     fn queue_stream(&mut self, key: usize) {
         let round = &mut self.streams[key].round;
         round.has_more = true;
         if !round.is_queued {
-            *round = Round { is_queued: true, ..*round };
+            round.is_queued = true;
             self.turns.push_back(Turn::Stream(key));
         }
     }
@@ -618,12 +612,9 @@ impl Product for Rooms {
                 Turn::Due => self.serve_due(now, out),
             };
             self.turns.pop_front();
-            match progress {
-                Progress::Full => {
-                    self.turns.push_back(turn);
-                    return true;
-                }
-                Progress::Done | Progress::Later(_) => self.finish(turn),
+            if progress == Progress::Full {
+                self.turns.push_back(turn);
+                return true;
             }
         }
         self.send_keyframe_requests(now, out);
