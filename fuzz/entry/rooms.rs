@@ -138,7 +138,6 @@ const EXTENSIONS: ExtensionIds = ExtensionIds {
     transport_cc: Some(4),
     dependency_descriptor: Some(5),
     audio_level: Some(6),
-    abs_send_time: Some(7),
     video_orientation: Some(8),
     playout_delay: Some(9),
 };

@@ -54,8 +54,6 @@ pub struct ExtensionIds {
     pub repaired_rid: Option<u8>,
     /// RFC 6464: how loud it is.
     pub audio_level: Option<u8>,
-    /// When the packet left; read by nobody here.
-    pub abs_send_time: Option<u8>,
     /// Number over all packets of the session, for feedback.
     pub transport_cc: Option<u8>,
     /// How the camera is held (3GPP TS 26.114 §7.4.5).

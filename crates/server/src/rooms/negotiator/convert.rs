@@ -70,7 +70,6 @@ fn extension_ids(media: &Media) -> ExtensionIds {
         rid: media.extension_id(Extension::Rid),
         repaired_rid: media.extension_id(Extension::RepairedRid),
         audio_level: media.extension_id(Extension::AudioLevel),
-        abs_send_time: media.extension_id(Extension::AbsSendTime),
         // Numbers without feedback would never be acknowledged.
         transport_cc: media.extension_id(Extension::TransportCc).filter(|_| media.transport_cc),
         video_orientation: media.extension_id(Extension::VideoOrientation),
