@@ -300,13 +300,10 @@ impl ReferenceClock {
     /// What the wraps so far add to the message's ticks. A step counts as the shorter way around.
     fn wrapped_ticks(&mut self, reference_time: i32) -> i64 {
         let reference_time = i64::from(reference_time);
-        let extended = match self.last {
-            None => reference_time,
-            Some(last) => {
-                let step = (reference_time - last) as i32;
-                last + i64::from((step << REFERENCE_UNUSED_BITS) >> REFERENCE_UNUSED_BITS)
-            }
-        };
+        let extended = self.last.map_or(reference_time, |last| {
+            let step = (reference_time - last) as i32;
+            last + i64::from((step << REFERENCE_UNUSED_BITS) >> REFERENCE_UNUSED_BITS)
+        });
         self.last = Some(extended);
         (extended - reference_time) * TICKS_PER_REFERENCE
     }
