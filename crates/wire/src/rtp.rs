@@ -84,7 +84,6 @@ pub struct RtpPacket<'a> {
     extension_profile: u16,
     extension_block: &'a [u8],
     payload: &'a [u8],
-    padding_len: u8,
 }
 
 impl<'a> RtpPacket<'a> {
@@ -101,13 +100,13 @@ impl<'a> RtpPacket<'a> {
         let got = packet.payload.len();
         let said = packet.payload.last().copied().unwrap_or(0);
         match got.checked_sub(said.into()) {
-            Some(len) if said > 0 => Ok(RtpPacket { payload: &packet.payload[..len], padding_len: said, ..packet }),
+            Some(len) if said > 0 => Ok(RtpPacket { payload: &packet.payload[..len], ..packet }),
             _ => Err(RtpError::Padding { said, got }),
         }
     }
 
     /// Reads the header of a packet that is still encrypted. SRTP leaves the header clear and encrypts the padding
-    /// (RFC 3711 §3.1), so `payload` is all that follows the header, and `padding_len` is zero.
+    /// (RFC 3711 §3.1), so `payload` is all that follows the header.
     ///
     /// # Errors
     /// When the header does not fit or the version is not 2.
@@ -140,7 +139,7 @@ impl<'a> RtpPacket<'a> {
         let Some(payload) = data.get(header_len..) else {
             return Err(RtpError::Truncated { needed: header_len, got });
         };
-        Ok(RtpPacket { fixed, header_len, extension_profile, extension_block, payload, padding_len: 0 })
+        Ok(RtpPacket { fixed, header_len, extension_profile, extension_block, payload })
     }
 
     /// The fixed fields together.
@@ -197,12 +196,6 @@ impl<'a> RtpPacket<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
-    }
-
-    /// Bytes of padding, the last of which holds this number; 0 without.
-    #[inline]
-    pub fn padding_len(&self) -> usize {
-        self.padding_len.into()
     }
 
     /// The header extensions in the order of the packet. Ends early at an element that runs over the block's end.
@@ -287,7 +280,7 @@ mod tests {
         let header =
             RtpHeader { payload_type: 96, marker: true, seq: Seq(0x1234), timestamp: 1_000, ssrc: 0xdead_beef };
         assert_eq!(packet.header(), header);
-        assert_eq!((packet.header_len(), packet.padding_len()), (28, 0));
+        assert_eq!(packet.header_len(), 28);
         assert_eq!(packet.payload(), [7, 8, 9]);
     }
 
@@ -358,7 +351,7 @@ mod tests {
         data[0] |= 0x20;
         data[30] = 200;
         let packet = RtpPacket::parse_header(&data).unwrap();
-        assert_eq!((packet.payload().len(), packet.padding_len()), (3, 0));
+        assert_eq!(packet.payload().len(), 3);
     }
 
     #[test]

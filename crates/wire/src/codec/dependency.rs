@@ -18,17 +18,13 @@ const SPATIAL_LAYERS_MAX: u8 = 4;
 const NOT_PRESENT: u8 = 0;
 const SWITCH: u8 = 2;
 
-/// The fields that every descriptor has, and which of the optional parts follow.
+/// What is needed of the fields that every descriptor has, and which of the optional parts follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// The first packet of a frame, in one spatial layer.
     pub start_of_frame: bool,
-    /// The last packet of it.
-    pub end_of_frame: bool,
     /// 6 bits.
     pub template_id: u8,
-    /// Goes up by one with each frame in the order of decoding; wraps.
-    pub frame_number: u16,
     /// A structure is attached, as on the first packet of a keyframe.
     pub has_structure: bool,
     has_active_decode_targets: bool,
@@ -38,13 +34,11 @@ pub struct Descriptor {
 impl Descriptor {
     /// Reads the fields that need no structure; `None` when there are fewer than three bytes.
     pub fn parse(value: &[u8]) -> Option<Self> {
-        let (&[first, high, low], extended) = value.split_first_chunk()?;
+        let (&[first, ..], extended) = value.split_first_chunk::<3>()?;
         let flags = extended.first().copied().unwrap_or(0);
         Some(Descriptor {
             start_of_frame: first & 0x80 != 0,
-            end_of_frame: first & 0x40 != 0,
             template_id: first & 0x3f,
-            frame_number: u16::from_be_bytes([high, low]),
             has_structure: flags & 0x80 != 0,
             has_active_decode_targets: flags & 0x40 != 0,
             has_custom_indications: flags & 0x20 != 0,
@@ -253,8 +247,8 @@ mod tests {
     #[test]
     fn the_mandatory_fields_are_read() {
         let descriptor = Descriptor::parse(&[0x45, 0x12, 0x34]).unwrap();
-        assert!(!descriptor.start_of_frame && descriptor.end_of_frame && !descriptor.has_structure);
-        assert_eq!((descriptor.template_id, descriptor.frame_number), (5, 0x1234));
+        assert!(!descriptor.start_of_frame && !descriptor.has_structure);
+        assert_eq!(descriptor.template_id, 5);
         assert!(Descriptor::parse(&l1t3()).unwrap().has_structure);
         assert_eq!(Descriptor::parse(&[0x80, 0]), None);
     }

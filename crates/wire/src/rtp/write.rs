@@ -208,7 +208,7 @@ mod tests {
         let len = write(&mut buf, &[]).0;
         assert_eq!(pad(&mut buf, len, 20), 20);
         assert_eq!(buf[12..20], [0, 0, 0, 0, 0, 0, 0, 8]);
-        assert_eq!(RtpPacket::parse(&buf[..20]).unwrap().padding_len(), 8);
+        assert_eq!(RtpPacket::parse(&buf[..20]).unwrap().payload(), []);
         assert_eq!(pad(&mut buf, 20, 30), 20, "padded already");
     }
 

@@ -61,7 +61,7 @@ proptest! {
 
         let packet = RtpPacket::parse(&buf[..len]).unwrap();
         prop_assert_eq!(packet.header(), header);
-        prop_assert_eq!((packet.header_len(), packet.padding_len()), (header_len, padding));
+        prop_assert_eq!((packet.header_len(), packet.payload()), (header_len, &[][..]));
         let read: Vec<_> = packet.extensions().map(|(id, value)| (id, value.to_vec())).collect();
         prop_assert_eq!(read, extensions);
     }
