@@ -26,10 +26,8 @@ pub struct ReportBlock {
 
 impl ReportBlock {
     pub(super) fn from_bytes(bytes: &[u8; BLOCK_LEN]) -> Self {
-        let word = |index: usize| {
-            let at = 4 * index;
-            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
+        let words = bytes.as_chunks().0;
+        let word = |index: usize| u32::from_be_bytes(words[index]);
         ReportBlock {
             ssrc: word(0),
             fraction_lost: bytes[4],

@@ -58,50 +58,34 @@ impl Symbol {
     }
 }
 
-/// A row of symbols in two bytes.
+/// A row of symbols in two bytes. It begins with 0 and stands for one symbol many times, with 10 for symbols of one bit
+/// each, the first at bit 13, or with 11 for symbols of two bits each, the first at bits 13 and 12.
 #[derive(Clone, Copy, Debug)]
-enum Chunk {
-    Run {
-        symbol: u16,
-        len: u16,
-    },
-    /// One bit each, the first at bit 13.
-    OneBit(u16),
-    /// Two bits each, the first at bits 13 and 12.
-    TwoBit(u16),
-}
+struct Chunk(u16);
 
 impl Chunk {
-    fn from_bits(bits: u16) -> Self {
-        match bits >> 14 {
-            0 | 1 => Chunk::Run { symbol: bits >> 13 & 3, len: bits & 0x1fff },
-            2 => Chunk::OneBit(bits),
-            _ => Chunk::TwoBit(bits),
-        }
-    }
-
     fn len(self) -> u16 {
-        match self {
-            Chunk::Run { len, .. } => len,
-            Chunk::OneBit(_) => ONE_BIT_SYMBOLS as u16,
-            Chunk::TwoBit(_) => TWO_BIT_SYMBOLS as u16,
+        match self.0 >> 14 {
+            0 | 1 => self.0 & RUN_LEN_MAX as u16,
+            2 => ONE_BIT_SYMBOLS as u16,
+            _ => TWO_BIT_SYMBOLS as u16,
         }
     }
 
     /// The symbol at `index`, which is below `len`. `None` for the reserved one.
     fn symbol(self, index: u16) -> Option<Symbol> {
-        Symbol::from_bits(match self {
-            Chunk::Run { symbol, .. } => symbol,
-            Chunk::OneBit(bits) => bits >> (13 - index) & 1,
-            Chunk::TwoBit(bits) => bits >> (12 - 2 * index) & 3,
+        Symbol::from_bits(match self.0 >> 14 {
+            0 | 1 => self.0 >> 13 & 3,
+            2 => self.0 >> (13 - index) & 1,
+            _ => self.0 >> (12 - 2 * index) & 3,
         })
     }
 
     /// Bytes that the deltas of the first `count` symbols take; `None` when one of them is reserved.
     fn delta_len(self, count: u16) -> Option<usize> {
-        match self {
-            Chunk::Run { symbol, .. } => Some(usize::from(count) * Symbol::from_bits(symbol)?.delta_len()),
-            vector => (0..count).map(|index| Some(vector.symbol(index)?.delta_len())).sum(),
+        match self.0 >> 14 {
+            0 | 1 => Some(usize::from(count) * self.symbol(0)?.delta_len()),
+            _ => (0..count).map(|index| Some(self.symbol(index)?.delta_len())).sum(),
         }
     }
 }
@@ -145,7 +129,7 @@ impl<'a> TransportFeedback<'a> {
             seq: self.base_seq,
             left: self.packet_status_count,
             ticks: i64::from(self.reference_time) * TICKS_PER_REFERENCE,
-            chunk: Chunk::Run { symbol: 0, len: 0 },
+            chunk: Chunk(0),
             chunk_index: 0,
             chunks: self.chunks,
             deltas: self.deltas,
@@ -160,7 +144,7 @@ fn split_chunks(data: &[u8], status_count: u16) -> Option<(&[[u8; 2]], &[u8])> {
     let mut chunk_count = 0;
     let mut delta_len = 0;
     while left > 0 {
-        let chunk = Chunk::from_bits(u16::from_be_bytes(*chunks.get(chunk_count)?));
+        let chunk = Chunk(u16::from_be_bytes(*chunks.get(chunk_count)?));
         let used = chunk.len().min(left);
         delta_len += chunk.delta_len(used)?;
         left -= used;
@@ -190,7 +174,7 @@ impl Iterator for Arrivals<'_> {
         // Empty runs are legal, if odd; `parse` saw that the chunks suffice.
         while self.chunk_index >= self.chunk.len() {
             let (bits, rest) = self.chunks.split_first()?;
-            self.chunk = Chunk::from_bits(u16::from_be_bytes(*bits));
+            self.chunk = Chunk(u16::from_be_bytes(*bits));
             self.chunk_index = 0;
             self.chunks = rest;
         }
@@ -213,13 +197,7 @@ impl Iterator for Arrivals<'_> {
         self.ticks += delta.unwrap_or(0);
         Some((seq, delta.map(|_| self.ticks)))
     }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left.into(), Some(self.left.into()))
-    }
 }
-
-impl ExactSizeIterator for Arrivals<'_> {}
 
 /// Writes one feedback about packets from `base_seq` on; `arrivals` are in ticks of 250 µs, `None` for a lost packet.
 ///
@@ -309,14 +287,10 @@ fn write_chunks(packet: &mut PacketWriter<'_>, mut deltas: Deltas<'_>) -> Option
         let vector_len = if one_bit_fits { ONE_BIT_SYMBOLS } else { TWO_BIT_SYMBOLS }.min(deltas.arrivals.len());
         let (bits, len) = if run_len >= vector_len {
             ((first as u16) << 13 | run_len as u16, run_len)
-        } else if one_bit_fits {
-            (
-                ahead().zip((0..14).rev()).fold(0x8000, |bits, (symbol, shift)| bits | (symbol as u16) << shift),
-                vector_len,
-            )
         } else {
-            let shifts = (0..=12).rev().step_by(2);
-            (ahead().zip(shifts).fold(0xc000, |bits, (symbol, shift)| bits | (symbol as u16) << shift), vector_len)
+            let (start, width) = if one_bit_fits { (0x8000, 1) } else { (0xc000, 2) };
+            let symbols = ahead().take(vector_len).zip(1..);
+            (symbols.fold(start, |bits, (symbol, place)| bits | (symbol as u16) << (14 - width * place)), vector_len)
         };
         packet.put(&bits.to_be_bytes())?;
         deltas.nth(len - 1);
