@@ -46,32 +46,26 @@ impl Framing {
     /// Finds the first frame of `buf`, which may have up to `frame_max` bytes, its header included. Read as many ahead, and
     /// an incomplete frame is never waited for in vain.
     pub fn next_frame(self, buf: &[u8], frame_max: usize) -> Frame {
-        let (header_len, found) = match self {
-            Framing::Length16 => (LENGTH_LEN, buf.first_chunk().map(|len| length16(*len))),
-            Framing::Turn => match turn(buf) {
-                Ok(found) => (TURN_HEADER_LEN, found),
-                Err(Invalid) => return Frame::Invalid,
-            },
+        let found = match self {
+            Framing::Length16 => length16(buf),
+            Framing::Turn => turn(buf),
         };
-        let Some((range, end)) = found else { return Frame::Incomplete { len: header_len } };
-        match buf.len() {
-            _ if end > frame_max => Frame::Invalid,
-            got if got < end => Frame::Incomplete { len: end },
-            _ => Frame::Datagram { range, end },
+        match found {
+            Ok((_, end)) if end > frame_max => Frame::Invalid,
+            Ok((_, end)) if buf.len() < end => Frame::Incomplete { len: end },
+            Ok((range, end)) => Frame::Datagram { range, end },
+            Err(frame) => frame,
         }
     }
 
     /// What stands around a datagram of `len` bytes; `None` when there is no frame for one that long.
     pub fn wrap(self, len: usize) -> Option<Wrapping> {
-        let short = u16::try_from(len).ok();
-        match self {
-            Framing::Length16 => {
-                short.map(|len| Wrapping { header: len.to_be_bytes(), header_len: LENGTH_LEN, padding_len: 0 })
-            }
-            Framing::Turn => {
-                short.map(|_| Wrapping { header: [0; 2], header_len: 0, padding_len: len.next_multiple_of(4) - len })
-            }
-        }
+        let short = u16::try_from(len).ok()?;
+        let (header, header_len, padding_len) = match self {
+            Framing::Length16 => (short.to_be_bytes(), LENGTH_LEN, 0),
+            Framing::Turn => ([0; 2], 0, len.next_multiple_of(4) - len),
+        };
+        Some(Wrapping { header, header_len, padding_len })
     }
 }
 
@@ -90,38 +84,33 @@ impl Wrapping {
 /// Bytes of the length field of RFC 4571.
 const LENGTH_LEN: usize = 2;
 
-fn length16(len: [u8; LENGTH_LEN]) -> (Range<usize>, usize) {
-    let end = LENGTH_LEN + usize::from(u16::from_be_bytes(len));
-    (LENGTH_LEN..end, end)
+/// Where the datagram lies and the next frame begins, as the header says; or what there is without a header.
+fn length16(buf: &[u8]) -> Result<(Range<usize>, usize), Frame> {
+    let len = buf.first_chunk().ok_or(Frame::Incomplete { len: LENGTH_LEN })?;
+    let end = LENGTH_LEN + usize::from(u16::from_be_bytes(*len));
+    Ok((LENGTH_LEN..end, end))
 }
 
-struct Invalid;
-
-/// Bytes until both kinds have said how long they are.
+/// Bytes until both kinds have said how long they are; ChannelData has no more before its data.
 const TURN_HEADER_LEN: usize = 4;
 
 /// Bytes of a STUN header.
 const STUN_HEADER_LEN: usize = 20;
 
-/// The two upper bits tell STUN (00) from ChannelData (01), and the length stands at the same place in both.
-fn turn(buf: &[u8]) -> Result<Option<(Range<usize>, usize)>, Invalid> {
-    let Some(first) = buf.first() else { return Ok(None) };
-    let is_stun = match first >> 6 {
-        0 => true,
-        1 => false,
-        _ => return Err(Invalid),
+/// The same. The two upper bits tell STUN (00) from ChannelData (01), and the length stands at the same place in both.
+fn turn(buf: &[u8]) -> Result<(Range<usize>, usize), Frame> {
+    let header_len = match buf.first().map(|first| first >> 6) {
+        None | Some(1) => TURN_HEADER_LEN,
+        Some(0) => STUN_HEADER_LEN,
+        Some(_) => return Err(Frame::Invalid),
     };
-    let Some([_, _, high, low]) = buf.first_chunk::<TURN_HEADER_LEN>() else { return Ok(None) };
-    let len = usize::from(u16::from_be_bytes([*high, *low]));
-    match is_stun {
-        // RFC 8489 §5: the length is a multiple of four.
-        true if !len.is_multiple_of(4) => Err(Invalid),
-        true => Ok(Some((0..STUN_HEADER_LEN + len, STUN_HEADER_LEN + len))),
-        false => {
-            let end = TURN_HEADER_LEN + len;
-            Ok(Some((0..end, end.next_multiple_of(4))))
-        }
+    let [_, _, high, low] = buf.first_chunk().ok_or(Frame::Incomplete { len: TURN_HEADER_LEN })?;
+    let end = header_len + usize::from(u16::from_be_bytes([*high, *low]));
+    // RFC 8489 §5: the length of a STUN message is a multiple of four.
+    if header_len == STUN_HEADER_LEN && !end.is_multiple_of(4) {
+        return Err(Frame::Invalid);
     }
+    Ok((0..end, end.next_multiple_of(4)))
 }
 
 #[cfg(test)]
