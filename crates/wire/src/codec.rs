@@ -138,10 +138,15 @@ pub fn inspect(codec: Codec, payload: &[u8], dependency_descriptor: Option<&[u8]
     }
 }
 
-/// Splits a 16-bit length and that many bytes off the front, as H.264 and H.265 aggregate units.
-fn split_unit(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = data.split_first_chunk()?;
-    rest.split_at_checked(u16::from_be_bytes(*length).into())
+/// The units that H.264 and H.265 aggregate, each behind its length of 16 bits.
+fn units(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let next = move || {
+        let (length, after) = rest.split_first_chunk()?;
+        let unit;
+        (unit, rest) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+        Some(unit)
+    };
+    std::iter::from_fn(next).take(UNITS_MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! their own has several "starts", all of one timestamp; the first of them is the real one. Temporal layers are not
 //! read, as plain H.264 does not carry them.
 
-use super::{PayloadInfo, UNITS_MAX, split_unit};
+use super::{PayloadInfo, units};
 
 const SLICE: u8 = 1;
 const SLICE_PARTITION_A: u8 = 2;
@@ -30,16 +30,14 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
     }
 }
 
-fn inspect_stap_a(mut rest: &[u8]) -> PayloadInfo {
+fn inspect_stap_a(rest: &[u8]) -> PayloadInfo {
     let mut starts_frame = false;
     let mut keyframe = false;
-    for index in 0..UNITS_MAX {
-        let Some((unit, after)) = split_unit(rest) else { break };
+    for (index, unit) in units(rest).enumerate() {
         if let Some((head, body)) = unit.split_first() {
             starts_frame |= index == 0 && starts(head & 0x1f, body);
             keyframe |= is_key(head & 0x1f);
         }
-        rest = after;
     }
     info(starts_frame, keyframe)
 }

@@ -4,7 +4,7 @@
 //! Limits: as with H.264, an access unit that sends its parameter sets in packets of their own has several "starts",
 //! all of one timestamp; the first of them is the real one.
 
-use super::{PayloadInfo, UNITS_MAX, split_unit};
+use super::{PayloadInfo, units};
 
 /// Temporal and stepwise temporal sub-layer access: from here on, higher sub-layers can be decoded.
 const SUBLAYER_ACCESS: std::ops::RangeInclusive<u8> = 2..=5;
@@ -33,17 +33,15 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
     PayloadInfo { temporal_id, ..info }
 }
 
-fn inspect_aggregation(mut rest: &[u8]) -> PayloadInfo {
+fn inspect_aggregation(rest: &[u8]) -> PayloadInfo {
     let mut all = PayloadInfo::default();
-    for index in 0..UNITS_MAX {
-        let Some((unit, after)) = split_unit(rest) else { break };
+    for (index, unit) in units(rest).enumerate() {
         if let Some((&[high, _], body)) = unit.split_first_chunk() {
             let one = info(unit_type(high), index == 0, body);
             all.starts_frame |= one.starts_frame;
             all.keyframe |= one.keyframe;
             all.switch_up |= one.switch_up;
         }
-        rest = after;
     }
     all
 }
