@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::{DATAGRAM_MAX, Outbox, PIECES_MAX, Shared};
+use super::{DATAGRAM_MAX, Outbox, PIECES_MAX};
 use crate::LinkId;
 
 /// Bytes for one byte stream.
@@ -125,14 +125,9 @@ impl Outbox {
         let range = piece.start as usize..piece.start as usize + piece.len;
         match piece.place {
             Place::Slots => PieceSource::Copied(&self.buf[range]),
-            Place::Shared(index) => PieceSource::Shared(&self.shared_bytes(index)[range]),
+            Place::Shared(index) => PieceSource::Shared(&(*self.shared[usize::from(index)]).as_ref()[range]),
             Place::File(index) => PieceSource::File { file: &self.files[usize::from(index)], at: piece.start },
         }
-    }
-
-    fn shared_bytes(&self, index: u16) -> &[u8] {
-        let shared: &Shared = &self.shared[usize::from(index)];
-        (**shared).as_ref()
     }
 }
 
