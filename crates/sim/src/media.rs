@@ -111,9 +111,8 @@ pub struct Encoder {
     track: u8,
     layer: u8,
     plan: LayerPlan,
-    clock_rate: u32,
     first_frame: u32,
-    frame_count: u32,
+    pub(crate) frame_count: u32,
     first_timestamp: u32,
     picture_id: u16,
     tl0_pic_idx: u8,
@@ -131,7 +130,6 @@ impl Encoder {
             track,
             layer,
             plan,
-            clock_rate: codec.clock_rate(),
             first_frame: 0,
             frame_count: 0,
             first_timestamp: random.next_u64() as u32,
@@ -189,8 +187,8 @@ impl Encoder {
     }
 
     /// Follows the clock, so that it also says how long a pause was.
-    fn timestamp(&self, sent_us: u64) -> u32 {
-        let ticks = (sent_us * u64::from(self.clock_rate) + 500_000) / 1_000_000;
+    pub(crate) fn timestamp(&self, sent_us: u64) -> u32 {
+        let ticks = (sent_us * u64::from(self.codec.clock_rate()) + 500_000) / 1_000_000;
         self.first_timestamp.wrapping_add(ticks as u32)
     }
 

@@ -49,11 +49,12 @@ impl Default for LinkConfig {
     }
 }
 
-/// A datagram at its destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A datagram on its way, or at its destination. Ordered by its first two fields, which are another pair for each.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delivered {
-    /// When it arrived.
+    /// When it arrives.
     pub at: Instant,
+    count: u64,
     /// Who sent it.
     pub from: SocketAddr,
     /// Whom it is for.
@@ -68,7 +69,7 @@ pub struct Network {
     seed: u64,
     default: LinkConfig,
     links: HashMap<(SocketAddr, SocketAddr), Link>,
-    in_flight: BinaryHeap<Reverse<InFlight>>,
+    in_flight: BinaryHeap<Reverse<Delivered>>,
     captures: HashMap<(SocketAddr, SocketAddr), Vec<Vec<u8>>>,
     /// Breaks ties: what was sent first arrives first.
     count: u64,
@@ -83,16 +84,6 @@ struct Link {
     free_at: Option<Instant>,
     /// Arrival of the last datagram that kept its place.
     last_arrival: Option<Instant>,
-}
-
-/// Ordered by its first two fields, which are another pair for each.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct InFlight {
-    at: Instant,
-    count: u64,
-    from: SocketAddr,
-    to: SocketAddr,
-    bytes: Vec<u8>,
 }
 
 impl Network {
@@ -147,8 +138,7 @@ impl Network {
         if self.next_at()? > now {
             return None;
         }
-        let Reverse(InFlight { at, from, to, bytes, .. }) = self.in_flight.pop()?;
-        Some(Delivered { at, from, to, bytes })
+        self.in_flight.pop().map(|Reverse(next)| next)
     }
 
     /// When the next datagram arrives.
@@ -172,7 +162,7 @@ impl Network {
 
     fn push(&mut self, at: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         self.count += 1;
-        self.in_flight.push(Reverse(InFlight { at, count: self.count, from, to, bytes: bytes.to_vec() }));
+        self.in_flight.push(Reverse(Delivered { at, count: self.count, from, to, bytes: bytes.to_vec() }));
     }
 }
 

@@ -67,8 +67,6 @@ pub struct PublisherCounters {
     pub packets_resent: u64,
     /// Sequence numbers asked for.
     pub nacked: u64,
-    /// PLI messages, and streams named in FIR messages.
-    pub keyframe_requests: u64,
     /// Receiver reports (RFC 3550 §6.4.2).
     pub reports_received: u64,
     /// Transport-wide feedback messages.
@@ -111,11 +109,7 @@ struct Layer {
     history: VecDeque<Sent>,
     frame_due: Instant,
     keyframe_wanted: bool,
-    frames: u32,
     paused: bool,
-    clock_rate: u32,
-    /// The newest frame's timestamp, and when that was.
-    last_frame: (u32, Instant),
     packets: u32,
     bytes: u32,
 }
@@ -127,8 +121,6 @@ struct Sent {
     timestamp: u32,
     marker: bool,
     payload: Vec<u8>,
-    /// The datagram as it was sent first.
-    sealed: Vec<u8>,
 }
 
 impl Publisher {
@@ -159,10 +151,7 @@ impl Publisher {
                     history: VecDeque::new(),
                     frame_due: now,
                     keyframe_wanted: true,
-                    frames: 0,
                     paused: false,
-                    clock_rate: plan.codec.clock_rate(),
-                    last_frame: (0, now),
                     packets: 0,
                     bytes: 0,
                 });
@@ -220,7 +209,7 @@ impl Publisher {
 
     /// Frames of the layer so far.
     pub fn frame_count(&self, track: usize, layer: usize) -> u32 {
-        self.tracks[track].layers[layer].frames
+        self.tracks[track].layers[layer].encoder.frame_count
     }
 
     /// The SSRC under which a layer is sent.
@@ -314,7 +303,6 @@ impl Publisher {
     }
 
     fn want_keyframe(&mut self, now: Instant, ssrc: u32) {
-        self.counters.keyframe_requests += 1;
         if let Some((track, layer)) = self.place_of(ssrc) {
             self.tracks[track].layers[layer].keyframe_wanted = true;
             self.keyframe_requests.push((now, track as u8, layer as u8));
@@ -326,8 +314,6 @@ impl Publisher {
         let keyframe = std::mem::take(&mut layer.keyframe_wanted);
         let sent_us = layer.frame_due.duration_since(self.start).as_micros() as u64;
         let frame = layer.encoder.next_frame(sent_us, keyframe);
-        layer.frames += 1;
-        layer.last_frame = (frame.timestamp, layer.frame_due);
         layer.frame_due += layer.encoder.interval();
         let count = frame.payloads.len();
         for (index, payload) in frame.payloads.into_iter().enumerate() {
@@ -337,9 +323,9 @@ impl Publisher {
             layer.packets = layer.packets.wrapping_add(1);
             layer.bytes = layer.bytes.wrapping_add(payload.len() as u32);
             let marker = index + 1 == count;
-            let mut sent = Sent { seq, timestamp: frame.timestamp, marker, payload, sealed: Vec::new() };
-            sent.sealed = self.make_packet(track, layer_index, &sent, None);
-            self.outgoing.push_back(sent.sealed.clone());
+            let sent = Sent { seq, timestamp: frame.timestamp, marker, payload };
+            let packet = self.make_packet(track, layer_index, &sent, None);
+            self.outgoing.push_back(packet);
             let history = &mut self.tracks[track].layers[layer_index].history;
             history.push_back(sent);
             if history.len() > HISTORY_LEN {
@@ -350,18 +336,12 @@ impl Publisher {
 
     fn send_again(&mut self, ssrc: u32, seq: Seq) {
         let Some((track, index)) = self.place_of(ssrc) else { return };
-        let Track { has_rtx, ref mut layers, .. } = self.tracks[track];
-        let layer = &mut layers[index];
+        let layer = &mut self.tracks[track].layers[index];
         let Some(sent) = layer.history.iter().find(|sent| sent.seq as u16 == seq.0).cloned() else { return };
         self.counters.packets_resent += 1;
-        // Without RTX the very same bytes go out again, or one nonce would seal two packets.
-        let packet = if has_rtx {
-            let rtx_seq = layer.next_rtx_seq;
-            layer.next_rtx_seq += 1;
-            self.make_packet(track, index, &sent, Some(rtx_seq))
-        } else {
-            sent.sealed
-        };
+        let rtx_seq = layer.next_rtx_seq;
+        layer.next_rtx_seq += 1;
+        let packet = self.make_packet(track, index, &sent, Some(rtx_seq));
         self.outgoing.push_back(packet);
     }
 
@@ -409,14 +389,11 @@ impl Publisher {
         let ntp = ((3_900_000_000 + passed.as_secs()) << 32) | fraction;
         let Publisher { tracks, sealer, outgoing, .. } = self;
         for layer in tracks.iter().flat_map(|track| &track.layers).filter(|layer| layer.packets > 0) {
-            // The timestamp of this very moment, also of a layer that is paused (RFC 3550 §6.4.1).
-            let (timestamp, made_at) = layer.last_frame;
-            let since_us = now.saturating_duration_since(made_at).as_micros() as u64;
-            let since_ticks = since_us * u64::from(layer.clock_rate) / 1_000_000;
             let info = SenderInfo {
                 ssrc: layer.ssrc,
                 ntp,
-                rtp_timestamp: timestamp.wrapping_add(since_ticks as u32),
+                // Of this very moment, also of a layer that is paused (RFC 3550 §6.4.1).
+                rtp_timestamp: layer.encoder.timestamp(passed.as_micros() as u64),
                 packet_count: layer.packets,
                 byte_count: layer.bytes,
             };

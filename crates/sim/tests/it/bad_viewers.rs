@@ -14,7 +14,7 @@ const GOOD_COUNT: usize = 10;
 struct Outcome {
     frames: Vec<usize>,
     lateness: Vec<Duration>,
-    keyframe_requests: u64,
+    keyframe_requests: usize,
 }
 
 /// Runs ten good viewers for 20 s, beside them one of the other kind.
@@ -33,7 +33,7 @@ fn run(bad: Option<Behaviour>) -> (Outcome, World, Option<PeerId>) {
         outcome.frames.push(track.whole_frames());
         outcome.lateness.push(nine_in_ten(&track.lateness(start)));
     }
-    outcome.keyframe_requests = world.publisher(publisher).counters.keyframe_requests;
+    outcome.keyframe_requests = world.publisher(publisher).keyframe_requests.len();
     (outcome, world, bad)
 }
 
