@@ -29,7 +29,6 @@ pub struct Wheel<T> {
     levels: [Level; 2],
     nodes: Vec<Node<T>>,
     free: u32,
-    len: usize,
     lateness: Lateness,
 }
 
@@ -63,7 +62,6 @@ impl<T> Wheel<T> {
             levels: [Level::new(), Level::new()],
             nodes: Vec::new(),
             free: NONE,
-            len: 0,
             lateness: Lateness::default(),
         }
     }
@@ -81,7 +79,6 @@ impl<T> Wheel<T> {
         let generation = node.generation;
         let due_now = at_ns <= self.now_ns;
         self.place(index, if due_now { self.cursor } else { self.tick_of(at_ns) });
-        self.len += 1;
         TimerId { index, generation }
     }
 
@@ -133,25 +130,12 @@ impl<T> Wheel<T> {
         &self.lateness
     }
 
-    /// Pending timers.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether no timer is set.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     fn since_start(&self, at: Instant) -> u64 {
         saturating_ns(at.saturating_duration_since(self.start))
     }
 
     /// The next tick at which a slot is served or a block is opened.
     fn next_event(&self) -> Option<u64> {
-        if self.len == 0 {
-            return None;
-        }
         let tick = self.levels[0].next_occupied(self.cursor);
         let block = self.levels[1].next_occupied(self.cursor / SLOTS + 1).map(|block| block * SLOTS);
         tick.into_iter().chain(block).min()
@@ -241,7 +225,6 @@ impl<T> Wheel<T> {
         node.generation = node.generation.wrapping_add(1);
         node.next = self.free;
         self.free = index;
-        self.len -= 1;
         node.value.take()
     }
 }
@@ -274,7 +257,7 @@ mod tests {
         assert_eq!(due(&mut wheel, at), []);
         assert_eq!(wheel.next_deadline(), Some(start + TICK * 4));
         assert_eq!(due(&mut wheel, start + TICK * 4), [1]);
-        assert_eq!((wheel.next_deadline(), wheel.len()), (None, 0));
+        assert_eq!(wheel.next_deadline(), None);
     }
 
     #[test]
