@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::{Cell, Value};
+
 /// Number of buckets: one per bit length of a nanosecond count.
 pub const BUCKETS: usize = 64;
 
@@ -24,12 +26,6 @@ impl Lateness {
     /// Takes counts that were kept elsewhere, in the same buckets. Their sum is not known, and zero.
     pub fn from_buckets(buckets: [u64; BUCKETS]) -> Self {
         Lateness { buckets, sum_ns: 0 }
-    }
-
-    /// The same counts with the sum of what was counted.
-    #[must_use]
-    pub fn with_sum_ns(self, sum_ns: u64) -> Self {
-        Lateness { sum_ns, ..self }
     }
 
     /// The bucket in which `late` is counted.
@@ -80,6 +76,23 @@ impl Lateness {
             below += count;
         }
         Duration::ZERO
+    }
+}
+
+impl Cell for Lateness {
+    const WORDS: usize = BUCKETS + 1;
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.buckets.iter().for_each(|count| word(*count));
+        word(self.sum_ns);
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        Lateness { buckets: std::array::from_fn(|_| word()), sum_ns: word() }
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::Times(self)
     }
 }
 

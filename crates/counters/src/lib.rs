@@ -123,24 +123,6 @@ cell_of_one_word!(u64, identity, identity, Value::Number);
 cell_of_one_word!(f64, f64::to_bits, f64::from_bits, Value::Real);
 cell_of_one_word!(Duration, |time: Duration| time.as_nanos() as u64, Duration::from_nanos, Value::Time);
 
-impl Cell for Lateness {
-    const WORDS: usize = BUCKETS + 1;
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        self.buckets().iter().for_each(|count| word(*count));
-        word(self.sum_ns());
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        let buckets = std::array::from_fn(|_| word());
-        Lateness::from_buckets(buckets).with_sum_ns(word())
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::Times(self)
-    }
-}
-
 /// Declares a set of numbers: a struct of plain fields, and all that who shows them has to know.
 ///
 /// Each field says what it is (`counter`, `gauge` or `histogram`), its type, and how its name ends when it is shown, behind
