@@ -4,7 +4,6 @@
 //! the session's `KeySlot` and str0m hears `Connected` once more, which to it is nothing new.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -54,12 +53,6 @@ impl Context {
         let built = build();
         NEXT_SLOT.with(|next| *next.borrow_mut() = None);
         (built, slot)
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").finish_non_exhaustive()
     }
 }
 
@@ -122,15 +115,10 @@ impl DtlsProvider for Provider {
     }
 }
 
+#[derive(Debug)]
 struct Instance {
     dtls: dimpl::Dtls,
     keys: KeySlot,
-}
-
-impl fmt::Debug for Instance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Instance").finish_non_exhaustive()
-    }
 }
 
 impl DtlsInstance for Instance {
