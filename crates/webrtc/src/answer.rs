@@ -121,21 +121,17 @@ impl<'a> Plan<'a> {
 
 fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Option<Media>>, Error> {
     let mut track = 0;
-    let mut accepted = Vec::with_capacity(offer.sections.len());
-    for (index, section) in offer.sections.iter().enumerate() {
+    let choose = |section: &Section<'_>| {
         let sends = matches!(section.flow, Flow::SendRecv | Flow::SendOnly);
-        let kind = select::kind_of(section).filter(|_| sends && is_usable(offer, index) && track < TRACKS_MAX);
-        let Some(kind) = kind else {
-            accepted.push(None);
-            continue;
-        };
+        let kind = select::kind_of(section).filter(|_| sends && is_usable(offer, section) && track < TRACKS_MAX);
+        let Some(kind) = kind else { return Ok(None) };
         let media = select::media(section, kind, codecs, Direction::Receive, track)
             .ok_or_else(|| Error::NoCodec { kind, mid: section.mid.into() })?;
         let rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
-        accepted.push(Some(Media { rids, rx: select::ssrcs(section), ..media }));
         track += 1;
-    }
-    Ok(accepted)
+        Ok(Some(Media { rids, rx: select::ssrcs(section), ..media }))
+    };
+    offer.sections.iter().map(choose).collect()
 }
 
 fn choose_to_send(
@@ -144,33 +140,25 @@ fn choose_to_send(
     mut new_ssrc: impl FnMut() -> u32,
 ) -> Result<Vec<Option<Media>>, Error> {
     let mut is_placed = vec![false; tracks.len()];
-    let mut accepted = Vec::with_capacity(offer.sections.len());
-    for (index, section) in offer.sections.iter().enumerate() {
+    let choose = |section: &Section<'_>| {
         let receives = matches!(section.flow, Flow::SendRecv | Flow::RecvOnly);
-        let kind = select::kind_of(section).filter(|_| receives && is_usable(offer, index));
+        let kind = select::kind_of(section).filter(|_| receives && is_usable(offer, section));
         let free = |(place, _): &(usize, &Codec)| !is_placed[*place];
         let track =
             kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, codec)| codec.kind() == kind));
-        let Some((place, codec)) = track else {
-            accepted.push(None);
-            continue;
-        };
+        let Some((place, codec)) = track else { return Ok(None) };
         let media = select::media(section, codec.kind(), &[*codec], Direction::Send, place)
             .ok_or(Error::CodecNotOffered { codec: *codec })?;
         is_placed[place] = true;
         let tx = vec![(new_ssrc(), media.rtx_payload_type.map(|_| new_ssrc()))];
-        accepted.push(Some(Media { tx, ..media }));
-    }
-    Ok(accepted)
+        Ok(Some(Media { tx, ..media }))
+    };
+    offer.sections.iter().map(choose).collect()
 }
 
 /// Whether a section may become part of the one transport that we have.
-fn is_usable(offer: &Description<'_>, index: usize) -> bool {
-    let Some(section) = offer.sections.get(index) else { return false };
-    let is_bundled = match &offer.bundle {
-        Some(mids) => !section.mid.is_empty() && mids.contains(&section.mid),
-        None => true,
-    };
+fn is_usable(offer: &Description<'_>, section: &Section<'_>) -> bool {
+    let is_bundled = offer.bundle.as_ref().is_none_or(|mids| !section.mid.is_empty() && mids.contains(&section.mid));
     let is_secure = section.protocol.ends_with("RTP/SAVPF") || section.protocol.ends_with("RTP/SAVP");
     let has_mux = section.rtcp_mux || tagged(offer).is_some_and(|tagged| tagged.rtcp_mux);
     section.is_wanted() && has_mux && is_bundled && is_secure
@@ -213,10 +201,10 @@ pub(crate) fn remote_transport(section: &Section<'_>, tagged: Option<&Section<'_
 /// A refused section keeps its place, with port 0 (RFC 8829 §5.3.1).
 fn write_refused(writer: &mut Writer, section: &Section<'_>) {
     let format = section.format_names.first().copied().unwrap_or("0");
-    writer.format(format_args!("m={} 0 {} {format}", section.media, section.protocol));
+    writer.line(format_args!("m={} 0 {} {format}", section.media, section.protocol));
     writer.line("c=IN IP4 0.0.0.0");
     if !section.mid.is_empty() {
-        writer.format(format_args!("a=mid:{}", section.mid));
+        writer.line(format_args!("a=mid:{}", section.mid));
     }
     if section.media != "application" {
         writer.line("a=inactive");
@@ -232,12 +220,12 @@ fn write_accepted(
 ) {
     let payload_type = media.payload_type;
     match media.rtx_payload_type {
-        Some(rtx) => writer.format(format_args!("m={} 9 {} {payload_type} {rtx}", section.media, section.protocol)),
-        None => writer.format(format_args!("m={} 9 {} {payload_type}", section.media, section.protocol)),
+        Some(rtx) => writer.line(format_args!("m={} 9 {} {payload_type} {rtx}", section.media, section.protocol)),
+        None => writer.line(format_args!("m={} 9 {} {payload_type}", section.media, section.protocol)),
     }
     writer.line("c=IN IP4 0.0.0.0");
     if !media.mid.is_empty() {
-        writer.format(format_args!("a=mid:{}", media.mid));
+        writer.line(format_args!("a=mid:{}", media.mid));
     }
     writer.transport(transport);
     writer.extensions(media);

@@ -74,12 +74,12 @@ impl<'a> Fragment<'a> {
     /// Writes a fragment with credentials and host candidates: what answers an ICE restart, or asks for one.
     pub fn write(ufrag: &str, pwd: &str, mid: Option<&str>, candidates: &[Candidate]) -> String {
         let mut writer = Writer::default();
-        writer.format(format_args!("a=ice-ufrag:{ufrag}"));
-        writer.format(format_args!("a=ice-pwd:{pwd}"));
+        writer.line(format_args!("a=ice-ufrag:{ufrag}"));
+        writer.line(format_args!("a=ice-pwd:{pwd}"));
         if let Some(mid) = mid {
             // The m-line is there for form; receivers look at the MID only (RFC 8840 §9).
             writer.line("m=audio 9 UDP/TLS/RTP/SAVPF 0");
-            writer.format(format_args!("a=mid:{mid}"));
+            writer.line(format_args!("a=mid:{mid}"));
         }
         writer.candidates(candidates);
         writer.finish()

@@ -100,13 +100,13 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
             [Some(payload_type), rtx].into_iter().flatten().map(|number| number.to_string())
         })
         .collect();
-    writer.format(format_args!("m={medium} 9 UDP/TLS/RTP/SAVPF {}", formats.join(" ")));
+    writer.line(format_args!("m={medium} 9 UDP/TLS/RTP/SAVPF {}", formats.join(" ")));
     writer.line("c=IN IP4 0.0.0.0");
-    writer.format(format_args!("a=mid:{}", section.mid));
+    writer.line(format_args!("a=mid:{}", section.mid));
     writer.transport(transport);
     for (index, extension) in Extension::VARIANTS.iter().enumerate() {
         if extension.suits(section.kind) {
-            writer.format(format_args!("a=extmap:{} {}", index + 1, extension.uri()));
+            writer.line(format_args!("a=extmap:{} {}", index + 1, extension.uri()));
         }
     }
     writer.line(if options.direction == Direction::Send { "a=sendonly" } else { "a=recvonly" });
@@ -116,7 +116,7 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
         let (payload_type, rtx) = payload_types(*codec);
         let feedback: &[&str] = match section.kind {
             MediaKind::Audio => &["transport-cc"],
-            MediaKind::Video => &["transport-cc", "ccm fir", "nack", "nack pli"],
+            MediaKind::Video => &select::FEEDBACK,
         };
         writer.codec(*codec, payload_type, rtx, format_parameters(*codec), feedback);
     }

@@ -6,7 +6,7 @@ use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{Format, Section};
 
 /// Feedback that the forwarder gives or takes (RFC 4585, RFC 5104, draft-holmer-rmcat-transport-wide-cc-extensions-01).
-const FEEDBACK: [&str; 4] = ["transport-cc", "ccm fir", "nack", "nack pli"];
+pub(crate) const FEEDBACK: [&str; 4] = ["transport-cc", "ccm fir", "nack", "nack pli"];
 
 /// The kind of an m-line's medium, where it carries RTP.
 pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {

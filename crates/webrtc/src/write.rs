@@ -1,6 +1,6 @@
 //! Writes the lines of a session description that offers and answers have in common.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 
 use wire::codec::Codec;
@@ -36,41 +36,31 @@ impl Writer {
         let mut writer = Writer { text: String::with_capacity(2_048) };
         writer.line("v=0");
         // No address of ours stands here; candidates say where we are (RFC 8829 §5.2.1).
-        writer.format(format_args!("o=- {session_number} 1 IN IP4 127.0.0.1"));
+        writer.line(format_args!("o=- {session_number} 1 IN IP4 127.0.0.1"));
         writer.line("s=-");
         writer.line("t=0 0");
         writer
     }
 
-    pub fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push_str("\r\n");
-    }
-
-    pub fn format(&mut self, line: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(line).expect("writing to a String cannot fail");
-        self.text.push_str("\r\n");
+    pub fn line(&mut self, line: impl Display) {
+        write!(self.text, "{line}\r\n").expect("writing to a String cannot fail");
     }
 
     pub fn bundle<'a>(&mut self, mids: impl Iterator<Item = &'a str>) {
-        self.text.push_str("a=group:BUNDLE");
-        for mid in mids {
-            self.text.push(' ');
-            self.text.push_str(mid);
-        }
-        self.text.push_str("\r\n");
+        let mids: Vec<&str> = mids.collect();
+        self.line(format_args!("a=group:BUNDLE {}", mids.join(" ")));
     }
 
     pub fn transport(&mut self, transport: &Transport<'_>) {
-        self.format(format_args!("a=ice-ufrag:{}", transport.ufrag));
-        self.format(format_args!("a=ice-pwd:{}", transport.pwd));
-        self.format(format_args!("a=fingerprint:{}", transport.fingerprint));
-        self.format(format_args!("a=setup:{}", transport.setup));
+        self.line(format_args!("a=ice-ufrag:{}", transport.ufrag));
+        self.line(format_args!("a=ice-pwd:{}", transport.pwd));
+        self.line(format_args!("a=fingerprint:{}", transport.fingerprint));
+        self.line(format_args!("a=setup:{}", transport.setup));
     }
 
     pub fn extensions(&mut self, media: &Media) {
         for (id, extension) in &media.extensions {
-            self.format(format_args!("a=extmap:{id} {}", extension.uri()));
+            self.line(format_args!("a=extmap:{id} {}", extension.uri()));
         }
     }
 
@@ -78,29 +68,29 @@ impl Writer {
     pub fn codec(&mut self, codec: Codec, payload_type: u8, rtx: Option<u8>, fmtp: &str, feedback: &[&str]) {
         // Opus always says that it has two channels (RFC 7587 §7).
         let channels = if codec == Codec::Opus { "/2" } else { "" };
-        self.format(format_args!("a=rtpmap:{payload_type} {}/{}{channels}", codec.name(), codec.clock_rate()));
+        self.line(format_args!("a=rtpmap:{payload_type} {}/{}{channels}", codec.name(), codec.clock_rate()));
         for value in feedback {
-            self.format(format_args!("a=rtcp-fb:{payload_type} {value}"));
+            self.line(format_args!("a=rtcp-fb:{payload_type} {value}"));
         }
         if !fmtp.is_empty() {
-            self.format(format_args!("a=fmtp:{payload_type} {fmtp}"));
+            self.line(format_args!("a=fmtp:{payload_type} {fmtp}"));
         }
         if let Some(rtx) = rtx {
-            self.format(format_args!("a=rtpmap:{rtx} rtx/90000"));
-            self.format(format_args!("a=fmtp:{rtx} apt={payload_type}"));
+            self.line(format_args!("a=rtpmap:{rtx} rtx/90000"));
+            self.line(format_args!("a=fmtp:{rtx} apt={payload_type}"));
         }
     }
 
     /// What we send: the stream's name groups tracks that belong together (RFC 8830), and is their CNAME.
     pub fn sources(&mut self, stream: &str, track: &str, tx: &[Ssrcs]) {
-        self.format(format_args!("a=msid:{stream} {track}"));
+        self.line(format_args!("a=msid:{stream} {track}"));
         for (ssrc, rtx) in tx {
             if let Some(rtx) = rtx {
-                self.format(format_args!("a=ssrc-group:FID {ssrc} {rtx}"));
+                self.line(format_args!("a=ssrc-group:FID {ssrc} {rtx}"));
             }
         }
         for ssrc in tx.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten() {
-            self.format(format_args!("a=ssrc:{ssrc} cname:{stream}"));
+            self.line(format_args!("a=ssrc:{ssrc} cname:{stream}"));
         }
     }
 
@@ -109,14 +99,14 @@ impl Writer {
             return;
         }
         for rid in rids {
-            self.format(format_args!("a=rid:{rid} {direction}"));
+            self.line(format_args!("a=rid:{rid} {direction}"));
         }
-        self.format(format_args!("a=simulcast:{direction} {}", rids.join(";")));
+        self.line(format_args!("a=simulcast:{direction} {}", rids.join(";")));
     }
 
     pub fn candidates(&mut self, candidates: &[Candidate]) {
         for (index, candidate) in candidates.iter().enumerate() {
-            self.format(format_args!("a={}", candidate_value(index, *candidate)));
+            self.line(format_args!("a={}", candidate_value(index, *candidate)));
         }
         if !candidates.is_empty() {
             self.line("a=end-of-candidates");
