@@ -64,7 +64,7 @@ impl<M: Send + 'static> Loop<M> {
         counters: Arc<Counters>,
         is_stopping: Arc<AtomicBool>,
     ) -> io::Result<Self> {
-        links.epoll.add(receiver.as_fd(), MAILBOX, Interest::Read)?;
+        links.epoll.add(receiver.as_fd(), MAILBOX, Interest::READ)?;
         let egress = Egress { out: Outbox::new(outbox_bytes), links };
         let buffer = vec![0; READ_BUFFER_BYTES].into();
         Ok(Loop { batch: recv_batch(true), buffer, egress, last_due: None, receiver, counters, is_stopping })

@@ -175,7 +175,7 @@ impl Links {
     fn pause(&mut self, now: Instant, id: LinkId) {
         self.paused.push(id);
         self.next_sweep.get_or_insert(now + SWEEP_INTERVAL);
-        self.watch(id, Interest::Nothing);
+        self.watch(id, Interest::NOTHING);
     }
 
     /// Reads from a connection into `buffer`. `None` when there is nothing new, or what came does not end a frame.
@@ -268,7 +268,7 @@ impl Links {
             let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
             stream.is_touched = false;
             // Who waits for room is told when there is some.
-            if matches!(stream.interest, Interest::Read | Interest::Nothing) {
+            if !stream.interest.write {
                 self.write(id);
             }
         }
@@ -365,7 +365,7 @@ impl Links {
             }
         }
         for id in std::mem::take(&mut self.paused) {
-            self.watch(id, Interest::Read);
+            self.watch(id, Interest::READ);
         }
         self.next_sweep = (self.impatient > 0).then_some(now + pause);
     }
@@ -452,8 +452,8 @@ impl Body {
     fn interest(&self) -> Interest {
         match self {
             // Errors are reported in any case.
-            Body::Udp(socket) if socket.is_send_only() => Interest::Nothing,
-            Body::Udp(_) | Body::Listener(_) => Interest::Read,
+            Body::Udp(socket) if socket.is_send_only() => Interest::NOTHING,
+            Body::Udp(_) | Body::Listener(_) => Interest::READ,
             Body::Stream(stream) => stream.interest,
         }
     }

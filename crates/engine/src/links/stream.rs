@@ -119,7 +119,7 @@ impl Stream {
             frame_len: 0,
             backlog: Backlog::default(),
             heard: now,
-            interest: Interest::Read,
+            interest: Interest::READ,
             phase: Phase::Open,
             has_input_ended: false,
             is_paused: false,
@@ -137,7 +137,7 @@ impl Stream {
     ) -> io::Result<Self> {
         let socket = sys::tcp_connect(&to, from.as_ref())?;
         let stream = Self::new(now, socket, to, Arc::new(options), None)?;
-        Ok(Stream { phase: Phase::Connecting, interest: Interest::ReadWrite, ..stream })
+        Ok(Stream { phase: Phase::Connecting, interest: Interest { read: true, write: true }, ..stream })
     }
 
     pub(super) fn kind(&self) -> LinkKind {
@@ -151,12 +151,9 @@ impl Stream {
     /// What the kernel is to tell of it.
     pub(super) fn wanted(&self) -> Interest {
         let awaits_room = matches!(self.room, Room::Watched | Room::Blocked);
-        let writes = self.is_connecting() || awaits_room || self.has_backlog();
-        match (!self.has_input_ended && !self.is_paused, writes) {
-            (false, false) => Interest::Nothing,
-            (true, false) => Interest::Read,
-            (false, true) => Interest::Write,
-            (true, true) => Interest::ReadWrite,
+        Interest {
+            read: !self.has_input_ended && !self.is_paused,
+            write: self.is_connecting() || awaits_room || self.has_backlog(),
         }
     }
 

@@ -1,33 +1,31 @@
 //! Waiting for descriptors: epoll(7) for many, ppoll(2) for one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
 use super::check;
 
-/// What to be woken for. Both are level-triggered.
+/// What to be woken for, beside errors, which are reported in any case. Both are level-triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// Errors alone, which are reported in any case.
-    Nothing,
+pub struct Interest {
     /// Something to be read, or the end of it.
-    Read,
+    pub read: bool,
     /// Room to write.
-    Write,
-    /// Both.
-    ReadWrite,
+    pub write: bool,
 }
 
 impl Interest {
+    /// Errors alone.
+    pub const NOTHING: Interest = Interest { read: false, write: false };
+    /// Input alone.
+    pub const READ: Interest = Interest { read: true, write: false };
+
     fn events(self) -> u32 {
-        match self {
-            Interest::Nothing => 0,
-            Interest::Read => libc::EPOLLIN as u32,
-            Interest::Write => libc::EPOLLOUT as u32,
-            Interest::ReadWrite => (libc::EPOLLIN | libc::EPOLLOUT) as u32,
-        }
+        let read = if self.read { libc::EPOLLIN } else { 0 };
+        let write = if self.write { libc::EPOLLOUT } else { 0 };
+        (read | write) as u32
     }
 }
 
@@ -76,7 +74,7 @@ impl Epoll {
 
     /// Ends the watch of a descriptor.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::Nothing)
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::NOTHING)
     }
 
     fn control(&self, how: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
@@ -145,12 +143,6 @@ impl Epoll {
     }
 }
 
-impl AsFd for Epoll {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// Waits until `fd` is readable or `timeout` is over, which says false, as a signal does; `None` waits for ever.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
     poll_one(fd, libc::POLLIN, timeout)
@@ -188,6 +180,7 @@ fn timespec(span: Duration) -> libc::timespec {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Instant;
 
     use super::*;
@@ -198,7 +191,7 @@ mod tests {
         let new = || Epoll::new(4).expect("epoll");
         for mut epoll in [new(), new().without_pwait2()] {
             let event = EventFd::new().expect("eventfd");
-            epoll.add(event.as_fd(), 7, Interest::Read).expect("add");
+            epoll.add(event.as_fd(), 7, Interest::READ).expect("add");
 
             let asked = Duration::from_micros(1_500);
             let start = Instant::now();

@@ -53,7 +53,7 @@ impl Receiver {
     ) -> Result<Self> {
         let epoll = Epoll::new(256).context("open an epoll set")?;
         for (index, socket) in sockets.iter().enumerate() {
-            epoll.add(socket.as_fd(), index as u64, Interest::Read).context("wait for a socket")?;
+            epoll.add(socket.as_fd(), index as u64, Interest::READ).context("wait for a socket")?;
         }
         let (questions, asked) = sync_channel(4);
         let begun = Arc::new(AtomicU64::new(0));
