@@ -200,14 +200,9 @@ impl<M> WorkerHandle<M> {
         self.counters.published.load()
     }
 
-    /// The kernel's number for the worker's thread.
-    pub fn thread_id(&self) -> i32 {
-        self.counters.thread_id.load(Ordering::Relaxed)
-    }
-
     /// CPU time that the worker has used, the kernel's share included.
     pub fn cpu_time(&self) -> Option<Duration> {
-        sys::thread_cpu_time(self.thread_id())
+        sys::thread_cpu_time(self.counters.thread_id.load(Ordering::Relaxed))
     }
 
     /// Whether the thread has ended, by `stop` or by failure.
