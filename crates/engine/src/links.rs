@@ -105,7 +105,7 @@ impl Links {
             epoll: Epoll::new(EVENTS_MAX)?,
             counts: CountersSnapshot::default(),
             table: Table::new(),
-            queue: SendQueue::new(),
+            queue: SendQueue::default(),
             buffers: Buffers::default(),
             touched: Vec::new(),
             news: VecDeque::new(),

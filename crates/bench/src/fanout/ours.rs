@@ -174,7 +174,7 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(bench: &Bench, sends: bool) -> Result<Self> {
         let socket = bind_loopback(&Options::default())?;
-        let (out, queue, counts) = (Outbox::new(bench.outbox_bytes), SendQueue::new(), CountersSnapshot::default());
+        let (out, queue, counts) = (Outbox::new(bench.outbox_bytes), SendQueue::default(), CountersSnapshot::default());
         Ok(Sender { socket, out, queue, counts, sends, unsent: 0 })
     }
 

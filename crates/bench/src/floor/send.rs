@@ -66,7 +66,7 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
     }
     let bytes = datagrams(len);
     let segment_bytes = segments.map(|_| len as u16);
-    let mut batch = SendBatch::new();
+    let mut batch = SendBatch::default();
     let paths = targets.iter().map(|&remote| Path { link: LinkId::datagrams(0), remote, local: None });
     let mut paths = paths.cycle();
     let mut gso_refused = false;

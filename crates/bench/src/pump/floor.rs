@@ -73,7 +73,7 @@ impl Sender {
         Ok(Sender {
             socket: UdpSocket::bind(any_port, &Options::default()).context("bind a sending socket")?,
             epoll: Epoll::new(1).context("open an epoll set")?,
-            batch: SendBatch::new(),
+            batch: SendBatch::default(),
             burst: case.burst,
             lines,
             wheel,

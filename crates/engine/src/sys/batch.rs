@@ -67,22 +67,6 @@ impl Headers {
         });
         Headers { headers, parts }
     }
-
-    /// What the kernel has written for one message, whose payload lies in `slot`.
-    fn received<'a>(&self, index: usize, slot: &'a mut [u8]) -> Option<Received<'a>> {
-        let header = self.headers.get(index);
-        let remote = self.parts.get(index).addr.read()?;
-        let len = (header.msg_len as usize).min(slot.len());
-        let notes = read_control(&header.msg_hdr);
-        Some(Received {
-            remote,
-            local: notes.local,
-            segment_bytes: NonZeroUsize::new(notes.segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
-            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            place: index * slot.len(),
-            data: &mut slot[..len],
-        })
-    }
 }
 
 /// Slots for one batch of received messages.
@@ -169,13 +153,6 @@ impl RecvBatch {
         Ok(self.filled)
     }
 
-    /// The messages of the last `fill`, in the order of arrival.
-    pub fn messages(&mut self) -> impl Iterator<Item = Received<'_>> {
-        let headers = &self.headers;
-        let slots = self.payload.as_mut_slice().chunks_mut(self.slot_bytes).take(self.filled);
-        slots.enumerate().filter_map(|(index, slot)| headers.received(index, slot))
-    }
-
     /// How many messages the last `fill` brought.
     pub fn message_count(&self) -> usize {
         self.filled
@@ -196,39 +173,44 @@ impl RecvBatch {
         if index >= self.filled {
             return None;
         }
-        let slot = &mut self.payload.as_mut_slice()[index * self.slot_bytes..][..self.slot_bytes];
-        self.headers.received(index, slot)
+        let header = self.headers.headers.get(index);
+        let remote = self.headers.parts.get(index).addr.read()?;
+        let (local, segment_bytes) = read_control(&header.msg_hdr);
+        let place = index * self.slot_bytes;
+        let len = (header.msg_len as usize).min(self.slot_bytes);
+        Some(Received {
+            remote,
+            local,
+            segment_bytes: NonZeroUsize::new(segment_bytes.unwrap_or(len)).unwrap_or(NonZeroUsize::MIN),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            place,
+            data: &mut self.payload.as_mut_slice()[place..place + len],
+        })
     }
 }
 
-/// What the control messages of one received message said.
-#[derive(Default)]
-struct Notes {
-    local: Option<IpAddr>,
-    segment_bytes: Option<usize>,
-}
-
-fn read_control(header: &libc::msghdr) -> Notes {
-    let mut notes = Notes::default();
+/// What the control messages of one received message said: our address, and the size of its datagrams.
+fn read_control(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
+    let (mut local, mut segment_bytes) = (None, None);
     for cmsg in control_messages(header) {
         match (cmsg.cmsg_level, cmsg.cmsg_type) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 let bytes: Option<libc::c_int> = control_value(cmsg);
-                notes.segment_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+                segment_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 // `ipi_spec_dst` is our own address even when the datagram was sent to a group.
                 let info: Option<libc::in_pktinfo> = control_value(cmsg);
-                notes.local = info.map(|info| ipv4(info.ipi_spec_dst).into());
+                local = info.map(|info| ipv4(info.ipi_spec_dst).into());
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let info: Option<libc::in6_pktinfo> = control_value(cmsg);
-                notes.local = info.map(|info| ipv6(info.ipi6_addr).into());
+                local = info.map(|info| ipv6(info.ipi6_addr).into());
             }
             _ => {}
         }
     }
-    notes
+    (local, segment_bytes)
 }
 
 /// The control messages behind a header of our own that the kernel filled.
@@ -331,17 +313,12 @@ unsafe impl Send for Slices {}
 
 impl Default for SendBatch {
     fn default() -> Self {
-        Self::new()
+        let slices = Fixed::from_fn(SLICES_MAX, |_| libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
+        SendBatch { headers: Headers::new(MESSAGES_MAX), slices: Slices(slices) }
     }
 }
 
 impl SendBatch {
-    /// Room for one call.
-    pub fn new() -> Self {
-        let slices = Fixed::from_fn(SLICES_MAX, |_| libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
-        SendBatch { headers: Headers::new(MESSAGES_MAX), slices: Slices(slices) }
-    }
-
     /// Sends the first of `messages`, at most `MESSAGES_MAX`, in one call. Returns how many the kernel took; an error
     /// is that of the first.
     pub fn send<'a>(

@@ -40,11 +40,6 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// One that has sent nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
     /// dropped.
     pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox, counts: &mut CountersSnapshot) {

@@ -88,7 +88,7 @@ impl End {
         let receiver = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
         let descriptor = receiver.try_clone().expect("a descriptor").into();
         let socket = engine::udp::UdpSocket::adopt(descriptor, &options).expect("it is a socket");
-        End { socket, receiver, queue: SendQueue::new() }
+        End { socket, receiver, queue: SendQueue::default() }
     }
 
     fn addr(&self) -> SocketAddr {

@@ -173,7 +173,7 @@ mod tests {
             assert!(out.push(&path, &[number; 1_316]));
         }
         let before = now_ns();
-        SendQueue::new().send_outbox(&sender, &out, &mut engine::CountersSnapshot::default());
+        SendQueue::default().send_outbox(&sender, &out, &mut engine::CountersSnapshot::default());
         let after = now_ns();
 
         let (mut batch, mut seen, mut is_timed) = (Batch::new(), Vec::new(), true);
