@@ -79,24 +79,24 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn wall_ns(&self) -> f64 {
-        self.for_each(self.spent.wall)
+        self.for_each(self.spent.wall.as_secs_f64())
     }
 
     pub(crate) fn cpu_ns(&self) -> f64 {
-        self.for_each(self.spent.cpu())
+        self.for_each(self.spent.cpu.total())
     }
 
     pub(crate) fn user_ns(&self) -> f64 {
-        self.for_each(self.spent.user)
+        self.for_each(self.spent.cpu.user)
     }
 
     pub(crate) fn system_ns(&self) -> f64 {
-        self.for_each(self.spent.system)
+        self.for_each(self.spent.cpu.system)
     }
 
     /// Nanoseconds for each that was sent; with none, all of it.
-    fn for_each(&self, time: Duration) -> f64 {
-        time.as_nanos() as f64 / self.sent.max(1) as f64
+    fn for_each(&self, seconds: f64) -> f64 {
+        seconds * 1e9 / self.sent.max(1) as f64
     }
 }
 

@@ -29,7 +29,7 @@ use report::Row;
 
 use crate::comparison::{Options, Sample, datagram_bytes};
 use crate::sinks::{Sinks, bind_loopback};
-use measure::cpu::{Spent, Stopwatch};
+use measure::cpu::{CpuTime, Spent, Stopwatch};
 use measure::rounds::Rounds;
 
 /// The smallest datagram: an RTP header with its extensions, an SRTP tag, and something between.
@@ -157,11 +157,11 @@ fn on_own_thread(work: impl FnOnce() -> Result<u64> + Send) -> Result<Sample> {
         let measured = scope.spawn(|| {
             let (before, stopwatch) = (cpu_time()?, Stopwatch::start_on_thread()?);
             let sent = work()?;
-            let (cpu, rough) = (cpu_time()? - before, stopwatch.stop()?);
+            let (seconds, Spent { wall, cpu }) = ((cpu_time()? - before).as_secs_f64(), stopwatch.stop()?);
             // All of it is user time when the kernel knows of neither.
-            let share = if rough.cpu().is_zero() { 1.0 } else { rough.user.div_duration_f64(rough.cpu()) };
-            let user = cpu.mul_f64(share);
-            Ok(Sample { spent: Spent { user, system: cpu.saturating_sub(user), ..rough }, sent, ..Sample::default() })
+            let share = if cpu.total() > 0.0 { cpu.user / cpu.total() } else { 1.0 };
+            let cpu = CpuTime { user: seconds * share, system: seconds * (1.0 - share) };
+            Ok(Sample { spent: Spent { wall, cpu }, sent, ..Sample::default() })
         });
         measured.join().expect("a measurement does not panic")
     })

@@ -1,6 +1,5 @@
 //! CPU time of processes, and of this one or one of its threads between two instants.
 
-use std::ops::Sub;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,30 +12,8 @@ use serde::Serialize;
 pub struct Spent {
     /// Time that passed.
     pub wall: Duration,
-    /// CPU time outside the kernel.
-    pub user: Duration,
-    /// CPU time inside the kernel.
-    pub system: Duration,
-}
-
-impl Spent {
-    /// Inside and outside the kernel.
-    pub fn cpu(&self) -> Duration {
-        self.user + self.system
-    }
-}
-
-/// What is left when a helper's CPU time is taken out; the wall time stays.
-impl Sub for Spent {
-    type Output = Spent;
-
-    fn sub(self, helper: Spent) -> Spent {
-        Spent {
-            wall: self.wall,
-            user: self.user.saturating_sub(helper.user),
-            system: self.system.saturating_sub(helper.system),
-        }
-    }
+    /// Of this process, or of one thread.
+    pub cpu: CpuTime,
 }
 
 /// Started at the beginning of a measurement.
@@ -72,9 +49,7 @@ impl Stopwatch {
     /// # Errors
     /// As `start`.
     pub fn stop(&self) -> Result<Spent> {
-        let (wall, used) = (self.start.elapsed(), CpuTime::of(self.who)?.since(self.before));
-        let [user, system] = [used.user, used.system].map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        Ok(Spent { wall, user, system })
+        Ok(Spent { wall: self.start.elapsed(), cpu: CpuTime::of(self.who)?.since(self.before) })
     }
 }
 
@@ -88,9 +63,9 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Between an earlier look and this one.
+    /// Between an earlier look and this one, or what is left without a helper's. Neither part is less than nothing.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
-        CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
+        CpuTime { user: (self.user - earlier.user).max(0.0), system: (self.system - earlier.system).max(0.0) }
     }
 
     /// Inside and outside the kernel.

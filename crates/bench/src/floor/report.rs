@@ -107,21 +107,20 @@ pub(super) fn table(args: &Args, rows: &[Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use measure::cpu::Spent;
+    use measure::cpu::{CpuTime, Spent};
 
     use super::*;
 
     #[test]
     fn costs_are_medians_per_unit() {
         let sample = |cpu_ns, user_ns| {
-            let [user, system] = [user_ns, cpu_ns - user_ns].map(Duration::from_nanos);
-            Sample { sent: 10, spent: Spent { user, system, ..Spent::default() }, ..Sample::default() }
+            let cpu = CpuTime { user: user_ns * 1e-9, system: (cpu_ns - user_ns) * 1e-9 };
+            Sample { sent: 10, spent: Spent { cpu, ..Spent::default() }, ..Sample::default() }
         };
-        let costs = Costs::of(&[sample(100, 40), sample(300, 60), sample(200, 50)]).unwrap();
-        assert_eq!((costs.cpu_ns, costs.user_ns, costs.kernel_ns), (20.0, 5.0, 15.0));
-        assert_eq!((costs.low, costs.high, costs.rounds, costs.units), (10.0, 30.0, 3, 30));
+        let costs = Costs::of(&[sample(100.0, 40.0), sample(300.0, 60.0), sample(200.0, 50.0)]).unwrap();
+        assert_eq!([costs.cpu_ns, costs.user_ns, costs.kernel_ns].map(f64::round), [20.0, 5.0, 15.0]);
+        assert_eq!([costs.low, costs.high].map(f64::round), [10.0, 30.0]);
+        assert_eq!((costs.rounds, costs.units), (3, 30));
         assert!(Costs::of(&[]).is_none());
     }
 }

@@ -163,5 +163,5 @@ fn line_name(way: Way, burst: u8) -> String {
 }
 
 fn cores(sample: &Sample) -> f64 {
-    sample.spent.cpu().as_secs_f64() / sample.spent.wall.as_secs_f64().max(1e-9)
+    sample.spent.cpu.total() / sample.spent.wall.as_secs_f64().max(1e-9)
 }

@@ -8,7 +8,7 @@ use wheel::{BUCKETS, Lateness};
 
 use super::reference;
 use crate::comparison::Sample;
-use measure::cpu::Stopwatch;
+use measure::cpu::{Spent, Stopwatch};
 
 /// Begins when all streams run. What is sent before and after is not counted.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,8 @@ impl Window {
             let spent = stopwatch.stop()?;
             let Some(spinning) = spinning else { return Ok(Sample { spent, ..Sample::default() }) };
             let (reference, spun) = spinning.join().expect("the reference does not panic")?;
-            Ok(Sample { spent: spent - spun, reference, ..Sample::default() })
+            let spent = Spent { cpu: spent.cpu.since(spun.cpu), ..spent };
+            Ok(Sample { spent, reference, ..Sample::default() })
         })
     }
 }
