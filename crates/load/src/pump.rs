@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use measure::cpu::CpuTime;
 
 pub use crate::clients::Served;
@@ -172,18 +172,16 @@ fn count(
 
 /// Waits until something of every session has arrived, or of some when the time is over.
 fn wait_for_streams(args: &Args, threads: &[Receiver]) -> Result<()> {
-    let begun = || threads.iter().map(Receiver::begun).sum::<u64>();
     let end = Instant::now() + args.wait;
-    while begun() < args.session_count() as u64 {
-        if Instant::now() >= end {
-            if begun() == 0 {
-                bail!("nothing arrived within {} s", args.wait.as_secs_f64());
-            }
+    loop {
+        let begun = threads.iter().map(Receiver::begun).sum::<Result<usize>>()?;
+        let is_over = Instant::now() >= end;
+        ensure!(begun > 0 || !is_over, "nothing arrived within {} s", args.wait.as_secs_f64());
+        if begun >= args.session_count() || is_over {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,15 +1,33 @@
 //! How times are distributed.
 //!
-//! In: histograms of microseconds. Out: milliseconds, as numbers, classes and words.
+//! In: times. Out: milliseconds, as numbers, classes and words.
 
 use std::fmt;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// A histogram from 1 µs to a minute, to three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound")
+/// Times from 1 µs to a minute, to three digits; what is longer counts as a minute.
+#[derive(Clone)]
+pub struct Times(Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        Times(Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are sound"))
+    }
+}
+
+impl Times {
+    /// Adds one, in nanoseconds.
+    pub fn record_ns(&mut self, ns: u64) {
+        self.0.saturating_record(ns / 1_000);
+    }
+
+    /// Adds one.
+    pub fn record(&mut self, time: Duration) {
+        self.record_ns(time.as_nanos() as u64);
+    }
 }
 
 /// What a distribution comes to, in milliseconds; all 0 without a value.
@@ -35,24 +53,24 @@ pub struct Percentiles {
 const BOUNDS_US: (u64, f64) = (100, 1.2);
 
 impl Percentiles {
-    /// Of all values in histograms that `histogram` made.
-    pub fn of_all<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
-        let mut all = histogram();
+    /// Of all of them together.
+    pub fn of_all<'a>(parts: impl Iterator<Item = &'a Times>) -> Self {
+        let mut all = Times::default();
         for part in parts {
-            all.add(part).expect("all histograms have the same bounds");
+            all.0.add(&part.0).expect("all have the same bounds");
         }
         Percentiles::of(&all)
     }
 
     /// Of single values, in nanoseconds.
     pub fn of_ns(values: impl Iterator<Item = u64>) -> Self {
-        let mut all = histogram();
-        values.for_each(|ns| all.saturating_record(ns / 1_000));
+        let mut all = Times::default();
+        values.for_each(|ns| all.record_ns(ns));
         Percentiles::of(&all)
     }
 
-    /// Of the values in one histogram, which are microseconds.
-    pub fn of(histogram_us: &Histogram<u64>) -> Self {
+    /// Of those that were recorded.
+    pub fn of(Times(histogram_us): &Times) -> Self {
         let at = |quantile: f64| histogram_us.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {
             count: histogram_us.len(),
@@ -88,9 +106,9 @@ mod tests {
 
     #[test]
     fn every_value_is_in_the_bucket_that_ends_behind_it() {
-        let mut all = histogram();
+        let mut all = Times::default();
         for us in [90, 950, 1_000, 20_000] {
-            all.record(us).unwrap();
+            all.record(Duration::from_micros(us));
         }
         let buckets = Percentiles::of(&all).histogram;
         assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 4);
@@ -98,6 +116,6 @@ mod tests {
             let fits = |(upper, _): &&(f64, u64)| ms <= *upper && *upper <= (ms * 1.21f64).max(0.1);
             assert_eq!(buckets.iter().filter(fits).count(), 1, "{ms}: {buckets:?}");
         }
-        assert!(Percentiles::of(&histogram()).histogram.is_empty());
+        assert!(Percentiles::of(&Times::default()).histogram.is_empty());
     }
 }

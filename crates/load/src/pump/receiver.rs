@@ -3,7 +3,6 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Questions, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use engine::sys::{Epoll, Interest};
 
 use super::original::Original;
 use super::receive::{Arrival, Batch};
-use super::watch::{Seen, Times, Watch};
+use super::watch::{Arrivals, Seen, Watch};
 use crate::clients::Addresses;
 
 /// How often it looks for questions at least.
@@ -31,7 +30,7 @@ type Question = Box<dyn FnOnce(&mut Play) + Send>;
 /// What one thread's sessions saw.
 pub(super) struct Totals {
     pub(super) seen: Vec<Seen>,
-    pub(super) times: Times,
+    pub(super) times: Arrivals,
     /// Messages for which there was no room in the sockets.
     pub(super) dropped: u64,
 }
@@ -39,7 +38,6 @@ pub(super) struct Totals {
 /// The running thread. It ends when this is dropped.
 pub(super) struct Receiver {
     questions: SyncSender<Question>,
-    begun: Arc<AtomicU64>,
 }
 
 impl Receiver {
@@ -56,22 +54,20 @@ impl Receiver {
             epoll.add(socket.as_fd(), index as u64, Interest::READ).context("wait for a socket")?;
         }
         let (questions, asked) = sync_channel(4);
-        let begun = Arc::new(AtomicU64::new(0));
-        let dropped = vec![(0, 0); sockets.len()];
-        let (times, counted) = (Times::new(), Arc::clone(&begun));
-        let mut play = Play { sockets, addresses, watches, original, times, dropped, begun: counted };
+        let (times, dropped) = (Arrivals::default(), vec![(0, 0); sockets.len()]);
+        let mut play = Play { sockets, addresses, watches, original, times, dropped };
         let run = move || {
             if let Err(error) = play.run(epoll, &asked) {
                 eprintln!("a receiving thread ended: {error:#}");
             }
         };
         thread::Builder::new().name("receiver".into()).spawn(run).context("start a thread")?;
-        Ok(Receiver { questions, begun })
+        Ok(Receiver { questions })
     }
 
     /// Sessions of which something has arrived.
-    pub(super) fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
+    pub(super) fn begun(&self) -> Result<usize> {
+        self.ask(|play| play.watches.iter().filter(|watch| watch.has_begun()).count())
     }
 
     /// The warm-up is over.
@@ -97,10 +93,9 @@ struct Play {
     addresses: Option<Addresses>,
     watches: Vec<Watch>,
     original: Option<Arc<Original>>,
-    times: Times,
+    times: Arrivals,
     /// Of each socket: drops since it was opened, and when the counting began.
     dropped: Vec<(u32, u32)>,
-    begun: Arc<AtomicU64>,
 }
 
 impl Play {
@@ -122,7 +117,7 @@ impl Play {
     }
 
     fn receive(&mut self, index: usize, batch: &mut Batch) -> Result<()> {
-        let Play { sockets, addresses, watches, original, times, dropped, begun } = self;
+        let Play { sockets, addresses, watches, original, times, dropped } = self;
         for _ in 0..BATCHES_MAX {
             let filled = batch.fill(&sockets[index], |Arrival { at_ns, local, datagram }| {
                 let session = match addresses {
@@ -131,7 +126,6 @@ impl Play {
                 };
                 // What is none of ours was sent here by mistake.
                 let Some(watch) = session.and_then(|session| watches.get_mut(session)) else { return };
-                begun.fetch_add(u64::from(!watch.has_begun()), Ordering::Relaxed);
                 watch.take(at_ns, datagram, original.as_deref(), times);
             });
             let filled = filled.context("receive")?;
@@ -145,12 +139,12 @@ impl Play {
 
     fn reset(&mut self) {
         self.watches.iter_mut().for_each(Watch::reset);
-        self.times.reset();
+        self.times = Arrivals::default();
         self.dropped.iter_mut().for_each(|(now, before)| *before = *now);
     }
 
     fn totals(&mut self) -> Totals {
-        let mut times = std::mem::replace(&mut self.times, Times::new());
+        let mut times = std::mem::take(&mut self.times);
         Totals {
             seen: self.watches.iter_mut().map(|watch| watch.finish(&mut times)).collect(),
             times,

@@ -6,13 +6,12 @@
 //! which lies as far before the reference as the packets between them take.
 //! Cost: some 20 KiB per session; the histograms are shared.
 
-use hdrhistogram::Histogram;
 use pump::monitor::{self, Monitor};
 use wire::Bitrate;
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
 
 use super::original::{Comparison, Original};
-use measure::percentiles::histogram;
+use measure::percentiles::Times;
 
 /// Who gets nothing for this long stalls.
 const STALL_NS: u64 = 100_000_000;
@@ -23,22 +22,12 @@ const JUMP_NS: i64 = 1_000_000_000;
 /// References that are compared with each other at most: at 30 a second, of half a minute.
 const REFERENCES_MAX: usize = 1_000;
 
-/// Times of all sessions of a thread, in microseconds.
-pub(super) struct Times {
+/// Times of all sessions of a thread.
+#[derive(Default)]
+pub(super) struct Arrivals {
     /// From datagram to datagram within a session.
-    pub(super) intervals: Histogram<u64>,
-    pub(super) lateness: Histogram<u64>,
-}
-
-impl Times {
-    pub(super) fn new() -> Self {
-        Times { intervals: histogram(), lateness: histogram() }
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.intervals.reset();
-        self.lateness.reset();
-    }
+    pub(super) intervals: Times,
+    pub(super) lateness: Times,
 }
 
 /// One session.
@@ -114,14 +103,14 @@ impl Watch {
     }
 
     /// Takes a datagram; its times go into `times`.
-    pub(super) fn take(&mut self, at_ns: u64, datagram: &[u8], original: Option<&Original>, times: &mut Times) {
+    pub(super) fn take(&mut self, at_ns: u64, datagram: &[u8], original: Option<&Original>, times: &mut Arrivals) {
         self.seen.first_ns.get_or_insert(at_ns);
         if self.seen.is_newcomer {
             return;
         }
         if let Some(last_ns) = self.last_ns.replace(at_ns) {
             let interval_ns = at_ns.saturating_sub(last_ns);
-            times.intervals.saturating_record(interval_ns / 1_000);
+            times.intervals.record_ns(interval_ns);
             self.seen.stalls += u64::from(interval_ns > STALL_NS);
             // The kernel has one time for all datagrams of a message, but where a chunk ends there are two messages.
             if interval_ns > self.at_once_ns {
@@ -139,7 +128,7 @@ impl Watch {
         }
     }
 
-    fn look_for_reference(&mut self, at_ns: u64, bytes: &[u8; PACKET_LEN], times: &mut Times) {
+    fn look_for_reference(&mut self, at_ns: u64, bytes: &[u8; PACKET_LEN], times: &mut Arrivals) {
         // With an adaptation field, of seven bytes at least, that says that it has one.
         if bytes[3] & 0x20 == 0 || bytes[4] < 7 || bytes[5] & 0x10 == 0 {
             return;
@@ -173,10 +162,10 @@ impl Watch {
         self.latest = Some(here);
     }
 
-    fn end_clock(&mut self, times: &mut Times) {
+    fn end_clock(&mut self, times: &mut Arrivals) {
         let earliest = self.apart_ns.iter().copied().min().unwrap_or(0);
         for apart_ns in self.apart_ns.drain(..) {
-            times.lateness.saturating_record((apart_ns - earliest) as u64 / 1_000);
+            times.lateness.record_ns((apart_ns - earliest) as u64);
         }
         (self.before, self.zero, self.latest) = (None, None, None);
     }
@@ -194,7 +183,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn finish(&mut self, times: &mut Times) -> Seen {
+    pub(super) fn finish(&mut self, times: &mut Arrivals) -> Seen {
         self.end_clock(times);
         Seen { report: self.monitor.report(), ..self.seen.clone() }
     }
@@ -214,6 +203,7 @@ fn rate_between(from: Reference, to: Reference) -> Option<Bitrate> {
 
 #[cfg(test)]
 mod tests {
+    use measure::percentiles::Percentiles;
     use pump::sample::Sample;
     use wire::ts::DATAGRAM_LEN;
 
@@ -222,15 +212,15 @@ mod tests {
     const RATE: Bitrate = Bitrate::from_kbps(4_500);
 
     /// Datagrams of a title at their times, `late_ns` later; the first second is the warm-up.
-    fn watch(title: &[u8], late_ns: impl Fn(u64) -> u64) -> (Seen, Times, Option<Bitrate>) {
-        let (mut watch, mut times) = (Watch::new(None, true), Times::new());
+    fn watch(title: &[u8], late_ns: impl Fn(u64) -> u64) -> (Seen, Arrivals, Option<Bitrate>) {
+        let (mut watch, mut times) = (Watch::new(None, true), Arrivals::default());
         let original = Original::of(title).unwrap();
         let mut is_reset = false;
         for (count, datagram) in title.chunks_exact(DATAGRAM_LEN).enumerate() {
             let due_ns = RATE.time_for(DATAGRAM_LEN * count).as_nanos() as u64;
             if due_ns > 1_000_000_000 && !std::mem::replace(&mut is_reset, true) {
                 watch.reset();
-                times.reset();
+                times = Arrivals::default();
             }
             watch.take(1_000_000_000 + due_ns + late_ns(count as u64), datagram, Some(&original), &mut times);
         }
@@ -243,10 +233,10 @@ mod tests {
         let (seen, times, rate) = watch(&title, |_| 0);
         let off = rate.unwrap().bps().abs_diff(RATE.bps());
         assert!(off < 50, "{rate:?}");
-        let datagram_us = 2_340;
-        assert!(times.intervals.value_at_quantile(0.99).abs_diff(datagram_us) < 10);
+        let (datagram_ms, lateness) = (2.34, Percentiles::of(&times.lateness));
+        assert!((Percentiles::of(&times.intervals).p99_ms - datagram_ms).abs() < 0.01);
         // A reference's place in its datagram is all that it is off by.
-        assert!(times.lateness.max() <= datagram_us, "{}", times.lateness.max());
+        assert!(lateness.max_ms <= datagram_ms, "{lateness}");
         assert!(seen.report.delay_factor_max_ns.unwrap() < 2_400_000, "{:?}", seen.report);
         assert_eq!((seen.report.lost, seen.stalls, seen.first_ns), (0, 0, Some(1_000_000_000)));
         let comparison = seen.comparison.unwrap();
@@ -256,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_sent_at_once_is_not_late_wherever_in_it_a_reference_stands() {
         let title = Sample { rate: RATE, ..Sample::default() }.make();
-        let (mut watch, mut times) = (Watch::new(None, false), Times::new());
+        let (mut watch, mut times) = (Watch::new(None, false), Arrivals::default());
         let burst_len = 7 * DATAGRAM_LEN;
         for (count, burst) in title.chunks(burst_len).enumerate() {
             // One burst in ten comes 3 ms late.
@@ -269,13 +259,13 @@ mod tests {
             }
             if count == 20 {
                 watch.reset();
-                times.reset();
+                times = Arrivals::default();
             }
         }
         watch.finish(&mut times);
-        let us = |quantile| times.lateness.value_at_quantile(quantile);
-        assert!(us(0.5) < 100 && times.lateness.len() > 100, "{} {}", us(0.5), times.lateness.len());
-        assert!(times.lateness.max().abs_diff(3_000) < 100, "{}", times.lateness.max());
+        let lateness = Percentiles::of(&times.lateness);
+        assert!(lateness.p50_ms < 0.1 && lateness.count > 100, "{lateness}");
+        assert!((lateness.max_ms - 3.0).abs() < 0.1, "{lateness}");
     }
 
     #[test]
@@ -284,9 +274,8 @@ mod tests {
         // 60 datagrams come 150 ms late, all together.
         let (seen, times, _) = watch(&title, |count| if (1_000..1_060).contains(&count) { 150_000_000 } else { 0 });
         assert_eq!(seen.stalls, 1);
-        let late_us = times.lateness.max();
-        assert!((150_000..153_000).contains(&late_us), "{late_us}");
-        assert!(times.lateness.value_at_quantile(0.5) < 3_000);
+        let lateness = Percentiles::of(&times.lateness);
+        assert!((150.0..153.0).contains(&lateness.max_ms) && lateness.p50_ms < 3.0, "{lateness}");
         assert!(seen.report.delay_factor_max_ns.unwrap() >= 150_000_000);
     }
 

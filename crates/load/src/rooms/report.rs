@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::service::Totals;
 use measure::cpu::CpuTime;
-use measure::percentiles::Percentiles;
+use measure::percentiles::{Percentiles, Times};
 use measure::report::Table;
 
 /// Numbers of all viewers, over the time that was counted.
@@ -78,7 +77,7 @@ impl Report {
     ) -> Self {
         let seen = || parts.iter().flat_map(|part| &part.viewers);
         let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
-        let merged = |pick: fn(&Totals) -> &Histogram<u64>| Percentiles::of_all(parts.iter().map(pick));
+        let merged = |pick: fn(&Totals) -> &Times| Percentiles::of_all(parts.iter().map(pick));
         let seconds = span.as_secs_f64();
         let mut rates: Vec<f64> = seen().map(|viewer| viewer.bytes as f64 * 8.0 / seconds / 1e3).collect();
         rates.sort_by(f64::total_cmp);
@@ -109,10 +108,10 @@ impl Report {
             damaged: sum(|viewer| viewer.damaged),
             decrypted: sum(|viewer| viewer.decrypted),
             keyframe_requests: parts.iter().map(|part| part.keyframe_requests).sum(),
-            latency: merged(|part| &part.latency_us),
-            join: merged(|part| &part.join_us),
-            first_packet: merged(|part| &part.first_packet_us),
-            first_keyframe: merged(|part| &part.first_keyframe_us),
+            latency: merged(|part| &part.latency),
+            join: merged(|part| &part.join),
+            first_packet: merged(|part| &part.first_packet),
+            first_keyframe: merged(|part| &part.first_keyframe),
             server_cpu: server,
             server_ns_per_packet: server
                 .map(|cpu| CpuTime { user: per_packet(cpu.user), system: per_packet(cpu.system) }),

@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use engine::Service;
-use hdrhistogram::Histogram;
 use srtp::{Opener, Sealer, SessionKeys};
 use webrtc::{Media, Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
@@ -18,7 +17,7 @@ use super::join::Video;
 use super::publisher::Publisher;
 use super::viewer::{Check, Seen, Viewer};
 use crate::clients::Addresses;
-use measure::percentiles::histogram;
+use measure::percentiles::Times;
 
 /// What the load threads are told.
 pub enum Message {
@@ -95,20 +94,20 @@ impl Client {
 }
 
 /// What one thread's clients saw.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Totals {
     pub viewers: Vec<Seen>,
     /// Those that are connected, and those that were and have left.
     pub connected_viewers: usize,
     pub publishers: usize,
     pub keyframe_requests: u64,
-    /// Publisher's send to viewer's receive, in µs, for those who watched when the counting began.
-    pub latency_us: Histogram<u64>,
-    /// From the start of the HTTP request until DTLS was done, in µs.
-    pub join_us: Histogram<u64>,
-    /// From the same start until the first media packet, and until a keyframe's first packet, in µs.
-    pub first_packet_us: Histogram<u64>,
-    pub first_keyframe_us: Histogram<u64>,
+    /// Publisher's send to viewer's receive, for those who watched when the counting began.
+    pub latency: Times,
+    /// From the start of the HTTP request until DTLS was done.
+    pub join: Times,
+    /// From the same start until the first media packet, and until a keyframe's first packet.
+    pub first_packet: Times,
+    pub first_keyframe: Times,
     pub failed: usize,
 }
 
@@ -130,18 +129,7 @@ const TICK: Duration = Duration::from_micros(500);
 
 impl LoadService {
     pub fn new(now: Instant, epoch: Instant, link: LinkId, addresses: Addresses) -> Self {
-        let totals = Totals {
-            viewers: Vec::new(),
-            connected_viewers: 0,
-            publishers: 0,
-            keyframe_requests: 0,
-            latency_us: histogram(),
-            join_us: histogram(),
-            first_packet_us: histogram(),
-            first_keyframe_us: histogram(),
-            failed: 0,
-        };
-        let (clients, sending, wheel) = (Vec::new(), Vec::new(), Wheel::new(now, TICK));
+        let (clients, sending, totals, wheel) = (Vec::new(), Vec::new(), Totals::default(), Wheel::new(now, TICK));
         LoadService { link, epoch, clients, wheel, sending, addresses, totals }
     }
 
@@ -182,8 +170,7 @@ impl LoadService {
                 Output::Connected { keys, remote } => {
                     client.path.remote = remote.addr;
                     if client.play(now, &keys).is_some() {
-                        let took = now.duration_since(client.started).as_micros() as u64;
-                        self.totals.join_us.saturating_record(took);
+                        self.totals.join.record(now.duration_since(client.started));
                     }
                 }
                 Output::PathChanged(remote) => client.path.remote = remote.addr,
@@ -220,13 +207,11 @@ impl LoadService {
                 Role::Viewer(viewer) => {
                     let seen = viewer.finish();
                     let marks = [
-                        (seen.first_packet, &mut totals.first_packet_us),
-                        (seen.first_keyframe, &mut totals.first_keyframe_us),
+                        (seen.first_packet, &mut totals.first_packet),
+                        (seen.first_keyframe, &mut totals.first_keyframe),
                     ];
-                    for (at, histogram) in marks {
-                        if let Some(at) = at {
-                            histogram.saturating_record(at.duration_since(client.started).as_micros() as u64);
-                        }
+                    for (at, times) in marks {
+                        at.into_iter().for_each(|at| times.record(at.duration_since(client.started)));
                     }
                     totals.connected_viewers += 1;
                     totals.viewers.push(seen);
@@ -251,7 +236,7 @@ impl LoadService {
                     && client.is_settled
                 {
                     let took = now.duration_since(self.epoch).as_nanos() as u64;
-                    self.totals.latency_us.saturating_record(took.saturating_sub(stamp.sent_ns) / 1_000);
+                    self.totals.latency.record_ns(took.saturating_sub(stamp.sent_ns));
                 }
             }
             (Kind::Rtcp, Role::Viewer(viewer)) => viewer.handle_rtcp(now, data),
@@ -279,7 +264,7 @@ impl Service for LoadService {
                 drop(done);
             }
             Message::Reset => {
-                self.totals.latency_us.reset();
+                self.totals.latency = Times::default();
                 for client in self.clients.iter_mut().flatten() {
                     if let Role::Viewer(viewer) = &mut client.role {
                         client.is_settled = true;
