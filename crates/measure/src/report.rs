@@ -10,11 +10,7 @@ use serde::Serialize;
 /// # Errors
 /// When it cannot be written as JSON.
 pub fn print(json: bool, report: &(impl Serialize + fmt::Display)) -> Result<()> {
-    match json {
-        true => println!("{}", serde_json::to_string(report)?),
-        false => print!("{report}"),
-    }
-    Ok(())
+    print_rows(json, std::slice::from_ref(report), report)
 }
 
 /// Prints one line of JSON for each row, or the table.
@@ -62,19 +58,14 @@ impl Table {
         Table { indent: "  ", ..Table::new("") }
     }
 
-    /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.lines.push(Line::Row(cells.into()));
-    }
-
     /// Adds a row of as many cells as there are.
-    pub fn cells(&mut self, cells: Vec<String>) {
-        self.lines.push(Line::Row(cells));
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.lines.push(Line::Row(cells.into_iter().collect()));
     }
 
     /// Adds the columns' names, behind `first`.
     pub fn head(&mut self, first: String, names: &[&str]) {
-        self.cells(std::iter::once(first).chain(names.iter().map(ToString::to_string)).collect());
+        self.row(std::iter::once(first).chain(names.iter().map(ToString::to_string)));
     }
 
     /// Adds a name and what is to say of it.

@@ -32,7 +32,7 @@ fn turned(table: &tables::Table) -> Table {
         for (column, head) in table.head.iter().enumerate() {
             let cells = || rows.iter().map(|row| row[column].text.clone());
             if cells().any(|cell| cell != UNKNOWN) {
-                turned.cells(std::iter::once(format!("  {head}")).chain(cells()).collect());
+                turned.row(std::iter::once(format!("  {head}")).chain(cells()));
             }
         }
     }

@@ -39,8 +39,6 @@ pub struct Layer {
 /// What joins the points of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Nothing.
-    None,
     /// A line, for what was measured.
     Solid,
     /// A dashed line, for what it is compared with.
@@ -130,7 +128,7 @@ impl Layer {
         out.open_colored(self.slot, &self.name);
         let solid: Vec<(f64, f64)> =
             shown.iter().filter(|(point, _)| !point.is_hollow).map(|(_, place)| *place).collect();
-        if self.line != Line::None && solid.len() > 1 {
+        if solid.len() > 1 {
             out.line("line", self.line == Line::Dashed, &solid);
         }
         for (point, (x, _)) in &shown {
