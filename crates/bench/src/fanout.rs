@@ -22,7 +22,7 @@ use srtp::Profile;
 
 use report::Row;
 use schedulers::{Bench, Scheduler};
-use work::{Shape, Source, Track, datagram_len_min};
+use work::{DATAGRAM_LEN_MIN, Source, Track};
 
 use crate::comparison::{Options, at_least, datagram_bytes};
 use crate::sinks::Sinks;
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WAY,…", default_values_t = Scheduler::value_variants())]
     schedulers: Vec<Scheduler>,
     /// Bytes of each datagram, SRTP tag included.
-    #[arg(long, value_name = "BYTES", value_parser = datagram_bytes(datagram_len_min()), default_value_t = 1_200)]
+    #[arg(long, value_name = "BYTES", value_parser = datagram_bytes(DATAGRAM_LEN_MIN), default_value_t = 1_200)]
     size: usize,
     /// Packets of one video frame: they arrive together, and ours sends them together.
     #[arg(long, value_name = "PACKETS", value_parser = at_least(1), default_value_t = 5)]
@@ -96,21 +96,19 @@ pub fn execute(args: &Args) -> Result<()> {
 /// Compares them all. It takes about `seconds` × rounds × schedulers × profiles × numbers of down tracks.
 fn run(args: &Args) -> Result<Vec<Row>> {
     let sinks = Sinks::bind(args.down_tracks.iter().copied().max().unwrap_or(0))?;
-    let shape = Shape { datagram_len: args.size, burst: args.burst };
-    let bench = Bench::new(shape, args.threads(), args.outbox_bytes())?;
+    let bench = Bench::new(args)?;
     let groups = args.profiles.len() * args.down_tracks.len();
     let rounds = Rounds::new(args.options.rounds, groups * args.schedulers.len());
 
     let mut rows = Vec::new();
     for &profile in &args.profiles {
         for &down_tracks in &args.down_tracks {
-            let mut source = Source::new(shape, profile);
+            let mut source = Source::new(args, profile);
             let tracks = (0..down_tracks).map(|index| Track::new(index, sinks.addr(index), profile));
             let tracks: Vec<Track> = tracks.collect::<Result<_, _>>()?;
             let name = |scheduler: &Scheduler| format!("{scheduler} × {down_tracks}");
-            let samples = rounds.alternate(&args.schedulers, name, |scheduler| {
-                bench.measure(*scheduler, &mut source, &tracks, args.options.seconds)
-            })?;
+            let measure = |scheduler: &Scheduler| bench.measure(*scheduler, &mut source, &tracks);
+            let samples = rounds.alternate(&args.schedulers, name, measure)?;
             rows.extend(report::rows(args, profile, down_tracks, &samples));
         }
     }

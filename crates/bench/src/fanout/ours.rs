@@ -37,14 +37,8 @@ const FULL_PAUSE: Duration = Duration::from_micros(50);
 const STREAM: StreamId = StreamId(1);
 const PUBLISHER: WorkerId = WorkerId(0);
 
-/// Sends frames to `tracks` for `time`; with `sends` off, everything but the sending.
-pub(super) fn fan_out(
-    bench: &Bench,
-    source: &mut Source,
-    tracks: &[Track],
-    time: Duration,
-    sends: bool,
-) -> Result<Sample> {
+/// Sends frames to `tracks` for one round; with `sends` off, everything but the sending.
+pub(super) fn fan_out(bench: &Bench<'_>, source: &mut Source, tracks: &[Track], sends: bool) -> Result<Sample> {
     let pool = BatchPool::new(MAILBOX_LEN * bench.threads);
     let workers = bench.shares(tracks).map(|tracks| Worker::new(tracks, bench, &pool, sends));
     let mut workers: Vec<Worker> = workers.collect::<Result<_>>()?;
@@ -59,7 +53,7 @@ pub(super) fn fan_out(
         }
         spending(|| {
             let start = Instant::now();
-            while start.elapsed() < time {
+            while start.elapsed() < bench.time() {
                 let frame = source.next_frame();
                 for other in &others {
                     post(gatherer.gather(frame), other);
@@ -125,7 +119,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(tracks: &[Track], bench: &Bench, pool: &BatchPool, sends: bool) -> Result<Self> {
+    fn new(tracks: &[Track], bench: &Bench<'_>, pool: &BatchPool, sends: bool) -> Result<Self> {
         let now = Instant::now();
         let mut sender = Sender::new(bench, sends)?;
         let mut rooms = Rooms::new(now, WorkerId(1), settings(), pool.clone());
@@ -172,10 +166,10 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(bench: &Bench, sends: bool) -> Result<Self> {
+    pub(super) fn new(bench: &Bench<'_>, sends: bool) -> Result<Self> {
         let socket = bind_loopback(&Options::default())?;
-        let (out, queue, counts) = (Outbox::new(bench.outbox_bytes), SendQueue::default(), CountersSnapshot::default());
-        Ok(Sender { socket, out, queue, counts, sends, unsent: 0 })
+        let (out, counts) = (Outbox::new(bench.args.outbox_bytes()), CountersSnapshot::default());
+        Ok(Sender { socket, out, queue: SendQueue::default(), counts, sends, unsent: 0 })
     }
 
     pub(super) fn flush(&mut self) {

@@ -13,8 +13,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 use wire::DATAGRAM_MAX;
 
-use super::work::{Frame, Shape, Source, Track};
-use super::{floors, ours};
+use super::work::{Frame, Source, Track};
+use super::{Args, floors, ours};
 use crate::comparison::{Sample, spending};
 
 /// Down tracks that a thread takes from the counter at a time, as LiveKit does.
@@ -58,48 +58,46 @@ impl Scheduler {
 }
 
 /// Everything that stays the same from one measurement to the next.
-pub(super) struct Bench {
-    pub(super) shape: Shape,
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
     pub(super) threads: usize,
-    pub(super) outbox_bytes: usize,
     pool: ThreadPool,
     lanes: Vec<Mutex<Lane>>,
 }
 
-impl Bench {
-    pub(super) fn new(shape: Shape, threads: usize, outbox_bytes: usize) -> Result<Self> {
+impl<'a> Bench<'a> {
+    pub(super) fn new(args: &'a Args) -> Result<Self> {
+        let threads = args.threads();
         let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|index| format!("pool-{index}")).build();
         Ok(Bench {
-            shape,
+            args,
             threads,
-            outbox_bytes,
             pool: pool.context("start the pool's threads")?,
             lanes: (0..threads).map(|_| Lane::bind().map(Mutex::new)).collect::<Result<_>>()?,
         })
     }
 
-    /// Lets one scheduler send frames of `source` to `tracks` for `time`.
-    pub(super) fn measure(
-        &self,
-        scheduler: Scheduler,
-        source: &mut Source,
-        tracks: &[Track],
-        time: Duration,
-    ) -> Result<Sample> {
+    /// Lets one scheduler send frames of `source` to `tracks` for one round.
+    pub(super) fn measure(&self, scheduler: Scheduler, source: &mut Source, tracks: &[Track]) -> Result<Sample> {
         match scheduler {
-            Scheduler::Serial => self.each_packet(source, tracks, time, Self::serial),
-            Scheduler::Pool => self.each_packet(source, tracks, time, Self::pool),
-            Scheduler::TaskPerTrack => self.each_packet(source, tracks, time, Self::task_per_track),
-            Scheduler::ClaimByCounter => self.each_packet(source, tracks, time, Self::claim),
-            Scheduler::Ours => ours::fan_out(self, source, tracks, time, true),
-            Scheduler::WriteOnly => ours::fan_out(self, source, tracks, time, false),
-            Scheduler::SealFloor => floors::seal(self, source.next_frame(), tracks, time),
-            Scheduler::GsoFloor => floors::send(self, tracks, time),
+            Scheduler::Serial => self.each_packet(source, tracks, Self::serial),
+            Scheduler::Pool => self.each_packet(source, tracks, Self::pool),
+            Scheduler::TaskPerTrack => self.each_packet(source, tracks, Self::task_per_track),
+            Scheduler::ClaimByCounter => self.each_packet(source, tracks, Self::claim),
+            Scheduler::Ours => ours::fan_out(self, source, tracks, true),
+            Scheduler::WriteOnly => ours::fan_out(self, source, tracks, false),
+            Scheduler::SealFloor => floors::seal(self, source.next_frame(), tracks),
+            Scheduler::GsoFloor => floors::send(self, tracks),
         }
     }
 
+    /// How long a round is.
+    pub(super) fn time(&self) -> Duration {
+        self.args.options.seconds
+    }
+
     /// The down tracks of each thread that has any.
-    pub(super) fn shares<'a>(&self, tracks: &'a [Track]) -> impl Iterator<Item = &'a [Track]> {
+    pub(super) fn shares<'t>(&self, tracks: &'t [Track]) -> impl Iterator<Item = &'t [Track]> {
         let shares = (0..self.threads).map(move |thread| share(tracks, thread, self.threads));
         shares.filter(|share| !share.is_empty())
     }
@@ -115,13 +113,12 @@ impl Bench {
         &self,
         source: &mut Source,
         tracks: &[Track],
-        time: Duration,
         fan_out: fn(&Self, &[Track], &Frame, usize),
     ) -> Result<Sample> {
         let mut sample = spending(|| {
             self.pool.install(|| {
                 let start = Instant::now();
-                while start.elapsed() < time {
+                while start.elapsed() < self.time() {
                     let frame = source.next_frame();
                     (0..frame.packet_count()).for_each(|packet| fan_out(self, tracks, frame, packet));
                 }

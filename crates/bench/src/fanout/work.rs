@@ -10,6 +10,8 @@ use srtp::{KeyError, Profile, Sealer, SessionKeys};
 use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{LinkId, Path, Seq};
 
+use super::Args;
+
 /// Fixed header, and one block with abs-send-time and the transport-wide sequence number.
 const HEADER_LEN: usize = 24;
 
@@ -19,15 +21,6 @@ const FRAMES: usize = 8;
 const ABS_SEND_TIME_ID: u8 = 2;
 const TRANSPORT_CC_ID: u8 = 3;
 const PAYLOAD_TYPE: u8 = 96;
-
-/// The sizes of it all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// Bytes of a finished datagram, SRTP tag included.
-    pub(super) datagram_len: usize,
-    /// Packets of a frame; they arrive together.
-    pub(super) burst: usize,
-}
 
 /// One frame's packets, all of one size, as the publisher sent them.
 #[derive(Debug, Default)]
@@ -56,10 +49,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(shape: Shape, profile: Profile) -> Self {
-        let payload_len = shape.datagram_len - HEADER_LEN - profile.rtp_overhead();
+    pub(super) fn new(args: &Args, profile: Profile) -> Self {
+        let payload_len = args.size - HEADER_LEN - profile.rtp_overhead();
         let frames = (0..FRAMES).map(|frame| Frame {
-            payloads: (0..shape.burst * payload_len).map(|i| (i * 7 + frame) as u8).collect(),
+            payloads: (0..args.burst * payload_len).map(|i| (i * 7 + frame) as u8).collect(),
             payload_len,
             ..Frame::default()
         });
@@ -78,9 +71,7 @@ impl Source {
 }
 
 /// The smallest datagram that `Source` can fill.
-pub(super) fn datagram_len_min() -> usize {
-    HEADER_LEN + 16 + 1
-}
+pub(super) const DATAGRAM_LEN_MIN: usize = HEADER_LEN + 16 + 1;
 
 /// One viewer's copy of the stream: a session with keys of its own, and where it goes.
 pub(super) struct Track {
@@ -137,12 +128,14 @@ impl Track {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
     fn datagrams_have_the_size_that_was_asked_for_and_open_at_the_viewer() {
         for profile in Profile::ALL {
-            let mut source = Source::new(Shape { datagram_len: 1_200, burst: 3 }, profile);
+            let mut source = Source::new(&Args::parse_from(["", "--size", "1200", "--burst", "3"]), profile);
             let track = Track::new(5, ([127, 0, 0, 1], 9).into(), profile).unwrap();
             let (viewer, _) = SessionKeys::made_up_pair(profile, 5);
             let mut opener = srtp::Opener::new(&viewer).unwrap();
