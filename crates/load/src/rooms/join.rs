@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use url::Url;
 use webrtc::{Context, Direction, Media, OfferOptions, Peer};
 use wire::Bitrate;
 use wire::codec::{Codec, MediaKind};
@@ -65,7 +66,7 @@ pub fn publish(target: &Target, client: usize, stream: &str, video: Video) -> Re
     let rids: &[&str] = if video.simulcast { &LAYERS.map(|(rid, _)| rid) } else { &[] };
     let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
     let started = Instant::now();
-    let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)??;
+    let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)?;
     Ok((Joining { client, peer, started, media, part: Part::Publish(video) }, resource))
 }
 
@@ -76,10 +77,9 @@ pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> R
     let first = Instant::now();
     let (started, (peer, media, resource)) = loop {
         let started = Instant::now();
-        match exchange(target, &options, &url, started)? {
-            Ok(joined) => break (started, joined),
-            Err(NotFound(_)) if first.elapsed() < STREAM_TIMEOUT => std::thread::sleep(STREAM_POLL),
-            Err(not_found) => return Err(not_found.into()),
+        match exchange(target, &options, &url, started) {
+            Err(error) if error.is::<NotFound>() && first.elapsed() < STREAM_TIMEOUT => std::thread::sleep(STREAM_POLL),
+            joined => break (started, joined?),
         }
     };
     ensure!(!media.rx.is_empty(), "the answer for {stream} names no SSRC");
@@ -92,37 +92,24 @@ pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> R
 #[error("{0}")]
 struct NotFound(String);
 
-fn exchange(
-    target: &Target,
-    options: &OfferOptions<'_>,
-    url: &str,
-    now: Instant,
-) -> Result<Result<(Peer, Media, String), NotFound>> {
+fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant) -> Result<(Peer, Media, String)> {
     let (mut peer, offer) = Peer::offer(&target.context, now, options)?;
     let Answer { status, location, body } = target.api.post(url, "application/sdp", &offer)?;
     match status {
         201 => {}
-        404 => return Ok(Err(NotFound(format!("POST {url}: 404: {body}")))),
+        404 => bail!(NotFound(format!("POST {url}: 404: {body}"))),
         _ => bail!("POST {url}: {status}: {body}"),
     }
     let negotiated = peer.accept_answer(&body).with_context(|| format!("answer of {url}"))?;
     let media = negotiated.media.into_iter().find(|media| media.codec.kind() == MediaKind::Video);
     let media = media.with_context(|| format!("POST {url}: the answer has no video"))?;
-    Ok(Ok((peer, media, resolve(url, &location))))
+    Ok((peer, media, resolve(url, &location)?))
 }
 
-/// Where a `Location` leads that came from `url` (RFC 3986 §5.2, without dot segments).
-fn resolve(url: &str, location: &str) -> String {
-    if location.contains("://") {
-        return location.into();
-    }
-    let path = url.find("://").map_or(0, |scheme| scheme + 3);
-    let origin = url[path..].find('/').map_or(url, |slash| &url[..path + slash]);
-    if location.starts_with('/') {
-        return format!("{origin}{location}");
-    }
-    let directory = url.rfind('/').filter(|slash| *slash >= origin.len()).map_or(origin, |slash| &url[..slash]);
-    format!("{directory}/{location}")
+/// Where a `Location` leads that came from `url` (RFC 3986 §5.2).
+fn resolve(url: &str, location: &str) -> Result<String> {
+    let resource = Url::parse(url).and_then(|url| url.join(location));
+    Ok(resource.with_context(|| format!("the Location {location:?} of {url}"))?.into())
 }
 
 #[cfg(test)]
@@ -138,9 +125,9 @@ mod tests {
             ("http://other:1/x", "http://other:1/x"),
         ];
         for (location, wanted) in cases {
-            assert_eq!(resolve(url, location), wanted);
+            assert_eq!(resolve(url, location).unwrap(), wanted);
         }
-        assert_eq!(resolve("http://host", "x"), "http://host/x");
+        assert_eq!(resolve("http://host", "x").unwrap(), "http://host/x");
     }
 
     #[test]
