@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             api,
         };
         let (bitrate, frames_per_second, simulcast) = (args.bitrate, args.fps, args.simulcast);
-        let video = Video { bitrate, frames_per_second, simulcast, run: std::process::id(), epoch };
+        let video = Video { bitrate, frames_per_second, simulcast, epoch };
         Ok(Run { args, target, workers, video })
     }
 

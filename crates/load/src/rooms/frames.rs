@@ -9,25 +9,22 @@ use std::time::{Duration, Instant};
 use client::SEQ_FIRST;
 use wire::{Bitrate, Seq};
 
-/// What a packet ends in: a mark, the run, when it was sent, and a running number from which its other bytes follow.
+/// What a packet ends in: a mark, when it was sent, and a running number from which its other bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Differs between runs, so that packets of another publisher are not mistaken.
-    pub run: u32,
     /// Nanoseconds since the run's own zero.
     pub sent_ns: u64,
     pub number: u32,
 }
 
 const MARK: [u8; 4] = *b"mlrc";
-const STAMP_LEN: usize = 20;
+const STAMP_LEN: usize = 16;
 
 impl Stamp {
     fn write(&self, place: &mut [u8; STAMP_LEN]) {
         place[..4].copy_from_slice(&MARK);
-        place[4..8].copy_from_slice(&self.run.to_be_bytes());
-        place[8..16].copy_from_slice(&self.sent_ns.to_be_bytes());
-        place[16..].copy_from_slice(&self.number.to_be_bytes());
+        place[4..12].copy_from_slice(&self.sent_ns.to_be_bytes());
+        place[12..].copy_from_slice(&self.number.to_be_bytes());
     }
 
     /// Reads the stamp at the end of a payload and checks the bytes before it. `None` for what is not ours, or damaged.
@@ -39,11 +36,10 @@ impl Stamp {
 
     /// Reads the stamp at the end of a payload, whatever stands before it.
     pub fn read_end(payload: &[u8]) -> Option<Stamp> {
-        let stamp = payload.last_chunk::<STAMP_LEN>()?;
-        let word = |at: usize| stamp[at..at + 4].try_into().map(u32::from_be_bytes).ok();
-        let read =
-            Stamp { run: word(4)?, sent_ns: u64::from(word(8)?) << 32 | u64::from(word(12)?), number: word(16)? };
-        stamp.starts_with(&MARK).then_some(read)
+        let (before, number) = payload.split_last_chunk()?;
+        let (before, sent_ns) = before.split_last_chunk()?;
+        let stamp = Stamp { sent_ns: u64::from_be_bytes(*sent_ns), number: u32::from_be_bytes(*number) };
+        before.ends_with(&MARK).then_some(stamp)
     }
 }
 
@@ -74,21 +70,21 @@ pub struct Made {
 /// The frames of one video, or of one simulcast layer.
 #[derive(Debug)]
 pub struct Frames {
-    run: u32,
     interval: Duration,
     frame_bytes: usize,
-    next_at: Instant,
+    /// When the next frame is due.
+    pub next_at: Instant,
     seq: u64,
     frame: u32,
-    keyframe_wanted: bool,
+    /// The next frame is to be a keyframe.
+    pub keyframe_wanted: bool,
     history: Box<[Made]>,
 }
 
 impl Frames {
-    pub fn new(start: Instant, run: u32, bitrate: Bitrate, frames_per_second: u32) -> Self {
+    pub fn new(start: Instant, bitrate: Bitrate, frames_per_second: u32) -> Self {
         let frames_per_second = frames_per_second.max(1);
         Frames {
-            run,
             interval: Duration::from_secs(1) / frames_per_second,
             frame_bytes: (bitrate.bps() / 8 / u64::from(frames_per_second)).max(64) as usize,
             next_at: start,
@@ -97,14 +93,6 @@ impl Frames {
             keyframe_wanted: true,
             history: vec![Made::default(); HISTORY].into(),
         }
-    }
-
-    pub fn next_at(&self) -> Instant {
-        self.next_at
-    }
-
-    pub fn want_keyframe(&mut self) {
-        self.keyframe_wanted = true;
     }
 
     /// Makes the packets of the frame that is due. A late caller skips no frame.
@@ -162,7 +150,7 @@ impl Frames {
         let frame_header = u8::from(!made.keyframe);
         payload[..DESCRIPTOR_LEN].copy_from_slice(&[0x80 | starts, 0x80, 0x80 | id_high, id_low, frame_header]);
         if let Some(end) = payload.last_chunk_mut() {
-            Stamp { run: self.run, sent_ns: made.sent_ns, number }.write(end);
+            Stamp { sent_ns: made.sent_ns, number }.write(end);
         }
         payload
     }
@@ -176,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_stamp_is_read_back_and_damage_is_seen() {
-        let mut frames = Frames::new(Instant::now(), 7, Bitrate::from_kbps(1_500), 30);
+        let mut frames = Frames::new(Instant::now(), Bitrate::from_kbps(1_500), 30);
         let mut made = Vec::new();
         frames.make_frame(123, |packet| made.push(*packet));
         frames.make_frame(456, |packet| made.push(*packet));
@@ -199,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept() {
-        let mut frames = Frames::new(Instant::now(), 7, Bitrate::from_kbps(1_500), 30);
+        let mut frames = Frames::new(Instant::now(), Bitrate::from_kbps(1_500), 30);
         frames.make_frame(0, |_| ());
         let mut bytes = 0;
         for _ in 0..30 {

@@ -30,7 +30,6 @@ pub struct Video {
     pub bitrate: Bitrate,
     pub frames_per_second: u32,
     pub simulcast: bool,
-    pub run: u32,
     pub epoch: Instant,
 }
 

@@ -43,7 +43,7 @@ impl Publisher {
             let source = Source::new(&media, index, SEQ_FIRST)?;
             let rid = media.rids.get(index).cloned();
             let share = LAYERS.iter().find(|(name, _)| rid.as_deref() == Some(name)).map_or(1.0, |(_, share)| *share);
-            let frames = Frames::new(now, video.run, video.bitrate.scale(share), video.frames_per_second);
+            let frames = Frames::new(now, video.bitrate.scale(share), video.frames_per_second);
             Some(Layer { source, rid, frames, waiting: VecDeque::new() })
         });
         Publisher {
@@ -59,13 +59,13 @@ impl Publisher {
     }
 
     pub fn poll_timeout(&self) -> Instant {
-        self.layers.iter().map(|layer| layer.frames.next_at()).fold(self.report_at, Instant::min)
+        self.layers.iter().map(|layer| layer.frames.next_at).fold(self.report_at, Instant::min)
     }
 
     /// Makes the frames that are due and sends what there is room for.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
         for index in 0..self.layers.len() {
-            while self.layers[index].frames.next_at() <= now {
+            while self.layers[index].frames.next_at <= now {
                 let sent_ns = now.duration_since(self.epoch).as_nanos() as u64;
                 let Layer { frames, waiting, .. } = &mut self.layers[index];
                 frames.make_frame(sent_ns, |made| waiting.push_back(*made));
@@ -145,7 +145,7 @@ impl Publisher {
                 rtcp::Packet::Pli { media_ssrc } => {
                     if let Some(index) = self.layer_of(media_ssrc) {
                         self.keyframe_requests += 1;
-                        self.layers[index].frames.want_keyframe();
+                        self.layers[index].frames.keyframe_wanted = true;
                     }
                 }
                 _ => {}
