@@ -2,10 +2,10 @@
 
 mod metrics;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -153,29 +153,41 @@ impl Answer {
     }
 }
 
-/// Calls `work` with 0 to `count`, several at once and so many a second, until one fails.
-pub(crate) fn in_parallel(count: usize, per_second: f64, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    let start = Instant::now();
-    let next = AtomicUsize::new(0);
-    let failure = Mutex::new(None);
-    thread::scope(|scope| {
-        for _ in 0..REQUESTS.min(count) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        return;
-                    }
-                    sleep_until(start + Duration::from_secs_f64(index as f64 / per_second));
-                    if let Err(error) = work(index) {
-                        failure.lock().expect("no thread panics with it").get_or_insert(error);
-                        next.store(count, Ordering::Relaxed);
-                    }
+/// Calls `work` with 0 to `count`, several at once and so many a second, until one fails. Returns what came of those that
+/// did not, in their order, and the first failure of a thread.
+pub(crate) fn in_parallel<T: Send>(
+    count: usize,
+    per_second: f64,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> (Vec<T>, Result<()>) {
+    let (start, next) = (Instant::now(), AtomicUsize::new(0));
+    let work_on = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return (done, Ok(()));
+            }
+            sleep_until(start + Duration::from_secs_f64(index as f64 / per_second));
+            match work(index) {
+                Ok(value) => done.push((index, value)),
+                Err(error) => {
+                    next.store(count, Ordering::Relaxed);
+                    return (done, Err(error));
                 }
-            });
+            }
         }
-    });
-    failure.into_inner()?.map_or(Ok(()), Err)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..REQUESTS.min(count)).map(|_| scope.spawn(work_on)).collect();
+        let (mut all, mut whole) = (BTreeMap::new(), Ok(()));
+        for thread in threads {
+            let (done, result) = thread.join().expect("no thread panics");
+            all.extend(done);
+            whole = whole.and(result);
+        }
+        (all.into_values().collect(), whole)
+    })
 }
 
 /// A thread that is told to end, and waited for, when this is dropped.
@@ -236,26 +248,21 @@ mod tests {
 
     #[test]
     fn all_is_done_once_and_the_first_error_ends_it() {
-        let done = Mutex::new(Vec::new());
-        in_parallel(100, f64::INFINITY, |index| {
-            done.lock().unwrap().push(index);
-            Ok(())
-        })
-        .unwrap();
-        let mut done = done.into_inner().unwrap();
-        done.sort_unstable();
+        let (done, whole) = in_parallel(100, f64::INFINITY, Ok);
+        whole.unwrap();
         assert_eq!(done, (0..100).collect::<Vec<_>>());
 
         let failed = AtomicUsize::new(0);
-        let error = in_parallel(10_000, f64::INFINITY, |index| {
+        let (done, whole) = in_parallel(10_000, f64::INFINITY, |index| {
             if index < 40 {
-                return Ok(());
+                return Ok(index);
             }
             failed.fetch_add(1, Ordering::Relaxed);
             bail!("number {index}")
         });
-        assert!(error.unwrap_err().to_string().starts_with("number 4") || failed.load(Ordering::Relaxed) > 1);
+        assert_eq!(done, (0..40).collect::<Vec<_>>());
+        assert!(whole.unwrap_err().to_string().starts_with("number 4") || failed.load(Ordering::Relaxed) > 1);
         assert!(failed.load(Ordering::Relaxed) <= REQUESTS);
-        assert!(in_parallel(0, 1.0, |_| bail!("never")).is_ok());
+        assert!(in_parallel(0, 1.0, |_| -> Result<()> { bail!("never") }).1.is_ok());
     }
 }

@@ -20,7 +20,6 @@ mod rtsp;
 mod sessions;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,7 +69,7 @@ pub fn measure(args: &Args) -> Result<Report> {
     let threads = places.start(original.map(Arc::new).as_ref())?;
     let Some(server) = args.server()? else {
         wait_for_streams(args, &threads)?;
-        return count(args, &threads, None, &plan, &BTreeMap::new());
+        return count(args, &threads, None, &plan, &[]);
     };
     if feed.is_some() {
         server.wait_for_input(&args.title_of(0))?;
@@ -79,8 +78,8 @@ pub fn measure(args: &Args) -> Result<Report> {
     let opened = server.open_all(&plan.initial, args.starts_per_second, &progress)?;
     progress.finish_and_clear();
     let report = count(args, &threads, Some(&server), &plan, &opened);
-    let underruns = args.rtsp.is_none().then(|| server.underruns_of_all(opened.values()));
-    server.close_all(opened.values());
+    let underruns = args.rtsp.is_none().then(|| server.underruns_of_all(&opened));
+    server.close_all(&opened);
     let underruns = underruns
         .and_then(|underruns| underruns.inspect_err(|error| eprintln!("underruns are not known: {error:#}")).ok());
     Ok(Report { underruns, ..report? })
@@ -129,13 +128,7 @@ fn spread(few: usize, many: usize) -> Vec<usize> {
 }
 
 /// Waits for the warm-up, then counts.
-fn count(
-    args: &Args,
-    threads: &[Receiver],
-    server: Option<&Server>,
-    plan: &Plan,
-    opened: &BTreeMap<usize, Opened>,
-) -> Result<Report> {
+fn count(args: &Args, threads: &[Receiver], server: Option<&Server>, plan: &Plan, opened: &[Opened]) -> Result<Report> {
     let common = &args.common;
     thread::sleep(common.warm_up);
     let reading = || Reading::take(server.map(|server| &server.api), common.server_pid);
@@ -152,8 +145,8 @@ fn count(
         let parts = threads.iter().map(Receiver::totals).collect::<Result<Vec<_>>>()?;
         let [newcomers, faulty] = [newcomers, faulty].map(|visit| visit.join().ok().flatten().unwrap_or_default());
         let mut asked_ns = vec![None; args.session_count()];
-        for (index, opened) in opened {
-            if let Some(asked) = asked_ns.get_mut(plan.numbers[*index]) {
+        for (number, opened) in plan.numbers.iter().zip(opened) {
+            if let Some(asked) = asked_ns.get_mut(*number) {
                 *asked = Some(opened.asked_ns);
             }
         }

@@ -190,23 +190,16 @@ impl<'a> Run<'a> {
         let progress = self.args.common.progress(count.into(), what);
         let (joined, to_leave) = mpsc::sync_channel::<(Instant, Watching)>(count as usize);
         let staying = thread::scope(|scope| {
-            let leaving = scope.spawn(move || {
-                let mut staying = Vec::new();
-                for (at, watching) in to_leave {
-                    match stay {
-                        Some(stay) => self.end(at + stay, &watching),
-                        None => staying.push(watching.resource),
-                    }
-                }
-                staying
-            });
-            let done = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
+            scope.spawn(move || to_leave.into_iter().for_each(|(at, watching)| self.end(at, &watching)));
+            let (staying, done) = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
                 let watching = self.watch_one(first + index as u32)?;
                 progress.inc(1);
-                joined.send((Instant::now(), watching)).context("the other end listens until all have joined")
+                let Some(stay) = stay else { return Ok(Some(watching.resource)) };
+                let leaving = joined.send((Instant::now() + stay, watching));
+                leaving.context("the other end listens until all have joined").map(|()| None)
             });
             drop(joined);
-            done.map(|()| leaving.join().expect("it does not panic"))
+            done.map(|()| staying.into_iter().flatten().collect())
         });
         progress.finish_and_clear();
         staying

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -108,21 +107,10 @@ impl Server {
     ///
     /// # Errors
     /// The first; those that were opened until then are closed.
-    pub(super) fn open_all(
-        &self,
-        wanted: &[Wanted],
-        per_second: f64,
-        progress: &ProgressBar,
-    ) -> Result<BTreeMap<usize, Opened>> {
-        let opened = Mutex::new(BTreeMap::new());
-        let done = in_parallel(wanted.len(), per_second.max(0.1), |index| {
-            let session = self.open(&wanted[index])?;
-            opened.lock().expect("no thread panics with it").insert(index, session);
-            progress.inc(1);
-            Ok(())
-        });
-        let opened = opened.into_inner()?;
-        done.inspect_err(|_| self.close_all(opened.values()))?;
+    pub(super) fn open_all(&self, wanted: &[Wanted], per_second: f64, progress: &ProgressBar) -> Result<Vec<Opened>> {
+        let open = |index: usize| self.open(&wanted[index]).inspect(|_| progress.inc(1));
+        let (opened, done) = in_parallel(wanted.len(), per_second.max(0.1), open);
+        done.inspect_err(|_| self.close_all(&opened))?;
         Ok(opened)
     }
 
@@ -134,46 +122,38 @@ impl Server {
         let per_second = wanted.len() as f64 / span.as_secs_f64();
         // So many are there at a time.
         let there_max = ((per_second * stay.as_secs_f64()).ceil() as usize).max(1);
-        let asked_ns = Mutex::new(vec![None; wanted.len()]);
         let there = Mutex::new(BTreeMap::new());
-        let visited = in_parallel(wanted.len(), per_second, |number| {
+        let (asked_ns, visited) = in_parallel(wanted.len(), per_second, |number| {
             let gone = there.lock().expect("no thread panics with it").remove(&number.wrapping_sub(there_max));
             // One whose title broke may have ended by itself.
             let _ = gone.map(|gone| self.close(&gone));
-            if Instant::now() < end
-                && let Ok(opened) = self.open(&wanted[number])
-            {
-                asked_ns.lock().expect("no thread panics with it")[number] = Some(opened.asked_ns);
-                there.lock().expect("no thread panics with it").insert(number, opened);
-            }
-            Ok(())
+            let opened = (Instant::now() < end).then(|| self.open(&wanted[number]).ok()).flatten();
+            let asked_ns = opened.as_ref().map(|opened| opened.asked_ns);
+            there.lock().expect("no thread panics with it").extend(opened.map(|opened| (number, opened)));
+            Ok(asked_ns)
         });
         debug_assert!(visited.is_ok(), "a refusal is among what is measured");
         sleep_until(end);
         let there = there.into_inner().unwrap_or_default().into_values().collect::<Vec<_>>();
-        let closed = in_parallel(there.len(), AT_ONCE, |index| self.close(&there[index]).or(Ok(())));
+        let (_, closed) = in_parallel(there.len(), AT_ONCE, |index| self.close(&there[index]).or(Ok(())));
         debug_assert!(closed.is_ok(), "nothing of it fails");
-        asked_ns.into_inner().unwrap_or_default()
+        asked_ns
     }
 
     /// How often a session's next chunk was late, by the server's count, of all together; sessions by RTSP have no count.
-    pub(super) fn underruns_of_all<'a>(&self, opened: impl Iterator<Item = &'a Opened>) -> Result<u64> {
-        let (opened, sum) = (opened.collect::<Vec<_>>(), AtomicU64::new(0));
-        in_parallel(opened.len(), AT_ONCE, |index| {
+    pub(super) fn underruns_of_all(&self, opened: &[Opened]) -> Result<u64> {
+        let (underruns, done) = in_parallel(opened.len(), AT_ONCE, |index| {
             let Handle::Resource(url) = &opened[index].handle else { bail!("a session by RTSP has no statistics") };
             let session = self.get(url)?;
             let underruns = session["statistics"]["underruns"].as_u64();
-            let underruns = underruns.with_context(|| format!("no underruns in the answer: {session}"))?;
-            sum.fetch_add(underruns, Ordering::Relaxed);
-            Ok(())
-        })?;
-        Ok(sum.into_inner())
+            underruns.with_context(|| format!("no underruns in the answer: {session}"))
+        });
+        done.map(|()| underruns.iter().sum())
     }
 
     /// Closes them; a server that does not let us is not asked again.
-    pub(super) fn close_all<'a>(&self, opened: impl Iterator<Item = &'a Opened>) {
-        let opened: Vec<&Opened> = opened.collect();
-        if let Err(error) = in_parallel(opened.len(), AT_ONCE, |index| self.close(opened[index])) {
+    pub(super) fn close_all(&self, opened: &[Opened]) {
+        if let (_, Err(error)) = in_parallel(opened.len(), AT_ONCE, |index| self.close(&opened[index])) {
             eprintln!("{error:#}");
         }
     }
