@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use measure::cpu::CpuTime;
 use measure::text::seconds;
 use serde::Serialize;
 use ureq::http::Response;
 use ureq::{Body, RequestBuilder};
 
-pub(crate) use metrics::Reading;
+use metrics::Reading;
 pub use metrics::Served;
 
 /// How long an HTTP request may take.
@@ -71,7 +72,7 @@ impl Common {
     }
 
     /// Tells whoever measures the server, when that was asked for.
-    pub(crate) fn mark(&self, what: &str) {
+    fn mark(&self, what: &str) {
         if self.marks {
             println!("{{\"mark\":\"{what}\"}}");
         }
@@ -85,15 +86,31 @@ impl Common {
         ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
     }
 
-    /// Waits until the counting that began at `started` is over.
-    pub(crate) fn count_down(&self, started: Instant) {
+    /// Lets `work` begin and all count for as long as was asked for, and looks at the server, if it is one that can be
+    /// asked, and at this process before and after.
+    pub(crate) fn count<T>(&self, api: Option<&Api>, work: impl FnOnce() -> Result<T>) -> Result<(T, Counted)> {
+        self.mark("begin");
+        let reading = || Reading::take(api, self.server_pid);
+        let (started, server_before, load_before) = (Instant::now(), reading(), CpuTime::own());
+        let begun = work()?;
         let (end, progress) = (started + self.seconds, self.progress(self.seconds.as_secs(), "counting"));
         while Instant::now() < end {
             sleep_until(end.min(Instant::now() + Duration::from_millis(200)));
             progress.set_position(started.elapsed().as_secs());
         }
         progress.finish_and_clear();
+        self.mark("end");
+        let (served, load_cpu) = (reading().since(&server_before), CpuTime::own().since(load_before));
+        Ok((begun, Counted { seconds: started.elapsed().as_secs_f64(), served, load_cpu }))
     }
+}
+
+/// What the time of counting came to.
+pub(crate) struct Counted {
+    pub(crate) seconds: f64,
+    pub(crate) served: Served,
+    /// Of this process.
+    pub(crate) load_cpu: CpuTime,
 }
 
 /// Of how many clients one is looked at, when so large a share of them is to be.

@@ -25,7 +25,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use measure::cpu::CpuTime;
 
 pub use crate::clients::Served;
 pub use args::{Args, Limits};
@@ -35,8 +34,6 @@ use original::Original;
 use places::Places;
 use receiver::Receiver;
 use sessions::{Opened, Server, Wanted};
-
-use crate::clients::Reading;
 
 /// How long a newcomer is there: a short time each, so that there are the same number all the while.
 const STAY: Duration = Duration::from_secs(2);
@@ -131,19 +128,13 @@ fn spread(few: usize, many: usize) -> Vec<usize> {
 fn count(args: &Args, threads: &[Receiver], server: Option<&Server>, plan: &Plan, opened: &[Opened]) -> Result<Report> {
     let common = &args.common;
     thread::sleep(common.warm_up);
-    let reading = || Reading::take(server.map(|server| &server.api), common.server_pid);
     threads.iter().try_for_each(Receiver::reset)?;
-    common.mark("begin");
-    let (started, served_before, load_before) = (Instant::now(), reading(), CpuTime::own());
     thread::scope(|scope| {
         let visit = |wanted, stay| scope.spawn(move || Some(server?.visit(wanted, common.seconds, stay)));
-        let (newcomers, faulty) = (visit(&plan.newcomers, STAY), visit(&plan.faulty, common.seconds));
-        common.count_down(started);
-        common.mark("end");
-        let (served_after, load_after) = (reading(), CpuTime::own());
-        let span = started.elapsed();
+        let visits = || Ok([visit(&plan.newcomers, STAY), visit(&plan.faulty, common.seconds)]);
+        let (visits, counted) = common.count(server.map(|server| &server.api), visits)?;
         let parts = threads.iter().map(Receiver::totals).collect::<Result<Vec<_>>>()?;
-        let [newcomers, faulty] = [newcomers, faulty].map(|visit| visit.join().ok().flatten().unwrap_or_default());
+        let [newcomers, faulty] = visits.map(|visit| visit.join().ok().flatten().unwrap_or_default());
         let mut asked_ns = vec![None; args.session_count()];
         for (number, opened) in plan.numbers.iter().zip(opened) {
             if let Some(asked) = asked_ns.get_mut(*number) {
@@ -154,10 +145,10 @@ fn count(args: &Args, threads: &[Receiver], server: Option<&Server>, plan: &Plan
         Ok(Report {
             sessions_wanted: args.session_count(),
             unreceived: args.unreceived,
-            seconds: span.as_secs_f64(),
+            seconds: counted.seconds,
             faulty: faulty.iter().flatten().count(),
-            served: served_after.since(&served_before),
-            load_cpu: load_after.since(load_before),
+            served: counted.served,
+            load_cpu: counted.load_cpu,
             ..Report::of_sessions(&parts, &asked_ns)
         })
     })

@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
-use measure::cpu::CpuTime;
 use measure::text::seconds;
 use wire::{Bitrate, Token, UdpOptions};
 
@@ -28,7 +27,7 @@ pub use report::Report;
 use join::{Target, Video};
 use service::{Joining, LoadService, Message, Totals};
 
-use crate::clients::{Addresses, Common, Reading, in_parallel, one_in, sleep_until};
+use crate::clients::{Addresses, Common, in_parallel, one_in, sleep_until};
 
 /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
 ///
@@ -105,19 +104,12 @@ pub fn measure(args: &Args) -> Result<Report> {
     thread::sleep(common.warm_up);
 
     run.tell_all(|| Message::Reset);
-    common.mark("begin");
     // Who is not asked may be another server, without such a page.
-    let reading = || Reading::take(Some(&run.target.api).filter(|_| common.server_pid.is_none()), common.server_pid);
-    let (started, server_before, load_before) = (Instant::now(), reading(), CpuTime::own());
-    resources.extend(run.watch(args.subscribers, args.joiners, args.stay, "joining while others watch")?);
-    common.count_down(started);
-    common.mark("end");
-    let (server_after, load_after) = (reading(), CpuTime::own());
-    let span = started.elapsed();
-    let parts = run.totals()?;
-    let wanted = (args.subscribers + args.joiners) as usize;
-    let server = server_after.since(&server_before).cpu;
-    let report = Report::new(&parts, wanted, span, server, load_after.since(load_before));
+    let api = Some(&run.target.api).filter(|_| common.server_pid.is_none());
+    let join = || run.watch(args.subscribers, args.joiners, args.stay, "joining while others watch");
+    let (joined, counted) = common.count(api, join)?;
+    resources.extend(joined);
+    let report = Report::new(&run.totals()?, (args.subscribers + args.joiners) as usize, &counted);
     run.leave(&resources);
     Ok(report)
 }

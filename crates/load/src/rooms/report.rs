@@ -1,11 +1,11 @@
 //! What a run came to: for people, as JSON, and as a verdict.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::service::Totals;
+use crate::clients::{Counted, Served};
 use measure::cpu::CpuTime;
 use measure::percentiles::{Percentiles, Times};
 use measure::report::Table;
@@ -68,17 +68,11 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(
-        parts: &[Totals],
-        viewers_wanted: usize,
-        span: Duration,
-        server: Option<CpuTime>,
-        load: CpuTime,
-    ) -> Self {
+    pub(crate) fn new(parts: &[Totals], viewers_wanted: usize, counted: &Counted) -> Self {
         let seen = || parts.iter().flat_map(|part| &part.viewers);
         let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
         let merged = |pick: fn(&Totals) -> &Times| Percentiles::of_all(parts.iter().map(pick));
-        let seconds = span.as_secs_f64();
+        let Counted { seconds, served: Served { cpu: server_cpu, .. }, load_cpu } = *counted;
         let mut rates: Vec<f64> = seen().map(|viewer| viewer.bytes as f64 * 8.0 / seconds / 1e3).collect();
         rates.sort_by(f64::total_cmp);
         let rate = |share: f64| {
@@ -112,10 +106,10 @@ impl Report {
             join: merged(|part| &part.join),
             first_packet: merged(|part| &part.first_packet),
             first_keyframe: merged(|part| &part.first_keyframe),
-            server_cpu: server,
-            server_ns_per_packet: server
+            server_cpu,
+            server_ns_per_packet: server_cpu
                 .map(|cpu| CpuTime { user: per_packet(cpu.user), system: per_packet(cpu.system) }),
-            load_cpu: load,
+            load_cpu,
         }
     }
 
