@@ -8,19 +8,15 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use engine::sys::{self, BufferSide};
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{
-    IpAddMembership, Ipv4PacketInfo, RcvBuf, RcvBufForce, ReceiveTimestampns, ReuseAddr, RxqOvfl, UdpGroSegment,
-};
-use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, IpMembershipRequest, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrIn,
-    bind, recvmmsg, setsockopt, socket,
-};
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, ReceiveTimestampns, RxqOvfl, UdpGroSegment};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 
 /// Messages of one call, and the room for each: the longest IP packet.
@@ -37,28 +33,22 @@ pub(super) struct Arrival<'a> {
 
 /// Opens a socket; for a group it joins that, on the interface that the route leads to.
 pub(super) fn open(addr: SocketAddrV4, buffer_bytes: usize) -> Result<UdpSocket> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Inet, SockType::Datagram, flags, None).context("open a socket")?;
-    setsockopt(&fd, ReceiveTimestampns, &true).context("ask for times of arrival")?;
-    setsockopt(&fd, RxqOvfl, &1).context("ask for the number of drops")?;
-    if addr.ip().is_multicast() {
-        // Others may listen to the group as well.
-        setsockopt(&fd, ReuseAddr, &true).context("share the port")?;
-    }
+    let is_group = addr.ip().is_multicast();
+    let socket = if is_group { sys::group_socket(&addr.into()) } else { sys::udp_socket(&addr.into()) };
+    let socket = socket.with_context(|| format!("bind {addr}"))?;
+    setsockopt(&socket, ReceiveTimestampns, &true).context("ask for times of arrival")?;
+    setsockopt(&socket, RxqOvfl, &1).context("ask for the number of drops")?;
     if addr.ip().is_unspecified() {
-        setsockopt(&fd, Ipv4PacketInfo, &true).context("ask for local addresses")?;
+        setsockopt(&socket, Ipv4PacketInfo, &true).context("ask for local addresses")?;
     }
-    // Without a privilege the system's maximum is what can be had, and without GRO every message is one datagram.
-    if setsockopt(&fd, RcvBufForce, &buffer_bytes).is_err() {
-        setsockopt(&fd, RcvBuf, &buffer_bytes).context("set the receive buffer")?;
+    sys::set_buffer_bytes(socket.as_fd(), BufferSide::Receive, buffer_bytes).context("set the receive buffer")?;
+    // Without GRO every message is one datagram.
+    let _ = setsockopt(&socket, UdpGroSegment, &true);
+    if is_group {
+        let joined = sys::join_group(socket.as_fd(), (*addr.ip()).into(), None, 0);
+        joined.with_context(|| format!("join {}", addr.ip()))?;
     }
-    let _ = setsockopt(&fd, UdpGroSegment, &true);
-    bind(fd.as_raw_fd(), &SockaddrIn::from(addr)).with_context(|| format!("bind {addr}"))?;
-    if addr.ip().is_multicast() {
-        let group = IpMembershipRequest::new(*addr.ip(), None);
-        setsockopt(&fd, IpAddMembership, &group).with_context(|| format!("join {}", addr.ip()))?;
-    }
-    Ok(fd.into())
+    Ok(socket)
 }
 
 /// Nanoseconds since 1970, by the clock of the kernel's times of arrival.
