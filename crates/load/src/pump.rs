@@ -57,7 +57,7 @@ pub fn measure(args: &Args) -> Result<Report> {
     let feed = args.start_feed()?;
     let original = match (&args.file, &feed, &origin) {
         (Some(file), ..) => Some(Original::read(file)?),
-        (None, Some(feed), _) => Original::of(feed.stream()),
+        (None, Some(feed), _) => Original::of(&feed.stream),
         (None, None, Some((_, title))) => Original::of(title),
         (None, None, None) => None,
     };

@@ -12,7 +12,7 @@ use wire::Bitrate;
 
 use super::feed::{Feed, Input};
 use super::origin::Origin;
-use super::rtsp::Players;
+use super::rtsp::{KEEP, Players};
 use super::sessions::Server;
 use crate::clients::{Addresses, Common};
 
@@ -214,14 +214,12 @@ impl Args {
         if self.title.is_none() {
             return Ok(None);
         }
-        let rtsp = match self.rtsp {
-            Some(addr) => {
-                engine::sys::raise_open_files_max().context("raise the limit of open files")?;
-                Some(Players::new(addr)?)
-            }
-            None => None,
+        let players = |addr| {
+            engine::sys::raise_open_files_max().context("raise the limit of open files")?;
+            Players::new(addr, KEEP)
         };
+        let (api, rtsp) = (self.common.api()?, self.rtsp.map(players).transpose()?);
         let scheme = if self.rtp { "rtp" } else { "udp" };
-        Ok(Some(Server { api: self.common.api()?, scheme, burst: self.burst, looped: self.looped, rtsp }))
+        Ok(Some(Server { api, scheme, burst: self.burst, looped: self.looped, rtsp }))
     }
 }

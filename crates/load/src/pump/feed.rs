@@ -48,7 +48,8 @@ impl Input {
 
 /// A stream that is being sent. It ends when this is dropped.
 pub(super) struct Feed {
-    stream: Arc<Vec<u8>>,
+    /// All that is sent in the end.
+    pub(super) stream: Arc<Vec<u8>>,
     _thread: Background,
 }
 
@@ -63,11 +64,6 @@ impl Feed {
         let bytes = Arc::clone(&stream);
         let thread = Background::start("feed", move |is_over| send(&socket, to, rate, &bytes, is_over))?;
         Ok(Feed { stream, _thread: thread })
-    }
-
-    /// All that is sent in the end.
-    pub(super) fn stream(&self) -> &[u8] {
-        &self.stream
     }
 }
 
@@ -113,7 +109,7 @@ mod tests {
                 received.extend_from_slice(packets.as_flattened());
             }
             assert!(start.elapsed() >= rate.time_for(99 * DATAGRAM_LEN));
-            assert!(feed.stream().starts_with(&received), "{scheme}");
+            assert!(feed.stream.starts_with(&received), "{scheme}");
         }
     }
 

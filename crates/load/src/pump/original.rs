@@ -13,9 +13,11 @@ use wire::ts::{Layout, PACKET_LEN, Packets, Pid};
 /// Gaps per session behind which is looked for the next packets.
 const SEARCHES_MAX: u32 = 100;
 
+type TsPacket = [u8; PACKET_LEN];
+
 /// A title as it should arrive.
 pub(super) struct Original {
-    packets: Vec<[u8; PACKET_LEN]>,
+    packets: Vec<TsPacket>,
 }
 
 impl Original {
@@ -33,35 +35,29 @@ impl Original {
 
     /// Where these packets stand one behind the other, at `from` or behind it, or before; with another clock only when they
     /// stand nowhere as they are.
-    fn find(&self, wanted: &[&[u8; PACKET_LEN]], from: usize) -> Option<usize> {
+    fn find(&self, wanted: &[&TsPacket], from: usize) -> Option<usize> {
         self.find_by(wanted, from, |is, want| is == want).or_else(|| self.find_by(wanted, from, is_same_but_clock))
     }
 
-    fn find_by(
-        &self,
-        wanted: &[&[u8; PACKET_LEN]],
-        from: usize,
-        is_same: impl Fn(&[u8; PACKET_LEN], &[u8; PACKET_LEN]) -> bool,
-    ) -> Option<usize> {
+    fn find_by(&self, wanted: &[&TsPacket], from: usize, is_same: fn(&TsPacket, &TsPacket) -> bool) -> Option<usize> {
         let places = || self.packets.windows(wanted.len()).enumerate();
-        let is_it =
-            |(_, place): &(usize, &[[u8; PACKET_LEN]])| place.iter().zip(wanted).all(|(is, want)| is_same(is, want));
+        let is_it = |(_, place): &(usize, &[TsPacket])| place.iter().zip(wanted).all(|(is, want)| is_same(is, want));
         let behind = places().skip(from).find(is_it);
         behind.or_else(|| places().take(from).find(is_it)).map(|(index, _)| index)
     }
 }
 
-fn is_null(packet: &[u8; PACKET_LEN]) -> bool {
+fn is_null(packet: &TsPacket) -> bool {
     Pid::from_bytes(packet[1], packet[2]) == Pid::NULL
 }
 
-fn is_same_but_clock(one: &[u8; PACKET_LEN], other: &[u8; PACKET_LEN]) -> bool {
+fn is_same_but_clock(one: &TsPacket, other: &TsPacket) -> bool {
     // Most are the same, or PID and counter tell them apart.
     one == other || (one[..4] == other[..4] && without_clock(one) == without_clock(other))
 }
 
 /// The packet with zeros for its clock references, the flag that they do not continue, and its PES timestamps.
-fn without_clock(packet: &[u8; PACKET_LEN]) -> [u8; PACKET_LEN] {
+fn without_clock(packet: &TsPacket) -> TsPacket {
     let mut blank = *packet;
     let has_adaptation = packet[3] & 0x20 != 0;
     if has_adaptation && packet[4] > 0 {
@@ -100,8 +96,8 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// Takes the packets of a datagram.
-    pub(super) fn take(&mut self, original: &Original, packets: &[[u8; PACKET_LEN]]) {
-        let packets: Vec<&[u8; PACKET_LEN]> = packets.iter().filter(|packet| !is_null(packet)).collect();
+    pub(super) fn take(&mut self, original: &Original, packets: &[TsPacket]) {
+        let packets: Vec<&TsPacket> = packets.iter().filter(|packet| !is_null(packet)).collect();
         let mut rest = &packets[..];
         while let Some((first, others)) = rest.split_first() {
             if self.is_over {

@@ -22,7 +22,7 @@ use crate::clients::Background;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Servers end sessions that are silent for a minute.
-const KEEP: Duration = Duration::from_secs(20);
+pub(super) const KEEP: Duration = Duration::from_secs(20);
 
 /// How often it is looked for sessions that are to be kept.
 const LOOK: Duration = Duration::from_millis(200);
@@ -132,11 +132,8 @@ pub(super) struct Players {
 }
 
 impl Players {
-    pub(super) fn new(server: SocketAddrV4) -> Result<Players> {
-        Self::kept_every(KEEP, server)
-    }
-
-    fn kept_every(period: Duration, server: SocketAddrV4) -> Result<Players> {
+    /// Players that ask for something every `period`, such as [`KEEP`].
+    pub(super) fn new(server: SocketAddrV4, period: Duration) -> Result<Players> {
         let all = Arc::default();
         let players = Arc::clone(&all);
         let thread = Background::start("keeper", move |is_over| keep_all(&players, period, is_over))?;
@@ -250,7 +247,7 @@ mod tests {
         let (listener, addr) = server();
         let asked = thread::scope(|scope| {
             let server = scope.spawn(|| serve(&listener));
-            let players = Players::kept_every(Duration::from_millis(10), addr).unwrap();
+            let players = Players::new(addr, Duration::from_millis(10)).unwrap();
             let player = players.play("film.ts", SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)).unwrap();
             let end = Instant::now() + PATIENCE;
             // After the requests that opened it.
