@@ -64,8 +64,8 @@ impl Case {
     /// When it did not do what it is named for.
     pub fn run(self, region: &mut Region) -> Result<()> {
         match self {
-            Case::FanOutGcm128 => fan_out(region, Profile::AeadAes128Gcm),
-            Case::FanOutCmSha1 => fan_out(region, Profile::Aes128CmSha1_80),
+            Case::FanOutGcm128 => World::viewers(Profile::AeadAes128Gcm)?.fan_out(region),
+            Case::FanOutCmSha1 => World::viewers(Profile::Aes128CmSha1_80)?.fan_out(region),
             Case::PublishGcm128 => {
                 let (mut world, mut source) = World::publisher(Profile::AeadAes128Gcm)?;
                 world.publish(&mut source, region)
@@ -87,10 +87,6 @@ impl Case {
             }
         }
     }
-}
-
-fn fan_out(region: &mut Region, profile: Profile) -> Result<()> {
-    World::viewers(profile)?.fan_out(region)
 }
 
 /// Writes an RTP packet with two extensions and `payload_len` bytes; returns the header's length and the packet's.
@@ -232,7 +228,7 @@ mod tests {
         for case in Case::measured() {
             let mut region = Region::new(0.0);
             case.run(&mut region).unwrap_or_else(|error| panic!("{}: {error:#}", case.name()));
-            assert!(region.units() >= 100, "{}: {} units", case.name(), region.units());
+            assert!(region.units >= 100, "{}: {} units", case.name(), region.units);
         }
     }
 }

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 fn run_case(case: Case, extra: f64) -> Result<bool> {
     let mut region = Region::new(extra);
     case.run(&mut region)?;
-    println!("{}", region.units());
+    println!("{}", region.units);
     Ok(true)
 }
 

@@ -23,7 +23,8 @@ fn idle(turns: u64) {
 pub struct Region {
     /// Turns of an idle loop per unit.
     extra: f64,
-    units: u64,
+    /// That were counted.
+    pub units: u64,
     is_counted: bool,
 }
 
@@ -44,9 +45,5 @@ impl Region {
         }
         self.units += units;
         counted_region((units as f64 * self.extra) as u64, work)
-    }
-
-    pub fn units(&self) -> u64 {
-        self.units
     }
 }
