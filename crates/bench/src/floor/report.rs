@@ -61,23 +61,22 @@ impl Costs {
 
 /// The outcomes of each of `WAYS`, round by round.
 pub(super) fn rows(args: &Args, outcomes: &[Vec<Outcome>]) -> Vec<Row> {
-    WAYS.iter().zip(outcomes).map(|(way, outcomes)| row(args, way, outcomes)).collect()
-}
-
-fn row(args: &Args, way: &Way, outcomes: &[Outcome]) -> Row {
-    let samples: Result<Vec<Sample>, &str> = outcomes.iter().cloned().collect();
-    Row {
-        path: way.name,
-        segments: way.segments,
-        bytes: if way.what == What::File { SEGMENT_BYTES } else { args.size },
-        to: match (way.what, args.to) {
-            (What::Seal(_), _) => "nowhere".to_owned(),
-            (What::SendEach | What::Send, Some(addr)) => addr.to_string(),
-            _ => "loopback".to_owned(),
-        },
-        costs: samples.as_deref().ok().and_then(Costs::of),
-        absent: samples.err(),
-    }
+    let row = |(way, outcomes): (&Way, &Vec<Outcome>)| {
+        let samples: Result<Vec<Sample>, &str> = outcomes.iter().cloned().collect();
+        Row {
+            path: way.name,
+            segments: way.segments,
+            bytes: if way.what == What::File { SEGMENT_BYTES } else { args.size },
+            to: match (way.what, args.to) {
+                (What::Seal(_), _) => "nowhere".to_owned(),
+                (What::SendEach | What::Send, Some(addr)) => addr.to_string(),
+                _ => "loopback".to_owned(),
+            },
+            costs: samples.as_deref().ok().and_then(Costs::of),
+            absent: samples.err(),
+        }
+    };
+    WAYS.iter().zip(outcomes).map(row).collect()
 }
 
 pub(super) fn table(args: &Args, rows: &[Row]) -> Table {

@@ -11,6 +11,7 @@ use counters::Published;
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use pump::pump::Pump;
 use pump::spec::{Command, Counters, Event, PlaySpec, SessionId, SessionSpec, Settings};
+use wire::ts::DATAGRAM_PACKETS;
 use wire::{LinkId, Outbox, Path, Product, Token, UdpOptions};
 
 use super::Case;
@@ -79,7 +80,7 @@ impl PumpService {
             let title = Arc::clone(&stream.content.title);
             let spec = SessionSpec::new(SessionId(session as u64), title, path);
             let play = PlaySpec { burst: Some(burst), ..PlaySpec::default() };
-            let spec = SessionSpec { play, start: stream.start_packets(), ..spec };
+            let spec = SessionSpec { play, start: stream.start * DATAGRAM_PACKETS as u64, ..spec };
             service.pump.handle_command(now, Command::Open(Box::new(spec)));
         }
         service.hand_over(now);

@@ -9,7 +9,7 @@ use pump::chunk::Chunk;
 use pump::sample::Sample;
 use pump::title::{CHUNK_PACKETS, Title};
 use wire::Bitrate;
-use wire::ts::{DATAGRAM_LEN, DATAGRAM_PACKETS};
+use wire::ts::DATAGRAM_LEN;
 
 /// Pictures of a made-up title in a second.
 const PICTURES_PER_SECOND: f64 = 25.0;
@@ -74,11 +74,6 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Packets from the title's start.
-    pub(super) fn start_packets(&self) -> u64 {
-        self.start * DATAGRAM_PACKETS as u64
-    }
-
     /// How long after the others' common zero its bursts are due: evenly spread, whichever streams are looked at.
     pub(super) fn phase(&self, burst: u8) -> Duration {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
@@ -117,7 +112,7 @@ impl Scene {
 
 #[cfg(test)]
 mod tests {
-    use wire::ts::PACKET_LEN;
+    use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN};
 
     use super::*;
 
