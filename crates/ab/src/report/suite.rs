@@ -81,12 +81,7 @@ impl Run {
     }
 
     pub fn new(machine: Machine, records: Vec<Record>, floor: Option<Floor>) -> Run {
-        let mut subjects: Vec<String> = machine.subjects.iter().map(|subject| subject.name.clone()).collect();
-        for record in &records {
-            if !subjects.contains(&record.subject) {
-                subjects.push(record.subject.clone());
-            }
-        }
+        let subjects = machine.subjects.iter().map(|subject| subject.name.clone()).collect();
         let mut points: Vec<f64> =
             records.iter().map(|record| record.point).filter(|point| point.is_finite()).collect();
         points.sort_unstable_by(f64::total_cmp);

@@ -38,6 +38,7 @@ impl TableCell {
 /// A row for each subject at each point of which `values` has any, behind these names.
 fn by_cell<'a>(
     run: &'a Run,
+    (title, note): (&str, &str),
     subject: &'a str,
     names: impl IntoIterator<Item = &'a str>,
     values: impl Fn(f64, usize, &Cell<'_>) -> Vec<TableCell>,
@@ -55,7 +56,7 @@ fn by_cell<'a>(
     }
     let axis = run.has_axis().then(|| run.axis());
     let head: Vec<String> = axis.into_iter().chain([subject]).chain(names).map(str::to_owned).collect();
-    Table { title: String::new(), note: String::new(), texts: if run.has_axis() { 2 } else { 1 }, head, rows }
+    Table { title: title.into(), note: note.into(), texts: if run.has_axis() { 2 } else { 1 }, head, rows }
 }
 
 /// The first subject beside each other one, in everything that is compared.
@@ -70,18 +71,15 @@ pub fn verdicts(run: &Run) -> Table {
             ..TableCell::plain(format!("{comparison}, p {:.3}", comparison.p))
         })
     };
-    let table = by_cell(run, "beside", judges.iter().map(Judge::name), |point, other, cell| {
+    let title = format!("{first} beside the others");
+    let note = format!(
+        "The ratio of {first} to the other, median of the pairs of rounds with its 95 % interval (bootstrap). A difference \
+         is called real when the interval leaves out 1 and the signed-rank test has p < 0.05."
+    );
+    by_cell(run, (&title, &note), "beside", judges.iter().map(Judge::name), |point, other, cell| {
         let judges = judges.iter().filter(|_| other > 0);
         judges.map(|judge| beside(judge, point, cell)).collect()
-    });
-    Table {
-        title: format!("{first} beside the others"),
-        note: format!(
-            "The ratio of {first} to the other, median of the pairs of rounds with its 95 % interval (bootstrap). A difference \
-             is called real when the interval leaves out 1 and the signed-rank test has p < 0.05."
-        ),
-        ..table
-    }
+    })
 }
 
 /// Everything that was measured, as medians.
@@ -89,7 +87,9 @@ pub fn figures(run: &Run) -> Table {
     let judge = run.judge();
     let own = Some(judge.name()).filter(|_| judge.less_is_better().is_none());
     let names = ["rounds", "CPU µs per packet"].into_iter().chain(FIGURES.iter().map(|figure| figure.name)).chain(own);
-    let table = by_cell(run, "subject", names, |_, _, cell| {
+    let note = "Medians of the rounds that count. System calls are counted in the warm-up, where that disturbs nothing; \
+                switches are those of the server's threads.";
+    by_cell(run, ("All figures", note), "subject", names, |_, _, cell| {
         let cost = cell.estimate(cell::cost_us).map_or_else(TableCell::unknown, |cost| {
             TableCell::plain(format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)))
         });
@@ -97,33 +97,20 @@ pub fn figures(run: &Run) -> Table {
         let figures = FIGURES.iter().map(|figure| plain(cell.median(figure.metric).map(|value| value * figure.factor)));
         let own = own.map(|_| plain(cell.median(|record| judge.of(record))));
         [TableCell::plain(cell.counted.len().to_string()), cost].into_iter().chain(figures).chain(own).collect()
-    });
-    Table {
-        title: "All figures".into(),
-        note:
-            "Medians of the rounds that count. System calls are counted in the warm-up, where that disturbs nothing; \
-               switches are those of the server's threads."
-                .into(),
-        ..table
-    }
+    })
 }
 
 /// Lost packets by place, summed over the rounds that count.
 pub fn losses(run: &Run) -> Table {
     let names = ["arrived"].into_iter().chain(PLACES.iter().map(|(name, _)| *name)).chain(["missed"]);
-    let table = by_cell(run, "subject", names, |_, _, cell| {
+    let note = "Packets over all rounds that count. Listener and relay: the server's own receive buffers were full; client: \
+                the load's; interface: a network interface or its backlog; missed: what the receivers say never came. \
+                A dash: not known.";
+    by_cell(run, ("Loss by place", note), "subject", names, |_, _, cell| {
         let arrived = cell.sum(|record| Some(record.arrived.packets)).unwrap_or(0);
         let losses = PLACES.iter().map(|(_, place)| lost(cell.sum(place))).chain([lost(cell.sum(missed))]);
         std::iter::once(TableCell::plain(thousands(arrived as f64))).chain(losses).collect()
-    });
-    Table {
-        title: "Loss by place".into(),
-        note: "Packets over all rounds that count. Listener and relay: the server's own receive buffers were full; client: \
-               the load's; interface: a network interface or its backlog; missed: what the receivers say never came. \
-               A dash: not known."
-            .into(),
-        ..table
-    }
+    })
 }
 
 fn lost(count: Option<u64>) -> TableCell {
