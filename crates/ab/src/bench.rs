@@ -7,13 +7,14 @@
 //! One that failed does not end the others: the subject is tried again in the next round, and given up at that point when
 //! it fails there twice.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use time::format_description::well_known::Rfc3339;
 
-use super::drive::{Drive, Driven, Eyes};
+use super::drive::{self, Driven, Eyes};
 use super::network::{Namespace, Sockets, drops, sockets_of};
 use super::plan::{Plan, Subject};
 use super::quiet::CpuTimes;
@@ -135,15 +136,15 @@ impl Bench<'_> {
         let (log, command) = (self.log(place, "server"), fill(&subject.command));
         // It ends after the server, and cleans up.
         let mut guard = Guard::start(&subject.cleanup.as_deref().map(fill).unwrap_or_default(), &log)?;
-        ready::ensure_free(&subject.ready)?;
+        ready::ensure_free(&subject.ready, &log)?;
         let mut server = Tree::start(&self.start(&command, plan.server_cpus.as_ref(), &log), &mut guard)?;
         ready::wait(&subject.ready, &mut server, &log, plan.ready_timeout, &self.stop)?;
 
         let members = server.members();
         let listening = sockets_of(&members);
         let server_namespace = Namespace::of(&members).context("read the network's counters")?;
-        let machine: &mut dyn FnMut() -> CpuTimes = &mut || (self.machine)(self.cpus().as_ref());
-        let mut eyes = Eyes { machine, server: &mut server, server_namespace, load_namespace: None };
+        let machine = || (self.machine)(self.cpus().as_ref());
+        let mut eyes = Eyes { machine: &machine, server: &mut server, server_namespace, load_namespace: None };
         let calls_per_packet = self.warm_up(place, &mut eyes, &mut guard)?;
         let driven = self.drive(place, plan.seconds.0, None, &mut eyes, &mut guard)?;
         let shared = eyes.share_namespace();
@@ -180,16 +181,14 @@ impl Bench<'_> {
         let log = self.log(place, "load");
         let start = Start { piped: true, ..self.start(&command, plan.load_cpus.as_ref(), &log) };
         let time_max = Duration::from_secs_f64(seconds + plan.load_timeout.0);
-        Drive { start, calls, time_max, stop: &self.stop }.run(eyes, guard)
+        drive::run(&start, calls.as_deref(), time_max, &self.stop, eyes, guard)
     }
 
     /// The CPUs that matter: those of server and load when both have their own, else all.
     fn cpus(&self) -> Option<Cpus> {
         let (server, load) = (self.plan.server_cpus.as_ref()?, self.plan.load_cpus.as_ref()?);
-        let mut all: Vec<usize> = server.0.iter().chain(&load.0).copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        Some(Cpus(all))
+        let all: BTreeSet<usize> = server.0.iter().chain(&load.0).copied().collect();
+        Some(Cpus(all.into_iter().collect()))
     }
 
     fn record(

@@ -4,7 +4,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub struct Look {
 
 /// Where to look.
 pub struct Eyes<'a> {
-    pub machine: &'a mut dyn FnMut() -> CpuTimes,
+    pub machine: &'a dyn Fn() -> CpuTimes,
     pub server: &'a mut Tree,
     pub server_namespace: Namespace,
     /// Known once a load has run.
@@ -95,62 +95,58 @@ impl Eyes<'_> {
 
     /// Whether server and load share one namespace, so that its counters cannot tell them apart.
     pub fn share_namespace(&self) -> bool {
-        self.load_namespace.as_ref().is_none_or(|load| load.is(&self.server_namespace))
+        self.load_namespace.as_ref().is_none_or(|load| load.inode == self.server_namespace.inode)
     }
 }
 
-/// How to run the load.
-pub struct Drive<'a> {
-    pub start: Start<'a>,
-    /// Counts the server's system calls, by way of this file.
-    pub calls: Option<PathBuf>,
-    /// Then it is ended, and that is an error.
-    pub time_max: Duration,
-    pub stop: &'a Stop,
-}
-
-impl Drive<'_> {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// When it fails, takes too long, prints no result, or nothing arrived; when the server ends; when we are to stop.
-    pub fn run(&self, eyes: &mut Eyes<'_>, guard: &mut Guard) -> anyhow::Result<Driven> {
-        let mut seen = Seen::new(eyes.look(None)?, self.calls.as_deref());
-        seen.count_calls(eyes, guard)?;
-        let mut load = Tree::start(&self.start, guard)?;
-        let stdout = load.stdout().context("the load has no standard output")?;
-        let lines = follow(stdout, self.start.log)?;
-        let deadline = Instant::now() + self.time_max;
-        let mut last_seen = Usage::default();
-        loop {
-            self.stop.check()?;
-            let ended = load.exited().is_some();
-            match lines.recv_timeout(LOOK_EVERY) {
-                Ok(line) => seen.line(&line, eyes, &load, guard)?,
-                Err(RecvTimeoutError::Timeout) if !ended => last_seen = load.used(),
-                // It ended, and nothing came any more; a child of it may hold its standard output open.
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if ended => break,
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-            if let Some(status) = eyes.server.exited() {
-                bail!("the server ended ({status}) under the load");
-            }
-            ensure!(Instant::now() < deadline, "the load did not end within {:.0} s", self.time_max.as_secs_f64());
+/// Runs the load. `calls` is the file by way of which the server's system calls are counted. After `time_max` the load is
+/// ended.
+///
+/// # Errors
+/// When it fails, takes too long, prints no result, or nothing arrived; when the server ends; when we are to stop.
+pub fn run(
+    start: &Start<'_>,
+    calls: Option<&Path>,
+    time_max: Duration,
+    stop: &Stop,
+    eyes: &mut Eyes<'_>,
+    guard: &mut Guard,
+) -> anyhow::Result<Driven> {
+    let mut seen = Seen::new(eyes.look(None)?, calls);
+    seen.count_calls(eyes, guard)?;
+    let mut load = Tree::start(start, guard)?;
+    let stdout = load.stdout().context("the load has no standard output")?;
+    let lines = follow(stdout, start.log)?;
+    let deadline = Instant::now() + time_max;
+    let mut last_seen = Usage::default();
+    loop {
+        stop.check()?;
+        let ended = load.exited().is_some();
+        match lines.recv_timeout(LOOK_EVERY) {
+            Ok(line) => seen.line(&line, eyes, &load, guard)?,
+            Err(RecvTimeoutError::Timeout) if !ended => last_seen = load.used(),
+            // It ended, and nothing came any more; a child of it may hold its standard output open.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if ended => break,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
-        let status = load.exited().context("the load has no exit status")?;
-        ensure!(status.success(), "the load failed ({status})");
-        let result = seen.result.context("the load printed no result, a line that is a JSON object")?;
-        let outcome = Outcome::read(result)?;
-        ensure!(outcome.arrived.packets > 0, "nothing got through: the load received 0 packets");
-
-        let mut end = seen.end.context("the load printed no result")?;
-        end.load = end.load.most(&last_seen);
-        if !end.load_lives {
-            // It was gone when we looked, and what it used altogether is known since.
-            end.load = end.load.most(&load.used());
+        if let Some(status) = eyes.server.exited() {
+            bail!("the server ended ({status}) under the load");
         }
-        Ok(Driven { outcome, begin: seen.begin, end, calls_per_second: seen.calls_per_second })
+        ensure!(Instant::now() < deadline, "the load did not end within {:.0} s", time_max.as_secs_f64());
     }
+    let status = load.exited().context("the load has no exit status")?;
+    ensure!(status.success(), "the load failed ({status})");
+    let result = seen.result.context("the load printed no result, a line that is a JSON object")?;
+    let outcome = Outcome::read(result)?;
+    ensure!(outcome.arrived.packets > 0, "nothing got through: the load received 0 packets");
+
+    let mut end = seen.end.context("the load printed no result")?;
+    end.load = end.load.most(&last_seen);
+    if !end.load_lives {
+        // It was gone when we looked, and what it used altogether is known since.
+        end.load = end.load.most(&load.used());
+    }
+    Ok(Driven { outcome, begin: seen.begin, end, calls_per_second: seen.calls_per_second })
 }
 
 /// What has come until now. System calls are counted from the load's start, or else its mark, to the first result or mark.

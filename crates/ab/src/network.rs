@@ -14,7 +14,8 @@ use super::proc::{field, open_files};
 /// Counters of one network namespace. The files are kept open, for they stay readable when the process is gone.
 #[derive(Debug)]
 pub struct Namespace {
-    inode: u64,
+    /// Two with the same one are one.
+    pub inode: u64,
     snmp: File,
     snmp6: Option<File>,
     devices: File,
@@ -61,10 +62,6 @@ impl Namespace {
             snmp6: file("snmp6").ok(),
             devices: file("dev")?,
         })
-    }
-
-    pub fn is(&self, other: &Namespace) -> bool {
-        self.inode == other.inode
     }
 
     pub fn counted(&mut self) -> io::Result<Counted> {

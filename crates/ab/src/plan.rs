@@ -190,9 +190,7 @@ impl Plan {
             .replace("{seconds}", &seconds.to_string())
             .replace("{subject}", &subject.name)
     }
-}
 
-impl Plan {
     /// Returns the plan that compares two commands, `a` and `b`. It has no file, so its words are the flags.
     pub fn of_flags(commands: [&str; 2], load: &str, ready: &Ready, cleanup: Option<&str>) -> anyhow::Result<Self> {
         let quoted = |text: &str| toml::Value::from(text).to_string();

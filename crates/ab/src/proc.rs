@@ -106,7 +106,8 @@ pub fn members_of(group: i32, mark: &str) -> Vec<i32> {
 /// A cgroup (version 2) of our own: it holds all that a command starts, whatever that does, and counts exactly.
 #[derive(Debug)]
 pub struct Cgroup {
-    path: PathBuf,
+    /// Its directory.
+    pub path: PathBuf,
 }
 
 impl Cgroup {
@@ -120,10 +121,6 @@ impl Cgroup {
         // What is asked of it later has to be there now.
         let sound = cgroup.cpu().is_some() && cgroup.path.join("cgroup.kill").exists();
         sound.then_some(cgroup)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// User and system time in seconds.

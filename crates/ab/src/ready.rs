@@ -15,13 +15,8 @@ const ATTEMPT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Checks that nobody else has the server's address: the load would measure the wrong one.
-pub fn ensure_free(ready: &Ready) -> anyhow::Result<()> {
-    let free = match ready {
-        Ready::Tcp(addr) => !connects(addr),
-        Ready::Http(url) => status_of(url).is_none(),
-        Ready::Log(_) => true,
-    };
-    ensure!(free, "something answers at {ready} before the server is started");
+pub fn ensure_free(ready: &Ready, log: &Path) -> anyhow::Result<()> {
+    ensure!(!holds(ready, log, u16::MAX), "something answers at {ready} before the server is started");
     Ok(())
 }
 
@@ -33,11 +28,7 @@ pub fn wait(ready: &Ready, server: &mut Tree, log: &Path, timeout: Span, stop: &
     let deadline = Instant::now() + Duration::from_secs_f64(timeout.0);
     loop {
         stop.check()?;
-        let holds = match ready {
-            Ready::Tcp(addr) => connects(addr),
-            Ready::Http(url) => status_of(url).is_some_and(|status| status < 400),
-            Ready::Log(words) => std::fs::read(log).is_ok_and(|log| String::from_utf8_lossy(&log).contains(words)),
-        };
+        let holds = holds(ready, log, 400);
         if let Some(status) = server.exited() {
             bail!("the server ended ({status}) before it was ready ({ready})");
         }
@@ -46,6 +37,15 @@ pub fn wait(ready: &Ready, server: &mut Tree, log: &Path, timeout: Span, stop: &
         }
         ensure!(Instant::now() < deadline, "the server was not ready ({ready}) within {timeout}");
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether something listens there, answers with a status under `status_end`, or has written that.
+fn holds(ready: &Ready, log: &Path, status_end: u16) -> bool {
+    match ready {
+        Ready::Tcp(addr) => connects(addr),
+        Ready::Http(url) => status_of(url).is_some_and(|status| status < status_end),
+        Ready::Log(words) => std::fs::read(log).is_ok_and(|log| String::from_utf8_lossy(&log).contains(words)),
     }
 }
 

@@ -61,7 +61,7 @@ impl Tree {
         let cgroup = start.in_cgroup.then(|| Cgroup::create(&name).context("make a cgroup")).transpose()?;
         let mut command = Command::new("sh");
         match &cgroup {
-            Some(cgroup) => command.args(["-c", ENTER, "sh"]).arg(cgroup.path()).arg(start.command),
+            Some(cgroup) => command.args(["-c", ENTER, "sh"]).arg(&cgroup.path).arg(start.command),
             None => command.args(["-c", start.command]),
         };
         let stdout = if start.piped { Stdio::piped() } else { log.try_clone()?.into() };
@@ -152,14 +152,10 @@ impl Drop for Tree {
     }
 }
 
-/// Looks every 10 ms whether it holds, for so long at most, and returns whether it does.
-pub fn wait(time_max: Duration, mut holds: impl FnMut() -> bool) -> bool {
+/// Looks every 10 ms whether it holds, until it does, for so long at most.
+pub fn wait(time_max: Duration, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + time_max;
-    loop {
-        let it_holds = holds();
-        if it_holds || Instant::now() >= deadline {
-            return it_holds;
-        }
+    while !holds() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -171,7 +167,7 @@ const ENTER: &str = r#"echo 0 > "$1/cgroup.procs" && exec sh -c "$2""#;
 pub fn can_count() -> bool {
     let Some(cgroup) = Cgroup::create(&unique_name()) else { return false };
     let mut enter = Command::new("sh");
-    enter.args(["-c", ENTER, "sh"]).arg(cgroup.path()).arg("true").stderr(Stdio::null());
+    enter.args(["-c", ENTER, "sh"]).arg(&cgroup.path).arg("true").stderr(Stdio::null());
     enter.status().is_ok_and(|status| status.success())
 }
 
@@ -220,7 +216,7 @@ impl Guard {
     fn watch(&mut self, tree: &Tree) -> anyhow::Result<()> {
         let mut lines = format!("group {}\nmark {}\n", tree.group, tree.mark);
         if let Some(cgroup) = &tree.cgroup {
-            lines += &format!("cgroup {}\n", cgroup.path().display());
+            lines += &format!("cgroup {}\n", cgroup.path.display());
         }
         self.tell(&lines).context("the guard is gone")
     }
@@ -253,7 +249,7 @@ mod tests {
             let members = tree.members();
             tree.end(PATIENCE);
             assert!(members.iter().all(|pid| !alive(*pid)), "{members:?}");
-            let cgroup = tree.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+            let cgroup = tree.cgroup.as_ref().map(|cgroup| cgroup.path.clone());
             drop(tree);
             assert!(cgroup.is_none_or(|path| !path.exists()), "the cgroup is gone too");
         }
