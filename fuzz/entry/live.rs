@@ -132,7 +132,7 @@ impl World {
                 self.pump.handle_command(self.now, Command::Jump { session: SESSION, to });
             }
         }
-        let _ = self.live.report(self.now);
+        let _ = self.live.counters(self.now);
     }
 
     fn open(&mut self) {

@@ -1,7 +1,7 @@
 //! A live input: a transport stream that comes by UDP or RTP, made into chunks that sessions play as it goes.
 //!
 //! In: datagrams, who sent them, and when they arrived. Out: chunks with rising numbers, in which the time is written at
-//! which each packet is due; where a newcomer begins; a report. What is sent by these times is as even as the sender
+//! which each packet is due; where a newcomer begins; counters. What is sent by these times is as even as the sender
 //! meant it, `delay` behind its arrival, and goes on with the sender's clock (`recovery`).
 //!
 //! A datagram's way: `sorter` puts RTP in order → packets; those with a reference of the title's clock get a time from
@@ -13,6 +13,7 @@
 //! Cost: two copies per packet, once for all sessions. It holds no socket and reads no clock.
 //! Source: RFC 2250 (RTP), ISO/IEC 13818-1 §2.4.3.5 (references, discontinuity).
 
+mod counters;
 mod cutter;
 mod recovery;
 mod search;
@@ -24,10 +25,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::Bitrate;
 use wire::rtp::RtpPacket;
 use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, SYNC_BYTE, Spacing, set_discontinuity};
 
+pub use self::counters::{Counters, State};
 use crate::chunk::{Chunk, Due};
 use crate::monitor::Monitor;
 use crate::title::Title;
@@ -69,62 +70,6 @@ impl Default for Settings {
     }
 }
 
-/// What an input does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::FromRepr, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum State {
-    /// Nothing comes.
-    #[default]
-    Silent,
-    /// Something comes, and it is not known yet what it is.
-    Searching,
-    /// It is known what comes.
-    Receiving,
-}
-
-/// What was counted, and what holds now.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// What it does.
-    pub state: State,
-    /// From whom it is.
-    pub source: Option<SocketAddr>,
-    /// Mean rate; zero before it is known.
-    pub rate: Bitrate,
-    /// Datagrams of the source.
-    pub datagrams: u64,
-    /// Bytes of the packets in these.
-    pub bytes: u64,
-    /// Datagrams of others than the source.
-    pub foreign: u64,
-    /// Datagrams without a packet, and packets that are none.
-    pub malformed: u64,
-    /// RTP packets that did not come, that were put in order, and that came late or twice.
-    pub rtp_lost: u64,
-    /// RTP packets that were put in order.
-    pub rtp_reordered: u64,
-    /// RTP packets that came late or twice.
-    pub rtp_late: u64,
-    /// Packets that are missing by the continuity counters.
-    pub lost: u64,
-    /// How often the line had to be moved, because the clock did not continue or arrivals were all early or late.
-    pub resyncs: u64,
-    /// How often another source was taken.
-    pub sources: u64,
-    /// Packets left out because the source sent them a second and more before their time.
-    pub overruns: u64,
-    /// Chunks that went by the rate that was, as no reference came.
-    pub flushes: u64,
-    /// Chunks that were made.
-    pub chunks: u64,
-    /// How much slower the sender's clock is than ours.
-    pub drift_ppm: f64,
-    /// From the earliest to the latest arrival of the last second's references.
-    pub jitter: Duration,
-    /// RFC 4445, by the mean rate: the worst second so far.
-    pub delay_factor_max: Option<Duration>,
-}
-
 /// Where a newcomer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -157,7 +102,7 @@ pub struct Live {
     ring_bytes: usize,
     /// Chunks at the end of the ring that were not taken yet.
     fresh: usize,
-    report: Report,
+    counters: Counters,
 }
 
 /// Who is listened to.
@@ -189,7 +134,7 @@ impl Live {
             ring: VecDeque::new(),
             ring_bytes: 0,
             fresh: 0,
-            report: Report::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -204,11 +149,11 @@ impl Live {
             },
         };
         if !self.is_heard(now_ns, from, rtp.map(|(ssrc, _)| ssrc)) {
-            self.report.foreign += 1;
+            self.counters.foreign += 1;
             return;
         }
-        self.report.datagrams += 1;
-        self.report.bytes += datagram.len() as u64;
+        self.counters.datagrams += 1;
+        self.counters.bytes += datagram.len() as u64;
         if let Some(monitor) = &mut self.monitor {
             monitor.handle_datagram(now_ns.max(0) as u64, datagram);
         }
@@ -225,7 +170,7 @@ impl Live {
         if self.cutter_timeout().is_some_and(|at_ns| at_ns <= now_ns)
             && let Some(piece) = self.cutter.as_mut().and_then(Cutter::flush)
         {
-            self.report.flushes += 1;
+            self.counters.flushes += 1;
             self.publish(piece);
         }
     }
@@ -286,8 +231,13 @@ impl Live {
         last_of(&tuned.pictures).or_else(|| last_of(&tuned.tables)).or(Some(Start { chunk: newest.number, packet: 0 }))
     }
 
+    /// From whom it is.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.sender.map(|sender| sender.from)
+    }
+
     /// What was counted, and what holds now.
-    pub fn report(&self, now: Instant) -> Report {
+    pub fn counters(&self, now: Instant) -> Counters {
         let (sorted, now_ns) = (self.sorter.counts, self.ns(now));
         let timeout_ns = ns(SOURCE_TIMEOUT);
         let is_heard = self.sender.is_some_and(|sender| now_ns.saturating_sub(sender.heard_ns) <= timeout_ns);
@@ -298,19 +248,18 @@ impl Live {
             (true, Some(_)) => State::Receiving,
         };
         let jitter_ns = self.recovery.as_ref().map_or(0, |recovery| recovery.jitter_ns);
-        Report {
+        Counters {
             state,
-            source: self.sender.map(|sender| sender.from),
-            rate: self.title().map_or(Bitrate::ZERO, |title| title.rate()),
+            rate_bps: self.title().map_or(0, |title| title.rate().bps()),
             rtp_lost: sorted.lost,
             rtp_reordered: sorted.reordered,
             rtp_late: sorted.late,
             lost: measured.lost,
-            resyncs: self.report.resyncs + self.recovery.as_ref().map_or(0, |recovery| recovery.steps),
+            resyncs: self.counters.resyncs + self.recovery.as_ref().map_or(0, |recovery| recovery.steps),
             drift_ppm: self.recovery.as_ref().map_or(0.0, Recovery::drift_ppm),
             jitter: Duration::from_nanos(jitter_ns.max(0) as u64),
-            delay_factor_max: measured.delay_factor_max_ns.map(Duration::from_nanos),
-            ..self.report.clone()
+            delay_factor_max: Duration::from_nanos(measured.delay_factor_max_ns.unwrap_or_default()),
+            ..self.counters.clone()
         }
     }
 
@@ -328,7 +277,7 @@ impl Live {
             if now_ns.saturating_sub(sender.heard_ns) <= ns(SOURCE_TIMEOUT) {
                 return false;
             }
-            self.report.sources += 1;
+            self.counters.sources += 1;
             self.sort(|sorter, out| sorter.restart(out));
             self.search = Some(Search::default());
         }
@@ -351,11 +300,11 @@ impl Live {
             count += 1;
             match Packet::parse(bytes) {
                 Ok(packet) => self.take_packet(arrived_ns, &packet),
-                Err(_) => self.report.malformed += 1,
+                Err(_) => self.counters.malformed += 1,
             }
         }
-        self.report.malformed += packets.sync_losses() as u64;
-        self.report.malformed += u64::from(count == 0 && packets.sync_losses() == 0);
+        self.counters.malformed += packets.sync_losses() as u64;
+        self.counters.malformed += u64::from(count == 0 && packets.sync_losses() == 0);
     }
 
     fn take_packet(&mut self, arrived_ns: i64, packet: &Packet<'_>) {
@@ -377,7 +326,7 @@ impl Live {
             self.search.get_or_insert_default();
         }
         if self.is_ahead {
-            self.report.overruns += 1;
+            self.counters.overruns += 1;
             return;
         }
         let (Some(cutter), Some(tuned)) = (&mut self.cutter, &mut self.tuned) else { return };
@@ -395,7 +344,6 @@ impl Live {
         let title = Arc::new(title);
         let first = if self.cutter.is_none() { 0 } else { arrivals.len().saturating_sub(1) };
         let slope = title.slope.map_or((1, 1_000_000), |slope| (slope.packets, slope.ns(slope.packets)));
-        self.report.rate = title.rate();
         self.recovery.get_or_insert(recovery);
         self.cutter.get_or_insert_with(|| Cutter::new(slope));
         self.monitor.get_or_insert_with(|| Monitor::new(Some(title.rate())));
@@ -435,7 +383,7 @@ impl Live {
             let goes_on = expected_ns.filter(|expected_ns| !is_silent && is_near(arrived_ns, *expected_ns));
             let time_ns = goes_on.unwrap_or(arrived_ns);
             recovery.restart(pcr, time_ns);
-            self.report.resyncs += 1;
+            self.counters.resyncs += 1;
             time_ns
         };
         if let Some(piece) = cutter.mark(time_ns.saturating_add(delay_ns)) {
@@ -451,7 +399,6 @@ impl Live {
         let chunk = Chunk::live(&tuned.title, self.number, first, bytes, dues);
         self.begun = self.begun.or(chunk.dues.first().map(|due| due.at));
         self.number = self.number.wrapping_add(1);
-        self.report.chunks += 1;
         self.ring_bytes += chunk.bytes().len();
         self.ring.push_back(Arc::new(chunk));
         self.fresh += 1;

@@ -51,9 +51,12 @@ fn what_arrives_unevenly_goes_out_evenly_and_unchanged_to_all() {
         assert!(report.delay_factor_max_ns.is_some_and(|ns| ns < 4_000_000), "{:?}", report.delay_factor_max_ns);
         assert_eq!((report.lost, report.malformed), (0, 0));
     }
-    let report = world.live.report(world.now);
-    assert_eq!((report.state, report.source, report.resyncs, report.flushes), (State::Receiving, Some(SOURCE), 0, 0));
-    assert!(report.jitter > Duration::from_millis(40) && report.delay_factor_max > Some(Duration::from_millis(40)));
+    let counters = world.live.counters(world.now);
+    assert_eq!(
+        (counters.state, world.live.source(), counters.resyncs, counters.flushes),
+        (State::Receiving, Some(SOURCE), 0, 0)
+    );
+    assert!(counters.jitter > Duration::from_millis(40) && counters.delay_factor_max > Duration::from_millis(40));
 }
 
 /// A title as its clock says: each datagram when its last packet is due.
@@ -95,8 +98,8 @@ fn a_variable_rate_and_rare_references_starve_nobody() {
         let sent = world.bytes(1);
         assert!(source[find(&source, &sent[..DATAGRAM_LEN])..].starts_with(&sent));
         assert_eq!(world.stats(1).underruns, 0);
-        let report = world.live.report(world.now);
-        assert_eq!((report.resyncs, report.flushes > 20), (0, flushes), "{report:?}");
+        let counters = world.live.counters(world.now);
+        assert_eq!((counters.resyncs, counters.flushes > 20), (0, flushes), "{counters:?}");
     }
 }
 
@@ -151,9 +154,9 @@ fn rtp_is_put_in_order_and_what_is_lost_is_counted() {
     world.open(1);
     world.receive(&sent, 14_000 * MS);
 
-    let report = world.live.report(world.now);
-    assert_eq!((report.rtp_lost, report.rtp_late), (dropped.len() as u64, 1));
-    assert!(report.rtp_reordered > 500);
+    let counters = world.live.counters(world.now);
+    assert_eq!((counters.rtp_lost, counters.rtp_late), (dropped.len() as u64, 1));
+    assert!(counters.rtp_reordered > 500);
     let mut expected = source.clone();
     for index in dropped.iter().rev() {
         expected.drain(index * DATAGRAM_LEN..(index + 1) * DATAGRAM_LEN);
@@ -179,9 +182,9 @@ fn a_sender_whose_clock_drifts_neither_starves_nor_lags_a_session() {
         let delays = world.delays(1, &source, &flights);
         let (low, high) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
         assert!(high - low < 25 * MS, "{ppm} ppm: from {low} to {high} ns");
-        let report = world.live.report(world.now);
-        assert_eq!((report.resyncs, report.overruns), (0, 0));
-        assert!((report.drift_ppm - ppm).abs() < 15.0, "{} for {ppm} ppm", report.drift_ppm);
+        let counters = world.live.counters(world.now);
+        assert_eq!((counters.resyncs, counters.overruns), (0, 0));
+        assert!((counters.drift_ppm - ppm).abs() < 15.0, "{} for {ppm} ppm", counters.drift_ppm);
     }
 }
 
@@ -205,12 +208,12 @@ fn another_source_with_another_clock_takes_over_after_a_silence() {
     world.receive(&before, 9_500 * MS);
     let delay_ns = last_delay(&world, &first, &before);
     assert_eq!(world.stats(1).activity, spec::Activity::Starved);
-    assert_eq!(world.live.report(world.now).state, State::Silent);
+    assert_eq!(world.live.counters(world.now).state, State::Silent);
     world.receive(&after, 16_000 * MS);
 
-    let report = world.live.report(world.now);
-    assert_eq!((report.state, report.sources, report.foreign), (State::Receiving, 1, 0));
-    assert_eq!(report.source, Some(after[0].from));
+    let counters = world.live.counters(world.now);
+    assert_eq!((counters.state, counters.sources, counters.foreign), (State::Receiving, 1, 0));
+    assert_eq!(world.live.source(), Some(after[0].from));
     let off_ns = last_delay(&world, &second, &after) - delay_ns;
     assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
     assert_eq!(world.stats(1).underruns, 1);
@@ -235,7 +238,7 @@ fn a_hole_in_what_is_sent_delays_nothing_behind_it() {
     world.receive(&sent, 11_000 * MS);
     let off_ns = last_delay(&world, &source, &all) - delay_ns;
     assert!(off_ns.abs() < 30 * MS, "it is later by {off_ns} ns");
-    assert_eq!(world.live.report(world.now).sources, 0, "the same source goes on");
+    assert_eq!(world.live.counters(world.now).sources, 0, "the same source goes on");
 }
 
 #[test]
@@ -319,12 +322,12 @@ fn nobody_but_the_source_is_listened_to() {
         let sent = world.bytes(1);
         let start = find(&ours, &sent[..DATAGRAM_LEN]);
         assert!(without_nulls(&ours[start..]).starts_with(&without_nulls(&sent)));
-        assert_eq!(world.live.report(world.now).foreign, count);
+        assert_eq!(world.live.counters(world.now).foreign, count);
     }
     // When ours is silent, a configured source is still the only one.
     let mut world = World::new(Settings { source: Some("192.0.2.77".parse().unwrap()), ..Settings::default() });
     world.receive(&sent, 3_000 * MS);
-    assert_eq!((world.live.report(world.now).state, world.live.title()), (State::Silent, None));
+    assert_eq!((world.live.counters(world.now).state, world.live.title()), (State::Silent, None));
 }
 
 #[test]
@@ -339,8 +342,8 @@ fn a_sender_that_is_too_fast_fills_no_memory_and_floods_nobody() {
     world.receive(&sent, 1_900 * MS);
     world.open(1);
     world.receive(&sent, 8_000 * MS);
-    let report = world.live.report(world.now);
-    assert!(report.overruns > 50_000, "{report:?}");
+    let counters = world.live.counters(world.now);
+    assert!(counters.overruns > 50_000, "{counters:?}");
     let last_second = world.sent[&1].iter().filter(|(ns, _)| *ns >= 7_000 * MS).count();
     assert!(last_second < 2 * 430, "{last_second} datagrams");
     let newest = world.live.kept().last().and_then(|chunk| chunk.dues.last()).unwrap().at;

@@ -33,7 +33,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     write_rooms(&mut page, app.plane.workers());
     if let Some(pump) = &app.pump {
         pump::write(&mut page, pump);
-        let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters());
+        let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters.clone());
         page.set(&pump.live_inputs().iter().map(input).collect::<Vec<_>>());
     }
     if let Some(rtsp) = &app.rtsp {

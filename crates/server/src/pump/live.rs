@@ -15,9 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use counters::{Cell, Value, counters};
 use engine::sys::{BufferSide, group_socket, join_group, set_buffer_bytes, udp_socket, wait_readable};
-use pump::live::{self, Live, Report, Settings, Start};
+use pump::live::{Counters, Live, Settings, Start};
 use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
 use pump::title::Title;
 use wire::WorkerId;
@@ -99,107 +98,10 @@ pub struct Inspected {
     pub config: LiveInput,
     /// Where it is received: `config` may leave the port to the system.
     pub local: SocketAddr,
-    /// What its thread counted and measured.
-    pub report: Report,
-    /// Sessions that play it, on all workers.
-    pub sessions: usize,
-    /// Chunks for workers that have hung.
-    pub dropped: u64,
-}
-
-counters! {
-    /// What is counted of one live input, and what holds now.
-    pub struct Counters: "millrace_pump_live_" {
-        /// 1 for what an input does.
-        gauge state: Doing = "state",
-        /// Sessions that play an input.
-        gauge sessions: u64 = "sessions",
-        /// Mean rate of its stream.
-        gauge rate_bps: u64 = "rate_bps",
-        /// Datagrams of its source.
-        counter datagrams: u64 = "datagrams_total",
-        /// Bytes of these.
-        counter bytes: u64 = "bytes_total",
-        /// Datagrams of others.
-        counter foreign: u64 = "foreign_total",
-        /// Datagrams and packets that are none.
-        counter malformed: u64 = "malformed_total",
-        /// RTP packets that did not come.
-        counter rtp_lost: u64 = "rtp_lost_total",
-        /// RTP packets put back in order.
-        counter rtp_reordered: u64 = "rtp_reordered_total",
-        /// RTP packets that came too late, or twice.
-        counter rtp_late: u64 = "rtp_late_total",
-        /// Packets missing by their counters.
-        counter lost: u64 = "continuity_errors_total",
-        /// Times that its clock did not continue.
-        counter resyncs: u64 = "resyncs_total",
-        /// Times that another source was taken.
-        counter sources: u64 = "source_changes_total",
-        /// Packets left out, a second and more before their time.
-        counter overruns: u64 = "overruns_total",
-        /// Chunks let go without a reference.
-        counter flushes: u64 = "flushes_total",
-        /// Chunks for workers that have hung.
-        counter dropped: u64 = "dropped_chunks_total",
-        /// How much slower the source's clock is.
-        gauge drift_ppm: f64 = "drift_ppm",
-        /// Of the last second's references, earliest to latest.
-        gauge jitter: Duration = "jitter_seconds",
-        /// RFC 4445, by the mean rate, the worst second.
-        gauge delay_factor_max: Duration = "delay_factor_max_seconds",
-    }
-}
-
-/// What an input does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Doing(pub live::State);
-
-impl Cell for Doing {
-    const WORDS: usize = 1;
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        word(self.0 as u64);
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        Doing(live::State::from_repr(word() as usize).unwrap_or_default())
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::ByLabel("state", vec![(self.0.into(), 1)])
-    }
-}
-
-impl Inspected {
-    /// What `/metrics` shows of it.
-    pub fn counters(&self) -> Counters {
-        let Report { rate, datagrams, bytes, foreign, malformed, rtp_lost, rtp_reordered, rtp_late, lost, .. } =
-            self.report;
-        let Report { state, resyncs, sources, overruns, flushes, drift_ppm, jitter, delay_factor_max, .. } =
-            self.report;
-        Counters {
-            state: Doing(state),
-            sessions: self.sessions as u64,
-            rate_bps: rate.bps(),
-            datagrams,
-            bytes,
-            foreign,
-            malformed,
-            rtp_lost,
-            rtp_reordered,
-            rtp_late,
-            lost,
-            resyncs,
-            sources,
-            overruns,
-            flushes,
-            dropped: self.dropped,
-            drift_ppm,
-            jitter,
-            delay_factor_max: delay_factor_max.unwrap_or_default(),
-        }
-    }
+    /// From whom it is.
+    pub source: Option<SocketAddr>,
+    /// What its thread counted and measured, and who plays it on all workers.
+    pub counters: Counters,
 }
 
 impl PumpControl {
@@ -235,13 +137,12 @@ impl PumpControl {
         let now = Instant::now();
         let inspect = |input: &Arc<Input>| {
             let state = input.lock();
-            Inspected {
-                config: input.config.clone(),
-                local: input.local,
-                report: state.live.report(now),
-                sessions: state.receivers.iter().map(|receiver| receiver.sessions).sum(),
+            let counters = Counters {
+                sessions: state.receivers.iter().map(|receiver| receiver.sessions as u64).sum(),
                 dropped: input.dropped.load(Ordering::Relaxed),
-            }
+                ..state.live.counters(now)
+            };
+            Inspected { config: input.config.clone(), local: input.local, source: state.live.source(), counters }
         };
         self.live().iter().map(inspect).collect()
     }
