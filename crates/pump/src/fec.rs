@@ -5,17 +5,31 @@
 //! that of a row repairs single losses sooner. Columns of one matrix are sent while the next is filled, evenly, or, when
 //! nothing follows, at the same pace. A matrix that stays incomplete has no columns: the standard knows but one size.
 //! Cost: one pass over the datagram per dimension, no allocation; two matrix rows and a datagram of memory per session.
+//!
+//! ```text
+//! 0       12                  28
+//! ┌───────┬───────────────────┬────────────────────────────────┐
+//! │RTP, 96│base, length, PT,  │exclusive or of all that stands │
+//! │       │time, kind, steps  │behind the covered RTP headers  │
+//! └───────┴───────────────────┴────────────────────────────────┘
+//! ```
 //! Source: SMPTE 2022-1 (matrix, ports, header), RFC 2733 §3 (protection operation).
 
 use wire::rtp::FIXED_HEADER_LEN;
-use wire::ts::{DATAGRAM_LEN, FEC_HEADER_LEN, FEC_PAYLOAD_TYPE, FecHeader};
+use wire::ts::DATAGRAM_LEN;
 use wire::{Path, Seq};
+
+/// Payload type of parity datagrams (SMPTE 2022-1 §7).
+const PAYLOAD_TYPE: u8 = 96;
+
+/// Bytes behind the RTP header and before the parity.
+const HEADER_LEN: usize = 16;
 
 /// Bytes of a datagram that is covered.
 const COVERED_LEN: usize = FIXED_HEADER_LEN + DATAGRAM_LEN;
 
 /// Bytes of a parity datagram.
-pub(crate) const PARITY_LEN: usize = COVERED_LEN + FEC_HEADER_LEN;
+pub(crate) const PARITY_LEN: usize = COVERED_LEN + HEADER_LEN;
 
 /// The matrix of a session, in datagrams (SMPTE 2022-1 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,25 +201,23 @@ impl Parity {
         self.count += 1;
     }
 
+    /// Writes what covers `count` datagrams, from `base` on, each `offset` behind the one before.
     fn write(&self, slot: &mut [u8; PARITY_LEN], seq: Seq, timestamp: [u8; 4], is_row: bool, offset: u8) {
-        let sum = &self.bytes;
-        let header = FecHeader {
-            base: self.base,
-            length_recovery: if self.count % 2 == 1 { DATAGRAM_LEN as u16 } else { 0 },
-            payload_type_recovery: sum[1] & 0x7f,
-            timestamp_recovery: u32::from_be_bytes([sum[4], sum[5], sum[6], sum[7]]),
-            is_row,
-            offset,
-            count: self.count,
-        };
+        let (sum, lengths) = (&self.bytes, if self.count % 2 == 1 { DATAGRAM_LEN as u16 } else { 0 });
         // Padding, extension, sources and marker are recovered by the RTP header's own bits (RFC 2733 §3.1).
         slot[0] = 0x80 | sum[0] & 0x3f;
-        slot[1] = sum[1] & 0x80 | FEC_PAYLOAD_TYPE;
+        slot[1] = sum[1] & 0x80 | PAYLOAD_TYPE;
         slot[2..4].copy_from_slice(&seq.0.to_be_bytes());
         slot[4..8].copy_from_slice(&timestamp);
-        slot[8..FIXED_HEADER_LEN].fill(0);
-        slot[FIXED_HEADER_LEN..FIXED_HEADER_LEN + FEC_HEADER_LEN].copy_from_slice(&header.to_bytes());
-        slot[FIXED_HEADER_LEN + FEC_HEADER_LEN..].copy_from_slice(&sum[FIXED_HEADER_LEN..]);
+        slot[8..12].fill(0);
+        slot[12..14].copy_from_slice(&self.base.0.to_be_bytes());
+        slot[14..16].copy_from_slice(&lengths.to_be_bytes());
+        // Extended (E is 1), and without a mask.
+        slot[16..20].copy_from_slice(&[0x80 | sum[1] & 0x7f, 0, 0, 0]);
+        slot[20..24].copy_from_slice(&sum[4..8]);
+        // Of the kind exclusive or. D is 1 for a row, in which neighbours are covered.
+        slot[24..28].copy_from_slice(&[u8::from(is_row) << 6, offset, self.count, 0]);
+        slot[28..].copy_from_slice(&sum[FIXED_HEADER_LEN..]);
     }
 }
 
@@ -222,5 +234,20 @@ mod tests {
         }
         assert_eq!(Fec::new(3, 4, true), None);
         assert_eq!(Fec::new(10, 5, true).map(Fec::overhead), Some(0.1 + 0.2));
+    }
+
+    #[test]
+    fn the_header_is_where_smpte_2022_1_puts_it() {
+        let mut covered = [7; COVERED_LEN];
+        covered[..8].copy_from_slice(&[0x80, 33, 0x12, 0x34, 1, 2, 3, 4]);
+        let mut parity = Parity { base: Seq(0), bytes: [0; COVERED_LEN], count: 0 };
+        parity.add(&covered, true);
+        let mut slot = [0xff; PARITY_LEN];
+        parity.write(&mut slot, Seq(0x0506), [9; 4], false, 10);
+        assert_eq!(slot[..12], [0x80, 96, 5, 6, 9, 9, 9, 9, 0, 0, 0, 0]);
+        assert_eq!(slot[12..29], [0x12, 0x34, 5, 0x24, 0x80 | 33, 0, 0, 0, 1, 2, 3, 4, 0, 10, 1, 0, 7]);
+        parity.add(&covered, false);
+        parity.write(&mut slot, Seq(0), [9; 4], true, 1);
+        assert_eq!(slot[12..29], [0x12, 0x34, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x40, 1, 2, 0, 0]);
     }
 }

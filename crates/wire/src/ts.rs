@@ -3,12 +3,10 @@
 //! In: rows of 188-byte packets, or a caller's buffer. Out: borrowed views, packets written or changed in place.
 //! Cost: one look at four bytes per packet; what is deeper is read when it is asked for. No copy but of table sections,
 //! which are gathered from their packets. No allocation.
-//! Source: ISO/IEC 13818-1 (ITU-T H.222.0) §2.4.3 (packets, adaptation fields, PES), §2.4.4 (tables), RFC 2250 (RTP),
-//! SMPTE 2022-1 (parity).
+//! Source: ISO/IEC 13818-1 (ITU-T H.222.0) §2.4.3 (packets, adaptation fields, PES), §2.4.4 (tables), RFC 2250 (RTP).
 
 mod adaptation;
 mod clock;
-mod fec;
 mod pes;
 mod psi;
 mod rtp;
@@ -17,7 +15,6 @@ mod write;
 
 pub use adaptation::Adaptation;
 pub use clock::{Pcr, Timestamp};
-pub use fec::{FEC_HEADER_LEN, FEC_PAYLOAD_TYPE, FecHeader};
 pub use pes::{PesHeader, shift_timestamps, write_pes_header};
 pub use psi::{
     Pat, Pmt, PmtStream, SECTION_LEN_MAX, Section, SectionBuffer, SectionError, crc32, rewrite_pat, rewrite_pmt,

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use crate::common::{Source, World};
-use crate::repair::Repair;
+use crate::repair::{FEC_PAYLOAD_TYPE, FecHeader, Repair};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use pump::fec::Fec;
 use pump::sample::Sample;
 use pump::spec::{Settings, Transport};
-use wire::ts::{FEC_PAYLOAD_TYPE, FecHeader};
-use wire::{Outbox, Seq};
+use wire::Outbox;
 
 const PORT: u64 = 5_000;
 
@@ -185,11 +184,11 @@ proptest! {
             if *is_parity { repair.handle_parity(bytes) } else { repair.handle_datagram(bytes) }
         }
         for (base, length_recovery, is_row, offset, count, len) in headers {
-            let header = FecHeader {
-                base: Seq(base), length_recovery, payload_type_recovery: 0, timestamp_recovery: 0, is_row, offset, count,
-            };
+            let [[base0, base1], [length0, length1]] = [base, length_recovery].map(u16::to_be_bytes);
+            let kind = u8::from(is_row) << 6;
+            let header = [base0, base1, length0, length1, 0x80, 0, 0, 0, 0, 0, 0, 0, kind, offset, count, 0];
             let rtp = |payload_type, seq: u16| [&[0x80, payload_type][..], &seq.to_be_bytes(), &[0; 8]].concat();
-            repair.handle_parity(&[rtp(FEC_PAYLOAD_TYPE, 0), header.to_bytes().to_vec(), vec![7; len]].concat());
+            repair.handle_parity(&[rtp(FEC_PAYLOAD_TYPE, 0), header.to_vec(), vec![7; len]].concat());
             repair.handle_datagram(&[rtp(33, base + 1), vec![3; len]].concat());
         }
         while let Some(datagram) = repair.poll_repaired() {

@@ -8,7 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::Seq;
 use wire::rtp::FIXED_HEADER_LEN;
-use wire::ts::FecHeader;
+
+/// Payload type of parity datagrams (SMPTE 2022-1 §7).
+pub const FEC_PAYLOAD_TYPE: u8 = 96;
+
+/// Bytes behind the RTP header and before the parity.
+const FEC_HEADER_LEN: usize = 16;
 
 /// Datagrams that are kept.
 const DATAGRAMS_MAX: i16 = 512;
@@ -104,4 +109,52 @@ impl Repair {
 fn covered(header: &FecHeader) -> impl Iterator<Item = Seq> + use<> {
     let (base, offset) = (header.base.0, u16::from(header.offset));
     (0..u16::from(header.count)).map(move |index| Seq(base.wrapping_add(index.wrapping_mul(offset))))
+}
+
+/// The datagrams that a parity covers: `count`, from `base` on, each `offset` behind the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FecHeader {
+    /// The first datagram's number.
+    pub base: Seq,
+    /// Exclusive or of the lengths behind the fixed RTP headers, in bytes; and of payload types and timestamps.
+    pub length_recovery: u16,
+    /// Exclusive or of the payload types.
+    pub payload_type_recovery: u8,
+    /// Exclusive or of the timestamps.
+    pub timestamp_recovery: u32,
+    /// Neighbours are covered (D is 1), and not a column.
+    pub is_row: bool,
+    /// From one number to the next.
+    pub offset: u8,
+    /// Datagrams that are covered.
+    pub count: u8,
+}
+
+impl FecHeader {
+    /// Reads a parity datagram: its header, and the parity. `None` when it is none, or of another kind than exclusive or.
+    pub fn parse(datagram: &[u8]) -> Option<(FecHeader, &[u8])> {
+        let (rtp, rest) = datagram.split_first_chunk::<FIXED_HEADER_LEN>()?;
+        let (header, parity) = rest.split_first_chunk::<FEC_HEADER_LEN>()?;
+        let is_parity = rtp[0] >> 6 == 2 && rtp[1] & 0x7f == FEC_PAYLOAD_TYPE && header[12] & 0x38 == 0;
+        let header = FecHeader {
+            base: Seq(u16::from_be_bytes([header[0], header[1]])),
+            length_recovery: u16::from_be_bytes([header[2], header[3]]),
+            payload_type_recovery: header[4] & 0x7f,
+            timestamp_recovery: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
+            is_row: header[12] & 0x40 != 0,
+            offset: header[13],
+            count: header[14],
+        };
+        (is_parity && header.offset > 0 && header.count > 0).then_some((header, parity))
+    }
+}
+
+#[test]
+fn what_is_no_parity_is_refused() {
+    let parsed = |rtp: [u8; 2], offset: u8, len: usize| {
+        let datagram = [&rtp[..], &[0; 10], &[0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, offset, 5, 0]].concat();
+        FecHeader::parse(&datagram[..len]).is_some()
+    };
+    assert!(parsed([0x80, 96], 10, 28) && !parsed([0x80, 96], 10, 27));
+    assert!(!parsed([0x80, 33], 10, 28) && !parsed([0x47, 96], 10, 28) && !parsed([0x80, 96], 0, 28));
 }
