@@ -14,7 +14,7 @@ use pump::pids::PidMap;
 use pump::pump::Pump;
 use pump::spec::{Command, Event, Pacing, SessionId, SessionSpec, Settings, Transport, WhenStarved};
 use pump::title::Title;
-use pump::trick::{self, Pick};
+use pump::trick::{Pick, Picker};
 use wire::ts::{DATAGRAM_PACKETS, PACKET_LEN, Pid};
 use wire::{Bitrate, LinkId, Outbox, Path, Product as _};
 
@@ -63,7 +63,8 @@ fn index(title: &Title, chunks: &[Arc<Chunk>]) -> Index {
         }
     }
     chunks.iter().rev().for_each(|chunk| index.add(chunk));
-    assert!(title.slope.is_none() || (index.end_needs(), index.missing().next()) == (None, None));
+    let is_whole = (0..title.chunk_count()).all(|number| index.is_known(number));
+    assert!(title.slope.is_none() || (index.end_needs(), is_whole) == (None, true));
     // When all is known nothing is left to be read, for any time that a packet has.
     for position in (0..=title.packet_count()).step_by(7) {
         let Some(time) = index.time_at(position) else { break };
@@ -177,9 +178,11 @@ fn command(how: u8, turn: usize, title: &Title, index: &Index) -> Option<Command
         2 => Some(Command::Resume(SESSION)),
         3 => Some(Command::Seek { session: SESSION, to: 0 }),
         4 => {
-            let (slope, spacing) = (title.slope?, Duration::from_millis(10));
-            let picks = trick::picks(&index.pictures(), Duration::ZERO, 2_000, slope, spacing);
-            Some(Command::Trick { session: SESSION, picks: picks.into(), run: 1 })
+            let mut picker = Picker::new(2_000, title.slope?, Duration::from_millis(10));
+            let pictures = index.pictures().into_iter();
+            let picks =
+                pictures.filter_map(|picture| picker.push(picture.from, picture.to, picture.time.as_nanos() as i128));
+            Some(Command::Trick { session: SESSION, picks: picks.collect(), run: 1 })
         }
         5 => Some(Command::SetEnd { session: SESSION, end: Some(title.packet_count() * 3 / 4) }),
         6 => Some(Command::AwaitStart { session: SESSION, token: 1 }),

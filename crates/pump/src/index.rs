@@ -113,11 +113,6 @@ impl Index {
         self.chunks.contains_key(&chunk)
     }
 
-    /// Chunks that are not known yet.
-    pub fn missing(&self) -> impl Iterator<Item = u32> {
-        (0..self.chunk_count).filter(|number| !self.is_known(*number))
-    }
-
     /// The chunk to read next so that the duration is exact; `None` when it is. The last with a clock tells.
     pub fn end_needs(&self) -> Option<u32> {
         for number in (0..self.chunk_count).rev().take(LOOK_BACK as usize) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Source, World};
+use crate::trick::picks;
 use pump::index::Index;
 use pump::monitor::Monitor;
 use pump::sample::Sample;
 use pump::spec::{Activity, Command, EndReason, RtpPoint, SessionId, Settings, Transport};
-use pump::trick::{self, Pick};
+use pump::trick::Pick;
 use wire::ts::{PACKET_LEN, datagram_packets};
 
 const SESSION: SessionId = SessionId(1);
@@ -152,7 +153,7 @@ fn fast() -> (Arc<Source>, Vec<Pick>) {
     let mut index = Index::new(&source.title);
     (0..source.title.chunk_count()).for_each(|number| index.add(&source.chunk(number)));
     let rate = source.title.slope.expect("a clock");
-    let picks = trick::picks(&index.pictures(), millis(20_000), 2_000, rate, millis(100));
+    let picks = picks(&index.pictures(), millis(20_000), 2_000, rate, millis(100));
     assert!(picks.len() >= 30);
     (source, picks)
 }

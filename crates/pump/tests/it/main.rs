@@ -17,3 +17,4 @@ mod pids;
 mod playing;
 mod proof_drift;
 mod repair;
+mod trick;
