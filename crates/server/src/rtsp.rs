@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use pump::spec::{self, PlaySpec};
-use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, transports};
+use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, ways};
 
 use crate::pump::control::{PumpControl, PumpError};
 use crate::pump::destination::{Destination, DestinationError};
@@ -178,8 +178,7 @@ impl Rtsp {
     ) -> Result<Response, Status> {
         let client = interleaved.ends.client;
         let offered = request.header("Transport").ok_or(Status::BadRequest)?;
-        let chosen = transports(offered).find_map(|offer| Some((offer.name, offer.for_client(client)?)));
-        let (name, way) = chosen.ok_or(Status::UnsupportedTransport)?;
+        let (name, way) = ways(offered, client).next().ok_or(Status::UnsupportedTransport)?;
         let (title, extent) = self.look_up(request.uri).await?;
         let (destination, delivery) = self.delivery(interleaved, way)?;
         let id = hex(&random::<16>().ok_or(Status::ServiceUnavailable)?);

@@ -12,7 +12,7 @@ mod transport;
 pub use fields::{Npt, Range, Start, scale_permille, session_id, title_of};
 pub use response::{Response, Status};
 pub use sdp::{Description, Extent};
-pub use transport::{Carrier, Transport, Way, transports};
+pub use transport::{Way, ways};
 
 /// Bytes of a request's head at most: request line, headers, and the empty line behind them.
 pub const HEAD_MAX: usize = 8 * 1024;

@@ -5,34 +5,6 @@
 
 use std::net::IpAddr;
 
-/// What packets come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// RTP in UDP.
-    Rtp,
-    /// MPEG-TS right in UDP.
-    Udp,
-    /// RTP between the requests of the connection (§10.12).
-    Interleaved,
-}
-
-/// One of the transports that a client offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transport<'a> {
-    /// Protocol, profile and lower transport as they were sent.
-    pub name: &'a str,
-    /// `None`: one that is not known here.
-    pub carrier: Option<Carrier>,
-    /// To one receiver, and not to a group.
-    pub is_unicast: bool,
-    /// Where to send to; the second, for RTCP, may be missing.
-    pub client_port: Option<(u16, Option<u16>)>,
-    /// Channels for RTP and RTCP.
-    pub interleaved: Option<(u8, u8)>,
-    /// As it was sent: an address, mostly.
-    pub destination: Option<&'a str>,
-}
-
 /// How to send to the one who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -52,55 +24,42 @@ pub enum Way {
     },
 }
 
-impl Transport<'_> {
-    /// How to send to the one who asks, and to nobody else; `None` when that is not what is offered.
-    pub fn for_client(&self, client: IpAddr) -> Option<Way> {
-        let is_own = |text: &str| text.parse() == Ok(client);
-        let carrier = self.carrier.filter(|_| self.is_unicast && self.destination.is_none_or(is_own))?;
-        let (is_rtp, (port, second)) = match carrier {
-            Carrier::Interleaved => return Some(Way::Interleaved { channels: self.interleaved }),
-            Carrier::Rtp => (true, self.client_port?),
-            Carrier::Udp => (false, self.client_port?),
-        };
-        // RTCP has the port above, unless they say otherwise (RFC 3550 §11).
-        let rtcp_port = second.or(port.checked_add(1)).filter(|_| is_rtp);
-        Some(Way::Datagrams { is_rtp, port, rtcp_port })
-    }
+/// Reads a Transport header: the ways that are offered to send to the one who asks, and to nobody else, the best first;
+/// each with the name that it is offered by. One with parameters that make no sense is left out.
+pub fn ways(value: &str, client: IpAddr) -> impl Iterator<Item = (&str, Way)> {
+    value.split(',').filter_map(move |text| way(text, client))
 }
 
-/// Reads a Transport header: all that are offered, the best first. One with parameters that make no sense is left out.
-pub fn transports(value: &str) -> impl Iterator<Item = Transport<'_>> {
-    value.split(',').filter_map(transport)
-}
-
-fn transport(text: &str) -> Option<Transport<'_>> {
+fn way(text: &str, client: IpAddr) -> Option<(&str, Way)> {
     let mut parts = text.split(';').map(str::trim);
     let name = parts.next()?;
-    let is = |names: &[&str]| names.iter().any(|other| name.eq_ignore_ascii_case(other));
-    let carrier = match () {
-        () if is(&["RTP/AVP", "RTP/AVP/UDP"]) => Some(Carrier::Rtp),
-        () if is(&["MP2T/H2221/UDP", "RAW/RAW/UDP"]) => Some(Carrier::Udp),
-        () if is(&["RTP/AVP/TCP"]) => Some(Carrier::Interleaved),
-        () => None,
-    };
-    // Without a word it is multicast (§12.39), but who gives ports or channels means unicast.
-    let mut found =
-        Transport { name, carrier, is_unicast: true, client_port: None, interleaved: None, destination: None };
+    let (mut client_port, mut interleaved) = (None, None);
     for part in parts {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        match key {
-            _ if key.eq_ignore_ascii_case("multicast") => found.is_unicast = false,
-            _ if key.eq_ignore_ascii_case("client_port") => found.client_port = Some(ports(value)?),
-            _ if key.eq_ignore_ascii_case("interleaved") => found.interleaved = Some(channels(value)?),
-            _ if key.eq_ignore_ascii_case("destination") && !value.is_empty() => found.destination = Some(value),
-            // A title is not recorded to.
-            _ if key.eq_ignore_ascii_case("mode") && !value.trim_matches('"').eq_ignore_ascii_case("play") => {
-                return None;
-            }
-            _ => {}
+        let is = |other: &str| key.eq_ignore_ascii_case(other);
+        // Without a word it is multicast (§12.39), but who gives ports or channels means unicast. A title is not recorded
+        // to.
+        let is_other = is("multicast")
+            || is("destination") && !value.is_empty() && value.parse() != Ok(client)
+            || is("mode") && !value.trim_matches('"').eq_ignore_ascii_case("play");
+        if is_other {
+            return None;
+        }
+        if is("client_port") {
+            client_port = Some(ports(value)?);
+        } else if is("interleaved") {
+            interleaved = Some(channels(value)?);
         }
     }
-    Some(found)
+    let is = |names: &[&str]| names.iter().any(|other| name.eq_ignore_ascii_case(other));
+    if is(&["RTP/AVP/TCP"]) {
+        return Some((name, Way::Interleaved { channels: interleaved }));
+    }
+    let is_rtp = is(&["RTP/AVP", "RTP/AVP/UDP"]);
+    let (port, second) = client_port.filter(|_| is_rtp || is(&["MP2T/H2221/UDP", "RAW/RAW/UDP"]))?;
+    // RTCP has the port above, unless they say otherwise (RFC 3550 §11).
+    let rtcp_port = second.or(port.checked_add(1)).filter(|_| is_rtp);
+    Some((name, Way::Datagrams { is_rtp, port, rtcp_port }))
 }
 
 fn ports(text: &str) -> Option<(u16, Option<u16>)> {
@@ -132,7 +91,7 @@ mod tests {
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
     fn chosen(value: &str) -> Option<Way> {
-        transports(value).find_map(|transport| transport.for_client(CLIENT))
+        ways(value, CLIENT).next().map(|(_, way)| way)
     }
 
     #[test]
