@@ -14,6 +14,8 @@ pub use response::{Response, Status};
 pub use sdp::{Description, Extent};
 pub use transport::{Way, ways};
 
+use std::str::FromStr;
+
 /// Bytes of a request's head at most: request line, headers, and the empty line behind them.
 pub const HEAD_MAX: usize = 8 * 1024;
 
@@ -106,8 +108,7 @@ impl<'a> Request<'a> {
 
     /// The request's number (§12.17); every request has one.
     pub fn cseq(&self) -> Option<u32> {
-        let value = self.header("CSeq")?;
-        if value.bytes().all(|byte| byte.is_ascii_digit()) { value.parse().ok() } else { None }
+        digits(self.header("CSeq")?)
     }
 }
 
@@ -143,10 +144,7 @@ pub fn next_item(buf: &[u8]) -> Result<Option<(Item<'_>, usize)>, RtspError> {
     let mut request = Request { method, uri, headers, body: &[] };
     let body_len = match request.header("Content-Length") {
         None => 0,
-        Some(value) if value.bytes().all(|byte| byte.is_ascii_digit()) => {
-            value.parse::<usize>().map_err(|_| RtspError::ContentLength)?
-        }
-        Some(_) => return Err(RtspError::ContentLength),
+        Some(value) => digits::<usize>(value).ok_or(RtspError::ContentLength)?,
     };
     if body_len > BODY_MAX {
         return Err(RtspError::TooLong { max: BODY_MAX });
@@ -184,6 +182,11 @@ fn request_line(line: &str) -> Result<(Method, &str), RtspError> {
         Some(_) => Err(RtspError::Version),
         None => Err(RtspError::RequestLine),
     }
+}
+
+/// A number of digits and nothing else.
+fn digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// Name and value. A line that begins with a space would go on with the header before it; nobody sends that.

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::digits;
+
 /// Longest time that is read: 1,000 hours.
 const SECONDS_MAX: u64 = 3_600_000;
 
@@ -47,6 +49,7 @@ impl Range {
 /// Seconds, or hours, minutes and seconds; both may have decimals.
 fn npt_time(text: &str) -> Option<Duration> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let number = |text| digits::<u32>(text).map(u64::from);
     let mut parts = whole.split(':');
     let seconds = match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(seconds), None, None, None) => number(seconds)?,
@@ -55,7 +58,7 @@ fn npt_time(text: &str) -> Option<Duration> {
             if minutes > 59 || seconds > 59 {
                 return None;
             }
-            number(hours)?.checked_mul(3_600)? + 60 * minutes + seconds
+            3_600 * number(hours)? + 60 * minutes + seconds
         }
         _ => return None,
     };
@@ -65,11 +68,6 @@ fn npt_time(text: &str) -> Option<Duration> {
     let digits = decimals.bytes().chain(std::iter::repeat(b'0')).take(9);
     let nanos = digits.fold(0, |nanos, digit| 10 * nanos + u32::from(digit - b'0'));
     Some(Duration::new(seconds, nanos))
-}
-
-fn number(text: &str) -> Option<u64> {
-    let is_number = !text.is_empty() && text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { text.parse().ok() } else { None }
 }
 
 /// A time as it is written: seconds, to the millisecond.

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use super::digits;
+
 /// How to send to the one who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -63,7 +65,7 @@ fn way(text: &str, client: IpAddr) -> Option<(&str, Way)> {
 }
 
 fn ports(text: &str) -> Option<(u16, Option<u16>)> {
-    let port = |text| number(text).filter(|port| *port != 0);
+    let port = |text| digits(text).filter(|port| *port != 0);
     match text.split_once('-') {
         None => Some((port(text)?, None)),
         Some((first, second)) => Some((port(first)?, Some(port(second)?))),
@@ -72,16 +74,11 @@ fn ports(text: &str) -> Option<(u16, Option<u16>)> {
 
 /// Two that are not the same; the second is the next one when it is not given.
 fn channels(text: &str) -> Option<(u8, u8)> {
-    let channel = |text| number(text).and_then(|channel| u8::try_from(channel).ok());
-    let (first, second) = match text.split_once('-') {
-        None => (channel(text)?, channel(text)?.checked_add(1)?),
-        Some((first, second)) => (channel(first)?, channel(second)?),
+    let (first, second): (u8, u8) = match text.split_once('-') {
+        None => (digits(text)?, digits::<u8>(text)?.checked_add(1)?),
+        Some((first, second)) => (digits(first)?, digits(second)?),
     };
     (first != second).then_some((first, second))
-}
-
-fn number(text: &str) -> Option<u16> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]
