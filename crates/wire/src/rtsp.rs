@@ -60,8 +60,10 @@ pub enum RtspError {
     ContentLength,
 }
 
-/// The methods of §10; those that a client never sends to a server of titles are `Other`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The methods of §10; those that a client never sends to a server of titles are `Other`. They are case-sensitive (§4.1 by way
+/// of RFC 2068 §5.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Method {
     /// What can be asked.
     Options,
@@ -178,7 +180,7 @@ fn request_line(line: &str) -> Result<(Method, &str), RtspError> {
         return Err(RtspError::RequestLine);
     }
     match version.strip_prefix("RTSP/") {
-        Some("1.0") => Ok((Method::of(method), uri)),
+        Some("1.0") => Ok((method.parse().unwrap_or(Method::Other), uri)),
         Some(_) => Err(RtspError::Version),
         None => Err(RtspError::RequestLine),
     }
@@ -195,23 +197,6 @@ fn header_of(line: &str) -> Option<(&str, &str)> {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
     let is_text = value.chars().all(|character| character == '\t' || !character.is_control());
     (is_name && is_text).then(|| (name, value.trim_matches([' ', '\t'])))
-}
-
-impl Method {
-    /// Methods are case-sensitive (§4.1 by way of RFC 2068 §5.1.1).
-    fn of(text: &str) -> Self {
-        match text {
-            "OPTIONS" => Method::Options,
-            "DESCRIBE" => Method::Describe,
-            "SETUP" => Method::Setup,
-            "PLAY" => Method::Play,
-            "PAUSE" => Method::Pause,
-            "TEARDOWN" => Method::Teardown,
-            "GET_PARAMETER" => Method::GetParameter,
-            "SET_PARAMETER" => Method::SetParameter,
-            _ => Method::Other,
-        }
-    }
 }
 
 #[cfg(test)]

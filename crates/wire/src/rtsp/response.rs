@@ -5,76 +5,57 @@
 use std::fmt::Write as _;
 
 /// Outcome of a request (§7.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "title_case")]
 pub enum Status {
     /// 200
-    Ok,
+    #[strum(serialize = "OK")]
+    Ok = 200,
     /// 400
-    BadRequest,
+    BadRequest = 400,
     /// 403
-    Forbidden,
+    Forbidden = 403,
     /// 404
-    NotFound,
+    NotFound = 404,
     /// 405
-    MethodNotAllowed,
+    MethodNotAllowed = 405,
     /// 406
-    NotAcceptable,
+    NotAcceptable = 406,
     /// 451
-    ParameterNotUnderstood,
+    ParameterNotUnderstood = 451,
     /// 453
-    NotEnoughBandwidth,
+    NotEnoughBandwidth = 453,
     /// 454
-    SessionNotFound,
+    SessionNotFound = 454,
     /// 455
-    MethodNotValidInThisState,
+    #[strum(serialize = "Method Not Valid in This State")]
+    MethodNotValidInThisState = 455,
     /// 457
-    InvalidRange,
+    InvalidRange = 457,
     /// 459
-    AggregateNotAllowed,
+    #[strum(serialize = "Aggregate Operation Not Allowed")]
+    AggregateNotAllowed = 459,
     /// 461
-    UnsupportedTransport,
+    UnsupportedTransport = 461,
     /// 500
-    InternalServerError,
+    InternalServerError = 500,
     /// 501
-    NotImplemented,
+    NotImplemented = 501,
     /// 502
-    BadGateway,
+    BadGateway = 502,
     /// 503
-    ServiceUnavailable,
+    ServiceUnavailable = 503,
     /// 505
-    VersionNotSupported,
+    #[strum(serialize = "RTSP Version Not Supported")]
+    VersionNotSupported = 505,
     /// 551
-    OptionNotSupported,
+    OptionNotSupported = 551,
 }
 
 impl Status {
     /// The three digits.
     pub fn code(self) -> u16 {
-        self.line().0
-    }
-
-    fn line(self) -> (u16, &'static str) {
-        match self {
-            Status::Ok => (200, "OK"),
-            Status::BadRequest => (400, "Bad Request"),
-            Status::Forbidden => (403, "Forbidden"),
-            Status::NotFound => (404, "Not Found"),
-            Status::MethodNotAllowed => (405, "Method Not Allowed"),
-            Status::NotAcceptable => (406, "Not Acceptable"),
-            Status::ParameterNotUnderstood => (451, "Parameter Not Understood"),
-            Status::NotEnoughBandwidth => (453, "Not Enough Bandwidth"),
-            Status::SessionNotFound => (454, "Session Not Found"),
-            Status::MethodNotValidInThisState => (455, "Method Not Valid in This State"),
-            Status::InvalidRange => (457, "Invalid Range"),
-            Status::AggregateNotAllowed => (459, "Aggregate Operation Not Allowed"),
-            Status::UnsupportedTransport => (461, "Unsupported Transport"),
-            Status::InternalServerError => (500, "Internal Server Error"),
-            Status::NotImplemented => (501, "Not Implemented"),
-            Status::BadGateway => (502, "Bad Gateway"),
-            Status::ServiceUnavailable => (503, "Service Unavailable"),
-            Status::VersionNotSupported => (505, "RTSP Version Not Supported"),
-            Status::OptionNotSupported => (551, "Option Not Supported"),
-        }
+        self as u16
     }
 }
 
@@ -121,7 +102,7 @@ impl Response {
 
     /// Writes it as the answer to request `cseq`; one that had no number is answered without.
     pub fn to_text(&self, cseq: Option<u32>) -> String {
-        let (code, reason) = self.status.line();
+        let (code, reason) = (self.status.code(), <&str>::from(self.status));
         let mut text = format!("RTSP/1.0 {code} {reason}\r\n");
         // Writing to a string cannot fail.
         let _ = cseq.map(|cseq| write!(text, "CSeq: {cseq}\r\n"));
