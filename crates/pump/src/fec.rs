@@ -48,19 +48,9 @@ impl Fec {
         (is_allowed && u32::from(columns) * u32::from(rows) <= 100).then_some(Fec { columns, rows, covers_rows })
     }
 
-    /// Datagrams of a row.
-    pub fn columns(self) -> u8 {
-        self.columns
-    }
-
     /// Datagrams of a column.
-    pub fn rows(self) -> u8 {
+    pub(crate) fn rows(self) -> u8 {
         self.rows
-    }
-
-    /// Whether rows have a parity, too.
-    pub fn covers_rows(self) -> bool {
-        self.covers_rows
     }
 
     /// Parity datagrams for each datagram.

@@ -60,9 +60,9 @@ counters! {
     }
 }
 
-/// How often each kind of error was met.
+/// How often each kind of error was met, in the order of the kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorCounts([u64; ErrorKind::VARIANTS.len()]);
+pub struct ErrorCounts(pub [u64; ErrorKind::VARIANTS.len()]);
 
 impl Cell for ErrorCounts {
     const WORDS: usize = ErrorKind::VARIANTS.len();
@@ -77,13 +77,6 @@ impl Cell for ErrorCounts {
 
     fn value(&self) -> Value<'_> {
         Value::ByLabel("kind", ErrorKind::VARIANTS.iter().map(|kind| (kind.into(), self.0[*kind as usize])).collect())
-    }
-}
-
-impl Stats {
-    /// How often one kind of error was met.
-    pub fn errors_of(&self, kind: ErrorKind) -> u64 {
-        self.errors.0[kind as usize]
     }
 }
 

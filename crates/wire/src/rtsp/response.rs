@@ -90,16 +90,6 @@ impl Response {
         Response { body, ..with }
     }
 
-    /// The value of a header.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
-    }
-
-    /// What stands behind the headers.
-    pub fn body(&self) -> &str {
-        &self.body
-    }
-
     /// Writes it as the answer to request `cseq`; one that had no number is answered without.
     pub fn to_text(&self, cseq: Option<u32>) -> String {
         let (code, reason) = (self.status.code(), <&str>::from(self.status));

@@ -62,9 +62,6 @@ impl Timestamp {
     /// Ticks after which the clock is at zero again.
     pub const MODULUS: u64 = 1 << 33;
 
-    /// Ticks per second.
-    pub const HZ: u64 = 90_000;
-
     /// Takes ticks of any size, modulo the wrap.
     pub const fn from_ticks(ticks: u64) -> Self {
         Timestamp(ticks % Self::MODULUS)

@@ -1,4 +1,4 @@
-//! Headers of PES packets (§2.4.3.6, §2.4.3.7): whose elementary stream it is, and when it is decoded and shown.
+//! Headers of PES packets (§2.4.3.6, §2.4.3.7): when what follows is decoded and shown.
 //!
 //! In: the payload of a TS packet with payload_unit_start_indicator. Out: the header's fields, or those changed in place.
 
@@ -15,10 +15,6 @@ const HAS_DTS: u8 = 0x40;
 /// A PES header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PesHeader<'a> {
-    /// Table 2-22: 0xe0 to 0xef is video, 0xc0 to 0xdf audio.
-    pub stream_id: u8,
-    /// Bytes that follow the length field; 0: until the next PES packet of this PID (video only).
-    pub packet_len: u16,
     /// When it is shown.
     pub pts: Option<Timestamp>,
     /// When it is decoded, where that is not when it is shown.
@@ -30,10 +26,9 @@ pub struct PesHeader<'a> {
 impl<'a> PesHeader<'a> {
     /// `None` when the payload does not begin with a whole PES header.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
-        let ([0, 0, 1, stream_id, high, low], rest) = payload.split_first_chunk::<FIXED_LEN>()? else { return None };
-        let (stream_id, packet_len) = (*stream_id, u16::from_be_bytes([*high, *low]));
-        if !has_optional_header(stream_id) {
-            return Some(PesHeader { stream_id, packet_len, pts: None, dts: None, data: rest });
+        let ([0, 0, 1, stream_id, ..], rest) = payload.split_first_chunk::<FIXED_LEN>()? else { return None };
+        if !has_optional_header(*stream_id) {
+            return Some(PesHeader { pts: None, dts: None, data: rest });
         }
         let ([marks, flags, header_len], rest) = rest.split_first_chunk::<3>()?;
         let (fields, data) = rest.split_at_checked((*header_len).into())?;
@@ -43,7 +38,7 @@ impl<'a> PesHeader<'a> {
         let pts = fields.first_chunk().filter(|_| flags & HAS_PTS != 0).map(Timestamp::from_field);
         let both = flags & (HAS_PTS | HAS_DTS) == HAS_PTS | HAS_DTS;
         let dts = fields.get(5..).and_then(<[u8]>::first_chunk).filter(|_| both).map(Timestamp::from_field);
-        Some(PesHeader { stream_id, packet_len, pts, dts, data })
+        Some(PesHeader { pts, dts, data })
     }
 }
 
@@ -106,7 +101,7 @@ mod tests {
         let mut buf = [0; 30];
         assert_eq!(write_pes_header(&mut buf, 0xe0, 11, Some(PTS), Some(DTS)), Some(19));
         let header = PesHeader::parse(&buf).unwrap();
-        assert_eq!((header.pts, header.dts, header.packet_len, header.data.len()), (Some(PTS), Some(DTS), 24, 11));
+        assert_eq!((header.pts, header.dts, header.data.len(), &buf[4..6]), (Some(PTS), Some(DTS), 11, &[0, 24][..]));
 
         assert!(shift_timestamps(&mut buf, -180_001));
         let header = PesHeader::parse(&buf).unwrap();

@@ -69,11 +69,6 @@ impl<'a> Section<'a> {
         Ok(Section { bytes })
     }
 
-    /// The whole section, with header and CRC.
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// Which table it is a section of.
     pub fn table_id(&self) -> u8 {
         self.bytes[0]

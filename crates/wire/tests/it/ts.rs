@@ -83,8 +83,9 @@ proptest! {
         ts::section_packets(&buf[..len], pcr, 9, |packet| packets.push(*packet));
         let sections = gathered(&packets);
         prop_assert_eq!(sections.len(), 1);
-        let pmt = Pmt::parse(Section::parse(&sections[0]).unwrap()).unwrap();
-        prop_assert_eq!((pmt.program_number(), pmt.version(), pmt.pcr_pid()), (number, version, pcr));
+        let section = Section::parse(&sections[0]).unwrap();
+        let pmt = Pmt::parse(section).unwrap();
+        prop_assert_eq!((pmt.program_number(), section.version(), pmt.pcr_pid()), (number, version, pcr));
         prop_assert!(pmt.streams().eq(entries));
 
         let programs: Vec<_> = streams.iter().map(|(number, pid, _)| (u16::from(*number), *pid)).collect();

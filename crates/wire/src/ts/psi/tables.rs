@@ -22,11 +22,6 @@ impl<'a> Pat<'a> {
         Ok(Pat { section })
     }
 
-    /// Names the stream within its network.
-    pub fn transport_stream_id(&self) -> u16 {
-        self.section.id()
-    }
-
     /// Program number and PID of its map. Number 0 is no program: its PID has the network information.
     pub fn programs(&self) -> impl Iterator<Item = (u16, Pid)> + 'a {
         let (entries, _) = self.section.body().as_chunks::<4>();
@@ -72,11 +67,6 @@ impl<'a> Pmt<'a> {
     /// Of which program it is the map.
     pub fn program_number(&self) -> u16 {
         self.section.id()
-    }
-
-    /// Counts changes of the map, in 5 bits.
-    pub fn version(&self) -> u8 {
-        self.section.version()
     }
 
     /// `Pid::NULL`: the program has no PCR.
@@ -163,7 +153,7 @@ pub fn write_pmt<'a>(
 /// Writes `pat` with other PIDs; programs whose PID has no other are left out. `None` when `buf` has no room.
 pub fn rewrite_pat(buf: &mut [u8], pat: &Pat<'_>, pid: impl Fn(Pid) -> Option<Pid>) -> Option<usize> {
     let programs = pat.programs().filter_map(|(number, from)| Some((number, pid(from)?)));
-    write_pat(buf, pat.transport_stream_id(), pat.section.version(), programs)
+    write_pat(buf, pat.section.id(), pat.section.version(), programs)
 }
 
 /// Writes `pmt` with other PIDs; streams whose PID has no other are left out. PIDs inside of descriptors stay.
@@ -171,7 +161,7 @@ pub fn rewrite_pat(buf: &mut [u8], pat: &Pat<'_>, pid: impl Fn(Pid) -> Option<Pi
 pub fn rewrite_pmt(buf: &mut [u8], pmt: &Pmt<'_>, pid: impl Fn(Pid) -> Option<Pid>) -> Option<usize> {
     let pcr_pid = pid(pmt.pcr_pid()).unwrap_or(Pid::NULL);
     let streams = pmt.streams().filter_map(|stream| Some(PmtStream { pid: pid(stream.pid)?, ..stream }));
-    write_pmt(buf, pmt.program_number(), pmt.version(), pcr_pid, pmt.descriptors(), streams)
+    write_pmt(buf, pmt.program_number(), pmt.section.version(), pcr_pid, pmt.descriptors(), streams)
 }
 
 fn with_reserved_bits(pid: Pid) -> [u8; 2] {
@@ -261,13 +251,13 @@ mod tests {
         let mut buf = [0; SECTION_LEN_MAX];
         let len = write_pat(&mut buf, 9, 31, [(0, pid(16)), (1, pid(0x1ffe))]).unwrap();
         let pat = Pat::parse(Section::parse(&buf[..len]).unwrap()).unwrap();
-        assert_eq!((pat.transport_stream_id(), pat.section.version()), (9, 31));
+        assert_eq!((pat.section.id(), pat.section.version()), (9, 31));
         assert!(pat.programs().eq([(0, pid(16)), (1, pid(0x1ffe))]));
 
         let len = pmt_section(&mut buf);
         let section = Section::parse(&buf[..len]).unwrap();
         let pmt = Pmt::parse(section).unwrap();
-        assert_eq!((pmt.program_number(), pmt.version(), pmt.descriptors()), (1, 3, &[5, 2, 1, 2][..]));
+        assert_eq!((pmt.program_number(), pmt.section.version(), pmt.descriptors()), (1, 3, &[5, 2, 1, 2][..]));
         let types: Vec<_> = pmt.streams().map(|stream| (stream.stream_type, stream.descriptors.len())).collect();
         assert_eq!(types, [(0x1b, 0), (0x0f, 6)]);
         assert_eq!(Pat::parse(section), Err(SectionError::TableId { expected: 0, got: 2 }));
