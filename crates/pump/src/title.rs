@@ -96,8 +96,7 @@ impl Title {
         };
         let head = &head[layout.first..];
         title.read_tables(head);
-        title.choose_program(&marked_pids(head, spacing));
-        title.read_rate(head);
+        title.choose_program(&marks_of(head, spacing));
         Ok(title)
     }
 
@@ -131,23 +130,16 @@ impl Title {
         self.programs = programs.map(|(number, pmt_pid)| Program { number, pmt_pid, pmt: Vec::new() }).collect();
     }
 
-    /// Takes the first program whose PCR PID carries PCRs, else the first; its clock, else any PID that has one.
-    fn choose_program(&mut self, marked: &[Pid]) {
+    /// Takes the first program whose PCR PID carries PCRs, else the first; its clock, else that of any PID that has one.
+    fn choose_program(&mut self, marks: &[(Pid, Mark)]) {
         let mut maps = self.programs.iter().filter_map(|program| Pmt::parse(Section::parse(&program.pmt).ok()?).ok());
-        let has_clock = |pmt: &Pmt<'_>| marked.contains(&pmt.pcr_pid());
+        let has_clock = |pmt: &Pmt<'_>| marks.iter().any(|(pid, _)| *pid == pmt.pcr_pid());
         let chosen = maps.clone().find(has_clock).or_else(|| maps.next());
-        self.pcr_pid = chosen.filter(has_clock).map(|pmt| pmt.pcr_pid()).or(marked.first().copied());
+        self.pcr_pid = chosen.filter(has_clock).map(|pmt| pmt.pcr_pid()).or(marks.first().map(|(pid, _)| *pid));
         self.program_number = chosen.map(|pmt| pmt.program_number());
         self.video = chosen.and_then(|pmt| VideoCodec::find(&pmt));
-    }
-
-    fn read_rate(&mut self, head: &[u8]) {
-        let Some(pcr_pid) = self.pcr_pid else { return };
-        let marks = Packets::new(head, self.spacing).enumerate().filter_map(|(position, (_, bytes))| {
-            let packet = Packet::parse(bytes).ok().filter(|packet| packet.pid() == pcr_pid)?;
-            Some(Mark { position: position as u64, pcr: packet.pcr()?, discontinuity: packet.discontinuity() })
-        });
-        self.slope = mean_slope(&marks.collect::<Vec<_>>());
+        let clock = marks.iter().filter(|(pid, _)| Some(*pid) == self.pcr_pid).map(|(_, mark)| *mark);
+        self.slope = mean_slope(&clock.collect::<Vec<_>>());
     }
 
     /// Cuts what was the first chunk in two: one of `packets`, rounded down to whole datagrams, and the rest. So it takes
@@ -236,17 +228,12 @@ impl Program {
     }
 }
 
-/// The PIDs that carry PCRs, in the order of their first.
-fn marked_pids(head: &[u8], spacing: Spacing) -> Vec<Pid> {
-    let mut pids = Vec::new();
-    for (_, bytes) in Packets::new(head, spacing) {
-        if let Ok(packet) = Packet::parse(bytes)
-            && packet.pcr().is_some()
-            && !pids.contains(&packet.pid())
-            && pids.len() < PROGRAMS_MAX
-        {
-            pids.push(packet.pid());
-        }
-    }
-    pids
+/// All references, and the PIDs that carry them.
+fn marks_of(head: &[u8], spacing: Spacing) -> Vec<(Pid, Mark)> {
+    let marks = Packets::new(head, spacing).enumerate().filter_map(|(position, (_, bytes))| {
+        let packet = Packet::parse(bytes).ok()?;
+        let (pcr, discontinuity) = (packet.pcr()?, packet.discontinuity());
+        Some((packet.pid(), Mark { position: position as u64, pcr, discontinuity }))
+    });
+    marks.collect()
 }
