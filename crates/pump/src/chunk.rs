@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing, Timestamp};
+use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing};
 
 use crate::clock::{Mark, Slope, mean_slope};
 use crate::picture::{Finder, Found, VideoCodec};
@@ -19,8 +19,6 @@ pub struct Picture {
     pub start: u32,
     /// The first packet of the next picture. `None`: that is in a later chunk.
     pub end: Option<u32>,
-    /// When it is shown.
-    pub pts: Option<Timestamp>,
 }
 
 /// When a packet of a live input is due.
@@ -200,7 +198,7 @@ struct Scan<'a> {
     /// By PID: 0x10 and the last continuity counter, or 0.
     continuity: Box<[u8; Pid::COUNT]>,
     /// The last picture that began, while its kind is not told.
-    last_start: Option<(u32, Option<Timestamp>)>,
+    last_start: Option<u32>,
 }
 
 impl<'a> Scan<'a> {
@@ -271,19 +269,18 @@ impl<'a> Scan<'a> {
     }
 
     fn take_found(&mut self, index: u32, found: Found) {
-        if let Found::Start { .. } | Found::StartAlone { .. } = found {
+        if let Found::Start | Found::StartAlone = found {
             self.chunk.first_start.get_or_insert(index);
             if let Some(last) = self.chunk.pictures.last_mut().filter(|last| last.end.is_none()) {
                 last.end = Some(index);
             }
         }
         match found {
-            Found::Start { pts } => self.last_start = Some((index, pts)),
-            Found::StartAlone { pts } => self.chunk.pictures.push(Picture { start: index, end: None, pts }),
+            Found::Start => self.last_start = Some(index),
+            Found::StartAlone => self.chunk.pictures.push(Picture { start: index, end: None }),
             Found::Alone => {
-                if let Some((start, pts)) = self.last_start.take() {
-                    self.chunk.pictures.push(Picture { start, end: None, pts });
-                }
+                let started = self.last_start.take();
+                self.chunk.pictures.extend(started.map(|start| Picture { start, end: None }));
             }
         }
     }

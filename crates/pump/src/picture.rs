@@ -6,7 +6,7 @@
 //! Cost: per picture, the bytes up to its first slice.
 //! Source: ISO/IEC 13818-1 §2.4.3.5 (random_access_indicator); H.262 §6.2.3, H.264 §7.3 and table 7-1, H.265 table 7-1.
 
-use wire::ts::{Packet, PesHeader, Pid, Pmt, Timestamp};
+use wire::ts::{Packet, PesHeader, Pid, Pmt};
 
 /// How a video stream is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +65,9 @@ const LOOK_MAX: usize = 64 * 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A picture, or what comes before it, begins with this packet.
-    Start {
-        /// When it is shown; `None` where the PES header does not say.
-        pts: Option<Timestamp>,
-    },
+    Start,
     /// It begins, and stands alone.
-    StartAlone {
-        /// When it is shown.
-        pts: Option<Timestamp>,
-    },
+    StartAlone,
     /// The picture that began last stands alone.
     Alone,
 }
@@ -110,13 +104,12 @@ impl Finder {
         }
         self.looked = None;
         let header = PesHeader::parse(packet.payload()).filter(|_| !packet.is_scrambled());
-        let pts = header.and_then(|header| header.pts);
         if packet.adaptation().is_some_and(|field| field.random_access()) {
-            return Some(Found::StartAlone { pts });
+            return Some(Found::StartAlone);
         }
-        let Some(header) = header else { return Some(Found::Start { pts }) };
+        let Some(header) = header else { return Some(Found::Start) };
         (self.looked, self.last, self.unit_len) = (Some(0), u32::MAX, None);
-        if self.look(header.data) { Some(Found::StartAlone { pts }) } else { Some(Found::Start { pts }) }
+        if self.look(header.data) { Some(Found::StartAlone) } else { Some(Found::Start) }
     }
 
     /// Looks for the unit that tells the kind; true when it says that the picture stands alone.
@@ -162,7 +155,7 @@ fn second_exp_golomb(data: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ts::{AdaptationSpec, PACKET_LEN, PacketSpec, write_packet, write_pes_header};
+    use wire::ts::{AdaptationSpec, PACKET_LEN, PacketSpec, Timestamp, write_packet, write_pes_header};
 
     /// A picture of these bytes, in packets.
     fn packets(data: &[u8], random_access: bool) -> Vec<[u8; PACKET_LEN]> {
@@ -187,8 +180,8 @@ mod tests {
         let mut finder = Finder::new(codec);
         let found: Vec<_> =
             packets(data, false).iter().filter_map(|packet| finder.push(&Packet::parse(packet).unwrap())).collect();
-        assert!(matches!(found[0], Found::Start { pts: Some(_) } | Found::StartAlone { pts: Some(_) }));
-        found.iter().any(|found| matches!(found, Found::StartAlone { .. } | Found::Alone))
+        assert!(matches!(found[0], Found::Start | Found::StartAlone));
+        found.iter().any(|found| matches!(found, Found::StartAlone | Found::Alone))
     }
 
     #[test]
@@ -224,7 +217,7 @@ mod tests {
     fn the_multiplexers_word_is_enough() {
         let packet = packets(&[0; 30], true)[0];
         let found = Finder::new(VideoCodec::H264).push(&Packet::parse(&packet).unwrap());
-        assert_eq!(found, Some(Found::StartAlone { pts: Some(Timestamp::from_ticks(900)) }));
+        assert_eq!(found, Some(Found::StartAlone));
     }
 
     #[test]

@@ -72,8 +72,8 @@ impl Tuned {
             && let Some(found) = finder.push(packet)
         {
             match found {
-                Found::Start { .. } => self.picture = position,
-                Found::StartAlone { .. } => self.begin(position),
+                Found::Start => self.picture = position,
+                Found::StartAlone => self.begin(position),
                 Found::Alone => self.begin(self.picture),
             }
         }
