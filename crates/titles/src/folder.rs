@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use crate::error::Error;
-use crate::file::{Identity, OpenFile, Root};
+use crate::file::{Identity, Root};
 use crate::flight::lock;
 
 /// Files that are listed; more are left out, and can be opened nevertheless.
@@ -42,7 +42,7 @@ pub struct Listed {
 
 /// The folder, and what was in it at the last look.
 pub(crate) struct Folder {
-    root: Root,
+    pub root: Root,
     files: Mutex<BTreeMap<String, Identity>>,
     /// Of titles that were opened.
     durations: Mutex<HashMap<String, (Identity, Duration)>>,
@@ -68,10 +68,6 @@ impl Folder {
         };
         std::thread::Builder::new().name("titles".to_owned()).spawn(look).map_err(what)?;
         Ok(folder)
-    }
-
-    pub fn open_file(&self, name: &str) -> Result<OpenFile, Error> {
-        self.root.open_file(name)
     }
 
     pub fn list(&self) -> Vec<Listed> {
@@ -191,7 +187,7 @@ mod tests {
         fs::write(path.path().join("a.ts"), b"12345").unwrap();
         fs::write(path.path().join("b.ts"), b"12345").unwrap();
         let folder = Folder::watch(path.path(), Duration::from_secs(3_600)).unwrap();
-        let identity = folder.open_file("a.ts").unwrap().identity;
+        let identity = folder.root.open_file("a.ts").unwrap().identity;
         folder.note_duration("a.ts", identity, Duration::from_secs(9));
         assert_eq!(folder.list()[0].duration, Some(Duration::from_secs(9)));
 

@@ -207,7 +207,7 @@ impl Shared {
                 let urls: Vec<Url> = self.settings.origins.iter().map(|origin| join(origin, name)).collect();
                 if let Some(folder) = self.folder.clone() {
                     let name = name.clone();
-                    match self.read("folder".to_owned(), move || folder.open_file(&name)).await {
+                    match self.read("folder".to_owned(), move || folder.root.open_file(&name)).await {
                         Err(Error::NotFound { .. }) if !urls.is_empty() => (),
                         file => {
                             let file = self.counted(file)?;
@@ -257,7 +257,9 @@ impl Shared {
         let name = location_shown(&location);
         let packets = self.settings.chunk_packets();
         let remote = Arc::new(Remote::new(&name, urls));
-        let Part { mut bytes, len, validator } = self.origins.fetch(&remote, 0..probe::head_len(packets), None).await?;
+        // Each byte costs time.
+        let head_len = probe::head_len(probe::first_chunk_packets(packets));
+        let Part { mut bytes, len, validator } = self.origins.fetch(&remote, 0..head_len, None).await?;
         let probed = loop {
             let head = bytes;
             let (result, head) = blocking(move || (probe::probe(&head, len, packets), head)).await?;
@@ -387,7 +389,8 @@ impl Shared {
 /// Reads a file's head, first and last chunk.
 fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed, Error> {
     let len = file.identity.len;
-    let mut head = file.read(0..probe::file_head_len(packets).min(len))?;
+    // All of a chunk tells the mean rate better, and costs nothing.
+    let mut head = file.read(0..probe::head_len(packets).min(len))?;
     let mut probed = probe::probe(&head, len, packets);
     while let Some(next) = probe::next_head_len(&probed, head.len() as u64, len) {
         head = file.read(0..next)?;

@@ -19,19 +19,13 @@ const HEAD_MAX: u64 = 2 << 20;
 /// What packets of 188 bytes have in common with the next chunk.
 const OVERLAP: u64 = 187;
 
-/// Bytes to read first where each costs time: what the probe needs, and all of the first chunk unless something stands
-/// between its packets.
-pub(crate) fn head_len(chunk_packets: u32) -> u64 {
-    (u64::from(first_chunk_packets(chunk_packets)) * 188 + OVERLAP).max(HEAD_MIN)
+/// Bytes to read first: what the probe needs, and all of a chunk of so many packets, unless something stands between them.
+pub(crate) fn head_len(packets: u32) -> u64 {
+    (u64::from(packets) * 188 + OVERLAP).max(HEAD_MIN)
 }
 
-/// Bytes to read first where they cost nothing: they tell the mean rate better.
-pub(crate) fn file_head_len(chunk_packets: u32) -> u64 {
-    (u64::from(chunk_packets) * 188 + OVERLAP).max(HEAD_MIN)
-}
-
-/// Chunks that are not much larger are not cut.
-fn first_chunk_packets(chunk_packets: u32) -> u32 {
+/// Packets of the first chunk. Chunks that are not much larger are not cut.
+pub(crate) fn first_chunk_packets(chunk_packets: u32) -> u32 {
     if chunk_packets >= 2 * FIRST_CHUNK_PACKETS { FIRST_CHUNK_PACKETS } else { chunk_packets }
 }
 
@@ -133,13 +127,13 @@ mod tests {
     #[test]
     fn a_title_of_large_chunks_begins_with_a_small_one() {
         let bytes = Sample::default().make();
-        let head = &bytes[..head_len(2_786) as usize];
+        let head = &bytes[..head_len(first_chunk_packets(2_786)) as usize];
         let title = probe(head, bytes.len() as u64, 2_786).unwrap();
 
         let chunk = first_chunk(&title, head).unwrap();
         let second = title.chunk_range(1);
 
-        assert_eq!((head_len(2_786), chunk.packet_count()), (HEAD_MIN, FIRST_CHUNK_PACKETS));
+        assert_eq!((head.len() as u64, chunk.packet_count()), (HEAD_MIN, FIRST_CHUNK_PACKETS));
         assert_eq!((second.start, second.end), (637 * 188, 2_786 * 188 + 187));
     }
 

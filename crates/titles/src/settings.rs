@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use pump::title::CHUNK_PACKETS;
 use url::Url;
-
-/// Bytes of a datagram's packets. Chunks are whole datagrams.
-pub const DATAGRAM_BYTES: usize = 7 * 188;
+use wire::ts::{DATAGRAM_LEN, DATAGRAM_PACKETS};
 
 /// What an operator may choose. `default()` has no source at all: set `media`, `origins`, or one of the permissions.
 #[derive(Clone, Debug)]
@@ -81,7 +79,7 @@ impl Default for Settings {
 impl Settings {
     /// Packets of a chunk: whole datagrams, one at least.
     pub(crate) fn chunk_packets(&self) -> u32 {
-        let datagrams = (self.chunk_bytes / DATAGRAM_BYTES).clamp(1, 100_000);
-        datagrams as u32 * 7
+        let datagrams = (self.chunk_bytes / DATAGRAM_LEN).clamp(1, 100_000);
+        (datagrams * DATAGRAM_PACKETS) as u32
     }
 }
