@@ -8,6 +8,8 @@ mod tables;
 
 pub use tables::{Pat, Pmt, PmtStream, rewrite_pat, rewrite_pmt, write_pat, write_pmt};
 
+use crc::{CRC_32_MPEG_2, Crc};
+
 use super::Packet;
 
 /// Bytes of the largest section of a PAT or PMT (§2.4.4.4: section_length is at most 1,021). Private sections may be
@@ -178,25 +180,9 @@ impl SectionBuffer {
 
 /// The CRC-32 of Annex A: polynomial 0x04c11db7, not reflected, begun with ones, not inverted.
 pub fn crc32(data: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| CRC32_TABLE[usize::from((crc >> 24) as u8 ^ byte)] ^ crc << 8;
-    data.iter().fold(u32::MAX, step)
+    static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_MPEG_2);
+    CRC.checksum(data)
 }
-
-const CRC32_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut crc = (index as u32) << 24;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 << 31 == 0 { crc << 1 } else { crc << 1 ^ 0x04c1_1db7 };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
