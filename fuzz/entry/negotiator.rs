@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
 use server::plane::workers::Posted;
-use server::rooms::negotiator::{Answer, Input, NegotiationError, Negotiator, Notice, Request, Settings};
+use server::rooms::directory::{Admitted, Role};
+use server::rooms::negotiator::{Answer, Input, Negotiator, Notice, Request, Settings};
 use server::worker::Message;
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::Codec;
-use wire::{LinkId, Path};
+use wire::{LinkId, Path, WorkerId};
 
 /// Records of one input that are looked at.
 const RECORDS_MAX: usize = 48;
@@ -114,29 +115,23 @@ impl World {
     }
 
     fn publish(&mut self, session: u8, offer: String) -> Option<Answer> {
-        let (reply, answer) = oneshot::channel();
-        let id = SessionId(session.into());
-        self.open(id, Request::Publish { session: id, stream: StreamId(1), offer, reply }, answer)
+        self.open(session, Role::Publisher, Vec::new(), offer)
     }
 
     fn watch(&mut self, session: u8, offer: String) -> Option<Answer> {
         let track = |codec| TrackSpec { codec, rids: Vec::new() };
         let tracks = vec![track(Codec::Opus), track(Codec::Vp8)];
-        let (reply, answer) = oneshot::channel();
-        let (id, stream, name) = (SessionId(session.into()), StreamId(1), "fuzz".into());
-        self.open(id, Request::Watch { session: id, stream, name, tracks, offer, reply }, answer)
+        self.open(session, Role::Viewer, tracks, offer)
     }
 
-    fn open(
-        &mut self,
-        id: SessionId,
-        request: Request,
-        mut answer: oneshot::Receiver<Result<Answer, NegotiationError>>,
-    ) -> Option<Answer> {
-        self.negotiator.handle(self.now, Input::Request(request));
+    fn open(&mut self, number: u8, role: Role, tracks: Vec<TrackSpec>, offer: String) -> Option<Answer> {
+        let (session, stream, name) = (SessionId(number.into()), StreamId(1), "fuzz".into());
+        let place = Admitted { session, role, worker: WorkerId(0), stream, name, tracks };
+        let (reply, mut answer) = oneshot::channel();
+        self.negotiator.handle(self.now, Input::Request(Request::Open { place, offer, reply }));
         let answer = answer.try_recv().expect("each request is answered at once").ok()?;
-        *self.heard.borrow_mut().answered.entry(id.0).or_default() += 1;
-        self.clients.remove(&(id.0 as u8));
+        *self.heard.borrow_mut().answered.entry(session.0).or_default() += 1;
+        self.clients.remove(&number);
         Some(answer)
     }
 

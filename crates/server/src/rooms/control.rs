@@ -109,17 +109,7 @@ impl RoomsControl {
     }
 
     async fn try_publish(&self, name: &str, offer: &str, is_new: bool) -> Result<Opened, ControlError> {
-        let (place, key) = self.begin(|directory, placement| directory.begin_publish(placement, name, is_new))?;
-        let Admitted { session, worker, stream, .. } = place;
-        let mut pending = Pending { control: self, session, worker, is_kept: false };
-        let (reply, answer) = oneshot::channel();
-        let offer = offer.to_owned();
-        self.request(worker, Request::Publish { session, stream, offer, reply })?;
-        let answer = wait(answer).await??;
-        let commit = self.with_directory(|directory| directory.commit_publish(session, &answer.tracks));
-        commit?;
-        pending.is_kept = true;
-        Ok(Opened { key, answer })
+        self.open(offer, |directory, placement| directory.begin_publish(placement, name, is_new)).await
     }
 
     /// Opens a viewer's session.
@@ -127,31 +117,34 @@ impl RoomsControl {
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
     pub async fn watch(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
-        let (place, key) = self.begin(|directory, placement| directory.begin_watch(placement, name))?;
-        let Admitted { session, worker, stream, name, tracks } = place;
-        let mut pending = Pending { control: self, session, worker, is_kept: false };
-        let (reply, answer) = oneshot::channel();
-        let offer = offer.to_owned();
-        self.request(worker, Request::Watch { session, stream, name, tracks, offer, reply })?;
-        let answer = wait(answer).await??;
-        pending.is_kept = true;
-        Ok(Opened { key, answer })
+        self.open(offer, |directory, placement| directory.begin_watch(placement, name)).await
     }
 
-    fn begin(
+    async fn open(
         &self,
+        offer: &str,
         place: impl FnOnce(&mut Directory, &mut Placement) -> Result<Admitted, DirectoryError>,
-    ) -> Result<(Admitted, Arc<str>), ControlError> {
+    ) -> Result<Opened, ControlError> {
         if self.plane.is_draining() {
             return Err(ControlError::Draining);
         }
         let key = new_key()?;
-        self.with_state(|state| {
+        let place = self.with_state(|state| {
             let place = place(&mut state.directory, &mut self.plane.placement())?;
             state.by_key.insert(key.clone(), place.session);
             state.keys.insert(place.session, key.clone());
-            Ok((place, key))
-        })
+            Ok::<_, DirectoryError>(place)
+        })?;
+        let Admitted { session, role, worker, .. } = place;
+        let mut pending = Pending { control: self, session, worker, is_kept: false };
+        let (reply, answer) = oneshot::channel();
+        self.request(worker, Request::Open { place, offer: offer.to_owned(), reply })?;
+        let answer = wait(answer).await??;
+        if role == Role::Publisher {
+            self.with_directory(|directory| directory.commit_publish(session, &answer.tracks))?;
+        }
+        pending.is_kept = true;
+        Ok(Opened { key, answer })
     }
 
     /// Finds the session of a URL.

@@ -109,6 +109,8 @@ pub struct Session {
 pub struct Admitted {
     /// The newcomer.
     pub session: SessionId,
+    /// What it is for.
+    pub role: Role,
     /// Where it goes.
     pub worker: WorkerId,
     /// What it brings or gets.
@@ -360,7 +362,7 @@ impl Directory {
             *count += 1;
         }
         self.sessions.insert(id, Session { role, worker, stream, name: name.clone(), is_connected: false, cost });
-        Admitted { session: id, worker, stream, name, tracks }
+        Admitted { session: id, role, worker, stream, name, tracks }
     }
 
     fn remove_viewer(&mut self, id: StreamId, worker: WorkerId) {

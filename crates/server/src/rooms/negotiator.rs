@@ -15,16 +15,16 @@ mod counters;
 mod tests;
 mod thread;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rooms::spec::{self, SessionId, StreamId, TrackSpec};
+use rooms::spec::{self, SessionId, TrackSpec};
 use tokio::sync::oneshot;
 use webrtc::Candidate;
 use wire::Path;
 
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
+use super::directory::Admitted;
 pub use thread::run;
 
 /// What one negotiator may choose.
@@ -77,18 +77,9 @@ pub type Reply<T> = oneshot::Sender<Result<T, NegotiationError>>;
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are named for their types")]
 pub enum Request {
-    /// WHIP: takes the offerer's tracks as the stream. Once connected, it is added to the worker as the publisher;
-    /// until then the stream must have been opened there.
-    Publish { session: SessionId, stream: StreamId, offer: String, reply: Reply<Answer> },
-    /// WHEP: sends the stream's tracks. `name` groups them for the viewer.
-    Watch {
-        session: SessionId,
-        stream: StreamId,
-        name: Arc<str>,
-        tracks: Vec<TrackSpec>,
-        offer: String,
-        reply: Reply<Answer>,
-    },
+    /// WHIP: takes the offerer's tracks as the stream, which has to be open on the worker by the time that it is connected.
+    /// WHEP: sends the stream's tracks; its name groups them for the viewer.
+    Open { place: Admitted, offer: String, reply: Reply<Answer> },
     /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value.
     Patch { session: SessionId, fragment: String, if_match: String, reply: Reply<Patched> },
     /// DELETE: ends the session, with a goodbye to the peer.

@@ -116,7 +116,7 @@ impl Harness {
             while let Ok(Input::Request(request)) = heard.recv_timeout(None) {
                 words.push(word(&request));
                 match request {
-                    Request::Publish { offer, reply, .. } if answers => reply.send(Ok(answer(&offer))).expect("heard"),
+                    Request::Open { offer, reply, .. } if answers => reply.send(Ok(answer(&offer))).expect("heard"),
                     request => unanswered.push(request),
                 }
             }
@@ -161,7 +161,7 @@ fn answer(offer: &str) -> Answer {
 
 fn word(request: &Request) -> String {
     match request {
-        Request::Publish { stream, .. } => format!("publish {}", stream.0),
+        Request::Open { place, .. } if place.role == Role::Publisher => format!("publish {}", place.stream.0),
         Request::Close { .. } => "end".to_owned(),
         other => panic!("unexpected {other:?}"),
     }

@@ -422,8 +422,7 @@ fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
     let Input::Request(request) = input else { return };
     // Whoever asked waits for it.
     match request {
-        negotiator::Request::Publish { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
-        negotiator::Request::Watch { session, offer, reply, .. } => reply.send(answer(session, &offer)).is_ok(),
+        negotiator::Request::Open { place, offer, reply } => reply.send(answer(place.session, &offer)).is_ok(),
         negotiator::Request::Patch { fragment, if_match, reply, .. } => {
             let patched = match (if_match.as_str(), fragment.as_str()) {
                 (_, "restart") => Ok(Patched { fragment: Some("fragment".to_owned()), etag: "new".to_owned() }),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, TrackSpec, UpTrackSpec};
+use rooms::spec::{Command, Event, PeerSpec, SessionId};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use srtp::SessionKeys;
@@ -13,6 +13,7 @@ use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
 
 use crate::plane::workers::Posted;
+use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
 
 use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
@@ -49,7 +50,6 @@ pub struct Negotiator<C, N> {
 struct Session {
     id: SessionId,
     peer: Peer,
-    role: Role,
     /// Which way each remote address is reached.
     paths: Vec<(Remote, Path)>,
     /// The key in `by_ufrag`.
@@ -59,15 +59,15 @@ struct Session {
     phase: Phase,
 }
 
-enum Role {
-    Publisher { stream: StreamId, tracks: Vec<UpTrackSpec> },
-    Viewer { stream: StreamId, tracks: Vec<DownTrackSpec> },
-}
-
-#[derive(Clone, Copy)]
 enum Phase {
-    Handshaking { until: Instant },
-    Connected { last_consent: Instant },
+    Handshaking {
+        until: Instant,
+        /// What its worker is told once it is connected, behind its keys.
+        begin: Command,
+    },
+    Connected {
+        last_consent: Instant,
+    },
 }
 
 impl<C, N> Negotiator<C, N>
@@ -117,7 +117,7 @@ where
         while let Some((at, key)) = self.deadlines.first().copied()
             && at <= now
         {
-            if let Phase::Handshaking { until } = self.sessions[key].phase
+            if let Phase::Handshaking { until, .. } = self.sessions[key].phase
                 && until <= now
             {
                 self.counters.timed_out += 1;
@@ -136,12 +136,9 @@ where
 
     fn handle_request(&mut self, now: Instant, request: Request) {
         match request {
-            Request::Publish { session, stream, offer, reply } => {
-                let result = self.publish(now, session, stream, &offer);
-                self.answer(now, session, result, reply);
-            }
-            Request::Watch { session, stream, name, tracks, offer, reply } => {
-                let result = self.watch(now, session, stream, &name, &tracks, &offer);
+            Request::Open { place, offer, reply } => {
+                let session = place.session;
+                let result = self.open(now, place, &offer);
                 self.answer(now, session, result, reply);
             }
             Request::Patch { session, fragment, if_match, reply } => {
@@ -160,37 +157,29 @@ where
         }
     }
 
-    fn publish(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        stream: StreamId,
-        offer: &str,
-    ) -> Result<Answer, NegotiationError> {
-        self.check_room(id)?;
-        let purpose = Purpose::Receive { codecs: &Codec::ALL };
-        let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
-        let role = Role::Publisher { stream, tracks: media.iter().map(convert::up_track).collect() };
-        let tracks = media.iter().map(convert::track).collect();
-        Ok(Answer { sdp, etag: self.insert(now, id, peer, role), tracks })
-    }
-
-    fn watch(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        stream: StreamId,
-        name: &str,
-        tracks: &[TrackSpec],
-        offer: &str,
-    ) -> Result<Answer, NegotiationError> {
-        self.check_room(id)?;
-        let wanted: Vec<_> = tracks.iter().map(|track| track.codec).collect();
-        let purpose = Purpose::Send { tracks: &wanted, stream: name };
-        let (peer, Negotiated { sdp, media }) = self.negotiate(now, offer, purpose)?;
-        let role = Role::Viewer { stream, tracks: media.iter().filter_map(convert::down_track).collect() };
-        let tracks = media.iter().filter_map(|media| tracks.get(media.track).cloned()).collect();
-        Ok(Answer { sdp, etag: self.insert(now, id, peer, role), tracks })
+    fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
+        let Admitted { session, role, stream, name, tracks, .. } = place;
+        self.check_room(session)?;
+        let codecs: Vec<_> = tracks.iter().map(|track| track.codec).collect();
+        let purpose = match role {
+            Role::Publisher => Purpose::Receive { codecs: &Codec::ALL },
+            Role::Viewer => Purpose::Send { tracks: &codecs, stream: &name },
+        };
+        let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
+        let (peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;
+        let (tracks, begin) = match role {
+            Role::Publisher => {
+                let up_tracks = media.iter().map(convert::up_track).collect();
+                let tracks = media.iter().map(convert::track).collect();
+                (tracks, Command::Publish { session, stream, tracks: up_tracks })
+            }
+            Role::Viewer => {
+                let down_tracks = media.iter().filter_map(convert::down_track).collect();
+                let tracks = media.iter().filter_map(|media| tracks.get(media.track).cloned()).collect();
+                (tracks, Command::Watch { session, stream, tracks: down_tracks })
+            }
+        };
+        Ok(Answer { sdp, etag: self.insert(now, session, peer, begin), tracks })
     }
 
     fn check_room(&self, id: SessionId) -> Result<(), NegotiationError> {
@@ -203,22 +192,12 @@ where
         Ok(())
     }
 
-    fn negotiate(
-        &self,
-        now: Instant,
-        offer: &str,
-        purpose: Purpose<'_>,
-    ) -> Result<(Peer, Negotiated), NegotiationError> {
-        let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
-        Ok(Peer::answer(&self.context, now, offer, &options)?)
-    }
-
     /// Keeps a new session and returns its ETag.
-    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, role: Role) -> String {
+    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, begin: Command) -> String {
         let ufrag = peer.ufrag().to_owned();
         let until = now + self.settings.handshake_timeout;
-        let phase = Phase::Handshaking { until };
-        let session = Session { id, peer, role, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
+        let phase = Phase::Handshaking { until, begin };
+        let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
         let key = self.sessions.insert(session);
         self.by_id.insert(id, key);
         self.by_ufrag.insert(ufrag.clone(), key);
@@ -357,21 +336,22 @@ where
     fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) {
         let session = &mut self.sessions[key];
         let id = session.id;
-        debug_assert!(matches!(session.phase, Phase::Handshaking { .. }), "a session is connected once");
-        session.phase = Phase::Connected { last_consent: now };
-        let tracks = session.role.command(id);
+        let before = std::mem::replace(&mut session.phase, Phase::Connected { last_consent: now });
+        let Phase::Handshaking { begin, .. } = before else {
+            return debug_assert!(false, "a session is connected once");
+        };
         self.handshakes -= 1;
         self.counters.connected += 1;
         self.count_sessions();
         self.command(Command::AddSession(PeerSpec { session: id, path, keys }));
-        self.command(tracks);
+        self.command(begin);
         (self.notify)(Notice::Connected { session: id });
     }
 
     fn set_deadline(&mut self, key: usize, at: Instant) {
         let session = &mut self.sessions[key];
         let at = match session.phase {
-            Phase::Handshaking { until } => at.min(until),
+            Phase::Handshaking { until, .. } => at.min(until),
             Phase::Connected { .. } => at,
         };
         if at != session.deadline {
@@ -445,20 +425,6 @@ impl Session {
     /// How a remote address is reached.
     fn path(&self, remote: Remote) -> Option<Path> {
         self.paths.iter().find(|(known, _)| *known == remote).map(|(_, path)| *path)
-    }
-}
-
-impl Role {
-    /// What the session does on the worker. The tracks are not needed here afterwards.
-    fn command(&mut self, session: SessionId) -> Command {
-        match self {
-            Role::Publisher { stream, tracks } => {
-                Command::Publish { session, stream: *stream, tracks: std::mem::take(tracks) }
-            }
-            Role::Viewer { stream, tracks } => {
-                Command::Watch { session, stream: *stream, tracks: std::mem::take(tracks) }
-            }
-        }
     }
 }
 

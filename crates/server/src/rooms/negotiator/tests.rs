@@ -10,10 +10,11 @@ use srtp::{Profile, SessionKeys};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::Codec;
-use wire::{LinkId, Path};
+use wire::{LinkId, Path, WorkerId};
 
 use super::*;
 use crate::plane::workers::Posted;
+use crate::rooms::directory::Role;
 use crate::worker::Message;
 
 const SERVER: &str = "127.0.0.1:7000";
@@ -86,14 +87,13 @@ impl Harness {
 
     fn watch_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
         let track = |codec| TrackSpec { codec, rids: Vec::new() };
-        let tracks = vec![track(Codec::Opus), track(Codec::Vp8)];
-        let (session, name) = (SessionId(session), "stream".into());
-        self.request(|reply| Request::Watch { session, stream: STREAM, name, tracks, offer, reply })
+        let place = Admitted { tracks: vec![track(Codec::Opus), track(Codec::Vp8)], ..place(session, Role::Viewer) };
+        self.request(|reply| Request::Open { place, offer, reply })
     }
 
     fn publish_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
-        let session = SessionId(session);
-        self.request(|reply| Request::Publish { session, stream: STREAM, offer, reply })
+        let place = place(session, Role::Publisher);
+        self.request(|reply| Request::Open { place, offer, reply })
     }
 
     fn patch(&mut self, session: u64, fragment: &str, if_match: &str) -> Result<Patched, NegotiationError> {
@@ -158,6 +158,12 @@ impl Harness {
     fn counted(&self) -> Counters {
         self.negotiator.counters().clone()
     }
+}
+
+/// A place in the stream. A publisher brings the tracks.
+fn place(session: u64, role: Role) -> Admitted {
+    let (session, name) = (SessionId(session), "stream".into());
+    Admitted { session, role, worker: WorkerId(0), stream: STREAM, name, tracks: Vec::new() }
 }
 
 impl Client {
@@ -301,7 +307,7 @@ fn an_answer_that_nobody_waits_for_ends_its_session() {
     let (_, offer) = Peer::offer(&harness.context, harness.now, &PUBLISH).unwrap();
     let (reply, answer) = oneshot::channel();
     drop(answer);
-    let request = Request::Publish { session: SessionId(1), stream: STREAM, offer, reply };
+    let request = Request::Open { place: place(1, Role::Publisher), offer, reply };
     harness.negotiator.handle(harness.now, Input::Request(request));
     assert_eq!(harness.ended(), [(1, EndReason::Abandoned)]);
     assert_eq!(harness.counted().sessions, 0);
@@ -430,7 +436,7 @@ fn the_thread_ends_with_its_last_sender() {
         run(negotiator, &receiver, &::counters::Published::default());
     });
     let (reply, answer) = oneshot::channel();
-    let request = Request::Publish { session: SessionId(1), stream: STREAM, offer: String::new(), reply };
+    let request = Request::Open { place: place(1, Role::Publisher), offer: String::new(), reply };
     inputs.send(Input::Request(request)).unwrap();
     assert!(matches!(answer.blocking_recv(), Ok(Err(NegotiationError::Sdp(_)))));
     drop(inputs);
