@@ -106,7 +106,7 @@ fn session_json(session: &Session) -> Value {
         "title": &*session.name,
         "destination": &*session.destination,
         "address": session.remote,
-        "rate": session.rate.bps(),
+        "rate": session.content.rate.bps(),
         "worker": session.worker.0,
         "state": state,
         "paused": session.is_paused,

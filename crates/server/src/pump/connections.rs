@@ -15,7 +15,6 @@ use wire::{Token, WorkerId};
 
 use super::control::PumpControl;
 use crate::plane::workers::Posted;
-use crate::worker::Message;
 
 /// Who hears what comes on each connection.
 #[derive(Debug, Default)]
@@ -47,9 +46,9 @@ impl PumpControl {
         patience: Duration,
     ) -> Connection {
         let (listener, heard) = mpsc::channel(UNHEARD_MAX / heard_len(&[]) + 1);
-        self.connections().lock().insert(token, listener);
+        self.connections.lock().insert(token, listener);
         if self.post(worker, Command::Adopt { connection: token, descriptor, patience }) == Posted::Refused {
-            self.connections().lock().remove(&token);
+            self.connections.lock().remove(&token);
         }
         Connection { control: self.clone(), worker, token, heard, patience, unheard: 0 }
     }
@@ -61,11 +60,7 @@ impl PumpControl {
 
     /// Whether a connection is a worker's still.
     pub fn is_connected(&self, connection: Token) -> bool {
-        self.connections().lock().contains_key(&connection)
-    }
-
-    fn post(&self, worker: WorkerId, command: Command) -> Posted {
-        self.plane().workers().post(worker, Message::Pump(command))
+        self.connections.lock().contains_key(&connection)
     }
 }
 
@@ -116,7 +111,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.control.connections().lock().remove(&self.token).is_some() {
+        if self.control.connections.lock().remove(&self.token).is_some() {
             self.control.post(self.worker, Command::HangUp(self.token));
         }
     }
@@ -135,6 +130,7 @@ mod tests {
     use crate::plane::{Plane, placement};
     use crate::pump::control::Settings;
     use crate::pump::sessions::Limits;
+    use crate::worker::Message;
 
     const TOKEN: Token = Token { owner: 1, number: 2 };
 
@@ -178,7 +174,7 @@ mod tests {
     async fn a_connection_that_is_gone_is_hung_up_once() {
         let (control, worker) = control();
         let connection = adopt(&control, 0);
-        control.connections().handle_hung_up(TOKEN);
+        control.connections.handle_hung_up(TOKEN);
         connection.close().await;
         assert_eq!(std::iter::from_fn(|| worker.try_recv()).count(), 2);
     }

@@ -23,7 +23,7 @@ use wire::{Bitrate, LinkId, WorkerId};
 
 use super::connections::Connections;
 use super::destination::{Allowed, DestinationError};
-use super::live::Inputs;
+use super::live::Input;
 use super::outputs::Outputs;
 use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
 use super::times;
@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::plane::Plane;
 use crate::plane::lifecycle::ProductControl;
 use crate::plane::questions::Questions;
+use crate::plane::workers::Posted;
 use crate::worker::Message;
 
 pub(super) use change::Fast;
@@ -54,8 +55,9 @@ pub struct PumpControl {
     senders: Vec<Senders>,
     settings: Settings,
     library: Library,
-    live: Inputs,
-    connections: Connections,
+    /// Live inputs; set once, at the start.
+    pub(super) live: OnceLock<Vec<Arc<Input>>>,
+    pub(super) connections: Connections,
     /// Set once, before the first request.
     outputs: OnceLock<Outputs>,
     state: Mutex<State>,
@@ -67,7 +69,6 @@ pub struct PumpControl {
 pub type Senders = Vec<OpenSocket>;
 
 struct State {
-    plane: Arc<Plane>,
     sessions: Sessions,
     /// Numbers rows of pictures.
     next_run: u64,
@@ -137,12 +138,12 @@ impl PumpControl {
     pub fn new(library: Library, plane: Arc<Plane>, senders: Vec<Senders>, settings: Settings) -> Self {
         let sessions = Sessions::new(plane.workers().len(), settings.limits);
         PumpControl {
-            state: Mutex::new(State { plane: plane.clone(), sessions, next_run: 0, refusals: 0 }),
+            state: Mutex::new(State { sessions, next_run: 0, refusals: 0 }),
             plane,
             senders,
             settings,
             library,
-            live: Inputs::default(),
+            live: OnceLock::new(),
             connections: Connections::default(),
             outputs: OnceLock::new(),
             inspections: Questions::default(),
@@ -167,10 +168,6 @@ impl PumpControl {
     fn link(&self, worker: WorkerId, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
         let senders = self.senders.get(worker.index())?;
         self.outputs.get_or_init(Outputs::default).link(senders, output, ip)
-    }
-
-    pub(super) fn connections(&self) -> &Connections {
-        &self.connections
     }
 
     /// Where titles come from.
@@ -212,11 +209,9 @@ impl PumpControl {
     }
 
     fn close_because(&self, id: SessionId, why: End) {
-        self.with_state(|state| {
-            if let Some(worker) = state.sessions.close(id, why) {
-                state.post(worker, Command::Close(id));
-            }
-        });
+        if let Some(worker) = self.lock().sessions.close(id, why) {
+            self.post(worker, Command::Close(id));
+        }
     }
 
     fn running(&self, id: SessionId) -> Result<Session, PumpError> {
@@ -229,7 +224,7 @@ impl PumpControl {
 
     /// Whether a title's name is that of a live input.
     pub fn is_live(&self, title: &str) -> bool {
-        self.live.find(title).is_some()
+        self.input(title).is_some()
     }
 
     /// Whether the session is there and has not ended.
@@ -279,7 +274,7 @@ impl PumpControl {
             (Some((_, stats)), _) => stats.clone(),
             (None, stats) => stats.unwrap_or_default(),
         };
-        let at = session.seen.time_at(&session.title, session.zero, stats.position);
+        let at = session.time_at(stats.position);
         Ok(Inspected { session, stats, at })
     }
 
@@ -291,18 +286,24 @@ impl PumpControl {
     /// Takes what a worker reports. Chunks are fetched by tasks on `runtime`.
     pub fn handle_event(self: &Arc<Self>, event: Event, runtime: &Handle) {
         match event {
-            Event::Need { session, .. } if self.live.plays(session) => self.handle_gone(session, runtime),
             Event::Need { session, chunk } => {
                 if let Ok(found) = self.running(session) {
                     let control = self.clone();
-                    runtime.spawn(async move { control.deliver(found, chunk).await });
+                    runtime.spawn(async move {
+                        match &found.content.input {
+                            Some(input) => control.jump(session, input).await,
+                            None => control.deliver(found, chunk).await,
+                        }
+                    });
                 }
             }
             Event::SessionEnded { session, reason, stats } => {
-                self.live.end(session, self.plane.workers());
                 let mut state = self.lock();
                 let ended = state.sessions.handle_ended(&mut self.plane.placement(), session, reason, stats);
                 if let Some(session) = ended {
+                    if let Some(input) = &session.content.input {
+                        input.remove_session(session.worker, self.plane.workers());
+                    }
                     let why = session.end.as_ref().map(|(why, _)| why);
                     tracing::debug!(session = session.id.0, title = &*session.name, ?why, "pump session ended");
                 }
@@ -328,7 +329,7 @@ impl PumpControl {
 
     /// Fetches a chunk for a session. One that cannot be had is a hole; after some of them the session ends.
     async fn deliver(&self, session: Session, number: u32) {
-        let chunk = match self.library.chunk(&session.title, number.into()).await {
+        let chunk = match self.library.chunk(&session.content.title, number.into()).await {
             Ok(chunk) => {
                 self.note_chunk(session.id, &chunk);
                 chunk
@@ -339,10 +340,10 @@ impl PumpControl {
                 if failures >= FAILURES_MAX || matches!(error, titles::Error::Changed { .. }) {
                     return self.close_because(session.id, End::Unreadable(error.to_string()));
                 }
-                Arc::new(Chunk::hole(&session.title, number))
+                Arc::new(Chunk::hole(&session.content.title, number))
             }
         };
-        self.lock().post(session.worker, Command::Chunk { session: session.id, chunk });
+        self.post(session.worker, Command::Chunk { session: session.id, chunk });
     }
 
     fn note_chunk(&self, id: SessionId, chunk: &Chunk) {
@@ -373,8 +374,9 @@ impl PumpControl {
         }
     }
 
-    fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.lock())
+    /// Tells a worker what follows from a change. What has an order is told under the lock.
+    pub(super) fn post(&self, worker: WorkerId, command: Command) -> Posted {
+        self.plane.workers().post(worker, Message::Pump(command))
     }
 
     /// Asks a worker; false when it has no room now.
@@ -405,12 +407,5 @@ impl ProductControl for PumpControl {
         for id in open {
             self.close_because(id, End::Pump(EndReason::Closed));
         }
-    }
-}
-
-impl State {
-    /// Tells a worker what follows from a change, in the order of the changes.
-    fn post(&self, worker: WorkerId, command: Command) {
-        self.plane.workers().post(worker, Message::Pump(command));
     }
 }

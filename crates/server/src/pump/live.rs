@@ -6,18 +6,17 @@
 //! of an input's chunks wait has hung, and gets no more of them until it has taken some.
 //! Only inputs that were configured are received. Locks: control's before an input's; an input's thread takes its own.
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use engine::sys::{BufferSide, group_socket, join_group, set_buffer_bytes, udp_socket, wait_readable};
 use pump::live::{Counters, Live, Settings, Start};
-use pump::spec::{Command, InputId, LiveSpec, Pacing, SessionId};
+use pump::spec::{Command, InputId, LiveSpec, Pacing};
 use pump::title::Title;
 use wire::WorkerId;
 
@@ -43,28 +42,8 @@ const SOCKET_BUFFER: usize = 8 << 20;
 /// Largest datagram.
 const DATAGRAM_MAX: usize = 65_536;
 
-/// A session whose chunk is gone waits so long until it goes on elsewhere, so that a worker that is behind is not asked
-/// for it all the time.
-const JUMP_WAIT: Duration = Duration::from_millis(100);
-
 /// Chunks of an input that wait for one worker at most. Each has 20 ms and more, so that it may stand still for two seconds.
 const WAITING_MAX: usize = 100;
-
-/// All inputs. They are set once, at the start.
-#[derive(Default)]
-pub(super) struct Inputs {
-    all: OnceLock<Vec<Arc<Input>>>,
-    sessions: Mutex<HashMap<SessionId, Playing>>,
-}
-
-/// A session of an input.
-#[derive(Clone, Debug)]
-struct Playing {
-    input: Arc<Input>,
-    worker: WorkerId,
-    /// It is about to be sent elsewhere.
-    jumps: bool,
-}
 
 #[derive(Debug)]
 pub(super) struct Input {
@@ -116,7 +95,8 @@ impl PumpControl {
             let socket = bind(config).with_context(context)?;
             let local = socket.local_addr().with_context(context)?;
             let settings = Settings { delay: config.delay, source: config.source };
-            let state = State { live: Live::new(Instant::now(), settings), receivers: receivers(self.workers()) };
+            let state =
+                State { live: Live::new(Instant::now(), settings), receivers: receivers(self.plane().workers()) };
             let input = Arc::new(Input {
                 id: InputId(index as u32),
                 config: config.clone(),
@@ -129,7 +109,7 @@ impl PumpControl {
             thread::Builder::new().name("live".into()).spawn(body).with_context(context)?;
             all.push(input);
         }
-        self.live().all.set(all).map_err(|_| anyhow::anyhow!("live inputs are started once"))
+        self.live.set(all).map_err(|_| anyhow::anyhow!("live inputs are started once"))
     }
 
     /// All inputs and how they do.
@@ -144,70 +124,17 @@ impl PumpControl {
             };
             Inspected { config: input.config.clone(), local: input.local, source: state.live.source(), counters }
         };
-        self.live().iter().map(inspect).collect()
-    }
-}
-
-impl Inputs {
-    fn iter(&self) -> impl Iterator<Item = &Arc<Input>> {
-        self.all.get().into_iter().flatten()
+        self.inputs().map(inspect).collect()
     }
 
     /// The input that a title's name means.
-    pub(super) fn find(&self, title: &str) -> Option<Arc<Input>> {
+    pub(super) fn input(&self, title: &str) -> Option<&Arc<Input>> {
         let name = title.strip_prefix(PREFIX)?;
-        self.iter().find(|input| input.config.name == name).cloned()
+        self.inputs().find(|input| input.config.name == name)
     }
 
-    /// A session of the input begins on a worker: from here on that gets its chunks. To be called before it is opened.
-    ///
-    /// # Errors
-    /// When nothing comes.
-    pub(super) fn begin(
-        &self,
-        input: &Arc<Input>,
-        session: SessionId,
-        worker: WorkerId,
-        workers: &Workers,
-    ) -> Result<LiveSpec, PumpError> {
-        let start = input.add_session(worker, workers)?;
-        self.lock().insert(session, Playing { input: input.clone(), worker, jumps: false });
-        Ok(LiveSpec { input: input.id, start })
-    }
-
-    /// A session is over; whether it was one of an input or not.
-    pub(super) fn end(&self, session: SessionId, workers: &Workers) {
-        if let Some(Playing { input, worker, .. }) = self.lock().remove(&session) {
-            input.remove_session(worker, workers);
-        }
-    }
-
-    /// Whether a session plays an input.
-    pub(super) fn plays(&self, session: SessionId) -> bool {
-        self.lock().contains_key(&session)
-    }
-
-    /// Where a session of an input goes on after a pause: where it would begin.
-    pub(super) fn newest(&self, session: SessionId) -> Option<Start> {
-        let playing = self.lock().get(&session).cloned()?;
-        playing.input.lock().live.start()
-    }
-
-    /// A session needs a chunk that is gone. Returns whether somebody has to see to that, in `JUMP_WAIT`.
-    pub(super) fn note_gone(&self, session: SessionId) -> bool {
-        self.lock().get_mut(&session).is_some_and(|playing| !std::mem::replace(&mut playing.jumps, true))
-    }
-
-    /// Where a session whose chunk is gone goes on.
-    pub(super) async fn jump(&self, session: SessionId) -> Option<Command> {
-        tokio::time::sleep(JUMP_WAIT).await;
-        let to = self.newest(session)?;
-        self.lock().get_mut(&session)?.jumps = false;
-        Some(Command::Jump { session, to })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Playing>> {
-        self.sessions.lock().expect("nobody panics under this lock")
+    fn inputs(&self) -> impl Iterator<Item = &Arc<Input>> {
+        self.live.get().into_iter().flatten()
     }
 }
 
@@ -218,7 +145,13 @@ impl Input {
         state.live.title().filter(|_| state.live.start().is_some()).cloned().ok_or(PumpError::NoSignal)
     }
 
-    fn add_session(&self, worker: WorkerId, workers: &Workers) -> Result<Start, PumpError> {
+    /// Where a session begins, and goes on after a pause.
+    pub(super) fn start(&self) -> Option<Start> {
+        self.lock().live.start()
+    }
+
+    /// A session begins on a worker: from here on that gets its chunks. To be called before it is opened.
+    pub(super) fn add_session(&self, worker: WorkerId, workers: &Workers) -> Result<LiveSpec, PumpError> {
         let mut state = self.lock();
         let State { live, receivers } = &mut *state;
         let start = live.start().ok_or(PumpError::NoSignal)?;
@@ -232,10 +165,11 @@ impl Input {
             }
         }
         receiver.sessions += 1;
-        Ok(start)
+        Ok(LiveSpec { input: self.id, start })
     }
 
-    fn remove_session(&self, worker: WorkerId, workers: &Workers) {
+    /// A session is over.
+    pub(super) fn remove_session(&self, worker: WorkerId, workers: &Workers) {
         let mut state = self.lock();
         let Some(receiver) = state.receivers.get_mut(worker.index()) else { return };
         receiver.sessions -= 1;
@@ -262,7 +196,7 @@ impl Input {
                 state.live.handle_datagram(Instant::now(), from, &buf[..len]);
             }
             state.live.handle_timeout(Instant::now());
-            self.publish(&mut state, control.workers());
+            self.publish(&mut state, control.plane().workers());
         }
     }
 

@@ -148,8 +148,8 @@ struct Screen {
 
 impl Screen {
     async fn new(control: &PumpControl, session: &Session) -> Self {
-        let (title, zero) = (&session.title, session.zero);
-        let length = match session.end_packet {
+        let (title, zero) = (&session.content.title, session.content.zero);
+        let length = match session.content.end {
             u64::MAX => None,
             _ => Some(times::length(control.library(), title, zero).await),
         };

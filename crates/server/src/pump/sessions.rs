@@ -15,6 +15,7 @@ use wire::ts::Pcr;
 use wire::{Bitrate, WorkerId};
 
 use super::control::Fast;
+use super::live::Input;
 use super::request::OpenRequest;
 use super::times::Seen;
 use crate::plane::placement::Placement;
@@ -38,9 +39,9 @@ pub struct Session {
     /// What the client called it.
     pub name: Arc<str>,
     /// What it plays.
-    pub title: Arc<Title>,
-    /// The title's first reference.
-    pub zero: Option<Pcr>,
+    pub content: Content,
+    /// It is about to be sent elsewhere in its input.
+    pub(super) jumps: bool,
     /// References around the place where it is.
     pub seen: Seen,
     /// Where it sends to, as the client wrote it.
@@ -49,14 +50,8 @@ pub struct Session {
     pub remote: SocketAddr,
     /// It is sent by UDP, so what ICMP says of `remote` is about it.
     pub(super) is_datagrams: bool,
-    /// What it takes on the wire, on average.
-    pub rate: Bitrate,
     /// What its packets travel in.
     pub transport: Transport,
-    /// The packets that it plays, counted from the title's start.
-    pub start: u64,
-    /// Behind the last one.
-    pub end_packet: u64,
     /// It sends nothing until it is told to go on.
     pub is_paused: bool,
     /// Thousandths of normal speed; negative backwards.
@@ -73,30 +68,43 @@ pub struct Session {
     pub end: Option<(End, Box<SessionStats>)>,
 }
 
+/// What a session plays.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// The title; that of a live input says what comes.
+    pub title: Arc<Title>,
+    /// The live input, when it is one.
+    pub(super) input: Option<Arc<Input>>,
+    /// The title's first reference.
+    pub zero: Option<Pcr>,
+    /// The packets that are played, counted from the title's start.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// What it takes on the wire, on average.
+    pub rate: Bitrate,
+}
+
 impl Session {
-    /// A session that plays its title, whatever its length.
+    /// A session that has not begun.
     pub fn new(
         Vacancy { id, worker }: Vacancy,
         request: &OpenRequest,
-        title: Arc<Title>,
+        content: Content,
         remote: SocketAddr,
-        rate: Bitrate,
         transport: Transport,
     ) -> Self {
         Session {
             id,
             worker,
             name: request.title.as_str().into(),
-            zero: None,
+            content,
+            jumps: false,
             seen: Seen::default(),
             destination: request.destination.to_string().into(),
             remote,
             is_datagrams: request.channel.is_none(),
-            rate,
             transport,
-            start: 0,
-            end_packet: u64::MAX,
-            title,
             is_paused: request.play.is_paused,
             scale_permille: 1_000,
             fast: None,
@@ -105,6 +113,11 @@ impl Session {
             closing: None,
             end: None,
         }
+    }
+
+    /// How long after the start of what it plays a packet is due.
+    pub(super) fn time_at(&self, position: u64) -> Duration {
+        self.seen.time_at(&self.content.title, self.content.zero, position)
     }
 }
 
@@ -203,8 +216,8 @@ impl Sessions {
     /// Takes a session, at the place that was just found for it.
     pub fn open(&mut self, placement: &mut Placement, session: Session) -> &Session {
         let id = session.id;
-        placement.take(session.worker, session.rate);
-        self.bandwidth_bps += session.rate.bps();
+        placement.take(session.worker, session.content.rate);
+        self.bandwidth_bps += session.content.rate.bps();
         if let Some(count) = self.counts.get_mut(session.worker.index()) {
             *count += 1;
         }
@@ -239,8 +252,8 @@ impl Sessions {
         let session = self.sessions.get_mut(&id).filter(|session| session.end.is_none())?;
         let why = session.closing.take().filter(|_| reason == EndReason::Closed).unwrap_or(End::Pump(reason));
         session.end = Some((why, stats));
-        placement.release(session.worker, session.rate);
-        self.bandwidth_bps -= session.rate.bps();
+        placement.release(session.worker, session.content.rate);
+        self.bandwidth_bps -= session.content.rate.bps();
         if let Some(count) = self.counts.get_mut(session.worker.index()) {
             *count -= 1;
         }
@@ -358,7 +371,8 @@ mod tests {
             let rate = Bitrate::from_kbps(kbps);
             let place = self.sessions.place(&self.placement, rate, None).ok()?;
             let remote = ([127, 0, 0, 1], port).into();
-            let session = Session::new(place, &request, title.into(), remote, rate, Transport::Udp);
+            let content = Content { title: title.into(), input: None, zero: None, start: 0, end: u64::MAX, rate };
+            let session = Session::new(place, &request, content, remote, Transport::Udp);
             let session = self.sessions.open(&mut self.placement, session);
             Some((session.id, session.worker.0))
         }

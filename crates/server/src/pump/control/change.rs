@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use pump::spec::{Command, RtpPoint, SessionId};
 use pump::trick::Pick;
 use tokio::sync::Mutex;
-use wire::WorkerId;
 
 use super::fast::{Planner, nearest};
-use super::{End, PumpControl, PumpError, Session, State, times};
+use super::{End, PumpControl, PumpError, Session, times};
 use crate::pump::request::ChangeRequest;
+use crate::pump::sessions::Content;
 
 /// Pictures that are found before the first one is shown, and later at a time.
 const FIRST_PICTURES: usize = 4;
@@ -59,54 +59,51 @@ impl PumpControl {
     /// `NoSession`, `Ended`; `Empty` behind the end; what keeps the new place from being found.
     pub async fn change(&self, id: SessionId, change: ChangeRequest) -> Result<Session, PumpError> {
         let session = self.running(id)?;
-        if self.live.plays(id) {
-            return self.change_live(id, &change);
+        if let Some(input) = &session.content.input {
+            return self.change_live(id, input, &change);
         }
-        let (end, bounds, place) = self.in_time(self.find(&session, &change)).await?;
-        self.with_state(|state| {
-            state.sessions.renew(Instant::now(), id);
-            state.sessions.running(id).ok_or(PumpError::Ended)?;
-            if end.is_some() {
-                // Meanwhile there is none: the place where it is may lie behind the new end, the new place behind the old.
-                state.post(session.worker, Command::SetEnd { session: id, end: None });
-            }
-            state.next_run += 1;
-            state.go(id, session.worker, place, state.next_run);
-            if end.is_some() {
-                state.post(session.worker, Command::SetEnd { session: id, end });
-            }
-            match change.paused {
-                Some(true) => state.post(session.worker, Command::Pause(id)),
-                Some(false) => state.post(session.worker, Command::Resume(id)),
-                None => {}
-            }
-            let running = state.sessions.running(id).ok_or(PumpError::Ended)?;
-            running.is_paused = change.paused.unwrap_or(running.is_paused);
-            running.end_packet = bounds.1;
-            Ok(running.clone())
-        })
+        let (end, place) = self.in_time(self.find(&session, &change)).await?;
+        let state = &mut *self.lock();
+        state.sessions.renew(Instant::now(), id);
+        let session = state.sessions.running(id).ok_or(PumpError::Ended)?;
+        if end.is_some() {
+            // Meanwhile there is none: the place where it is may lie behind the new end, the new place behind the old.
+            self.post(session.worker, Command::SetEnd { session: id, end: None });
+        }
+        state.next_run += 1;
+        self.go(session, place, state.next_run);
+        if end.is_some() {
+            self.post(session.worker, Command::SetEnd { session: id, end });
+        }
+        session.content.end = end.unwrap_or(session.content.end);
+        self.set_paused(session, change.paused);
+        Ok(session.clone())
     }
 
-    /// Where a session is to end, which packets it then plays, and where it goes on.
-    async fn find(
-        &self,
-        session: &Session,
-        change: &ChangeRequest,
-    ) -> Result<(Option<u64>, (u64, u64), Place), PumpError> {
-        let position = |at, at_picture| times::position_at(&self.library, &session.title, session.zero, at, at_picture);
+    /// Pauses a session, lets it go on, or leaves it as it is.
+    pub(super) fn set_paused(&self, session: &mut Session, paused: Option<bool>) {
+        let Some(paused) = paused else { return };
+        session.is_paused = paused;
+        self.post(session.worker, if paused { Command::Pause(session.id) } else { Command::Resume(session.id) });
+    }
+
+    /// Where a session is to end from now on, and where it goes on.
+    async fn find(&self, session: &Session, change: &ChangeRequest) -> Result<(Option<u64>, Place), PumpError> {
+        let Content { title, zero, start, .. } = &session.content;
+        let position = |at, at_picture| times::position_at(&self.library, title, *zero, at, at_picture);
         let end = match change.end {
-            Some(at) => Some(position(at, false).await?.min(session.title.packet_count())),
+            Some(at) => Some(position(at, false).await?.min(title.packet_count())),
             None => None,
         };
-        let bounds = (session.start, end.unwrap_or(session.end_packet));
+        let bounds = (*start, end.unwrap_or(session.content.end));
         let seek = match change.seek {
             Some(at) => Some(position(at, true).await?),
             None => None,
         };
-        if seek.is_some_and(|seek| seek >= bounds.1) || end.is_some_and(|end| end <= session.start) {
+        if seek.is_some_and(|seek| seek >= bounds.1) || end.is_some_and(|end| end <= *start) {
             return Err(PumpError::Empty);
         }
-        Ok((end, bounds, self.place(session, bounds, seek, change.scale).await?))
+        Ok((end, self.place(session, bounds, seek, change.scale).await?))
     }
 
     async fn place(
@@ -116,6 +113,7 @@ impl PumpControl {
         seek: Option<u64>,
         scale: Option<f64>,
     ) -> Result<Place, PumpError> {
+        let title = &session.content.title;
         let permille = scale.map_or(1_000, nearest);
         let is_fast = session.scale_permille != 1_000;
         let from = match seek {
@@ -127,7 +125,7 @@ impl PumpControl {
             }
         };
         if permille != 1_000
-            && let Some(mut planner) = Planner::new(&session.title, from, (low.min(from), high), permille)
+            && let Some(mut planner) = Planner::new(title, from, (low.min(from), high), permille)
         {
             let picks = planner.plan(&self.library, FIRST_PICTURES).await?;
             if !picks.is_empty() {
@@ -136,7 +134,7 @@ impl PumpControl {
         }
         match seek {
             Some(to) => Ok(Place::At(to)),
-            None if is_fast => Ok(Place::At(times::picture_before(&self.library, &session.title, from).await?)),
+            None if is_fast => Ok(Place::At(times::picture_before(&self.library, title, from).await?)),
             None => Ok(Place::Here),
         }
     }
@@ -151,8 +149,7 @@ impl PumpControl {
         let ask = |token| self.offer(session.worker, Command::AwaitStart { session: id, token });
         let Some(start) = self.starts.ask(ask).await.flatten() else { return Ok(None) };
         let session = self.lock().sessions.get(id).cloned().unwrap_or(session);
-        let at = session.seen.time_at(&session.title, session.zero, start.position);
-        Ok(Some(Started { at, rtp: start.rtp }))
+        Ok(Some(Started { at: session.time_at(start.position), rtp: start.rtp }))
     }
 
     /// Finds more pictures for a session, if there are more.
@@ -165,57 +162,51 @@ impl PumpControl {
             Err(error) => return self.close_because(session.id, End::Unreadable(error.to_string())),
         };
         let behind = planner.place_behind();
-        self.with_state(|state| {
-            let Some(fast) = state.fast(session.id, run) else { return };
-            if picks.is_empty() {
-                fast.is_over = true;
-                state.go_on_behind(session.id, session.worker, run, behind);
-            } else {
-                (fast.parts, fast.is_shown) = (fast.parts + 1, false);
-                state.post(session.worker, Command::MorePictures { session: session.id, picks: picks.into(), run });
-            }
-        });
+        let mut state = self.lock();
+        let Some(session) = state.sessions.running(session.id) else { return };
+        let Some(fast) = session.fast.as_mut().filter(|fast| fast.run == run) else { return };
+        if picks.is_empty() {
+            fast.is_over = true;
+            self.go_on_behind(session, behind);
+        } else {
+            (fast.parts, fast.is_shown) = (fast.parts + 1, false);
+            self.post(session.worker, Command::MorePictures { session: session.id, picks: picks.into(), run });
+        }
     }
 
     /// The worker has shown all pictures of the first `parts` parts.
     pub(super) async fn handle_shown(&self, session: Session, run: u64, parts: u32) {
         let Some(fast) = session.fast.filter(|fast| fast.run == run) else { return };
         let behind = fast.planner.lock().await.place_behind();
-        self.with_state(|state| {
-            if let Some(fast) = state.fast(session.id, run) {
-                fast.is_shown = fast.parts == parts;
-                state.go_on_behind(session.id, session.worker, run, behind);
-            }
-        });
+        let mut state = self.lock();
+        let Some(session) = state.sessions.running(session.id) else { return };
+        let Some(fast) = session.fast.as_mut().filter(|fast| fast.run == run) else { return };
+        fast.is_shown = fast.parts == parts;
+        self.go_on_behind(session, behind);
     }
-}
 
-impl State {
-    fn go(&mut self, id: SessionId, worker: WorkerId, place: Place, run: u64) {
-        let Some(session) = self.sessions.running(id) else { return };
+    fn go(&self, session: &mut Session, place: Place, run: u64) {
         match place {
             Place::Here => {}
-            Place::At(to) => {
-                (session.fast, session.scale_permille) = (None, 1_000);
-                self.post(worker, Command::Seek { session: id, to });
-            }
+            Place::At(to) => self.go_to(session, to),
             Place::Pictures(planner, picks) => {
                 session.scale_permille = planner.scale_permille();
                 let planner = Arc::new(Mutex::new(planner));
                 session.fast = Some(Fast { run, planner, parts: 1, is_shown: false, is_over: false });
-                self.post(worker, Command::Trick { session: id, picks: picks.into(), run });
+                self.post(session.worker, Command::Trick { session: session.id, picks: picks.into(), run });
             }
         }
     }
 
-    fn fast(&mut self, id: SessionId, run: u64) -> Option<&mut Fast> {
-        self.sessions.running(id)?.fast.as_mut().filter(|fast| fast.run == run)
+    fn go_to(&self, session: &mut Session, to: u64) {
+        (session.fast, session.scale_permille) = (None, 1_000);
+        self.post(session.worker, Command::Seek { session: session.id, to });
     }
 
     /// When all pictures were shown, and there are no more.
-    fn go_on_behind(&mut self, id: SessionId, worker: WorkerId, run: u64, to: u64) {
-        if self.fast(id, run).is_some_and(|fast| fast.is_shown && fast.is_over) {
-            self.go(id, worker, Place::At(to), run);
+    fn go_on_behind(&self, session: &mut Session, to: u64) {
+        if session.fast.as_ref().is_some_and(|fast| fast.is_shown && fast.is_over) {
+            self.go_to(session, to);
         }
     }
 }

@@ -15,33 +15,14 @@ use wire::{Bitrate, Path};
 
 use super::{PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
-use crate::pump::live::Input;
+use crate::pump::live::{Input, check_open};
 use crate::pump::request::{Channel, OpenRequest};
-use crate::pump::sessions::{Overloaded, Session};
+use crate::pump::sessions::{Content, Overloaded, Session};
 use crate::pump::times;
 use crate::random::random;
 
 /// What a datagram has beside its packets: IPv4 and UDP headers. 1,316 bytes of packets become 1,344 and more.
 const OVERHEAD: f64 = 1_344.0 / 1_316.0;
-
-/// A session that is about to be opened.
-pub(super) struct Newcomer<'a> {
-    /// When it was asked for.
-    pub(super) asked: Instant,
-    pub(super) request: &'a OpenRequest,
-    /// Where it sends to.
-    pub(super) remote: SocketAddr,
-    pub(super) title: Arc<Title>,
-    pub(super) rate: Bitrate,
-    /// The title's first reference.
-    pub(super) zero: Option<wire::ts::Pcr>,
-    /// The packets that it plays; `end` when that was asked for.
-    pub(super) start: u64,
-    pub(super) end: Option<u64>,
-    pub(super) end_packet: u64,
-    /// What it plays, when that is a live input.
-    pub(super) input: Option<&'a Arc<Input>>,
-}
 
 impl PumpControl {
     /// Opens a session: it begins as soon as its first chunks are with the worker.
@@ -58,69 +39,69 @@ impl PumpControl {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
         let remote = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
-        if let Some(input) = self.live.find(&request.title) {
-            return self.open_live(asked, request, remote, &input);
-        }
-        self.admit(&self.in_time(self.look_up(asked, request, remote)).await?)
+        let content = match self.input(&request.title) {
+            Some(input) => live_content(request, input)?,
+            None => self.in_time(self.look_up(request)).await?,
+        };
+        self.admit(asked, request, remote, content)
     }
 
     /// Finds a session's title, and its begin and end there.
-    async fn look_up<'a>(
-        &self,
-        asked: Instant,
-        request: &'a OpenRequest,
-        remote: SocketAddr,
-    ) -> Result<Newcomer<'a>, PumpError> {
+    async fn look_up(&self, request: &OpenRequest) -> Result<Content, PumpError> {
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title, self.library.rate(&title))?;
         let zero = times::zero(&self.library, &title).await?;
         let place = |at, at_picture| self.position(&title, zero, request.play.pacing, at, at_picture);
         let start = place(request.start, true).await?;
         let end = match request.end {
-            Some(end) => Some(place(end, false).await?),
-            None => None,
+            Some(end) => place(end, false).await?.min(title.packet_count()),
+            None => title.packet_count(),
         };
-        let end_packet = end.unwrap_or(u64::MAX).min(title.packet_count());
-        if start >= end_packet {
+        if start >= end {
             return Err(PumpError::Empty);
         }
-        Ok(Newcomer { asked, request, remote, title, rate, zero, start, end, end_packet, input: None })
+        Ok(Content { title, input: None, zero, start, end, rate })
     }
 
     /// Finds a worker for a session, and hands it over.
-    pub(super) fn admit(&self, newcomer: &Newcomer<'_>) -> Result<Session, PumpError> {
-        let Newcomer { asked, request, remote, ref title, rate, zero, start, end, end_packet, input } = *newcomer;
+    fn admit(
+        &self,
+        asked: Instant,
+        request: &OpenRequest,
+        remote: SocketAddr,
+        content: Content,
+    ) -> Result<Session, PumpError> {
         let transport = transport(request.destination.is_rtp)?;
-        self.with_state(|state| {
-            let placement = &mut *self.plane.placement();
-            let on = request.channel.and_then(|channel| channel.worker);
-            let place = state.sessions.place(placement, rate, on).map_err(|Overloaded| PumpError::Overloaded)?;
-            let session = Session::new(place, request, title.clone(), remote, rate, transport);
-            let (id, worker) = (session.id, session.worker);
-            let to = match request.channel {
-                Some(Channel { connection, number, .. }) => Target::Interleaved { connection, channel: number },
-                None => {
-                    let link = self.link(worker, request.output.as_deref(), remote.ip());
-                    let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
-                    Target::Datagrams(Path { link, remote, local: None })
-                }
-            };
-            let live = input.map(|input| self.live.begin(input, id, worker, self.plane.workers())).transpose()?;
-            let session = state.sessions.open(placement, Session { zero, start, end_packet, ..session }).clone();
-            state.sessions.renew(asked, id);
-            let spec = SessionSpec {
-                transport,
-                play: request.play.clone(),
-                start,
-                end,
-                pids: pid_map(request, title),
-                not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
-                live,
-                ..SessionSpec::new(id, title.clone(), to)
-            };
-            state.post(worker, Command::Open(Box::new(spec)));
-            Ok(session)
-        })
+        let mut state = self.lock();
+        let placement = &mut *self.plane.placement();
+        let on = request.channel.and_then(|channel| channel.worker);
+        let place = state.sessions.place(placement, content.rate, on).map_err(|Overloaded| PumpError::Overloaded)?;
+        let session = Session::new(place, request, content, remote, transport);
+        let Session { id, worker, ref content, .. } = session;
+        let to = match request.channel {
+            Some(Channel { connection, number, .. }) => Target::Interleaved { connection, channel: number },
+            None => {
+                let link = self.link(worker, request.output.as_deref(), remote.ip());
+                let link = link.ok_or(DestinationError::NoSocket(remote.ip()))?;
+                Target::Datagrams(Path { link, remote, local: None })
+            }
+        };
+        let input = content.input.as_ref();
+        let live = input.map(|input| input.add_session(worker, self.plane.workers())).transpose()?;
+        let spec = SessionSpec {
+            transport,
+            play: request.play.clone(),
+            start: content.start,
+            end: request.end.map(|_| content.end),
+            pids: pid_map(request, &content.title),
+            not_before: (!request.delay.is_zero()).then(|| asked + request.delay),
+            live,
+            ..SessionSpec::new(id, content.title.clone(), to)
+        };
+        let session = state.sessions.open(placement, session).clone();
+        state.sessions.renew(asked, id);
+        self.post(worker, Command::Open(Box::new(spec)));
+        Ok(session)
     }
 
     /// Whether sessions may send there.
@@ -146,8 +127,16 @@ impl PumpControl {
     }
 }
 
+/// What comes in, from the newest picture that stands alone.
+fn live_content(request: &OpenRequest, input: &Arc<Input>) -> Result<Content, PumpError> {
+    check_open(request)?;
+    let title = input.title()?;
+    let rate = rate_of(request, &title, None)?;
+    Ok(Content { title, input: Some(input.clone()), zero: None, start: 0, end: u64::MAX, rate })
+}
+
 /// What a session takes on the wire, by the title's mean rate.
-pub(super) fn rate_of(request: &OpenRequest, title: &Title, mean: Option<Bitrate>) -> Result<Bitrate, PumpError> {
+fn rate_of(request: &OpenRequest, title: &Title, mean: Option<Bitrate>) -> Result<Bitrate, PumpError> {
     let overhead = OVERHEAD * (1.0 + request.play.fec.map_or(0.0, Fec::overhead));
     let rate = match request.play.pacing {
         Pacing::Rate(rate) => rate,
