@@ -125,7 +125,6 @@ impl Machine {
         let plane = Plane::new(Workers::new(running), placement(config));
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
-        pump.set_outputs(config)?;
         pump.start_live(&config.pump.live)?;
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory(config)));
         let listener = Listener { rooms: Some(rooms.clone()), pump: pump.clone(), runtime: Handle::current() };

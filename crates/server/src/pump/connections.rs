@@ -129,6 +129,7 @@ mod tests {
     use crate::plane::workers::Workers;
     use crate::plane::{Plane, placement};
     use crate::pump::control::Settings;
+    use crate::pump::outputs::Outputs;
     use crate::pump::sessions::Limits;
     use crate::worker::Message;
 
@@ -140,7 +141,8 @@ mod tests {
         let plane = Plane::new(Workers::pretended(vec![mailbox]), placement::Settings::default());
         let library = Library::new(titles::Settings::default()).expect("a library");
         let limits = Limits { bandwidth_max: Bitrate::ZERO, sessions_max: 0, refused_timeout: None };
-        let settings = Settings { limits, destinations: None, read_timeout: Duration::ZERO };
+        let settings =
+            Settings { limits, outputs: Outputs::default(), destinations: None, read_timeout: Duration::ZERO };
         (Arc::new(PumpControl::new(library, plane, Vec::new(), settings)), worker)
     }
 

@@ -27,7 +27,6 @@ use super::live::Input;
 use super::outputs::Outputs;
 use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
 use super::times;
-use crate::config::Config;
 use crate::plane::Plane;
 use crate::plane::lifecycle::ProductControl;
 use crate::plane::questions::Questions;
@@ -42,6 +41,8 @@ pub use change::Started;
 pub struct Settings {
     /// How much there may be.
     pub limits: Limits,
+    /// What sessions may choose to send by, for which each worker has sockets.
+    pub outputs: Outputs,
     /// Where sessions may send to; `None`: everywhere, for the one who starts the process himself.
     pub destinations: Option<Allowed>,
     /// How long a client waits for what has to be read of a title before it is told to try again.
@@ -58,8 +59,6 @@ pub struct PumpControl {
     /// Live inputs; set once, at the start.
     pub(super) live: OnceLock<Vec<Arc<Input>>>,
     pub(super) connections: Connections,
-    /// Set once, before the first request.
-    outputs: OnceLock<Outputs>,
     state: Mutex<State>,
     inspections: Questions<Option<Box<SessionStats>>>,
     starts: Questions<Option<spec::Start>>,
@@ -145,7 +144,6 @@ impl PumpControl {
             library,
             live: OnceLock::new(),
             connections: Connections::default(),
-            outputs: OnceLock::new(),
             inspections: Questions::default(),
             starts: Questions::default(),
         }
@@ -156,18 +154,10 @@ impl PumpControl {
         &self.plane
     }
 
-    /// Lets sessions choose among the configuration's outputs, for which each worker has sockets.
-    ///
-    /// # Errors
-    /// When they were set before.
-    pub fn set_outputs(&self, config: &Config) -> anyhow::Result<()> {
-        self.outputs.set(Outputs::new(config)).map_err(|_| anyhow::anyhow!("outputs are set once"))
-    }
-
     /// The socket of a worker for an address.
     fn link(&self, worker: WorkerId, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
         let senders = self.senders.get(worker.index())?;
-        self.outputs.get_or_init(Outputs::default).link(senders, output, ip)
+        self.settings.outputs.link(senders, output, ip)
     }
 
     /// Where titles come from.

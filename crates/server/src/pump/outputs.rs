@@ -51,12 +51,13 @@ pub fn sockets(config: &Config, index: usize, options: &UdpOptions) -> anyhow::R
 
 /// Which of a worker's sockets belong to which name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outputs {
+pub struct Outputs {
     names: Vec<String>,
 }
 
 impl Outputs {
-    pub(super) fn new(config: &Config) -> Self {
+    /// Those of the configuration.
+    pub fn new(config: &Config) -> Self {
         Outputs { names: config.pump.outputs.iter().map(|output| output.name.clone()).collect() }
     }
 

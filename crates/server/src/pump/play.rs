@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle};
 use wire::{Bitrate, Multicast, UdpOptions};
 
 use super::control::{Inspected, PumpControl, PumpError, Settings};
+use super::outputs::Outputs;
 use super::request::OpenRequest;
 use super::sessions::{End, Limits, Session};
 use super::{setup, times};
@@ -132,7 +133,7 @@ fn control(play: &Play, library: Library) -> anyhow::Result<Arc<PumpControl>> {
     let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
     let worker = setup::start_worker(0, config, play.pump.clone(), control)?;
     let limits = Limits { bandwidth_max: Bitrate::from_bps(u64::MAX / 2), sessions_max: 1, refused_timeout: None };
-    let settings = Settings { limits, destinations: None, read_timeout: Duration::MAX };
+    let settings = Settings { limits, outputs: Outputs::default(), destinations: None, read_timeout: Duration::MAX };
     setup::start(library, vec![worker], settings, reports, Handle::current())
 }
 

@@ -17,7 +17,7 @@ use wire::{Multicast, Token, UdpOptions, WorkerId};
 
 use super::control::{PumpControl, Senders, Settings};
 use super::destination::Allowed;
-use super::outputs;
+use super::outputs::{self, Outputs};
 use super::sessions::Limits;
 use crate::config::Config;
 use crate::host::{addresses, ntp, port_of};
@@ -52,6 +52,7 @@ pub fn control_settings(config: &Config) -> Settings {
             sessions_max: pump.sessions_max,
             refused_timeout: Some(pump.refused_timeout),
         },
+        outputs: Outputs::new(config),
         destinations: Some(Allowed::new(&pump.destinations)),
         read_timeout: READ_TIMEOUT,
     }

@@ -35,7 +35,7 @@ impl PumpControl {
         }
         let asked = Instant::now();
         let output = request.output.as_deref();
-        if let Some(name) = output.filter(|name| !self.outputs.get().is_some_and(|outputs| outputs.has(name))) {
+        if let Some(name) = output.filter(|name| !self.settings.outputs.has(name)) {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
         let remote = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;

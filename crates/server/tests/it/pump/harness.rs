@@ -25,7 +25,7 @@ use server::http::{App, router};
 use server::plane::lifecycle::ProductControl as _;
 use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
-use server::pump::outputs;
+use server::pump::outputs::{self, Outputs};
 use server::pump::{sessions, setup};
 use server::rooms::control::RoomsControl;
 use server::rooms::directory;
@@ -82,7 +82,11 @@ impl Harness {
             ..titles::Settings::default()
         })
         .expect("a library");
+        let mut config = Config::default();
+        let output = OutputConfig::new(OUTPUT).and_then(|output| output.with("source", "127.0.0.2")?.with("ttl", "9"));
+        config.pump.outputs = vec![output.expect("an output")];
         let mut settings = Settings {
+            outputs: Outputs::new(&config),
             limits: sessions::Limits {
                 bandwidth_max: Bitrate::from_kbps(100_000),
                 sessions_max: 100,
@@ -92,7 +96,7 @@ impl Harness {
             read_timeout: PATIENCE,
         };
         change(&mut settings);
-        let pump = start_pump(library, settings);
+        let pump = start_pump(library, &config, settings);
         let none = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
         let rooms = Arc::new(RoomsControl::new(pump.plane().clone(), Vec::new(), none));
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
@@ -220,22 +224,17 @@ impl Harness {
 /// An output from 127.0.0.2.
 pub const OUTPUT: &str = "marked";
 
-fn start_pump(library: titles::Library, settings: Settings) -> Arc<PumpControl> {
+fn start_pump(library: titles::Library, config: &Config, settings: Settings) -> Arc<PumpControl> {
     let (control, reports) = mailbox(1_000).expect("a mailbox");
-    let mut config = Config::default();
-    let output = OutputConfig::new(OUTPUT).and_then(|output| output.with("source", "127.0.0.2")?.with("ttl", "9"));
-    config.pump.outputs = vec![output.expect("an output")];
     let workers = (0..2).map(|index| {
         let mut sockets = setup::senders(vec!["0.0.0.0:0".parse().expect("an address")], &UdpOptions::sender());
-        sockets.extend(outputs::sockets(&config, index, &UdpOptions::sender()).expect("outputs"));
+        sockets.extend(outputs::sockets(config, index, &UdpOptions::sender()).expect("outputs"));
         let worker = WorkerConfig { sockets, ..WorkerConfig::default() };
         // However busy the machine is, a session catches up, and its references stay those of the title.
         let settings = pump::spec::Settings { late_max: PATIENCE, ..pump::spec::Settings::default() };
         setup::start_worker(index, worker, settings, control.clone()).expect("a worker")
     });
-    let control = setup::start(library, workers.collect(), settings, reports, Handle::current()).expect("a thread");
-    control.set_outputs(&config).expect("once");
-    control
+    setup::start(library, workers.collect(), settings, reports, Handle::current()).expect("a thread")
 }
 
 /// An HTTP server with range requests.

@@ -54,6 +54,7 @@ impl Server {
                 sessions_max: 100,
                 refused_timeout: None,
             },
+            outputs: Default::default(),
             destinations: Some(Allowed::new(&[destinations.parse().expect("a prefix")])),
             read_timeout: PATIENCE,
         };
