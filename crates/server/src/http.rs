@@ -88,9 +88,7 @@ pub fn router(app: Arc<App>) -> Router {
 /// Whether a load balancer should send new sessions here.
 async fn health(State(app): State<Arc<App>>) -> Response {
     if app.plane.is_draining() {
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
-            .retry_after(DRAIN_RETRY_SECONDS)
-            .into_response();
+        return Problem::unavailable("the server is about to stop", DRAIN_RETRY_SECONDS).into_response();
     }
     "ok\n".into_response()
 }

@@ -29,7 +29,7 @@ use crate::pump::sessions as pumped;
 use crate::random::{hex, random};
 use interleaved::{Ends, Interleaved, frame};
 pub use limits::Limits;
-use rtcp::{Sockets, Subject};
+use rtcp::Sockets;
 use sessions::{Delivery, Due, Session, Sessions, Source};
 pub use stats::{Requests, Stats, Transports};
 
@@ -166,7 +166,7 @@ impl Rtsp {
         if self.pump.is_live(&name) {
             return Ok((name, Extent::Live));
         }
-        let title = self.pump.title(&name).await.map_err(|error| status(&error))?;
+        let title = self.pump.title(&name).await?;
         Ok((name, Extent::Stored(self.pump.library().duration(&title))))
     }
 
@@ -188,13 +188,8 @@ impl Rtsp {
         let id = &session.id;
         let opening = session.opening(interleaved.worker);
         let play = PlaySpec { is_paused: true, ..opening.play };
-        let opened = match self.pump.open(&OpenRequest { play, ..opening }).await {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.sessions.remove(id);
-                return Err(status(&error));
-            }
-        };
+        let opened = self.pump.open(&OpenRequest { play, ..opening }).await;
+        let opened = opened.inspect_err(|_| drop(self.sessions.remove(id)))?;
         let source = self.set_source(now, &session, &opened)?;
         let mut transport = format!("{name};unicast;{}", session.delivery.words(client, &session.destination));
         if let Some(ssrc) = source.ssrc {
@@ -235,7 +230,7 @@ impl Rtsp {
     async fn parameters(&self, session: &Session, body: &[u8]) -> Result<Response, Status> {
         let names = str::from_utf8(body).map_err(|_| Status::BadRequest)?;
         let source = self.sessions.source(&session.id).ok_or(Status::MethodNotValidInThisState)?;
-        let inspected = self.pump.inspect(source.pump).await.map_err(|error| status(&error))?;
+        let inspected = self.pump.inspect(source.pump).await?;
         let mut text = String::new();
         for name in names.lines().map(|line| line.trim().trim_end_matches(':')).filter(|name| !name.is_empty()) {
             let value = match name.to_ascii_lowercase().as_str() {
@@ -255,7 +250,7 @@ impl Rtsp {
         match self.pump.change(source.pump, change).await {
             // At its end it sends nothing anyway.
             Ok(_) | Err(PumpError::Ended | PumpError::NoSession) => Ok(Response::new(Status::Ok)),
-            Err(error) => Err(status(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -304,16 +299,13 @@ impl Rtsp {
             self.sessions.clear_source(&due.session.id, due.source.pump);
         }
         let Some(ssrc) = due.source.ssrc else { return };
-        let inspected = match due.is_last {
-            true => None,
-            false => self.pump.inspect(due.source.pump).await.ok(),
+        let stats = if due.is_last {
+            None
+        } else {
+            let Ok(inspected) = self.pump.inspect(due.source.pump).await else { return };
+            Some(inspected.stats)
         };
-        let subject = match &inspected {
-            Some(inspected) => Subject::Sender { ssrc, stats: &inspected.stats },
-            None if due.is_last => Subject::Leaving { ssrc },
-            None => return,
-        };
-        let Some(compound) = self.sockets.compound(SystemTime::now(), &subject) else { return };
+        let Some(compound) = self.sockets.compound(SystemTime::now(), ssrc, stats.as_deref()) else { return };
         match &due.session.delivery {
             Delivery::Datagrams { rtcp: Some(to) } => self.sockets.send(due.source.worker, *to, &compound),
             Delivery::Datagrams { rtcp: None } => {}
@@ -370,26 +362,21 @@ fn refusal(status: Status) -> Response {
     }
 }
 
-fn status(error: &PumpError) -> Status {
-    match error {
-        PumpError::Overloaded => Status::NotEnoughBandwidth,
-        PumpError::Draining | PumpError::Busy => Status::ServiceUnavailable,
-        PumpError::Destination(DestinationError::NotAllowed(_)) => Status::Forbidden,
-        PumpError::Destination(_) => Status::UnsupportedTransport,
-        PumpError::Title(error) => title_status(error),
-        PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,
-        // It may come again.
-        PumpError::NoSignal | PumpError::Slow => Status::ServiceUnavailable,
-        PumpError::NoSession | PumpError::Ended => Status::MethodNotValidInThisState,
-        _ => Status::InternalServerError,
-    }
-}
-
-fn title_status(error: &titles::Error) -> Status {
-    match error {
-        titles::Error::NotFound { .. } | titles::Error::Refused { .. } => Status::NotFound,
-        titles::Error::Http { .. } => Status::BadGateway,
-        titles::Error::Stopped => Status::ServiceUnavailable,
-        _ => Status::InternalServerError,
+impl From<PumpError> for Status {
+    fn from(error: PumpError) -> Self {
+        match error {
+            PumpError::Overloaded => Status::NotEnoughBandwidth,
+            PumpError::Draining | PumpError::Busy => Status::ServiceUnavailable,
+            PumpError::Destination(DestinationError::NotAllowed(_)) => Status::Forbidden,
+            PumpError::Destination(_) => Status::UnsupportedTransport,
+            PumpError::Title(titles::Error::NotFound { .. } | titles::Error::Refused { .. }) => Status::NotFound,
+            PumpError::Title(titles::Error::Http { .. }) => Status::BadGateway,
+            PumpError::Title(titles::Error::Stopped) => Status::ServiceUnavailable,
+            PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,
+            // It may come again.
+            PumpError::NoSignal | PumpError::Slow => Status::ServiceUnavailable,
+            PumpError::NoSession | PumpError::Ended => Status::MethodNotValidInThisState,
+            _ => Status::InternalServerError,
+        }
     }
 }

@@ -30,9 +30,10 @@ impl Problem {
         Refusal::NotAllowed(action.to_owned()).into()
     }
 
-    /// The same, with the time after which another try makes sense.
-    pub fn retry_after(self, seconds: u32) -> Self {
-        Problem { retry_after_seconds: Some(seconds), ..self }
+    /// 503, with the time after which another try makes sense.
+    pub fn unavailable(detail: impl Into<String>, retry_after_seconds: u32) -> Self {
+        let retry_after_seconds = Some(retry_after_seconds);
+        Problem { retry_after_seconds, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 }
 
@@ -73,16 +74,12 @@ impl From<ControlError> for Problem {
     fn from(error: ControlError) -> Self {
         let detail = error.to_string();
         match error {
-            ControlError::Draining => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(DRAIN_RETRY_SECONDS)
-            }
-            ControlError::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1),
-            ControlError::Directory(DirectoryError::Overloaded) => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(OVERLOAD_RETRY_SECONDS)
-            }
+            ControlError::Draining => Problem::unavailable(detail, DRAIN_RETRY_SECONDS),
+            ControlError::Busy => Problem::unavailable(detail, 1),
+            ControlError::Directory(DirectoryError::Overloaded) => Problem::unavailable(detail, OVERLOAD_RETRY_SECONDS),
             ControlError::Directory(error) => Problem::new(directory_status(error), detail),
             ControlError::Negotiation(NegotiationError::Overloaded { retry_after_seconds }) => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(retry_after_seconds)
+                Problem::unavailable(detail, retry_after_seconds)
             }
             ControlError::Negotiation(error) => Problem::new(negotiation_status(&error), detail),
         }

@@ -217,43 +217,28 @@ impl From<RequestError> for Problem {
 
 impl From<PumpError> for Problem {
     fn from(error: PumpError) -> Self {
-        let problem = Problem::new(status(&error), error.to_string());
-        match error {
-            PumpError::Draining => problem.retry_after(DRAIN_RETRY_SECONDS),
-            PumpError::Busy | PumpError::Slow | PumpError::NoSignal => problem.retry_after(1),
-            PumpError::Overloaded => problem.retry_after(OVERLOAD_RETRY_SECONDS),
-            _ => problem,
-        }
-    }
-}
-
-fn status(error: &PumpError) -> StatusCode {
-    match error {
-        PumpError::Draining | PumpError::Busy | PumpError::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-        PumpError::Destination(DestinationError::Syntax(_)) => StatusCode::BAD_REQUEST,
-        PumpError::Destination(DestinationError::NotAllowed(_)) => StatusCode::FORBIDDEN,
-        PumpError::Destination(DestinationError::Unknown(_) | DestinationError::NoSocket(_)) => {
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        PumpError::Title(error) => title_status(error),
-        PumpError::NoSignal | PumpError::Slow => StatusCode::SERVICE_UNAVAILABLE,
-        PumpError::NoClock | PumpError::Empty | PumpError::Live(_) | PumpError::NoOutput(_) => {
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        PumpError::NoSession => StatusCode::NOT_FOUND,
-        PumpError::Ended => StatusCode::CONFLICT,
-    }
-}
-
-fn title_status(error: &titles::Error) -> StatusCode {
-    use titles::Error;
-    match error {
-        Error::NotFound { .. } => StatusCode::NOT_FOUND,
-        Error::Refused { .. } => StatusCode::FORBIDDEN,
-        Error::Title { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        Error::Changed { .. } => StatusCode::CONFLICT,
-        Error::Http { .. } => StatusCode::BAD_GATEWAY,
-        Error::Stopped => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+        let detail = error.to_string();
+        let status = match error {
+            PumpError::Draining => return Problem::unavailable(detail, DRAIN_RETRY_SECONDS),
+            PumpError::Busy | PumpError::Slow | PumpError::NoSignal => return Problem::unavailable(detail, 1),
+            PumpError::Overloaded => return Problem::unavailable(detail, OVERLOAD_RETRY_SECONDS),
+            PumpError::Destination(DestinationError::Syntax(_)) => StatusCode::BAD_REQUEST,
+            PumpError::Destination(DestinationError::NotAllowed(_)) => StatusCode::FORBIDDEN,
+            PumpError::Destination(DestinationError::Unknown(_) | DestinationError::NoSocket(_))
+            | PumpError::NoClock
+            | PumpError::Empty
+            | PumpError::Live(_)
+            | PumpError::NoOutput(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            PumpError::NoSession => StatusCode::NOT_FOUND,
+            PumpError::Ended => StatusCode::CONFLICT,
+            PumpError::Title(titles::Error::NotFound { .. }) => StatusCode::NOT_FOUND,
+            PumpError::Title(titles::Error::Refused { .. }) => StatusCode::FORBIDDEN,
+            PumpError::Title(titles::Error::Title { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
+            PumpError::Title(titles::Error::Changed { .. }) => StatusCode::CONFLICT,
+            PumpError::Title(titles::Error::Http { .. }) => StatusCode::BAD_GATEWAY,
+            PumpError::Title(titles::Error::Stopped) => StatusCode::SERVICE_UNAVAILABLE,
+            PumpError::Title(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Problem::new(status, detail)
     }
 }

@@ -9,7 +9,7 @@ use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_per
 
 use super::interleaved::Interleaved;
 use super::sessions::{Session, State};
-use super::{Rtsp, scale_text, status};
+use super::{Rtsp, scale_text};
 use crate::pump::control::{PumpError, Started};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
@@ -108,7 +108,7 @@ impl Rtsp {
         match self.pump.change(source.pump, change).await {
             Ok(playing) => Ok(Some(playing)),
             Err(PumpError::Ended | PumpError::NoSession) => Ok(None),
-            Err(error) => Err(status(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -122,11 +122,11 @@ impl Rtsp {
     ) -> Result<pumped::Session, Status> {
         let start = wanted.start.unwrap_or(Duration::ZERO);
         let request = OpenRequest { start, end: wanted.end, ..session.opening(worker) };
-        let opened = self.pump.open(&request).await.map_err(|error| status(&error))?;
+        let opened = self.pump.open(&request).await?;
         self.set_source(now, session, &opened)?;
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
-        self.pump.change(opened.id, change).await.map_err(|error| status(&error))
+        Ok(self.pump.change(opened.id, change).await?)
     }
 
     /// What is played, as a Range header says it.
@@ -141,7 +141,7 @@ impl Rtsp {
             (Some(started), _) => started.at,
             // It begins late; this is where it will.
             (None, Some(start)) => start,
-            (None, None) => self.pump.inspect(playing.id).await.map_err(|error| status(&error))?.at,
+            (None, None) => self.pump.inspect(playing.id).await?.at,
         };
         let until = match playing.scale_permille {
             ..0 => Some(Duration::ZERO),

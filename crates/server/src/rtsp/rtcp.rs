@@ -40,14 +40,6 @@ pub(super) struct Sockets {
     cname: String,
 }
 
-/// Who stands in a compound.
-pub(super) enum Subject<'a> {
-    /// A stream that is sent, with its numbers.
-    Sender { ssrc: u32, stats: &'a SessionStats },
-    /// A stream that has ended.
-    Leaving { ssrc: u32 },
-}
-
 impl Sockets {
     /// Binds beside the socket of each worker and family for sessions that ask for no other. Needs a runtime.
     pub(super) fn bind<'a>(senders: impl Iterator<Item = &'a [OpenSocket]>) -> Self {
@@ -80,18 +72,15 @@ impl Sockets {
         self.neighbours.iter().find(|found| found.worker == worker && found.rtp.is_ipv4() == client.is_ipv4())
     }
 
-    /// Writes what there is to say: a report, who says it, and a goodbye.
-    pub(super) fn compound(&self, now: SystemTime, subject: &Subject<'_>) -> Option<Vec<u8>> {
+    /// Writes what there is to say of a stream: a report by its numbers, and who says it; without numbers a goodbye.
+    pub(super) fn compound(&self, now: SystemTime, ssrc: u32, stats: Option<&SessionStats>) -> Option<Vec<u8>> {
         let mut buf = vec![0; DATAGRAM_MAX];
-        let (ssrc, mut len, is_leaving) = match *subject {
-            Subject::Sender { ssrc, stats } => {
-                let info = sender_info(now, ssrc, stats)?;
-                (ssrc, write_sender_report(&mut buf, &info, &[])?, false)
-            }
-            Subject::Leaving { ssrc } => (ssrc, write_receiver_report(&mut buf, ssrc, &[])?, true),
+        let mut len = match stats {
+            Some(stats) => write_sender_report(&mut buf, &sender_info(now, ssrc, stats)?, &[])?,
+            None => write_receiver_report(&mut buf, ssrc, &[])?,
         };
         len += write_sdes_cname(&mut buf[len..], ssrc, &self.cname)?;
-        if is_leaving {
+        if stats.is_none() {
             len += write_bye(&mut buf[len..], &[ssrc])?;
         }
         buf.truncate(len);
@@ -169,7 +158,7 @@ mod tests {
         let rtp = Some(RtpPoint { seq: 5, timestamp: 90_000 });
         let stats = SessionStats { datagrams: 10, bytes: 13_280, rtp, ..SessionStats::default() };
         let now = UNIX_EPOCH + Duration::from_millis(1_500);
-        let compound = sockets().compound(now, &Subject::Sender { ssrc: 7, stats: &stats }).expect("it has begun");
+        let compound = sockets().compound(now, 7, Some(&stats)).expect("it has begun");
         let mut read = packets(&compound).expect("well-formed");
         let Some(Packet::SenderReport(report)) = read.next() else { panic!("a sender report comes first") };
         assert_eq!(report.info.ntp, (SECONDS_1900_TO_1970 + 1) << 32 | 1 << 31);
@@ -183,12 +172,12 @@ mod tests {
     #[test]
     fn nothing_is_reported_before_the_first_packet() {
         let stats = SessionStats::default();
-        assert_eq!(sockets().compound(UNIX_EPOCH, &Subject::Sender { ssrc: 7, stats: &stats }), None);
+        assert_eq!(sockets().compound(UNIX_EPOCH, 7, Some(&stats)), None);
     }
 
     #[test]
     fn a_goodbye_stands_behind_an_empty_report() {
-        let compound = sockets().compound(UNIX_EPOCH, &Subject::Leaving { ssrc: 7 }).expect("written");
+        let compound = sockets().compound(UNIX_EPOCH, 7, None).expect("written");
         let kinds: Vec<_> = packets(&compound).expect("well-formed").collect();
         assert!(matches!(kinds[..], [Packet::ReceiverReport(_), Packet::Other, Packet::Bye]));
         assert!(compound.ends_with(&[0x81, 203, 0, 1, 0, 0, 0, 7]));
