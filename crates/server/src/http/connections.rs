@@ -15,10 +15,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::accept::accept;
+use crate::accept::{accept, places};
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,27 +64,15 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 pub struct Connections {
     limits: Limits,
     places: Arc<Semaphore>,
-    open: Arc<AtomicU64>,
+    /// Each connection has this too.
+    open: Arc<()>,
     accepted: AtomicU64,
-}
-
-/// One of the connections that may be open.
-struct Place {
-    open: Arc<AtomicU64>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
-        let limits = Limits { connections_max: limits.connections_max.min(Semaphore::MAX_PERMITS), ..limits };
-        let places = Arc::new(Semaphore::new(limits.connections_max));
+        let places = places(limits.connections_max);
         Connections { limits, places, open: Arc::default(), accepted: AtomicU64::new(0) }
     }
 
@@ -95,8 +83,8 @@ impl Connections {
 
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
-        let [open, accepted] = [&*self.open, &self.accepted].map(|count| count.load(Ordering::Relaxed));
-        Counters { open, max: self.limits.connections_max as u64, accepted }
+        let open = Arc::strong_count(&self.open) as u64 - 1;
+        Counters { open, max: self.limits.connections_max as u64, accepted: self.accepted.load(Ordering::Relaxed) }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -105,14 +93,16 @@ impl Connections {
         let mut closing = pin!(closing);
         let (open, is_open) = watch::channel(());
         loop {
-            let (place, stream) = tokio::select! {
+            let (place, stream, _) = tokio::select! {
                 _ = closing.as_mut() => break,
-                accepted = self.accept(&listener) => accepted,
+                accepted = accept(&listener, &self.places, "HTTP") => accepted,
             };
+            self.accepted.fetch_add(1, Ordering::Relaxed);
             let (router, limits, is_open) = (router.clone(), self.limits.clone(), is_open.clone());
+            let counted = self.open.clone();
             tokio::spawn(async move {
                 converse(stream, router, &limits, is_open).await;
-                drop(place);
+                drop((counted, place));
             });
         }
         drop((listener, open));
@@ -120,15 +110,6 @@ impl Connections {
         if timeout(LAST_ANSWERS, self.places.acquire_many(all)).await.is_err() {
             tracing::debug!(count = self.counters().open, "connections that do not end");
         }
-    }
-
-    /// Waits for room, and then for a connection.
-    async fn accept(&self, listener: &TcpListener) -> (Place, TcpStream) {
-        let permit = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
-        let (stream, _) = accept(listener, "HTTP").await;
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
-        (Place { open: self.open.clone(), _permit: permit }, stream)
     }
 }
 

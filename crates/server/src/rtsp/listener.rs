@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::interval;
 
 use super::connection::converse;
 use super::{Rtsp, rtcp};
-use crate::accept::{PerAddress, accept};
+use crate::accept::{PerAddress, accept, places};
 
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
@@ -24,11 +23,10 @@ pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
 }
 
 async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(rtsp.limits.connections_max.min(Semaphore::MAX_PERMITS)));
+    let places = places(rtsp.limits.connections_max);
     let clients = Arc::new(Mutex::new(PerAddress::default()));
-    // Nobody closes the semaphore.
-    while let Ok(place) = places.clone().acquire_owned().await {
-        let (stream, client) = accept(&listener, "RTSP").await;
+    loop {
+        let (place, stream, client) = accept(&listener, &places, "RTSP").await;
         if !lock(&clients).enter(client.ip(), rtsp.limits.connections_per_client) {
             rtsp.count(|stats| stats.refused += 1);
             continue;
