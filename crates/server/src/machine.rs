@@ -24,9 +24,8 @@ use wire::{LinkKind, ListenOptions, StreamOptions, Token, UdpOptions, WorkerId};
 use crate::config::{self, Config};
 use crate::host::{addresses, host_addresses, ntp, port_of};
 use crate::owner::ROOMS;
-use crate::plane::lifecycle::Lifecycle;
 use crate::plane::workers::Workers;
-use crate::plane::{Plane, placement};
+use crate::plane::{Plane, ProductControl, placement};
 use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
@@ -143,9 +142,24 @@ impl Machine {
 }
 
 impl Running {
-    /// All products, for the server's life.
-    pub fn lifecycle(&self) -> Lifecycle {
-        Lifecycle::new(self.plane.clone(), vec![self.rooms.clone(), self.pump.clone()])
+    fn products(&self) -> [&dyn ProductControl; 2] {
+        [&*self.rooms, &*self.pump]
+    }
+
+    /// Does what is due. To be called every 100 ms or so.
+    pub fn handle_timeout(&self, now: Instant) {
+        self.plane.handle_timeout(now);
+        self.products().iter().for_each(|product| product.handle_timeout(now));
+    }
+
+    /// Whether anybody is sent anything.
+    pub fn has_receivers(&self) -> bool {
+        self.products().iter().any(|product| product.has_receivers())
+    }
+
+    /// Ends all sessions.
+    pub fn close_all(&self) {
+        self.products().iter().for_each(|product| product.close_all());
     }
 
     /// Whether every thread still runs. One that does not has failed.

@@ -5,7 +5,6 @@
 //! Locks: a product's control takes its own first, then one of these.
 
 pub mod busy;
-pub mod lifecycle;
 pub mod placement;
 pub(crate) mod questions;
 pub mod workers;
@@ -16,6 +15,18 @@ use std::time::Instant;
 
 use placement::Placement;
 use workers::Workers;
+
+/// The control plane of one product, as far as the server's life is concerned.
+pub trait ProductControl: Send + Sync {
+    /// Does what is due. Called every 100 ms or so.
+    fn handle_timeout(&self, now: Instant);
+
+    /// Whether anybody is sent anything, for whom a drain waits.
+    fn has_receivers(&self) -> bool;
+
+    /// Ends all sessions.
+    fn close_all(&self);
+}
 
 /// The workers as all control planes see them.
 pub struct Plane {

@@ -17,8 +17,7 @@ use crate::auth::Auth;
 use crate::config::Config;
 use crate::demo;
 use crate::http::{self, App, Connections, Limits};
-use crate::machine::Machine;
-use crate::plane::lifecycle::Lifecycle;
+use crate::machine::{Machine, Running};
 use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 
@@ -65,7 +64,6 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let machine = Machine::bind(config)?;
     let context = machine.context();
     let running = machine.run(config)?;
-    let lifecycle = running.lifecycle();
     let rtsp = rtsp_listener.map(|listener| {
         let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
@@ -94,12 +92,12 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
-            _ = tick.tick() => lifecycle.handle_timeout(Instant::now()),
+            _ = tick.tick() => running.handle_timeout(Instant::now()),
             () = signals.next() => break,
         }
         anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
     }
-    drain(config, &lifecycle, &mut signals).await;
+    drain(config, &running, &mut signals).await;
     drop(open);
     http.await.context("serving HTTP")
 }
@@ -142,18 +140,18 @@ fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {
 }
 
 /// Refuses newcomers and waits for those who are there.
-async fn drain(config: &Config, lifecycle: &Lifecycle, signals: &mut Signals) {
-    lifecycle.start_drain();
+async fn drain(config: &Config, running: &Running, signals: &mut Signals) {
+    running.plane.start_drain();
     let until = Instant::now() + config.http.drain_timeout;
     tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
     let mut tick = tokio::time::interval(CONTROL_TICK);
-    while Instant::now() < until && lifecycle.has_receivers() {
+    while Instant::now() < until && running.has_receivers() {
         tokio::select! {
-            _ = tick.tick() => lifecycle.handle_timeout(Instant::now()),
+            _ = tick.tick() => running.handle_timeout(Instant::now()),
             () = signals.next() => break,
         }
     }
-    lifecycle.close_all();
+    running.close_all();
     tokio::time::sleep(GOODBYE).await;
 }
 

@@ -27,10 +27,9 @@ use super::live::Input;
 use super::outputs::Outputs;
 use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
 use super::times;
-use crate::plane::Plane;
-use crate::plane::lifecycle::ProductControl;
 use crate::plane::questions::Questions;
 use crate::plane::workers::Posted;
+use crate::plane::{Plane, ProductControl};
 use crate::worker::Message;
 
 pub(super) use change::Fast;

@@ -16,10 +16,9 @@ use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats};
 use tokio::sync::oneshot;
 use wire::WorkerId;
 
-use crate::plane::Plane;
-use crate::plane::lifecycle::ProductControl;
 use crate::plane::placement::Placement;
 use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
+use crate::plane::{Plane, ProductControl};
 use crate::random::random;
 use crate::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};

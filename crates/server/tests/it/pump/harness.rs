@@ -22,7 +22,7 @@ use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::OutputConfig;
 use server::config::{self, Config, Secret};
 use server::http::{App, router};
-use server::plane::lifecycle::ProductControl as _;
+use server::plane::ProductControl as _;
 use server::pump::control::{PumpControl, Settings};
 use server::pump::destination::Allowed;
 use server::pump::outputs::{self, Outputs};
