@@ -29,7 +29,7 @@ use crate::plane::{Plane, ProductControl, placement};
 use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
-use crate::report::{self, Listener};
+use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
@@ -121,13 +121,15 @@ impl Machine {
             ends.push(NegotiatorEnd { mailbox: inputs, counters: counters.clone() });
             bodies.push((negotiator, counters, receiver));
         }
-        let plane = Plane::new(Workers::new(running), placement(config));
+        let placement = placement::Settings { busy_max: config.workers.busy_max, near_max: config.rooms.near_max };
+        let plane = Plane::new(Workers::new(running), placement);
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;
-        let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory(config)));
-        let listener = Listener { rooms: Some(rooms.clone()), pump: pump.clone(), runtime: Handle::current() };
-        let mut helpers = vec![listener.start(reports)?];
+        let config::Rooms { reconnect_grace, sessions_max, .. } = config.rooms;
+        let directory = directory::Settings { reconnect_grace, sessions_max };
+        let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory));
+        let mut helpers = vec![report::listen(reports, Some(rooms.clone()), pump.clone(), Handle::current())?];
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
             let (plane, notified) = (plane.clone(), rooms.clone());
             let send = move |message| plane.workers().take_from_negotiator(worker, message);
@@ -259,12 +261,4 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         sessions_max: rooms.sessions_max,
         ..Settings::new(seed, (Instant::now(), ntp(SystemTime::now())))
     })
-}
-
-fn placement(config: &Config) -> placement::Settings {
-    placement::Settings { busy_max: config.workers.busy_max, near_max: config.rooms.near_max }
-}
-
-fn directory(config: &Config) -> directory::Settings {
-    directory::Settings { reconnect_grace: config.rooms.reconnect_grace, sessions_max: config.rooms.sessions_max }
 }

@@ -38,7 +38,7 @@ pub struct Plane {
 impl Plane {
     /// All workers at rest, with no session.
     pub fn new(workers: Workers, settings: placement::Settings) -> Arc<Self> {
-        let placement = Mutex::new(Placement::new(workers.len(), settings));
+        let placement = Mutex::new(Placement::new(workers.count(), settings));
         Arc::new(Plane { workers, placement, is_draining: AtomicBool::new(false) })
     }
 

@@ -20,44 +20,31 @@ pub const MAILBOX: usize = 16_384;
 /// Below the workers, like the negotiators.
 const NICE: i32 = 5;
 
-/// Who hears the reports.
-pub struct Listener {
-    /// A server that only pumps has no rooms.
-    pub rooms: Option<Arc<RoomsControl>>,
-    /// The pump.
-    pub pump: Arc<PumpControl>,
-    /// Where tasks run.
-    pub runtime: Handle,
-}
-
-impl Listener {
-    /// Starts the thread, which ends when every worker is gone.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start(self, reports: Receiver<Report>) -> anyhow::Result<JoinHandle<()>> {
-        let thread = thread::Builder::new().name("reports".into());
-        thread.spawn(move || self.run(&reports)).context("starting the thread that hears the workers")
-    }
-
-    fn run(&self, reports: &Receiver<Report>) {
+/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms. Tasks run on `runtime`.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn listen(
+    reports: Receiver<Report>,
+    rooms: Option<Arc<RoomsControl>>,
+    pump: Arc<PumpControl>,
+    runtime: Handle,
+) -> anyhow::Result<JoinHandle<()>> {
+    let body = move || {
         if let Err(error) = engine::sys::set_nice(NICE) {
             tracing::debug!(%error, "cannot lower the priority of the thread that hears the workers");
         }
         while let Ok(report) = reports.recv_timeout(None) {
-            self.handle(report);
-        }
-    }
-
-    fn handle(&self, report: Report) {
-        match report {
-            Report::Rooms(event) => {
-                if let Some(rooms) = &self.rooms {
-                    rooms.handle_event(event);
+            match report {
+                Report::Rooms(event) => {
+                    if let Some(rooms) = &rooms {
+                        rooms.handle_event(event);
+                    }
                 }
+                Report::Pump(event) => pump.handle_event(event, &runtime),
+                Report::Refused { remote } => pump.handle_refused(remote),
             }
-            Report::Pump(event) => self.pump.handle_event(event, &self.runtime),
-            Report::Refused { remote } => self.pump.handle_refused(remote),
         }
-    }
+    };
+    thread::Builder::new().name("reports".into()).spawn(body).context("starting the thread that hears the workers")
 }

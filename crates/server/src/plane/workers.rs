@@ -61,18 +61,13 @@ impl Workers {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.each.len()
-    }
-
-    /// Whether there are none, as in a test of what needs none.
-    pub fn is_empty(&self) -> bool {
-        self.each.is_empty()
     }
 
     /// Their numbers.
     pub fn ids(&self) -> impl Iterator<Item = WorkerId> {
-        WorkerId::all(self.len())
+        WorkerId::all(self.count())
     }
 
     /// Hands over a message that must not be lost, behind those that wait already.

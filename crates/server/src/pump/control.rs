@@ -134,7 +134,7 @@ pub enum PumpError {
 impl PumpControl {
     /// Without sessions, on workers that send from `senders`.
     pub fn new(library: Library, plane: Arc<Plane>, senders: Vec<Senders>, settings: Settings) -> Self {
-        let sessions = Sessions::new(plane.workers().len(), settings.limits);
+        let sessions = Sessions::new(plane.workers().count(), settings.limits);
         PumpControl {
             state: Mutex::new(State { sessions, next_run: 0, refusals: 0 }),
             plane,

@@ -24,7 +24,7 @@ use crate::host::{addresses, ntp, port_of};
 use crate::owner::PUMP;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, placement};
-use crate::report::Listener;
+use crate::report;
 use crate::worker::{Message, Numbers, Products, Report, Ways};
 
 /// How long a client waits for what has to be read of a title: long enough for an origin that is asked twice, and shorter
@@ -166,6 +166,6 @@ pub fn start(
     let (handles, senders) = workers.into_iter().unzip();
     let plane = Plane::new(Workers::new(handles), placement::Settings::default());
     let control = Arc::new(PumpControl::new(library, plane, senders, settings));
-    Listener { rooms: None, pump: control.clone(), runtime }.start(reports)?;
+    report::listen(reports, None, control.clone(), runtime)?;
     Ok(control)
 }

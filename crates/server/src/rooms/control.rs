@@ -81,7 +81,7 @@ pub enum ControlError {
 impl RoomsControl {
     /// No streams yet, on workers of which each has its negotiator.
     pub fn new(plane: Arc<Plane>, negotiators: Vec<NegotiatorEnd>, settings: directory::Settings) -> Self {
-        let directory = Directory::new(plane.workers().len(), settings);
+        let directory = Directory::new(plane.workers().count(), settings);
         RoomsControl {
             plane,
             negotiators,
