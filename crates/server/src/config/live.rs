@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::duration;
+use super::output::plain_name;
 
 /// Shortest and longest delay.
 const DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(5);
@@ -14,9 +15,6 @@ const DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Du
 /// From arrival to departure unless told otherwise: the longest time between references that the standard allows, and as
 /// much again for what comes late.
 const DELAY_DEFAULT: Duration = Duration::from_millis(250);
-
-/// Longest name.
-const NAME_MAX: usize = 64;
 
 /// A live input, as an operator writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +46,7 @@ impl LiveInput {
     }
 
     fn at(name: &str, url: &str) -> Option<Self> {
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_name) {
-            return None;
-        }
+        let name = plain_name(name)?;
         let (scheme, rest) = url.split_once("://")?;
         let is_rtp = match scheme {
             "udp" => false,
@@ -59,37 +54,30 @@ impl LiveInput {
             _ => return None,
         };
         let (source, at) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let source = match source {
-            "" => None,
-            source => Some(source.trim_start_matches('[').trim_end_matches(']').parse().ok()?),
-        };
         let addr = match at.strip_prefix(':') {
             Some(port) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.parse().ok()?),
             None => at.parse().ok()?,
         };
-        let input =
-            LiveInput { name: name.to_owned(), is_rtp, addr, interface: None, source: None, delay: DELAY_DEFAULT };
-        input.with_source(source)
+        let input = LiveInput { name, is_rtp, addr, interface: None, source: None, delay: DELAY_DEFAULT };
+        match source {
+            "" => Some(input),
+            source => input.with_source(source.trim_start_matches('[').trim_end_matches(']').parse().ok()?),
+        }
     }
 
     /// Listens to one sender; `None` when it is of another family, or there is another one.
-    pub fn with_source(self, source: Option<IpAddr>) -> Option<Self> {
-        let fits = source.is_none_or(|source| source.is_ipv4() == self.addr.is_ipv4() && !source.is_multicast());
-        let one = self.source.is_none() || source.is_none() || self.source == source;
-        (fits && one).then_some(LiveInput { source: source.or(self.source), ..self })
-    }
-
-    /// Sets the delay; `None` when that is out of range.
-    pub fn with_delay(self, delay: Duration) -> Option<Self> {
-        DELAY.contains(&delay).then_some(LiveInput { delay, ..self })
+    fn with_source(self, source: IpAddr) -> Option<Self> {
+        let fits = source.is_ipv4() == self.addr.is_ipv4() && !source.is_multicast();
+        let is_one = self.source.is_none_or(|other| other == source);
+        (fits && is_one).then_some(LiveInput { source: Some(source), ..self })
     }
 
     /// Sets one of the keys beside name and URL.
     pub fn with(self, key: &str, text: &str) -> Option<Self> {
         match key {
             "interface" if !text.is_empty() => Some(LiveInput { interface: Some(text.to_owned()), ..self }),
-            "source" => self.with_source(Some(text.parse().ok()?)),
-            "delay" => self.with_delay(duration(text)?),
+            "source" => self.with_source(text.parse().ok()?),
+            "delay" => duration(text).filter(|delay| DELAY.contains(delay)).map(|delay| LiveInput { delay, ..self }),
             _ => None,
         }
     }

@@ -24,9 +24,7 @@ pub struct OutputConfig {
 impl OutputConfig {
     /// `None` when the name is empty or would have to be quoted.
     pub fn new(name: &str) -> Option<Self> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let is_fine = !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain);
-        is_fine.then(|| OutputConfig { name: name.to_owned(), ..OutputConfig::default() })
+        Some(OutputConfig { name: plain_name(name)?, ..OutputConfig::default() })
     }
 
     /// Sets one of its keys. `None` when there is no such key, or the value does not fit.
@@ -54,6 +52,16 @@ impl OutputConfig {
         pairs
     }
 }
+
+/// A name that need not be quoted, in a URL neither.
+pub(super) fn plain_name(name: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_fine = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+    is_fine.then(|| name.to_owned())
+}
+
+/// Longest name.
+const NAME_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -103,22 +103,12 @@ impl Setting for Bytes {
     const KIND: &str = "a size such as \"64KiB\" or \"8MiB\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        let (number, unit) = number_and_unit(text)?;
-        let scale = match unit {
-            "B" => 1.0,
-            "KiB" => 1024.0,
-            "MiB" => 1024.0 * 1024.0,
-            _ => return None,
-        };
-        Some(Bytes((number * scale) as usize))
+        let bytes = read(text, &[("B", 1.0), ("KiB", 1_024.0), ("MiB", 1_024.0 * 1_024.0)])?;
+        Some(Bytes(bytes as usize))
     }
 
     fn to_toml(&self) -> Option<String> {
-        Some(quoted(&match self.0 {
-            size if size % (1 << 20) == 0 => format!("{}MiB", size >> 20),
-            size if size % (1 << 10) == 0 => format!("{}KiB", size >> 10),
-            size => format!("{size}B"),
-        }))
+        written(self.0 as u64, &[("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)])
     }
 }
 
@@ -210,22 +200,12 @@ impl Setting for Duration {
     const KIND: &str = "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        let (number, unit) = number_and_unit(text)?;
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3_600.0,
-            _ => return None,
-        };
-        Duration::try_from_secs_f64(number * seconds).ok()
+        let seconds = read(text, &[("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3_600.0)])?;
+        Duration::try_from_secs_f64(seconds).ok()
     }
 
     fn to_toml(&self) -> Option<String> {
-        Some(quoted(&match self.as_millis() {
-            millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
-            millis => format!("{millis}ms"),
-        }))
+        written(self.as_millis() as u64, &[("s", 1_000), ("ms", 1)])
     }
 }
 
@@ -249,11 +229,7 @@ impl Setting for Bitrate {
     }
 
     fn to_toml(&self) -> Option<String> {
-        Some(quoted(&match self.bps() {
-            bps if bps % 1_000_000 == 0 => format!("{}Mbps", bps / 1_000_000),
-            bps if bps % 1_000 == 0 => format!("{}kbps", bps / 1_000),
-            bps => format!("{bps}bps"),
-        }))
+        written(self.bps(), &[("Mbps", 1_000_000), ("kbps", 1_000), ("bps", 1)])
     }
 }
 
@@ -397,11 +373,17 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// "1.5Mbps" is 1.5 and "Mbps".
-fn number_and_unit(text: &str) -> Option<(f64, &str)> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(split);
-    Some((number.parse().ok()?, unit.trim_start()))
+/// "1.5s" is 1.5 times what one of the units "s" is.
+fn read(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
+    Some(number.parse::<f64>().ok()? * scale)
+}
+
+/// A whole number of the first unit that leaves nothing over; the last one is 1.
+fn written(value: u64, units: &[(&str, u64)]) -> Option<String> {
+    let (unit, size) = units.iter().find(|(_, size)| value.is_multiple_of(*size))?;
+    Some(quoted(&format!("{}{unit}", value / size)))
 }
 
 fn quoted(text: &str) -> String {
