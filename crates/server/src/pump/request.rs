@@ -1,6 +1,7 @@
 //! What a client may ask for: JSON in, checked values out.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pump::fec::Fec;
@@ -17,8 +18,11 @@ const SECONDS_MAX: f64 = 30.0 * 86_400.0;
 /// Longest start at twice the pace, in seconds.
 const BURST_START_MAX: f64 = 30.0;
 
+/// Seconds of a lease: long enough to be renewed in time.
+const LEASE: RangeInclusive<f64> = 1.0..=86_400.0;
+
 /// Slowest and fastest, in thousandths.
-const SPEED_PERMILLE: std::ops::RangeInclusive<f64> = 100.0..=10_000.0;
+const SPEED_PERMILLE: RangeInclusive<f64> = 100.0..=10_000.0;
 
 /// Highest rate of a session.
 const RATE_MAX: Bitrate = Bitrate::from_kbps(10_000_000);
@@ -122,11 +126,11 @@ impl OpenRequest {
         let destination = typed.destination.parse()?;
         let play = PlaySpec {
             pacing,
-            fec: typed.fec.map(|typed| typed.checked(&destination)).transpose()?,
+            fec: typed.fec.map(|of| fec(of.columns, of.rows, of.two_dimensional, &destination)).transpose()?,
             burst: typed.burst.map(burst).transpose()?,
             looped: typed.looped,
             speed_permille: speed_permille(typed.speed)?,
-            when_starved: typed.when_starved.into(),
+            when_starved: typed.when_starved,
             restamp: typed.restamp,
             is_paused: typed.paused,
             holds_at_end: typed.hold,
@@ -137,7 +141,7 @@ impl OpenRequest {
             start: span("start", typed.start)?,
             end: typed.end.map(|end| span("end", end)).transpose()?,
             delay: span("delay", typed.delay)?,
-            lease: typed.lease.map(lease).transpose()?,
+            lease: typed.lease.map(|lease| seconds("lease", lease, LEASE, "1 to 86400 seconds")).transpose()?,
             output: typed.output,
             keep,
             rename: numbers.collect::<Result<_, RequestError>>()?,
@@ -194,22 +198,22 @@ pub fn burst(count: u8) -> Result<u8, RequestError> {
     if (1..=7).contains(&count) { Ok(count) } else { Err(wrong("burst", "1 to 7 datagrams")) }
 }
 
-fn span(key: &'static str, seconds: f64) -> Result<Duration, RequestError> {
-    let is_fine = (0.0..=SECONDS_MAX).contains(&seconds);
-    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong(key, "a number of seconds, 0 or more")) }
+fn span(key: &'static str, typed: f64) -> Result<Duration, RequestError> {
+    seconds(key, typed, 0.0..=SECONDS_MAX, "a number of seconds, 0 or more")
 }
 
-fn burst_start(seconds: f64, pacing: Pacing) -> Result<Duration, RequestError> {
-    let is_fine =
-        (0.0..=BURST_START_MAX).contains(&seconds) && (seconds == 0.0 || !matches!(pacing, Pacing::Padded(_)));
-    let wrong = wrong("burst_start", "0 to 30 seconds, and not given together with pad");
-    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong) }
+fn burst_start(typed: f64, pacing: Pacing) -> Result<Duration, RequestError> {
+    let max = if matches!(pacing, Pacing::Padded(_)) { 0.0 } else { BURST_START_MAX };
+    seconds("burst_start", typed, 0.0..=max, "0 to 30 seconds, and not given together with pad")
 }
 
-/// Long enough to be renewed in time.
-fn lease(seconds: f64) -> Result<Duration, RequestError> {
-    let is_fine = (1.0..=86_400.0).contains(&seconds);
-    if is_fine { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong("lease", "1 to 86400 seconds")) }
+fn seconds(
+    key: &'static str,
+    typed: f64,
+    range: RangeInclusive<f64>,
+    allowed: &'static str,
+) -> Result<Duration, RequestError> {
+    if range.contains(&typed) { Ok(Duration::from_secs_f64(typed)) } else { Err(wrong(key, allowed)) }
 }
 
 fn pid(number: u16) -> Result<Pid, RequestError> {
@@ -250,8 +254,8 @@ struct Open {
     burst: Option<u8>,
     #[serde(default = "yes")]
     restamp: bool,
-    #[serde(default)]
-    when_starved: Starved,
+    #[serde(default, with = "Starved")]
+    when_starved: WhenStarved,
     pids: Option<Vec<u16>>,
     #[serde(default)]
     rename: BTreeMap<String, u16>,
@@ -274,12 +278,6 @@ struct Matrix {
     rows: u8,
     #[serde(default)]
     two_dimensional: bool,
-}
-
-impl Matrix {
-    fn checked(self, destination: &Destination) -> Result<Fec, RequestError> {
-        fec(self.columns, self.rows, self.two_dimensional, destination)
-    }
 }
 
 /// 4500000 or "4.5Mbps".
@@ -305,21 +303,12 @@ pub fn in_range(rate: Bitrate) -> Option<Bitrate> {
     (Bitrate::from_kbps(1)..=RATE_MAX).contains(&rate).then_some(rate)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// As JSON has it.
+#[derive(Deserialize)]
+#[serde(remote = "WhenStarved", rename_all = "lowercase")]
 enum Starved {
-    #[default]
     Pause,
     Nulls,
-}
-
-impl From<Starved> for WhenStarved {
-    fn from(starved: Starved) -> Self {
-        match starved {
-            Starved::Pause => WhenStarved::Pause,
-            Starved::Nulls => WhenStarved::Nulls,
-        }
-    }
 }
 
 fn one() -> f64 {
