@@ -43,13 +43,9 @@ async fn open(
 ) -> Result<Response, Problem> {
     app.authorize(&headers, role, &stream)?;
     let offer = app.read_body(&headers, body, SDP).await?;
-    let Opened { key, answer } = match role {
-        Role::Publisher => app.rooms.publish(&stream, &offer).await?,
-        Role::Viewer => app.rooms.watch(&stream, &offer).await?,
-    };
-    let endpoint = match role {
-        Role::Publisher => "whip",
-        Role::Viewer => "whep",
+    let (endpoint, Opened { key, answer }) = match role {
+        Role::Publisher => ("whip", app.rooms.publish(&stream, &offer).await?),
+        Role::Viewer => ("whep", app.rooms.watch(&stream, &offer).await?),
     };
     let mut response = (StatusCode::CREATED, answer.sdp).into_response();
     let headers = response.headers_mut();

@@ -134,10 +134,11 @@ const SHOWN_BITS: RangeInclusive<usize> = 14..=34;
 
 /// Labels with one more.
 fn with_label(labels: &str, label: &str, value: &str) -> String {
-    match labels {
-        "" => format!("{label}={value:?}"),
-        _ => format!("{labels},{label}={value:?}"),
-    }
+    joined(labels, &format!("{label}={value:?}"))
+}
+
+fn joined(labels: &str, more: &str) -> String {
+    if labels.is_empty() { more.to_owned() } else { format!("{labels},{more}") }
 }
 
 /// A page under construction.
@@ -168,8 +169,7 @@ impl Page {
             Value::Times(times) => self.histogram(name, labels, times),
             Value::ByLabels(counts) => {
                 for (of, count) in counts {
-                    let labels = [labels, of].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-                    self.sample(name, &labels.join(","), *count as f64);
+                    self.sample(name, &joined(labels, of), *count as f64);
                 }
             }
             Value::ByLabel(label, counts) => {

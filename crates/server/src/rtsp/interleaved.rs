@@ -49,10 +49,8 @@ impl Interleaved {
             return None;
         }
         let is_free = |channel: u8| self.channels.iter().all(|taken| taken.rtp != channel && taken.rtcp != channel);
-        let mut pairs = (0..=254).step_by(2).map(|first| (first, first + 1));
-        asked
-            .filter(|pair| is_free(pair.0) && is_free(pair.1))
-            .or(pairs.find(|pair| is_free(pair.0) && is_free(pair.1)))
+        let pairs = (0..=254).step_by(2).map(|first| (first, first + 1));
+        asked.into_iter().chain(pairs).find(|(rtp, rtcp)| is_free(*rtp) && is_free(*rtcp))
     }
 
     /// A session on a worker has these channels.
