@@ -152,10 +152,6 @@ pub struct Limits {
     pub refused_timeout: Option<Duration>,
 }
 
-/// There is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overloaded;
-
 /// All sessions.
 #[derive(Debug)]
 pub struct Sessions {
@@ -197,20 +193,18 @@ impl Sessions {
         }
     }
 
-    /// Finds a worker for a session; `on`: only that one will do.
-    ///
-    /// # Errors
-    /// When every worker is busy or has enough, or the bandwidth is used up.
-    pub fn place(&self, placement: &Placement, rate: Bitrate, on: Option<WorkerId>) -> Result<Vacancy, Overloaded> {
+    /// Finds a worker for a session; `on`: only that one will do. `None` when every worker is busy or has enough, or the
+    /// bandwidth is used up.
+    pub fn place(&self, placement: &Placement, rate: Bitrate, on: Option<WorkerId>) -> Option<Vacancy> {
         if self.bandwidth_bps + rate.bps() > self.limits.bandwidth_max.bps() {
-            return Err(Overloaded);
+            return None;
         }
         let has_room = |worker: WorkerId| {
             let count = self.counts.get(worker.index()).filter(|_| on.is_none_or(|on| on == worker));
             count.is_some_and(|count| *count < self.limits.sessions_max)
         };
-        let worker = placement.find(None, has_room).ok_or(Overloaded)?;
-        Ok(Vacancy { id: SessionId(self.next_id), worker })
+        let worker = placement.find(None, has_room)?;
+        Some(Vacancy { id: SessionId(self.next_id), worker })
     }
 
     /// Takes a session, at the place that was just found for it.
@@ -369,7 +363,7 @@ mod tests {
             let mut request = OpenRequest::new("a".into(), destination);
             change(&mut request);
             let rate = Bitrate::from_kbps(kbps);
-            let place = self.sessions.place(&self.placement, rate, None).ok()?;
+            let place = self.sessions.place(&self.placement, rate, None)?;
             let remote = ([127, 0, 0, 1], port).into();
             let content = Content { title: title.into(), input: None, zero: None, start: 0, end: u64::MAX, rate };
             let session = Session::new(place, &request, content, remote, Transport::Udp);

@@ -17,7 +17,7 @@ use super::{PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
 use crate::pump::live::{Input, check_open};
 use crate::pump::request::{Channel, OpenRequest};
-use crate::pump::sessions::{Content, Overloaded, Session};
+use crate::pump::sessions::{Content, Session};
 use crate::pump::times;
 use crate::random::random;
 
@@ -75,7 +75,7 @@ impl PumpControl {
         let mut state = self.lock();
         let placement = &mut *self.plane.placement();
         let on = request.channel.and_then(|channel| channel.worker);
-        let place = state.sessions.place(placement, content.rate, on).map_err(|Overloaded| PumpError::Overloaded)?;
+        let place = state.sessions.place(placement, content.rate, on).ok_or(PumpError::Overloaded)?;
         let session = Session::new(place, request, content, remote, transport);
         let Session { id, worker, ref content, .. } = session;
         let to = match request.channel {
