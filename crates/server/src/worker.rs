@@ -83,6 +83,10 @@ pub struct Ways {
 /// Numbers are published no more often than this.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(1);
 
+/// How old published numbers may get: a worker with nothing else to do is woken for them, and a wake-up takes longer than
+/// publishing.
+const PUBLISH_AGE_MAX: Duration = Duration::from_millis(20);
+
 /// When a full mailbox is tried again, should the worker have nothing else to do until then.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -129,7 +133,7 @@ impl Products {
         }
     }
 
-    /// Shows what was counted, at once or soon: a worker that has nothing more to do is woken once more for it.
+    /// Shows what was counted, at once or soon.
     fn publish(&mut self, now: Instant) {
         self.is_unpublished = now < self.publish_at;
         if !self.is_unpublished {
@@ -191,7 +195,7 @@ impl Service for Products {
 
     /// What is counted is published, and what found no room tried again, when media has nothing to do.
     fn poll_wake(&self) -> Option<Instant> {
-        let publish = self.is_unpublished.then_some(self.publish_at);
+        let publish = self.is_unpublished.then(|| self.publish_at + PUBLISH_AGE_MAX);
         publish.into_iter().chain(self.retry_at).min()
     }
 }
