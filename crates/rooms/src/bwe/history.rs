@@ -54,7 +54,7 @@ enum State {
 impl History {
     /// Remembers a packet. It takes the place of the one sent 2,048 numbers before.
     pub(super) fn push(&mut self, seq: u16, sent_us: u32, bytes: usize) {
-        let slots = self.slots.get_or_insert_with(|| Box::new([Slot::default(); HISTORY_LEN]));
+        let slots = self.slots.get_or_insert_with(empty_slots);
         slots[index(seq)] = Slot {
             sent_us,
             bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
@@ -93,6 +93,13 @@ impl History {
         slot.state = State::Done;
         slot.bytes
     }
+}
+
+/// Made on the stack first, which is not to be looked through for each packet.
+#[cold]
+#[inline(never)]
+fn empty_slots() -> Box<[Slot; HISTORY_LEN]> {
+    Box::new([Slot::default(); HISTORY_LEN])
 }
 
 fn index(seq: u16) -> usize {
