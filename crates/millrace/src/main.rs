@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod huge_pages;
 mod pump;
 mod token;
 
@@ -17,12 +16,15 @@ use tracing_subscriber::EnvFilter;
 
 use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 
+/// An allocator that asks for huge pages, as `.cargo/config.toml` tells it when it is built. Each viewer's state lies in a
+/// few places of its own, and each frame visits all of them for all viewers: with pages of 4 KiB the processor's table of
+/// addresses (TLB) is too small from some hundred viewers on. glibc asks for them on its main heap only, and only when it
+/// is told to before the process starts; the workers' heaps are others.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    if matches!(command, Command::Serve(_) | Command::Pump(_) | Command::Load { .. } | Command::Bench { .. }) {
-        huge_pages::ask_for();
-    }
-    let done = match command {
+    let done = match Cli::parse().command {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
         Command::Pump(args) => args.run().map(|()| true),
