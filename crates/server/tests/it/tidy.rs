@@ -144,6 +144,43 @@ fn configurations_in_documents_are_read() {
     assert!(seen > 3, "{seen} were found");
 }
 
+/// `module::name`, `Type::function` and the like, whatever stands before these two.
+#[test]
+fn the_architecture_names_what_there_is() {
+    let sources: Vec<_> = sources(&root().join("crates")).into_iter().map(|path| (read(&path), path)).collect();
+    let text = read(&root().join("ARCHITECTURE.md"));
+    let mut seen = 0;
+    // The picture stands between two lines of three ticks, and so is none of the quoted names.
+    for quoted in text.split('`').skip(1).step_by(2).filter(|quoted| !quoted.contains('\n')) {
+        let mut names = quoted.rsplit("::");
+        let (Some(name), Some(owner)) = (names.next(), names.next()) else { continue };
+        seen += 1;
+        assert!(sources.iter().any(|(text, path)| declares(path, text, owner, name)), "{quoted} is nowhere");
+    }
+    assert!(seen > 50, "{seen} names were found");
+}
+
+/// Whether a file is the owner's, or below it, or has code of its; and is the name's, or declares it.
+fn declares(path: &Path, text: &str, owner: &str, name: &str) -> bool {
+    let owns =
+        |line| ["impl", "enum", "struct", "trait"].iter().any(|kind| words(line).take(2).any(|word| word == *kind));
+    let declares = |line: &str| {
+        let mut words = words(line).skip_while(|word| ["pub", "crate", "super", "async"].contains(word));
+        match words.next() {
+            Some("fn" | "struct" | "enum" | "trait" | "mod") => words.next() == Some(name),
+            first => name.starts_with(char::is_uppercase) && first == Some(name),
+        }
+    };
+    let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).map(|part| part.trim_end_matches(".rs")).collect();
+    let is_owners =
+        parts.contains(&owner) || text.lines().any(|line| owns(line) && words(line).any(|word| word == owner));
+    is_owners && (parts.contains(&name) || text.lines().any(declares))
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
 /// What a manifest lists for the crate itself.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
