@@ -8,14 +8,13 @@ use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
 use crate::bwe::LayerChooser;
-use crate::downs::Progress;
 use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
+use crate::io::Io;
 use crate::keyframe::{KeyframeWishes, LayerKey};
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
-use crate::session::Io;
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
 use crate::stream::{Stream, Track};
@@ -76,6 +75,17 @@ pub struct DownTrack {
     packets: u64,
     /// Packets of the log that this viewer never got, because it was too slow.
     pub skipped: u64,
+}
+
+/// How far sending came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything is written.
+    Done,
+    /// The outbox is full; more waits.
+    Full,
+    /// The burst is spent; more waits until then.
+    Later(Instant),
 }
 
 /// What is needed to send a packet again: 16 bytes, four to a cache line, because each viewer writes one per packet.

@@ -8,11 +8,11 @@ use wire::rtcp::{self, Packet, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
 use crate::bwe;
-use crate::down_track::DownTrack;
+use crate::down_track::{DownTrack, Progress};
 use crate::drops::DropReason;
+use crate::io::Io;
 use crate::keyframe::LayerKey;
 use crate::reports;
-use crate::session::Io;
 use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
@@ -30,17 +30,6 @@ pub struct Downs {
     report_at: Instant,
     /// When to look for more bandwidth again, while there is a use for it.
     probe_at: Option<Instant>,
-}
-
-/// How far sending came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Everything is written.
-    Done,
-    /// The outbox is full; more waits.
-    Full,
-    /// The burst is spent; more waits until then.
-    Later(Instant),
 }
 
 /// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).

@@ -10,6 +10,7 @@ mod down_track;
 mod downs;
 pub mod drops;
 mod forward;
+mod io;
 mod keyframe;
 mod log;
 pub mod pacer;

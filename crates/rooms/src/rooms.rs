@@ -17,10 +17,11 @@ use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
-use crate::downs::Progress;
+use crate::down_track::Progress;
 use crate::drops::DropReason;
+use crate::io::Io;
 use crate::keyframe::{KeyframeWishes, LayerKey};
-use crate::session::{Io, Session};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::spec::{
     Command, Counters, DownTrackSpec, EndReason, Event, PeerSpec, SessionId, StreamId, StreamSpec, UpTrackSpec,

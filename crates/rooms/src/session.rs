@@ -5,21 +5,19 @@ use std::time::Instant;
 use slab::Slab;
 use srtp::KeyError;
 use wheel::TimerId;
-use wire::Outbox;
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 
-use crate::batch::Posts;
 use crate::downs::Downs;
 use crate::drops::DropReason;
-use crate::keyframe::KeyframeWishes;
+use crate::io::Io;
 use crate::settings::Settings;
-use crate::spec::{Counters, PeerSpec, SessionId, SessionStats};
+use crate::spec::{PeerSpec, SessionId, SessionStats};
 use crate::stream::Stream;
 use crate::transport::Transport;
 use crate::ups::Ups;
 
-/// A peer with its up tracks and down tracks, many of each and of any streams. Fields that sending needs stand first.
+/// A peer with its up tracks and down tracks, many of each and of any streams.
 pub struct Session {
     /// Keys, path and pace.
     pub transport: Transport,
@@ -33,29 +31,11 @@ pub struct Session {
     pub timer: Option<(Instant, TimerId)>,
 }
 
-/// What a call on a session works with: the time, and what all sessions of the worker have in common.
-pub struct Io<'a> {
-    /// The same for a whole batch.
-    pub now: Instant,
-    /// All of the worker.
-    pub streams: &'a mut Slab<Stream>,
-    /// What the operator chose.
-    pub settings: &'a Settings,
-    /// Of the worker.
-    pub counters: &'a mut Counters,
-    /// Keyframes that the call found wanting.
-    pub wishes: &'a mut KeyframeWishes,
-    /// The way to other workers.
-    pub posts: &'a mut Posts,
-    /// The way to the network.
-    pub out: &'a mut Outbox,
-}
-
 impl Session {
     /// A peer without tracks.
     ///
     /// # Errors
-    /// When the key material does not fit its profile.
+    /// When the cryptographic library refuses a key.
     pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
         Ok(Session {
             transport: Transport::new(now, peer, settings)?,

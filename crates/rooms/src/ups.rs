@@ -9,12 +9,12 @@ use wire::rtp::RtpPacket;
 use wire::{Random, Seq};
 
 use crate::drops::DropReason;
+use crate::io::Io;
 use crate::keyframe::LayerKey;
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::passthrough::{self, PASSED_MAX, Passage};
 use crate::receive::{Layers, MISSING_MAX, Receiver, TransportRecorder};
 use crate::reports;
-use crate::session::Io;
 use crate::spec::{SessionStats, UpTrackSpec};
 use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
 use crate::transport::Transport;
