@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::record::Usage;
-use super::tree::wait;
 
 /// The line of /proc/PID/stat, as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,6 +179,14 @@ fn place(mountinfo: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let below = path.strip_prefix(root.trim_end_matches('/'))?;
     Some(Path::new(point).join(below.trim_start_matches('/')))
+}
+
+/// Looks every 10 ms whether it holds, until it does, for so long at most.
+pub fn wait(time_max: Duration, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time_max;
+    while !holds() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::proc::open_files;
-use super::tree::{Guard, Start, Tree, wait};
+use super::proc::{open_files, wait};
+use super::tree::{Guard, Start, Tree};
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 

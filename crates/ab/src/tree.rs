@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::proc::{Cgroup, members_of, used_by};
+use super::proc::{Cgroup, members_of, used_by, wait};
 use super::record::Usage;
 use super::values::Cpus;
 
@@ -152,14 +152,6 @@ impl Drop for Tree {
     }
 }
 
-/// Looks every 10 ms whether it holds, until it does, for so long at most.
-pub fn wait(time_max: Duration, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_max;
-    while !holds() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Goes into the cgroup before it becomes the command, so that nothing is missed.
 const ENTER: &str = r#"echo 0 > "$1/cgroup.procs" && exec sh -c "$2""#;
 
@@ -236,6 +228,8 @@ impl Drop for Guard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
