@@ -57,7 +57,7 @@ pub(super) struct Input {
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     live: Live,
     receivers: Vec<Receiver>,
 }
@@ -280,11 +280,39 @@ fn refuse(keys: &[(&'static str, bool)]) -> Result<(), PumpError> {
 }
 
 #[cfg(test)]
+impl Input {
+    /// One of a worker that has a session of it. No thread receives.
+    pub(super) fn pretended(start: Instant) -> Self {
+        let config = LiveInput::new("a", "udp://127.0.0.1:0").expect("an input");
+        let settings = Settings { delay: config.delay, source: config.source };
+        let receivers = vec![Receiver { sessions: 1, ..Receiver::default() }];
+        let state = Mutex::new(State { live: Live::new(start, settings), receivers });
+        Input { id: InputId(0), config, local: ([127, 0, 0, 1], 1).into(), state, dropped: AtomicU64::new(0) }
+    }
+
+    /// Takes a stream, each datagram when it is due at its rate, and calls `taken` after each.
+    pub(super) fn take(
+        &self,
+        start: Instant,
+        (rate, bytes): (wire::Bitrate, &[u8]),
+        mut taken: impl FnMut(usize, &mut State),
+    ) {
+        let state = &mut *self.lock();
+        for (index, part) in bytes.chunks(wire::ts::DATAGRAM_LEN).enumerate() {
+            let bits = (index * wire::ts::DATAGRAM_LEN * 8) as u64;
+            let now = start + Duration::from_nanos(bits * 1_000_000_000 / rate.bps());
+            state.live.handle_datagram(now, self.local, part);
+            state.live.handle_timeout(now);
+            taken(index, state);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use engine::mailbox;
     use pump::sample::Sample;
     use wire::Bitrate;
-    use wire::ts::DATAGRAM_LEN;
 
     use super::*;
 
@@ -294,27 +322,17 @@ mod tests {
         let bytes = Sample { rate, pictures: 500, ..Sample::default() }.make();
         let (mailbox, worker) = mailbox(10_000).expect("a mailbox");
         let workers = Workers::pretended(vec![mailbox]);
-        let config = LiveInput::new("a", "udp://127.0.0.1:0").expect("an input");
-        let settings = Settings { delay: config.delay, source: config.source };
-        let (start, from) = (Instant::now(), ([127, 0, 0, 1], 1).into());
-        let live = Live::new(start, settings);
-        let receivers = vec![Receiver { sessions: 1, ..Receiver::default() }];
-        let state = Mutex::new(State { live, receivers });
-        let input = Input { id: InputId(0), config, local: from, state, dropped: AtomicU64::new(0) };
-        let taken = || std::iter::from_fn(|| worker.try_recv()).count();
-
-        let state = &mut *input.lock();
+        let start = Instant::now();
+        let input = Input::pretended(start);
         let mut counts = Vec::new();
-        for (index, part) in bytes.chunks(DATAGRAM_LEN).enumerate() {
-            let now = start + Duration::from_nanos((index * DATAGRAM_LEN * 8) as u64 * 1_000_000_000 / rate.bps());
-            state.live.handle_datagram(now, from, part);
-            state.live.handle_timeout(now);
+        input.take(start, (rate, &bytes), |index, state| {
             input.publish(state, &workers);
             if index % 800 == 799 {
                 // Four seconds have come in.
-                counts.push((taken(), input.dropped.swap(0, Ordering::Relaxed) > 0));
+                let taken = std::iter::from_fn(|| worker.try_recv()).count();
+                counts.push((taken, input.dropped.swap(0, Ordering::Relaxed) > 0));
             }
-        }
+        });
         assert_eq!(counts, [(WAITING_MAX, true); 4]);
     }
 
