@@ -195,7 +195,7 @@ impl Service for Products {
 
     /// What is counted is published, and what found no room tried again, when media has nothing to do.
     fn poll_wake(&self) -> Option<Instant> {
-        let publish = self.is_unpublished.then(|| self.publish_at + PUBLISH_AGE_MAX);
+        let publish = self.is_unpublished.then(|| self.publish_at - PUBLISH_INTERVAL + PUBLISH_AGE_MAX);
         publish.into_iter().chain(self.retry_at).min()
     }
 }
@@ -276,6 +276,22 @@ mod tests {
         }
         assert_eq!(out.datagrams().count(), 1);
         assert_eq!(products.rooms.counters().drops.count(DropReason::OutboxFull), 2);
+    }
+
+    #[test]
+    fn what_is_counted_is_published_soon_though_nothing_else_happens() {
+        let now = Instant::now();
+        let (mut products, _reports) = products(now);
+        let mut out = Outbox::new(10_000);
+        let dropped = |products: &Products| products.numbers.rooms.load().drops.count(DropReason::OutboxFull);
+        products.poll_transmit(now, &mut out);
+        assert_eq!(products.poll_wake(), None);
+        products.rooms.count_drop(DropReason::OutboxFull);
+        products.poll_transmit(now, &mut out);
+        assert_eq!((dropped(&products), products.poll_wake()), (0, Some(now + PUBLISH_AGE_MAX)));
+
+        products.poll_transmit(now + PUBLISH_AGE_MAX, &mut out);
+        assert_eq!((dropped(&products), products.poll_wake()), (1, None));
     }
 
     #[test]
