@@ -44,7 +44,7 @@ const ESTIMATE_MIN: Bitrate = Bitrate::from_kbps(50);
 
 impl Transport {
     /// # Errors
-    /// When the key material does not fit its profile.
+    /// When the cryptographic library refuses a key.
     pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
         Ok(Transport {
             path: peer.path,

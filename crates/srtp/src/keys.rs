@@ -73,8 +73,7 @@ pub enum KeyError {
 /// Keys from one DTLS handshake (RFC 5764 §4.2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionKeys {
-    /// What the handshake chose.
-    pub profile: Profile,
+    profile: Profile,
     /// The exporter's bytes, as many as the profile takes: client key, server key, client salt, server salt.
     material: Box<[u8]>,
     /// Whether we were the DTLS client, so that the first key is ours.
@@ -101,6 +100,11 @@ impl SessionKeys {
         let client = SessionKeys { profile, material, is_client: true };
         let server = SessionKeys { is_client: false, ..client.clone() };
         (client, server)
+    }
+
+    /// What the handshake chose.
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// The master key and salt for what we send.

@@ -39,9 +39,9 @@ impl Opener {
     /// Derives the peer's half of the session keys.
     ///
     /// # Errors
-    /// When the keying material has the wrong length.
+    /// When the cryptographic library refuses a key.
     pub fn new(keys: &SessionKeys) -> Result<Self, KeyError> {
-        let suite = Suite::new(keys.profile, keys.theirs())?;
+        let suite = Suite::new(keys.profile(), keys.theirs())?;
         Ok(Opener { suite, rtp: SsrcTable::default(), rtcp: SsrcTable::default() })
     }
 

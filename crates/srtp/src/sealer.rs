@@ -21,9 +21,9 @@ impl Sealer {
     /// Derives our half of the session keys.
     ///
     /// # Errors
-    /// When the keying material has the wrong length.
+    /// When the cryptographic library refuses a key.
     pub fn new(keys: &SessionKeys) -> Result<Self, KeyError> {
-        Ok(Sealer { profile: keys.profile, suite: Suite::new(keys.profile, keys.ours())?, next_rtcp_index: 0 })
+        Ok(Sealer { profile: keys.profile(), suite: Suite::new(keys.profile(), keys.ours())?, next_rtcp_index: 0 })
     }
 
     /// Bytes that an RTP packet grows by.

@@ -139,7 +139,7 @@ impl Client {
 impl SrtpLink {
     fn new(keys: &SessionKeys) -> Self {
         let (opener, sealer) = (Opener::new(keys).expect("keys"), Sealer::new(keys).expect("keys"));
-        SrtpLink { profile: keys.profile, opener, sealer }
+        SrtpLink { profile: keys.profile(), opener, sealer }
     }
 }
 
