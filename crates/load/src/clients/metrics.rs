@@ -42,7 +42,9 @@ impl Reading {
 
     /// What came between an earlier reading and this one.
     pub(crate) fn since(&self, before: &Reading) -> Served {
-        let cpu = self.cpu.zip(before.cpu).map(|(now, then)| now.since(then));
+        // A server that has used less than before was started again meanwhile.
+        let both = self.cpu.zip(before.cpu).filter(|(now, then)| now.total() >= then.total());
+        let cpu = both.map(|(now, then)| now.since(then));
         let Some((now, then)) = self.page.as_ref().zip(before.page.as_ref()) else {
             return Served { cpu, ..Served::default() };
         };
@@ -151,6 +153,12 @@ millrace_pump_lateness_seconds_bucket{worker=\"1\",le=\"+Inf\"} 300
         let us = |quantile| window.lateness.quantile(quantile).as_nanos() as f64 / 1e3;
         assert!((16.0..33.0).contains(&us(0.5)) && (16.0..33.0).contains(&us(0.98)), "{:?}", window.lateness);
         assert!(window.lateness.quantile(0.999) > Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_a_server_used_that_was_started_again_meanwhile_is_not_known() {
+        let window = window(AFTER, BEFORE);
+        assert!(window.cpu.is_none() && window.datagrams == 0, "{window:?}");
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Server {
     /// Opens all, so many a second.
     ///
     /// # Errors
-    /// The first; those that were opened until then are closed.
+    /// One of the first, as several are opened at a time; those that were opened until then are closed.
     pub(super) fn open_all(&self, wanted: &[Wanted], per_second: f64, progress: &ProgressBar) -> Result<Vec<Opened>> {
         let open = |index: usize| self.open(&wanted[index]).inspect(|_| progress.inc(1));
         let (opened, done) = in_parallel(wanted.len(), per_second.max(0.1), open);

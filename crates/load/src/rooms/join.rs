@@ -107,6 +107,7 @@ fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant
 
 /// Where a `Location` leads that came from `url` (RFC 3986 §5.2).
 fn resolve(url: &str, location: &str) -> Result<String> {
+    ensure!(!location.is_empty(), "POST {url}: the answer names no session");
     let resource = Url::parse(url).and_then(|url| url.join(location));
     Ok(resource.with_context(|| format!("the Location {location:?} of {url}"))?.into())
 }
@@ -127,6 +128,7 @@ mod tests {
             assert_eq!(resolve(url, location).unwrap(), wanted);
         }
         assert_eq!(resolve("http://host", "x").unwrap(), "http://host/x");
+        assert!(resolve(url, "").is_err(), "that would be all sessions");
     }
 
     #[test]
