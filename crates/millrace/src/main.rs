@@ -19,7 +19,7 @@ use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 /// An allocator that asks for huge pages, as `.cargo/config.toml` tells it when it is built. Each viewer's state lies in a
 /// few places of its own, and each frame visits all of them for all viewers: with pages of 4 KiB the processor's table of
 /// addresses (TLB) is too small from some hundred viewers on. glibc asks for them on its main heap only, and only when it
-/// is told to before the process starts; the workers' heaps are others.
+/// is told to before the process starts; the workers' heaps are others. It is C's allocator too: keys lie with aws-lc.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -94,9 +94,13 @@ impl Server {
         found.and_then(|entry| entry["state"].as_str()).unwrap_or_default().to_owned()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
     }
 

@@ -9,6 +9,7 @@ mod demo;
 mod drain;
 mod drain_goes_on;
 mod hostile;
+mod huge_pages;
 mod ice_restart;
 mod ice_tcp;
 mod join_storm;
