@@ -264,7 +264,7 @@ pub enum Command {
         /// `None`: the title's end.
         end: Option<u64>,
     },
-    /// Shows these pictures, at their times (`trick::picks`). `Seek` ends it. Events say `run`.
+    /// Shows these pictures, at their times (`trick::Picker`). `Seek` ends it. Events say `run`.
     Trick {
         /// Which session.
         session: SessionId,

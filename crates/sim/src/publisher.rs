@@ -217,7 +217,7 @@ impl Publisher {
         self.tracks[track].layers[layer].ssrc
     }
 
-    /// The SSRC of its retransmissions (RFC 4588 §5.3); audio has none, and sends the packet itself again.
+    /// The SSRC of its retransmissions (RFC 4588 §5.3).
     pub fn rtx_ssrc(&self, track: usize, layer: usize) -> u32 {
         self.tracks[track].layers[layer].rtx_ssrc
     }
