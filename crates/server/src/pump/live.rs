@@ -57,7 +57,7 @@ pub(super) struct Input {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+struct State {
     live: Live,
     receivers: Vec<Receiver>,
 }
@@ -290,12 +290,13 @@ impl Input {
         Input { id: InputId(0), config, local: ([127, 0, 0, 1], 1).into(), state, dropped: AtomicU64::new(0) }
     }
 
-    /// Takes a stream, each datagram when it is due at its rate, and calls `taken` after each.
+    /// Takes a stream, each datagram when it is due at its rate, hands out chunks and calls `taken` after each.
     pub(super) fn take(
         &self,
         start: Instant,
         (rate, bytes): (wire::Bitrate, &[u8]),
-        mut taken: impl FnMut(usize, &mut State),
+        workers: &Workers,
+        mut taken: impl FnMut(usize),
     ) {
         let state = &mut *self.lock();
         for (index, part) in bytes.chunks(wire::ts::DATAGRAM_LEN).enumerate() {
@@ -303,7 +304,8 @@ impl Input {
             let now = start + Duration::from_nanos(bits * 1_000_000_000 / rate.bps());
             state.live.handle_datagram(now, self.local, part);
             state.live.handle_timeout(now);
-            taken(index, state);
+            self.publish(state, workers);
+            taken(index);
         }
     }
 }
@@ -325,8 +327,7 @@ mod tests {
         let start = Instant::now();
         let input = Input::pretended(start);
         let mut counts = Vec::new();
-        input.take(start, (rate, &bytes), |index, state| {
-            input.publish(state, &workers);
+        input.take(start, (rate, &bytes), &workers, |index| {
             if index % 800 == 799 {
                 // Four seconds have come in.
                 let taken = std::iter::from_fn(|| worker.try_recv()).count();
