@@ -89,11 +89,13 @@ impl Run {
     }
 
     /// Whether another datagram of `len` bytes for `path` may stand behind the last one.
+    #[inline]
     fn takes(&self, path: &Path, len: usize) -> bool {
         self.source == Source::Slots && self.has_room_for(path, len)
     }
 
     /// The same, wherever its bytes lie.
+    #[inline]
     fn has_room_for(&self, path: &Path, len: usize) -> bool {
         let full_so_far = self.len as usize == self.segment_size() * self.segment_count();
         full_so_far
