@@ -4,51 +4,33 @@
 
 use std::fmt::Write as _;
 
-/// Outcome of a request (§7.1.1).
+/// Outcome of a request (§7.1.1): its three digits, and its name for people.
+#[expect(missing_docs, reason = "the names are those of §7.1.1")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "title_case")]
 pub enum Status {
-    /// 200
     #[strum(serialize = "OK")]
     Ok = 200,
-    /// 400
     BadRequest = 400,
-    /// 403
     Forbidden = 403,
-    /// 404
     NotFound = 404,
-    /// 405
     MethodNotAllowed = 405,
-    /// 406
     NotAcceptable = 406,
-    /// 451
     ParameterNotUnderstood = 451,
-    /// 453
     NotEnoughBandwidth = 453,
-    /// 454
     SessionNotFound = 454,
-    /// 455
     #[strum(serialize = "Method Not Valid in This State")]
     MethodNotValidInThisState = 455,
-    /// 457
     InvalidRange = 457,
-    /// 459
     #[strum(serialize = "Aggregate Operation Not Allowed")]
     AggregateNotAllowed = 459,
-    /// 461
     UnsupportedTransport = 461,
-    /// 500
     InternalServerError = 500,
-    /// 501
     NotImplemented = 501,
-    /// 502
     BadGateway = 502,
-    /// 503
     ServiceUnavailable = 503,
-    /// 505
     #[strum(serialize = "RTSP Version Not Supported")]
     VersionNotSupported = 505,
-    /// 551
     OptionNotSupported = 551,
 }
 
