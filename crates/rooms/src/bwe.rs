@@ -72,6 +72,8 @@ pub struct Estimator {
     /// The smoothed round-trip time.
     rtt: Option<Duration>,
     last_sent: Instant,
+    /// Sent without a number since the last packet that had one.
+    unnumbered_bytes: usize,
     last_feedback: Option<Instant>,
     last_decay: Instant,
     /// The number after the last one that feedback mentioned.
@@ -98,6 +100,7 @@ impl Estimator {
             loss: 0.0,
             rtt: None,
             last_sent: now,
+            unnumbered_bytes: 0,
             last_feedback: None,
             last_decay: now,
             next_seq: None,
@@ -108,9 +111,17 @@ impl Estimator {
     #[inline]
     pub fn on_sent(&mut self, now: Instant, transport_seq: u16, bytes: usize) {
         let sent_us = self.micros(now);
+        let bytes = bytes + std::mem::take(&mut self.unnumbered_bytes);
         self.last_sent = now;
         self.history.push(transport_seq, sent_us as u32, bytes);
         self.prober.on_sent(now, transport_seq, sent_us, bytes);
+    }
+
+    /// Takes a packet that leaves without a number. Nothing is heard of it, but it loads the path: its bytes are counted
+    /// with the next packet's (as `prior_unacked_data` in transport_feedback_adapter.cc).
+    #[inline]
+    pub fn on_sent_without_number(&mut self, bytes: usize) {
+        self.unnumbered_bytes += bytes;
     }
 
     /// Reads a value from each of the cache lines that `on_sent` needs.

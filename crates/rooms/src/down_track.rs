@@ -166,6 +166,11 @@ impl DownTrack {
         self.forwarder.current()
     }
 
+    /// Whether its packets carry transport-wide numbers: each section has the extension, or not.
+    fn is_numbered(&self) -> bool {
+        self.spec.extensions.transport_cc.is_some()
+    }
+
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
     fn set_target(&mut self, now: Instant, layer: u8) {
         if self.target == layer {
@@ -227,7 +232,7 @@ impl DownTrack {
                 counters.drops.add(DropReason::DatagramTooLarge);
                 continue;
             }
-            transport.commit(now, len, out);
+            transport.commit(now, len, self.is_numbered(), out);
             sent += len;
             count += 1;
         };
@@ -242,7 +247,7 @@ impl DownTrack {
     pub fn send_again(&mut self, seq: u16, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
         let slot = io.out.slot()?;
         let len = self.write_again(slot, seq, self.track(io.streams), transport, io.now)?;
-        transport.commit(io.now, len, io.out);
+        transport.commit(io.now, len, self.is_numbered(), io.out);
         transport.on_resent(io.now, len);
         io.counters.packets_resent += 1;
         Some(len)

@@ -85,13 +85,17 @@ impl Transport {
         len > 0
     }
 
-    /// Queues a media packet that was sealed under `transport_seq` and has `len` bytes.
+    /// Queues a media packet of `len` bytes. `is_numbered`: it was sealed under `transport_seq`. A number that no packet
+    /// carries would count as lost.
     #[inline]
-    pub fn commit(&mut self, now: Instant, len: usize, out: &mut Outbox) {
+    pub fn commit(&mut self, now: Instant, len: usize, is_numbered: bool, out: &mut Outbox) {
         out.commit(&self.path, len);
-        if let Some(estimator) = &mut self.estimator {
+        let Some(estimator) = &mut self.estimator else { return };
+        if is_numbered {
             estimator.on_sent(now, self.transport_seq, len);
             self.transport_seq = self.transport_seq.wrapping_add(1);
+        } else {
+            estimator.on_sent_without_number(len);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
-use rooms::spec::{Command, Counters, Event, PeerSpec, SessionId, StreamId, WorkerId};
+use rooms::spec::{Command, Counters, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use srtp::{Profile, SessionKeys};
 use wire::{Datagram, LinkId, Outbox, Path, Product, Random};
 
@@ -138,9 +138,21 @@ impl World {
 
     /// A viewer of all tracks, on any worker.
     pub fn add_viewer_on(&mut self, worker: usize, stream: StreamId, behaviour: Behaviour) -> PeerId {
+        self.add_viewer_with(worker, stream, behaviour, |_| ())
+    }
+
+    /// A viewer of all tracks that negotiates something else: `change` gets its tracks.
+    pub fn add_viewer_with(
+        &mut self,
+        worker: usize,
+        stream: StreamId,
+        behaviour: Behaviour,
+        change: impl FnOnce(&mut [DownTrackSpec]),
+    ) -> PeerId {
         let (peer, keys) = self.peer_spec(worker);
         let plans = self.streams[&stream].clone();
-        let tracks = down_tracks(&plans, &mut self.random);
+        let mut tracks = down_tracks(&plans, &mut self.random);
+        change(&mut tracks);
         let viewer = Viewer::new(self.now, self.start, &keys, &plans, &tracks, behaviour, &mut self.random);
         let session = peer.session;
         self.command(worker, Command::AddSession(peer));

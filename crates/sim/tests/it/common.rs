@@ -5,6 +5,7 @@ use std::time::Duration;
 use sim::media::LayerPlan;
 use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
+use sim::world::{PeerId, World};
 use wire::Bitrate;
 use wire::codec::Codec;
 
@@ -59,4 +60,10 @@ pub fn millis(count: u64) -> Duration {
 /// The value below which nine in ten lie.
 pub fn nine_in_ten(sorted: &[Duration]) -> Duration {
     sorted[sorted.len() * 9 / 10]
+}
+
+/// The layer of the newest picture that the viewer has something of.
+pub fn layer_now(world: &mut World, viewer: PeerId) -> u8 {
+    let track = &world.viewer(viewer).tracks[0];
+    track.records.values().next_back().expect("something came").tag.layer
 }

@@ -6,17 +6,11 @@ use rooms::spec::{Command, LayerLimit};
 use sim::check::{Holes, check_track};
 use sim::network::LinkConfig;
 use sim::viewer::Behaviour;
-use sim::world::{PeerId, World};
+use sim::world::World;
 use wire::Bitrate;
 
 fn way_down(kbps: u64) -> LinkConfig {
     LinkConfig { rate: Some(Bitrate::from_kbps(kbps)), queue_bytes: kbps as usize * 1_000 / 8 / 4, ..quiet() }
-}
-
-/// The layer of the newest frame.
-fn layer_now(world: &mut World, viewer: PeerId) -> u8 {
-    let track = &world.viewer(viewer).tracks[0];
-    track.records.values().next_back().expect("something came").tag.layer
 }
 
 #[test]

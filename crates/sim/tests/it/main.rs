@@ -7,6 +7,7 @@ mod hostile;
 mod layer_switch;
 mod lossy_network;
 mod publisher_returns;
+mod quality;
 mod random_limits;
 mod replay;
 mod reports;
