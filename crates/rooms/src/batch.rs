@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
+use crate::keyframe::Urgency;
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::spec::{StreamId, WorkerId};
 
@@ -21,6 +22,8 @@ pub enum Post {
         track: u8,
         /// Index of the layer in the track.
         layer: u8,
+        /// How soon.
+        urgency: Urgency,
     },
     /// The publisher's clock, from its sender report.
     Clock {

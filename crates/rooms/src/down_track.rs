@@ -11,7 +11,7 @@ use crate::bwe::LayerChooser;
 use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
-use crate::keyframe::{KeyframeWishes, LayerKey};
+use crate::keyframe::{KeyframeBudget, KeyframeWishes, LayerKey, Urgency};
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
@@ -43,6 +43,9 @@ const RTT_ASSUMED: Duration = Duration::from_millis(20);
 /// A keyframe that is still missing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 
+/// How long a keyframe takes to come and to be sent, as a rule.
+const KEYFRAME_TIME: Duration = Duration::from_millis(100);
+
 /// A down track: one track of a stream, as one peer receives it.
 #[derive(Debug)]
 pub struct DownTrack {
@@ -64,6 +67,8 @@ pub struct DownTrack {
     /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
     not_before: Instant,
     asked_at: Option<Instant>,
+    /// What the peer may ask for by itself.
+    keyframes: KeyframeBudget,
     sent: Box<[Sent]>,
     /// The highest output number that went out.
     newest_sent: u64,
@@ -146,6 +151,7 @@ impl DownTrack {
             target: (track.layers.len() - 1) as u8,
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
+            keyframes: KeyframeBudget::new(now),
             sent: vec![Sent::NOTHING; sent].into(),
             newest_sent: 0,
             rtx_seq: (1 << 16) + (first >> 48),
@@ -197,8 +203,37 @@ impl DownTrack {
         let asked = self.asked_at.is_some_and(|at| now.duration_since(at) < ASK_AGAIN);
         if waits && !asked {
             self.asked_at = Some(now);
-            wishes.add(LayerKey { stream: self.stream, track: self.spec.track, layer: self.target });
+            let climbs = self.current().is_some_and(|current| current < self.target);
+            let urgency = if climbs { Urgency::CanWait } else { Urgency::Now };
+            wishes.add(self.layer_key(self.target), urgency);
         }
+    }
+
+    /// Takes the peer's wish for a keyframe of the layer that it gets: unless one is on its way, and within its budget.
+    pub fn on_keyframe_request(&mut self, rtt: Option<Duration>, io: &mut Io<'_>) {
+        let Some(current) = self.current() else { return };
+        let Some(layer) = self.track(io.streams).layers.get(usize::from(current)) else { return };
+        if self.is_under_way(io.now, rtt, &layer.log) {
+            return;
+        }
+        if self.keyframes.take(io.now) {
+            io.wishes.add(self.layer_key(current), Urgency::Now);
+        } else {
+            io.counters.drops.add(DropReason::KeyframeBudgetSpent);
+        }
+    }
+
+    /// Whether the last keyframe in the log of the current layer is still to be sent, or was sent so lately that the peer
+    /// cannot have said anything about it.
+    fn is_under_way(&self, now: Instant, rtt: Option<Duration>, log: &Log) -> bool {
+        let Some(position) = log.keyframe().filter(|_| log.epoch() == self.epoch) else { return false };
+        let came_at = log.at(position).map(|logged| logged.meta.arrival);
+        let unseen = rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX) + KEYFRAME_TIME;
+        position >= self.position || came_at.is_some_and(|at| now.saturating_duration_since(at) < unseen)
+    }
+
+    fn layer_key(&self, layer: u8) -> LayerKey {
+        LayerKey { stream: self.stream, track: self.spec.track, layer }
     }
 
     /// The track of the stream that it is a copy of.

@@ -11,7 +11,6 @@ use crate::bwe;
 use crate::down_track::{DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
-use crate::keyframe::LayerKey;
 use crate::reports;
 use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
@@ -174,11 +173,10 @@ impl Downs {
         }
     }
 
-    fn on_keyframe_request(&self, ssrc: u32, transport: &mut Transport, io: &mut Io<'_>) {
+    fn on_keyframe_request(&mut self, ssrc: u32, transport: &mut Transport, io: &mut Io<'_>) {
         transport.stats.keyframe_requests_received += 1;
-        let down = self.tracks.iter().find(|down| down.spec.ssrc == ssrc);
-        if let Some((down, layer)) = down.and_then(|down| Some((down, down.current()?))) {
-            io.wishes.add(LayerKey { stream: down.stream, track: down.spec.track, layer });
+        if let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc) {
+            down.on_keyframe_request(transport.rtt, io);
         }
     }
 

@@ -49,6 +49,8 @@ pub enum DropReason {
     NackForUnknownPacket,
     /// A viewer asked for more retransmissions than its share.
     ResendBudgetSpent,
+    /// A viewer asked for more keyframes than its share.
+    KeyframeBudgetSpent,
     /// Another worker's mailbox had no room for packets of a stream that is watched there.
     MailboxFull,
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.

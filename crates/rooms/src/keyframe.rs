@@ -1,7 +1,8 @@
-//! Keyframe requests: those of one call gathered, those for one layer merged and throttled.
+//! Keyframe requests: those of one call gathered, those for one layer merged and throttled, those of one viewer counted.
 //!
 //! In: requests of any number of viewers, and keyframes as they pass. Out: whether to ask the publisher now, or when.
-//! A keyframe is several times as large as another frame and goes to everybody, so at most one is asked for per interval.
+//! A keyframe is several times as large as another frame and goes to everybody, so at most one is asked for per interval,
+//! and what one viewer may ask for is limited.
 //! Source: RFC 4585 §6.3.1 (PLI), RFC 5104 §4.3.1.2 (on limiting requests).
 
 use std::time::{Duration, Instant};
@@ -17,21 +18,59 @@ pub struct LayerKey {
     pub layer: u8,
 }
 
+/// How soon a keyframe is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// A viewer has a picture, and would like a better one.
+    CanWait,
+    /// A viewer has no picture, or one that is broken or too large for its path.
+    Now,
+}
+
 /// The layers of which one call asks for keyframes, each once. So it never holds more than the session has layers.
 #[derive(Debug, Default)]
-pub struct KeyframeWishes(Vec<LayerKey>);
+pub struct KeyframeWishes(Vec<(LayerKey, Urgency)>);
 
 impl KeyframeWishes {
     /// Takes a layer that the stream has.
-    pub fn add(&mut self, layer: LayerKey) {
-        if !self.0.contains(&layer) {
-            self.0.push(layer);
+    pub fn add(&mut self, layer: LayerKey, urgency: Urgency) {
+        match self.0.iter_mut().find(|(known, _)| *known == layer) {
+            Some((_, known)) => *known = urgency.max(*known),
+            None => self.0.push((layer, urgency)),
         }
     }
 
     /// Takes out one of the layers.
-    pub fn pop(&mut self) -> Option<LayerKey> {
+    pub fn pop(&mut self) -> Option<(LayerKey, Urgency)> {
         self.0.pop()
+    }
+}
+
+/// What one viewer may ask for of one track: `REQUESTS_MAX` keyframes at once, and one each `REQUEST_INTERVAL` in the long
+/// run. Whoever has asked for more waits for what others ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyframeBudget {
+    /// When all may be asked for again.
+    full_at: Instant,
+}
+
+const REQUESTS_MAX: u32 = 3;
+const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
+
+impl KeyframeBudget {
+    /// All may be asked for.
+    pub fn new(now: Instant) -> Self {
+        KeyframeBudget { full_at: now }
+    }
+
+    /// Takes one. False when none is left.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let full_at = self.full_at.max(now) + REQUEST_INTERVAL;
+        let has_one = full_at <= now + REQUEST_INTERVAL * REQUESTS_MAX;
+        if has_one {
+            self.full_at = full_at;
+        }
+        has_one
     }
 }
 
@@ -40,58 +79,60 @@ impl KeyframeWishes {
 pub struct KeyframeThrottle {
     interval: Duration,
     asked_at: Option<Instant>,
-    state: State,
+    /// When the last keyframe began to come.
+    came_at: Option<Instant>,
+    /// When to ask for what is held back.
+    held_until: Option<Instant>,
+    /// For when the earliest timer is set.
+    timer: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Idle,
-    /// A request waits for the end of the interval; nobody has set a timer for it yet.
-    Held,
-    /// The same, and the timer is set.
-    Timed,
-}
+/// A request that can wait is let through so long after the last one, or after a keyframe that came by itself: so all who
+/// climb share one, and climb for nothing where the publisher sends one at least this often.
+const INTERVAL_OF_CLIMBS: Duration = Duration::from_secs(2);
 
 impl KeyframeThrottle {
     /// Lets the first request through at once.
     pub fn new(interval: Duration) -> Self {
-        KeyframeThrottle { interval, asked_at: None, state: State::Idle }
+        KeyframeThrottle { interval, asked_at: None, came_at: None, held_until: None, timer: None }
     }
 
     /// Takes a viewer's request. True: ask the publisher now. False: it was merged with one before, or is held back.
-    pub fn request(&mut self, now: Instant) -> bool {
-        if self.asked_at.is_some_and(|at| now < at + self.interval) {
-            if self.state == State::Idle {
-                self.state = State::Held;
-            }
+    pub fn request(&mut self, now: Instant, urgency: Urgency) -> bool {
+        let free_at = match urgency {
+            Urgency::Now => self.asked_at.map(|at| at + self.interval),
+            Urgency::CanWait => self.asked_at.max(self.came_at).map(|at| at + self.interval.max(INTERVAL_OF_CLIMBS)),
+        };
+        if let Some(free_at) = free_at.filter(|at| now < *at) {
+            self.held_until = Some(self.held_until.map_or(free_at, |at| at.min(free_at)));
             return false;
         }
         // What was held back goes along.
-        (self.state, self.asked_at) = (State::Idle, Some(now));
+        (self.held_until, self.asked_at) = (None, Some(now));
         true
     }
 
     /// A keyframe has come: what was held back is answered.
-    pub fn on_keyframe(&mut self) {
+    pub fn on_keyframe(&mut self, now: Instant) {
         // A timer that is set will find nothing to do.
-        self.state = State::Idle;
+        (self.held_until, self.came_at) = (None, Some(now));
     }
 
-    /// When to call `handle_timeout`, once for each request that is held back.
+    /// When to call `handle_timeout` for a request that is held back, unless a timer is set already.
     pub fn take_timer(&mut self) -> Option<Instant> {
-        if self.state != State::Held {
-            return None;
-        }
-        debug_assert!(self.asked_at.is_some(), "held back behind a request that went through");
-        self.state = State::Timed;
-        self.asked_at.map(|at| at + self.interval)
+        let at = self.held_until.filter(|at| self.timer.is_none_or(|timer| *at < timer))?;
+        self.timer = Some(at);
+        Some(at)
     }
 
-    /// True: ask the publisher now for what was held back.
+    /// True: ask the publisher now for what was held back. Another timer may be wanted then.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
-        debug_assert_ne!(self.state, State::Held, "a timer is set");
-        // That of a request which a keyframe has answered comes too soon for the next, which has a timer of its own.
-        self.state != State::Idle && self.request(now)
+        self.timer = self.timer.filter(|at| *at > now);
+        let is_due = self.held_until.is_some_and(|at| at <= now);
+        if is_due {
+            (self.held_until, self.asked_at) = (None, Some(now));
+        }
+        is_due
     }
 }
 
@@ -106,8 +147,8 @@ mod tests {
         let all =
             (0..24).map(|number| LayerKey { stream: number / 6, track: number as u8 / 2 % 3, layer: number as u8 % 2 });
         let mut wishes = KeyframeWishes::default();
-        all.clone().chain(all.clone()).for_each(|layer| wishes.add(layer));
-        let wished: Vec<LayerKey> = std::iter::from_fn(|| wishes.pop()).collect();
+        all.clone().chain(all.clone()).for_each(|layer| wishes.add(layer, Urgency::Now));
+        let wished: Vec<LayerKey> = std::iter::from_fn(|| wishes.pop()).map(|(layer, _)| layer).collect();
         assert!(wished.into_iter().rev().eq(all));
     }
 
@@ -123,7 +164,7 @@ mod tests {
                 timer = None;
                 asked += u32::from(throttle.handle_timeout(now));
             }
-            asked += u32::from(throttle.request(now));
+            asked += u32::from(throttle.request(now, Urgency::Now));
             timer = timer.or(throttle.take_timer());
         }
         assert_eq!(asked, 2);
@@ -133,8 +174,8 @@ mod tests {
     fn a_request_within_the_interval_is_made_up_for_at_its_end() {
         let start = Instant::now();
         let mut throttle = KeyframeThrottle::new(INTERVAL);
-        assert!(throttle.request(start));
-        assert!(!throttle.request(start + INTERVAL / 2));
+        assert!(throttle.request(start, Urgency::Now));
+        assert!(!throttle.request(start + INTERVAL / 2, Urgency::Now));
         assert_eq!(throttle.take_timer(), Some(start + INTERVAL));
         assert_eq!(throttle.take_timer(), None);
         assert!(throttle.handle_timeout(start + INTERVAL));
@@ -144,12 +185,12 @@ mod tests {
     fn a_request_that_comes_before_the_timer_of_another_leaves_none_behind() {
         let start = Instant::now();
         let mut throttle = KeyframeThrottle::new(INTERVAL);
-        assert!(throttle.request(start));
-        assert!(!throttle.request(start + INTERVAL / 2));
+        assert!(throttle.request(start, Urgency::Now));
+        assert!(!throttle.request(start + INTERVAL / 2, Urgency::Now));
         let timer = throttle.take_timer().expect("it is held back");
-        assert!(throttle.request(timer));
+        assert!(throttle.request(timer, Urgency::Now));
         assert!(!throttle.handle_timeout(timer));
-        assert!(!throttle.request(timer + INTERVAL / 2));
+        assert!(!throttle.request(timer + INTERVAL / 2, Urgency::Now));
         assert_eq!(throttle.take_timer(), Some(timer + INTERVAL));
     }
 
@@ -157,26 +198,48 @@ mod tests {
     fn the_timer_of_a_request_that_was_answered_lets_no_other_through_too_soon() {
         let start = Instant::now();
         let mut throttle = KeyframeThrottle::new(INTERVAL);
-        assert!(throttle.request(start));
-        assert!(!throttle.request(start + INTERVAL / 2));
+        assert!(throttle.request(start, Urgency::Now));
+        assert!(!throttle.request(start + INTERVAL / 2, Urgency::Now));
         let first = throttle.take_timer().expect("it is held back");
-        throttle.on_keyframe();
-        assert!(!throttle.request(start + INTERVAL / 2));
+        assert!(throttle.request(first, Urgency::Now));
+        assert!(!throttle.request(first + INTERVAL / 2, Urgency::Now));
+        assert!(!throttle.handle_timeout(first));
         let second = throttle.take_timer().expect("so is this one");
-        assert!(throttle.handle_timeout(first));
-        assert!(!throttle.request(first));
-        let third = throttle.take_timer().expect("and this one");
-        assert!(!throttle.handle_timeout(second) && throttle.handle_timeout(third));
+        assert!(throttle.handle_timeout(second));
+    }
+
+    #[test]
+    fn a_request_that_can_wait_does_so_and_an_urgent_one_takes_it_along() {
+        let start = Instant::now();
+        let mut throttle = KeyframeThrottle::new(INTERVAL);
+        assert!(throttle.request(start, Urgency::CanWait), "nobody asked before");
+        assert!(!throttle.request(start + INTERVAL, Urgency::CanWait));
+        assert_eq!(throttle.take_timer(), Some(start + INTERVAL_OF_CLIMBS));
+        assert!(throttle.request(start + INTERVAL, Urgency::Now));
+        assert!(!throttle.handle_timeout(start + INTERVAL_OF_CLIMBS));
+        throttle.on_keyframe(start + INTERVAL * 4);
+        assert!(!throttle.request(start + INTERVAL * 5, Urgency::CanWait), "one came by itself");
+        assert_eq!(throttle.take_timer(), Some(start + INTERVAL * 4 + INTERVAL_OF_CLIMBS));
+        assert!(!throttle.request(start + INTERVAL + INTERVAL / 2, Urgency::Now));
+        assert_eq!(throttle.take_timer(), Some(start + INTERVAL * 2), "an earlier timer");
+    }
+
+    #[test]
+    fn one_viewer_asks_for_three_and_then_for_one_in_five_seconds() {
+        let start = Instant::now();
+        let mut budget = KeyframeBudget::new(start);
+        let taken = (0..200).filter(|step| budget.take(start + Duration::from_millis(100) * *step));
+        assert_eq!(taken.collect::<Vec<_>>(), [0, 1, 2, 50, 100, 150]);
     }
 
     #[test]
     fn a_keyframe_answers_the_request_that_was_held_back() {
         let start = Instant::now();
         let mut throttle = KeyframeThrottle::new(INTERVAL);
-        assert!(throttle.request(start));
-        assert!(!throttle.request(start + INTERVAL / 2));
+        assert!(throttle.request(start, Urgency::Now));
+        assert!(!throttle.request(start + INTERVAL / 2, Urgency::Now));
         throttle.take_timer();
-        throttle.on_keyframe();
+        throttle.on_keyframe(start + INTERVAL / 2);
         assert!(!throttle.handle_timeout(start + INTERVAL));
     }
 }

@@ -20,7 +20,7 @@ use crate::batch::{BatchPool, Post, Posts};
 use crate::down_track::Progress;
 use crate::drops::DropReason;
 use crate::io::Io;
-use crate::keyframe::{KeyframeWishes, LayerKey};
+use crate::keyframe::{KeyframeWishes, LayerKey, Urgency};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::spec::{
@@ -48,7 +48,7 @@ pub struct Rooms {
     /// What the session that was called last wished for.
     wishes: KeyframeWishes,
     /// Keyframe requests that wait for room in the outbox.
-    requests: Vec<LayerKey>,
+    requests: Vec<(LayerKey, Urgency)>,
     random: Random,
     counters: Counters,
 }
@@ -159,9 +159,9 @@ impl Rooms {
                 }
                 self.posts.pool.give(batch);
             }
-            Post::KeyframeWanted { stream, track, layer } => {
+            Post::KeyframeWanted { stream, track, layer, urgency } => {
                 if let Some(&stream) = self.stream_by_id.get(&stream) {
-                    self.want_keyframe(now, LayerKey { stream, track, layer });
+                    self.want_keyframe(now, LayerKey { stream, track, layer }, urgency);
                 }
             }
             Post::Clock { stream, track, layer, clock } => {
@@ -232,7 +232,7 @@ impl Rooms {
         }
         self.streams.remove(key);
         self.turns.retain(|turn| *turn != Turn::Stream(key));
-        self.requests.retain(|layer| layer.stream != key);
+        self.requests.retain(|(layer, _)| layer.stream != key);
         self.counters.streams -= 1;
     }
 
@@ -346,7 +346,8 @@ impl Rooms {
         for track in 0..self.streams[key].tracks.len() {
             let top = self.streams[key].tracks[track].layers.len() - 1;
             if self.streams[key].tracks[track].layers[top].log.keyframe().is_none() {
-                self.want_keyframe(now, LayerKey { stream: key, track: track as u8, layer: top as u8 });
+                let layer = LayerKey { stream: key, track: track as u8, layer: top as u8 };
+                self.want_keyframe(now, layer, Urgency::Now);
             }
         }
     }
@@ -475,22 +476,33 @@ impl Rooms {
 
     /// Passes on what the session that was called last wished for.
     fn take_wishes(&mut self, now: Instant) {
-        while let Some(layer) = self.wishes.pop() {
-            self.want_keyframe(now, layer);
+        while let Some((layer, urgency)) = self.wishes.pop() {
+            self.want_keyframe(now, layer, urgency);
         }
     }
 
     /// Notes that a layer's viewers need a keyframe. Requests are merged and throttled, per layer.
-    fn want_keyframe(&mut self, now: Instant, wanted: LayerKey) {
+    fn want_keyframe(&mut self, now: Instant, wanted: LayerKey, urgency: Urgency) {
         let stream = &mut self.streams[wanted.stream];
         let kind = stream.tracks.get(usize::from(wanted.track)).map(|track| track.spec.codec.kind());
         if kind != Some(MediaKind::Video) {
             return;
         }
         let Some(layer) = stream.layer_mut(wanted.track, wanted.layer) else { return };
-        if layer.keyframes.request(now) {
-            self.requests.push(wanted);
+        if layer.keyframes.request(now, urgency) {
+            self.requests.push((wanted, urgency));
         } else if let Some(at) = layer.keyframes.take_timer() {
+            self.wheel.insert(at, Timer::Keyframe(wanted));
+        }
+    }
+
+    fn handle_keyframe_timeout(&mut self, now: Instant, wanted: LayerKey) {
+        let layer = self.streams.get_mut(wanted.stream);
+        let Some(layer) = layer.and_then(|stream| stream.layer_mut(wanted.track, wanted.layer)) else { return };
+        if layer.keyframes.handle_timeout(now) {
+            self.requests.push((wanted, Urgency::Now));
+        }
+        if let Some(at) = layer.keyframes.take_timer() {
             self.wheel.insert(at, Timer::Keyframe(wanted));
         }
     }
@@ -498,7 +510,7 @@ impl Rooms {
     /// Sends keyframe requests on their way: to the publisher, or to the worker that has it.
     fn send_keyframe_requests(&mut self, now: Instant, out: &mut Outbox) {
         while out.has_room()
-            && let Some(wanted) = self.requests.pop()
+            && let Some((wanted, urgency)) = self.requests.pop()
         {
             let Some(stream) = self.streams.get(wanted.stream) else { continue };
             if let Some(publisher) = stream.publisher {
@@ -509,7 +521,7 @@ impl Rooms {
                 }
             } else if let Some(origin) = stream.origin {
                 let LayerKey { track, layer, .. } = wanted;
-                self.posts.push(origin, Post::KeyframeWanted { stream: stream.id, track, layer });
+                self.posts.push(origin, Post::KeyframeWanted { stream: stream.id, track, layer, urgency });
             }
         }
     }
@@ -589,13 +601,7 @@ impl Product for Rooms {
             match timer {
                 Timer::Session(key) => self.handle_session_timeout(now, key, out),
                 Timer::Paced(key) => self.queue_due(key),
-                Timer::Keyframe(wanted) => {
-                    let layer = self.streams.get_mut(wanted.stream);
-                    let layer = layer.and_then(|stream| stream.layer_mut(wanted.track, wanted.layer));
-                    if layer.is_some_and(|layer| layer.keyframes.handle_timeout(now)) {
-                        self.requests.push(wanted);
-                    }
-                }
+                Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
             }
         }
         self.send_keyframe_requests(now, out);

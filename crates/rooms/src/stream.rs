@@ -220,7 +220,7 @@ impl Layer {
         }
         self.rate.add(meta.arrival, payload.len());
         if meta.payload.keyframe && meta.payload.starts_frame {
-            self.keyframes.on_keyframe();
+            self.keyframes.on_keyframe(meta.arrival);
         }
         self.log.push(meta, extensions, payload);
     }

@@ -10,7 +10,7 @@ use wire::{Random, Seq};
 
 use crate::drops::DropReason;
 use crate::io::Io;
-use crate::keyframe::LayerKey;
+use crate::keyframe::{LayerKey, Urgency};
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::passthrough::{self, PASSED_MAX, Passage};
 use crate::receive::{Layers, MISSING_MAX, Receiver, TransportRecorder};
@@ -209,7 +209,8 @@ impl Ups {
             }
             if source.receiver.take_keyframe_needed() {
                 let up = &self.tracks[source.up];
-                io.wishes.add(LayerKey { stream: up.stream, track: up.spec.track, layer: source.layer });
+                let layer = LayerKey { stream: up.stream, track: up.spec.track, layer: source.layer };
+                io.wishes.add(layer, Urgency::Now);
             }
         }
         let media_ssrc = self.sources.first().map_or(0, |source| source.ssrc);

@@ -8,6 +8,7 @@ use sim::network::LinkConfig;
 use sim::viewer::Behaviour;
 use sim::world::World;
 use wire::Bitrate;
+use wire::codec::Codec;
 
 fn way_down(kbps: u64) -> LinkConfig {
     LinkConfig { rate: Some(Bitrate::from_kbps(kbps)), queue_bytes: kbps as usize * 1_000 / 8 / 4, ..quiet() }
@@ -29,6 +30,33 @@ fn a_viewer_s_own_limit_moves_it_down_and_up() {
     }
     let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
     assert!(summary.switches_down >= 2 && summary.switches_up >= 2, "{summary:?}");
+}
+
+#[test]
+fn who_climb_one_after_the_other_share_a_keyframe() {
+    let mut world = World::new(2, quiet());
+    let stream = world.open_stream(&[video(Codec::Vp8, &[150, 500])]);
+    let publisher = world.add_publisher(stream);
+    let viewers: Vec<_> = (0..10).map(|_| world.add_viewer(stream, Behaviour::GOOD)).collect();
+    let limit = |spatial_max| LayerLimit { spatial_max, temporal_max: u8::MAX };
+    for viewer in &viewers {
+        let session = world.session(*viewer);
+        world.command(0, Command::Limit { session, layers: limit(0) });
+    }
+    world.run(seconds(8));
+    let before = world.publisher(publisher).keyframe_requests.len();
+    for viewer in &viewers {
+        let session = world.session(*viewer);
+        world.command(0, Command::Limit { session, layers: limit(1) });
+        world.run(millis(600));
+    }
+    world.run(seconds(3));
+    for viewer in viewers {
+        assert_eq!(layer_now(&mut world, viewer), 1);
+    }
+    let asked = &world.publisher(publisher).keyframe_requests[before..];
+    // One each two seconds, of six.
+    assert!(asked.len() <= 4, "{asked:?}");
 }
 
 #[test]
