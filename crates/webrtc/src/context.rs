@@ -134,6 +134,9 @@ impl DtlsInstance for Instance {
                 }
                 DtlsOutput::Connected
             }
+            // Nobody negotiates data channels here, but str0m would begin an SCTP association with whoever asks. dimpl gives
+            // nothing of this before it has said that it is connected, and to say so again changes nothing.
+            DtlsOutput::ApplicationData(_) => DtlsOutput::Connected,
             other => other,
         }
     }

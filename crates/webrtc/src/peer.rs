@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use srtp::SessionKeys;
 use str0m::crypto::Sha1HmacProvider;
@@ -28,6 +28,13 @@ use crate::write::{Candidate, Transport};
 /// The most addresses from which one peer is heard between ICE restarts; checks from further ones are refused. A browser
 /// with several interfaces, TCP and IPv6 uses about ten.
 const REMOTES_MAX: usize = 32;
+
+/// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams; a
+/// session that never comes to rest is ended.
+const OUTPUTS_MAX: u32 = 1_000;
+
+/// When a session that has ended so may be asked again.
+const AT_REST: Duration = Duration::from_secs(3_600);
 
 /// Where the other side is, and by which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +128,9 @@ pub struct Peer {
     /// Where the last DTLS datagram went to: the nominated address, where we are the one who nominates.
     dtls_remote: Option<Remote>,
     queue: VecDeque<Output>,
+    /// When something was last put in, and what str0m has said since.
+    now: Instant,
+    outputs: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +212,8 @@ impl Peer {
             known: Vec::new(),
             dtls_remote: None,
             queue: VecDeque::new(),
+            now,
+            outputs: 0,
         })
     }
 
@@ -235,6 +247,7 @@ impl Peer {
 
     /// Takes a STUN or DTLS datagram. What is refused changes nothing.
     pub fn handle_datagram(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
+        (self.now, self.outputs) = (now, 0);
         if self.state == State::Ended {
             return Err(Refused::Ended);
         }
@@ -306,6 +319,7 @@ impl Peer {
 
     /// Does what is due: checks, DTLS flights that were not answered, the end of a handshake that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
+        (self.now, self.outputs) = (now, 0);
         if self.state != State::Ended
             && let Err(error) = self.rtc.handle_input(str0m::Input::Timeout(now))
         {
@@ -374,17 +388,26 @@ impl Peer {
 
     /// Says goodbye: `poll` gives the DTLS close_notify to send, then `Ended`.
     pub fn close(&mut self) {
+        self.outputs = 0;
         if self.state != State::Ended && self.rtc.close().is_err() {
             self.end(EndReason::Closed);
         }
     }
 
-    /// What is next. `Timeout` comes when there is nothing else.
+    /// What is next. `Timeout` comes when there is nothing else, and after `OUTPUTS_MAX` whatever there is.
     pub fn poll(&mut self) -> Output {
         loop {
             if let Some(output) = self.queue.pop_front() {
                 return output;
             }
+            if self.outputs >= OUTPUTS_MAX {
+                if self.state == State::Ended {
+                    return Output::Timeout(self.now + AT_REST);
+                }
+                self.end(EndReason::Failed("it never comes to rest".into()));
+                continue;
+            }
+            self.outputs += 1;
             match self.rtc.poll_output() {
                 Ok(str0m::Output::Transmit(transmit)) => {
                     let remote = Remote { addr: transmit.destination, tcp: transmit.proto != Protocol::Udp };
@@ -477,8 +500,6 @@ fn made_up_candidates(is_server: bool, tcp: bool) -> Result<Vec<IceCandidate>, E
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use str0m::media::MediaKind;
     use wire::codec::Codec;
 
@@ -506,11 +527,9 @@ mod tests {
         }
     }
 
-    /// What the whole design rests on, to be seen again with each new version of str0m.
-    #[test]
-    fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
+    /// A viewer that watches one video track, and the server's side of it.
+    fn pair(start: Instant) -> (Peer, Peer) {
         let context = Context::new().unwrap();
-        let start = Instant::now();
         let tracks = [Codec::Vp8];
         let offer = OfferOptions {
             direction: Direction::Receive,
@@ -523,9 +542,44 @@ mod tests {
         let (mut client, offer) = Peer::offer(&context, start, &offer).unwrap();
         let purpose = Purpose::Send { tracks: &tracks, stream: "s" };
         let candidates = [Candidate { addr: SERVER.addr, tcp: false }];
-        let (mut server, answer) =
+        let (server, answer) =
             Peer::answer(&context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();
         client.accept_answer(&answer.sdp).unwrap();
+        (server, client)
+    }
+
+    /// A viewer without `m=application` that begins an SCTP association (RFC 8831) all the same.
+    #[test]
+    fn a_peer_that_speaks_sctp_is_not_answered() {
+        let start = Instant::now();
+        let (mut server, mut client) = pair(start);
+        client.rtc.direct_api().start_sctp(true);
+        let (mut from_server, mut from_client) = (Vec::new(), Vec::new());
+        for step in 0..500 {
+            let now = start + Duration::from_millis(10 * step);
+            drive(now, &mut server, &mut client, SERVER, &mut from_server);
+            drive(now, &mut client, &mut server, CLIENT, &mut from_client);
+        }
+        let records = |kinds: &[u8]| kinds.iter().filter(|kind| **kind == 23).count();
+        assert!(server.keys.get().is_some() && records(&from_client) > 1, "it asked again and again");
+        assert_eq!(records(&from_server), 0);
+    }
+
+    #[test]
+    fn a_session_that_never_comes_to_rest_is_ended() {
+        let (mut server, _) = pair(Instant::now());
+        server.outputs = OUTPUTS_MAX;
+        assert!(matches!(server.poll(), Output::Ended(EndReason::Failed(_))));
+        assert!(matches!(server.poll(), Output::Timeout(_)));
+        server.close();
+        assert!(matches!(server.poll(), Output::Timeout(_)));
+    }
+
+    /// What the whole design rests on, to be seen again with each new version of str0m.
+    #[test]
+    fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
+        let start = Instant::now();
+        let (mut server, mut client) = pair(start);
         let mut api = server.rtc.direct_api();
         api.declare_media("0".into(), MediaKind::Video);
         api.declare_stream_tx(1.into(), Some(2.into()), "0".into(), None);
