@@ -1,8 +1,9 @@
 //! A network in memory: datagrams go in, and come out later, or not at all.
 //!
 //! In: datagrams with their addresses, and the time. Out: the same datagrams in order of arrival; `next_at` says when.
-//! Each pair of addresses, in each direction, is a link of its own: a queue that drains at a rate, then a delay. It has
-//! its own random numbers too, so what happens on one link depends on no other.
+//! Each pair of addresses, in each direction, is a link of its own: a policer, a queue that drains at a rate, then a
+//! delay. It has its own random numbers too, so what happens on one link depends on no other. Policer and rate count a
+//! datagram with its headers, as real ones do.
 //! Cost: O(log n) per datagram in flight.
 
 use std::cmp::Reverse;
@@ -23,6 +24,11 @@ pub struct LinkConfig {
     pub rate: Option<Bitrate>,
     /// Bytes that may wait for the rate; what comes on top is dropped.
     pub queue_bytes: usize,
+    /// A token bucket before the queue: what finds no tokens is dropped.
+    pub policer: Option<Policer>,
+    /// Datagrams arrive at multiples of this only, all at once, as those of one Wi-Fi or LTE transmission do. Zero: each
+    /// arrives by itself.
+    pub aggregation: Duration,
     /// Share that never arrives, each datagram by itself.
     pub loss: f64,
     /// Share that arrives a second time, 1 ms later.
@@ -41,6 +47,8 @@ impl Default for LinkConfig {
             jitter: Duration::ZERO,
             rate: None,
             queue_bytes: 150_000,
+            policer: None,
+            aggregation: Duration::ZERO,
             loss: 0.0,
             duplication: 0.0,
             reordering: 0.0,
@@ -48,6 +56,18 @@ impl Default for LinkConfig {
         }
     }
 }
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policer {
+    /// How fast tokens come.
+    pub rate: Bitrate,
+    /// How many there may be, in bytes.
+    pub bucket_bytes: usize,
+}
+
+/// Bytes of the headers of IPv4 and UDP (RFC 791 §3.1, RFC 768).
+const HEADERS: usize = 28;
 
 /// A datagram on its way, or at its destination. Ordered by its first two fields, which are another pair for each.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +100,10 @@ struct Link {
     random: Random,
     config: LinkConfig,
     sent_bytes: u64,
+    /// When the link was first used.
+    began: Option<Instant>,
+    /// When the policer's bucket will be full, or was.
+    full_at: Option<Instant>,
     /// When the queue has drained.
     free_at: Option<Instant>,
     /// Arrival of the last datagram that kept its place.
@@ -168,12 +192,21 @@ impl Network {
 
 impl Link {
     fn new(config: LinkConfig, random: Random) -> Self {
-        Link { random, config, sent_bytes: 0, free_at: None, last_arrival: None }
+        Link { random, config, sent_bytes: 0, began: None, full_at: None, free_at: None, last_arrival: None }
     }
 
     /// When a datagram sent now arrives; `None` when it does not.
     fn arrival(&mut self, now: Instant, len: usize) -> Option<Instant> {
         self.sent_bytes += len as u64;
+        let began = *self.began.get_or_insert(now);
+        let len = len + HEADERS;
+        if let Some(Policer { rate, bucket_bytes }) = self.config.policer {
+            let full_at = self.full_at.map_or(now, |full_at| full_at.max(now)) + rate.time_for(len);
+            if full_at > now + rate.time_for(bucket_bytes) {
+                return None;
+            }
+            self.full_at = Some(full_at);
+        }
         let mut left_at = now;
         if let Some(rate) = self.config.rate {
             let start = self.free_at.map_or(now, |free_at| free_at.max(now));
@@ -186,7 +219,11 @@ impl Link {
         if self.random.chance(self.config.loss) {
             return None;
         }
-        let at = left_at + self.config.delay + self.config.jitter.mul_f64(self.random.unit());
+        let mut at = left_at + self.config.delay + self.config.jitter.mul_f64(self.random.unit());
+        if !self.config.aggregation.is_zero() {
+            let intervals = at.duration_since(began).as_nanos().div_ceil(self.config.aggregation.as_nanos());
+            at = began + self.config.aggregation * intervals as u32;
+        }
         if self.random.chance(self.config.reordering) {
             return Some(at + self.config.held_back);
         }
@@ -231,11 +268,28 @@ mod tests {
 
     #[test]
     fn a_rate_spreads_and_a_full_queue_drops() {
-        // 100 bytes per ms come in, half of that goes out, and 1,000 bytes may wait.
-        let rate = Some(Bitrate::from_kbps(400));
-        let arrived = run(LinkConfig { rate, queue_bytes: 1_000, ..LinkConfig::default() }, 200);
+        // 128 bytes per ms come in, half of that goes out, and 1,280 bytes may wait.
+        let rate = Some(Bitrate::from_kbps(512));
+        let arrived = run(LinkConfig { rate, queue_bytes: 1_280, ..LinkConfig::default() }, 200);
         assert!((100..115).contains(&arrived.len()), "{}", arrived.len());
         assert_eq!(arrived.last().unwrap().1, 32);
+    }
+
+    #[test]
+    fn a_policer_lets_its_bucket_and_its_rate_pass_and_delays_nothing() {
+        let policer = Some(Policer { rate: Bitrate::from_kbps(512), bucket_bytes: 1_280 });
+        let arrived = run(LinkConfig { policer, ..LinkConfig::default() }, 200);
+        // Half of them, and ten of the full bucket.
+        assert!((105..=110).contains(&arrived.len()), "{}", arrived.len());
+        assert!(arrived.iter().all(|(_, delay_ms)| *delay_ms == 10));
+    }
+
+    #[test]
+    fn what_is_aggregated_arrives_together() {
+        let arrived = run(LinkConfig { aggregation: Duration::from_millis(5), ..LinkConfig::default() }, 20);
+        let at: Vec<u128> = arrived.iter().map(|(number, delay_ms)| u128::from(*number) + delay_ms).collect();
+        assert_eq!(at.iter().filter(|at| **at == 15).count(), 5, "{at:?}");
+        assert!(at.iter().all(|at| at.is_multiple_of(5)), "{at:?}");
     }
 
     #[test]

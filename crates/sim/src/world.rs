@@ -210,6 +210,11 @@ impl World {
         self.network.set_link(self.workers[worker].addr, addr, config);
     }
 
+    /// Changes what comes to the peer that is added next, before anything does.
+    pub fn set_way_down_of_next(&mut self, worker: usize, config: LinkConfig) {
+        self.network.set_link(self.workers[worker].addr, peer_addr(self.peers.len()), config);
+    }
+
     /// Tells a worker something, as control does.
     pub fn command(&mut self, worker: usize, command: Command) {
         let now = self.now;
