@@ -189,12 +189,12 @@ impl DownTrack {
         }
     }
 
-    /// Chooses the best of the layers with `rates` that `share` carries.
-    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) {
-        if let Some(layer) = self.chooser.choose(now, share, rates) {
-            debug_assert!(rates[usize::from(layer)] > Bitrate::ZERO, "layer {layer} is sent");
-            self.set_target(now, layer);
-        }
+    /// Chooses the best of the layers with `rates` that `share` carries. False: none is sent, and all stays as it is.
+    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) -> bool {
+        let Some(layer) = self.chooser.choose(now, share, rates) else { return false };
+        debug_assert!(rates[usize::from(layer)] > Bitrate::ZERO, "layer {layer} is sent");
+        self.set_target(now, layer);
+        true
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.

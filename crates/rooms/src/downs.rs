@@ -26,6 +26,8 @@ pub struct Downs {
     /// All SSRCs that were ever sent under the session's keys.
     ssrcs: Vec<u32>,
     limit: LayerLimit,
+    /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
+    has_chosen: bool,
     report_at: Instant,
     /// When to look for more bandwidth again, while there is a use for it.
     probe_at: Option<Instant>,
@@ -51,6 +53,7 @@ impl Downs {
             tracks: Vec::new(),
             ssrcs: Vec::new(),
             limit: LayerLimit::NONE,
+            has_chosen: false,
             report_at: now,
             probe_at: None,
         }
@@ -90,6 +93,7 @@ impl Downs {
             }
         }
         self.tracks.sort_by_key(|down| down.kind == MediaKind::Video);
+        self.has_chosen = false;
         if self.streams.len() == 1 {
             // Reports of many viewers that came together must not all be due together.
             let some_time = REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
@@ -127,6 +131,9 @@ impl Downs {
     /// spent.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         transport.paced_until = None;
+        if !self.has_chosen {
+            self.choose_layers(transport, io.streams, io.now);
+        }
         for down in &mut self.tracks {
             if stream.is_some_and(|stream| down.stream != stream) {
                 continue;
@@ -255,10 +262,11 @@ impl Downs {
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
         let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
         let share = Bitrate::from_bps(estimate.bps() / count);
+        self.has_chosen = true;
         for index in 0..self.tracks.len() {
             if is_simulcast(&self.tracks[index]) {
                 let rates = self.rates(&self.tracks[index], streams, now);
-                self.tracks[index].choose_target(now, share, &rates);
+                self.has_chosen &= self.tracks[index].choose_target(now, share, &rates);
             }
         }
     }

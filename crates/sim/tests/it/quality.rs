@@ -1,8 +1,91 @@
-//! What viewers on all kinds of paths get: the layer, and how soon.
+//! What viewers on all kinds of paths get: the layer, how soon, and how steadily.
+
+use std::time::Duration;
 
 use crate::common::*;
+use sim::network::LinkConfig;
+use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
 use sim::world::World;
+use wire::codec::Codec;
+use wire::{Bitrate, Random};
+
+/// Three layers as a browser sends them of a camera with 720 lines.
+const LAYERS_KBPS: [u64; 3] = [150, 500, 2_500];
+
+/// No new picture for so long is a freeze.
+const FREEZE: Duration = Duration::from_millis(500);
+
+/// What a viewer saw.
+#[derive(Debug)]
+struct Quality {
+    /// That of most pictures in the last third.
+    layer: u8,
+    /// From joining to the first whole keyframe.
+    first_picture: Duration,
+    /// Changes of layer.
+    switches: usize,
+    freezes: usize,
+    /// The share of the time in which pictures stood still for more than `FREEZE`.
+    frozen: f64,
+    /// Of the pictures in the last third, from the encoder to the viewer: the value below which nine in ten lie.
+    lateness: Duration,
+    probe_kb: u64,
+}
+
+/// Lets a viewer watch on a path that changes: seconds, and how it is for so long.
+fn watch(seed: u64, tracks: &[TrackPlan], way_down: &[(u64, LinkConfig)]) -> Quality {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed, quiet());
+    let stream = world.open_stream(tracks);
+    let publisher = world.add_publisher(stream);
+    world.run(seconds(3) + millis(random.below(1_000)));
+    let now = world.now;
+    (0..tracks[0].layers.len()).for_each(|layer| world.publisher(publisher).pause_layer(now, 0, layer, false));
+    // The keyframes that are stored when the viewer comes are of any age.
+    world.run(millis(random.below(2_000)));
+    world.set_way_down_of_next(0, way_down[0].1);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    let joined = world.now;
+    for (span, link) in way_down {
+        world.set_way_down(viewer, *link);
+        world.run(seconds(*span));
+    }
+    let (start, now) = (world.start, world.now);
+    let probe_kb = 0;
+    let track = &world.viewer(viewer).tracks[0];
+    let mut shown: Vec<_> = track.frames.values().filter_map(|frame| Some((frame.whole_at?, frame.tag))).collect();
+    shown.sort_by_key(|(at, _)| *at);
+    let first = shown.iter().find(|(_, tag)| tag.keyframe).map_or(now, |(at, _)| *at);
+    let gaps = shown.windows(2).map(|pair| pair[1].0.duration_since(pair[0].0));
+    let gaps = gaps.chain(shown.last().map(|(last, _)| now.duration_since(*last)));
+    let freezes: Vec<_> = gaps.filter(|gap| *gap > FREEZE).collect();
+    let last_third = now - now.duration_since(joined) / 3;
+    let late: Vec<_> = shown.iter().filter(|(at, _)| *at >= last_third).collect();
+    let most = (0..4).max_by_key(|layer| late.iter().filter(|(_, tag)| tag.layer == *layer).count());
+    let mut lateness: Vec<_> =
+        late.iter().map(|(at, tag)| at.duration_since(start + Duration::from_micros(tag.sent_us))).collect();
+    lateness.sort_unstable();
+    let layers: Vec<u8> = track.records.values().map(|record| record.tag.layer).collect();
+    Quality {
+        layer: most.unwrap_or(0),
+        first_picture: first.duration_since(joined),
+        switches: layers.windows(2).filter(|pair| pair[0] != pair[1]).count(),
+        freezes: freezes.len(),
+        frozen: freezes.iter().sum::<Duration>().as_secs_f64() / now.duration_since(joined).as_secs_f64(),
+        lateness: if lateness.is_empty() { Duration::MAX } else { nine_in_ten(&lateness) },
+        probe_kb,
+    }
+}
+
+fn camera() -> Vec<TrackPlan> {
+    vec![video(Codec::Vp8, &LAYERS_KBPS), opus()]
+}
+
+/// A link with a queue of a quarter of a second.
+fn narrow(kbps: u64) -> LinkConfig {
+    LinkConfig { rate: Some(Bitrate::from_kbps(kbps)), queue_bytes: kbps as usize * 1_000 / 8 / 4, ..quiet() }
+}
 
 #[test]
 fn a_viewer_with_transport_wide_numbers_on_video_alone_gets_the_largest_layer() {
@@ -17,5 +100,29 @@ fn a_viewer_with_transport_wide_numbers_on_video_alone_gets_the_largest_layer() 
         assert_eq!(layer_now(&mut world, viewer), 2, "seed {seed}");
         world.run(seconds(20));
         assert_eq!(layer_now(&mut world, viewer), 2, "seed {seed}: and keeps it");
+    }
+}
+
+#[test]
+fn a_newcomer_on_500_kbit_s_has_a_picture_at_once() {
+    for seed in 0..20 {
+        let quality = watch(seed, &camera(), &[(10, narrow(500))]);
+        assert!(quality.first_picture < millis(400), "seed {seed}: {quality:?}");
+    }
+}
+
+#[test]
+fn who_was_there_before_the_publisher_starts_small_too() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&camera());
+        world.set_way_down_of_next(0, narrow(500));
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(3));
+        world.add_publisher(stream);
+        world.run(millis(400));
+        let frames = &world.viewer(viewer).tracks[0].frames;
+        let whole = frames.values().find(|frame| frame.tag.keyframe && frame.whole_at.is_some());
+        assert!(whole.is_some(), "seed {seed}: {frames:?}");
     }
 }
