@@ -21,6 +21,8 @@ counters! {
         counter packets_out: u64 = "packets_out_total",
         /// Media packets written again (RTX).
         counter packets_resent: u64 = "packets_resent_total",
+        /// Bytes of packets that were written again only to find out how much a viewer's path carries.
+        counter probe_bytes: u64 = "probe_bytes_total",
         /// Keyframes asked of publishers.
         counter keyframe_requests: u64 = "keyframe_requests_total",
         /// Packets that went no further, by reason.

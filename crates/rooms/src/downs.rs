@@ -219,10 +219,11 @@ impl Downs {
         let mut sent = 0;
         for back in 0..PROBE_PACKETS_MAX {
             if sent >= bytes {
-                return;
+                break;
             }
             sent += down.send_again(down.last_sent(back), transport, io).unwrap_or(0);
         }
+        io.counters.probe_bytes += sent as u64;
     }
 
     /// What would be sent if the next larger layer of a track were; `None` when the viewer has all that it may have.
