@@ -24,7 +24,9 @@ use crate::transport::Transport;
 const SENT_VIDEO: usize = 512;
 const SENT_AUDIO: usize = 64;
 
-/// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC.
+/// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC. It goes with
+/// each retransmission, because nobody knows which of these rare ones comes through, and Firefox ignores an SSRC that has
+/// not shown it.
 const PACKETS_WITH_MID: u64 = 20;
 
 /// So many packets before a keyframe's first one in the log may belong to it or to what follows.
@@ -371,7 +373,10 @@ impl DownTrack {
             timestamp: forwarded.timestamp,
             ssrc: self.spec.ssrc,
         };
-        let Some(header_len) = self.write_header(slot, &header, logged, transport.transport_seq) else { return 0 };
+        let with_mid = self.packets < PACKETS_WITH_MID;
+        let Some(header_len) = self.write_header(slot, &header, logged, transport.transport_seq, with_mid) else {
+            return 0;
+        };
         let payload_end = header_len + logged.payload.len();
         let padded_end = header_len + logged.padded_len.max(usize::from(logged.payload.is_empty()));
         if padded_end + transport.sealer.rtp_overhead() > slot.len() {
@@ -433,7 +438,7 @@ impl DownTrack {
             timestamp: sent.timestamp,
             ssrc: rtx_ssrc,
         };
-        let header_len = self.write_header(slot, &header, &logged, transport.transport_seq)?;
+        let header_len = self.write_header(slot, &header, &logged, transport.transport_seq, true)?;
         let len = header_len + 2 + logged.payload.len();
         if len + transport.sealer.rtp_overhead() > slot.len() {
             return None;
@@ -461,15 +466,14 @@ impl DownTrack {
         header: &RtpHeader,
         logged: &Logged<'_>,
         transport_seq: u16,
+        with_mid: bool,
     ) -> Option<usize> {
         let ids = &self.spec.extensions;
         let mut writer = HeaderWriter::new(slot, header)?;
         if let Some(id) = ids.transport_cc {
             writer.extension(id, &transport_seq.to_be_bytes());
         }
-        if self.packets < PACKETS_WITH_MID
-            && let Some(id) = ids.mid
-        {
+        if with_mid && let Some(id) = ids.mid {
             writer.extension(id, self.spec.mid.as_bytes());
         }
         if !logged.extensions.is_empty() {

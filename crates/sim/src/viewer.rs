@@ -129,6 +129,8 @@ pub struct Viewer {
     /// In the order of the stream.
     pub tracks: Vec<ReceivedTrack>,
     transport: SeqExtender,
+    /// SSRCs that have shown their MID: others belong to no media section (RFC 8843 §9.2).
+    bound_ssrcs: BTreeSet<u32>,
     /// Arrival ticks of packets that no feedback has spoken of yet, by extended transport number.
     arrivals: BTreeMap<u64, i64>,
     next_feedback_seq: Option<u64>,
@@ -193,6 +195,7 @@ impl Viewer {
             behaviour,
             tracks: tracks.collect(),
             transport: SeqExtender::default(),
+            bound_ssrcs: BTreeSet::new(),
             arrivals: BTreeMap::new(),
             next_feedback_seq: None,
             feedback_count: 0,
@@ -275,8 +278,15 @@ impl Viewer {
     fn handle_rtp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
         let len = self.opener.open_rtp(datagram).ok()?;
         let packet = RtpPacket::parse(&datagram[..len]).ok()?;
-        self.note_arrival(now, &packet);
         let ssrc = packet.ssrc();
+        if extensions().mid.is_some_and(|id| packet.extension(id).is_some()) {
+            self.bound_ssrcs.insert(ssrc);
+        }
+        // As Firefox has it, which then says that the packet was lost.
+        if !self.bound_ssrcs.contains(&ssrc) {
+            return None;
+        }
+        self.note_arrival(now, &packet);
         let track = self.tracks.iter_mut().find(|track| track.ssrc == ssrc || track.rtx_ssrc == Some(ssrc))?;
         let mut payload = packet.payload();
         let mut seq = packet.seq();
