@@ -46,8 +46,12 @@ counters! {
         gauge tcp_links: u64 = "tcp_links",
         /// TCP connections accepted.
         counter tcp_accepted: u64 = "tcp_accepted_total",
-        /// TCP connections turned away because there were too many, or no descriptors.
+        /// TCP connections turned away because there were too many, of all or of their address, or no descriptors.
         counter tcp_refused: u64 = "tcp_refused_total",
+        /// TCP links to which nothing was sent yet, as who is there has shown no ICE credentials.
+        gauge tcp_strangers: u64 = "tcp_strangers",
+        /// TCP links closed because nothing was sent to them for too long since they opened, or a newcomer needed the place.
+        counter tcp_strangers_closed: u64 = "tcp_strangers_closed_total",
         /// TCP links closed, for whatever reason.
         counter tcp_closed: u64 = "tcp_closed_total",
         /// TCP links closed because a frame was longer than a link may send.

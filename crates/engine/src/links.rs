@@ -10,6 +10,7 @@
 mod buffers;
 mod listener;
 mod open;
+mod strangers;
 mod stream;
 mod table;
 #[cfg(test)]
@@ -152,6 +153,10 @@ impl Links {
             match listener.accept() {
                 Accepted::Connection(socket, remote, options) => {
                     let token = *token;
+                    if !self.has_place(id, remote) {
+                        self.counts.tcp_refused += 1;
+                        continue;
+                    }
                     let stream = Stream::new(now, socket, remote, options, Some(id));
                     if stream.and_then(|stream| self.open(now, token, Body::Stream(stream))).is_ok() {
                         self.counts.tcp_accepted += 1;
@@ -159,7 +164,6 @@ impl Links {
                         self.counts.tcp_refused += 1;
                     }
                 }
-                Accepted::OneTooMany => self.counts.tcp_refused += 1,
                 Accepted::Aborted => {}
                 Accepted::Nobody => return,
                 Accepted::Trouble(error) => {
@@ -168,6 +172,47 @@ impl Links {
                     return self.pause(now, id);
                 }
             }
+        }
+    }
+
+    /// Whether a listener may have one more connection, from there. The oldest stranger makes room if that is what it takes.
+    fn has_place(&mut self, id: LinkId, remote: SocketAddr) -> bool {
+        let oldest = self.oldest_stranger(id);
+        let Some(listener) = self.listener_mut(id) else { return false };
+        if listener.has_enough_of(remote.ip()) {
+            return false;
+        }
+        if listener.is_full() {
+            let Some(oldest) = oldest else { return false };
+            self.close(oldest, CloseReason::Stranger);
+        }
+        true
+    }
+
+    /// The stranger who came to a listener first.
+    fn oldest_stranger(&mut self, listener: LinkId) -> Option<LinkId> {
+        loop {
+            let oldest = self.listener_mut(listener)?.strangers.oldest()?;
+            if matches!(self.table.get(oldest), Some(Link { body: Body::Stream(stream), .. }) if stream.is_stranger) {
+                return Some(oldest);
+            }
+            self.listener_mut(listener)?.strangers.pass_over_oldest();
+        }
+    }
+
+    fn listener_mut(&mut self, id: LinkId) -> Option<&mut Listener> {
+        match self.table.get_mut(id) {
+            Some(Link { body: Body::Listener(listener), .. }) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// A connection of this listener, from there, is no stranger any more, or gone.
+    fn forget_stranger(&mut self, listener: Option<LinkId>, remote: SocketAddr) {
+        debug_assert!(self.counts.tcp_strangers > 0, "it was counted");
+        self.counts.tcp_strangers -= 1;
+        if let Some(listener) = listener.and_then(|id| self.listener_mut(id)) {
+            listener.strangers.leave(remote.ip());
         }
     }
 
@@ -248,6 +293,10 @@ impl Links {
         if !std::mem::replace(&mut stream.is_touched, true) {
             self.touched.push(id);
         }
+        let (listener, remote) = (stream.listener, stream.remote);
+        if stream.answer() {
+            self.forget_stranger(listener, remote);
+        }
     }
 
     /// Hands all datagrams and pieces of an outbox to the kernel, row by row of what leaves by the same link. `received` is what
@@ -287,6 +336,7 @@ impl Links {
                 }
             };
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
+            let stranger = stream.answer().then_some((stream.listener, stream.remote));
             match stream.write_pieces(out, pieces, &mut self.buffers) {
                 Ok(unsent) => {
                     self.counts.stream_bytes_out += (len - unsent) as u64;
@@ -300,6 +350,9 @@ impl Links {
                     tracing::debug!(%error, link = ?id, "write");
                     self.close(id, CloseReason::Failed);
                 }
+            }
+            if let Some((listener, remote)) = stranger {
+                self.forget_stranger(listener, remote);
             }
         }
     }
@@ -352,8 +405,8 @@ impl Links {
         }
         let mut pause = SWEEP_INTERVAL;
         if self.impatient > 0 {
-            let overdue = self.table.iter().filter_map(|(id, link)| match &link.body {
-                Body::Stream(stream) => Some((id, stream.is_overdue(now)?)),
+            let overdue = self.table.iter_mut().filter_map(|(id, link)| match &mut link.body {
+                Body::Stream(stream) => Some((id, stream.sweep(now)?)),
                 Body::Udp(_) | Body::Listener(_) => None,
             });
             let overdue: Vec<_> = overdue.take(CLOSES_MAX).collect();
@@ -378,6 +431,7 @@ impl Links {
             let error = if is_late { ErrorKind::TimedOut } else { ErrorKind::ConnectionAborted };
             return self.fail(token, error.into());
         }
+        self.counts.tcp_strangers_closed += u64::from(reason == CloseReason::Stranger);
         self.news.push_back((token, LinkEvent::Closed { link: id, reason }));
     }
 
@@ -395,8 +449,10 @@ impl Links {
         self.impatient -= usize::from(stream.is_impatient());
         self.counts.tcp_links -= 1;
         self.counts.tcp_closed += u64::from(!stream.is_connecting());
-        let listener = stream.listener.and_then(|id| self.table.get_mut(id));
-        if let Some(Link { body: Body::Listener(listener), .. }) = listener {
+        if stream.is_stranger {
+            self.forget_stranger(stream.listener, stream.remote);
+        }
+        if let Some(listener) = stream.listener.and_then(|id| self.listener_mut(id)) {
             debug_assert!(listener.links > 0, "it was counted");
             listener.links -= 1;
         }

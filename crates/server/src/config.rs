@@ -96,8 +96,13 @@ section! {
         /// ICE over TCP, for viewers whose network lets no UDP through: each worker listens on TCP too, on the
         /// number of its UDP port.
         tcp: bool = true, any;
-        /// TCP connections at one address of one worker at most.
+        /// TCP connections at one address of one worker at most; fewer where the system's limit of open files, less what
+        /// HTTP and RTSP may take, leaves fewer.
         tcp_links_max: usize = ListenOptions::default().links_max, between(1, 1_000_000);
+        /// TCP connections from one address (of IPv6: one network of 64 bits) to one worker's address at most that have not
+        /// shown yet, by an ICE check, that they belong to a session. They have ten seconds for it. Behind a TCP load
+        /// balancer, where all come from its address, make it larger.
+        tcp_strangers_max: usize = 64, between(1, 1_000_000);
         /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
         gso: bool = socket().gso, any;
         /// Several packets from one sender in one system call (UDP GRO), where the kernel can.

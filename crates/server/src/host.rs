@@ -37,6 +37,17 @@ pub(crate) fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     usable.map(|ip| SocketAddr::new(*ip, port)).collect()
 }
 
+/// Connections that each of `listeners` may have where `files` may be open and `others` are for other connections: these
+/// may not take the descriptors of HTTP, of titles and of what else there is, nor the other way round.
+pub(crate) fn links_max(files: u64, listeners: usize, others: usize) -> usize {
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    let reserved = others.saturating_add(FILES_RESERVED).min(files / 2);
+    ((files - reserved) / listeners.max(1)).max(1)
+}
+
+/// Open files that are no connections: sockets of workers, titles, parts in the disk cache.
+const FILES_RESERVED: usize = 1_024;
+
 fn has_ipv6() -> bool {
     std::net::UdpSocket::bind("[::1]:0").is_ok()
 }
@@ -49,3 +60,16 @@ pub fn ntp(at: SystemTime) -> u64 {
 }
 
 pub(crate) const SECONDS_1900_TO_1970: u64 = 2_208_988_800;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_links_leave_descriptors_to_everybody_else() {
+        assert_eq!(links_max(20_000, 4, 10_000), (20_000 - 10_000 - 1_024) / 4);
+        assert_eq!(links_max(1_024, 2, 10_000), 256, "half, where there are few");
+        assert_eq!([links_max(0, 0, 0), links_max(3, 4, 0)], [1, 1]);
+        assert!(links_max(u64::MAX, 4, 20_000) > 1_000_000);
+    }
+}

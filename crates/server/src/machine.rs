@@ -19,10 +19,10 @@ use rooms::settings::Settings;
 use tokio::runtime::Handle;
 use webrtc::{Candidate, Context};
 use wire::framing::Framing;
-use wire::{LinkKind, ListenOptions, StreamOptions, Token, UdpOptions, WorkerId};
+use wire::{LinkKind, ListenOptions, Strangers, StreamOptions, Token, UdpOptions, WorkerId};
 
 use crate::config::{self, Config};
-use crate::host::{addresses, host_addresses, ntp, port_of};
+use crate::host::{addresses, host_addresses, links_max, ntp, port_of};
 use crate::owner::ROOMS;
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, ProductControl, placement};
@@ -33,6 +33,7 @@ use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
+use crate::rtsp;
 use crate::worker::{Message, Numbers, Products, Ways};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram that would be in its last quarter is dropped, and its
@@ -42,6 +43,8 @@ const NEGOTIATOR_MAILBOX: usize = 8_192;
 const WORKER_MAILBOX: usize = 8_192;
 /// A peer whose checks are the only sign of life may miss one, and is not forgotten.
 const CONSENTS_PER_IDLE_TIMEOUT: u32 = 6;
+/// How long a TCP connection may take to show by an ICE check that it belongs to a session. Clients check at once.
+const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// Packet batches that are kept for reuse, per worker.
 const POOLED_BATCHES: usize = 256;
 
@@ -72,17 +75,19 @@ pub struct Running {
 }
 
 impl Machine {
-    /// Binds the sockets of all workers.
+    /// Binds the sockets of all workers. The process may have `files_max` open files, all in all.
     ///
     /// # Errors
     /// When an address cannot be bound, or there is no randomness or cryptography to be had.
-    pub fn bind(config: &Config) -> anyhow::Result<Self> {
+    pub fn bind(config: &Config, files_max: u64) -> anyhow::Result<Self> {
         let count = match config.workers.count {
             0 => thread::available_parallelism().map_or(1, usize::from),
             count => usize::from(count),
         };
         let hosts = host_addresses(config)?;
-        let parts = (0..count).map(|index| Part::bind(config, index, &hosts)).collect::<anyhow::Result<_>>()?;
+        let links_max = tcp_links_max(config, count, files_max);
+        let parts = (0..count).map(|index| Part::bind(config, index, &hosts, links_max));
+        let parts = parts.collect::<anyhow::Result<_>>()?;
         Ok(Machine { parts, settings: settings(config)?, context: Context::new()? })
     }
 
@@ -171,10 +176,10 @@ impl Running {
 }
 
 impl Part {
-    fn bind(config: &Config, index: usize, hosts: &[IpAddr]) -> anyhow::Result<Self> {
+    fn bind(config: &Config, index: usize, hosts: &[IpAddr], links_max: usize) -> anyhow::Result<Self> {
         let workers = &config.workers;
         let addresses = addresses(&workers.bind, port_of("workers.udp_port", workers.udp_port, index)?);
-        let mut sockets = rooms_sockets(workers, &addresses);
+        let mut sockets = rooms_sockets(workers, &addresses, links_max);
         sockets.extend(setup::sockets(config, index)?);
         let worker = Worker::bind(WorkerConfig {
             name: format!("worker-{index}"),
@@ -201,8 +206,26 @@ impl Part {
     }
 }
 
+/// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports.
+fn tcp_links_max(config: &Config, workers: usize, files_max: u64) -> usize {
+    let listeners = workers * addresses(&config.workers.bind, 0).len();
+    let rtsp = config.pump.rtsp_listen.map_or(0, |_| rtsp::Limits::default().connections_max);
+    let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp);
+    let links_max = links_max(files_max, listeners, others).min(wanted);
+    if config.workers.tcp && links_max < wanted {
+        tracing::info!(
+            links_max,
+            wanted,
+            files_max,
+            others,
+            "open files allow fewer TCP connections per worker's address"
+        );
+    }
+    links_max
+}
+
 /// The sockets of a worker's rooms: UDP, and TCP for ICE (RFC 6544), whose datagrams have their lengths before them.
-fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr]) -> Vec<Socket> {
+fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr], links_max: usize) -> Vec<Socket> {
     let token = Token { owner: ROOMS, number: 0 };
     let buffer_bytes = Some(workers.socket_buffer.0);
     let udp = UdpOptions {
@@ -213,7 +236,7 @@ fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr]) -> Vec<Soc
         ..UdpOptions::default()
     };
     let listen = ListenOptions {
-        links_max: workers.tcp_links_max,
+        links_max,
         stream: StreamOptions {
             framing: Some(Framing::Length16),
             // Left alone it grows to megabytes, which are seconds of media.
@@ -221,6 +244,8 @@ fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr]) -> Vec<Soc
             // ICE consent checks come every 5 s (RFC 7675 §5.1).
             silence_max: Some(Duration::from_secs(30)),
             unacknowledged_max: Some(Duration::from_secs(15)),
+            // Nobody is answered whose check is not authentic (RFC 8445 §7.3).
+            strangers: Some(Strangers { age_max: STRANGER_AGE_MAX, per_source_max: workers.tcp_strangers_max }),
             ..StreamOptions::default()
         },
         ..ListenOptions::default()

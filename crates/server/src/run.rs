@@ -36,10 +36,10 @@ const GOODBYE: Duration = Duration::from_millis(200);
 /// When an address cannot be bound, a key cannot be read, or a thread fails.
 pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
     // Each TCP link and each HTTP connection takes one.
-    match engine::sys::raise_open_files_max() {
-        Ok(limit) => tracing::debug!(limit, "open files"),
-        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
-    }
+    let files_max = engine::sys::raise_open_files_max().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+        FILES_MAX_USUAL
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")
@@ -48,12 +48,15 @@ pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("starting the control threads")?;
-    runtime.block_on(serve(config, with_demo))
+    runtime.block_on(serve(config, files_max, with_demo))
 }
+
+/// Open files that a process may have where nobody knows better: getrlimit(2) of most systems.
+const FILES_MAX_USUAL: u64 = 1_024;
 
 const CONTROL_NICE: i32 = 5;
 
-async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
+async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
     let listen = config.http.listen;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
     let rtsp_listener = match config.pump.rtsp_listen {
@@ -61,7 +64,7 @@ async fn serve(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         None => None,
     };
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
-    let machine = Machine::bind(config)?;
+    let machine = Machine::bind(config, files_max)?;
     let context = machine.context();
     let running = machine.run(config)?;
     let rtsp = rtsp_listener.map(|listener| {

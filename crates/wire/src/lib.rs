@@ -23,8 +23,8 @@ mod worker;
 pub use bitrate::Bitrate;
 pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
-    Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, StreamOptions, Token,
-    UdpOptions, Unicast,
+    Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Strangers, StreamOptions,
+    Token, UdpOptions, Unicast, source_network,
 };
 pub use outbox::{DATAGRAM_MAX, Gathered, Outbox, Piece, PieceSource, Run, RunBytes};
 pub use product::Product;

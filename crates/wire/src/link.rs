@@ -6,7 +6,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -175,8 +175,11 @@ pub enum CloseReason {
     Ended,
     /// The connection broke, or its socket failed.
     Failed,
-    /// Nothing came for as long as `StreamOptions::silence_max`, or a frame did not end in half a minute.
+    /// Nothing came for as long as `StreamOptions::silence_max`, or a frame did not end in half a minute. Where strangers are
+    /// limited also: nothing was sent to it for so long.
     Silent,
+    /// Nothing was sent to it for as long as `Strangers::age_max`, or a newcomer needed its place.
+    Stranger,
     /// A frame was no frame, or longer than `StreamOptions::frame_max`.
     BadFrame,
 }
@@ -379,6 +382,26 @@ pub struct StreamOptions {
     pub silence_max: Option<Duration>,
     /// A link whose peer acknowledges nothing of what was sent for this long is closed by the kernel.
     pub unacknowledged_max: Option<Duration>,
+    /// What holds for strangers among the connections of a listener. `None`: they are as welcome as others.
+    pub strangers: Option<Strangers>,
+}
+
+/// Limits for connections to which nothing was sent yet: a product that answers nobody but whom it knows has not been shown
+/// who is there. When a listener has all the connections that it may have, the oldest stranger makes room for a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strangers {
+    /// Who is a stranger for this long is closed, within a second or so, whatever he sends.
+    pub age_max: Duration,
+    /// At one listener from one source at one time (`source_network`); a newcomer beyond that is turned away.
+    pub per_source_max: usize,
+}
+
+/// The part of an address that one customer of a network has: all of an IPv4 address, 64 bits of an IPv6 address (RFC 6177).
+pub fn source_network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
 }
 
 impl Default for StreamOptions {
@@ -390,6 +413,7 @@ impl Default for StreamOptions {
             send_buffer_bytes: None,
             silence_max: None,
             unacknowledged_max: None,
+            strangers: None,
         }
     }
 }
@@ -397,6 +421,13 @@ impl Default for StreamOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_is_an_ipv4_address_or_64_bits_of_an_ipv6_address() {
+        let network = |ip: &str| source_network(ip.parse().expect("an address")).to_string();
+        assert_eq!(network("192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    }
 
     #[test]
     fn a_link_is_known_by_its_number() {

@@ -1,12 +1,13 @@
 //! A TCP listener, and how many of its connections are open.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use wire::{ListenOptions, StreamOptions};
 
+use super::strangers::Strangers;
 use crate::sys;
 
 pub(crate) struct Listener {
@@ -15,14 +16,14 @@ pub(crate) struct Listener {
     links_max: usize,
     /// Connections that it brought and that are open.
     pub(super) links: usize,
+    /// Those of them to which nothing was sent yet, where they have limits.
+    pub(super) strangers: Strangers,
     stream: Arc<StreamOptions>,
 }
 
 /// What accepting came to.
 pub(super) enum Accepted {
     Connection(TcpStream, SocketAddr, Arc<StreamOptions>),
-    /// It is closed at once, as there are too many.
-    OneTooMany,
     Nobody,
     /// One connection failed before it was accepted; the next may be well.
     Aborted,
@@ -47,17 +48,26 @@ impl Listener {
     fn new(socket: TcpListener, options: &ListenOptions) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let (local, stream) = (socket.local_addr()?, Arc::new(options.stream.clone()));
-        Ok(Listener { socket, local, links_max: options.links_max, links: 0, stream })
+        Ok(Listener { socket, local, links_max: options.links_max, links: 0, strangers: Strangers::default(), stream })
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
+    /// Whether all places are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.links >= self.links_max
+    }
+
+    /// Whether a source has all the strangers that it may have.
+    pub(super) fn has_enough_of(&self, ip: IpAddr) -> bool {
+        self.stream.strangers.is_some_and(|limits| self.strangers.count_of(ip) >= limits.per_source_max)
+    }
+
     /// Accepts one connection.
     pub(super) fn accept(&self) -> Accepted {
         match self.socket.accept() {
-            Ok(_) if self.links >= self.links_max => Accepted::OneTooMany,
             Ok((socket, remote)) => Accepted::Connection(socket, remote, Arc::clone(&self.stream)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
             Err(error) if is_of_one(&error) => Accepted::Aborted,

@@ -46,6 +46,7 @@ impl Links {
         };
         let (listener, remote) = (stream.listener, Some(stream.remote));
         let (is_connecting, is_impatient) = (stream.is_connecting(), stream.is_impatient());
+        let is_stranger = stream.is_stranger;
         let link = self.insert(token, body)?;
         self.counts.tcp_links += 1;
         if is_impatient {
@@ -53,6 +54,10 @@ impl Links {
         }
         if let Some(Link { body: Body::Listener(listener), .. }) = listener.and_then(|id| self.table.get_mut(id)) {
             listener.links += 1;
+            if let Some(remote) = remote.filter(|_| is_stranger) {
+                listener.strangers.enter(link, remote.ip());
+                self.counts.tcp_strangers += 1;
+            }
         }
         if !is_connecting {
             self.news.push_back((token, LinkEvent::Opened { link, local, remote }));

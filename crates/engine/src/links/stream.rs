@@ -40,6 +40,11 @@ pub(crate) struct Stream {
     backlog: Backlog,
     /// When it last brought something, but for what only goes on with a frame.
     pub(super) heard: Instant,
+    /// Nothing was sent to it yet, and such connections have limits.
+    pub(super) is_stranger: bool,
+    /// Something was sent to it since the last sweep, and when that was so last. Where strangers have no limits nobody asks.
+    is_answered: bool,
+    answered: Instant,
     /// What the kernel tells of it.
     pub(super) interest: Interest,
     phase: Phase,
@@ -110,6 +115,7 @@ impl Stream {
         if let Some(bytes) = options.send_buffer_bytes {
             sys::set_buffer_bytes(socket.as_fd(), BufferSide::Send, bytes)?;
         }
+        let is_stranger = listener.is_some() && options.strangers.is_some();
         Ok(Stream {
             socket,
             remote,
@@ -119,6 +125,9 @@ impl Stream {
             frame_len: 0,
             backlog: Backlog::default(),
             heard: now,
+            is_stranger,
+            is_answered: false,
+            answered: now,
             interest: Interest::READ,
             phase: Phase::Open,
             has_input_ended: false,
@@ -357,22 +366,43 @@ impl Stream {
         self.room = Room::Free;
     }
 
-    /// Whether it is not to stay as it is for ever.
-    pub(super) fn is_impatient(&self) -> bool {
-        self.is_closing() || self.options.silence_max.is_some() || self.options.framing.is_some()
+    /// Something is sent to it. True when that is the first, and such connections have limits.
+    pub(super) fn answer(&mut self) -> bool {
+        self.is_answered = true;
+        std::mem::take(&mut self.is_stranger)
     }
 
-    /// Why it is to be closed by now, if it is.
-    pub(super) fn is_overdue(&self, now: Instant) -> Option<CloseReason> {
+    /// Whether it is not to stay as it is for ever.
+    pub(super) fn is_impatient(&self) -> bool {
+        let options = &self.options;
+        self.is_closing() || options.silence_max.is_some() || options.framing.is_some() || options.strangers.is_some()
+    }
+
+    /// Why it is to be closed by now, if it is. To be asked about once a second.
+    pub(super) fn sweep(&mut self, now: Instant) -> Option<CloseReason> {
+        if std::mem::take(&mut self.is_answered) {
+            self.answered = now;
+        }
         if let Phase::Closing { until } = self.phase {
             return (until <= now).then_some(CloseReason::Asked);
         }
         if self.is_paused {
             return None;
         }
+        let is_over = |since: Instant, limit| now.saturating_duration_since(since) >= limit;
+        let silence_max = self.options.silence_max;
+        if let Some(limits) = self.listener.and(self.options.strangers) {
+            // What it brings is no sign of life unless the product answers: anybody can send bytes.
+            if self.is_stranger && is_over(self.answered, limits.age_max) {
+                return Some(CloseReason::Stranger);
+            }
+            if silence_max.is_some_and(|limit| is_over(self.answered, limit)) {
+                return Some(CloseReason::Silent);
+            }
+        }
         let unfinished = (!self.rest.is_empty()).then_some(FRAME_TIME_MAX);
-        let limit = unfinished.into_iter().chain(self.options.silence_max).min()?;
-        (now.saturating_duration_since(self.heard) >= limit).then_some(CloseReason::Silent)
+        let limit = unfinished.into_iter().chain(silence_max).min()?;
+        is_over(self.heard, limit).then_some(CloseReason::Silent)
     }
 
     /// Lets go of its buffers.

@@ -71,7 +71,13 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    /// The links that are open, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LinkId, &mut T)> {
+        self.slots.iter_mut().filter_map(|slot| Some((slot.id, slot.value.as_mut()?)))
+    }
+
     /// The links that are open.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &T)> {
         self.slots.iter().filter_map(|slot| Some((slot.id, slot.value.as_ref()?)))
     }

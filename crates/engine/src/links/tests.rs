@@ -3,7 +3,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use wire::framing::Frame;
-use wire::{Adopted, LinkRequest, ListenOptions, StreamOptions};
+use wire::{Adopted, LinkRequest, ListenOptions, Strangers, StreamOptions};
 
 use super::stream::{CLOSING_MAX, FRAME_TIME_MAX};
 use super::*;
@@ -17,7 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(40);
 fn listening() -> (Links, LinkId, SocketAddr) {
     let stream =
         StreamOptions { framing: Some(Framing::Length16), silence_max: Some(SILENCE_MAX), ..StreamOptions::default() };
-    let options = ListenOptions { stream, ..ListenOptions::default() };
+    listening_with(ListenOptions { stream, ..ListenOptions::default() })
+}
+
+fn listening_with(options: ListenOptions) -> (Links, LinkId, SocketAddr) {
     let mut links = Links::new().expect("epoll");
     let request = LinkRequest::Listen { token: Token::default(), addr: ([127, 0, 0, 1], 0).into(), options };
     links.handle_request(Instant::now(), request);
@@ -338,4 +341,135 @@ fn of_many_overdue_links_the_first_are_closed_and_the_others_are_due_at_once() {
         links.sweep(late);
         assert_eq!((std::iter::from_fn(|| links.poll_news()).count(), links.next_sweep()), (closed, next));
     }
+}
+
+/// Links with one framed listener that has a limit of `links_max`, and of `per_source_max` strangers of one address, each
+/// for ten seconds; and its address.
+fn guarded(links_max: usize, per_source_max: usize) -> (Links, LinkId, SocketAddr) {
+    let stream = StreamOptions {
+        framing: Some(Framing::Length16),
+        silence_max: Some(SILENCE_MAX),
+        strangers: Some(Strangers { age_max: STRANGER_AGE_MAX, per_source_max }),
+        ..StreamOptions::default()
+    };
+    listening_with(ListenOptions { links_max, stream, ..ListenOptions::default() })
+}
+
+const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// A connection that the listener accepts, from an address of 127.0.0.0/8; and its link.
+fn accepted(links: &mut Links, now: Instant, listener: LinkId, addr: SocketAddr, from: u8) -> (TcpStream, LinkId) {
+    let client = connect_from(from, addr);
+    links.accept(now, listener);
+    loop {
+        match links.poll_news() {
+            Some((_, LinkEvent::Opened { link, .. })) => return (client, link),
+            Some(_) => {}
+            None => panic!("it is not accepted"),
+        }
+    }
+}
+
+fn connect_from(from: u8, to: SocketAddr) -> TcpStream {
+    let from = SocketAddr::from(([127, 0, 0, from], 0));
+    let stream = sys::tcp_connect(&to, Some(&from)).expect("under way");
+    sys::wait_writable(stream.as_fd(), Some(PATIENCE)).expect("poll");
+    stream.set_nonblocking(false).expect("it may wait");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Something is sent to a link.
+fn answer(links: &mut Links, link: LinkId) {
+    let mut out = Outbox::new(2_000);
+    let path = wire::Path { link, remote: ([127, 0, 0, 1], 1).into(), local: None };
+    assert!(out.push(&path, b"answer"));
+    links.send(&out, &[]);
+}
+
+/// Who was closed since news were read last, and why.
+fn closed(links: &mut Links) -> Vec<(LinkId, CloseReason)> {
+    let news = std::iter::from_fn(|| links.poll_news());
+    news.filter_map(|(_, event)| match event {
+        LinkEvent::Closed { link, reason } => Some((link, reason)),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn a_stranger_is_closed_in_time_whatever_he_sends_and_who_is_answered_stays() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(10, 10);
+    let (mut talker, stranger) = accepted(&mut links, start, listener, addr, 1);
+    let (_client, known) = accepted(&mut links, start, listener, addr, 1);
+    answer(&mut links, known);
+    assert_eq!(links.counts.tcp_strangers, 1);
+    talker.write_all(&[0, 1, 7]).expect("written");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    assert!(links.read(start + STRANGER_AGE_MAX / 2, stranger, &mut [0; 10]).is_some(), "a whole frame");
+
+    links.sweep(start + STRANGER_AGE_MAX - Duration::from_millis(1));
+    assert_eq!(closed(&mut links), []);
+    links.sweep(start + 2 * STRANGER_AGE_MAX);
+    assert_eq!(closed(&mut links), [(stranger, CloseReason::Stranger)]);
+    let counts = &links.counts;
+    assert_eq!((counts.tcp_links, counts.tcp_strangers, counts.tcp_strangers_closed), (1, 0, 1));
+}
+
+#[test]
+fn bytes_that_nobody_answers_any_more_keep_no_link_open() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(10, 10);
+    let (mut client, link) = accepted(&mut links, start, listener, addr, 1);
+    answer(&mut links, link);
+    links.sweep(start + SWEEP_INTERVAL);
+    let late = start + SWEEP_INTERVAL + SILENCE_MAX;
+    client.write_all(&[0, 1, 7]).expect("written");
+    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    assert!(links.read(late, link, &mut [0; 10]).is_some());
+
+    links.sweep(late - Duration::from_millis(1));
+    assert_eq!(closed(&mut links), []);
+    links.sweep(late + SWEEP_INTERVAL);
+    assert_eq!(closed(&mut links), [(link, CloseReason::Silent)]);
+}
+
+#[test]
+fn the_oldest_stranger_makes_room_and_nobody_who_is_known() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(3, 10);
+    let all: Vec<_> = (1..=3).map(|from| accepted(&mut links, start, listener, addr, from)).collect();
+    let [first, second, third] = [0, 1, 2].map(|index: usize| all[index].1);
+    answer(&mut links, first);
+
+    let (_client, newcomer) = accepted(&mut links, start, listener, addr, 4);
+    assert!(links.is_open(first) && !links.is_open(second) && links.is_open(third));
+    [third, newcomer].into_iter().for_each(|link| answer(&mut links, link));
+    let mut refused = connect_from(5, addr);
+    links.accept(start, listener);
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)), "all are known");
+    let counts = &links.counts;
+    assert_eq!((counts.tcp_links, counts.tcp_strangers, counts.tcp_refused), (3, 0, 1));
+    assert_eq!(counts.tcp_strangers_closed, 1);
+}
+
+#[test]
+fn one_address_has_so_many_strangers_and_others_have_theirs() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(100, 2);
+    let (_first, known) = accepted(&mut links, start, listener, addr, 1);
+    let (second, _) = accepted(&mut links, start, listener, addr, 1);
+    let mut refused = connect_from(1, addr);
+    links.accept(start, listener);
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
+    let _other = accepted(&mut links, start, listener, addr, 2);
+
+    answer(&mut links, known);
+    let _third = accepted(&mut links, start, listener, addr, 1);
+    let gone = links.oldest_stranger(listener).expect("the second");
+    links.close(gone, CloseReason::Failed);
+    let _fourth = accepted(&mut links, start, listener, addr, 1);
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_strangers, links.counts.tcp_refused), (4, 3, 1));
+    drop(second);
 }
