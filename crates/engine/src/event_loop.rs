@@ -2,7 +2,8 @@
 //!
 //! In: ready sockets and links, messages, the time. Out: calls of the service, and its outbox handed to the kernel.
 //! Cost: a turn is one wait, one receive call per ready socket, one send call per 128 runs; no allocation. Each kind of
-//! work gets a bounded share of a turn, so that none starves the others.
+//! work gets a bounded share of a turn, so that none starves the others: UDP and messages first, then TCP, of which all
+//! connections together have one share.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -16,7 +17,7 @@ use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path};
 
 use crate::counters::Counters;
 use crate::egress::Egress;
-use crate::links::{Links, READ_BUFFER_BYTES, Read};
+use crate::links::{CONNECTIONS, Links, READ_BUFFER_BYTES, Read};
 use crate::mailbox::Receiver;
 use crate::service::Service;
 use crate::sys::{Interest, Ready};
@@ -30,6 +31,11 @@ const RECEIVE_BATCHES_MAX: usize = 4;
 
 /// Reads from one connection before everything else gets its turn.
 const LINK_READS_MAX: usize = 4;
+
+/// Bytes read from all connections before everything else gets its turn, and for how many a connection counts that brings
+/// fewer. What is read at once of one is not cut short.
+const CONNECTION_BYTES_MAX: usize = 128 * 1_024;
+const CONNECTION_BYTES_MIN: usize = 512;
 
 /// Refusals taken from one socket before everything else gets its turn.
 const REFUSALS_MAX: usize = 64;
@@ -77,7 +83,7 @@ impl<M: Send + 'static> Loop<M> {
             self.publish();
             self.wait(service, now, has_more)?;
             let woke = Instant::now();
-            has_more = self.turn(service, woke);
+            has_more = self.turn(service, woke)?;
             now = Instant::now();
             self.egress.links.counts.busy_ns += now.duration_since(woke).as_nanos() as u64;
         }
@@ -100,42 +106,57 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     /// Handles what is ready, bounded; true when more is known to wait.
-    fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> bool {
+    fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> io::Result<bool> {
         self.egress.links.counts.turns += 1;
+        let mut has_connections = self.egress.links.connections.has_rest();
         for index in 0..self.egress.links.epoll.ready_count() {
             match self.egress.links.epoll.ready(index) {
                 Some(Ready { token: MAILBOX, .. }) => self.receiver.wake_up(true),
-                Some(ready) => self.handle_ready(service, now, ready),
+                Some(Ready { token: CONNECTIONS, .. }) => has_connections = true,
+                Some(Ready { token, failed, .. }) => {
+                    let link = LinkId::from_bits(token);
+                    if failed {
+                        self.take_refusals(service, link);
+                    }
+                    self.receive(service, now, link);
+                }
                 None => break,
             }
         }
-        let has_messages = self.take_messages(service);
+        let mut has_more = self.take_messages(service);
+        if has_connections {
+            has_more |= self.handle_connections(service, now)?;
+        }
         let now = Instant::now();
         self.egress.links.sweep(now);
-        self.transmit(service, now) | has_messages
+        Ok(self.transmit(service, now) | has_more)
     }
 
-    /// Handles what one link has. It may be gone since the kernel said so; then there is nothing.
-    fn handle_ready(&mut self, service: &mut impl Service, now: Instant, ready: Ready) {
+    /// Handles listeners and connections that are ready, bounded; true when some of them had no turn.
+    fn handle_connections(&mut self, service: &mut impl Service, now: Instant) -> io::Result<bool> {
+        self.egress.links.connections.look()?;
+        let mut bytes = 0;
+        while bytes < CONNECTION_BYTES_MAX
+            && let Some(ready) = self.egress.links.connections.next()
+        {
+            bytes += self.handle_connection(service, now, ready).max(CONNECTION_BYTES_MIN);
+        }
+        Ok(self.egress.links.connections.has_rest())
+    }
+
+    /// Handles what a listener or a connection has. It may be gone since the kernel said so; then there is nothing. Returns
+    /// the bytes that were read.
+    fn handle_connection(&mut self, service: &mut impl Service, now: Instant, ready: Ready) -> usize {
         let links = &mut self.egress.links;
         let link = LinkId::from_bits(ready.token);
-        match link.kind() {
-            LinkKind::Datagrams => {
-                if ready.failed {
-                    self.take_refusals(service, link);
-                }
-                self.receive(service, now, link);
-            }
-            LinkKind::Listener => links.accept(now, link),
-            LinkKind::Framed | LinkKind::Stream => {
-                if ready.writable || ready.failed {
-                    links.handle_writable(now, link);
-                }
-                if ready.readable || ready.failed {
-                    self.read_link(service, link);
-                }
-            }
+        if link.kind() == LinkKind::Listener {
+            links.accept(now, link);
+            return 0;
         }
+        if ready.writable || ready.failed {
+            links.handle_writable(now, link);
+        }
+        if ready.readable || ready.failed { self.read_link(service, link) } else { 0 }
     }
 
     /// Hands the service what one UDP socket has received.
@@ -219,16 +240,18 @@ impl<M: Send + 'static> Loop<M> {
         }
     }
 
-    /// Hands the service what one connection has brought.
-    fn read_link(&mut self, service: &mut impl Service, link: LinkId) {
+    /// Hands the service what one connection has brought. Returns how many bytes that were.
+    fn read_link(&mut self, service: &mut impl Service, link: LinkId) -> usize {
         let now = Instant::now();
+        let mut bytes = 0;
         for _ in 0..LINK_READS_MAX {
             // Who was not told yet that it is open is not to hear what it brings.
             if !self.egress.prepare(service, now, 1, &[]) {
-                return;
+                break;
             }
             let links = &mut self.egress.links;
-            let Some(read) = links.read(now, link, &mut self.buffer) else { return };
+            let Some(read) = links.read(now, link, &mut self.buffer) else { break };
+            bytes += read.len;
             if read.framing.is_some() {
                 self.handle_frames(service, now, link, &read);
             } else {
@@ -238,9 +261,10 @@ impl<M: Send + 'static> Loop<M> {
             }
             self.egress.let_go_of(&self.buffer);
             if !read.is_full {
-                return;
+                break;
             }
         }
+        bytes
     }
 
     /// Hands the service the frames that were read, and keeps the beginning of the next. After what is no frame the link is

@@ -1,4 +1,4 @@
-//! A worker's links of every kind: one table, one epoll set.
+//! A worker's links of every kind: one table, and an epoll set of which that of the TCP links is a part.
 //!
 //! In: what products ask for (`LinkRequest`) and write (`Outbox`), what the kernel reports. Out: what they hear of it
 //! (`LinkEvent`), and what was counted.
@@ -8,6 +8,7 @@
 //! News is queued, and told before the next call of the service.
 
 mod buffers;
+mod connections;
 mod listener;
 mod open;
 mod strangers;
@@ -27,6 +28,7 @@ use wire::framing::Framing;
 use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, Run, Token};
 
 use self::buffers::Buffers;
+use self::connections::Connections;
 use self::listener::Accepted;
 pub(crate) use self::listener::Listener;
 use self::stream::{Got, Stream};
@@ -47,6 +49,9 @@ const CLOSES_MAX: usize = 256;
 /// Descriptors that one wait reports; others that are ready are reported by the next.
 const EVENTS_MAX: usize = 256;
 
+/// What stands for all TCP links in the worker's epoll set. Links have their numbers there, of which none is as large.
+pub(crate) const CONNECTIONS: u64 = u64::MAX - 1;
+
 /// Bytes of one read from a connection.
 const READ_MAX: usize = 16 * 1_024;
 
@@ -58,7 +63,9 @@ pub(crate) const READ_BUFFER_BYTES: usize = FRAME_MAX + READ_MAX;
 
 /// All links of one worker.
 pub(crate) struct Links {
+    /// UDP sockets, the mailbox, and one entry for all TCP links.
     pub(crate) epoll: Epoll,
+    pub(crate) connections: Connections,
     /// What the worker counts.
     pub(crate) counts: CountersSnapshot,
     table: Table<Link>,
@@ -102,8 +109,11 @@ pub(crate) struct Read {
 
 impl Links {
     pub(crate) fn new() -> io::Result<Self> {
+        let (epoll, connections) = (Epoll::new(EVENTS_MAX)?, Connections::new()?);
+        epoll.add(connections.epoll.as_fd(), CONNECTIONS, Interest::READ)?;
         Ok(Links {
-            epoll: Epoll::new(EVENTS_MAX)?,
+            epoll,
+            connections,
             counts: CountersSnapshot::default(),
             table: Table::new(),
             queue: SendQueue::default(),
@@ -146,7 +156,7 @@ impl Links {
         matches!(self.table.get(id), Some(Link { body: Body::Stream(stream), .. }) if stream.is_open())
     }
 
-    /// Accepts what waits at one listener.
+    /// Accepts what waits at one listener, bounded.
     pub(crate) fn accept(&mut self, now: Instant, id: LinkId) {
         for _ in 0..ACCEPTS_MAX {
             let Some(Link { token, body: Body::Listener(listener) }) = self.table.get(id) else { return };
@@ -439,7 +449,7 @@ impl Links {
     fn remove(&mut self, id: LinkId) -> Option<(Token, bool)> {
         let Link { token, body } = self.table.remove(id)?;
         // Somebody else may have the descriptor as well, and closing ours would not end the watch.
-        self.epoll.remove(body.as_fd()).ok();
+        self.set_of(body.kind()).remove(body.as_fd()).ok();
         let Body::Stream(mut stream) = body else { return Some((token, false)) };
         stream.release(&mut self.buffers);
         debug_assert!(
@@ -474,15 +484,23 @@ impl Links {
             return;
         }
         stream.interest = wanted;
-        if let Err(error) = self.epoll.modify(stream.as_fd(), id.to_bits(), wanted) {
+        if let Err(error) = self.connections.epoll.modify(stream.as_fd(), id.to_bits(), wanted) {
             tracing::error!(%error, link = ?id, "link cannot be watched");
             self.close(id, CloseReason::Failed);
         }
     }
 
+    /// The epoll set that links of a kind are in.
+    fn set_of(&self, kind: LinkKind) -> &Epoll {
+        match kind {
+            LinkKind::Datagrams => &self.epoll,
+            LinkKind::Listener | LinkKind::Framed | LinkKind::Stream => &self.connections.epoll,
+        }
+    }
+
     fn watch(&self, id: LinkId, interest: Interest) {
         let Some(link) = self.table.get(id) else { return };
-        if let Err(error) = self.epoll.modify(link.body.as_fd(), id.to_bits(), interest) {
+        if let Err(error) = self.set_of(id.kind()).modify(link.body.as_fd(), id.to_bits(), interest) {
             tracing::error!(%error, link = ?id, "listener cannot be paused or resumed");
         }
     }

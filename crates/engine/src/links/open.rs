@@ -70,7 +70,7 @@ impl Links {
         let full = |_| io::Error::from(io::ErrorKind::QuotaExceeded);
         let id = self.table.insert(kind, Link { token, body }).map_err(full)?;
         let watched =
-            self.table.get(id).map_or(Ok(()), |link| self.epoll.add(link.body.as_fd(), id.to_bits(), interest));
+            self.table.get(id).map_or(Ok(()), |link| self.set_of(kind).add(link.body.as_fd(), id.to_bits(), interest));
         if watched.is_err() {
             self.table.remove(id);
         }

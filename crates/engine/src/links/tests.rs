@@ -66,7 +66,7 @@ fn unfinished(start: Instant) -> (Links, LinkId, TcpStream) {
     let options = StreamOptions { framing: Some(Framing::Length16), frame_max: 60_000, ..StreamOptions::default() };
     let (mut links, link, mut client) = streaming(options);
     client.write_all(&[50_000_u16.to_be_bytes(), [7; 2]].concat()).expect("written");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     let mut buffer = [0; 10];
     assert!(links.read(start, link, &mut buffer).is_some_and(|read| read.len == 4));
     let Frame::Incomplete { len } = Framing::Length16.next_frame(&buffer[..4], 60_000) else { panic!("it has begun") };
@@ -81,14 +81,14 @@ fn a_frame_that_comes_byte_by_byte_is_not_copied_before_it_is_whole() {
     let mut buffer = vec![0xee; READ_BUFFER_BYTES];
     for written in [1, 1, 40_000, 9_000] {
         client.write_all(&vec![7; written]).expect("written");
-        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
         assert!(links.read(now, link, &mut buffer).is_none());
         assert_eq!(buffer[..4], [0xee; 4], "what was kept stays where it is");
     }
     client.write_all(&vec![7; 50_002]).expect("written");
     let mut got = None;
     while got.is_none() {
-        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
         got = links.read(now, link, &mut buffer);
     }
     let whole = Framing::Length16.next_frame(&buffer[..got.expect("read").len], 60_000);
@@ -101,7 +101,7 @@ fn a_frame_that_has_begun_ends_in_time_or_the_link_does() {
     let start = Instant::now();
     let (mut links, link, mut client) = unfinished(start);
     client.write_all(&[7]).expect("written");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     let late = start + FRAME_TIME_MAX - Duration::from_millis(1);
     assert!(links.read(late, link, &mut [0; 100]).is_none());
     links.sweep(late);
@@ -159,11 +159,11 @@ fn a_listener_that_ran_out_of_descriptors_opens_again_at_the_next_sweep() {
     links.pause(start, listener);
     let client = TcpStream::connect(addr).expect("connect");
 
-    links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
-    assert_eq!(links.epoll.ready_count(), 0);
+    links.connections.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+    assert_eq!(links.connections.epoll.ready_count(), 0);
     links.sweep(start + SWEEP_INTERVAL);
-    links.epoll.wait(Some(Duration::from_secs(10))).expect("wait");
-    assert_eq!(links.epoll.ready_count(), 1);
+    links.connections.epoll.wait(Some(Duration::from_secs(10))).expect("wait");
+    assert_eq!(links.connections.epoll.ready_count(), 1);
     drop(client);
 }
 
@@ -199,7 +199,7 @@ fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
     links.send_pieces(&out);
     let Some((_, LinkEvent::Unsent { bytes, .. })) = links.poll_news() else { panic!("it is too much at once") };
     client.read_exact(&mut vec![0; shared.len() - bytes]).expect("what was taken arrives");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     links.handle_writable(Instant::now(), link);
 
     // Written by one who does not know yet that there is room.
@@ -222,18 +222,18 @@ fn of_a_blocked_stream_nothing_is_taken_before_its_writer_has_heard_of_room() {
 fn the_end_of_a_byte_streams_input_is_told_once_and_wakes_nobody_again() {
     let (mut links, link, client) = streaming(StreamOptions::default());
     client.shutdown(Shutdown::Write).expect("connected");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     assert!(links.read(Instant::now(), link, &mut [0; 10]).is_none());
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::InputEnded { .. }))));
-    links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
-    assert_eq!(links.epoll.ready_count(), 0);
+    links.connections.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+    assert_eq!(links.connections.epoll.ready_count(), 0);
 
     // The other side is gone altogether, which is found by writing.
     drop(client);
     let mut out = Outbox::new(2_000);
     assert!(out.push_bytes(link, b"nobody reads it"));
     links.send_pieces(&out);
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     assert!(links.read(Instant::now(), link, &mut [0; 10]).is_none());
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
 }
@@ -270,8 +270,8 @@ fn what_comes_for_a_paused_link_waits_in_the_kernel_and_is_no_silence() {
         links.handle_request(start, LinkRequest::Read { link, is_on: false });
         client.write_all(&[0, 1, 7]).expect("written");
         client.shutdown(Shutdown::Write).expect("connected");
-        links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
-        assert_eq!(links.epoll.ready_count(), 0);
+        links.connections.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+        assert_eq!(links.connections.epoll.ready_count(), 0);
         assert!(links.read(start, link, &mut buffer).is_none(), "as if it was ready before");
         links.sweep(start + SILENCE_MAX * 2);
         assert!(links.poll_news().is_none());
@@ -280,7 +280,7 @@ fn what_comes_for_a_paused_link_waits_in_the_kernel_and_is_no_silence() {
         links.handle_request(later, LinkRequest::Read { link, is_on: true });
         links.sweep(later + SILENCE_MAX - Duration::from_millis(1));
         assert!(links.poll_news().is_none(), "silence begins anew");
-        links.epoll.wait(Some(PATIENCE)).expect("wait");
+        links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
         let len = links.read(later, link, &mut buffer).expect("it was there all the time").len;
         assert_eq!(buffer[..len], [0, 1, 7]);
         assert!(links.read(later, link, &mut buffer).is_none());
@@ -312,7 +312,7 @@ fn a_paused_link_that_breaks_is_closed_and_one_that_nobody_wants_ends() {
         drop(client);
         let mut news = None;
         for _ in 0..10 {
-            links.epoll.wait(Some(PATIENCE)).expect("wait");
+            links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
             links.read(now, link, &mut [0; 100]);
             news = links.poll_news().map(|(_, event)| event);
             if news.is_some() {
@@ -321,8 +321,8 @@ fn a_paused_link_that_breaks_is_closed_and_one_that_nobody_wants_ends() {
         }
         let expected = if is_wanted { CloseReason::Failed } else { CloseReason::Asked };
         assert!(matches!(news, Some(LinkEvent::Closed { reason, .. }) if reason == expected), "{news:?}");
-        links.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
-        assert_eq!(links.epoll.ready_count(), 0);
+        links.connections.epoll.wait(Some(Duration::from_millis(5))).expect("wait");
+        assert_eq!(links.connections.epoll.ready_count(), 0);
     }
 }
 
@@ -406,7 +406,7 @@ fn a_stranger_is_closed_in_time_whatever_he_sends_and_who_is_answered_stays() {
     answer(&mut links, known);
     assert_eq!(links.counts.tcp_strangers, 1);
     talker.write_all(&[0, 1, 7]).expect("written");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     assert!(links.read(start + STRANGER_AGE_MAX / 2, stranger, &mut [0; 10]).is_some(), "a whole frame");
 
     links.sweep(start + STRANGER_AGE_MAX - Duration::from_millis(1));
@@ -426,7 +426,7 @@ fn bytes_that_nobody_answers_any_more_keep_no_link_open() {
     links.sweep(start + SWEEP_INTERVAL);
     let late = start + SWEEP_INTERVAL + SILENCE_MAX;
     client.write_all(&[0, 1, 7]).expect("written");
-    links.epoll.wait(Some(PATIENCE)).expect("wait");
+    links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
     assert!(links.read(late, link, &mut [0; 10]).is_some());
 
     links.sweep(late - Duration::from_millis(1));

@@ -1,7 +1,7 @@
 //! Waiting for descriptors: epoll(7) for many, ppoll(2) for one.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -140,6 +140,13 @@ impl Epoll {
         let (fd, room) = (self.fd.as_raw_fd(), self.events.len() as libc::c_int);
         // SAFETY: the kernel writes at most `room` events, which is the slice's length.
         check(unsafe { libc::epoll_wait(fd, self.events.as_mut_ptr(), room, timeout_ms) })
+    }
+}
+
+/// A set can be watched by another: it is readable while something in it is ready.
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -10,5 +10,6 @@ mod relay;
 mod senders;
 mod streams;
 mod tcp_links;
+mod turns;
 mod udp_links;
 mod wake_ups;
