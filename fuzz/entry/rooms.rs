@@ -417,9 +417,9 @@ impl World {
             }
             4 => self.add_publisher(),
             5 => {
-                let closed = LinkEvent::Closed { link: self.viewers[viewer].path.link, reason: CloseReason::Ended };
+                let Path { link, remote, .. } = self.viewers[viewer].path;
+                let closed = LinkEvent::Closed { link, remote: Some(remote), reason: CloseReason::Ended };
                 self.workers[viewer].handle_link(self.now, Token::default(), closed, &mut self.out);
-                self.add_viewer(viewer);
             }
             6 => self.command(viewer, Command::Inspect { session, token: 1 }),
             _ => {

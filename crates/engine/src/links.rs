@@ -435,22 +435,22 @@ impl Links {
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.
     pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason) {
-        let Some((token, is_connecting)) = self.remove(id) else { return };
+        let Some((token, remote, is_connecting)) = self.remove(id) else { return };
         if is_connecting {
             let is_late = reason == CloseReason::Silent;
             let error = if is_late { ErrorKind::TimedOut } else { ErrorKind::ConnectionAborted };
             return self.fail(token, error.into());
         }
         self.counts.tcp_strangers_closed += u64::from(reason == CloseReason::Stranger);
-        self.news.push_back((token, LinkEvent::Closed { link: id, reason }));
+        self.news.push_back((token, LinkEvent::Closed { link: id, remote, reason }));
     }
 
-    /// Takes a link out. Returns whose it was, and whether it was a connection under way.
-    fn remove(&mut self, id: LinkId) -> Option<(Token, bool)> {
+    /// Takes a link out. Returns whose it was, the other end of a connection, and whether that was under way.
+    fn remove(&mut self, id: LinkId) -> Option<(Token, Option<SocketAddr>, bool)> {
         let Link { token, body } = self.table.remove(id)?;
         // Somebody else may have the descriptor as well, and closing ours would not end the watch.
         self.set_of(body.kind()).remove(body.as_fd()).ok();
-        let Body::Stream(mut stream) = body else { return Some((token, false)) };
+        let Body::Stream(mut stream) = body else { return Some((token, None, false)) };
         stream.release(&mut self.buffers);
         debug_assert!(
             self.counts.tcp_links > 0 && self.impatient >= usize::from(stream.is_impatient()),
@@ -466,7 +466,7 @@ impl Links {
             debug_assert!(listener.links > 0, "it was counted");
             listener.links -= 1;
         }
-        Some((token, stream.is_connecting()))
+        Some((token, Some(stream.remote), stream.is_connecting()))
     }
 
     /// What was asked for cannot be had.

@@ -326,6 +326,9 @@ impl Rooms {
         let previous = std::mem::replace(&mut self.sessions[key].transport.path, path);
         self.forget_path(key, &previous);
         self.session_by_path.insert((path.link, path.remote), key);
+        if std::mem::take(&mut self.sessions[key].transport.is_cut_off) {
+            self.queue_due(key);
+        }
     }
 
     /// A session's packets come from there no more. Another session's may: then the way is that one's.
@@ -462,8 +465,8 @@ impl Rooms {
     fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
         let (sessions, mut io) = self.split(now, out);
         let Session { transport, downs, .. } = &mut sessions[key];
-        if transport.paced_until.is_some_and(|until| until > now) {
-            // Its turn comes with its timer; until then the log keeps what is new.
+        if transport.is_cut_off || transport.paced_until.is_some_and(|until| until > now) {
+            // Its turn comes with its timer or another path; until then the log keeps what is new.
             return Progress::Done;
         }
         let progress = downs.send(stream, transport, &mut io);
@@ -584,13 +587,12 @@ impl Product for Rooms {
         }
     }
 
-    /// With a TCP connection the sessions on it are gone.
+    /// Who is on a TCP connection that is gone is sent no media until ICE has brought another way, for as long as it may be
+    /// silent.
     fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
-        let LinkEvent::Closed { link, .. } = event else { return };
-        let is_on_it = |(_, session): &(usize, &Session)| session.transport.path.link == link;
-        let gone: Vec<usize> = self.sessions.iter().filter(is_on_it).map(|(key, _)| key).collect();
-        for key in gone {
-            self.end(key, EndReason::LinkClosed);
+        let LinkEvent::Closed { link, remote: Some(remote), .. } = event else { return };
+        if let Some(key) = self.session_by_path.remove(&(link, remote)) {
+            self.sessions[key].transport.is_cut_off = true;
         }
     }
 

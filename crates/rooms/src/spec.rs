@@ -218,8 +218,6 @@ pub enum EndReason {
     StreamClosed,
     /// Another publisher took the stream over.
     Replaced,
-    /// Its TCP connection is gone.
-    LinkClosed,
     /// The worker has `sessions_max` sessions already.
     Full,
     /// The handshake gave keys that do not fit their profile.

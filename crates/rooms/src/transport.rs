@@ -22,6 +22,8 @@ pub struct Transport {
     pub pacer: Pacer,
     /// When the pacer lets the next packet go, while some wait.
     pub paced_until: Option<Instant>,
+    /// Its TCP connection is gone, and there is no other path yet.
+    pub is_cut_off: bool,
     /// What may be sent again.
     pub resend: ResendBudget,
     /// Where the peer gives transport-wide feedback.
@@ -52,6 +54,7 @@ impl Transport {
             transport_seq: 0,
             pacer: Pacer::new(now, settings.burst),
             paced_until: None,
+            is_cut_off: false,
             resend: ResendBudget::new(now),
             estimator: None,
             stats: SessionStats::default(),

@@ -161,6 +161,8 @@ pub enum LinkEvent<'a> {
     Closed {
         /// The link.
         link: LinkId,
+        /// The other end, where there was just one.
+        remote: Option<SocketAddr>,
         /// Why.
         reason: CloseReason,
     },

@@ -57,7 +57,7 @@ fn a_link_that_stays_silent_is_closed() {
     assert!(links.poll_news().is_none());
     links.sweep(start + SILENCE_MAX * 2);
     let news = links.poll_news().map(|(_, event)| event);
-    assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Silent }) if gone == link));
+    assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Silent, .. }) if gone == link));
     assert_eq!((links.counts.tcp_links, links.counts.tcp_closed, links.next_sweep()), (0, 1, None));
 }
 
@@ -254,7 +254,7 @@ fn a_connection_that_nobody_wants_ends_in_time_though_its_peer_does_nothing() {
         assert!(links.poll_news().is_none());
         links.sweep(start + CLOSING_MAX * 2);
         let news = links.poll_news().map(|(_, event)| event);
-        assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Asked }) if gone == link));
+        assert!(matches!(news, Some(LinkEvent::Closed { link: gone, reason: CloseReason::Asked, .. }) if gone == link));
         assert_eq!((links.counts.tcp_links, links.next_sweep()), (0, None));
         drop(client);
     }
@@ -391,7 +391,7 @@ fn answer(links: &mut Links, link: LinkId) {
 fn closed(links: &mut Links) -> Vec<(LinkId, CloseReason)> {
     let news = std::iter::from_fn(|| links.poll_news());
     news.filter_map(|(_, event)| match event {
-        LinkEvent::Closed { link, reason } => Some((link, reason)),
+        LinkEvent::Closed { link, reason, .. } => Some((link, reason)),
         _ => None,
     })
     .collect()

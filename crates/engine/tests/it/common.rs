@@ -144,7 +144,7 @@ impl Product for Echo {
             LinkEvent::Unsent { link, bytes } => Heard::Unsent { link, bytes },
             LinkEvent::Writable { link } => Heard::Writable { link },
             LinkEvent::Refused { link, remote } => Heard::Refused { link, remote },
-            LinkEvent::Closed { link, reason } => Heard::Closed { token, link, reason },
+            LinkEvent::Closed { link, reason, .. } => Heard::Closed { token, link, reason },
         });
     }
 

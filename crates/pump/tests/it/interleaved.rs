@@ -219,7 +219,7 @@ fn who_hangs_up_again_waits_no_longer() {
     take(&mut world);
     world.command(Command::HangUp(CONNECTION));
     assert!(matches!(world.requests[1..], [LinkRequest::Close { link: LINK }, LinkRequest::Close { link: LINK }]));
-    world.link(CONNECTION, LinkEvent::Closed { link: LINK, reason: CloseReason::Failed });
+    world.link(CONNECTION, LinkEvent::Closed { link: LINK, remote: None, reason: CloseReason::Failed });
     assert!(world.pieces.is_empty() && world.hung_up == [CONNECTION]);
 }
 
@@ -229,7 +229,7 @@ fn a_connection_that_is_gone_is_told_and_its_packets_go_nowhere() {
     world.run(Duration::from_millis(100));
     world.link(CONNECTION, LinkEvent::InputEnded { link: LINK });
     assert_eq!((&world.heard[..], &world.hung_up[..]), (&[(CONNECTION, vec![])][..], &[][..]), "it may still read");
-    world.link(CONNECTION, LinkEvent::Closed { link: LINK, reason: CloseReason::Failed });
+    world.link(CONNECTION, LinkEvent::Closed { link: LINK, remote: None, reason: CloseReason::Failed });
     assert_eq!(world.hung_up, [CONNECTION]);
     take(&mut world);
     world.run(Duration::from_millis(100));

@@ -1,10 +1,12 @@
 //! One session has many tracks, of many streams, in both directions.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use rooms::spec::{Command, EndReason, Event, SessionId, StreamId};
+use rooms::spec::{Command, EndReason, Event, PeerSpec, SessionId, StreamId};
 use sim::bare::{Sink, down_track};
 use wire::rtp::{Kind, RtpPacket, classify};
+use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Path, Product, Token};
 
 use crate::world::{PACKETS, World, addr, keys};
 
@@ -136,4 +138,53 @@ fn a_session_that_loses_one_of_two_publications_goes_on_with_the_other() {
     let event = world.rooms.poll_event();
     assert!(matches!(event, Some(Event::SessionEnded { session: ANN, reason: EndReason::Replaced })), "{event:?}");
     assert_eq!(world.rooms.counters().publishers, 2);
+}
+
+/// Ann publishes the first stream, Eve watches it over a TCP connection.
+fn over_tcp() -> (World, Path) {
+    let mut world = World::new(&[FIRST]);
+    world.add_session(ANN);
+    world.publish(ANN, FIRST);
+    let tcp = Path { link: LinkId::new(LinkKind::Framed, 7, 1), remote: addr(EVE), local: None };
+    world.command(Command::AddSession(PeerSpec { session: EVE, path: tcp, keys: keys(EVE).1 }));
+    world.watch(EVE, FIRST, down_track(21));
+    world.frame(ANN, true);
+    assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);
+    (world, tcp)
+}
+
+fn close(world: &mut World, path: Path) {
+    let closed = LinkEvent::Closed { link: path.link, remote: Some(path.remote), reason: CloseReason::Ended };
+    world.rooms.handle_link(world.now, Token::default(), closed, &mut world.out);
+}
+
+#[test]
+fn who_has_lost_a_tcp_connection_goes_on_over_another_path_where_it_was() {
+    let (mut world, tcp) = over_tcp();
+    close(&mut world, tcp);
+    world.frame(ANN, false);
+    assert_eq!(media_to(EVE, &world.drain()), [], "nothing is sent to nobody");
+
+    let link = LinkId::new(LinkKind::Framed, 8, 1);
+    world.command(Command::MovePath { session: EVE, path: Path { link, ..tcp } });
+    assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "the frame that was missed");
+    // The end of the old one, heard late, is none of the new one.
+    close(&mut world, tcp);
+    world.frame(ANN, false);
+    assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);
+}
+
+#[test]
+fn who_has_lost_a_tcp_connection_and_has_no_other_path_ends_when_it_was_silent_for_long() {
+    let (mut world, tcp) = over_tcp();
+    close(&mut world, tcp);
+    assert!(world.rooms.poll_event().is_none(), "it is not over at once");
+    world.now += Duration::from_secs(31);
+    while world.rooms.poll_timeout().is_some_and(|at| at <= world.now) {
+        world.rooms.handle_timeout(world.now, &mut world.out);
+        world.out.clear();
+    }
+    let ended: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
+    let is_eves = |event: &Event| matches!(event, Event::SessionEnded { session: EVE, reason: EndReason::Silent });
+    assert!(ended.iter().any(is_eves), "{ended:?}");
 }
