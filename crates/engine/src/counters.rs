@@ -32,6 +32,8 @@ counters! {
         counter gso_sends: u64 = "gso_sends_total",
         /// Messages that the kernel would not split; they were sent datagram by datagram.
         counter gso_refused: u64 = "gso_refused_total",
+        /// Times that the kernel refused to split for several destinations in a row, and was not asked for a minute.
+        counter gso_lowered: u64 = "gso_lowered_total",
         /// Times that a UDP socket was full.
         counter send_would_block: u64 = "send_would_block_total",
         /// UDP datagrams dropped because the socket stayed full.

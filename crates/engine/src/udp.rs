@@ -10,7 +10,8 @@ mod send;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::sys::{self, BufferSide};
 
@@ -23,8 +24,11 @@ pub use wire::UdpOptions as Options;
 pub struct UdpSocket {
     socket: std::net::UdpSocket,
     local_addr: SocketAddr,
-    /// Lowered for good when the kernel refuses to split.
-    gso: AtomicBool,
+    /// The kernel can split, as far as it says.
+    gso: bool,
+    opened: Instant,
+    /// Until when the kernel is not asked to split, in milliseconds since the socket was opened.
+    gso_lowered_until_ms: AtomicU64,
     /// The kernel need not make fragments; lowered for good at the first datagram that is longer than its path takes.
     whole: AtomicBool,
     /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
@@ -89,9 +93,19 @@ impl UdpSocket {
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
-        let (gso, whole, stalled) = (gso.into(), whole.into(), false.into());
-        let refusals = options.refusals;
-        Ok(UdpSocket { socket, local_addr, gso, whole, stalled, gro, send_only, refusals, receive_buffer_bytes })
+        Ok(UdpSocket {
+            socket,
+            local_addr,
+            gso,
+            opened: Instant::now(),
+            gso_lowered_until_ms: AtomicU64::new(0),
+            whole: whole.into(),
+            stalled: false.into(),
+            gro,
+            send_only,
+            refusals: options.refusals,
+            receive_buffer_bytes,
+        })
     }
 
     /// Its address, with the port that the system chose.
@@ -99,9 +113,10 @@ impl UdpSocket {
         self.local_addr
     }
 
-    /// Whether several datagrams leave as one message; false once the kernel has refused.
+    /// Whether several datagrams leave as one message; false for a while when the kernel has refused.
     pub fn gso(&self) -> bool {
-        self.gso.load(Ordering::Relaxed)
+        let until_ms = self.gso_lowered_until_ms.load(Ordering::Relaxed);
+        self.gso && (until_ms == 0 || self.opened.elapsed() >= Duration::from_millis(until_ms))
     }
 
     /// Whether several datagrams may arrive as one message.
@@ -138,7 +153,8 @@ impl UdpSocket {
     }
 
     fn lower_gso(&self) {
-        self.gso.store(false, Ordering::Relaxed);
+        let until = self.opened.elapsed() + GSO_PAUSE;
+        self.gso_lowered_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Lets the kernel make fragments from now on; false when it does already.
@@ -153,6 +169,9 @@ impl AsFd for UdpSocket {
         self.socket.as_fd()
     }
 }
+
+/// When the kernel that refused to split is asked again: routes and cards change.
+const GSO_PAUSE: Duration = Duration::from_secs(60);
 
 /// Receive buffer of a socket that just sends. What ICMP says lies there; over that it is dropped.
 const REFUSALS_BYTES: usize = 64 << 10;

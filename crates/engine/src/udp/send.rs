@@ -4,11 +4,12 @@
 mod tests;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use wire::{Outbox, Run, RunBytes};
+use wire::{Outbox, Run, RunBytes, source_network};
 
 use super::UdpSocket;
 use crate::CountersSnapshot;
@@ -20,9 +21,11 @@ const STALL_MAX: Duration = Duration::from_millis(2);
 /// Pause after ENOBUFS: a queue below the socket is full, and nothing tells when it has room again.
 const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
 
-/// Refusals in a row, with no GSO send accepted in between, until EINVAL counts as the socket's own fault. One remote
-/// alone can cause it (by a small path MTU), and must not make the sends to all others dearer.
+/// Refusals in a row, with no GSO send accepted in between, and destinations that they were for, until they count as the
+/// socket's own fault. Linux refuses to split (EIO) also where an IPsec policy holds for the route, and EINVAL may be a small
+/// path's: one destination alone must not make the sends to all others dearer.
 const REFUSALS_MAX: u32 = 64;
+const REFUSERS_MAX: usize = 3;
 
 /// Attempts for one message when errors may be those of others.
 const RETRIES_MAX: u32 = 3;
@@ -31,7 +34,7 @@ const RETRIES_MAX: u32 = 3;
 #[derive(Default)]
 pub struct SendQueue {
     batch: SendBatch,
-    refusals_in_row: u32,
+    refusals: Refusals,
     /// For how long this flush may still wait.
     patience: Duration,
     /// Errors that the next calls meet instead of the kernel.
@@ -85,23 +88,22 @@ impl SendQueue {
                         socket.stalled.store(self.patience.is_zero(), Ordering::Relaxed);
                     }
                     Refusal::TooLong if socket.allow_fragments() => {}
-                    Refusal::Gso => {
-                        counts.gso_refused += 1;
-                        pieces.gso = false;
-                        socket.lower_gso();
-                    }
-                    refusal @ (Refusal::GsoHere | Refusal::TooLong) if pieces.first_is_gso() => {
+                    refusal @ (Refusal::Gso | Refusal::TooLong) if pieces.first_is_gso() => {
                         counts.gso_refused += 1;
                         pieces.split_first = true;
                         // What is too long is its path's fault, however often.
-                        self.refusals_in_row += u32::from(refusal == Refusal::GsoHere);
-                        if self.refusals_in_row >= REFUSALS_MAX {
+                        if let (Refusal::Gso, Some(run)) = (refusal, pieces.runs.first())
+                            && self.refusals.add(run.path.remote.ip())
+                        {
+                            self.refusals = Refusals::default();
+                            counts.gso_lowered += 1;
+                            pieces.gso = false;
                             socket.lower_gso();
                         }
                     }
                     // On a socket that keeps refusals the error may be that of an earlier message.
                     Refusal::Message | Refusal::TooLong if socket.refusals && retries < RETRIES_MAX => retries += 1,
-                    Refusal::Message | Refusal::TooLong | Refusal::GsoHere => {
+                    Refusal::Message | Refusal::TooLong | Refusal::Gso => {
                         retries = 0;
                         counts.dropped_refused += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
                     }
@@ -124,9 +126,34 @@ impl SendQueue {
             counts.bytes_out += piece.len_bytes() as u64;
             if piece.segment_bytes.is_some() {
                 counts.gso_sends += 1;
-                self.refusals_in_row = 0;
+                self.refusals.count = 0;
             }
         }
+    }
+}
+
+/// Refusals to split since the kernel split something.
+#[derive(Default)]
+struct Refusals {
+    count: u32,
+    /// Whose the first ones were, and those of others.
+    sources: [Option<IpAddr>; REFUSERS_MAX],
+}
+
+impl Refusals {
+    /// One more, for a destination. True when it is the socket's fault by now.
+    fn add(&mut self, remote: IpAddr) -> bool {
+        if self.count == 0 {
+            self.sources = [None; REFUSERS_MAX];
+        }
+        self.count += 1;
+        let network = source_network(remote);
+        if !self.sources.contains(&Some(network))
+            && let Some(place) = self.sources.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(network);
+        }
+        self.count >= REFUSALS_MAX && self.sources.iter().all(Option::is_some)
     }
 }
 
@@ -149,10 +176,8 @@ enum Refusal {
     Interrupted,
     /// The socket or a queue below it is full: wait a little.
     Full,
-    /// This kernel or network card cannot split: never again on this socket.
-    Gso,
     /// This message could not be split: send it datagram by datagram.
-    GsoHere,
+    Gso,
     /// It is longer than its path takes in one piece: the kernel is to make fragments.
     TooLong,
     /// Nothing is to be done for this message; others may well pass.
@@ -164,8 +189,7 @@ impl Refusal {
         match error.raw_os_error() {
             Some(libc::EINTR) => Refusal::Interrupted,
             Some(libc::EAGAIN | libc::ENOBUFS) => Refusal::Full,
-            Some(libc::EIO) if is_gso => Refusal::Gso,
-            Some(libc::EINVAL) if is_gso => Refusal::GsoHere,
+            Some(libc::EIO | libc::EINVAL) if is_gso => Refusal::Gso,
             Some(libc::EMSGSIZE) => Refusal::TooLong,
             _ => Refusal::Message,
         }

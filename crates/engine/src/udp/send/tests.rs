@@ -121,36 +121,55 @@ fn many_receivers_are_served_by_few_calls() {
     assert_eq!((receive(&b, 200).1.len(), receive(&c, 200).1.len()), (200, 200));
 }
 
-#[test]
-fn a_kernel_that_refuses_to_split_gets_every_datagram_by_itself() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
-    sys::refuse_gso(a.as_fd()).expect("option");
-    let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
-    let mut sender = Sender::default();
-
-    sender.send(&a, &out);
-    assert_eq!(receive(&b, 4).1, sent(&out));
-    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, a.gso()), (1, 0, true));
-
-    for _ in 1..REFUSALS_MAX {
-        sender.send(&a, &out);
-        assert_eq!(receive(&b, 4).1, sent(&out));
+/// Two datagrams for each of so many addresses of `socket`, which has a wildcard address.
+fn outbox_of(socket: &UdpSocket, addresses: u8) -> Outbox {
+    let mut out = Outbox::new(1 << 20);
+    for last in 1..=addresses {
+        let remote = (Ipv4Addr::new(127, 0, 0, last), socket.local_addr().port()).into();
+        for _ in 0..2 {
+            assert!(out.push(&Path { remote, ..path_to(socket) }, &[last; 500]));
+        }
     }
-    assert_eq!((sender.counts.gso_refused, a.gso()), (REFUSALS_MAX.into(), false));
-    sender.send(&a, &out);
-    assert_eq!(receive(&b, 4).1, sent(&out));
-    assert_eq!(sender.counts.gso_refused, REFUSALS_MAX.into(), "it is not tried any more");
+    out
 }
 
 #[test]
-fn after_eio_a_socket_never_asks_for_a_split_again() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
-    let out = outbox(&path_to(&b), &[500, 500, 200]);
-    let mut sender = Sender::failing([libc::EIO]);
+fn a_kernel_that_refuses_to_split_for_several_destinations_is_not_asked_for_a_minute() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    sys::refuse_gso(a.as_fd()).expect("option");
+    let out = outbox_of(&b, REFUSERS_MAX as u8);
+    let mut sender = Sender::default();
+    for _ in 0..=REFUSALS_MAX / REFUSERS_MAX as u32 {
+        sender.send(&a, &out);
+        assert_eq!(receive(&b, 2 * REFUSERS_MAX).1, sent(&out), "every datagram by itself");
+    }
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_MAX.into(), 1));
+    assert!(!a.gso());
     sender.send(&a, &out);
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends), (REFUSALS_MAX.into(), 0), "it is not tried");
 
-    assert_eq!(receive(&b, 3).1, sent(&out));
-    assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, a.gso()), (1, 0, false));
+    // As if the minute was over.
+    a.gso_lowered_until_ms.store(1, Ordering::Relaxed);
+    assert!(a.gso());
+    sender.send(&a, &out);
+    assert_eq!(sender.counts.gso_refused, u64::from(REFUSALS_MAX) + REFUSERS_MAX as u64);
+}
+
+#[test]
+fn a_destination_whose_sends_the_kernel_does_not_split_makes_those_to_others_no_dearer() {
+    for errno in [libc::EIO, libc::EINVAL] {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let out = outbox(&path_to(&b), &[500, 500]);
+        let mut sender = Sender::default();
+        for _ in 0..2 * REFUSALS_MAX {
+            sender.queue.faults.push_back(errno);
+            sender.send(&a, &out);
+            assert_eq!(receive(&b, 2).1, sent(&out));
+        }
+        let counts = &sender.counts;
+        assert_eq!((counts.gso_refused, counts.gso_lowered, a.gso()), (u64::from(2 * REFUSALS_MAX), 0, true));
+        assert_eq!(counts.dropped_refused, 0);
+    }
 }
 
 #[test]
@@ -333,7 +352,7 @@ fn the_receive_buffer_that_was_got_is_known() {
 #[test]
 fn each_error_of_a_send_has_its_remedy() {
     let of = |errno, is_gso| Refusal::of(&io::Error::from_raw_os_error(errno), is_gso);
-    assert_eq!([of(libc::EIO, true), of(libc::EINVAL, true)], [Refusal::Gso, Refusal::GsoHere]);
+    assert_eq!([of(libc::EIO, true), of(libc::EINVAL, true)], [Refusal::Gso; 2]);
     assert_eq!([of(libc::EAGAIN, true), of(libc::ENOBUFS, false)], [Refusal::Full; 2]);
     assert_eq!([of(libc::EMSGSIZE, true), of(libc::EMSGSIZE, false)], [Refusal::TooLong; 2]);
     for errno in [libc::EIO, libc::EINVAL, libc::EPERM, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
