@@ -1,5 +1,6 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -25,6 +26,8 @@ pub struct Downs {
     tracks: Vec<DownTrack>,
     /// All SSRCs that were ever sent under the session's keys.
     ssrcs: Vec<u32>,
+    /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before what is new.
+    wanted: VecDeque<(u32, Seq)>,
     limit: LayerLimit,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
@@ -42,6 +45,9 @@ const REPORT_GRID: Duration = Duration::from_millis(20);
 /// How often a viewer who could use more is considered for a probe.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Packets that wait to be sent again at most; what is asked for beyond that has to be asked for anew.
+const WANTED_MAX: usize = 256;
+
 /// Packets of one probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
 
@@ -52,6 +58,7 @@ impl Downs {
             streams: Vec::new(),
             tracks: Vec::new(),
             ssrcs: Vec::new(),
+            wanted: VecDeque::new(),
             limit: LayerLimit::NONE,
             has_chosen: false,
             report_at: now,
@@ -127,27 +134,27 @@ impl Downs {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
     }
 
-    /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
-    /// spent.
+    /// Writes what the peer lost, and the packets of `stream`, or of all, that it has not had yet, until the outbox is full
+    /// or the burst is spent.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         transport.paced_until = None;
         if !self.has_chosen {
             self.choose_layers(transport, io.streams, io.now);
         }
+        let mut progress = if self.has_wanted() { self.resend(transport, io) } else { Progress::Done };
         for down in &mut self.tracks {
-            if stream.is_some_and(|stream| down.stream != stream) {
-                continue;
-            }
-            let progress = down.send(transport, io);
-            down.wish_for_keyframe(io.now, io.wishes);
-            if let Progress::Later(at) = progress {
-                transport.paced_until = Some(at);
-            }
             if progress != Progress::Done {
-                return progress;
+                break;
+            }
+            if stream.is_none_or(|stream| down.stream == stream) {
+                progress = down.send(transport, io);
+                down.wish_for_keyframe(io.now, io.wishes);
             }
         }
-        Progress::Done
+        if let Progress::Later(at) = progress {
+            transport.paced_until = Some(at);
+        }
+        progress
     }
 
     /// Takes one of the peer's reports, in plain text.
@@ -155,7 +162,7 @@ impl Downs {
         match packet {
             Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), transport, io),
             Packet::SenderReport(report) => self.on_blocks(report.blocks(), transport, io),
-            Packet::Nack(nack) => self.resend(nack.media_ssrc, nack.lost(), transport, io),
+            Packet::Nack(nack) => self.want(nack.media_ssrc, nack.lost(), transport, io),
             Packet::Pli { media_ssrc } => self.on_keyframe_request(*media_ssrc, transport, io),
             Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.on_keyframe_request(ssrc, transport, io)),
             Packet::TransportFeedback(feedback) => {
@@ -187,22 +194,47 @@ impl Downs {
         }
     }
 
-    /// Sends lost packets again, within the budget; the rest the viewer may ask for again.
-    fn resend(&mut self, ssrc: u32, lost: impl Iterator<Item = Seq>, transport: &mut Transport, io: &mut Io<'_>) {
-        let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc) else {
+    /// Takes a wish for lost packets. They go out with the next `send`.
+    fn want(&mut self, ssrc: u32, lost: impl Iterator<Item = Seq>, transport: &mut Transport, io: &mut Io<'_>) {
+        if !self.tracks.iter().any(|down| down.spec.ssrc == ssrc) {
             return io.counters.drops.add(DropReason::NackForUnknownPacket);
-        };
+        }
         for seq in lost {
             transport.stats.nacks_received += 1;
+            if self.wanted.len() < WANTED_MAX {
+                self.wanted.push_back((ssrc, seq));
+            } else {
+                io.counters.drops.add(DropReason::ResendBudgetSpent);
+            }
+        }
+    }
+
+    /// Whether the peer waits for packets that it lost.
+    pub fn has_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Sends lost packets again, within the budget; the rest the viewer may ask for again.
+    fn resend(&mut self, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
+        while let Some(&(ssrc, seq)) = self.wanted.front() {
+            if let Err(at) = transport.pacer.budget(io.now) {
+                return Progress::Later(at);
+            }
+            if !io.out.has_room() {
+                return Progress::Full;
+            }
+            self.wanted.pop_front();
             if !transport.resend.has_some(io.now) {
                 io.counters.drops.add(DropReason::ResendBudgetSpent);
                 continue;
             }
-            match down.send_again(seq.0, transport, io) {
+            let down = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc);
+            match down.and_then(|down| down.send_again(seq.0, transport, io)) {
                 Some(len) => transport.resend.on_resent(len),
                 None => io.counters.drops.add(DropReason::NackForUnknownPacket),
             }
         }
+        Progress::Done
     }
 
     /// Finds out by sending old packets again whether a larger layer would fit.
@@ -257,12 +289,13 @@ impl Downs {
         self.choose_layers(transport, streams, now);
     }
 
-    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries.
+    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries. The
+    /// pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
-        let estimate = transport.follow_estimate().unwrap_or(Bitrate::from_bps(u64::MAX));
+        let estimate = transport.estimate();
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
         let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
-        let share = Bitrate::from_bps(estimate.bps() / count);
+        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps) / count);
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
             if is_simulcast(&self.tracks[index]) {
@@ -270,6 +303,16 @@ impl Downs {
                 self.has_chosen &= self.tracks[index].choose_target(now, share, &rates);
             }
         }
+        transport.pacer.follow(estimate, self.sent_rate(streams, now));
+    }
+
+    /// What all tracks together take now.
+    fn sent_rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
+        let rates = self.tracks.iter().map(|down| {
+            let layer = down.current().unwrap_or(down.target);
+            down.track(streams).rate(layer, now).bps()
+        });
+        Bitrate::from_bps(rates.sum())
     }
 
     /// When `handle_timeout` next has work.

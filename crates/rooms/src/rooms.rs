@@ -130,7 +130,13 @@ impl Rooms {
     fn handle_rtcp(&mut self, now: Instant, path: &Path, data: &mut [u8], out: &mut Outbox) -> Result<(), DropReason> {
         let key = self.session_at(path)?;
         let (sessions, mut io) = self.split(now, out);
-        let result = sessions[key].handle_rtcp(data, &mut io);
+        let session = &mut sessions[key];
+        let had_wanted = session.downs.has_wanted();
+        let result = session.handle_rtcp(data, &mut io);
+        // While something was wanted already, it is due or waits for its burst.
+        if !had_wanted && session.downs.has_wanted() {
+            self.queue_due(key);
+        }
         self.take_wishes(now);
         result
     }

@@ -41,7 +41,7 @@ impl Settings {
             keyframe_interval_min: Duration::from_millis(500),
             keyframe_age_max: Duration::from_millis(1_500),
             equal_size_padding: true,
-            burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(20_000) },
+            burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             resend_share: 0.5,
             estimate_start: Bitrate::from_kbps(1_000),
             estimate_max: Bitrate::from_kbps(50_000),

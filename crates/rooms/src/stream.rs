@@ -193,6 +193,11 @@ impl Track {
         Track { spec, layers }
     }
 
+    /// What one layer takes on the wire now.
+    pub fn rate(&self, layer: u8, now: Instant) -> Bitrate {
+        self.layers.get(usize::from(layer)).map_or(Bitrate::ZERO, |layer| layer.rate.rate(now))
+    }
+
     /// What each layer takes on the wire now; zero for one that is not sent.
     pub fn rates(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let mut rates = [Bitrate::ZERO; LAYERS_MAX];

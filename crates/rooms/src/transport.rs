@@ -125,11 +125,9 @@ impl Transport {
             .get_or_insert_with(|| Estimator::new(now, settings.estimate_start, ESTIMATE_MIN, settings.estimate_max));
     }
 
-    /// What the path carries, and paces by it; `None` without feedback.
-    pub fn follow_estimate(&mut self) -> Option<Bitrate> {
-        let estimate = self.estimator.as_ref().map(Estimator::estimate);
-        self.pacer.set_estimate(estimate.unwrap_or(Bitrate::ZERO));
-        estimate
+    /// What the path carries; `None` without feedback.
+    pub fn estimate(&self) -> Option<Bitrate> {
+        self.estimator.as_ref().map(Estimator::estimate)
     }
 
     /// Takes what a report says of the path.

@@ -145,7 +145,8 @@ section! {
         equal_size_padding: bool = rooms().equal_size_padding, any;
         /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.
         burst_packets: usize = rooms().burst.packets, between(1, 64);
-        /// What a viewer is sent beyond a burst goes out at no less than this rate.
+        /// What a viewer is sent beyond a burst goes out at two and a half times the estimate of its path (20 Mbit/s where there
+        /// is none), and at no less than this rate.
         burst_rate_min: Bitrate = rooms().burst.rate_min, between(kbps(100), kbps(10_000_000));
         /// Share of a viewer's rate that retransmissions may take.
         resend_share: f64 = rooms().resend_share, between(0.0, 1.0);

@@ -90,10 +90,13 @@ pub struct Network {
     default: LinkConfig,
     links: HashMap<(SocketAddr, SocketAddr), Link>,
     in_flight: BinaryHeap<Reverse<Delivered>>,
-    captures: HashMap<(SocketAddr, SocketAddr), Vec<Vec<u8>>>,
+    captures: HashMap<(SocketAddr, SocketAddr), Capture>,
     /// Breaks ties: what was sent first arrives first.
     count: u64,
 }
+
+/// What was sent on a link, and when.
+pub type Capture = Vec<(Instant, Vec<u8>)>;
 
 #[derive(Debug)]
 struct Link {
@@ -141,13 +144,18 @@ impl Network {
 
     /// What was captured on a link, in the order in which it was sent. Capturing ends.
     pub fn take_capture(&mut self, from: SocketAddr, to: SocketAddr) -> Vec<Vec<u8>> {
+        self.take_timed_capture(from, to).into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    /// The same, with the times at which it was sent.
+    pub fn take_timed_capture(&mut self, from: SocketAddr, to: SocketAddr) -> Capture {
         self.captures.remove(&(from, to)).unwrap_or_default()
     }
 
     /// Takes a datagram.
     pub fn send(&mut self, now: Instant, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         if let Some(capture) = self.captures.get_mut(&(from, to)) {
-            capture.push(bytes.to_vec());
+            capture.push((now, bytes.to_vec()));
         }
         let link = self.link(from, to);
         let Some(at) = link.arrival(now, bytes.len()) else { return };

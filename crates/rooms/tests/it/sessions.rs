@@ -93,6 +93,7 @@ fn a_session_publishes_one_stream_and_watches_another() {
     let mut sink = Sink::new(&keys(ANN).0, 12).expect("keys that fit");
     sent.iter().filter(|(to, _)| *to == addr(ANN)).for_each(|(_, data)| assert!(sink.take(data)));
     world.receive(ANN, &mut sink.report(1, &[1]));
+    assert_eq!(media_to(ANN, &world.drain()).len(), 1);
     assert_eq!(world.rooms.counters().packets_resent, 1);
     world.frame(ANN, false);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use rooms::batch::BatchPool;
+use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
-use wire::{Datagram, Outbox, Product};
+use wire::{Bitrate, Datagram, Outbox, Product};
 
 /// Packets of a frame.
 pub const PACKETS: usize = 3;
@@ -37,7 +38,10 @@ impl World {
     /// A worker that knows `streams`, of one VP8 track each.
     pub fn new(streams: &[StreamId]) -> Self {
         let now = Instant::now();
-        let rooms = Rooms::new(now, WorkerId(0), Settings::new(1, (now, 100 << 32)), BatchPool::new(1));
+        // Where no time passes nothing is paced.
+        let burst = Burst { packets: 64, rate_min: Bitrate::from_kbps(1_000_000_000) };
+        let settings = Settings { burst, ..Settings::new(1, (now, 100 << 32)) };
+        let rooms = Rooms::new(now, WorkerId(0), settings, BatchPool::new(1));
         let mut world = World { now, rooms, out: Outbox::new(512 * 1_024), sources: HashMap::new() };
         for id in streams {
             let track = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
+use sim::check::{Holes, check_track};
 use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
@@ -144,5 +145,32 @@ fn who_was_there_before_the_publisher_starts_small_too() {
         let frames = &world.viewer(viewer).tracks[0].frames;
         let whole = frames.values().find(|frame| frame.tag.keyframe && frame.whole_at.is_some());
         assert!(whole.is_some(), "seed {seed}: {frames:?}");
+    }
+}
+
+#[test]
+fn what_was_lost_comes_again_at_the_pace_of_the_estimate() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[vp8(), opus()]);
+        world.add_publisher(stream);
+        world.set_way_down_of_next(0, narrow(1_000));
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(10));
+        world.set_way_down(viewer, LinkConfig { loss: 1.0, ..narrow(1_000) });
+        world.run(millis(300));
+        world.set_way_down(viewer, narrow(1_000));
+        let (from, to) = (world.worker_addr(0), world.addr(viewer));
+        world.network.capture(from, to);
+        world.run(seconds(2));
+        let sent = world.network.take_timed_capture(from, to);
+        let within = |at, span| sent.iter().filter(move |(other, _)| *other >= at && *other < at + span);
+        let most =
+            sent.iter().map(|(at, _)| within(*at, millis(20)).map(|(_, bytes)| bytes.len()).sum::<usize>()).max();
+        // Two and a half times the 1.1 Mbit/s that the path seems to carry at most, and a burst of as much.
+        assert!(most.unwrap() < 20 * 2_750 / 8 * 2, "seed {seed}: {most:?} bytes in 20 ms");
+        world.run(seconds(3));
+        let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused);
+        assert!(summary.is_ok_and(|summary| summary.frames > 420), "seed {seed}");
     }
 }
