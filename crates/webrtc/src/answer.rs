@@ -119,6 +119,14 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Reads an offer and chooses as the answer to it will, without a session for it; SSRCs of ours are yet to be made.
+///
+/// # Errors
+/// As for `Peer::answer`, but for what has to do with the session itself.
+pub fn read_offer(offer: &str, purpose: Purpose<'_>) -> Result<Vec<Media>, Error> {
+    Ok(Plan::new(offer, purpose, || 0)?.media().cloned().collect())
+}
+
 fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Option<Media>>, Error> {
     let mut track = 0;
     let choose = |section: &Section<'_>| {

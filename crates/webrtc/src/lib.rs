@@ -24,7 +24,7 @@ mod sdp;
 mod select;
 mod write;
 
-pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX};
+pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX, read_offer};
 pub use context::Context;
 pub use error::Error;
 pub use fragment::Fragment;

@@ -91,8 +91,6 @@ fn directory_status(error: DirectoryError) -> StatusCode {
         DirectoryError::BadName => StatusCode::BAD_REQUEST,
         DirectoryError::NoStream | DirectoryError::NoSession => StatusCode::NOT_FOUND,
         DirectoryError::TooManyStreams | DirectoryError::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-        // The second attempt met a third publisher in between.
-        DirectoryError::OtherTracks => StatusCode::CONFLICT,
     }
 }
 

@@ -95,20 +95,14 @@ impl RoomsControl {
         &self.plane
     }
 
-    /// Opens a publication. Who publishes a stream that has a publisher takes its place.
+    /// Opens a publication. Who publishes a stream that has a publisher takes its place once connected.
     ///
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
     pub async fn publish(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
-        match self.try_publish(name, offer, false).await {
-            // The name goes on, but its viewers cannot watch these tracks: a new stream takes its place.
-            Err(ControlError::Directory(DirectoryError::OtherTracks)) => self.try_publish(name, offer, true).await,
-            result => result,
-        }
-    }
-
-    async fn try_publish(&self, name: &str, offer: &str, is_new: bool) -> Result<Opened, ControlError> {
-        self.open(offer, |directory, placement| directory.begin_publish(placement, name, is_new)).await
+        self.check_draining()?;
+        let tracks = negotiator::published_tracks(offer).map_err(NegotiationError::Sdp)?;
+        self.open(offer, |directory, placement| directory.begin_publish(placement, name, &tracks)).await
     }
 
     /// Opens a viewer's session.
@@ -116,7 +110,14 @@ impl RoomsControl {
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
     pub async fn watch(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
+        self.check_draining()?;
+        let tracks = self.lock().directory.tracks(name)?;
+        negotiator::check_viewer(offer, &tracks).map_err(NegotiationError::Sdp)?;
         self.open(offer, |directory, placement| directory.begin_watch(placement, name)).await
+    }
+
+    fn check_draining(&self) -> Result<(), ControlError> {
+        if self.plane.is_draining() { Err(ControlError::Draining) } else { Ok(()) }
     }
 
     async fn open(
@@ -124,9 +125,6 @@ impl RoomsControl {
         offer: &str,
         place: impl FnOnce(&mut Directory, &mut Placement) -> Result<Admitted, DirectoryError>,
     ) -> Result<Opened, ControlError> {
-        if self.plane.is_draining() {
-            return Err(ControlError::Draining);
-        }
         let key = new_key()?;
         let place = self.with_state(|state| {
             let place = place(&mut state.directory, &mut self.plane.placement())?;
@@ -134,14 +132,11 @@ impl RoomsControl {
             state.keys.insert(place.session, key.clone());
             Ok::<_, DirectoryError>(place)
         })?;
-        let Admitted { session, role, worker, .. } = place;
+        let Admitted { session, worker, .. } = place;
         let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
         self.request(worker, Request::Open { place, offer: offer.to_owned(), reply })?;
         let answer = wait(answer).await??;
-        if role == Role::Publisher {
-            self.with_directory(|directory| directory.commit_publish(session, &answer.tracks))?;
-        }
         pending.is_kept = true;
         Ok(Opened { key, answer })
     }

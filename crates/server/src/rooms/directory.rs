@@ -4,9 +4,13 @@
 //! Out: where a session goes, and commands to workers (`poll_command`), in the order in which they have to arrive.
 //! Cost: a few map lookups for each call; `handle_timeout` looks at each stream. It has no socket, no clock, no lock.
 //!
-//! A stream lives on the worker of its publisher. Another worker gets it (`OpenStream`, and `Mirror` at the publisher's)
-//! with its first viewer there, and loses it with the last. A stream without publisher waits for its return; who comes
-//! back with the same tracks finds the viewers still there, other tracks make a new stream under the old name.
+//! A stream lives on the worker of its publisher, which opens it for the first session that is connected. Another worker
+//! gets it (`OpenStream`, and `Mirror` at the publisher's) with its first viewer that is connected there, and loses it with
+//! the last: an offer alone, which proves nothing, costs no worker anything.
+//!
+//! A stream without publisher waits for its return; who comes back with the same tracks finds the viewers still there.
+//! Other tracks make a new stream, which takes the name from the old one, and ends that, when its publisher is connected.
+//! Until then viewers get the old one; of several that wait each takes the name when it is connected.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -62,7 +66,7 @@ pub struct StreamView {
     pub state: StreamState,
     /// What it consists of.
     pub tracks: Vec<TrackSpec>,
-    /// How many watch it.
+    /// How many watch it, connected.
     pub viewers: usize,
 }
 
@@ -133,8 +137,6 @@ pub enum DirectoryError {
     TooManyStreams,
     #[error("every worker of this server is busy")]
     Overloaded,
-    #[error("the stream has other tracks")]
-    OtherTracks,
     #[error("no such session")]
     NoSession,
 }
@@ -143,13 +145,15 @@ struct Stream {
     name: Arc<str>,
     worker: WorkerId,
     tracks: Vec<TrackSpec>,
-    /// Publishers that have their answer. More than one only while one takes the place of another.
+    /// Publishers, connected or not. More than one only while one takes the place of another.
     publishers: Vec<SessionId>,
     /// Who is connected, the last one.
     live: Option<SessionId>,
-    /// Since when nobody publishes.
+    /// Since when nobody publishes who did; a stream that never was live has no such time.
     vacant_since: Option<Instant>,
-    /// Viewers on each worker.
+    /// Its worker has it.
+    is_open: bool,
+    /// Viewers on each worker that are connected. Another worker than its own has it for these.
     viewers: Vec<usize>,
 }
 
@@ -168,7 +172,17 @@ impl Directory {
         }
     }
 
-    /// Finds a place for a publisher. `is_new` makes a new stream even where one of the name exists.
+    /// The tracks of the stream that has the name.
+    ///
+    /// # Errors
+    /// `NoStream`.
+    pub fn tracks(&self, name: &str) -> Result<Vec<TrackSpec>, DirectoryError> {
+        let stream = self.by_name.get(name).and_then(|id| self.streams.get(id));
+        Ok(stream.ok_or(DirectoryError::NoStream)?.tracks.clone())
+    }
+
+    /// Finds a place for a publisher of these tracks: in the stream of the name when it has the same, else in one of its
+    /// own.
     ///
     /// # Errors
     /// `BadName`, `TooManyStreams`, `Overloaded`; who comes back to a stream of its own is never refused.
@@ -176,109 +190,118 @@ impl Directory {
         &mut self,
         placement: &mut Placement,
         name: &str,
-        is_new: bool,
+        tracks: &[TrackSpec],
     ) -> Result<Admitted, DirectoryError> {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
         }
-        let existing = self.by_name.get(name).and_then(|id| Some((*id, self.streams.get(id)?)));
-        let place = match existing {
-            Some((id, stream)) if !is_new => (id, stream.worker, stream.name.clone()),
-            None if self.streams.len() >= STREAMS_MAX => return Err(DirectoryError::TooManyStreams),
-            _ => {
-                let worker = self.find_worker(placement, None)?;
-                let id = StreamId(self.next_stream);
-                self.next_stream = self.next_stream.wrapping_add(1);
-                (id, worker, name.into())
-            }
+        let current = self.by_name.get(name).and_then(|id| Some((*id, self.streams.get(id)?)));
+        let (id, worker, name) = match current {
+            Some((id, stream)) if stream.tracks == tracks => (id, stream.worker, stream.name.clone()),
+            _ => self.add_stream(placement, name, tracks)?,
         };
-        Ok(self.add_session(placement, Role::Publisher, place, Vec::new()))
-    }
-
-    /// The publisher has its answer, with these tracks: the stream is open from now on.
-    ///
-    /// # Errors
-    /// `OtherTracks` when the place is in a stream that exists and that does not have these tracks: begin anew with
-    /// `is_new`. `NoSession` when it has ended meanwhile.
-    pub fn commit_publish(&mut self, session: SessionId, tracks: &[TrackSpec]) -> Result<(), DirectoryError> {
-        let Session { stream: id, worker, name, .. } =
-            self.sessions.get(&session).cloned().ok_or(DirectoryError::NoSession)?;
-        match self.by_name.get(&name).copied() {
-            Some(current) if current == id => {
-                let stream = self.streams.get_mut(&id).ok_or(DirectoryError::NoStream)?;
-                if stream.tracks != tracks {
-                    return Err(DirectoryError::OtherTracks);
-                }
-                stream.publishers.push(session);
-                stream.vacant_since = None;
-                return Ok(());
-            }
-            Some(other) => self.close(other),
-            None => {}
+        let place = self.add_session(placement, Role::Publisher, (id, worker, name), Vec::new());
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.publishers.push(place.session);
         }
-        let viewers = vec![0; self.counts.len()];
-        let tracks = tracks.to_vec();
-        self.commands.push_back((worker, Command::OpenStream(StreamSpec { id, tracks: tracks.clone() })));
-        let publishers = vec![session];
-        let stream = Stream { name: name.clone(), worker, tracks, publishers, live: None, vacant_since: None, viewers };
-        self.streams.insert(id, stream);
-        self.by_name.insert(name, id);
-        Ok(())
+        Ok(place)
     }
 
-    /// Finds a place for a viewer, and brings the stream there.
+    /// A new stream, which has the name when no other has.
+    fn add_stream(
+        &mut self,
+        placement: &Placement,
+        name: &str,
+        tracks: &[TrackSpec],
+    ) -> Result<(StreamId, WorkerId, Arc<str>), DirectoryError> {
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(DirectoryError::TooManyStreams);
+        }
+        let worker = self.find_worker(placement, None)?;
+        let id = StreamId(self.next_stream);
+        self.next_stream = self.next_stream.wrapping_add(1);
+        let name = Arc::<str>::from(name);
+        let stream = Stream {
+            name: name.clone(),
+            worker,
+            tracks: tracks.to_vec(),
+            publishers: Vec::new(),
+            live: None,
+            vacant_since: None,
+            is_open: false,
+            viewers: vec![0; self.counts.len()],
+        };
+        self.streams.insert(id, stream);
+        self.by_name.entry(name.clone()).or_insert(id);
+        Ok((id, worker, name))
+    }
+
+    /// Finds a place for a viewer.
     ///
     /// # Errors
     /// `NoStream`, `Overloaded`.
     pub fn begin_watch(&mut self, placement: &mut Placement, name: &str) -> Result<Admitted, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
-        let near = self.streams.get(&id).map(|stream| stream.worker);
-        let worker = self.find_worker(placement, near)?;
-        let stream = self.streams.get_mut(&id).ok_or(DirectoryError::NoStream)?;
-        if let Some(viewers) = stream.viewers.get_mut(worker.index()) {
-            *viewers += 1;
-            if *viewers == 1 && worker != stream.worker {
-                let spec = StreamSpec { id, tracks: stream.tracks.clone() };
-                self.commands.push_back((worker, Command::OpenStream(spec)));
-                self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: true }));
-            }
-        }
+        let stream = self.streams.get(&id).ok_or(DirectoryError::NoStream)?;
+        let worker = self.find_worker(placement, Some(stream.worker))?;
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
         Ok(self.add_session(placement, Role::Viewer, (id, worker, name), tracks))
     }
 
-    /// A session has keys and is with its worker.
+    /// A session has keys, and is its worker's next: its stream comes to that worker, and a publisher takes the name from
+    /// who had it. For a stream that is closed by now nothing is done; the worker ends who comes for it.
     pub fn handle_connected(&mut self, session: SessionId) {
-        let Some(entry) = self.sessions.get_mut(&session) else { return };
+        let Some(entry) = self.sessions.get_mut(&session).filter(|entry| !entry.is_connected) else { return };
         entry.is_connected = true;
-        if entry.role == Role::Publisher
-            && let Some(stream) = self.streams.get_mut(&entry.stream)
-        {
-            stream.live = Some(session);
+        let (role, worker, id) = (entry.role, entry.worker, entry.stream);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if !stream.is_open {
+            stream.is_open = true;
+            self.commands.push_back((stream.worker, stream.open(id)));
+        }
+        match role {
+            Role::Publisher => {
+                stream.live = Some(session);
+                stream.vacant_since = None;
+                let name = stream.name.clone();
+                if let Some(old) = self.by_name.insert(name, id).filter(|old| *old != id) {
+                    self.close(old);
+                }
+            }
+            Role::Viewer => {
+                let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return };
+                *viewers += 1;
+                if *viewers == 1 && worker != stream.worker {
+                    self.commands.push_back((worker, stream.open(id)));
+                    self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: true }));
+                }
+            }
         }
     }
 
     /// A session is gone, or was never answered. `is_final` says that its peer wants no more of it: a publisher then
     /// takes the stream along.
     pub fn handle_ended(&mut self, placement: &mut Placement, now: Instant, session: SessionId, is_final: bool) {
-        let Some(Session { role, worker, stream: id, cost, .. }) = self.sessions.remove(&session) else { return };
+        let Some(ended) = self.sessions.remove(&session) else { return };
+        let Session { role, worker, stream: id, is_connected, cost, .. } = ended;
         placement.release(worker, cost);
         if let Some(count) = self.counts.get_mut(worker.index()) {
             *count -= 1;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match role {
-            Role::Viewer => self.remove_viewer(id, worker),
-            // One that was never committed leaves the stream as it was.
-            Role::Publisher if !stream.publishers.contains(&session) => {}
+            Role::Viewer if is_connected => self.remove_viewer(id, worker),
+            Role::Viewer => {}
             Role::Publisher => {
                 stream.publishers.retain(|publisher| *publisher != session);
-                stream.live = stream.live.filter(|live| *live != session);
-                if stream.publishers.is_empty() {
+                if stream.live == Some(session) {
+                    stream.live = None;
                     stream.vacant_since = Some(now);
-                    if is_final {
-                        self.close(id);
-                    }
+                }
+                // What nobody has published is nothing to come back to.
+                let is_final = is_final || stream.vacant_since.is_none();
+                if stream.publishers.is_empty() && is_final {
+                    self.close(id);
                 }
             }
         }
@@ -308,7 +331,7 @@ impl Directory {
         let over: Vec<StreamId> = self
             .streams
             .iter()
-            .filter(|(_, stream)| stream.vacant_since.is_some_and(is_over))
+            .filter(|(_, stream)| stream.publishers.is_empty() && stream.vacant_since.is_some_and(is_over))
             .map(|(id, _)| *id)
             .collect();
         for id in over {
@@ -326,9 +349,10 @@ impl Directory {
         self.sessions.get(&session)
     }
 
-    /// All streams, by name.
+    /// All streams that have a name to be watched by, by that.
     pub fn streams(&self) -> Vec<StreamView> {
-        let mut views: Vec<StreamView> = self.streams.values().map(Stream::view).collect();
+        let named = self.by_name.values().filter_map(|id| self.streams.get(id));
+        let mut views: Vec<StreamView> = named.map(Stream::view).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
     }
@@ -381,7 +405,9 @@ impl Directory {
         if self.by_name.get(&stream.name) == Some(&id) {
             self.by_name.remove(&stream.name);
         }
-        self.commands.push_back((stream.worker, Command::CloseStream(id)));
+        if stream.is_open {
+            self.commands.push_back((stream.worker, Command::CloseStream(id)));
+        }
         for (worker, viewers) in WorkerId::all(stream.viewers.len()).zip(&stream.viewers) {
             if *viewers > 0 && worker != stream.worker {
                 self.commands.push_back((worker, Command::CloseStream(id)));
@@ -397,6 +423,10 @@ impl Directory {
 }
 
 impl Stream {
+    fn open(&self, id: StreamId) -> Command {
+        Command::OpenStream(StreamSpec { id, tracks: self.tracks.clone() })
+    }
+
     fn view(&self) -> StreamView {
         let state = match (self.live, self.publishers.is_empty()) {
             (Some(_), _) => StreamState::Live,

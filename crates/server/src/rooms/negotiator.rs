@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use rooms::spec::{self, SessionId, TrackSpec};
 use tokio::sync::oneshot;
-use webrtc::Candidate;
+use webrtc::{Candidate, Purpose};
 use wire::Path;
+use wire::codec::Codec;
 
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
@@ -93,8 +94,29 @@ pub struct Answer {
     pub sdp: String,
     /// Names the ICE session, for ETag (without quotes); another one after a restart.
     pub etag: String,
-    /// Of a publication: the stream's tracks. Of a viewer: the tracks that it gets.
-    pub tracks: Vec<TrackSpec>,
+}
+
+/// The tracks that an offer publishes. Takes no session and no place, so that an offer is read before it costs any.
+///
+/// # Errors
+/// What is wrong with the offer.
+pub fn published_tracks(offer: &str) -> Result<Vec<TrackSpec>, webrtc::Error> {
+    Ok(webrtc::read_offer(offer, PUBLISH)?.iter().map(convert::track).collect())
+}
+
+/// Whether an offer can be answered with the tracks of a stream. Takes no session and no place either.
+///
+/// # Errors
+/// What is wrong with the offer, or lacks for the stream.
+pub fn check_viewer(offer: &str, tracks: &[TrackSpec]) -> Result<(), webrtc::Error> {
+    let codecs = codecs(tracks);
+    webrtc::read_offer(offer, Purpose::Send { tracks: &codecs, stream: "" }).map(|_| ())
+}
+
+const PUBLISH: Purpose<'_> = Purpose::Receive { codecs: &Codec::ALL };
+
+fn codecs(tracks: &[TrackSpec]) -> Vec<Codec> {
+    tracks.iter().map(|track| track.codec).collect()
 }
 
 /// What answers a fragment.

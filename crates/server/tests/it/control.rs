@@ -6,22 +6,25 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use engine::{Mailbox, Receiver, mailbox};
-use rooms::spec::{Command, TrackSpec};
+use rooms::spec::Command;
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
-use server::rooms::control::{ControlError, NegotiatorEnd, RoomsControl};
+use server::rooms::control::{ControlError, NegotiatorEnd, Opened, RoomsControl};
 use server::rooms::directory::{DirectoryError, Role, Settings};
-use server::rooms::negotiator::{Answer, Input, Request};
+use server::rooms::negotiator::{Answer, Input, NegotiationError, Notice, Request};
 use server::worker::Message;
 use wire::WorkerId;
 use wire::codec::Codec;
+
+use crate::offers;
 
 #[tokio::test]
 async fn commands_that_find_no_room_wait_and_keep_their_order() {
     let test = Harness::new(1, true);
 
-    test.rooms.publish("a", "VP8").await.expect("answered");
-    test.rooms.publish("b", "VP8").await.expect("answered");
+    for name in ["a", "b"] {
+        test.publish(name, "VP8").await;
+    }
     test.rooms.close_stream("a").expect("it is there");
 
     for command in ["open 1", "open 2", "close 1"] {
@@ -32,17 +35,38 @@ async fn commands_that_find_no_room_wait_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_publisher_with_other_tracks_gets_a_stream_of_its_own_under_the_old_name() {
+async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
     let test = Harness::new(100, true);
+    let codec = || test.rooms.streams()[0].tracks[0].codec;
 
-    test.rooms.publish("a", "VP8").await.expect("answered");
-    test.rooms.publish("a", "H264").await.expect("answered");
+    test.publish("a", "VP8").await;
+    let opened = test.rooms.publish("a", &offers::video("sendonly", "H264", &[])).await.expect("answered");
+    assert_eq!((test.commands(), codec()), (vec!["open 1".to_owned()], Codec::Vp8));
+    test.connect("a", &opened);
 
-    assert_eq!(test.commands(), ["open 1", "close 1", "open 2"]);
-    assert_eq!(test.rooms.streams().len(), 1);
-    assert_eq!(test.rooms.streams()[0].tracks[0].codec, Codec::H264);
-    // The first attempt of the second one was for stream 1, and is taken back.
-    assert_eq!(test.requests(), ["publish 1", "publish 1", "end", "publish 2"]);
+    assert_eq!(test.commands(), ["open 2", "close 1"]);
+    assert_eq!((test.rooms.streams().len(), codec()), (1, Codec::H264));
+    assert_eq!(test.requests(), ["publish 1", "publish 2"]);
+}
+
+#[tokio::test]
+async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
+    let test = Harness::new(100, true);
+    test.publish("a", "VP8").await;
+    test.commands();
+
+    let not_one = |result| matches!(result, Err(ControlError::Negotiation(NegotiationError::Sdp(_))));
+    for offer in ["", "v=0\r\n", &offers::video("recvonly", "H264", &[]), &offers::video("sendonly", "VP8", &[])] {
+        assert!(not_one(test.rooms.watch("a", offer).await), "{offer}");
+    }
+    for offer in ["", "v=0\r\n", &offers::video("sendonly", "H263", &[]), &offers::video("recvonly", "VP8", &[])] {
+        assert!(not_one(test.rooms.publish("a", offer).await), "{offer}");
+        assert!(not_one(test.rooms.publish("b", offer).await), "{offer}");
+    }
+
+    assert_eq!((test.rooms.session_counts(Role::Viewer), test.rooms.session_counts(Role::Publisher)), ((0, 0), (1, 1)));
+    assert!(test.commands().is_empty());
+    assert_eq!(test.requests(), ["publish 1"], "no negotiator has heard of them");
 }
 
 #[tokio::test]
@@ -50,7 +74,8 @@ async fn a_request_that_is_given_up_leaves_no_session_behind() {
     let test = Harness::new(100, false);
 
     {
-        let mut publish = pin!(test.rooms.publish("a", "VP8"));
+        let offer = vp8();
+        let mut publish = pin!(test.rooms.publish("a", &offer));
         let first = std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await;
         assert!(first.is_pending());
         assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 0));
@@ -65,14 +90,15 @@ async fn a_negotiator_without_room_is_told_as_busy() {
     let (mailbox, _) = mailbox(1).expect("a mailbox");
     let (rooms, _worker) = rooms(100, mailbox);
 
-    assert_eq!(rooms.publish("a", "VP8").await, Err(ControlError::Busy));
+    assert_eq!(rooms.publish("a", &vp8()).await, Err(ControlError::Busy));
     assert_eq!(rooms.session_counts(Role::Publisher), (0, 0));
 }
 
 #[tokio::test]
 async fn questions_to_a_worker_without_room_are_told_as_busy() {
     let test = Harness::new(1, true);
-    let opened = test.rooms.publish("a", "VP8").await.expect("answered");
+    let opened = test.rooms.publish("a", &vp8()).await.expect("answered");
+    test.connect("a", &opened);
     let session = test.rooms.find(Role::Publisher, "a", &opened.key).expect("it is there");
 
     assert_eq!(test.rooms.stats(session).await, Err(ControlError::Busy));
@@ -90,14 +116,14 @@ async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
         }
     };
 
-    test.rooms.publish("a", "VP8").await.expect("answered");
+    test.rooms.publish("a", &vp8()).await.expect("answered");
     work(0, 50, 99);
     let refused = Err(ControlError::Directory(DirectoryError::Overloaded));
-    assert_eq!(test.rooms.publish("b", "VP8").await, refused);
-    assert_eq!(test.rooms.watch("a", "VP8").await, refused);
-    test.rooms.publish("a", "VP8").await.expect("who comes back is welcome");
+    assert_eq!(test.rooms.publish("b", &vp8()).await, refused);
+    assert_eq!(test.rooms.watch("a", &offers::video("recvonly", "VP8", &[])).await, refused);
+    test.rooms.publish("a", &vp8()).await.expect("who comes back is welcome");
     work(50, 60, 20);
-    test.rooms.publish("b", "VP8").await.expect("answered");
+    test.rooms.publish("b", &vp8()).await.expect("answered");
 }
 
 /// Rooms over the mailbox of a worker, which the test reads, and a negotiator on a thread of its own.
@@ -116,7 +142,10 @@ impl Harness {
             while let Ok(Input::Request(request)) = heard.recv_timeout(None) {
                 words.push(word(&request));
                 match request {
-                    Request::Open { offer, reply, .. } if answers => reply.send(Ok(answer(&offer))).expect("heard"),
+                    Request::Open { reply, .. } if answers => {
+                        let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() };
+                        reply.send(Ok(answer)).expect("heard");
+                    }
                     request => unanswered.push(request),
                 }
             }
@@ -124,6 +153,18 @@ impl Harness {
         });
         let (rooms, worker) = rooms(room, inputs);
         Harness { rooms, worker, negotiator }
+    }
+
+    /// Publishes, up to the keys.
+    async fn publish(&self, name: &str, codec: &str) {
+        let opened = self.rooms.publish(name, &offers::video("sendonly", codec, &[])).await.expect("answered");
+        self.connect(name, &opened);
+    }
+
+    /// What a publisher's negotiator says when it has the keys.
+    fn connect(&self, name: &str, opened: &Opened) {
+        let session = self.rooms.find(Role::Publisher, name, &opened.key).expect("it is there");
+        self.rooms.handle_notice(Notice::Connected { session });
     }
 
     /// What is in the worker's mailbox, in short words.
@@ -152,11 +193,8 @@ fn rooms(room: usize, negotiator: Mailbox<Input>) -> (RoomsControl, Receiver<Mes
     (RoomsControl::new(plane, ends, settings), worker)
 }
 
-/// An offer names the codec that it sends.
-fn answer(offer: &str) -> Answer {
-    let codec = if offer == "H264" { Codec::H264 } else { Codec::Vp8 };
-    let track = TrackSpec { codec, rids: Vec::new() };
-    Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }
+fn vp8() -> String {
+    offers::video("sendonly", "VP8", &[])
 }
 
 fn word(request: &Request) -> String {

@@ -37,7 +37,9 @@ fn a_stream_comes_to_another_worker_with_its_first_viewer_and_goes_with_the_last
     let id = test.publish("a").stream;
     assert_eq!(test.commands(), [format!("0 open {}", id.0)]);
 
-    let remote = test.watch("a");
+    let remote = test.begin_watch("a").expect("a place");
+    assert!(test.commands().is_empty(), "an offer alone moves nothing");
+    test.directory.handle_connected(remote.session);
     let local = test.watch("a");
     let remote_too = test.watch("a");
     assert_eq!((remote.worker.0, local.worker.0, remote_too.worker.0), (1, 0, 1));
@@ -86,39 +88,110 @@ fn a_stream_whose_publisher_does_not_return_is_closed_on_all_of_its_workers() {
 }
 
 #[test]
-fn other_tracks_make_a_new_stream_under_the_old_name() {
+fn other_tracks_take_the_name_from_the_old_stream_when_they_are_connected() {
     let mut test = Harness::new(1);
     let old = test.publish("a");
     let viewer = test.watch("a");
     test.commands();
 
-    let place = test.begin_publish("a", false).expect("a place");
-    let other = [track(Codec::H264)];
-    assert_eq!(test.directory.commit_publish(place.session, &other), Err(DirectoryError::OtherTracks));
-    test.end(place.session);
-    let new = test.begin_publish("a", true).expect("a place");
-    test.directory.commit_publish(new.session, &other).expect("a new stream");
-
+    let new = test.begin_publish_other("a");
     assert_ne!(new.stream, old.stream);
-    assert_eq!(test.commands(), [format!("0 close {}", old.stream.0), format!("0 open {}", new.stream.0)]);
+    assert_eq!(test.begin_watch("a").expect("a place").stream, old.stream, "until then viewers get the old one");
+    assert!(test.commands().is_empty());
+    test.directory.handle_connected(new.session);
+
+    assert_eq!(test.commands(), [format!("0 open {}", new.stream.0), format!("0 close {}", old.stream.0)]);
     // What the worker reports of the old stream's sessions does not touch the new one.
     test.end(viewer.session);
     test.end(old.session);
-    assert_eq!(test.state("a"), Some(StreamState::Connecting));
+    assert_eq!(test.state("a"), Some(StreamState::Live));
+    assert_eq!(test.begin_watch("a").expect("a place").stream, new.stream);
 }
 
 #[test]
 fn a_second_publisher_that_never_connects_leaves_the_first_one_live() {
+    for is_other in [false, true] {
+        let mut test = Harness::new(1);
+        let first = test.publish("a");
+        let viewer = test.watch("a");
+        test.commands();
+        let second = if is_other { test.begin_publish_other("a") } else { test.begin_publish("a").expect("a place") };
+        test.advance(GRACE * 2);
+
+        test.end(second.session);
+        test.advance(GRACE * 2);
+
+        assert_eq!(test.state("a"), Some(StreamState::Live));
+        assert!(test.directory.session(first.session).is_some() && test.directory.session(viewer.session).is_some());
+        assert_eq!(test.begin_watch("a").expect("a place").stream, first.stream);
+        assert!(test.commands().is_empty());
+    }
+}
+
+#[test]
+fn of_several_publishers_that_wait_each_takes_the_name_when_it_connects() {
+    let mut test = Harness::new(1);
+    let live = test.publish("a");
+    let (one, two) = (test.begin_publish_other("a"), test.begin_publish_other("a"));
+    test.commands();
+
+    test.directory.handle_connected(two.session);
+    assert_eq!(test.commands(), [format!("0 open {}", two.stream.0), format!("0 close {}", live.stream.0)]);
+    test.directory.handle_connected(one.session);
+    assert_eq!(test.commands(), [format!("0 open {}", one.stream.0), format!("0 close {}", two.stream.0)]);
+
+    for place in [live, two] {
+        test.end(place.session);
+    }
+    assert_eq!((test.state("a"), test.directory.streams().len()), (Some(StreamState::Live), 1));
+}
+
+#[test]
+fn a_publisher_that_returns_finds_its_viewers_though_another_one_waits() {
     let mut test = Harness::new(1);
     let first = test.publish("a");
-    let second = test.begin_publish("a", false).expect("a place");
-    test.directory.commit_publish(second.session, &tracks()).expect("the same tracks");
+    let viewer = test.watch("a");
+    test.end(first.session);
+    let other = test.begin_publish_other("a");
+    test.commands();
 
-    test.end(second.session);
+    let returned = test.publish("a");
+    test.end(other.session);
     test.advance(GRACE * 2);
 
-    assert_eq!(test.state("a"), Some(StreamState::Live));
-    assert!(test.directory.session(first.session).is_some());
+    assert_eq!((returned.stream, test.state("a")), (first.stream, Some(StreamState::Live)));
+    assert!(test.directory.session(viewer.session).is_some());
+    assert!(test.commands().is_empty());
+}
+
+#[test]
+fn who_waits_for_a_connection_does_not_keep_a_stream_whose_publisher_stays_away() {
+    let mut test = Harness::new(1);
+    let first = test.publish("a");
+    test.end(first.session);
+    let returning = test.begin_publish("a").expect("a place");
+    test.advance(GRACE * 2);
+    assert_eq!(test.state("a"), Some(StreamState::Connecting), "it may connect yet");
+
+    test.end(returning.session);
+    test.advance(Duration::ZERO);
+    assert_eq!(test.state("a"), None);
+}
+
+#[test]
+fn a_session_whose_stream_was_closed_meanwhile_opens_nothing() {
+    let mut test = Harness::new(2);
+    test.publish("a");
+    let (viewer, publisher) = (test.begin_watch("a").expect("a place"), test.begin_publish("a").expect("a place"));
+    test.directory.close_stream("a").expect("it is there");
+    test.commands();
+
+    for place in [viewer, publisher] {
+        test.directory.handle_connected(place.session);
+        test.end(place.session);
+    }
+    assert!(test.commands().is_empty());
+    assert_eq!(test.state("a"), None);
 }
 
 #[test]
@@ -145,7 +218,8 @@ fn a_publisher_that_says_goodbye_takes_the_stream_along_at_once() {
 #[test]
 fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
     let mut test = Harness::new(2);
-    let place = test.begin_publish("a", false).expect("a place");
+    let place = test.begin_publish("a").expect("a place");
+    assert_eq!(test.state("a"), Some(StreamState::Connecting));
     test.end(place.session);
 
     assert_eq!(test.state("a"), None);
@@ -159,10 +233,10 @@ fn names_that_would_need_an_escape_in_a_path_are_refused() {
     let mut test = Harness::new(1);
     let long = "x".repeat(65);
     for name in ["", ".", "..", "a/b", "a b", "ü", "a%20", long.as_str()] {
-        assert_eq!(test.begin_publish(name, false).err(), Some(DirectoryError::BadName), "{name:?}");
+        assert_eq!(test.begin_publish(name).err(), Some(DirectoryError::BadName), "{name:?}");
     }
     for name in ["a", "Studio-1.main_~", &long[..64]] {
-        assert!(test.begin_publish(name, false).is_ok(), "{name:?}");
+        assert!(test.begin_publish(name).is_ok(), "{name:?}");
     }
 }
 
@@ -184,8 +258,14 @@ impl Harness {
         Harness { directory: Directory::new(workers, settings), placement, now: Instant::now() }
     }
 
-    fn begin_publish(&mut self, name: &str, is_new: bool) -> Result<Admitted, DirectoryError> {
-        self.directory.begin_publish(&mut self.placement, name, is_new)
+    fn begin_publish(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
+        self.directory.begin_publish(&mut self.placement, name, &tracks())
+    }
+
+    /// With other tracks than the stream has.
+    fn begin_publish_other(&mut self, name: &str) -> Admitted {
+        let other = [track(Codec::H264)];
+        self.directory.begin_publish(&mut self.placement, name, &other).expect("a place")
     }
 
     fn begin_watch(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
@@ -193,8 +273,7 @@ impl Harness {
     }
 
     fn publish(&mut self, name: &str) -> Admitted {
-        let place = self.begin_publish(name, false).expect("a place");
-        self.directory.commit_publish(place.session, &tracks()).expect("taken");
+        let place = self.begin_publish(name).expect("a place");
         self.directory.handle_connected(place.session);
         place
     }

@@ -8,18 +8,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use engine::{Receiver, mailbox};
-use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
+use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
 use server::http::{App, router};
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::{NegotiatorEnd, RoomsControl};
-use server::rooms::directory;
+use server::rooms::directory::{self, Role};
 use server::rooms::negotiator::{self, Answer, Input, NegotiationError, Notice, Patched};
 use server::worker::Message;
 use tower::ServiceExt;
-use wire::codec::Codec;
+
+use crate::offers;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SDP: (&str, &str) = ("content-type", "application/sdp");
@@ -32,7 +33,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 async fn an_offer_is_answered_with_a_resource_an_etag_and_ice_servers() {
     let test = Harness::new();
     for endpoint in ["/whip/a", "/whep/a"] {
-        let response = test.send("POST", endpoint, &[SDP], "offer").await;
+        let response = test.send("POST", endpoint, &[SDP], &offer(endpoint)).await;
         assert_eq!(response.status(), StatusCode::CREATED, "{endpoint}");
         assert_eq!(header(&response, "content-type"), "application/sdp");
         assert!(header(&response, "location").starts_with(&format!("{endpoint}/")));
@@ -49,15 +50,23 @@ async fn an_offer_is_answered_with_a_resource_an_etag_and_ice_servers() {
 #[tokio::test]
 async fn offers_that_do_not_do_are_refused_each_in_its_way() {
     let test = Harness::new();
+    test.open("/whip/live").await;
     let long = "x".repeat(65 * 1024);
+    let (good, overload) = (offer("/whip/a"), offer("/whip/a").replace("s=-", "s=overload"));
+    let (h263, h264) = (good.replace("VP8", "H263"), offer("/whep/live").replace("VP8", "H264"));
+    let two = offers::section(&good, "1", "sendonly", "VP8");
+    let (no_mid, sends) = (good.replace("a=mid:0", "a=mid:"), offers::video("sendonly", "VP8", &[]));
     let cases = [
-        ("/whip/a", SDP, "syntax", StatusCode::BAD_REQUEST, "line 3: a=mid"),
-        ("/whip/a", SDP, "codec", StatusCode::NOT_ACCEPTABLE, "Vp8 was not offered"),
-        ("/whip/a", SDP, "bundle", StatusCode::UNPROCESSABLE_ENTITY, "BUNDLE"),
-        ("/whip/a", SDP, "overload", StatusCode::SERVICE_UNAVAILABLE, "try again in 2 s"),
+        ("/whip/a", SDP, no_mid.as_str(), StatusCode::BAD_REQUEST, "line 7: a=mid"),
+        ("/whip/a", SDP, &h263, StatusCode::NOT_ACCEPTABLE, "no Video codec in media section 0"),
+        ("/whep/live", SDP, &h264, StatusCode::NOT_ACCEPTABLE, "Vp8 was not offered"),
+        ("/whep/live", SDP, &sends, StatusCode::NOT_ACCEPTABLE, "no media section to send on"),
+        ("/whip/a", SDP, &offer("/whep/a"), StatusCode::NOT_ACCEPTABLE, "no media section to receive from"),
+        ("/whip/a", SDP, &two, StatusCode::UNPROCESSABLE_ENTITY, "BUNDLE"),
+        ("/whip/a", SDP, &overload, StatusCode::SERVICE_UNAVAILABLE, "try again in 2 s"),
         ("/whip/a", SDP, long.as_str(), StatusCode::PAYLOAD_TOO_LARGE, "65536 bytes"),
         ("/whip/a", JSON, "offer", StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/sdp"),
-        ("/whip/a%20b", SDP, "offer", StatusCode::BAD_REQUEST, "letters"),
+        ("/whip/a%20b", SDP, &good, StatusCode::BAD_REQUEST, "letters"),
         ("/whip/%ff", SDP, "offer", StatusCode::BAD_REQUEST, "UTF-8"),
         ("/whep/none", SDP, "offer", StatusCode::NOT_FOUND, "nobody publishes"),
         ("/nothing", SDP, "offer", StatusCode::NOT_FOUND, "nothing here"),
@@ -66,8 +75,9 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         let response = test.send("POST", path, &[content_type], body).await;
         assert_problem(response, status, detail).await;
     }
-    assert_eq!(test.get_json("/api/streams").await, serde_json::json!([]));
-    assert_eq!(test.rooms.session_counts(server::rooms::directory::Role::Publisher), (0, 0));
+    assert_eq!(test.get_json("/api/streams").await.as_array().map(Vec::len), Some(1));
+    assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 1));
+    assert_eq!(test.rooms.session_counts(Role::Viewer), (0, 0));
 }
 
 #[tokio::test]
@@ -75,7 +85,7 @@ async fn a_header_that_cannot_be_written_is_the_servers_mistake() {
     let broken = IceServer { url: "stun:a\nb".to_owned(), login: None };
     let test = Harness::with(|service| service.ice_servers = vec![broken]);
 
-    let response = test.send("POST", "/whip/a", &[SDP], "offer").await;
+    let response = test.send("POST", "/whip/a", &[SDP], &offer("/whip/a")).await;
     assert_problem(response, StatusCode::INTERNAL_SERVER_ERROR, "cannot be written").await;
 }
 
@@ -218,7 +228,7 @@ async fn a_token_opens_what_it_names_and_nothing_else() {
     let status = async |method, path, authorization: &str| {
         let headers = [SDP, ("authorization", authorization)];
         let headers = if authorization.is_empty() { &headers[..1] } else { &headers };
-        test.send(method, path, headers, "offer").await.status().as_u16()
+        test.send(method, path, headers, &offer(path)).await.status().as_u16()
     };
     let matrix = [
         ("POST", "/whip/a", ["", &viewer, &publisher, &admin], [401, 403, 201, 201]),
@@ -346,7 +356,7 @@ impl Harness {
 
     /// Opens a session and connects it.
     async fn open(&self, endpoint: &str) -> String {
-        let response = self.send("POST", endpoint, &[SDP], "offer").await;
+        let response = self.send("POST", endpoint, &[SDP], &offer(endpoint)).await;
         assert_eq!(response.status(), StatusCode::CREATED);
         let session = *self.opened.lock().expect("not poisoned").last().expect("a session");
         self.rooms.handle_notice(Notice::Connected { session });
@@ -405,19 +415,14 @@ fn work(messages: &Receiver<Message>, told: &mpsc::SyncSender<LayerLimit>, answe
     }
 }
 
-/// Answers by what the offer or fragment says.
+/// Answers by what the offer's name or the fragment says.
 fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
     let answer = |session, offer: &str| {
         opened.lock().expect("not poisoned").push(session);
-        let rids = ["q", "h", "f"].map(Arc::from).to_vec();
-        let track = TrackSpec { codec: Codec::Vp8, rids };
-        match offer {
-            "syntax" => Err(webrtc::Error::Syntax { line: 3, what: "a=mid" }.into()),
-            "codec" => Err(webrtc::Error::CodecNotOffered { codec: Codec::Vp8 }.into()),
-            "bundle" => Err(webrtc::Error::NotBundled.into()),
-            "overload" => Err(NegotiationError::Overloaded { retry_after_seconds: 2 }),
-            _ => Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned(), tracks: vec![track] }),
+        if offer.contains("s=overload") {
+            return Err(NegotiationError::Overloaded { retry_after_seconds: 2 });
         }
+        Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() })
     };
     let Input::Request(request) = input else { return };
     // Whoever asked waits for it.
@@ -433,6 +438,14 @@ fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
         }
         negotiator::Request::Close { .. } => true,
     };
+}
+
+/// An offer that suits an endpoint.
+fn offer(endpoint: &str) -> String {
+    match endpoint.starts_with("/whip/") {
+        true => offers::video("sendonly", "VP8", &["q", "h", "f"]),
+        false => offers::video("recvonly", "VP8", &[]),
+    }
 }
 
 fn header<'a>(response: &'a Response<Body>, name: &str) -> &'a str {

@@ -9,6 +9,7 @@ mod counters;
 mod directory;
 mod http;
 mod http_connections;
+mod offers;
 mod pump;
 mod rtsp;
 mod tidy;

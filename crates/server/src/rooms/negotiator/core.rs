@@ -9,14 +9,16 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use srtp::SessionKeys;
 use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
-use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
 
 use crate::plane::workers::Posted;
 use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
 
-use super::{Answer, Counters, EndReason, Input, NegotiationError, Notice, Patched, Reply, Request, Settings, convert};
+use super::{
+    Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, codecs,
+    convert,
+};
 
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
 const PATHS_MAX: usize = 64;
@@ -160,26 +162,22 @@ where
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
         let Admitted { session, role, stream, name, tracks, .. } = place;
         self.check_room(session)?;
-        let codecs: Vec<_> = tracks.iter().map(|track| track.codec).collect();
+        let codecs = codecs(&tracks);
         let purpose = match role {
-            Role::Publisher => Purpose::Receive { codecs: &Codec::ALL },
+            Role::Publisher => PUBLISH,
             Role::Viewer => Purpose::Send { tracks: &codecs, stream: &name },
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
         let (peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;
-        let (tracks, begin) = match role {
+        let begin = match role {
             Role::Publisher => {
-                let up_tracks = media.iter().map(convert::up_track).collect();
-                let tracks = media.iter().map(convert::track).collect();
-                (tracks, Command::Publish { session, stream, tracks: up_tracks })
+                Command::Publish { session, stream, tracks: media.iter().map(convert::up_track).collect() }
             }
             Role::Viewer => {
-                let down_tracks = media.iter().filter_map(convert::down_track).collect();
-                let tracks = media.iter().filter_map(|media| tracks.get(media.track).cloned()).collect();
-                (tracks, Command::Watch { session, stream, tracks: down_tracks })
+                Command::Watch { session, stream, tracks: media.iter().filter_map(convert::down_track).collect() }
             }
         };
-        Ok(Answer { sdp, etag: self.insert(now, session, peer, begin), tracks })
+        Ok(Answer { sdp, etag: self.insert(now, session, peer, begin) })
     }
 
     fn check_room(&self, id: SessionId) -> Result<(), NegotiationError> {
@@ -343,9 +341,10 @@ where
         self.handshakes -= 1;
         self.counters.connected += 1;
         self.count_sessions();
+        // First, because control opens the stream there for it: what it commands comes before what we do.
+        (self.notify)(Notice::Connected { session: id });
         self.command(Command::AddSession(PeerSpec { session: id, path, keys }));
         self.command(begin);
-        (self.notify)(Notice::Connected { session: id });
     }
 
     fn set_deadline(&mut self, key: usize, at: Instant) {
