@@ -12,6 +12,12 @@ const FOLDER = fileURLToPath(new URL(".", import.meta.url));
 /** `publishes` and `takes` are video codecs; audio is Opus everywhere. */
 const STACKS = {
   pion: { program: [process.env.MILLRACE_PION_PEER ?? "../pion/pion"], publishes: ["VP8"], takes: ["VP8", "H264"] },
+  aiortc: {
+    program: ["python3", "aiortc_peer.py"],
+    env: { PYTHONPATH: process.env.MILLRACE_AIORTC ?? "" },
+    publishes: ["VP8", "H264"],
+    takes: ["VP8", "H264"],
+  },
 };
 
 /** The stacks that are there: those that `MILLRACE_INTEROP` names, or all. */
