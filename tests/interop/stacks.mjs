@@ -18,6 +18,7 @@ const STACKS = {
     publishes: ["VP8", "H264"],
     takes: ["VP8", "H264"],
   },
+  libdatachannel: { program: ["node", "datachannel.mjs"], publishes: ["VP8"], takes: ["VP8", "H264"] },
 };
 
 /** The stacks that are there: those that `MILLRACE_INTEROP` names, or all. */
