@@ -11,6 +11,9 @@ const FOLDER = fileURLToPath(new URL(".", import.meta.url));
 
 /** `publishes` and `takes` are video codecs; audio is Opus everywhere. */
 const STACKS = {
+  chromium: { program: ["node", "browser.mjs", "chromium"], publishes: ["VP8", "H264"], takes: ["VP8", "H264"] },
+  // Firefox has H.264 from a plugin that it downloads, which a test does not.
+  firefox: { program: ["node", "browser.mjs", "firefox"], publishes: ["VP8"], takes: ["VP8"] },
   pion: { program: [process.env.MILLRACE_PION_PEER ?? "../pion/pion"], publishes: ["VP8"], takes: ["VP8", "H264"] },
   aiortc: {
     program: ["python3", "aiortc_peer.py"],
