@@ -271,6 +271,7 @@ impl World {
             payload_type,
             rtx_payload_type: (track > 0).then_some(payload_type + 1),
             ssrcs: ssrcs.to_vec(),
+            other_ssrcs: Vec::new(),
             extensions: EXTENSIONS,
         };
         let tracks = vec![track(0, 111, &[(0x11, None)]), track(1, 96, &[]), track(2, 98, &[(0x31, Some(0x32))])];

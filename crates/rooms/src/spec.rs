@@ -88,6 +88,8 @@ pub struct UpTrackSpec {
     pub rtx_payload_type: Option<u8>,
     /// SSRC and RTX SSRC per layer where the SDP names them; otherwise both are learned from MID and RID extensions.
     pub ssrcs: Vec<(u32, Option<u32>)>,
+    /// Further SSRCs that the SDP names in the section: what comes under these is not taken.
+    pub other_ssrcs: Vec<u32>,
     /// As the publisher numbers them.
     pub extensions: ExtensionIds,
 }

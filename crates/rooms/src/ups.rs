@@ -61,6 +61,8 @@ struct Source {
     codec: Codec,
     receiver: Receiver,
     layers: Layers,
+    /// When a packet of it last came.
+    heard_at: Option<Instant>,
 }
 
 /// Receiver reports go out this often.
@@ -68,6 +70,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lost packets are asked for again after this long, until the round trip is known.
 const RTT_ASSUMED: Duration = Duration::from_millis(50);
+
+/// A layer that was heard of within this time keeps its SSRC, whatever comes under others: two at a time would restart it
+/// with each packet.
+const SILENCE: Duration = Duration::from_millis(200);
 
 impl Ups {
     /// No tracks yet.
@@ -143,6 +149,7 @@ impl Ups {
             (true, [high, low, payload @ ..]) => (Seq(u16::from_be_bytes([*high, *low])), payload),
             (true, _) => return Err(DropReason::Padding),
         };
+        source.heard_at = Some(io.now);
         let extended = source.receiver.on_packet(io.now, seq, packet.timestamp(), is_rtx)?;
         let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
         let stream = &mut io.streams[up.stream];
@@ -259,7 +266,8 @@ impl Ups {
                 return Ok((index, true));
             }
         }
-        let up = self.track_of(packet).ok_or(DropReason::UnknownSsrc)?;
+        let up = self.track_of(packet).filter(|up| !self.tracks[*up].spec.other_ssrcs.contains(&ssrc));
+        let up = up.ok_or(DropReason::UnknownSsrc)?;
         let UpTrack { stream, spec, .. } = &self.tracks[up];
         let (stream, is_rtx) = (&streams[*stream], spec.rtx_payload_type == Some(packet.payload_type()));
         let rids = &stream.tracks[usize::from(spec.track)].spec.rids;
@@ -272,12 +280,13 @@ impl Ups {
         let known = self.sources.iter().position(|source| (source.up, source.layer) == (up, layer));
         match (known, is_rtx) {
             (Some(index), true) => self.sources[index].rtx_ssrc = Some(ssrc),
+            (Some(index), false) if self.sources[index].is_heard(now) => return Err(DropReason::UnknownSsrc),
             // The publisher restarted the layer under a new SSRC.
             (Some(index), false) => {
                 let epoch = self.next_epoch();
                 let source = &mut self.sources[index];
                 let receiver = Receiver::new(now, ssrc, source.codec);
-                *source = Source { ssrc, epoch, receiver, layers: Layers::default(), ..*source };
+                *source = Source { ssrc, epoch, receiver, layers: Layers::default(), heard_at: None, ..*source };
             }
             (None, true) => return Err(DropReason::UnknownSsrc),
             (None, false) => self.add_source(now, ssrc, None, up, layer, stream),
@@ -308,12 +317,18 @@ impl Ups {
         }
         let (epoch, codec, layers) = (self.next_epoch(), track.spec.codec, Layers::default());
         let receiver = Receiver::new(now, ssrc, codec);
-        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec, receiver, layers });
+        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec, receiver, layers, heard_at: None });
     }
 
     fn next_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
+    }
+}
+
+impl Source {
+    fn is_heard(&self, now: Instant) -> bool {
+        self.heard_at.is_some_and(|at| now.saturating_duration_since(at) < SILENCE)
     }
 }
 

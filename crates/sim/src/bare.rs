@@ -22,7 +22,8 @@ fn extensions() -> ExtensionIds {
 /// What the publisher negotiated.
 pub fn up_track() -> UpTrackSpec {
     let (payload_type, rtx_payload_type, ssrcs) = (96, Some(97), vec![(SSRC, None)]);
-    UpTrackSpec { track: 0, mid: "0".into(), payload_type, rtx_payload_type, ssrcs, extensions: extensions() }
+    let (other_ssrcs, extensions) = (Vec::new(), extensions());
+    UpTrackSpec { track: 0, mid: "0".into(), payload_type, rtx_payload_type, ssrcs, other_ssrcs, extensions }
 }
 
 /// What a viewer negotiated.

@@ -186,6 +186,7 @@ impl Publisher {
             payload_type: track.payload_type,
             rtx_payload_type: track.has_rtx.then_some(track.payload_type + 1),
             ssrcs: Vec::new(),
+            other_ssrcs: Vec::new(),
             extensions: extensions(),
         });
         tracks.collect()

@@ -91,6 +91,7 @@ fn publishes() -> UpTrackSpec {
         payload_type: 45,
         rtx_payload_type: None,
         ssrcs: vec![(7, None)],
+        other_ssrcs: Vec::new(),
         extensions: ExtensionIds { dependency_descriptor: Some(UP_ID), ..ExtensionIds::default() },
     }
 }

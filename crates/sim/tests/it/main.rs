@@ -11,5 +11,6 @@ mod quality;
 mod random_limits;
 mod replay;
 mod reports;
+mod second_ssrc;
 mod without_rooms;
 mod workers;

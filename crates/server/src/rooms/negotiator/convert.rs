@@ -1,7 +1,7 @@
 //! From what was negotiated to what a worker's rooms take.
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
-use webrtc::{Extension, Media};
+use webrtc::{Extension, Media, Ssrcs};
 
 /// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names
 /// to the page: q, h, f (quarter, half, full) and l, m, h are what libraries for them use, 1, 2, 3 is Jitsi's. OBS
@@ -36,12 +36,18 @@ pub(super) fn track(media: &Media) -> TrackSpec {
 /// A publisher's section as what it sends.
 pub(super) fn up_track(media: &Media) -> UpTrackSpec {
     // Named SSRCs belong to layers in the order of the offer; without simulcast only the first is the track.
-    let ssrcs = match media.rids.len() {
+    let ssrcs: Vec<Ssrcs> = match media.rids.len() {
         0 => media.rx.iter().take(1).copied().collect(),
         layers if layers == media.rx.len() => sorted(&media.rx, &layer_order(&media.rids)),
         _ => Vec::new(),
     };
+    let all =
+        |ssrcs: &[Ssrcs]| ssrcs.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten().collect::<Vec<u32>>();
+    let taken = all(&ssrcs);
+    // With RIDs, SSRCs whose layer is not known are told by their packets.
+    let is_other = |ssrc: &u32| media.rids.is_empty() && !taken.contains(ssrc);
     UpTrackSpec {
+        other_ssrcs: all(&media.rx).into_iter().filter(is_other).collect(),
         track: media.track as u8,
         mid: media.mid.as_str().into(),
         payload_type: media.payload_type,
@@ -94,6 +100,29 @@ mod tests {
         assert_eq!(ordered(&["High", "low"]), ["low", "High"]);
         assert_eq!(ordered(&["3", "1", "2"]), ["1", "2", "3"]);
         assert_eq!(ordered(&["0", "1", "2"]), ["2", "1", "0"]);
+    }
+
+    #[test]
+    fn without_rids_the_first_ssrc_is_the_track_and_the_others_are_not() {
+        let media = |rids: &[&str]| Media {
+            mid: "0".into(),
+            direction: webrtc::Direction::Receive,
+            track: 0,
+            codec: wire::codec::Codec::Vp8,
+            payload_type: 96,
+            rtx_payload_type: Some(97),
+            fmtp: String::new(),
+            extensions: Vec::new(),
+            tx: Vec::new(),
+            rx: vec![(1, Some(11)), (2, Some(12)), (3, None)],
+            rids: rids.iter().map(|rid| (*rid).to_owned()).collect(),
+            transport_cc: false,
+        };
+        let alone = up_track(&media(&[]));
+        assert_eq!((alone.ssrcs, alone.other_ssrcs), (vec![(1, Some(11))], vec![2, 12, 3]));
+        let layers = up_track(&media(&["h", "m", "l"]));
+        assert_eq!((layers.ssrcs, layers.other_ssrcs), (vec![(3, None), (2, Some(12)), (1, Some(11))], vec![]));
+        assert!(up_track(&media(&["h", "l"])).other_ssrcs.is_empty());
     }
 
     #[test]
