@@ -21,8 +21,6 @@ pub enum DropReason {
     Replayed,
     /// SRTP or SRTCP too short to hold what it must.
     MalformedSrtp,
-    /// The peer uses more SSRCs than a session may.
-    TooManySsrcs,
     /// The plain packet is no RTP.
     MalformedRtp,
     /// The plain packet is no RTCP.
@@ -65,7 +63,6 @@ impl From<SrtpError> for DropReason {
             SrtpError::Malformed => DropReason::MalformedSrtp,
             SrtpError::Replayed => DropReason::Replayed,
             SrtpError::NotAuthentic => DropReason::NotAuthentic,
-            SrtpError::TooManySsrcs => DropReason::TooManySsrcs,
         }
     }
 }

@@ -7,9 +7,13 @@ use crate::keys::{KeyError, SessionKeys};
 use crate::suite::{E_FLAG, PacketId, Suite};
 use crate::window::Window;
 
-/// How many SSRCs of one peer are known, for RTP and for RTCP each. A full table refuses newcomers: forgetting one would let
-/// its old packets in again.
+/// How many SSRCs of one peer are known, for RTP and for RTCP each. A newcomer beyond takes the place of the one of which
+/// nothing authentic came for longest, whose old packets would be let in again: only the peer itself can bring that about.
 pub const SSRCS_MAX: usize = 64;
+
+/// After so many packets of an SSRC that could not be opened, one is tried with the next rollover counter too: more than
+/// 32,767 were lost. Who sends junk under the SSRC makes one packet in so many cost twice.
+const FAILURES_PER_TRY: u16 = 16;
 
 /// Why a packet was not opened. Its bytes are then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,9 +27,6 @@ pub enum SrtpError {
     /// The tag is wrong.
     #[error("the peer did not make this packet, or it was changed on the way")]
     NotAuthentic,
-    /// Another SSRC than the `SSRCS_MAX` that are known.
-    #[error("the peer uses more than {SSRCS_MAX} SSRCs")]
-    TooManySsrcs,
 }
 
 /// Opens what one peer sends.
@@ -52,16 +53,52 @@ impl Opener {
     pub fn open_rtp(&mut self, packet: &mut [u8]) -> Result<usize, SrtpError> {
         let header = RtpPacket::parse_header(packet).map_err(|_| SrtpError::Malformed)?;
         let (ssrc, header_len) = (header.ssrc(), header.header_len());
-        let place = self.rtp.place_of(ssrc)?;
+        let place = self.rtp.place_of(ssrc);
         let window = self.rtp.window(place);
         let index = guess_index(window.and_then(Window::newest), header.seq()).ok_or(SrtpError::Replayed)?;
-        if window.is_some_and(|window| !window.is_new(index)) {
+        if window.is_some_and(|window| !window.is_new(index) && !window.is_too_old(index)) {
+            return Err(SrtpError::Replayed);
+        }
+        let is_too_old = window.is_some_and(|window| window.is_too_old(index));
+        if self.rtp.fails_often(place) {
+            return self.open_with_next_counter(packet, header_len, place, PacketId { ssrc, index });
+        }
+        if is_too_old {
+            self.rtp.on_failure(place);
             return Err(SrtpError::Replayed);
         }
         let id = PacketId { ssrc, index };
-        let len = self.suite.open_rtp(packet, header_len, id).ok_or(SrtpError::NotAuthentic)?;
+        let Some(len) = self.suite.open_rtp(packet, header_len, id) else {
+            self.rtp.on_failure(place);
+            return Err(SrtpError::NotAuthentic);
+        };
         self.rtp.accept(place, id);
         Ok(len)
+    }
+
+    /// Opens a packet whose rollover counter may be one more than that of `id`.
+    #[cold]
+    fn open_with_next_counter(
+        &mut self,
+        packet: &mut [u8],
+        header_len: usize,
+        place: usize,
+        id: PacketId,
+    ) -> Result<usize, SrtpError> {
+        // What does not open is spoilt.
+        let sealed = packet.to_vec();
+        for id in [id, PacketId { index: id.index + (1 << 16), ..id }] {
+            if self.rtp.window(place).is_some_and(|window| !window.is_new(id.index)) {
+                continue;
+            }
+            packet.copy_from_slice(&sealed);
+            if let Some(len) = self.suite.open_rtp(packet, header_len, id) {
+                self.rtp.accept(place, id);
+                return Ok(len);
+            }
+        }
+        self.rtp.on_failure(place);
+        Err(SrtpError::NotAuthentic)
     }
 
     /// Opens one SRTCP packet in place and returns the plain compound packet's length.
@@ -76,7 +113,7 @@ impl Opener {
         let word = self.suite.rtcp_word(packet).ok_or(SrtpError::Malformed)?;
         let id = PacketId { ssrc: u32::from_be_bytes(*ssrc), index: (word & !E_FLAG).into() };
 
-        let place = self.rtcp.place_of(id.ssrc)?;
+        let place = self.rtcp.place_of(id.ssrc);
         if self.rtcp.window(place).is_some_and(|window| !window.is_new(id.index)) {
             return Err(SrtpError::Replayed);
         }
@@ -98,28 +135,58 @@ fn guess_index(newest: Option<u64>, seq: Seq) -> Option<u64> {
 #[derive(Default)]
 struct SsrcTable {
     ssrcs: Vec<u32>,
-    windows: Vec<Window>,
+    entries: Vec<Entry>,
+    /// Packets accepted so far.
+    accepted: u64,
+}
+
+#[derive(Default)]
+struct Entry {
+    window: Window,
+    /// `SsrcTable::accepted` at the last packet of this SSRC.
+    last_accepted: u64,
+    /// Packets since then that could not be opened.
+    failures: u16,
 }
 
 impl SsrcTable {
     /// Where the SSRC stands, or would: one past the end.
-    fn place_of(&self, ssrc: u32) -> Result<usize, SrtpError> {
-        let place = self.ssrcs.iter().position(|known| *known == ssrc).unwrap_or(self.ssrcs.len());
-        if place >= SSRCS_MAX {
-            return Err(SrtpError::TooManySsrcs);
-        }
-        Ok(place)
+    fn place_of(&self, ssrc: u32) -> usize {
+        self.ssrcs.iter().position(|known| *known == ssrc).unwrap_or(self.ssrcs.len())
     }
 
     fn window(&self, place: usize) -> Option<&Window> {
-        self.windows.get(place)
+        self.entries.get(place).map(|entry| &entry.window)
+    }
+
+    /// Takes note of a packet that could not be opened.
+    fn on_failure(&mut self, place: usize) {
+        if let Some(entry) = self.entries.get_mut(place) {
+            entry.failures = entry.failures % FAILURES_PER_TRY + 1;
+        }
+    }
+
+    fn fails_often(&self, place: usize) -> bool {
+        self.entries.get(place).is_some_and(|entry| entry.failures == FAILURES_PER_TRY)
     }
 
     fn accept(&mut self, place: usize, id: PacketId) {
-        if place == self.windows.len() {
-            self.ssrcs.push(id.ssrc);
-            self.windows.push(Window::default());
+        let place = if place < self.entries.len() { place } else { self.add(id.ssrc) };
+        self.accepted += 1;
+        let entry = &mut self.entries[place];
+        entry.window.accept(id.index);
+        (entry.last_accepted, entry.failures) = (self.accepted, 0);
+    }
+
+    #[cold]
+    fn add(&mut self, ssrc: u32) -> usize {
+        if self.entries.len() >= SSRCS_MAX {
+            let oldest = (0..self.entries.len()).min_by_key(|place| self.entries[*place].last_accepted).unwrap_or(0);
+            self.ssrcs.swap_remove(oldest);
+            self.entries.swap_remove(oldest);
         }
-        self.windows[place].accept(id.index);
+        self.ssrcs.push(ssrc);
+        self.entries.push(Entry::default());
+        self.entries.len() - 1
     }
 }

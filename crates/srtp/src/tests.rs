@@ -172,14 +172,50 @@ fn a_forged_packet_does_not_move_the_rollover_counter() {
 }
 
 #[test]
-fn a_full_table_refuses_a_newcomer() {
-    let (sealer, mut opener) = client_to_server(Profile::AeadAes128Gcm);
-    let open = |opener: &mut Opener, ssrc| opener.open_rtp(&mut sealed_rtp(&sealer, ssrc, extended(0, 9), b"a"));
+fn a_newcomer_to_a_full_table_takes_the_place_of_who_was_silent_for_longest() {
+    let (mut sealer, mut opener) = client_to_server(Profile::AeadAes128Gcm);
+    let mut open = |ssrc, seq| opener.open_rtp(&mut sealed_rtp(&sealer, ssrc, extended(0, seq), b"a")).map(drop);
     for ssrc in 0..SSRCS_MAX as u32 {
-        assert!(open(&mut opener, ssrc).is_ok());
+        assert_eq!(open(ssrc, 9), Ok(()));
     }
-    assert_eq!(open(&mut opener, 1_000), Err(SrtpError::TooManySsrcs));
-    assert_eq!(open(&mut opener, 63), Err(SrtpError::Replayed), "the others are still known");
+    assert_eq!(open(0, 10), Ok(()));
+    for newcomer in [1_000, 1_001] {
+        assert_eq!(open(newcomer, 9), Ok(()));
+        assert_eq!(open(newcomer, 9), Err(SrtpError::Replayed));
+    }
+    for known in (3..SSRCS_MAX as u32).chain([0]) {
+        assert_eq!(open(known, 9), Err(SrtpError::Replayed), "{known} is still known");
+    }
+    for ssrc in 0..2 * SSRCS_MAX as u32 {
+        assert!(opener.open_rtcp(&mut sealed_rtcp(&mut sealer, ssrc)).is_ok(), "{ssrc}");
+    }
+}
+
+#[test]
+fn a_gap_of_more_than_half_a_cycle_is_bridged_after_some_packets() {
+    for profile in Profile::ALL {
+        for gap in [32_766, 40_000, 65_000, 65_537, 70_000, 98_000] {
+            let (sealer, mut opener) = client_to_server(profile);
+            let first = extended(0, 50_000);
+            opener.open_rtp(&mut sealed_rtp(&sealer, SSRC, first, b"a")).unwrap();
+            let open = |n: &u64| opener.open_rtp(&mut sealed_rtp(&sealer, SSRC, first + gap + n, b"b")).is_ok();
+            let opened: Vec<u64> = (0..40).filter(open).collect();
+            let expected = if gap < 32_768 { 0 } else { 16 };
+            assert_eq!(opened, (expected..40).collect::<Vec<_>>(), "{profile:?}, a gap of {gap}");
+        }
+    }
+}
+
+#[test]
+fn what_was_here_does_not_come_in_again_however_often_it_is_tried() {
+    let (sealer, mut opener) = client_to_server(Profile::AeadAes128Gcm);
+    let sealed: Vec<_> = (0..3_000).map(|n| sealed_rtp(&sealer, SSRC, extended(0, n), b"a")).collect();
+    for packet in &sealed {
+        opener.open_rtp(&mut packet.clone()).unwrap();
+    }
+    for packet in &sealed {
+        assert!(opener.open_rtp(&mut packet.clone()).is_err());
+    }
 }
 
 #[test]
