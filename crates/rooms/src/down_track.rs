@@ -15,14 +15,11 @@ use crate::keyframe::{KeyframeBudget, KeyframeWishes, LayerKey, Urgency};
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
+use crate::sent::{Sent, SentPackets};
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
 use crate::stream::{Stream, Track};
 use crate::transport::Transport;
-
-/// Packets whose numbers are remembered for retransmission, a power of two.
-const SENT_VIDEO: usize = 512;
-const SENT_AUDIO: usize = 64;
 
 /// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC. It goes with
 /// each retransmission, because nobody knows which of these rare ones comes through, and Firefox ignores an SSRC that has
@@ -71,15 +68,15 @@ pub struct DownTrack {
     asked_at: Option<Instant>,
     /// What the peer may ask for by itself.
     keyframes: KeyframeBudget,
-    sent: Box<[Sent]>,
-    /// The highest output number that went out.
-    newest_sent: u64,
+    sent: SentPackets,
     rtx_seq: u64,
     /// Packets sent under the SSRC, as sender reports have it; wraps.
     pub packet_count: u32,
     /// Bytes of their payloads; wraps.
     pub octet_count: u32,
     packets: u64,
+    /// `packet_count` at the last call of `follow_rate`.
+    packet_count_then: u32,
     /// Packets of the log that this viewer never got, because it was too slow.
     pub skipped: u64,
 }
@@ -93,30 +90,6 @@ pub enum Progress {
     Full,
     /// The burst is spent; more waits until then.
     Later(Instant),
-}
-
-/// What is needed to send a packet again: 16 bytes, four to a cache line, because each viewer writes one per packet.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    /// Low half of the position in the layer's log.
-    position: u32,
-    timestamp: u32,
-    /// Low 16 bits of the output number.
-    seq: u16,
-    /// When it was last sent again, in milliseconds that wrap; 0 for never.
-    resent_at_ms: u16,
-    /// VP8's running numbers as they were sent, where the packet has them.
-    picture_id: u16,
-    tl0_pic_idx: u8,
-    /// `NOTHING_SENT` where no packet was.
-    layer: u8,
-}
-
-const NOTHING_SENT: u8 = u8::MAX;
-
-impl Sent {
-    const NOTHING: Sent =
-        Sent { position: 0, timestamp: 0, seq: 0, resent_at_ms: 0, picture_id: 0, tl0_pic_idx: 0, layer: NOTHING_SENT };
 }
 
 /// The next packet for the viewer, with its numbers given.
@@ -137,10 +110,6 @@ impl DownTrack {
         settings: &Settings,
         random: &mut Random,
     ) -> Self {
-        let sent = match track.spec.codec.kind() {
-            MediaKind::Video => SENT_VIDEO,
-            MediaKind::Audio => SENT_AUDIO,
-        };
         let first = random.next_u64();
         DownTrack {
             stream,
@@ -154,19 +123,19 @@ impl DownTrack {
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
-            sent: vec![Sent::NOTHING; sent].into(),
-            newest_sent: 0,
+            sent: SentPackets::new(track.spec.codec.kind()),
             rtx_seq: (1 << 16) + (first >> 48),
             packet_count: 0,
             octet_count: 0,
             packets: 0,
+            packet_count_then: 0,
             skipped: 0,
         }
     }
 
     /// Reads a value from each of the cache lines that sending needs.
     pub fn touch(&self) -> u64 {
-        self.position ^ self.newest_sent ^ u64::from(self.spec.ssrc ^ self.octet_count) ^ self.forwarder.touch()
+        self.position ^ self.sent.touch() ^ u64::from(self.spec.ssrc ^ self.octet_count) ^ self.forwarder.touch()
     }
 
     /// The layer that is sent now.
@@ -340,20 +309,11 @@ impl DownTrack {
             self.position += 1;
             match self.forwarder.forward(logged.meta) {
                 // No number goes out twice, whatever came in: with AES-GCM it would give the key away (RFC 7714 §10.1).
-                Ok(forwarded) if self.was_sent(forwarded.seq) => drops.add(DropReason::Duplicate),
+                Ok(forwarded) if self.sent.has(forwarded.seq) => drops.add(DropReason::Duplicate),
                 Ok(forwarded) => return Some(Next { logged, forwarded, layer, position }),
                 Err(reason) => drops.add(reason),
             }
         }
-    }
-
-    /// Most numbers are new, and then the record is not read: it lies far away.
-    fn was_sent(&self, seq: u64) -> bool {
-        if seq > self.newest_sent {
-            return false;
-        }
-        let sent = &self.sent[seq as usize & (self.sent.len() - 1)];
-        sent.layer != NOTHING_SENT && sent.seq == seq as u16
     }
 
     /// Whether packets wait in the log for this track.
@@ -415,11 +375,7 @@ impl DownTrack {
         now: Instant,
     ) -> Option<usize> {
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
-        let index = usize::from(seq) % self.sent.len();
-        let sent = self.sent[index];
-        if sent.layer == NOTHING_SENT || sent.seq != seq {
-            return None;
-        }
+        let sent = self.sent.get(seq)?;
         let log = &track.layers.get(usize::from(sent.layer))?.log;
         let logged = log.at(log.position_of(sent.position))?;
         let mut pause = transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -449,7 +405,7 @@ impl DownTrack {
         if let Some(Vp8Numbers { picture_id, tl0_pic_idx, .. }) = logged.meta.payload.vp8 {
             vp8::rewrite(payload, picture_id.map(|_| sent.picture_id), tl0_pic_idx.map(|_| sent.tl0_pic_idx));
         }
-        self.sent[index].resent_at_ms = now_ms.max(1);
+        self.sent.on_resent(seq, now_ms);
         let rtx_seq = self.rtx_seq;
         self.rtx_seq += 1;
         Some(transport.sealer.seal_rtp(slot, header_len, len, rtx_ssrc, rtx_seq))
@@ -458,6 +414,12 @@ impl DownTrack {
     /// The number of the last packet sent, for probes that send it again.
     pub fn last_sent(&self, back: u16) -> u16 {
         (self.forwarder.last_seq().unwrap_or(0) as u16).wrapping_sub(back)
+    }
+
+    /// Remembers as many packets as go out in a second. Comes once a second.
+    pub fn follow_rate(&mut self) {
+        self.sent.follow(self.packet_count.wrapping_sub(self.packet_count_then));
+        self.packet_count_then = self.packet_count;
     }
 
     fn write_header(
@@ -484,10 +446,7 @@ impl DownTrack {
 
     fn remember(&mut self, next: &Next<'_>) {
         let vp8 = next.forwarded.vp8.unwrap_or_default();
-        self.newest_sent = self.newest_sent.max(next.forwarded.seq);
-        // The size is a power of two, so this is a mask.
-        let index = next.forwarded.seq as usize & (self.sent.len() - 1);
-        self.sent[index] = Sent {
+        let sent = Sent {
             position: next.position as u32,
             timestamp: next.forwarded.timestamp,
             seq: next.forwarded.seq as u16,
@@ -496,6 +455,7 @@ impl DownTrack {
             tl0_pic_idx: vp8.tl0_pic_idx.unwrap_or(0),
             layer: next.layer,
         };
+        self.sent.insert(next.forwarded.seq, sent);
     }
 
     /// The place in the log is overwritten, because the viewer was too slow, or the publisher started anew: the track goes

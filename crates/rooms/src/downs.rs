@@ -337,6 +337,7 @@ impl Downs {
         self.send_reports(transport, io);
         self.probe_at.get_or_insert(io.now);
         for down in &mut self.tracks {
+            down.follow_rate();
             down.wish_for_keyframe(io.now, io.wishes);
         }
     }

@@ -21,6 +21,7 @@ pub mod receive;
 mod reports;
 #[allow(clippy::module_inception)]
 pub mod rooms;
+mod sent;
 mod session;
 pub mod settings;
 pub mod spec;

@@ -2,26 +2,36 @@
 //!
 //! In: packets in the order of their arrival. Out: the packet at a position, as long as it is still there.
 //! The log is the only queue between a publisher and its viewers: each down track has a position of its own in it, and
-//! whoever is too slow finds its place overwritten (drop the oldest). NACKs are answered from it, too.
-//! Cost: one copy in, none out; no allocation after `new`.
+//! whoever is too slow finds its place gone (drop the oldest). NACKs are answered from it, too.
+//!
+//! It lies in chunks of `CHUNK_PACKETS`. With each chunk that begins, the oldest is used again when all of it is older than
+//! `LogSize::span`, or when the log has `LogSize::bytes_max`; otherwise there is one more. So a log holds what came lately,
+//! whatever the rate, nothing that was stored is ever moved, and a layer that nobody sends takes 0.3 KB.
+//! Cost: one copy in, none out; no allocation while the rate stays as it is.
+
+use std::time::{Duration, Instant};
+
+use srtp::Window;
 
 use crate::packet::PacketMeta;
 
-/// How much a log remembers, in powers of two. The older end goes first, whichever limit is met.
+/// How much a log remembers. The older end goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
-    /// Packets kept.
-    pub packets: usize,
-    /// Bytes kept.
-    pub bytes: usize,
+    /// What is older goes, but for `CHUNKS_MIN` chunks.
+    pub span: Duration,
+    /// More is not kept, but for `CHUNKS_MIN` chunks and the one that is being filled.
+    pub bytes_max: usize,
 }
 
-impl LogSize {
-    /// Half a megabyte: 2.7 s at 1.5 Mbit/s, longer than a retransmission is of any use.
-    pub const VIDEO: LogSize = LogSize { packets: 1_024, bytes: 512 * 1_024 };
-    /// 2.5 s of 20 ms frames at up to 250 bytes each.
-    pub const AUDIO: LogSize = LogSize { packets: 128, bytes: 32 * 1_024 };
-}
+/// Packets of one chunk, a power of two.
+const CHUNK_PACKETS: usize = 64;
+
+/// The chunks that a slow layer keeps: at least 64 packets.
+const CHUNKS_MIN: usize = 2;
+
+/// Bytes that a first chunk has room for. A later one has room for what the one before took, and a quarter more.
+const FIRST_BYTES: usize = 8 * 1_024;
 
 /// A stored packet.
 #[derive(Clone, Copy, Debug)]
@@ -39,25 +49,34 @@ pub struct Logged<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     meta: PacketMeta,
-    /// Where the bytes start, counted since the log began; the ring holds the last `bytes.len()` of them.
-    start: u64,
+    /// Where the bytes start in the chunk's.
+    start: u32,
     extensions_len: u16,
     payload_len: u16,
     padded_len: u16,
+}
+
+/// Packets that follow each other.
+#[derive(Debug, Default)]
+struct Chunk {
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
 }
 
 /// The packets of one layer.
 #[derive(Debug, Default)]
 pub struct Log {
     size: LogSize,
-    slots: Vec<Slot>,
-    bytes: Box<[u8]>,
+    /// Those of the positions from `oldest` on, each at the number of its first position modulo the table's size, which is
+    /// a power of two. The others are empty.
+    chunks: Vec<Chunk>,
+    /// The first position that is still there.
+    oldest: u64,
     /// Positions are counted since the log began; `head` is the one that the next packet gets.
     head: u64,
-    bytes_head: u64,
     keyframe: Option<u64>,
-    /// The highest sequence number of this epoch.
-    newest_seq: Option<u64>,
+    /// Which sequence numbers of this epoch were stored.
+    stored: Window,
     epoch: u32,
     /// Position of the publisher's first packet.
     start: u64,
@@ -69,35 +88,28 @@ pub struct Log {
 const PADDING_MAX: u16 = 48;
 
 impl Log {
-    /// Nothing stored yet.
+    /// Nothing stored yet, and nothing allocated.
     pub fn new(size: LogSize) -> Self {
-        assert!(size.packets.is_power_of_two() && size.bytes.is_power_of_two(), "positions are masked");
-        let (slots, bytes) = (Vec::with_capacity(size.packets), vec![0; size.bytes].into());
-        Log { size, slots, bytes, ..Log::default() }
+        Log { size, ..Log::default() }
     }
 
-    /// Appends a packet. One that is larger than the whole log, or is stored already, is not stored: what is stored twice
-    /// would be sent twice under one number, and give an AES-GCM key away.
+    /// Appends a packet. One that was stored already, or is too far behind the newest to tell, is not stored: what is
+    /// stored twice would be sent twice under one number, and give an AES-GCM key away.
     pub fn push(&mut self, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
-        let len = extensions.len() + payload.len();
-        if len > self.bytes.len().min(usize::from(u16::MAX)) || self.holds(meta.seq) {
+        if extensions.len() + payload.len() > usize::from(u16::MAX) || !self.stored.is_new(meta.seq) {
             return;
         }
-        self.newest_seq = self.newest_seq.max(Some(meta.seq));
-        let start = self.room_for(len);
-        let at = self.offset(start);
-        self.bytes[at..at + extensions.len()].copy_from_slice(extensions);
-        self.bytes[at + extensions.len()..at + len].copy_from_slice(payload);
-        self.bytes_head = start + len as u64;
-        let payload_len = payload.len() as u16;
-        let extensions_len = extensions.len() as u16;
-        let slot = Slot { meta: *meta, start, extensions_len, payload_len, padded_len: payload_len };
-        let index = self.index(self.head);
-        if index < self.slots.len() {
-            self.slots[index] = slot;
-        } else {
-            self.slots.push(slot);
+        self.stored.accept(meta.seq);
+        if self.head.is_multiple_of(CHUNK_PACKETS as u64) {
+            self.begin_chunk(meta.arrival);
         }
+        let index = self.index(self.head);
+        let Some(chunk) = self.chunks.get_mut(index) else { return };
+        let start = chunk.bytes.len() as u32;
+        chunk.bytes.extend_from_slice(extensions);
+        chunk.bytes.extend_from_slice(payload);
+        let (extensions_len, payload_len) = (extensions.len() as u16, payload.len() as u16);
+        chunk.slots.push(Slot { meta: *meta, start, extensions_len, payload_len, padded_len: payload_len });
         if meta.payload.keyframe && meta.payload.starts_frame {
             // H.264 may bring parameter sets and picture in packets of their own: the first of them is the start.
             let is_same = self
@@ -127,7 +139,7 @@ impl Log {
         self.epoch = epoch;
         self.start = self.head;
         self.keyframe = None;
-        self.newest_seq = None;
+        self.stored = Window::default();
     }
 
     /// The newest position whose low half is `low`.
@@ -143,36 +155,36 @@ impl Log {
     /// The packet at `position`, or `None` when it is gone or not there yet.
     #[inline(always)] // a `Logged` that stays in registers is not written to the stack and read back, 30 ns a packet
     pub fn at(&self, position: u64) -> Option<Logged<'_>> {
-        let slot = self.slot(position)?;
-        let at = self.offset(slot.start);
+        let chunk = self.chunk(position)?;
+        let slot = chunk.slots.get(place(position))?;
         let (extensions_len, payload_len) = (usize::from(slot.extensions_len), usize::from(slot.payload_len));
+        let (extensions, rest) = chunk.bytes.get(slot.start as usize..)?.split_at_checked(extensions_len)?;
         Some(Logged {
             meta: &slot.meta,
-            extensions: &self.bytes[at..at + extensions_len],
-            payload: &self.bytes[at + extensions_len..at + extensions_len + payload_len],
+            extensions,
+            payload: rest.get(..payload_len)?,
             padded_len: slot.padded_len.into(),
         })
     }
 
     /// Where the newest keyframe starts, when it is still there whole.
     pub fn keyframe(&self) -> Option<u64> {
-        self.keyframe.filter(|position| self.slot(*position).is_some())
+        self.keyframe.filter(|position| *position >= self.oldest)
     }
 
     /// Evens out the packets that were appended since the last call: those of one frame get the size of the largest,
     /// but for the frame's last one, which may be shorter in a GSO send anyway.
     pub fn even_out(&mut self) {
-        let mut first = self.ragged.max(self.head.saturating_sub(self.size.packets as u64));
-        while first < self.head {
-            let timestamp = self.slot_mut(first).meta.timestamp;
+        let mut first = self.ragged.max(self.oldest);
+        while let Some(timestamp) = self.slot(first).map(|slot| slot.meta.timestamp) {
             let mut end = first;
             let mut largest = 0;
-            while end < self.head && self.slot_mut(end).meta.timestamp == timestamp {
-                largest = largest.max(self.slot_mut(end).payload_len);
+            while let Some(slot) = self.slot(end).filter(|slot| slot.meta.timestamp == timestamp) {
+                largest = largest.max(slot.payload_len);
                 end += 1;
             }
             for position in first..end.saturating_sub(1) {
-                let slot = self.slot_mut(position);
+                let Some(slot) = self.slot_mut(position) else { continue };
                 if slot.payload_len > 0 && largest - slot.payload_len <= PADDING_MAX {
                     slot.padded_len = largest;
                 }
@@ -182,127 +194,219 @@ impl Log {
         self.ragged = self.head;
     }
 
-    /// Whether a packet of this epoch is here. Looks through the log only for a packet that is out of order.
-    fn holds(&self, seq: u64) -> bool {
-        let oldest = self.start.max(self.head.saturating_sub(self.size.packets as u64));
-        self.newest_seq.is_some_and(|newest| seq <= newest)
-            && (oldest..self.head).any(|position| self.slots[self.index(position)].meta.seq == seq)
+    /// Bytes of memory that the packets take.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(Chunk::size).sum()
     }
 
-    /// Where the next `len` bytes go; they never wrap around the ring's end.
-    fn room_for(&self, len: usize) -> u64 {
-        let size = self.bytes.len() as u64;
-        let left = size - self.bytes_head % size;
-        if len as u64 <= left { self.bytes_head } else { self.bytes_head + left }
+    /// Makes room for the chunk that begins at `head`: the oldest one's, where it is not needed any more.
+    fn begin_chunk(&mut self, now: Instant) {
+        let mut chunk = None;
+        // A second goes for good, so only when it is twice as old: a steady rate is to take no memory and give none back.
+        for span in [self.size.span, self.size.span * 2] {
+            let count = (self.head - self.oldest) as usize / CHUNK_PACKETS;
+            let last = self.slot(self.oldest + CHUNK_PACKETS as u64 - 1);
+            let is_past = last.is_some_and(|slot| now.saturating_duration_since(slot.meta.arrival) > span);
+            if count < CHUNKS_MIN || !is_past && self.bytes() < self.size.bytes_max {
+                break;
+            }
+            let index = self.index(self.oldest);
+            chunk = self.chunks.get_mut(index).map(std::mem::take);
+            self.oldest += CHUNK_PACKETS as u64;
+        }
+        let mut chunk = chunk.unwrap_or_else(|| self.new_chunk());
+        chunk.slots.clear();
+        chunk.bytes.clear();
+        if (self.head - self.oldest) as usize == self.chunks.len() * CHUNK_PACKETS {
+            self.widen();
+        }
+        let index = self.index(self.head);
+        self.chunks[index] = chunk;
     }
 
-    /// Sizes are powers of two, so these are masks.
+    fn new_chunk(&self) -> Chunk {
+        let before = self.head.checked_sub(1).and_then(|last| self.chunk(last)).map(|chunk| chunk.bytes.len());
+        let bytes = before.map_or(FIRST_BYTES, |len| len + len / 4);
+        Chunk { slots: Vec::with_capacity(CHUNK_PACKETS), bytes: Vec::with_capacity(bytes) }
+    }
+
+    /// Doubles the table; the chunks stay where they are in memory.
+    fn widen(&mut self) {
+        let before = std::mem::take(&mut self.chunks);
+        self.chunks.resize_with((before.len() * 2).max(4), Chunk::default);
+        let mask = before.len().wrapping_sub(1) as u64;
+        let mut before = before.into_iter().map(Some).collect::<Vec<_>>();
+        for number in self.oldest / CHUNK_PACKETS as u64..self.head / CHUNK_PACKETS as u64 {
+            let index = self.index(number * CHUNK_PACKETS as u64);
+            if let Some(chunk) = before.get_mut((number & mask) as usize).and_then(Option::take) {
+                self.chunks[index] = chunk;
+            }
+        }
+    }
+
+    /// Where the chunk of a position stands; the table's size is a power of two, so this is a mask.
     fn index(&self, position: u64) -> usize {
-        position as usize & (self.size.packets - 1)
-    }
-
-    fn offset(&self, byte: u64) -> usize {
-        byte as usize & (self.bytes.len() - 1)
+        position as usize / CHUNK_PACKETS & self.chunks.len().wrapping_sub(1)
     }
 
     #[inline(always)]
-    fn slot(&self, position: u64) -> Option<&Slot> {
-        if position >= self.head || self.head - position > self.size.packets as u64 {
+    fn chunk(&self, position: u64) -> Option<&Chunk> {
+        if position >= self.head || position < self.oldest {
             return None;
         }
-        let slot = &self.slots[self.index(position)];
-        (self.bytes_head <= slot.start + self.bytes.len() as u64).then_some(slot)
+        self.chunks.get(self.index(position))
     }
 
-    /// The slot of a position that is among the last `size.packets`.
-    fn slot_mut(&mut self, position: u64) -> &mut Slot {
+    fn slot(&self, position: u64) -> Option<&Slot> {
+        self.chunk(position)?.slots.get(place(position))
+    }
+
+    fn slot_mut(&mut self, position: u64) -> Option<&mut Slot> {
         let index = self.index(position);
-        &mut self.slots[index]
+        self.chunks.get_mut(index)?.slots.get_mut(place(position))
+    }
+}
+
+/// Where a position stands in its chunk.
+fn place(position: u64) -> usize {
+    position as usize % CHUNK_PACKETS
+}
+
+impl Chunk {
+    fn size(&self) -> usize {
+        self.bytes.capacity() + self.slots.capacity() * size_of::<Slot>()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use wire::codec::PayloadInfo;
 
     use super::*;
 
-    fn meta(seq: u64, timestamp: u32, keyframe: bool) -> PacketMeta {
+    const SIZE: LogSize = LogSize { span: Duration::from_secs(2), bytes_max: 1 << 20 };
+
+    fn meta(seq: u64, timestamp: u32, keyframe: bool, arrival: Instant) -> PacketMeta {
         let payload = PayloadInfo { starts_frame: true, keyframe, ..PayloadInfo::default() };
-        PacketMeta { seq, timestamp, arrival: Instant::now(), marker: false, payload }
+        PacketMeta { seq, timestamp, arrival, marker: false, payload }
+    }
+
+    /// Appends a packet of each length, `gap` apart.
+    fn fill(log: &mut Log, start: Instant, gap: Duration, lens: impl Iterator<Item = usize>) {
+        for (n, len) in (0..).zip(lens) {
+            log.push(&meta(u64::from(n), n, false, start + gap * n), &[n as u8], &vec![n as u8; len]);
+        }
     }
 
     #[test]
     fn a_packet_is_read_back_as_it_was_written() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
-        log.push(&meta(7, 1, false), &[1, 2], &[3, 4, 5]);
+        let mut log = Log::new(SIZE);
+        log.push(&meta(7, 1, false, Instant::now()), &[1, 2], &[3, 4, 5]);
         let packet = log.at(0).unwrap();
         assert_eq!((packet.meta.seq, packet.extensions, packet.payload), (7, &[1, 2][..], &[3, 4, 5][..]));
         assert!(log.at(1).is_none());
     }
 
     #[test]
-    fn the_oldest_packets_go_first_by_count_and_by_bytes() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
-        for n in 0..6 {
-            log.push(&meta(n, 0, false), &[], &[n as u8; 10]);
+    fn nothing_is_taken_before_a_packet_comes_and_a_slow_layer_takes_little() {
+        let mut log = Log::new(SIZE);
+        assert_eq!(log.bytes(), 0);
+        fill(&mut log, Instant::now(), Duration::from_secs(1), (0..10_000).map(|_| 100));
+        assert!(log.bytes() < 64 * 1_024, "{}", log.bytes());
+        assert!(log.at(log.head() - 64).is_some());
+    }
+
+    #[test]
+    fn two_seconds_are_there_whatever_the_rate_and_not_much_more() {
+        let start = Instant::now();
+        for kbps in [100, 1_000, 4_000, 20_000] {
+            let gap = Duration::from_micros(8_000_000 / kbps);
+            let mut log = Log::new(LogSize { bytes_max: 16 << 20, ..SIZE });
+            fill(&mut log, start, gap, (0..4 * kbps as usize / 8).map(|_| 1_000));
+            let now = start + Duration::from_secs(4);
+            let oldest = (0..log.head()).find_map(|position| log.at(position)).unwrap();
+            let age = now.duration_since(oldest.meta.arrival).as_millis();
+            assert!((2_000..=2_600).contains(&age) || kbps == 100, "{age} ms at {kbps} kbit/s");
+            let ideal = 2 * kbps as usize * 125;
+            assert!(log.bytes() < ideal * 3 / 2 + 200_000, "{} bytes for {ideal}", log.bytes());
         }
-        assert!(log.at(1).is_none());
-        assert_eq!(log.at(2).unwrap().payload, [2; 10]);
-        log.push(&meta(6, 0, false), &[], &[6; 110]);
-        assert!(log.at(5).is_none(), "its bytes were overwritten");
-        assert_eq!(log.at(6).unwrap().payload, [6; 110]);
+    }
+
+    #[test]
+    fn a_ceiling_holds_whatever_comes() {
+        let mut log = Log::new(LogSize { bytes_max: 200_000, ..SIZE });
+        for (start, len) in [(0_u64, 1_000), (5_000, 0), (10_000, 60_000)] {
+            for n in start..start + 1_000 {
+                log.push(&meta(n, 0, false, Instant::now()), &[], &vec![0; len]);
+                // One chunk may be larger than the whole: then there are as many as always stay.
+                let largest = CHUNK_PACKETS * (len + len / 4 + 128) * 2;
+                assert!(log.bytes() <= 200_000 + 4 * largest, "{} bytes after {n}", log.bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn what_grew_for_a_fast_layer_is_given_back() {
+        let (mut log, start) = (Log::new(LogSize { bytes_max: 16 << 20, ..SIZE }), Instant::now());
+        fill(&mut log, start, Duration::from_micros(250), (0..20_000).map(|_| 1_000));
+        let large = log.bytes();
+        for n in 0..20_000_u32 {
+            let at = start + Duration::from_secs(5) + Duration::from_millis(20) * n;
+            log.push(&meta(20_000 + u64::from(n), n, false, at), &[], &[0; 100]);
+        }
+        assert!(large > 8_000_000 && log.bytes() < large / 20, "{large} bytes, then {}", log.bytes());
     }
 
     #[test]
     fn every_stored_packet_is_whole_whatever_the_sizes() {
-        let mut log = Log::new(LogSize { packets: 16, bytes: 512 });
-        for n in 0..1_000u64 {
-            let len = (n * 37 % 120) as usize;
-            log.push(&meta(n, 0, false), &[], &vec![n as u8; len]);
+        let mut log = Log::new(LogSize { bytes_max: 50_000, ..SIZE });
+        let start = Instant::now();
+        for n in 0..5_000_u64 {
+            let len = (n * 37 % 1_200) as usize;
+            log.push(&meta(n, 0, false, start), &[n as u8; 3], &vec![n as u8; len]);
             for position in n.saturating_sub(16)..=n {
-                if let Some(packet) = log.at(position) {
-                    assert!(packet.payload.iter().all(|byte| *byte == position as u8));
-                    assert_eq!(packet.meta.seq, position);
-                }
+                let packet = log.at(position).unwrap();
+                assert!(packet.payload.iter().chain(packet.extensions).all(|byte| *byte == position as u8));
+                assert_eq!((packet.meta.seq, packet.extensions.len()), (position, 3));
             }
         }
     }
 
     #[test]
     fn what_is_stored_already_is_not_stored_again_before_a_restart() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
+        let (mut log, now) = (Log::new(SIZE), Instant::now());
         for seq in [5, 7, 5, 6, 7] {
-            log.push(&meta(seq, 0, false), &[], &[0]);
+            log.push(&meta(seq, 0, false, now), &[], &[0]);
         }
         assert_eq!(log.head(), 3);
         log.restart(1);
-        log.push(&meta(5, 0, false), &[], &[0]);
+        log.push(&meta(5, 0, false, now), &[], &[0]);
         assert_eq!(log.head(), 4);
+        log.push(&meta(5_000, 0, false, now), &[], &[0]);
+        log.push(&meta(6, 0, false, now), &[], &[0]);
+        assert_eq!(log.head(), 5, "too far behind to tell");
     }
 
     #[test]
-    fn the_keyframe_is_known_until_it_is_overwritten() {
-        let mut log = Log::new(LogSize { packets: 4, bytes: 128 });
-        log.push(&meta(0, 0, false), &[], &[0]);
-        log.push(&meta(1, 9, true), &[], &[0]);
-        log.push(&meta(2, 9, true), &[], &[0]);
+    fn the_keyframe_is_known_until_it_is_gone() {
+        let (mut log, now) = (Log::new(LogSize { bytes_max: 0, ..SIZE }), Instant::now());
+        log.push(&meta(0, 0, false, now), &[], &[0]);
+        log.push(&meta(1, 9, true, now), &[], &[0]);
+        log.push(&meta(2, 9, true, now), &[], &[0]);
         assert_eq!(log.keyframe(), Some(1));
-        for n in 3..5 {
-            log.push(&meta(n, 0, false), &[], &[0]);
+        for n in 3..128 {
+            log.push(&meta(n, 0, false, now), &[], &[0]);
         }
         assert_eq!(log.keyframe(), Some(1));
-        log.push(&meta(5, 0, false), &[], &[0]);
+        log.push(&meta(128, 0, false, now), &[], &[0]);
         assert_eq!(log.keyframe(), None);
     }
 
     #[test]
     fn packets_of_a_frame_get_one_size_but_for_the_last() {
-        let mut log = Log::new(LogSize { packets: 16, bytes: 16_384 });
+        let (mut log, now) = (Log::new(SIZE), Instant::now());
         for (seq, (timestamp, len)) in (0..).zip([(1, 500), (1, 499), (1, 300), (2, 500), (2, 100), (2, 498)]) {
-            log.push(&meta(seq, timestamp, false), &[], &vec![0; len]);
+            log.push(&meta(seq, timestamp, false, now), &[], &vec![0; len]);
         }
         log.even_out();
         let sizes: Vec<usize> = (0..6).map(|position| log.at(position).unwrap().padded_len).collect();

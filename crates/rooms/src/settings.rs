@@ -15,6 +15,9 @@ pub struct Settings {
     pub keyframe_interval_min: Duration,
     /// A new viewer starts at a stored keyframe that is no older than this.
     pub keyframe_age_max: Duration,
+    /// Bytes that one worker keeps of one layer's recent packets at most. Layers of rates at which that is less than two
+    /// seconds have less to send again, and viewers fall out of them sooner.
+    pub log_bytes_max: usize,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,
     /// How the packets of one viewer are paced.
@@ -40,6 +43,7 @@ impl Settings {
             idle_timeout: Duration::from_secs(30),
             keyframe_interval_min: Duration::from_millis(500),
             keyframe_age_max: Duration::from_millis(1_500),
+            log_bytes_max: 16 << 20,
             equal_size_padding: true,
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             resend_share: 0.5,

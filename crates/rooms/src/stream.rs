@@ -1,9 +1,8 @@
 //! One publication as one worker knows it: the logs of its layers, who watches here, and who gets copies.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::Bitrate;
-use wire::codec::MediaKind;
 
 use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
@@ -17,6 +16,10 @@ use crate::spec::{StreamId, StreamSpec, TrackSpec, WorkerId};
 pub const TRACKS_MAX: usize = 8;
 /// Simulcast layers of a track at most.
 pub const LAYERS_MAX: usize = 4;
+
+/// A log holds at least so much time: a viewer who is further behind goes on at a keyframe, and a retransmission would be
+/// of no use.
+const LOG_SPAN: Duration = Duration::from_secs(2);
 
 /// A stream that sessions here publish or watch.
 #[derive(Debug)]
@@ -184,12 +187,8 @@ impl Stream {
 
 impl Track {
     fn new(spec: TrackSpec, settings: &Settings) -> Self {
-        let size = match spec.codec.kind() {
-            MediaKind::Video => LogSize::VIDEO,
-            MediaKind::Audio => LogSize::AUDIO,
-        };
         let count = spec.layer_count().min(LAYERS_MAX);
-        let layers = (0..count).map(|_| Layer::new(size, settings)).collect();
+        let layers = (0..count).map(|_| Layer::new(settings)).collect();
         Track { spec, layers }
     }
 
@@ -209,9 +208,11 @@ impl Track {
 }
 
 impl Layer {
-    fn new(size: LogSize, settings: &Settings) -> Self {
+    fn new(settings: &Settings) -> Self {
+        // Somewhat longer than newcomers start in the past.
+        let span = LOG_SPAN.max(settings.keyframe_age_max + Duration::from_millis(500));
         Layer {
-            log: Log::new(size),
+            log: Log::new(LogSize { span, bytes_max: settings.log_bytes_max }),
             clock: None,
             keyframes: KeyframeThrottle::new(settings.keyframe_interval_min),
             rate: RateMeter::default(),

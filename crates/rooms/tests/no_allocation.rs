@@ -21,8 +21,8 @@ use wire::{Datagram, Outbox, Path, Product};
 const VIEWERS: u16 = 50;
 const STREAM: StreamId = StreamId(1);
 const FRAME: Duration = Duration::from_millis(FRAME_MS as u64);
-/// Frames before the watch: some 400 packets.
-const WARM_UP: u32 = 60;
+/// Frames before the watch: 5 s, in which the logs have grown to what they hold.
+const WARM_UP: u32 = 150;
 const FRAMES: u32 = 600;
 
 #[test]

@@ -141,6 +141,9 @@ section! {
         keyframe_interval_min: Duration = rooms().keyframe_interval_min, between(ms(50), secs(60));
         /// A new viewer starts with a stored keyframe that is no older than this, else a keyframe is asked for.
         keyframe_age_max: Duration = rooms().keyframe_age_max, between(ms(0), secs(60));
+        /// Memory that each worker keeps of one layer's recent packets at most, for who is slow and for retransmissions.
+        /// It takes as much as comes in two seconds; a layer of a higher rate than this holds in that time has less.
+        log_max: Bytes = Bytes(rooms().log_bytes_max), between(Bytes::kib(256), Bytes::mib(1024));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
         equal_size_padding: bool = rooms().equal_size_padding, any;
         /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.

@@ -3,6 +3,7 @@
 
 mod bad_viewers;
 mod common;
+mod high_rate;
 mod hostile;
 mod layer_switch;
 mod lossy_network;

@@ -1,0 +1,141 @@
+//! What one viewer was sent lately of one track, so that it can be sent again and no number goes out twice.
+//!
+//! In: output numbers with their places in the log. Out: the place of a number that the viewer asks for.
+//! Cost: a store per packet; 16 bytes for each packet of about a second, 8 KB to 128 KB for video. It grows where no
+//! packet passes, and stays large.
+
+use wire::codec::MediaKind;
+
+/// Packets that are remembered, powers of two. Of video more are where a second has more.
+const VIDEO_MIN: usize = 512;
+const VIDEO_MAX: usize = 8_192;
+const AUDIO: usize = 64;
+
+/// What is needed to send a packet again: 16 bytes, four to a cache line, because each viewer writes one per packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Low half of the position in the layer's log.
+    pub position: u32,
+    /// As it was sent.
+    pub timestamp: u32,
+    /// Low 16 bits of the output number.
+    pub seq: u16,
+    /// When it was last sent again, in milliseconds that wrap; 0 for never.
+    pub resent_at_ms: u16,
+    /// VP8's running numbers as they were sent, where the packet has them.
+    pub picture_id: u16,
+    /// The same.
+    pub tl0_pic_idx: u8,
+    /// Of the track; `NOTHING_SENT` where no packet was.
+    pub layer: u8,
+}
+
+const NOTHING_SENT: u8 = u8::MAX;
+
+impl Sent {
+    const NOTHING: Sent =
+        Sent { position: 0, timestamp: 0, seq: 0, resent_at_ms: 0, picture_id: 0, tl0_pic_idx: 0, layer: NOTHING_SENT };
+}
+
+/// The packets of one down track that were sent last.
+#[derive(Debug)]
+pub struct SentPackets {
+    kind: MediaKind,
+    /// Each at its number modulo the size, which is a power of two.
+    ring: Box<[Sent]>,
+    /// The highest output number that went out.
+    newest: u64,
+}
+
+impl SentPackets {
+    /// Nothing sent yet.
+    pub fn new(kind: MediaKind) -> Self {
+        let size = match kind {
+            MediaKind::Video => VIDEO_MIN,
+            MediaKind::Audio => AUDIO,
+        };
+        SentPackets { kind, ring: vec![Sent::NOTHING; size].into(), newest: 0 }
+    }
+
+    /// Reads a value from its cache line.
+    pub fn touch(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether a number went out before. Most numbers are new, and then the ring is not read: it lies far away.
+    #[inline]
+    pub fn has(&self, seq: u64) -> bool {
+        seq <= self.newest && self.get(seq as u16).is_some()
+    }
+
+    /// What went out lately under the number with these low 16 bits.
+    pub fn get(&self, seq: u16) -> Option<Sent> {
+        let sent = self.ring[self.index(seq)];
+        (sent.layer != NOTHING_SENT && sent.seq == seq).then_some(sent)
+    }
+
+    /// Takes note of a packet that goes out under `seq`.
+    #[inline]
+    pub fn insert(&mut self, seq: u64, sent: Sent) {
+        self.newest = self.newest.max(seq);
+        let index = self.index(seq as u16);
+        self.ring[index] = sent;
+    }
+
+    /// Takes note of a packet that goes out again.
+    pub fn on_resent(&mut self, seq: u16, at_ms: u16) {
+        let index = self.index(seq);
+        self.ring[index].resent_at_ms = at_ms.max(1);
+    }
+
+    /// Grows to hold as many packets as went out in the last second.
+    pub fn follow(&mut self, packets_per_second: u32) {
+        let wanted = (packets_per_second as usize).next_power_of_two().min(VIDEO_MAX);
+        if self.kind == MediaKind::Audio || wanted <= self.ring.len() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.ring, vec![Sent::NOTHING; wanted].into());
+        for sent in before.into_iter().filter(|sent| sent.layer != NOTHING_SENT) {
+            let index = self.index(sent.seq);
+            self.ring[index] = sent;
+        }
+    }
+
+    fn index(&self, seq: u16) -> usize {
+        usize::from(seq) & (self.ring.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(packets: &mut SentPackets, seqs: std::ops::Range<u64>) {
+        for seq in seqs {
+            packets.insert(seq, Sent { position: seq as u32, seq: seq as u16, layer: 0, ..Sent::NOTHING });
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_known_for_the_size_also_across_growth_and_wrap() {
+        let mut packets = SentPackets::new(MediaKind::Video);
+        let first = (1 << 17) - 600;
+        send(&mut packets, first..first + 550);
+        packets.follow(1_800);
+        send(&mut packets, first + 550..first + 2_048);
+        let known: Vec<u64> = (0..2_048).filter(|n| packets.has(first + n)).collect();
+        assert_eq!(known, (38..2_048).collect::<Vec<_>>(), "the first were gone before it grew");
+        assert!(!packets.has(first + 2_048) && !packets.has(first - 1));
+        packets.follow(10);
+        assert_eq!(packets.get((first + 38) as u16).map(|sent| sent.position), Some((first + 38) as u32));
+    }
+
+    #[test]
+    fn it_grows_to_a_limit_and_for_audio_not_at_all() {
+        for (kind, size) in [(MediaKind::Video, VIDEO_MAX), (MediaKind::Audio, AUDIO)] {
+            let mut packets = SentPackets::new(kind);
+            packets.follow(u32::MAX / 2);
+            assert_eq!(packets.ring.len(), size);
+        }
+    }
+}
