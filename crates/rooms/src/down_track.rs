@@ -11,7 +11,8 @@ use crate::bwe::LayerChooser;
 use crate::drops::{DropCounters, DropReason};
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
-use crate::keyframe::{KeyframeBudget, KeyframeWishes, LayerKey, Urgency};
+use crate::keyframe::{KeyframeBudget, LayerKey, Urgency};
+use crate::layer_order::LayerOrder;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
@@ -119,7 +120,7 @@ impl DownTrack {
             position: 0,
             epoch: 0,
             chooser: LayerChooser::default(),
-            target: (track.layers.len() - 1) as u8,
+            target: track.order.top(),
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
@@ -160,23 +161,26 @@ impl DownTrack {
         }
     }
 
-    /// Chooses the best of the layers with `rates` that `share` carries. False: none is sent, and all stays as it is.
-    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) -> bool {
-        let Some(layer) = self.chooser.choose(now, share, rates) else { return false };
-        debug_assert!(rates[usize::from(layer)] > Bitrate::ZERO, "layer {layer} is sent");
-        self.set_target(now, layer);
+    /// Chooses the best of the layers with `rates`, by rank, that `share` carries. False: none is sent, and all stays as it
+    /// is.
+    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate], order: &LayerOrder) -> bool {
+        self.chooser.is_at(order.rank(self.target));
+        let Some(rank) = self.chooser.choose(now, share, rates) else { return false };
+        debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
+        self.set_target(now, order.index(rank));
         true
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
-    pub fn wish_for_keyframe(&mut self, now: Instant, wishes: &mut KeyframeWishes) {
+    pub fn wish_for_keyframe(&mut self, io: &mut Io<'_>) {
         let waits = self.kind == MediaKind::Video && self.current() != Some(self.target);
-        let asked = self.asked_at.is_some_and(|at| now.duration_since(at) < ASK_AGAIN);
+        let asked = self.asked_at.is_some_and(|at| io.now.duration_since(at) < ASK_AGAIN);
         if waits && !asked {
-            self.asked_at = Some(now);
-            let climbs = self.current().is_some_and(|current| current < self.target);
+            self.asked_at = Some(io.now);
+            let order = &self.track(io.streams).order;
+            let climbs = self.current().is_some_and(|current| order.rank(current) < order.rank(self.target));
             let urgency = if climbs { Urgency::CanWait } else { Urgency::Now };
-            wishes.add(self.layer_key(self.target), urgency);
+            io.wishes.add(self.layer_key(self.target), urgency);
         }
     }
 

@@ -148,7 +148,7 @@ impl Downs {
             }
             if stream.is_none_or(|stream| down.stream == stream) {
                 progress = down.send(transport, io);
-                down.wish_for_keyframe(io.now, io.wishes);
+                down.wish_for_keyframe(io);
             }
         }
         if let Progress::Later(at) = progress {
@@ -264,15 +264,16 @@ impl Downs {
         let mut more = None;
         for down in &self.tracks {
             let rates = self.rates(down, streams, now);
-            let current = down.current().map_or(0, |layer| rates[usize::from(layer)].bps());
+            let rank = down.current().map(|layer| down.track(streams).order.rank(layer));
+            let current = rank.map_or(0, |rank| rates[usize::from(rank)].bps());
             now_sent += current;
-            let next = down.current().and_then(|layer| bwe::wanted_rate(&rates, layer));
+            let next = rank.and_then(|rank| bwe::wanted_rate(&rates, rank));
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current)));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
 
-    /// What each layer of a track takes; zero where it is not sent or the viewer does not want it.
+    /// What each layer of a track takes, by rank; zero where it is not sent or the viewer does not want it.
     fn rates(&self, down: &DownTrack, streams: &Slab<Stream>, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let mut rates = down.track(streams).rates(now);
         let wanted = usize::from(self.limit.spatial_max).saturating_add(1).min(LAYERS_MAX);
@@ -300,7 +301,8 @@ impl Downs {
         for index in 0..self.tracks.len() {
             if is_simulcast(&self.tracks[index]) {
                 let rates = self.rates(&self.tracks[index], streams, now);
-                self.has_chosen &= self.tracks[index].choose_target(now, share, &rates);
+                let order = &self.tracks[index].track(streams).order;
+                self.has_chosen &= self.tracks[index].choose_target(now, share, &rates, order);
             }
         }
         transport.pacer.follow(estimate, self.sent_rate(streams, now));
@@ -338,7 +340,7 @@ impl Downs {
         self.probe_at.get_or_insert(io.now);
         for down in &mut self.tracks {
             down.follow_rate();
-            down.wish_for_keyframe(io.now, io.wishes);
+            down.wish_for_keyframe(io);
         }
     }
 
@@ -362,8 +364,8 @@ impl Downs {
             let current = down.current();
             stats.layers.push(LayerStats {
                 mid: down.spec.mid.clone(),
-                current,
-                target: Some(down.target),
+                current: current.map(|layer| track.order.rank(layer)),
+                target: Some(track.order.rank(down.target)),
                 layer_count: track.layers.len() as u8,
                 rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
                 temporal_max: self.limit.temporal_max,

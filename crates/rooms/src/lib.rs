@@ -12,6 +12,7 @@ pub mod drops;
 mod forward;
 mod io;
 mod keyframe;
+mod layer_order;
 mod log;
 pub mod pacer;
 pub mod packet;

@@ -353,7 +353,7 @@ impl Rooms {
         self.streams[key].replay(to, &mut self.posts);
         // Whoever starts over there starts at a keyframe.
         for track in 0..self.streams[key].tracks.len() {
-            let top = self.streams[key].tracks[track].layers.len() - 1;
+            let top = usize::from(self.streams[key].tracks[track].order.top());
             if self.streams[key].tracks[track].layers[top].log.keyframe().is_none() {
                 let layer = LayerKey { stream: key, track: track as u8, layer: top as u8 };
                 self.want_keyframe(now, layer, Urgency::Now);

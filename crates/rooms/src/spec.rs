@@ -27,7 +27,8 @@ pub struct StreamSpec {
     pub tracks: Vec<TrackSpec>,
 }
 
-/// One audio or video track. Its layers stand from the smallest picture to the largest.
+/// One audio or video track. Its layers stand from the smallest picture to the largest, as far as names tell: what they
+/// carry tells more (`layer_order`), and `LayerLimit` and `LayerStats` count by that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackSpec {
     /// The only one of its packets.

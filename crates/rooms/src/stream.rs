@@ -6,6 +6,7 @@ use wire::Bitrate;
 
 use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
+use crate::layer_order::LayerOrder;
 use crate::log::{Log, LogSize};
 use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::rate::RateMeter;
@@ -55,8 +56,10 @@ pub struct Round {
 pub struct Track {
     /// As it was negotiated.
     pub spec: TrackSpec,
-    /// From the smallest picture to the largest, at least one.
+    /// At least one, in the order of the specification.
     pub layers: Vec<Layer>,
+    /// Which is the smallest picture and which the largest.
+    pub order: LayerOrder,
 }
 
 /// One layer of a track.
@@ -101,8 +104,12 @@ impl Stream {
 
     /// Stores a packet for the viewers here, and gathers it for the other workers.
     pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8], posts: &mut Posts) {
-        let Some(layer) = self.layer_mut(start.track, start.layer) else { return };
+        let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
+        let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
         layer.push(start.epoch, meta, extensions, payload);
+        if track.order.is_due(meta.arrival) {
+            track.order.follow(&track.rates_by_index(meta.arrival));
+        }
         for mirror in &mut self.mirrors {
             let batch = mirror.batch.get_or_insert_with(|| posts.batch(self.id));
             batch.push(start, meta, extensions, payload);
@@ -189,7 +196,7 @@ impl Track {
     fn new(spec: TrackSpec, settings: &Settings) -> Self {
         let count = spec.layer_count().min(LAYERS_MAX);
         let layers = (0..count).map(|_| Layer::new(settings)).collect();
-        Track { spec, layers }
+        Track { spec, layers, order: LayerOrder::new(count) }
     }
 
     /// What one layer takes on the wire now.
@@ -197,8 +204,16 @@ impl Track {
         self.layers.get(usize::from(layer)).map_or(Bitrate::ZERO, |layer| layer.rate.rate(now))
     }
 
-    /// What each layer takes on the wire now; zero for one that is not sent.
+    /// What each layer takes on the wire now, by rank, the smallest picture first; zero for one that is not sent.
     pub fn rates(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
+        let rates = self.rates_by_index(now);
+        let count = self.layers.len();
+        std::array::from_fn(
+            |rank| if rank < count { rates[usize::from(self.order.index(rank as u8))] } else { Bitrate::ZERO },
+        )
+    }
+
+    fn rates_by_index(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let mut rates = [Bitrate::ZERO; LAYERS_MAX];
         for (rate, layer) in rates.iter_mut().zip(&self.layers) {
             *rate = layer.rate.rate(now);

@@ -41,6 +41,11 @@ pub struct LayerChooser {
 }
 
 impl LayerChooser {
+    /// The layer that was chosen has this rank now.
+    pub fn is_at(&mut self, rank: u8) {
+        self.current = self.current.map(|_| rank);
+    }
+
     /// The layer to send from now on; `None` when none is there.
     pub fn choose(&mut self, now: Instant, estimate: Bitrate, rates: &[Bitrate]) -> Option<u8> {
         let best = choose_layer(estimate, rates, self.current)?;

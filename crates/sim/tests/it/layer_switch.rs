@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use rooms::drops::DropReason;
-use rooms::spec::{Command, LayerLimit};
+use rooms::spec::{Command, Event, LayerLimit};
 use sim::check::{Holes, check_track};
 use sim::network::LinkConfig;
 use sim::viewer::Behaviour;
@@ -57,6 +57,30 @@ fn who_climb_one_after_the_other_share_a_keyframe() {
     let asked = &world.publisher(publisher).keyframe_requests[before..];
     // One each two seconds, of six.
     assert!(asked.len() <= 4, "{asked:?}");
+}
+
+#[test]
+fn layers_that_are_named_in_the_wrong_order_are_told_by_what_they_carry() {
+    for workers in [1, 2] {
+        let mut world = World::with_workers(2, quiet(), workers, |_| ());
+        let stream = world.open_stream(&[video(Codec::Vp8, &[1_500, 500, 150])]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer_on(usize::from(workers) - 1, stream, Behaviour::GOOD);
+        world.run(seconds(15));
+        assert_eq!(layer_now(&mut world, viewer), 0, "the largest");
+        let session = world.session(viewer);
+        for (spatial_max, layer) in [(0, 2), (1, 1), (2, 0)] {
+            let layers = LayerLimit { spatial_max, temporal_max: u8::MAX };
+            world.command(usize::from(workers) - 1, Command::Limit { session, layers });
+            world.run(seconds(8));
+            assert_eq!(layer_now(&mut world, viewer), layer);
+            world.command(usize::from(workers) - 1, Command::Inspect { session, token: 1 });
+            let Some((_, Event::Stats { stats: Some(stats), .. })) = world.events.pop() else { panic!("no stats") };
+            assert_eq!((stats.layers[0].current, stats.layers[0].target), (Some(spatial_max), Some(spatial_max)));
+            assert_eq!(stats.layers[0].rid.as_deref(), Some(format!("l{layer}").as_str()));
+        }
+        check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! Which layer of a track is the smallest picture and which the largest, by what they carry.
+//!
+//! In: the measured rate of each layer. Out: the layers from small to large. It begins with the order of the
+//! specification, which is guessed from names; a layer keeps its index whatever its rank becomes.
+//! Cost: a comparison per packet, and a sort of four once a second.
+
+use std::time::{Duration, Instant};
+
+use wire::Bitrate;
+
+use crate::stream::LAYERS_MAX;
+
+/// A rank from 0, the smallest picture, and the index of the layer that has it.
+#[derive(Clone, Debug)]
+pub struct LayerOrder {
+    /// By rank.
+    indexes: [u8; LAYERS_MAX],
+    /// What the rates said when they were last looked at.
+    wanted: [u8; LAYERS_MAX],
+    /// Of layers that the track has.
+    count: usize,
+    due_at: Option<Instant>,
+}
+
+/// How often the rates are looked at. What they say counts when they say it twice: the first time a layer may have been
+/// there for less than the second that is measured.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A layer of a lower rank carries this much more than the next: then their ranks are wrong. Between simulcast layers lies a
+/// factor of two and more; less is what encoders do when they lack bandwidth.
+const MARGIN: f64 = 1.5;
+
+impl LayerOrder {
+    /// As the layers stand in the specification.
+    pub fn new(count: usize) -> Self {
+        let indexes = std::array::from_fn(|index| index as u8);
+        LayerOrder { indexes, wanted: indexes, count: count.clamp(1, LAYERS_MAX), due_at: None }
+    }
+
+    /// The layer of a rank; of one that there is not, the largest.
+    pub fn index(&self, rank: u8) -> u8 {
+        self.indexes[usize::from(rank).min(self.count - 1)]
+    }
+
+    /// The rank of a layer.
+    pub fn rank(&self, index: u8) -> u8 {
+        self.indexes.iter().position(|known| *known == index).unwrap_or(0) as u8
+    }
+
+    /// The largest picture.
+    pub fn top(&self) -> u8 {
+        self.index(u8::MAX)
+    }
+
+    /// Whether it is time to look at the rates.
+    #[inline]
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        if self.count < 2 || self.due_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.due_at.replace(now + INTERVAL).is_some()
+    }
+
+    /// Takes the rates, by index. Layers that are not sent keep their ranks.
+    pub fn follow(&mut self, rates: &[Bitrate; LAYERS_MAX]) {
+        let rate = |index: u8| rates[usize::from(index)];
+        let mut wanted = self.indexes;
+        for _ in 1..self.count {
+            let mut before: Option<usize> = None;
+            for rank in 0..self.count {
+                if rate(wanted[rank]) == Bitrate::ZERO {
+                    continue;
+                }
+                if let Some(lower) = before
+                    && rate(wanted[lower]) > rate(wanted[rank]).scale(MARGIN)
+                {
+                    wanted.swap(lower, rank);
+                }
+                before = Some(rank);
+            }
+        }
+        if wanted == self.wanted {
+            self.indexes = wanted;
+        }
+        self.wanted = wanted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kbps<const N: usize>(rates: [u64; N]) -> [Bitrate; LAYERS_MAX] {
+        std::array::from_fn(|index| Bitrate::from_kbps(rates.get(index).copied().unwrap_or(0)))
+    }
+
+    fn order(order: &LayerOrder) -> Vec<u8> {
+        (0..order.count as u8).map(|rank| order.index(rank)).collect()
+    }
+
+    #[test]
+    fn layers_are_sorted_when_their_rates_say_so_twice() {
+        let mut layers = LayerOrder::new(3);
+        layers.follow(&kbps([2_500, 500, 150]));
+        assert_eq!(order(&layers), [0, 1, 2]);
+        layers.follow(&kbps([2_500, 500, 150]));
+        assert_eq!(order(&layers), [2, 1, 0]);
+        assert_eq!([0, 1, 2].map(|index| layers.rank(index)), [2, 1, 0]);
+        assert_eq!(layers.top(), 0);
+    }
+
+    #[test]
+    fn a_layer_that_begins_or_lacks_bandwidth_keeps_its_rank() {
+        let mut layers = LayerOrder::new(3);
+        for rates in [[150, 500, 0], [150, 500, 200], [150, 500, 2_500], [150, 500, 400], [150, 0, 400], [0, 500, 400]]
+        {
+            layers.follow(&kbps(rates));
+            layers.follow(&kbps([150, 500, 2_500]));
+            assert_eq!(order(&layers), [0, 1, 2], "{rates:?}");
+        }
+        for _ in 0..2 {
+            layers.follow(&kbps([150, 0, 50]));
+        }
+        assert_eq!(order(&layers), [2, 1, 0], "one that is not sent stays between them");
+    }
+
+    #[test]
+    fn rates_are_due_once_a_second_from_the_first_second_on() {
+        let start = Instant::now();
+        let mut layers = LayerOrder::new(2);
+        let due = (0..30).filter(|step| layers.is_due(start + Duration::from_millis(100) * *step));
+        assert_eq!(due.collect::<Vec<_>>(), [10, 20]);
+        assert!(!LayerOrder::new(1).is_due(start));
+    }
+}
