@@ -30,8 +30,8 @@ use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
 pub use layers::{LayerChooser, wanted_rate};
 use loss::{LOSS_HIGH, LossBound, LossWindow};
-pub use probe::HEADROOM;
 use probe::Prober;
+pub use probe::{HEADROOM, SLICE as PROBE_SLICE};
 use rate::RateControl;
 
 /// One tick of an arrival time, in µs (draft-holmer §3.1.5).
@@ -172,8 +172,9 @@ impl Estimator {
         }
     }
 
-    /// The bytes of a cluster to send now, when `wanted` is more than the estimate holds and might fit. Call it some ten times per
-    /// second while there is a larger layer than the one that is sent.
+    /// The bytes to send now for a cluster that tells whether `wanted` fits, when that is more than the estimate holds and
+    /// might fit; `None` when there is no cluster. Call it again after `PROBE_SLICE` while there is one, and otherwise some
+    /// ten times per second while there is a larger layer than the one that is sent.
     pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate) -> Option<usize> {
         self.handle_timeout(now);
         // Nothing can be proven to somebody who sends no feedback.
@@ -232,20 +233,23 @@ impl Estimator {
         match self.history.resolve(seq, ticks.is_some()) {
             Outcome::Unknown => return,
             Outcome::Lost => {
-                self.loss_window.on_lost();
-                self.prober.on_report(seq, None);
+                // That a cluster did not fit says nothing about the media, and some receivers take no packets sent again.
+                if !self.prober.on_report(seq, None) {
+                    self.loss_window.on_lost();
+                }
             }
             Outcome::Received { sent_us, bytes, was_lost } => {
                 let sent_us = batch.now_us - i64::from((batch.now_us as u32).wrapping_sub(sent_us));
                 let ticks = ticks.unwrap_or(0).clamp(-TICKS_MAX, TICKS_MAX);
                 let arrival_us = batch.wrapped_ticks.saturating_add(ticks).saturating_mul(TICK_US);
-                self.loss_window.on_received(was_lost);
+                if !self.prober.on_report(seq, Some((arrival_us, bytes))) {
+                    self.loss_window.on_received(was_lost);
+                }
                 self.acked.on_packet(arrival_us, u64::from(bytes) + std::mem::take(&mut batch.unreported_bytes));
                 // A probe is meant to build a short queue: that is no reason to slow down.
                 if !self.prober.disturbs(sent_us) {
                     self.delay.on_packet(sent_us, arrival_us, batch.now_us);
                 }
-                self.prober.on_report(seq, Some((arrival_us, bytes)));
                 batch.note_age(sent_us);
             }
         }

@@ -93,6 +93,15 @@ pub enum Progress {
     Later(Instant),
 }
 
+/// Why a packet is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// The peer asked for it.
+    Lost,
+    /// To find out what its path carries, however often.
+    Probe,
+}
+
 /// The next packet for the viewer, with its numbers given.
 struct Next<'a> {
     logged: Logged<'a>,
@@ -149,6 +158,11 @@ impl DownTrack {
         self.spec.extensions.transport_cc.is_some()
     }
 
+    /// Whether its packets may be sent again and are heard of.
+    pub fn can_probe(&self) -> bool {
+        self.spec.rtx.is_some() && self.is_numbered()
+    }
+
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
     fn set_target(&mut self, now: Instant, layer: u8) {
         if self.target == layer {
@@ -169,6 +183,11 @@ impl DownTrack {
         debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
         self.set_target(now, order.index(rank));
         true
+    }
+
+    /// Whether a larger layer would be taken now, if it fitted.
+    pub fn may_climb(&self, now: Instant) -> bool {
+        self.chooser.may_climb(now)
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
@@ -254,9 +273,9 @@ impl DownTrack {
 
     /// Sends a packet again that the peer lost or that probes its path. Returns its size on the wire; `None` when it is not
     /// sent (see `write_again`).
-    pub fn send_again(&mut self, seq: u16, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
+    pub fn send_again(&mut self, seq: u16, again: Again, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
         let slot = io.out.slot()?;
-        let len = self.write_again(slot, seq, self.track(io.streams), transport, io.now)?;
+        let len = self.write_again(slot, seq, again, self.track(io.streams), transport, io.now)?;
         transport.commit(io.now, len, self.is_numbered(), io.out);
         transport.on_resent(io.now, len);
         io.counters.packets_resent += 1;
@@ -365,7 +384,7 @@ impl DownTrack {
 
     /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).
     ///
-    /// `None` when it is not known any more, was sent again lately, or the viewer takes no RTX. A retransmission under the
+    /// `None` when it is not known any more, was lost and sent again lately, or the viewer takes no RTX. A retransmission under the
     /// original number would need the same bytes: another header under the same nonce breaks GCM (RFC 7714 §8).
     ///
     /// Lately is within the pause, and when the budget is short also within half of the packet's age, so that the pauses
@@ -374,6 +393,7 @@ impl DownTrack {
         &mut self,
         slot: &mut [u8],
         seq: u16,
+        again: Again,
         track: &Track,
         transport: &Transport,
         now: Instant,
@@ -388,7 +408,7 @@ impl DownTrack {
         }
         let now_ms = transport.age_ms(now);
         let since = Duration::from_millis(now_ms.wrapping_sub(sent.resent_at_ms).into());
-        if sent.resent_at_ms != 0 && since < pause {
+        if again == Again::Lost && sent.resent_at_ms != 0 && since < pause {
             return None;
         }
         let header = RtpHeader {

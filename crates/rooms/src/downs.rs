@@ -9,7 +9,7 @@ use wire::rtcp::{self, Packet, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
 use crate::bwe;
-use crate::down_track::{DownTrack, Progress};
+use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::reports;
@@ -48,7 +48,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Packets that wait to be sent again at most; what is asked for beyond that has to be asked for anew.
 const WANTED_MAX: usize = 256;
 
-/// Packets of one probe at most.
+/// Packets of a slice of a probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
 
 impl Downs {
@@ -229,7 +229,7 @@ impl Downs {
                 continue;
             }
             let down = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc);
-            match down.and_then(|down| down.send_again(seq.0, transport, io)) {
+            match down.and_then(|down| down.send_again(seq.0, Again::Lost, transport, io)) {
                 Some(len) => transport.resend.on_resent(len),
                 None => io.counters.drops.add(DropReason::NackForUnknownPacket),
             }
@@ -237,7 +237,7 @@ impl Downs {
         Progress::Done
     }
 
-    /// Finds out by sending old packets again whether a larger layer would fit.
+    /// Finds out by sending the newest packets again whether a larger layer would fit.
     fn probe(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         self.probe_at = None;
         if transport.estimator.is_none() {
@@ -246,14 +246,15 @@ impl Downs {
         let Some(wanted) = self.wanted_rate(io.streams, io.now) else { return };
         self.probe_at = Some(io.now + PROBE_INTERVAL);
         let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
-        let last = self.tracks.iter_mut().rfind(|down| down.spec.rtx.is_some());
+        let last = self.tracks.iter_mut().rfind(|down| down.can_probe());
         let (Some(bytes), Some(down)) = (probe, last) else { return };
+        self.probe_at = Some(io.now + bwe::PROBE_SLICE);
         let mut sent = 0;
         for back in 0..PROBE_PACKETS_MAX {
             if sent >= bytes {
                 break;
             }
-            sent += down.send_again(down.last_sent(back), transport, io).unwrap_or(0);
+            sent += down.send_again(down.last_sent(back), Again::Probe, transport, io).unwrap_or(0);
         }
         io.counters.probe_bytes += sent as u64;
     }
@@ -267,7 +268,7 @@ impl Downs {
             let rank = down.current().map(|layer| down.track(streams).order.rank(layer));
             let current = rank.map_or(0, |rank| rates[usize::from(rank)].bps());
             now_sent += current;
-            let next = rank.and_then(|rank| bwe::wanted_rate(&rates, rank));
+            let next = rank.filter(|_| down.may_climb(now)).and_then(|rank| bwe::wanted_rate(&rates, rank));
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current)));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))

@@ -4,6 +4,7 @@
 //! Out: the layer to send. Cost: O(layers).
 //! Source: our own rule; libwebrtc's video/config/simulcast.cc has a like margin for switching up.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
@@ -12,6 +13,19 @@ use super::HEADROOM;
 
 /// A larger layer has to fit for this long before it is taken, unless nothing was sent yet.
 const STABLE: Duration = Duration::from_millis(500);
+
+/// A layer that does not quite fit is left after so long: one large frame can look like overuse, and the estimate comes
+/// back when the queue has drained. One for which less than this share is left is left at once.
+const MISFIT_HOLD: Duration = Duration::from_secs(1);
+const MISFIT_CLEAR: f64 = 0.7;
+
+/// A layer that had to be left so soon was too much: the next climb waits, twice as long each time, within these bounds.
+/// Each climb is a keyframe for everybody, and so is each fall.
+const CLIMB_LOST: Duration = Duration::from_secs(10);
+const PAUSE_MIN: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(160);
+/// … until one has held for so long.
+const CLIMB_HELD: Duration = Duration::from_secs(60);
 
 /// The layer for `estimate`: up only where the layer fits with a margin of a fifth, down at once when the current one no
 /// longer fits. The smallest layer that is there is sent even when it does not fit; `None` when none is.
@@ -32,12 +46,20 @@ pub fn wanted_rate(rates: &[Bitrate], current: u8) -> Option<Bitrate> {
     rates.iter().skip(usize::from(current) + 1).copied().find(|rate| *rate > Bitrate::ZERO)
 }
 
-/// `choose_layer` with a memory: goes up only after the larger layer has fitted for a while.
+/// `choose_layer` with a memory: goes up only after the larger layer has fitted for a while, and ever more rarely when it
+/// had to come down again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LayerChooser {
     current: Option<u8>,
     /// Since when a larger layer than the current one would fit.
     fits_since: Option<Instant>,
+    /// Since when the current layer has not fitted.
+    misfits_since: Option<Instant>,
+    /// When it went up last, and did not come down since.
+    climbed: Option<Instant>,
+    /// After climbs that were lost: how long it did not go up, and until when.
+    pause: Duration,
+    not_before: Option<Instant>,
 }
 
 impl LayerChooser {
@@ -50,17 +72,48 @@ impl LayerChooser {
     pub fn choose(&mut self, now: Instant, estimate: Bitrate, rates: &[Bitrate]) -> Option<u8> {
         let best = choose_layer(estimate, rates, self.current)?;
         let current = self.current.unwrap_or(best);
+        let rate = rates.get(usize::from(current)).copied().unwrap_or(Bitrate::ZERO);
         // A layer that fell silent is no reason to wait: the picture stands still.
-        let alive = rates.get(usize::from(current)).is_some_and(|rate| *rate > Bitrate::ZERO);
-        if best > current && alive {
-            let since = *self.fits_since.get_or_insert(now);
-            if now.saturating_duration_since(since) < STABLE {
-                return Some(current);
-            }
+        let may_wait = rate > Bitrate::ZERO;
+        if self.climbed.is_some_and(|at| now.saturating_duration_since(at) > CLIMB_HELD) {
+            self.pause = Duration::ZERO;
         }
-        self.fits_since = None;
+        let waits = match best.cmp(&current) {
+            Ordering::Equal => false,
+            Ordering::Greater => {
+                self.fits_since.is_none_or(|since| now.saturating_duration_since(since) < STABLE)
+                    || !self.may_climb(now)
+            }
+            Ordering::Less => {
+                estimate >= rate.scale(MISFIT_CLEAR)
+                    && self.misfits_since.is_none_or(|since| now.saturating_duration_since(since) < MISFIT_HOLD)
+            }
+        };
+        self.fits_since = self.fits_since.or(Some(now)).filter(|_| best > current);
+        self.misfits_since = self.misfits_since.or(Some(now)).filter(|_| best < current);
+        if may_wait && waits {
+            return Some(current);
+        }
+        if best > current {
+            self.climbed = Some(now);
+        } else if best < current
+            && may_wait
+            && let Some(at) = self.climbed.take()
+            && now.saturating_duration_since(at) < CLIMB_LOST
+        {
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            self.not_before = Some(now + self.pause);
+        }
+        if best != current {
+            (self.fits_since, self.misfits_since) = (None, None);
+        }
         self.current = Some(best);
         self.current
+    }
+
+    /// Whether it would go up, if a larger layer fitted.
+    pub fn may_climb(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| now >= at)
     }
 }
 
@@ -105,5 +158,49 @@ mod tests {
         assert_eq!(chooser.choose(start + STABLE, Bitrate::from_kbps(5_000), &rates), Some(1));
         assert_eq!(chooser.choose(start + 2 * STABLE, Bitrate::from_kbps(5_000), &rates), Some(2));
         assert_eq!(chooser.choose(start + 2 * STABLE, Bitrate::from_kbps(200), &rates), Some(0));
+    }
+
+    #[test]
+    fn a_layer_that_almost_fits_is_kept_for_a_while() {
+        let rates = kbps(&[150, 500, 1_500]);
+        let start = Instant::now();
+        let mut chooser = LayerChooser::default();
+        assert_eq!(chooser.choose(start, Bitrate::from_kbps(2_000), &rates), Some(2));
+        assert_eq!(chooser.choose(start, Bitrate::from_kbps(1_400), &rates), Some(2));
+        assert_eq!(chooser.choose(start + MISFIT_HOLD / 2, Bitrate::from_kbps(1_600), &rates), Some(2));
+        assert_eq!(chooser.choose(start + MISFIT_HOLD, Bitrate::from_kbps(1_400), &rates), Some(2));
+        assert_eq!(chooser.choose(start + 2 * MISFIT_HOLD, Bitrate::from_kbps(1_400), &rates), Some(1));
+    }
+
+    /// Runs a chooser whose climb is lost 3 s later, each time, and returns the seconds at which it climbed.
+    fn climbs(chooser: &mut LayerChooser, start: Instant, seconds: std::ops::Range<u32>) -> Vec<u32> {
+        let rates = kbps(&[150, 500]);
+        let mut climbs = Vec::new();
+        for tenth in seconds.start * 10..seconds.end * 10 {
+            let now = start + Duration::from_millis(100) * tenth;
+            let lost = climbs.last().is_some_and(|at| (30..40).contains(&(tenth - at)));
+            let before = chooser.current;
+            chooser.choose(now, Bitrate::from_kbps(if lost { 200 } else { 2_000 }), &rates);
+            if before == Some(0) && chooser.current == Some(1) {
+                climbs.push(tenth);
+            }
+        }
+        climbs.iter().map(|tenth| tenth / 10).collect()
+    }
+
+    #[test]
+    fn climbs_that_are_lost_become_rare_and_one_that_holds_makes_up_for_them() {
+        let start = Instant::now();
+        let mut chooser = LayerChooser::default();
+        chooser.choose(start, Bitrate::from_kbps(160), &kbps(&[150, 500]));
+        assert_eq!(climbs(&mut chooser, start, 0..170), [0, 8, 21, 44, 87]);
+        // The last of these holds.
+        let now = start + Duration::from_secs(260);
+        for second in 0..62 {
+            chooser.choose(now + Duration::from_secs(second), Bitrate::from_kbps(2_000), &kbps(&[150, 500]));
+        }
+        chooser.choose(now + Duration::from_secs(70), Bitrate::from_kbps(160), &kbps(&[150, 500]));
+        assert!(chooser.may_climb(now + Duration::from_secs(70)));
+        assert_eq!(climbs(&mut chooser, now, 80..110), [80, 88, 101]);
     }
 }

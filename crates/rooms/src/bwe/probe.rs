@@ -1,12 +1,12 @@
 //! Finds out whether more fits than is being sent, by short clusters of packets at a higher rate.
 //!
-//! In: the wish for more, each packet sent, each packet received. Out: when to send a cluster, and what rate it proved.
-//! Cost: O(1) per packet, 200 bytes. Source: libwebrtc modules/congestion_controller/goog_cc/probe_controller.cc (when and
-//! how much) and probe_bitrate_estimator.cc (what it proves).
+//! In: the wish for more, each packet sent, each packet received. Out: what to send beside the media and when, so that
+//! together they leave at the cluster's rate; and what rate it proved.
+//! Cost: O(1) per packet, 300 bytes. Source: libwebrtc modules/congestion_controller/goog_cc/probe_controller.cc (when and
+//! how much), modules/pacing/bitrate_prober.cc (packets and time of a cluster) and probe_bitrate_estimator.cc (what it
+//! proves).
 
 use std::time::{Duration, Instant};
-
-use wire::Bitrate;
 
 use super::rate::APP_LIMITED;
 
@@ -16,9 +16,20 @@ pub const HEADROOM: f64 = 1.2;
 /// (`first_exponential_probe_scale`, `further_exponential_probe_scale`).
 const STEP_FIRST: f64 = 3.0;
 const STEP: f64 = 2.0;
-/// Length and size of a cluster (`min_probe_duration` is 15 ms; longer, because arrival times come in steps of 250 µs).
+/// … and for so much more than that, because packets are not cut to measure, and what leaves is a little slower.
+const MARGIN: f64 = 1.1;
+/// A cluster takes at least this long and so many packets (`min_probe_duration` is 15 ms, `min_probe_packets_sent` 5;
+/// longer, because arrival times come in steps of 250 µs). One that arrived too close together to tell a rate, as on Wi-Fi,
+/// is repeated with twice the time, up to the other.
 const DURATION: Duration = Duration::from_millis(25);
-const BYTES_MIN: usize = 2_000;
+const DURATION_MAX: Duration = Duration::from_millis(200);
+const PACKETS_MIN: u32 = 5;
+/// A cluster leaves in slices of this time (`min_probe_delta` is 2 ms).
+pub const SLICE: Duration = Duration::from_millis(4);
+/// … and of which one that arrived in less than so many is repeated, too.
+const GAPS_MIN: i64 = 4;
+/// Packets that left or arrived within this time are one group: its open end took no part of the time.
+const GROUP_US: i64 = 1_000;
 /// Time between two clusters: while each finds more, after one that did not, and the longest.
 const PAUSE_FOLLOW_UP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(2);
@@ -46,6 +57,8 @@ pub(super) struct Prober {
     /// No cluster before this.
     not_before: Option<Instant>,
     pause: Duration,
+    /// Of the next cluster.
+    duration: Duration,
     /// Every cluster so far found what it asked for.
     ramping: bool,
     /// Send times in µs between which the last cluster's queue is felt.
@@ -56,13 +69,26 @@ pub(super) struct Prober {
 #[derive(Debug)]
 pub(super) struct Cluster {
     asked_bps: f64,
-    bytes_left: usize,
+    duration: Duration,
+    began: Instant,
     give_up: Instant,
+    is_sent: bool,
     first_seq: u16,
     last_seq: u16,
     sent: Side,
     received: Side,
     last_reported: bool,
+}
+
+/// What is known of a cluster's rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Proof {
+    /// Nothing: it was not sent whole, or its arrivals are no measurement.
+    Unknown,
+    /// Too little of it arrived.
+    Lost,
+    /// So much came through, in bits per second; never more than was asked for.
+    Carried(f64),
 }
 
 /// One end's view of a cluster.
@@ -72,17 +98,21 @@ struct Side {
     bytes: u64,
     first_us: i64,
     last_us: i64,
-    first_bytes: u64,
-    last_bytes: u64,
+    /// When the group of the last packet began.
+    last_group_us: i64,
+    /// The longest time between two groups.
+    gap_us: i64,
+    first_group_bytes: u64,
+    last_group_bytes: u64,
 }
 
 impl Prober {
     pub(super) fn new() -> Self {
-        Prober { cluster: None, not_before: None, pause: PAUSE, ramping: true, disturbed_us: None }
+        Prober { cluster: None, not_before: None, pause: PAUSE, duration: DURATION, ramping: true, disturbed_us: None }
     }
 
-    /// The bytes to send at once, by media, padding or retransmissions, for a cluster that would tell whether `goal_bps` fits;
-    /// when it is time for one.
+    /// The bytes to send now, by padding or retransmissions, while a cluster goes out that would tell whether `goal_bps` fits;
+    /// it is called again after a slice. `None` while there is none.
     pub(super) fn poll(
         &mut self,
         now: Instant,
@@ -90,35 +120,42 @@ impl Prober {
         estimate_bps: f64,
         acked_bps: Option<f64>,
     ) -> Option<usize> {
-        if self.cluster.is_some() || goal_bps <= estimate_bps || self.not_before.is_some_and(|at| now < at) {
-            return None;
+        if self.cluster.is_none() {
+            self.begin(now, goal_bps, estimate_bps, acked_bps);
+        }
+        self.cluster.as_ref().filter(|cluster| !cluster.is_sent).map(|cluster| cluster.due_bytes(now))
+    }
+
+    /// Begins a cluster when it is time for one.
+    fn begin(&mut self, now: Instant, goal_bps: f64, estimate_bps: f64, acked_bps: Option<f64>) {
+        if goal_bps <= estimate_bps || self.not_before.is_some_and(|at| now < at) {
+            return;
         }
         // After the ramp only while little of the estimate is used; otherwise media finds out by itself, as in libwebrtc,
         // which probes in the application-limited region alone (alr_detector.cc).
         if !self.ramping && acked_bps.is_some_and(|acked_bps| acked_bps > APP_LIMITED * estimate_bps) {
-            return None;
+            return;
         }
         let step = if self.ramping { STEP_FIRST } else { STEP };
-        let rate = Bitrate::from_bps(goal_bps.min(estimate_bps * step) as u64);
-        let bytes = (rate.scale(DURATION.as_secs_f64()).bps() as usize / 8).max(BYTES_MIN);
         self.cluster = Some(Cluster {
-            asked_bps: rate.bps() as f64,
-            bytes_left: bytes,
+            asked_bps: goal_bps.min(estimate_bps * step) * MARGIN,
+            duration: self.duration,
+            began: now,
             give_up: now + SEND_TIMEOUT,
+            is_sent: false,
             first_seq: 0,
             last_seq: 0,
             sent: Side::default(),
             received: Side::default(),
             last_reported: false,
         });
-        Some(bytes)
     }
 
     /// Takes a packet that leaves; while a cluster is under way it is part of it.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, seq: u16, sent_us: i64, bytes: usize) {
         if let Some(cluster) = &mut self.cluster
-            && cluster.bytes_left > 0
+            && !cluster.is_sent
         {
             cluster.on_sent(now, seq, sent_us, bytes);
             self.disturbed_us = Some((cluster.sent.first_us, sent_us + DRAIN_US));
@@ -130,30 +167,30 @@ impl Prober {
         self.disturbed_us.is_some_and(|(from_us, to_us)| (from_us..=to_us).contains(&sent_us))
     }
 
-    /// Takes one line of a report; `arrival_us` of a packet that arrived.
-    pub(super) fn on_report(&mut self, seq: u16, arrival: Option<(i64, u16)>) {
-        if let Some(cluster) = &mut self.cluster
-            && cluster.covers(seq)
-        {
-            if let Some((arrival_us, bytes)) = arrival {
-                cluster.received.add(arrival_us, bytes.into());
-            }
-            cluster.last_reported |= seq == cluster.last_seq;
+    /// Takes one line of a report; `arrival_us` of a packet that arrived. Returns whether the packet was of a cluster.
+    pub(super) fn on_report(&mut self, seq: u16, arrival: Option<(i64, u16)>) -> bool {
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.covers(seq)) else { return false };
+        if let Some((arrival_us, bytes)) = arrival {
+            cluster.received.add(arrival_us, bytes.into());
         }
+        cluster.last_reported |= seq == cluster.last_seq;
+        true
     }
 
     /// What the cluster has proven, once everything is known about it. Called after each report.
     pub(super) fn finish(&mut self, now: Instant, estimate_bps: f64) -> Option<f64> {
         let cluster = self.cluster.as_ref()?;
-        let all_sent = cluster.bytes_left == 0;
-        let all_known = all_sent && (cluster.last_reported || cluster.received.packets >= cluster.sent.packets);
+        let all_known = cluster.is_sent && (cluster.last_reported || cluster.received.packets >= cluster.sent.packets);
         if !all_known && now < cluster.give_up {
             return None;
         }
         let cluster = self.cluster.take()?;
-        let proven_bps = cluster.proven_bps().filter(|_| all_sent);
-        self.schedule(now, &cluster, proven_bps.unwrap_or(0.0), estimate_bps);
-        proven_bps
+        let proof = cluster.proof();
+        self.schedule(now, &cluster, proof, estimate_bps);
+        match proof {
+            Proof::Carried(bps) => Some(bps),
+            Proof::Lost | Proof::Unknown => None,
+        }
     }
 
     /// Forgets a cluster of which nothing more is heard, where no report comes to do so.
@@ -170,33 +207,46 @@ impl Prober {
     }
 
     /// Sets the time of the next cluster by what this one found.
-    fn schedule(&mut self, now: Instant, cluster: &Cluster, proven_bps: f64, estimate_bps: f64) {
-        if cluster.bytes_left > 0 {
+    fn schedule(&mut self, now: Instant, cluster: &Cluster, proof: Proof, estimate_bps: f64) {
+        match proof {
             // The caller had no time or nothing to send: that says nothing about the path.
-            self.not_before = Some(now + PAUSE);
-        } else if proven_bps >= UNSATURATED * cluster.asked_bps {
-            self.pause = PAUSE;
-            self.not_before = Some(now + if self.ramping { PAUSE_FOLLOW_UP } else { PAUSE });
-        } else {
-            self.ramping = false;
-            self.not_before = Some(now + self.pause);
-            // One that found something, but less than hoped, is no reason to wait ever longer.
-            if proven_bps <= estimate_bps {
-                self.pause = (self.pause * 2).min(PAUSE_MAX);
+            Proof::Unknown if !cluster.is_sent => self.not_before = Some(now + PAUSE),
+            Proof::Unknown => {
+                self.duration = (self.duration * 2).min(DURATION_MAX);
+                self.not_before = Some(now + PAUSE);
+            }
+            Proof::Carried(bps) if bps >= UNSATURATED * cluster.asked_bps => {
+                self.pause = PAUSE;
+                self.not_before = Some(now + if self.ramping { PAUSE_FOLLOW_UP } else { PAUSE });
+            }
+            Proof::Carried(_) | Proof::Lost => {
+                self.ramping = false;
+                self.not_before = Some(now + self.pause);
+                // One that found something, but less than hoped, is no reason to wait ever longer.
+                if !matches!(proof, Proof::Carried(bps) if bps > estimate_bps) {
+                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                }
             }
         }
     }
 }
 
 impl Cluster {
+    /// What its rate would have let leave by the end of this slice, and has not left.
+    fn due_bytes(&self, now: Instant) -> usize {
+        let passed = now.saturating_duration_since(self.began) + SLICE;
+        let due = (self.asked_bps * passed.as_secs_f64() / 8.0) as usize;
+        due.saturating_sub(self.sent.bytes as usize)
+    }
+
     fn on_sent(&mut self, now: Instant, seq: u16, sent_us: i64, bytes: usize) {
         if self.sent.packets == 0 {
             self.first_seq = seq;
         }
         self.last_seq = seq;
         self.sent.add(sent_us, bytes as u64);
-        self.bytes_left = self.bytes_left.saturating_sub(bytes);
-        if self.bytes_left == 0 {
+        self.is_sent = self.sent.packets >= PACKETS_MIN && self.sent.span_us() >= self.duration.as_micros() as i64;
+        if self.is_sent {
             self.give_up = now + REPORT_TIMEOUT;
         }
     }
@@ -205,41 +255,61 @@ impl Cluster {
         self.sent.packets > 0 && seq.wrapping_sub(self.first_seq) <= self.last_seq.wrapping_sub(self.first_seq)
     }
 
-    /// The rate that came through, never more than was asked for; `None` when the arrivals are no measurement.
-    fn proven_bps(&self) -> Option<f64> {
+    fn proof(&self) -> Proof {
         let (sent, received) = (&self.sent, &self.received);
-        if received.packets < 2
-            || f64::from(received.packets) < RECEIVED_MIN * f64::from(sent.packets)
+        if !self.is_sent {
+            return Proof::Unknown;
+        }
+        if f64::from(received.packets) < RECEIVED_MIN * f64::from(sent.packets)
             || (received.bytes as f64) < RECEIVED_MIN * sent.bytes as f64
         {
-            return None;
+            return Proof::Lost;
         }
-        // The packet at the open end of the interval took no part of it. No time at all is faster than can be told.
-        let sent_bps = bits_over(sent.bytes - sent.last_bytes, sent.span_us()).unwrap_or(f64::MAX);
-        let receive_bps = bits_over(received.bytes - received.first_bytes, received.span_us()).unwrap_or(f64::MAX);
-        if receive_bps / SPEED_UP_MAX > sent_bps {
-            return None;
+        // What arrived in one piece, or much faster than it was sent, was gathered on the way.
+        let Some(sent_bps) = bits_over(sent.bytes - sent.last_group_bytes, sent.span_us()) else {
+            return Proof::Unknown;
+        };
+        let Some(receive_bps) = bits_over(received.bytes - received.first_group_bytes, received.span_us()) else {
+            return Proof::Unknown;
+        };
+        // Where a transmission begins and ends is too coarse a measure for the few that a short cluster is.
+        let is_coarse = received.gap_us > received.span_us() / GAPS_MIN && received.gap_us > 2 * sent.gap_us;
+        if receive_bps / SPEED_UP_MAX > sent_bps || is_coarse && self.duration < DURATION_MAX {
+            return Proof::Unknown;
         }
-        // A burst that left faster than asked is judged by its arrivals, up to the rate that was asked for.
         let send_bps = sent_bps.min(self.asked_bps);
-        Some(if receive_bps < UNSATURATED * send_bps { UTILIZATION * receive_bps } else { send_bps.min(receive_bps) })
+        Proof::Carried(if receive_bps < UNSATURATED * send_bps {
+            UTILIZATION * receive_bps
+        } else {
+            send_bps.min(receive_bps)
+        })
     }
 }
 
 impl Side {
     fn add(&mut self, at_us: i64, bytes: u64) {
-        if self.packets == 0 || at_us < self.first_us {
-            (self.first_us, self.first_bytes) = (at_us, bytes);
+        if self.packets == 0 {
+            (self.first_us, self.last_us, self.last_group_us) = (at_us, at_us, at_us);
         }
-        if self.packets == 0 || at_us >= self.last_us {
-            (self.last_us, self.last_bytes) = (at_us, bytes);
+        self.first_us = self.first_us.min(at_us);
+        self.last_us = self.last_us.max(at_us);
+        if at_us.saturating_sub(self.last_group_us) > GROUP_US {
+            self.gap_us = self.gap_us.max(at_us.saturating_sub(self.last_group_us));
+            (self.last_group_us, self.last_group_bytes) = (at_us, 0);
+        }
+        if at_us >= self.last_group_us {
+            self.last_group_bytes = self.last_group_bytes.saturating_add(bytes);
+        }
+        if at_us.saturating_sub(self.first_us) <= GROUP_US {
+            self.first_group_bytes = self.first_group_bytes.saturating_add(bytes);
         }
         self.packets = self.packets.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// From the first group to the last; zero when all is one.
     fn span_us(&self) -> i64 {
-        self.last_us.saturating_sub(self.first_us)
+        if self.first_group_bytes >= self.bytes { 0 } else { self.last_us.saturating_sub(self.first_us) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use wire::Random;
 
 const PACKET: usize = 1_200;
+const PROBE_PACKET: usize = 600;
 const FEEDBACK_INTERVAL: Duration = Duration::from_millis(50);
 
 const STEP: Duration = Duration::from_millis(1);
@@ -93,7 +94,31 @@ fn a_probe_discovers_3_mbps_while_300_kbps_are_sent() {
 }
 
 #[test]
-fn a_burst_on_a_link_too_fast_to_measure_proves_what_was_asked_for() {
+fn probes_that_a_receiver_ignores_do_no_harm() {
+    let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(50_000), ..Link::default() });
+    path.probes_ignored = true;
+    path.wanted = Some(Bitrate::from_kbps(5_000));
+    path.send_frames(Bitrate::from_kbps(500), Duration::from_secs(5));
+    let before = path.estimate();
+    path.send_frames(Bitrate::from_kbps(500), Duration::from_secs(60));
+    assert!(path.probe_count > 3, "{} probes", path.probe_count);
+    assert!(path.estimate() >= before, "{before} to {}", path.estimate());
+}
+
+#[test]
+fn packets_that_arrive_together_prove_nothing_until_the_probe_is_longer() {
+    let capacity = Bitrate::from_kbps(2_000);
+    let mut path = PathTest::new(Link { capacity, aggregation: Duration::from_millis(40), ..Link::default() });
+    path.wanted = Some(Bitrate::from_kbps(5_000));
+    for _ in 0..30 {
+        path.send_frames(Bitrate::from_kbps(500), Duration::from_secs(1));
+        assert!(path.estimate() < capacity.scale(1.15), "{}", path.estimate());
+    }
+    assert!(path.estimate() > Bitrate::from_kbps(1_200), "{}", path.estimate());
+}
+
+#[test]
+fn a_link_too_fast_to_measure_carries_what_was_asked_for() {
     let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(10_000_000), ..Link::default() });
     path.wanted = Some(Bitrate::from_kbps(2_000));
     path.send_frames(Bitrate::from_kbps(300), Duration::from_secs(3));
@@ -199,6 +224,8 @@ struct Link {
     queue: Duration,
     /// Each packet is late by up to this much more, but order stays.
     jitter: Duration,
+    /// Packets arrive at multiples of this only.
+    aggregation: Duration,
     loss: f64,
 }
 
@@ -209,6 +236,7 @@ impl Default for Link {
             delay: Duration::from_millis(25),
             queue: Duration::from_millis(300),
             jitter: Duration::ZERO,
+            aggregation: Duration::ZERO,
             loss: 0.0,
         }
     }
@@ -237,6 +265,11 @@ struct PathTest {
     feedback_silent: bool,
     wanted: Option<Bitrate>,
     probe_count: u32,
+    is_probing: bool,
+    /// Numbers of all packets sent for a probe.
+    probes: Vec<u16>,
+    /// The receiver takes no packets of probes, and says that they are lost.
+    probes_ignored: bool,
     /// Bytes that may be sent now.
     budget: f64,
     frame_due: Instant,
@@ -261,6 +294,9 @@ impl PathTest {
             feedback_silent: false,
             wanted: Some(Bitrate::from_kbps(10_000)),
             probe_count: 0,
+            is_probing: false,
+            probes: Vec::new(),
+            probes_ignored: false,
             budget: 0.0,
             frame_due: start,
         }
@@ -317,16 +353,14 @@ impl PathTest {
 
     fn step(&mut self) {
         self.now += STEP;
-        if let Some(wanted) = self.wanted
-            && let Some(wanted_bytes) = self.estimator.poll_probe(self.now, wanted)
-        {
-            self.probe_count += 1;
-            let mut bytes = 0;
-            while bytes < wanted_bytes {
-                let packet = (wanted_bytes / 5).min(1_200);
-                self.send(packet);
-                bytes += packet;
-            }
+        let slice = self.wanted.and_then(|wanted| self.estimator.poll_probe(self.now, wanted));
+        self.probe_count += u32::from(slice.is_some() && !self.is_probing);
+        self.is_probing = slice.is_some();
+        let mut left = slice.unwrap_or(0) as i64;
+        while left > 0 {
+            self.probes.push(self.next_seq);
+            self.send(PROBE_PACKET);
+            left -= PROBE_PACKET as i64;
         }
         self.estimator.handle_timeout(self.now);
         if self.now >= self.feedback_due {
@@ -344,11 +378,15 @@ impl PathTest {
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
         self.estimator.on_sent(self.now, seq, bytes);
-        if self.chance() < self.link.loss || self.link_free > self.now + self.link.queue {
+        let is_ignored = self.probes_ignored && self.probes.last() == Some(&seq);
+        if is_ignored || self.chance() < self.link.loss || self.link_free > self.now + self.link.queue {
             return;
         }
         self.link_free = self.link_free.max(self.now) + self.link.capacity.time_for(bytes);
         let arrival = self.link_free + self.link.delay + self.link.jitter.mul_f64(self.chance());
+        let passed_us = arrival.duration_since(self.start).as_micros() as u64;
+        let grid_us = (self.link.aggregation.as_micros() as u64).max(1);
+        let arrival = self.start + Duration::from_micros(passed_us.next_multiple_of(grid_us));
         let before = self.arrived.back().map_or(arrival, |(_, at)| *at);
         self.arrived.push_back((seq, arrival.max(before)));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use sim::check::{Holes, check_track};
-use sim::network::LinkConfig;
+use sim::network::{LinkConfig, Policer};
 use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
 use sim::world::World;
@@ -130,6 +130,26 @@ fn a_newcomer_on_500_kbit_s_has_a_picture_at_once() {
     let bounds =
         Bounds { layers: 0..=0, first_picture_ms: 400, switches: 4, freezes: 0, lateness_ms: 150, probe_kb: 200 };
     check(0..10, &[(40, narrow(500))], &bounds);
+}
+
+/// A bucket lets a probe pass, and half a second of a layer that is too large, without any delay. libwebrtc's encoder would
+/// come down to the policer's rate by steps of the lost share; a layer can only be tried and left.
+#[test]
+fn a_policer_is_tried_ever_more_rarely() {
+    let policer = Policer { rate: Bitrate::from_kbps(1_000), bucket_bytes: 30_000 };
+    let bounds =
+        Bounds { layers: 1..=1, first_picture_ms: 150, switches: 10, freezes: 6, lateness_ms: 30, probe_kb: 100 };
+    check(0..10, &[(120, LinkConfig { policer: Some(policer), ..quiet() })], &bounds);
+}
+
+/// What Wi-Fi sends in one piece arrives in one piece: that proves nothing, and more of it does.
+#[test]
+fn what_arrives_in_pieces_is_measured_all_the_same() {
+    let wide = Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 60, probe_kb: 400 };
+    check(0..5, &[(30, LinkConfig { aggregation: millis(10), ..narrow(20_000) })], &wide);
+    check(0..5, &[(30, LinkConfig { aggregation: millis(30), ..narrow(20_000) })], &wide);
+    let narrower = Bounds { layers: 1..=1, first_picture_ms: 200, lateness_ms: 80, ..wide };
+    check(0..5, &[(60, LinkConfig { aggregation: millis(20), ..narrow(1_000) })], &narrower);
 }
 
 #[test]
