@@ -34,6 +34,19 @@ counters! {
         counter gso_refused: u64 = "gso_refused_total",
         /// Times that the kernel refused to split for several destinations in a row, and was not asked for a minute.
         counter gso_lowered: u64 = "gso_lowered_total",
+        /// UDP datagrams that found no room in a socket's receive buffer, as of the last second.
+        counter dropped_receive_full: u64 = "dropped_receive_full_total",
+        /// ICMP messages that nobody listens at a port where a datagram was sent; some may be forged, as all of these.
+        counter icmp_port_unreachable: u64 = "icmp_port_unreachable_total",
+        /// ICMP messages that a datagram was too long for its path.
+        counter icmp_too_long: u64 = "icmp_too_long_total",
+        /// ICMP messages that a host or network is not reached, or does not want to be.
+        counter icmp_unreachable: u64 = "icmp_unreachable_total",
+        /// Times that a queue below a UDP socket, as that of an interface (tc(8)), was full and dropped a message, which was
+        /// sent again if there was time.
+        counter send_queue_full: u64 = "send_queue_full_total",
+        /// UDP datagrams lost as a queue below the socket stayed full.
+        counter dropped_queue_full: u64 = "dropped_queue_full_total",
         /// Times that a UDP socket was full.
         counter send_would_block: u64 = "send_would_block_total",
         /// UDP datagrams dropped because the socket stayed full.
@@ -92,7 +105,11 @@ counters! {
 impl CountersSnapshot {
     /// UDP and TCP datagrams that were to be sent and were not.
     pub fn dropped(&self) -> u64 {
-        self.dropped_socket_full + self.dropped_refused + self.dropped_no_link + self.dropped_tcp_full
+        self.dropped_socket_full
+            + self.dropped_queue_full
+            + self.dropped_refused
+            + self.dropped_no_link
+            + self.dropped_tcp_full
     }
 }
 

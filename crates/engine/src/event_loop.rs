@@ -129,6 +129,7 @@ impl<M: Send + 'static> Loop<M> {
         }
         let now = Instant::now();
         self.egress.links.sweep(now);
+        self.egress.links.count_drops(now);
         Ok(self.transmit(service, now) | has_more)
     }
 
@@ -229,8 +230,17 @@ impl<M: Send + 'static> Loop<M> {
             let Some((token, socket)) = self.egress.links.udp(link) else { return };
             match socket.next_refusal() {
                 // A datagram that was too long for the path is no refusal.
-                Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {}
+                Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {
+                    socket.allow_fragments();
+                    self.egress.links.counts.icmp_too_long += u64::from(!refused.is_local);
+                }
+                Ok(Some(refused)) if refused.is_local => {}
                 Ok(Some(refused)) => {
+                    let counts = &mut self.egress.links.counts;
+                    match refused.errno {
+                        libc::ECONNREFUSED => counts.icmp_port_unreachable += 1,
+                        _ => counts.icmp_unreachable += 1,
+                    }
                     let event = LinkEvent::Refused { link, remote: refused.remote };
                     service.handle_link(now, token, event, &mut self.egress.out);
                 }

@@ -80,6 +80,8 @@ pub(crate) struct Links {
     /// Links that are not to stay as they are for ever.
     impatient: usize,
     next_sweep: Option<Instant>,
+    /// When to ask UDP sockets for what they dropped, if there is a turn then.
+    next_drops: Instant,
 }
 
 struct Link {
@@ -123,6 +125,7 @@ impl Links {
             paused: Vec::new(),
             impatient: 0,
             next_sweep: None,
+            next_drops: Instant::now(),
         })
     }
 
@@ -431,6 +434,19 @@ impl Links {
             self.watch(id, Interest::READ);
         }
         self.next_sweep = (self.impatient > 0).then_some(now + pause);
+    }
+
+    /// Counts what found no room in the receive buffers of UDP sockets, about once a second while there are turns.
+    pub(crate) fn count_drops(&mut self, now: Instant) {
+        if now < self.next_drops {
+            return;
+        }
+        self.next_drops = now + SWEEP_INTERVAL;
+        for (_, link) in self.table.iter_mut() {
+            if let Body::Udp(socket) = &link.body {
+                self.counts.dropped_receive_full += u64::from(socket.new_drops());
+            }
+        }
     }
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.

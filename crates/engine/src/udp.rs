@@ -10,10 +10,10 @@ mod send;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sys::{self, BufferSide};
+use crate::sys::{self, BufferSide, Oversize};
 
 pub use self::send::SendQueue;
 pub use crate::sys::{Received, RecvBatch, Refused};
@@ -29,8 +29,11 @@ pub struct UdpSocket {
     opened: Instant,
     /// Until when the kernel is not asked to split, in milliseconds since the socket was opened.
     gso_lowered_until_ms: AtomicU64,
-    /// The kernel need not make fragments; lowered for good at the first datagram that is longer than its path takes.
+    /// No fragments are made; lowered for good at the first datagram that is told to be longer than its path takes. Media
+    /// is not: 1,200 bytes and a little pass everywhere (1,280 bytes with headers, RFC 8200 §5).
     whole: AtomicBool,
+    /// What `new_drops` has told.
+    drops: AtomicU32,
     /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
     stalled: AtomicBool,
     gro: bool,
@@ -89,7 +92,7 @@ impl UdpSocket {
             }
         }
         let receive_buffer_bytes = sys::buffer_bytes(fd, BufferSide::Receive)?;
-        let whole = sys::set_dont_fragment(fd, &addr, true).is_ok();
+        let whole = sys::set_oversize(fd, &addr, Oversize::Lost).is_ok();
         let gso = options.gso && sys::udp_has_gso(fd);
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         let local_addr = socket.local_addr()?;
@@ -100,6 +103,7 @@ impl UdpSocket {
             opened: Instant::now(),
             gso_lowered_until_ms: AtomicU64::new(0),
             whole: whole.into(),
+            drops: AtomicU32::new(0),
             stalled: false.into(),
             gro,
             send_only,
@@ -157,10 +161,20 @@ impl UdpSocket {
         self.gso_lowered_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Lets the kernel make fragments from now on; false when it does already.
-    fn allow_fragments(&self) -> bool {
+    /// Lets fragments be made from now on; false when they may be already.
+    pub(crate) fn allow_fragments(&self) -> bool {
         let was_whole = self.whole.swap(false, Ordering::Relaxed);
-        was_whole && sys::set_dont_fragment(self.as_fd(), &self.local_addr, false).is_ok()
+        was_whole && sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()
+    }
+
+    /// Datagrams that found no room in the receive buffer since this was asked last. What a socket does not want is not
+    /// among them.
+    pub(crate) fn new_drops(&self) -> u32 {
+        if self.send_only {
+            return 0;
+        }
+        let Ok(drops) = sys::receive_drops(self.as_fd()) else { return 0 };
+        drops.wrapping_sub(self.drops.swap(drops, Ordering::Relaxed))
     }
 }
 

@@ -229,6 +229,8 @@ fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr], links_max:
     let token = Token { owner: ROOMS, number: 0 };
     let buffer_bytes = Some(workers.socket_buffer.0);
     let udp = UdpOptions {
+        // Also what lets the kernel tell of datagrams that a queue below the socket drops.
+        refusals: true,
         gso: workers.gso,
         gro: workers.gro,
         receive_buffer_bytes: buffer_bytes,

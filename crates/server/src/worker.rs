@@ -220,9 +220,11 @@ impl Product for Products {
         }
     }
 
-    /// That a destination refuses is for control too, whoever sent there.
+    /// That a destination refuses is for control too, unless the rooms sent there: peers prove that they listen by their
+    /// consent (RFC 7675), and what ICMP says can be forged.
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
         if let LinkEvent::Refused { remote, .. } = event
+            && token.owner != ROOMS
             && self.refusals.is_news(now, remote)
         {
             // What finds no room is told again by the next refusal.

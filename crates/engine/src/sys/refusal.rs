@@ -17,6 +17,8 @@ pub struct Refused {
     pub remote: SocketAddr,
     /// What the kernel made of the ICMP message, such as ECONNREFUSED for "port unreachable".
     pub errno: i32,
+    /// It is the kernel's own word, and no ICMP message.
+    pub is_local: bool,
 }
 
 /// Takes the oldest refusal of a socket that keeps them (`set_refusals`); `None` when there is none. Never waits.
@@ -43,12 +45,13 @@ pub fn next_refusal(fd: BorrowedFd<'_>) -> io::Result<Option<Refused>> {
         }
         // One whose address cannot be read is of no use.
         if let Some(remote) = addr.read() {
-            return Ok(Some(Refused { remote, errno: read_errno(&header).unwrap_or_default() }));
+            let (errno, is_local) = read_error(&header).unwrap_or_default();
+            return Ok(Some(Refused { remote, errno, is_local }));
         }
     }
 }
 
-fn read_errno(header: &libc::msghdr) -> Option<i32> {
+fn read_error(header: &libc::msghdr) -> Option<(i32, bool)> {
     let is_error = |cmsg: &&libc::cmsghdr| {
         matches!(
             (cmsg.cmsg_level, cmsg.cmsg_type),
@@ -56,5 +59,6 @@ fn read_errno(header: &libc::msghdr) -> Option<i32> {
         )
     };
     let cmsg = control_messages(header).find(is_error)?;
-    control_value(cmsg).map(|error: libc::sock_extended_err| error.ee_errno as i32)
+    control_value(cmsg)
+        .map(|error: libc::sock_extended_err| (error.ee_errno as i32, error.ee_origin == libc::SO_EE_ORIGIN_LOCAL))
 }

@@ -140,13 +140,40 @@ pub fn refuse_input(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut none })
 }
 
-/// Whether a datagram that is longer than the path's MTU is refused (EMSGSIZE), or sent in fragments. Linux sets the DF bit
-/// of IPv4 datagrams in both cases; where it never has to make fragments it spares itself a number for each datagram
-/// (RFC 6864 §4.1).
-pub fn set_dont_fragment(fd: BorrowedFd<'_>, addr: &SocketAddr, is_refused: bool) -> io::Result<()> {
-    // Both families have the same numbers for it.
-    let value = if is_refused { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
-    set_ip(fd, addr, (libc::IP_MTU_DISCOVER, libc::IPV6_MTU_DISCOVER), &value)
+/// What becomes of datagrams that are longer than a link on their way takes in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversize {
+    /// They are lost there; one that is too long for our own interface is refused (EMSGSIZE). What ICMP says of the path
+    /// changes nothing, so nobody can forge it. Linux spares itself a number for each IPv4 datagram (RFC 6864 §4.1).
+    Lost,
+    /// They get there in fragments, made here or, of IPv4, on the way. Of IPv4 what ICMP says still changes nothing, as
+    /// forged it could have everything cut into 552 bytes. For IPv6 the kernel believes it, down to 1,280 bytes
+    /// (RFC 8201 §4), since nobody on the way makes fragments.
+    Fragmented,
+}
+
+/// Sets what becomes of datagrams that are longer than their path takes.
+pub fn set_oversize(fd: BorrowedFd<'_>, addr: &SocketAddr, oversize: Oversize) -> io::Result<()> {
+    let (v4, v6) = (libc::IP_MTU_DISCOVER, libc::IPV6_MTU_DISCOVER);
+    match (oversize, addr.is_ipv4()) {
+        (Oversize::Lost, true) => set(fd, libc::IPPROTO_IP, v4, &libc::IP_PMTUDISC_PROBE),
+        (Oversize::Lost, false) => set(fd, libc::IPPROTO_IPV6, v6, &libc::IPV6_PMTUDISC_PROBE),
+        (Oversize::Fragmented, true) => set(fd, libc::IPPROTO_IP, v4, &libc::IP_PMTUDISC_OMIT),
+        (Oversize::Fragmented, false) => set(fd, libc::IPPROTO_IPV6, v6, &libc::IPV6_PMTUDISC_WANT),
+    }
+}
+
+/// Datagrams that the kernel dropped as they found no room in the socket's receive buffer, since it was opened; it wraps
+/// (Linux 4.12).
+pub fn receive_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // `SK_MEMINFO_DROPS` is the last of these.
+    let mut values = [0_u32; 9];
+    let mut size = size_of_val(&values) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes, which is the array's length.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, (&raw mut values).cast(), &mut size)
+    };
+    check(result).map(|_| values[8])
 }
 
 /// The six upper bits of the traffic class of all that is sent (RFC 2474).
@@ -277,6 +304,31 @@ mod tests {
             assert_eq!(u32::from_be(int(fd, level, interface).expect("told").cast_unsigned()), 1);
             assert!(set_unicast(fd, &addr, &Unicast { hops: None, interface: u32::MAX >> 1 }).is_err(), "no such one");
         }
+    }
+
+    #[test]
+    fn what_icmp_says_of_an_ipv4_path_changes_nothing_whether_fragments_are_made_or_not() {
+        let socket = udp_socket(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound");
+        let addr = socket.local_addr().expect("bound");
+        let modes = [(Oversize::Lost, libc::IP_PMTUDISC_PROBE), (Oversize::Fragmented, libc::IP_PMTUDISC_OMIT)];
+        for (oversize, expected) in modes {
+            set_oversize(socket.as_fd(), &addr, oversize).expect("set");
+            let mode = int(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).expect("told");
+            assert_eq!(mode, expected, "neither believes a cached path MTU (ip(7))");
+        }
+    }
+
+    #[test]
+    fn datagrams_that_find_no_room_are_told() {
+        let [a, b] = [(); 2].map(|()| udp_socket(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound"));
+        set_buffer_bytes(b.as_fd(), BufferSide::Receive, 4_096).expect("set");
+        let to = b.local_addr().expect("bound");
+        for _ in 0..100 {
+            a.send_to(&[7; 1_000], to).expect("sent");
+        }
+        let got = std::iter::from_fn(|| b.recv(&mut [0; 1_000]).ok()).count();
+        assert_eq!(got + receive_drops(b.as_fd()).expect("told") as usize, 100);
+        assert!(got < 100);
     }
 
     #[test]

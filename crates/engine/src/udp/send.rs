@@ -27,8 +27,8 @@ const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
 const REFUSALS_MAX: u32 = 64;
 const REFUSERS_MAX: usize = 3;
 
-/// Attempts for one message when errors may be those of others.
-const RETRIES_MAX: u32 = 3;
+/// Attempts for one message when errors may be those of others: what ICMP says, true or forged, fails one send each.
+const RETRIES_MAX: u32 = 8;
 
 /// Hands runs to the kernel. Serves any number of sockets in turn.
 #[derive(Default)]
@@ -83,9 +83,17 @@ impl SendQueue {
                                 pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
                         }
-                        self.patience = self.patience.saturating_sub(wait_for_room(socket, &error, self.patience));
-                        // Only who had all the time that there is.
-                        socket.stalled.store(self.patience.is_zero(), Ordering::Relaxed);
+                        self.wait(socket, &error);
+                    }
+                    Refusal::QueueFull => {
+                        counts.send_queue_full += 1;
+                        let has_waited = self.patience.is_zero() || socket.stalled.load(Ordering::Relaxed);
+                        if has_waited {
+                            // It has dropped this one; there may be room for the next, which goes another way perhaps.
+                            counts.dropped_queue_full += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
+                        } else {
+                            self.wait(socket, &error);
+                        }
                     }
                     Refusal::TooLong if socket.allow_fragments() => {}
                     refusal @ (Refusal::Gso | Refusal::TooLong) if pieces.first_is_gso() => {
@@ -110,6 +118,13 @@ impl SendQueue {
                 },
             }
         }
+    }
+
+    /// Waits for room, as long as this flush may.
+    fn wait(&mut self, socket: &UdpSocket, error: &io::Error) {
+        self.patience = self.patience.saturating_sub(wait_for_room(socket, error, self.patience));
+        // Only who had all the time that there is.
+        socket.stalled.store(self.patience.is_zero(), Ordering::Relaxed);
     }
 
     fn send<'a>(&mut self, socket: &UdpSocket, messages: impl Iterator<Item = Outgoing<'a>>) -> io::Result<usize> {
@@ -174,8 +189,10 @@ fn wait_for_room(socket: &UdpSocket, error: &io::Error, limit: Duration) -> Dura
 enum Refusal {
     /// A signal came: once more.
     Interrupted,
-    /// The socket or a queue below it is full: wait a little.
+    /// The socket is full: wait a little.
     Full,
+    /// A queue below the socket is full, and has dropped the message: wait a little, and send it again.
+    QueueFull,
     /// This message could not be split: send it datagram by datagram.
     Gso,
     /// It is longer than its path takes in one piece: the kernel is to make fragments.
@@ -188,7 +205,8 @@ impl Refusal {
     fn of(error: &io::Error, is_gso: bool) -> Self {
         match error.raw_os_error() {
             Some(libc::EINTR) => Refusal::Interrupted,
-            Some(libc::EAGAIN | libc::ENOBUFS) => Refusal::Full,
+            Some(libc::EAGAIN) => Refusal::Full,
+            Some(libc::ENOBUFS) => Refusal::QueueFull,
             Some(libc::EIO | libc::EINVAL) if is_gso => Refusal::Gso,
             Some(libc::EMSGSIZE) => Refusal::TooLong,
             _ => Refusal::Message,

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "no test needs everything")]
 
 #[path = "../../../../tests/support/skip.rs"]
-mod skip;
+pub mod skip;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engine::{OpenSocket, Service, Socket, Worker, WorkerConfig, WorkerHandle};
+use engine::{BoundWorker, OpenSocket, Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Product, Token};
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
@@ -176,8 +176,12 @@ impl EchoWorker {
     /// Starts it, and hears that its sockets are open.
     pub fn start(sockets: Vec<Socket>) -> Self {
         let config = WorkerConfig { sockets, ..WorkerConfig::default() };
+        Self::run(Worker::bind(config).expect("the address can be bound"))
+    }
+
+    /// The same with one whose sockets are open.
+    pub fn run(bound: BoundWorker<Order>) -> Self {
         let (sender, heard) = sync_channel(100_000);
-        let bound = Worker::bind(config).expect("loopback can be bound");
         let make = move || Echo { heard: sender, waiting: VecDeque::new() };
         let worker =
             EchoWorker { handle: bound.run(make).expect("a thread can be started"), heard, orders: Cell::new(0) };

@@ -5,6 +5,7 @@ mod common;
 mod descriptors;
 mod echo;
 mod framed_links;
+mod kernel_losses;
 mod order;
 mod relay;
 mod senders;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::common::eventually;
 use engine::{Service, Socket, Worker, WorkerConfig};
 use wire::{LinkEvent, LinkId, Multicast, Outbox, Path, Product, Token, UdpOptions};
 
@@ -93,6 +94,8 @@ fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
         // Some of the link before may come late.
         while refusals.recv_timeout(Duration::from_secs(10)).expect("it is reported") != (link, bad.remote) {}
     }
+    eventually("it is counted", || worker.counters().icmp_port_unreachable > 1);
+    assert_eq!((worker.counters().icmp_unreachable, worker.counters().icmp_too_long), (0, 0));
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! What the kernel drops before it is sent and before it is read is counted.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+
+use crate::common::{EchoWorker, Order, eventually, skip};
+use engine::{Socket, Worker, WorkerConfig};
+use wire::{Path, Token, UdpOptions};
+
+const COUNT: usize = 300;
+
+/// Makes a network in which a queue takes five datagrams, and one each 8 ms.
+const NETWORK: &str = "ip link set lo up && ip link add one type veth peer name two && ip link set two up && \
+    ip addr add 10.9.0.1/24 dev one && ip link set one up && \
+    ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev one nud permanent && \
+    tc qdisc replace dev one root tbf rate 1mbit burst 2000 limit 5000";
+
+/// Runs the body of a test in a process that is alone in such a network. True: this is that process, so the body is to be
+/// run.
+fn is_behind_a_small_queue(test: &str) -> bool {
+    const MARK: &str = "MILLRACE_TEST_BEHIND_A_SMALL_QUEUE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let in_network = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", &format!("{NETWORK} && {then}")]);
+        command
+    };
+    if !in_network("true").output().is_ok_and(|output| output.status.success()) {
+        skip::skip(&format!("{test}: a network with a queue needs root, iproute2 and tbf in the kernel"));
+        return false;
+    }
+    let program = std::env::current_exe().expect("the test is a program");
+    let mut command = in_network(&format!("exec \"$0\" --exact {test} --nocapture"));
+    assert!(command.arg(program).env(MARK, "1").status().expect("it ran before").success(), "in a network of its own");
+    false
+}
+
+#[test]
+fn what_a_queue_below_the_socket_drops_is_counted_where_the_kernel_tells() {
+    if !is_behind_a_small_queue("kernel_losses::what_a_queue_below_the_socket_drops_is_counted_where_the_kernel_tells")
+    {
+        return;
+    }
+    for refusals in [true, false] {
+        let options = UdpOptions { refusals, gso: false, ..UdpOptions::default() };
+        let worker = EchoWorker::start(vec![Socket::udp(Token::default(), ([10, 9, 0, 1], 0).into(), options)]);
+        let path = Path { link: worker.handle.sockets()[0].link, remote: ([10, 9, 0, 2], 9).into(), local: None };
+        for _ in 0..COUNT {
+            worker.order(Order::Send(path, vec![7; 1_000]));
+        }
+        worker.settle();
+        let counters = worker.handle.counters();
+        assert_eq!(counters.datagrams_out + counters.dropped_queue_full, COUNT as u64, "{counters:?}");
+        if refusals {
+            assert!(counters.dropped_queue_full > COUNT as u64 / 2, "{counters:?}");
+            assert!(counters.send_queue_full >= counters.dropped_queue_full);
+        } else {
+            assert_eq!(counters.dropped(), 0, "without `refusals` the kernel says that all was sent");
+        }
+    }
+}
+
+#[test]
+fn what_finds_no_room_in_a_receive_buffer_is_counted() {
+    let options = UdpOptions { receive_buffer_bytes: Some(4_096), ..UdpOptions::default() };
+    let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let config =
+        WorkerConfig { sockets: vec![Socket::udp(Token::default(), loopback, options)], ..WorkerConfig::default() };
+    let bound = Worker::bind(config).expect("loopback can be bound");
+    let client = UdpSocket::bind(loopback).expect("a port");
+    // Nobody reads yet.
+    for _ in 0..COUNT {
+        client.send_to(&[7; 1_000], bound.sockets()[0].local).expect("sent");
+    }
+    let worker = EchoWorker::run(bound);
+    eventually("all are counted", || {
+        let counters = worker.handle.counters();
+        counters.datagrams_in + counters.dropped_receive_full == COUNT as u64 && counters.dropped_receive_full > 0
+    });
+}
