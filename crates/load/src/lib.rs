@@ -1,6 +1,8 @@
-//! `millrace load`: load generators that play clients of a running server, and measure what they see.
+//! `millrace load`: load generators that play clients of a running server, and measure what they see; and one that plays
+//! those who mean it ill.
 #![forbid(unsafe_code)]
 
+pub mod attack;
 mod clients;
 pub mod pump;
 pub mod rooms;

@@ -169,6 +169,9 @@ pub enum Load {
     /// Starts sessions of a title at a pump, or listens to any sender of MPEG-TS, and measures what arrives.
     #[command(after_help = PUMP_LOAD_EXAMPLES)]
     Pump(load::pump::Args),
+    /// Sends a server what strangers may send: floods, forged packets, connections and offers that lead nowhere.
+    #[command(after_help = ATTACK_EXAMPLES)]
+    Attack(load::attack::Args),
 }
 
 const LOAD_EXAMPLES: &str = "\
@@ -186,6 +189,14 @@ Examples:
   millrace load pump --title film.ts --rtsp 127.0.0.1:554 --sessions 1000
   millrace load pump --listen udp://127.0.0.1:20000 --sessions 20     streams of another sender, a port each
   millrace load pump --listen udp://@239.1.1.1:5000 --seconds 60";
+
+const ATTACK_EXAMPLES: &str = "\
+Examples (against a server of your own, while `millrace load rooms` watches it):
+  millrace load attack --seconds 20
+  millrace load attack --kinds slow --held 20000 --byte-interval 8
+  millrace load attack --stream studio --kinds stun,ufrag,dtls --rate 50000
+
+The server is to lose nothing of what it sends to others meanwhile.";
 
 #[derive(Subcommand)]
 pub enum Bench {

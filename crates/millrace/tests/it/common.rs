@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-pub use client::{Client, Way};
+pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
 pub use publisher::Publisher;
 pub use viewer::Viewer;
 
@@ -39,7 +39,17 @@ impl Server {
 
     /// The same with flags of `serve`.
     pub fn start_with(flags: &[&str], settings: &[&str]) -> Self {
-        let mut command = millrace();
+        Self::start_as(millrace(), flags, settings)
+    }
+
+    /// The same in a process that may have `files` open files.
+    pub fn start_with_files(files: u32, settings: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(millrace().get_program());
+        Self::start_as(command, &[], settings)
+    }
+
+    fn start_as(mut command: Command, flags: &[&str], settings: &[&str]) -> Self {
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
         let own = ["workers.count=2", "workers.udp_port=0", "rooms.near_max=0", "log.filter=warn"];
         for setting in own.iter().chain(settings) {

@@ -1,9 +1,17 @@
 //! Whatever strangers and peers send, the streams of others do not suffer, and it is counted.
 
 use std::io::Write;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::common::{Publisher, Server, Viewer, Way, wait_until};
+use clap::Parser;
+use load::attack::{self, RawSocket};
+use load::rooms as load_rooms;
+use webrtc::Output;
+
+use crate::common::{Client, Publisher, Server, Viewer, Way, restart_from_another_address, wait_until};
+use crate::skip::skip;
 
 #[test]
 fn datagrams_of_strangers_change_nothing() {
@@ -76,6 +84,119 @@ fn a_replayed_packet_is_refused() {
 
     viewer.assert_whole(0, &publisher);
     wait_until("the replays are counted", || server.metric(&dropped("replayed")) >= 10.0);
+}
+
+#[test]
+fn viewers_lose_nothing_while_strangers_send_all_that_they_may() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let mut kinds = "stun,ufrag,dtls,media,connects,slow,sdp,offers".to_owned();
+    if RawSocket::open().is_ok() {
+        kinds += ",icmp";
+    } else {
+        skip("forged ICMP beside a flood of strangers: a raw socket needs root");
+    }
+    let limits = ["--rate", "1000", "--held", "300", "--requests", "10", "--seconds", "6"];
+    let attack = attack::Args::parse_from([["attack", "--url", &url, "--kinds", &kinds].as_slice(), &limits].concat());
+    let watch = ["load", "--url", &url, "--subscribers", "30", "--sample", "1", "--seconds", "5", "--json"];
+    let watch = load_rooms::Args::parse_from(watch);
+
+    let (seen, sent) = thread::scope(|scope| {
+        let watching = scope.spawn(|| load_rooms::measure(&watch).expect("a report"));
+        wait_until("there is a stream", || server.stream_state("load-0") == "live");
+        let attacking = scope.spawn(|| attack::attack(&attack).expect("an attack"));
+        (watching.join().expect("it ends"), attacking.join().expect("it ends"))
+    });
+
+    assert_eq!((seen.viewers, seen.failed), (30, 0), "{seen:?}");
+    assert_eq!((seen.lost, seen.damaged, seen.duplicates), (0, 0, 0), "{seen:?}");
+    assert!(sent.kinds.iter().all(|(_, sent)| sent.count > 0), "{sent:?}");
+    assert!(
+        server.metric("millrace_worker_tcp_refused_total") + server.metric("millrace_worker_tcp_closed_total") > 0.0
+    );
+}
+
+#[test]
+fn http_answers_and_tcp_viewers_join_while_strangers_hold_all_connections_that_there_are() {
+    let server = Server::start_with_files(400, &["http.connections_max=50", "workers.tcp_strangers_max=1000"]);
+    let url = server.url();
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let words = ["attack", "--url", &url, "--stream", "news", "--kinds", "slow", "--held", "600", "--seconds", "6"];
+    let attack = attack::Args::parse_from(words);
+
+    thread::scope(|scope| {
+        let attacking = scope.spawn(|| attack::attack(&attack).expect("an attack"));
+        wait_until("strangers give way to others", || {
+            publisher.pump();
+            server.metric("millrace_worker_tcp_strangers_closed_total") > 100.0
+        });
+        assert_eq!(server.ask("GET", "/healthz", &[], "").status, 200);
+        let mut viewer = Viewer::join(&server, "news", Way::Tcp);
+        publisher.play(&mut [&mut viewer], 100);
+        publisher.finish(&mut [&mut viewer]);
+        viewer.assert_whole(0, &publisher);
+        attacking.join().expect("it ends");
+    });
+}
+
+#[test]
+fn a_check_from_a_publishers_address_takes_nothing_from_him() {
+    let Ok(raw) = RawSocket::open() else { return skip("checks from others' addresses: a raw socket needs root") };
+    let server = Server::start(&["workers.count=1"]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut one = Viewer::join(&server, "news", Way::Udp4);
+    let mut evil = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut one, &mut evil], 50);
+
+    let place = publisher.client.socket.local_addr();
+    forge_checks(&server, &mut evil.client, &raw, place);
+    publisher.play(&mut [&mut one], 200);
+    publisher.finish(&mut [&mut one]);
+    one.assert_whole(0, &publisher);
+}
+
+#[test]
+fn a_third_party_who_answers_nothing_is_sent_nothing_but_checks() {
+    let Ok(raw) = RawSocket::open() else {
+        return skip("checks from a third party's address: a raw socket needs root");
+    };
+    let server = Server::start(&["workers.count=1"]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut one = Viewer::join(&server, "news", Way::Udp4);
+    let mut evil = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut one, &mut evil], 50);
+
+    let third = UdpSocket::bind("127.0.0.77:0").expect("a free port");
+    third.set_nonblocking(true).expect("option");
+    let forged = forge_checks(&server, &mut evil.client, &raw, third.local_addr().expect("bound"));
+    publisher.play(&mut [&mut one], 100);
+    let (mut buf, mut bytes) = ([0; 2_000], 0);
+    while let Ok(len) = third.recv(&mut buf) {
+        assert!(buf[0] < 4, "no media and no DTLS: it begins with {}", buf[0]);
+        bytes += len;
+    }
+    assert!(bytes <= 3 * forged, "{bytes} bytes for {forged}");
+}
+
+/// Sends the checks of a client's restarted ICE session from another's place, until that is some dozen. Returns how many
+/// bytes that were.
+fn forge_checks(server: &Server, client: &mut Client, raw: &RawSocket, from: SocketAddr) -> usize {
+    restart_from_another_address(server, client);
+    let (mut count, mut bytes) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(2);
+    while count < 20 && Instant::now() < until {
+        client.peer.handle_timeout(Instant::now());
+        match client.peer.poll() {
+            Output::Transmit { data, .. } => {
+                assert!(raw.send_datagram(from, client.server, &data));
+                (count, bytes) = (count + 1, bytes + data.len());
+            }
+            Output::Timeout(_) => thread::sleep(Duration::from_millis(1)),
+            Output::Connected { .. } | Output::PathChanged(_) | Output::Ended(_) => {}
+        }
+    }
+    assert!(count > 0, "a restarted session begins with checks");
+    bytes
 }
 
 fn dropped(reason: &str) -> String {

@@ -1,8 +1,6 @@
 //! A viewer that changes networks restarts ICE by PATCH (RFC 9725 §4.3.2) and misses nothing.
 
-use crate::common::{Client, Publisher, Server, Viewer, Way, wait_until};
-
-const FRAGMENT: &str = "Content-Type: application/trickle-ice-sdpfrag";
+use crate::common::{FRAGMENT, Publisher, Server, Viewer, Way, restart_from_another_address, wait_until};
 
 #[test]
 fn media_follows_a_viewer_to_its_new_address() {
@@ -54,15 +52,4 @@ fn a_fragment_for_another_ice_session_is_refused() {
     assert_eq!(server.ask("PATCH", resource, &[FRAGMENT, "If-Match: \"other\""], &fragment).status, 412);
     assert_eq!(server.ask("PATCH", resource, &[FRAGMENT], &fragment).status, 428);
     assert_eq!(server.metric("millrace_handshake_restarts_total"), 0.0);
-}
-
-/// What a browser does whose network has changed.
-fn restart_from_another_address(server: &Server, client: &mut Client) {
-    let fragment = client.peer.start_restart();
-    let if_match = format!("If-Match: {}", client.etag);
-    let answer = server.ask("PATCH", &client.resource, &[FRAGMENT, &if_match], &fragment);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    assert_ne!(answer.header("etag"), client.etag, "another ICE session has another name");
-    client.change_address();
-    client.peer.accept_restart(&answer.body).expect("a fragment that fits");
 }

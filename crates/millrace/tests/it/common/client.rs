@@ -156,6 +156,14 @@ impl Socket {
         Socket::Udp(socket)
     }
 
+    pub fn local_addr(&self) -> SocketAddr {
+        let addr = match self {
+            Socket::Udp(socket) => socket.local_addr(),
+            Socket::Tcp { stream, .. } => stream.local_addr(),
+        };
+        addr.expect("it is connected")
+    }
+
     fn is_tcp(&self) -> bool {
         matches!(self, Socket::Tcp { .. })
     }
@@ -189,6 +197,20 @@ impl Socket {
         }
     }
 }
+
+/// What a browser does whose network has changed.
+pub fn restart_from_another_address(server: &Server, client: &mut Client) {
+    let fragment = client.peer.start_restart();
+    let if_match = format!("If-Match: {}", client.etag);
+    let answer = server.ask("PATCH", &client.resource, &[FRAGMENT, &if_match], &fragment);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_ne!(answer.header("etag"), client.etag, "another ICE session has another name");
+    client.change_address();
+    client.peer.accept_restart(&answer.body).expect("a fragment that fits");
+}
+
+/// The content type of what a PATCH has.
+pub const FRAGMENT: &str = "Content-Type: application/trickle-ice-sdpfrag";
 
 /// Leaves one candidate in an answer: the loopback address that `way` goes to.
 fn with_one_candidate(answer: &Answer, way: Way) -> (String, SocketAddr) {

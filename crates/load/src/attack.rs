@@ -1,0 +1,405 @@
+//! `millrace load attack`: what strangers may send to a server of rooms, while others watch.
+//!
+//! In: a server's URL, a stream that is watched, what to send and how much of it. Out: how much was sent, and what HTTP
+//! said. It takes no part in any session but that it asks for offers to be answered, as anybody may who may watch.
+//! Cost: a thread per kind.
+
+mod raw;
+
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, ValueEnum};
+use measure::text::seconds;
+use serde::Serialize;
+use webrtc::{Context, Direction, OfferOptions, Peer};
+use wire::Random;
+use wire::codec::Codec;
+
+pub use raw::Socket as RawSocket;
+
+use crate::clients::{Answer, Api, Common, sleep_until};
+
+/// Sends what strangers may send to a server, for as long as asked for: floods of datagrams that look like STUN, DTLS and
+/// media, checks with a right user fragment and wrong integrity, forged ICMP, connections, offers.
+///
+/// On loopback it comes from many addresses (127.0.0.0/8). Forged ICMP takes root.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// A stream that is published, from whose answers the workers' ports are known.
+    #[arg(long, default_value = "load-0")]
+    pub stream: String,
+    /// What to send.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "stun,ufrag,dtls,media,icmp,connects,slow,sdp,offers"
+    )]
+    pub kinds: Vec<Kind>,
+    /// Datagrams or connections per second, of each kind.
+    #[arg(long, default_value_t = 5_000)]
+    pub rate: u32,
+    /// Slow connections that are held at a time.
+    #[arg(long, default_value_t = 1_000)]
+    pub held: usize,
+    /// Requests per second, of each kind that is asked by HTTP.
+    #[arg(long, default_value_t = 20)]
+    pub requests: u32,
+    /// How often a slow connection sends a byte, in seconds.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub byte_interval: Duration,
+    /// What every load generator is told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// One thing that strangers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Datagrams that begin like STUN.
+    Stun,
+    /// Checks for a session that there is, with a wrong MESSAGE-INTEGRITY.
+    Ufrag,
+    /// Datagrams that begin like DTLS, ClientHellos among them.
+    Dtls,
+    /// Datagrams that begin like SRTP and SRTCP.
+    Media,
+    /// ICMP messages that a datagram of the server did not arrive, or was too long.
+    Icmp,
+    /// TCP connections that are closed at once.
+    Connects,
+    /// TCP connections that stay and send a byte now and then.
+    Slow,
+    /// Offers that are none.
+    Sdp,
+    /// Offers whose sender never connects.
+    Offers,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// For each kind, in the order asked for.
+    pub kinds: Vec<(Kind, Sent)>,
+}
+
+/// What was sent of one kind.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Sent {
+    /// Datagrams, connections or requests.
+    pub count: u64,
+    /// Those that the system or the server refused.
+    pub refused: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |(kind, sent): &(Kind, Sent)| format!("{kind:?}: {} sent, {} refused", sent.count, sent.refused);
+        f.write_str(&self.kinds.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Runs the attack.
+///
+/// # Errors
+/// When the server has not the stream, or the system lets nobody send from raw sockets.
+pub fn run(args: &Args) -> Result<bool> {
+    let report = attack(args)?;
+    args.common.print(&report, &[])
+}
+
+/// The same, with what was sent.
+///
+/// # Errors
+/// As `run`.
+pub fn attack(args: &Args) -> Result<Report> {
+    let target = Target::find(args)?;
+    let target = &target;
+    let (start, end) = (Instant::now(), Instant::now() + args.common.seconds);
+    thread::scope(|scope| {
+        let begin = |(index, kind): (usize, &Kind)| {
+            let (kind, random) = (*kind, Random::new(index as u64 + 1));
+            (kind, scope.spawn(move || Attacker { args, target, random, start, end, sent: Sent::default() }.send(kind)))
+        };
+        let running: Vec<_> = args.kinds.iter().enumerate().map(begin).collect();
+        let end = |(kind, thread): (Kind, thread::ScopedJoinHandle<'_, Result<Sent>>)| {
+            Ok((kind, thread.join().expect("an attacker does not panic").with_context(|| format!("{kind:?}"))?))
+        };
+        Ok(Report { kinds: running.into_iter().map(end).collect::<Result<_>>()? })
+    })
+}
+
+/// What is attacked.
+struct Target {
+    api: Api,
+    context: Context,
+    /// Where to watch.
+    whep_url: String,
+    /// UDP and TCP ports of workers.
+    udp: Vec<SocketAddr>,
+    tcp: Vec<SocketAddr>,
+    /// The user fragment of a session that waits for its checks.
+    ufrag: String,
+}
+
+/// How long the stream may take to be there, and how long between two looks.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
+const STREAM_POLL: Duration = Duration::from_millis(100);
+
+/// Answers that are looked at: viewers are spread over workers, each with a port of its own.
+const ANSWERS: usize = 4;
+
+impl Target {
+    fn find(args: &Args) -> Result<Self> {
+        let api = args.common.api()?;
+        let whep_url = format!("{}/whep/{}", api.url, args.stream);
+        let context = Context::new()?;
+        let (udp, tcp, ufrag) = (Vec::new(), Vec::new(), String::new());
+        let mut target = Target { api, context, whep_url, udp, tcp, ufrag };
+        for _ in 0..ANSWERS {
+            let answer = target.first_answer()?;
+            ensure!(answer.status == 201, "POST {}: {}: {}", target.whep_url, answer.status, answer.body);
+            target.read(&answer.body);
+        }
+        ensure!(!target.udp.is_empty() && !target.ufrag.is_empty(), "an answer names no IPv4 address");
+        Ok(target)
+    }
+
+    /// What an offer is answered, once there is such a stream.
+    fn first_answer(&self) -> Result<Answer> {
+        let until = Instant::now() + STREAM_TIMEOUT;
+        loop {
+            let answer = self.api.post(&self.whep_url, "application/sdp", &self.offer()?)?;
+            if answer.status != 404 || Instant::now() >= until {
+                return Ok(answer);
+            }
+            thread::sleep(STREAM_POLL);
+        }
+    }
+
+    fn offer(&self) -> Result<String> {
+        let video = &[Codec::Vp8];
+        let options =
+            OfferOptions { direction: Direction::Receive, audio: false, video, rids: &[], stream: "", tcp: true };
+        Ok(Peer::offer(&self.context, Instant::now(), &options)?.1)
+    }
+
+    /// Takes what an answer tells of the worker: `a=candidate` (RFC 8839 §5.1) and `a=ice-ufrag` (§5.4).
+    fn read(&mut self, sdp: &str) {
+        for line in sdp.lines() {
+            if let Some(ufrag) = line.strip_prefix("a=ice-ufrag:") {
+                self.ufrag = ufrag.to_owned();
+            }
+            let Some(candidate) = line.strip_prefix("a=candidate:") else { continue };
+            let words: Vec<&str> = candidate.split(' ').collect();
+            let [_, _, protocol, _, ip, port, ..] = words[..] else { continue };
+            let (Ok(ip), Ok(port)) = (ip.parse::<Ipv4Addr>(), port.parse()) else { continue };
+            let ports = if protocol.eq_ignore_ascii_case("udp") { &mut self.udp } else { &mut self.tcp };
+            let addr = SocketAddr::new(ip.into(), port);
+            if !ports.contains(&addr) {
+                ports.push(addr);
+            }
+        }
+    }
+}
+
+/// One thread of it.
+struct Attacker<'a> {
+    args: &'a Args,
+    target: &'a Target,
+    random: Random,
+    start: Instant,
+    end: Instant,
+    sent: Sent,
+}
+
+/// Addresses and ports that one attacker comes from.
+const SOURCES: usize = 64;
+
+impl Attacker<'_> {
+    fn send(mut self, kind: Kind) -> Result<Sent> {
+        let Args { rate, requests, .. } = *self.args;
+        match kind {
+            Kind::Stun | Kind::Ufrag | Kind::Dtls | Kind::Media => {
+                let sockets = (0..SOURCES).map(|index| self.socket(index)).collect::<Result<Vec<_>>>()?;
+                self.at(rate, |own, index| {
+                    let datagram = own.datagram(kind);
+                    let to = own.target.udp[index as usize % own.target.udp.len()];
+                    sockets[index as usize % SOURCES].send_to(&datagram, to).is_ok()
+                });
+            }
+            Kind::Icmp => {
+                let raw = raw::Socket::open()?;
+                self.at(rate, |own, index| {
+                    let server = own.target.udp[index as usize % own.target.udp.len()];
+                    let viewer = SocketAddr::new(own.source(index as usize).into(), 1_024 + own.below(60_000) as u16);
+                    raw.send_unreachable(server, viewer, own.random.next_u64().is_multiple_of(2))
+                });
+            }
+            Kind::Connects => self.at(rate.min(2_000), |own, index| own.connect(index).is_some()),
+            Kind::Slow => self.hold(),
+            Kind::Sdp => self.at(requests, |own, index| {
+                let offer = own.target.offer().unwrap_or_default();
+                let cut = own.below(offer.len() as u64) as usize;
+                let text = if index % 2 == 0 { offer[..cut].to_owned() } else { offer.replace("a=", "b=") };
+                own.post(&text)
+            }),
+            Kind::Offers => self.at(requests, |own, _| own.target.offer().is_ok_and(|offer| own.post(&offer))),
+        }
+        Ok(self.sent)
+    }
+
+    /// Does something at a rate until the end; false from it is counted as a refusal.
+    fn at(&mut self, rate: u32, mut act: impl FnMut(&mut Self, u64) -> bool) {
+        let start = self.start;
+        while Instant::now() < self.end {
+            // A burst every two milliseconds: a timer for each would be late anyway.
+            let due = (start.elapsed().as_secs_f64() * f64::from(rate)) as u64;
+            while self.sent.count < due && Instant::now() < self.end {
+                let index = self.sent.count;
+                let is_taken = act(self, index);
+                self.sent.count += 1;
+                self.sent.refused += u64::from(!is_taken);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn post(&self, offer: &str) -> bool {
+        let answer = self.target.api.post(&self.target.whep_url, "application/sdp", offer);
+        answer.is_ok_and(|answer| answer.status == 201)
+    }
+
+    /// An address of ours: one of many on loopback, else any.
+    fn source(&self, index: usize) -> Ipv4Addr {
+        match self.target.udp[0].ip() {
+            IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::new(127, 99, (index >> 8) as u8, index as u8),
+            _ => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+
+    fn socket(&self, index: usize) -> Result<UdpSocket> {
+        let socket = UdpSocket::bind((self.source(index), 0)).context("a socket to attack from")?;
+        // What does not fit is not sent, as with any flood.
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    fn connect(&mut self, index: u64) -> Option<TcpStream> {
+        let to = *self.target.tcp.get(index as usize % self.target.tcp.len().max(1))?;
+        raw::connect(self.source(index as usize), to).ok()
+    }
+
+    /// Holds connections, each of which sends a byte now and then; those that the server ends are made again.
+    fn hold(&mut self) {
+        let mut held: Vec<TcpStream> = Vec::new();
+        let (mut index, mut next) = (0, self.start);
+        while Instant::now() < self.end {
+            while held.len() < self.args.held && Instant::now() < self.end {
+                index += 1;
+                self.sent.count += 1;
+                match self.connect(index) {
+                    Some(stream) => held.push(stream),
+                    None => {
+                        self.sent.refused += 1;
+                        break;
+                    }
+                }
+            }
+            next += self.args.byte_interval;
+            sleep_until(next.min(self.end));
+            let before = held.len();
+            held.retain_mut(|stream| stream.write_all(&[0]).is_ok() && !matches!(stream.read(&mut [0]), Ok(0)));
+            self.sent.refused += (before - held.len()) as u64;
+        }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random.next_u64() % limit.max(1)
+    }
+
+    fn datagram(&mut self, kind: Kind) -> Vec<u8> {
+        let len = 20 + self.below(if kind == Kind::Media { 1_200 } else { 200 }) as usize;
+        let mut bytes: Vec<u8> = (0..len).map(|_| self.random.next_u64() as u8).collect();
+        match kind {
+            Kind::Stun => {
+                bytes[..2].copy_from_slice(&[0, 1]);
+                if len.is_multiple_of(2) {
+                    bytes[4..8].copy_from_slice(&MAGIC_COOKIE);
+                }
+            }
+            Kind::Ufrag => return self.check(),
+            Kind::Dtls if len.is_multiple_of(2) => return client_hello(&bytes),
+            Kind::Dtls => bytes[0] = 20 + bytes[0] % 44,
+            _ => bytes[0] = 128 + bytes[0] % 64,
+        }
+        bytes
+    }
+
+    /// A binding request (RFC 8445 §7.1.1) that is right but for its integrity.
+    fn check(&mut self) -> Vec<u8> {
+        let mut attributes = Vec::new();
+        let mut attribute = |kind: u16, value: &[u8]| {
+            attributes.extend(kind.to_be_bytes());
+            attributes.extend((value.len() as u16).to_be_bytes());
+            attributes.extend(value);
+            attributes.resize(attributes.len().next_multiple_of(4), 0);
+        };
+        attribute(0x0006, format!("{}:evil", self.target.ufrag).as_bytes());
+        attribute(0x0024, &0x7eff_ffff_u32.to_be_bytes());
+        attribute(0x8029, &[7; 8]);
+        attribute(0x0025, &[]);
+        attribute(0x0008, &std::array::from_fn::<u8, 20, _>(|_| self.random.next_u64() as u8));
+        // FINGERPRINT (RFC 8489 §14.7) is right: it says that this is STUN, and nothing of who sent it.
+        let len = attributes.len() as u16 + 8;
+        let id: [u8; 12] = std::array::from_fn(|_| self.random.next_u64() as u8);
+        let mut message = [&[0, 1][..], &len.to_be_bytes(), &MAGIC_COOKIE, &id, &attributes].concat();
+        let fingerprint = crc32(&message) ^ 0x5354_554e;
+        message.extend([0x80, 0x28, 0, 4]);
+        message.extend(fingerprint.to_be_bytes());
+        message
+    }
+}
+
+/// RFC 8489 §5.
+const MAGIC_COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
+
+/// A ClientHello of DTLS 1.2 (RFC 6347 §4.2.1) with nothing in it that is agreed on.
+fn client_hello(random: &[u8]) -> Vec<u8> {
+    let mut body = vec![0xfe, 0xfd];
+    body.extend((0..32).map(|index| random[index % random.len()]));
+    body.extend([0, 0, 0, 2, 0xc0, 0x2b, 1, 0]);
+    let len = (body.len() as u32).to_be_bytes();
+    let handshake = [&[1][..], &len[1..], &[0, 0, 0, 0, 0], &len[1..], &body].concat();
+    let record_len = (handshake.len() as u16).to_be_bytes();
+    [&[22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, random[0]][..], &record_len, &handshake].concat()
+}
+
+/// The checksum of ITU-T V.42 (CRC-32).
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_v42() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn a_client_hello_says_how_long_it_is() {
+        let hello = client_hello(&[7; 20]);
+        assert_eq!(usize::from(u16::from_be_bytes([hello[11], hello[12]])), hello.len() - 13);
+    }
+}
