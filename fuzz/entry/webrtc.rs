@@ -90,7 +90,7 @@ pub fn fragment(data: &[u8]) {
     come_to_rest(&mut server);
     let _ = client.handle_fragment(&text);
     come_to_rest(&mut client);
-    client.start_restart();
+    let _ = client.start_restart();
     let _ = client.accept_restart(&text);
     come_to_rest(&mut client);
 }

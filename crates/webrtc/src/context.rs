@@ -81,7 +81,7 @@ impl Provider {
         let made = PROVIDER.get_or_init(|| {
             let config = dimpl::Config::builder()
                 .mtu(DTLS_MTU)
-                // ICE has proved the peer's address before DTLS starts, so the cookie would be a wasted round trip.
+                // DTLS begins where the peer has proved its address (`reach`), so the cookie would be a wasted round trip.
                 .use_server_cookie(false)
                 .flight_start_rto(FLIGHT_RTO)
                 .flight_retries(FLIGHT_RETRIES)

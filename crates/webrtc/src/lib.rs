@@ -20,6 +20,8 @@ mod media;
 mod nomination;
 mod offer;
 mod peer;
+mod random;
+mod reach;
 mod sdp;
 mod select;
 mod write;

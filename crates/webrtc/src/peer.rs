@@ -6,6 +6,9 @@
 //! Addresses of ours do not matter to it: a session of a server answers from where it was asked, and the caller knows
 //! by which socket a remote address came in. To str0m, which wants to know, we are always at the same made-up address.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -23,11 +26,16 @@ use crate::fragment::Fragment;
 use crate::media::Negotiated;
 use crate::nomination::Nomination;
 use crate::offer::{self, OfferOptions, Pending};
+use crate::random;
+use crate::reach::{Reach, Transaction};
 use crate::write::{Candidate, Transport};
 
-/// The most addresses from which one peer is heard between ICE restarts; checks from further ones are refused. A browser
-/// with several interfaces, TCP and IPv6 uses about ten.
-const REMOTES_MAX: usize = 32;
+/// DTLS datagrams that wait for the proof of their address: a ClientHello in pieces. Further ones are refused; the client
+/// repeats them.
+const HELD_MAX: usize = 4;
+
+/// The priority of a peer-reflexive candidate of ours (RFC 8445 §5.1.2): what we would be, were we one.
+const PRIORITY: u32 = (110 << 24) | (65_535 << 8) | 255;
 
 /// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams; a
 /// session that never comes to rest is ended.
@@ -86,8 +94,13 @@ pub enum EndReason {
 /// What an accepted datagram was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// An authenticated connectivity check: the peer is there and consents to be sent to (RFC 7675).
+    /// An authenticated connectivity check from an address that is proved: the peer is there and consents to be sent to
+    /// (RFC 7675).
+    Consent,
+    /// An authenticated connectivity check from an address that is yet to be proved.
     Check,
+    /// The answer by which the address is proved.
+    Proof,
     /// DTLS, or an answer to a check of ours.
     Handshake,
 }
@@ -102,6 +115,8 @@ pub enum Refused {
     Malformed,
     #[error("STUN with other credentials, or DTLS from an address that never proved itself")]
     NotAuthentic,
+    #[error("DTLS from an address that is yet to be proved")]
+    NotProved,
     #[error("more addresses than one peer may have")]
     TooManyAddresses,
     #[error("DTLS that cannot be used")]
@@ -124,8 +139,12 @@ pub struct Peer {
     candidates: Vec<Candidate>,
     nomination: Nomination,
     /// Where authenticated checks came from since the last restart.
-    known: Vec<Remote>,
-    /// Where the last DTLS datagram went to: the nominated address, where we are the one who nominates.
+    reach: Reach,
+    /// What the ids of our own requests begin with.
+    tag: [u8; 4],
+    /// DTLS from addresses that are yet to be proved.
+    held: Vec<(Remote, Box<[u8]>)>,
+    /// Where the last DTLS datagram came from; where we are the one who nominates, where the last one went to.
     dtls_remote: Option<Remote>,
     queue: VecDeque<Output>,
     /// When something was last put in, and what str0m has said since.
@@ -150,12 +169,12 @@ impl Peer {
         offer: &str,
         options: &AnswerOptions<'_>,
     ) -> Result<(Peer, Negotiated), Error> {
+        let mut ssrcs = random::ssrcs()?;
+        let plan = Plan::new(offer, options.purpose, || ssrcs.next().unwrap_or_default())?;
         let mut peer = Peer::new(context, now, true, true)?;
-        let rtc = &mut peer.rtc;
-        let plan = Plan::new(offer, options.purpose, || *rtc.direct_api().new_ssrc())?;
         peer.candidates = options.candidates.to_vec();
         peer.start(&plan.remote, false)?;
-        let sdp = peer.with_transport("passive", |number, transport| plan.write(number, transport, options));
+        let sdp = peer.with_transport("passive", |number, transport| plan.write(number, transport, options))?;
         let media = plan.media().cloned().collect();
         Ok((peer, Negotiated { sdp, media }))
     }
@@ -163,11 +182,10 @@ impl Peer {
     /// Makes an offer, as a client: full ICE, controlling. Nothing is sent before `accept_answer`.
     pub fn offer(context: &Context, now: Instant, options: &OfferOptions<'_>) -> Result<(Peer, String), Error> {
         let mut peer = Peer::new(context, now, false, options.tcp)?;
-        let ssrcs: Vec<u32> = (0..64).map(|_| *peer.rtc.direct_api().new_ssrc()).collect();
-        let mut ssrcs = ssrcs.into_iter();
+        let mut ssrcs = random::ssrcs()?;
         let (text, pending) = peer.with_transport("actpass", |number, transport| {
             offer::make(options, transport, number, || ssrcs.next().unwrap_or_default())
-        });
+        })?;
         peer.pending = Some(pending);
         Ok((peer, text))
     }
@@ -184,7 +202,7 @@ impl Peer {
     }
 
     fn new(context: &Context, now: Instant, is_server: bool, tcp: bool) -> Result<Peer, Error> {
-        let local = IceCreds::new();
+        let local = random::credentials()?;
         let config = RtcConfig::new()
             .set_crypto_provider(context.crypto.clone())
             .set_dtls_cert((*context.certificate).clone())
@@ -209,7 +227,9 @@ impl Peer {
             pending: None,
             candidates: Vec::new(),
             nomination: Nomination::default(),
-            known: Vec::new(),
+            reach: Reach::new(now),
+            tag: [0; 4],
+            held: Vec::new(),
             dtls_remote: None,
             queue: VecDeque::new(),
             now,
@@ -226,13 +246,18 @@ impl Peer {
         Ok(())
     }
 
-    fn with_transport<T>(&mut self, setup: &str, write: impl FnOnce(u64, &Transport<'_>) -> T) -> T {
-        let api = self.rtc.direct_api();
-        // A random number below 2^62 (RFC 8829 §5.2.1); SSRCs are random too.
-        let number = u64::from(*api.new_ssrc()) << 30 | u64::from(*api.new_ssrc() >> 2);
-        let fingerprint = api.local_dtls_fingerprint().to_string();
+    fn with_transport<T>(&mut self, setup: &str, write: impl FnOnce(u64, &Transport<'_>) -> T) -> Result<T, Error> {
+        // A random number below 2^62 (RFC 8829 §5.2.1).
+        let number = u64::from_be_bytes(random::random()?) >> 2;
+        let fingerprint = self.rtc.direct_api().local_dtls_fingerprint().to_string();
         let (ufrag, pwd) = (&self.local.ufrag, &self.local.pass);
-        write(number, &Transport { ufrag, pwd, fingerprint: &fingerprint, setup })
+        Ok(write(number, &Transport { ufrag, pwd, fingerprint: &fingerprint, setup }))
+    }
+
+    /// Has the transaction ids of our own requests begin with `tag`, so that the caller knows for whom a response is. What
+    /// is behind it nobody can guess.
+    pub fn set_tag(&mut self, tag: [u8; 4]) {
+        self.tag = tag;
     }
 
     /// Our user fragment: the first half of USERNAME in each check that is for this session. Changes with a restart.
@@ -243,6 +268,11 @@ impl Peer {
     /// Whether `Output::Connected` was given out, or is next, and the session has not ended.
     pub fn is_connected(&self) -> bool {
         self.state == State::Connected
+    }
+
+    /// Whether the peer has shown that it receives there.
+    pub fn is_proved(&self, remote: Remote) -> bool {
+        self.reach.is_proved(remote)
     }
 
     /// Takes a STUN or DTLS datagram. What is refused changes nothing.
@@ -264,23 +294,85 @@ impl Peer {
         if !self.is_authentic(&message) {
             return Err(Refused::NotAuthentic);
         }
-        if !self.known.contains(&remote) {
-            if self.known.len() >= REMOTES_MAX {
-                return Err(Refused::TooManyAddresses);
-            }
-            self.known.push(remote);
+        if !self.is_server {
+            self.reach.trust(remote)?;
+            self.put_in(input);
+            return Ok(if message.is_binding_request() { Received::Consent } else { Received::Handshake });
         }
-        let is_check = message.is_binding_request();
-        if is_check && message.use_candidate() {
-            let has_moved = self.nomination.nominate(now, remote, message.prio().unwrap_or_default());
-            if has_moved && self.state == State::Connected {
-                self.queue.push_back(Output::PathChanged(remote));
+        if !message.is_binding_request() {
+            return self.handle_response(now, remote, &message, data);
+        }
+        if remote.tcp {
+            self.reach.trust(remote)?;
+        } else {
+            self.reach.handle_check(now, remote, self.transaction()?)?;
+        }
+        let is_proved = self.reach.is_proved(remote);
+        if message.use_candidate() {
+            let priority = message.prio().unwrap_or_default();
+            match is_proved {
+                true => self.nominate(now, remote, priority),
+                false => self.reach.keep_nomination(remote, priority),
             }
         }
+        self.put_in(input);
+        Ok(if is_proved { Received::Consent } else { Received::Check })
+    }
+
+    /// Takes an answer to a request of ours; str0m, a lite agent, knows of none.
+    fn handle_response(
+        &mut self,
+        now: Instant,
+        remote: Remote,
+        message: &StunMessage<'_>,
+        data: &[u8],
+    ) -> Result<Received, Refused> {
+        let transaction = data.get(8..20).filter(|_| message.is_successful_binding_response());
+        let priority = self.reach.handle_response(remote, transaction.ok_or(Refused::NotAuthentic)?)?;
+        if let Some(priority) = priority {
+            self.nominate(now, remote, priority);
+        }
+        for (from, data) in std::mem::take(&mut self.held) {
+            if from == remote {
+                // What is wrong with it has been dealt with, as with any other DTLS.
+                let _ = self.handle_dtls(now, remote, &data);
+            }
+        }
+        Ok(Received::Proof)
+    }
+
+    fn nominate(&mut self, now: Instant, remote: Remote, priority: u32) {
+        let has_moved = self.nomination.nominate(now, remote, priority);
+        if has_moved && self.state == State::Connected {
+            self.queue.push_back(Output::PathChanged(remote));
+        }
+    }
+
+    fn put_in(&mut self, input: str0m::Input<'_>) {
         if let Err(error) = self.rtc.handle_input(input) {
             self.end(EndReason::Failed(error.to_string()));
         }
-        Ok(if is_check { Received::Check } else { Received::Handshake })
+    }
+
+    fn transaction(&self) -> Result<Transaction, Refused> {
+        let mut transaction = random::random().map_err(|_| Refused::Ended)?;
+        transaction[..4].copy_from_slice(&self.tag);
+        Ok(transaction)
+    }
+
+    /// A connectivity check of ours (RFC 8445 §7.2.2), to an address that is to be proved.
+    fn request(&self, transaction: Transaction) -> Option<Box<[u8]>> {
+        let remote = self.remote.as_ref()?;
+        // A message of no more than a header, since str0m makes an id by drawing or by reading one.
+        let header = [&[0, 0x11, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &transaction].concat();
+        let id = StunMessage::parse(&header).ok()?.trans_id();
+        let username = format!("{}:{}", remote.ufrag, self.local.ufrag);
+        let message = StunMessage::binding_request(&username, id, false, 0, PRIORITY, false);
+        let mut buf = vec![0; 1_000];
+        let hmac = |key: &[u8], payloads: &[&[u8]]| self.hmac.sha1_hmac(key, payloads);
+        let len = message.to_bytes(Some(remote.pass.as_bytes()), &mut buf, hmac).ok()?;
+        buf.truncate(len);
+        Some(buf.into())
     }
 
     /// Whether the message's integrity was proved against this session's credentials.
@@ -303,8 +395,18 @@ impl Peer {
     }
 
     fn handle_dtls(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
-        if !self.known.contains(&remote) {
+        if !self.reach.knows(remote) {
             return Err(Refused::NotAuthentic);
+        }
+        if !self.reach.is_proved(remote) {
+            if self.held.len() >= HELD_MAX || self.state != State::Handshaking {
+                return Err(Refused::NotProved);
+            }
+            self.held.push((remote, data.into()));
+            return Ok(Received::Handshake);
+        }
+        if self.is_server {
+            self.dtls_remote = Some(remote);
         }
         let input = input(now, remote, data).ok_or(Refused::BadDtls)?;
         if self.rtc.handle_input(input).is_ok() {
@@ -333,7 +435,7 @@ impl Peer {
         let fragment = Fragment::parse(text)?;
         let answer = match fragment.credentials() {
             Some(remote) if self.remote.as_ref() != Some(&remote) => {
-                self.switch_credentials(IceCreds::new(), remote)?;
+                self.switch_credentials(random::credentials()?, remote)?;
                 Some(Fragment::write(&self.local.ufrag, &self.local.pass, fragment.mid, &self.candidates))
             }
             _ => None,
@@ -348,9 +450,9 @@ impl Peer {
 
     /// Takes fresh credentials, as a client, and returns the fragment that asks the server for an ICE restart. The
     /// server's fragment then goes to `accept_restart`.
-    pub fn start_restart(&mut self) -> String {
-        self.local = IceCreds::new();
-        Fragment::write(&self.local.ufrag, &self.local.pass, Some("0"), &[])
+    pub fn start_restart(&mut self) -> Result<String, Error> {
+        self.local = random::credentials()?;
+        Ok(Fragment::write(&self.local.ufrag, &self.local.pass, Some("0"), &[]))
     }
 
     /// Finishes the restart that `start_restart` began.
@@ -374,7 +476,8 @@ impl Peer {
         self.remote = Some(remote);
         // Media's current address stays known, since DTLS may still come from there.
         let current = self.nomination.remote();
-        self.known.retain(|remote| Some(*remote) == current);
+        self.reach.restart(current);
+        self.held.clear();
         self.nomination.restart();
         Ok(())
     }
@@ -410,8 +513,13 @@ impl Peer {
             self.outputs += 1;
             match self.rtc.poll_output() {
                 Ok(str0m::Output::Transmit(transmit)) => {
-                    let remote = Remote { addr: transmit.destination, tcp: transmit.proto != Protocol::Udp };
+                    let mut remote = Remote { addr: transmit.destination, tcp: transmit.proto != Protocol::Udp };
                     match transmit.contents.first() {
+                        // str0m would send it to where the last check came from that nominates.
+                        Some(20..=63) if self.is_server => match self.media_remote() {
+                            Some(proved) => remote = proved,
+                            None => continue,
+                        },
                         Some(20..=63) => self.dtls_remote = Some(remote),
                         // The rule that keeps nonces unique: no media ever comes from here.
                         Some(128..=191) => continue,
@@ -425,15 +533,33 @@ impl Peer {
                 Ok(str0m::Output::Event(Event::Closed)) => self.end(EndReason::Closed),
                 Ok(str0m::Output::Event(_)) => {}
                 Ok(str0m::Output::Timeout(_)) if self.state == State::DtlsDone => self.connect(),
-                Ok(str0m::Output::Timeout(at)) => return Output::Timeout(at),
+                Ok(str0m::Output::Timeout(at)) => return self.ask().unwrap_or_else(|| self.rest(at)),
                 Err(error) => self.end(EndReason::Failed(error.to_string())),
             }
         }
     }
 
+    /// The next request to an address that is to be proved.
+    fn ask(&mut self) -> Option<Output> {
+        if self.state == State::Ended {
+            return None;
+        }
+        let (remote, transaction) = self.reach.poll_request(self.now)?;
+        Some(Output::Transmit { remote, data: self.request(transaction)? })
+    }
+
+    fn rest(&self, at: Instant) -> Output {
+        let asks_at = self.reach.poll_timeout().filter(|_| self.state != State::Ended);
+        Output::Timeout(asks_at.map_or(at, |asks_at| at.min(asks_at)))
+    }
+
+    /// Where to send DTLS and media: an address that is proved, on the server's side.
+    fn media_remote(&self) -> Option<Remote> {
+        self.nomination.remote().or(self.dtls_remote)
+    }
+
     fn connect(&mut self) {
-        let remote = if self.is_server { self.nomination.remote().or(self.dtls_remote) } else { self.dtls_remote };
-        match (self.keys.get().cloned(), remote) {
+        match (self.keys.get().cloned(), self.media_remote()) {
             (Some(Ok(keys)), Some(remote)) => {
                 self.enter(State::Connected);
                 self.queue.push_back(Output::Connected { keys, remote });
@@ -496,104 +622,4 @@ fn made_up_candidates(is_server: bool, tcp: bool) -> Result<Vec<IceCandidate>, E
         }
     }
     candidates.into_iter().collect::<Result<_, _>>().map_err(|error| Error::SetUp(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use str0m::media::MediaKind;
-    use wire::codec::Codec;
-
-    use super::*;
-    use crate::{Direction, Purpose};
-
-    const SERVER: Remote =
-        Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7000), tcp: false };
-    const CLIENT: Remote =
-        Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000), tcp: false };
-
-    /// Lets `peer` do all that it wants now; the first bytes of what str0m itself sends go to `kinds`.
-    fn drive(now: Instant, peer: &mut Peer, other: &mut Peer, at: Remote, kinds: &mut Vec<u8>) {
-        peer.handle_timeout(now);
-        loop {
-            match peer.rtc.poll_output().unwrap() {
-                str0m::Output::Transmit(sent) => {
-                    kinds.extend(sent.contents.first());
-                    let _ = other.handle_datagram(now, at, &sent.contents);
-                }
-                str0m::Output::Event(Event::Connected) => peer.state = State::DtlsDone,
-                str0m::Output::Event(_) => {}
-                str0m::Output::Timeout(_) => return,
-            }
-        }
-    }
-
-    /// A viewer that watches one video track, and the server's side of it.
-    fn pair(start: Instant) -> (Peer, Peer) {
-        let context = Context::new().unwrap();
-        let tracks = [Codec::Vp8];
-        let offer = OfferOptions {
-            direction: Direction::Receive,
-            audio: false,
-            video: &[Codec::Vp8],
-            rids: &[],
-            stream: "",
-            tcp: false,
-        };
-        let (mut client, offer) = Peer::offer(&context, start, &offer).unwrap();
-        let purpose = Purpose::Send { tracks: &tracks, stream: "s" };
-        let candidates = [Candidate { addr: SERVER.addr, tcp: false }];
-        let (server, answer) =
-            Peer::answer(&context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();
-        client.accept_answer(&answer.sdp).unwrap();
-        (server, client)
-    }
-
-    /// A viewer without `m=application` that begins an SCTP association (RFC 8831) all the same.
-    #[test]
-    fn a_peer_that_speaks_sctp_is_not_answered() {
-        let start = Instant::now();
-        let (mut server, mut client) = pair(start);
-        client.rtc.direct_api().start_sctp(true);
-        let (mut from_server, mut from_client) = (Vec::new(), Vec::new());
-        for step in 0..500 {
-            let now = start + Duration::from_millis(10 * step);
-            drive(now, &mut server, &mut client, SERVER, &mut from_server);
-            drive(now, &mut client, &mut server, CLIENT, &mut from_client);
-        }
-        let records = |kinds: &[u8]| kinds.iter().filter(|kind| **kind == 23).count();
-        assert!(server.keys.get().is_some() && records(&from_client) > 1, "it asked again and again");
-        assert_eq!(records(&from_server), 0);
-    }
-
-    #[test]
-    fn a_session_that_never_comes_to_rest_is_ended() {
-        let (mut server, _) = pair(Instant::now());
-        server.outputs = OUTPUTS_MAX;
-        assert!(matches!(server.poll(), Output::Ended(EndReason::Failed(_))));
-        assert!(matches!(server.poll(), Output::Timeout(_)));
-        server.close();
-        assert!(matches!(server.poll(), Output::Timeout(_)));
-    }
-
-    /// What the whole design rests on, to be seen again with each new version of str0m.
-    #[test]
-    fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
-        let start = Instant::now();
-        let (mut server, mut client) = pair(start);
-        let mut api = server.rtc.direct_api();
-        api.declare_media("0".into(), MediaKind::Video);
-        api.declare_stream_tx(1.into(), Some(2.into()), "0".into(), None);
-        api.expect_stream_rx(3.into(), None, "0".into(), None);
-
-        let mut kinds = Vec::new();
-        for step in 0..1_100 {
-            let now = start + Duration::from_millis(10 * step);
-            drive(now, &mut server, &mut client, SERVER, &mut kinds);
-            drive(now, &mut client, &mut server, CLIENT, &mut kinds);
-        }
-
-        assert!(matches!(server.keys.get(), Some(Ok(_))) && server.state == State::DtlsDone);
-        assert!(kinds.iter().any(|byte| (20..=63).contains(byte)));
-        assert!(!kinds.iter().any(|byte| (128..=191).contains(byte)));
-    }
 }

@@ -1,6 +1,6 @@
 //! STUN messages, as far as telling whose a connectivity check is takes.
 //!
-//! In: one datagram. Out: the user fragment of the session that it is for, borrowed.
+//! In: one datagram. Out: the user fragment of the session that it is for, borrowed; of an answer, which request's it is.
 //! Cost: one pass over the attribute headers; no copy, no allocation.
 //! Source: RFC 8489 §5 (header), §14 (attributes), RFC 8445 §7.2.2 (ICE's user name).
 
@@ -30,6 +30,13 @@ pub fn local_ufrag(datagram: &[u8]) -> Option<&str> {
         rest = behind;
     }
     Some(str::from_utf8(username?).ok()?.split_once(':')?.0)
+}
+
+/// The transaction id of an answer to a connectivity check: a Binding success response. `None` for everything else.
+pub fn answered_transaction(datagram: &[u8]) -> Option<[u8; 12]> {
+    let (header, rest) = datagram.split_first_chunk::<HEADER_LEN>()?;
+    let [1, 1, length_high, length_low, 0x21, 0x12, 0xa4, 0x42, id @ ..] = *header else { return None };
+    (usize::from(u16::from_be_bytes([length_high, length_low])) == rest.len()).then_some(id)
 }
 
 #[cfg(test)]
@@ -90,6 +97,15 @@ mod tests {
         for behind in [&[0, 6, 0, 5, 1, 2, 3, 4][..], &[0, 6, 0, 1, 1, 2, 3], &[0]] {
             assert_eq!(local_ufrag(&with_attributes(1, &[username, behind].concat())), None, "{behind:?}");
         }
+    }
+
+    #[test]
+    fn a_success_response_says_which_request_it_answers_and_nothing_else_does() {
+        let response = with_attributes(0x0101, &[0, 0x20, 0, 0]);
+        assert_eq!(answered_transaction(&response), Some([7; 12]));
+        assert_eq!(answered_transaction(&response[..20]), None);
+        assert_eq!(answered_transaction(REQUEST), None);
+        assert_eq!(answered_transaction(&with_attributes(0x0111, &[])), None);
     }
 
     #[test]

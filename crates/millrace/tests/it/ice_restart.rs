@@ -46,7 +46,7 @@ fn a_fragment_for_another_ice_session_is_refused() {
     let server = Server::start(&[]);
     let _publisher = Publisher::join(&server, "news", Way::Udp4, 1);
     let mut viewer = Viewer::join(&server, "news", Way::Udp4);
-    let fragment = viewer.client.peer.start_restart();
+    let fragment = viewer.client.peer.start_restart().unwrap();
 
     let resource = &viewer.client.resource;
     assert_eq!(server.ask("PATCH", resource, &[FRAGMENT, "If-Match: \"other\""], &fragment).status, 412);

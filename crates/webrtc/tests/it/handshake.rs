@@ -165,7 +165,7 @@ fn an_ice_restart_changes_the_credentials_and_moves_the_path() {
     let mut pair = Pair::connected(&WATCH, TO_SEND);
     let old_ufrag = pair.server.peer.ufrag().to_owned();
 
-    let request = pair.client.peer.start_restart();
+    let request = pair.client.peer.start_restart().unwrap();
     let answer = pair.server.peer.handle_fragment(&request).unwrap().expect("a restart is answered");
     assert_ne!(pair.server.peer.ufrag(), old_ufrag);
     assert!(answer.contains("a=candidate:1 1 udp "));

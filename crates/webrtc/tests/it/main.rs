@@ -6,3 +6,4 @@ mod common;
 mod corpus;
 mod handshake;
 mod hostile_sdp;
+mod reach;

@@ -200,7 +200,7 @@ impl Socket {
 
 /// What a browser does whose network has changed.
 pub fn restart_from_another_address(server: &Server, client: &mut Client) {
-    let fragment = client.peer.start_restart();
+    let fragment = client.peer.start_restart().unwrap();
     let if_match = format!("If-Match: {}", client.etag);
     let answer = server.ask("PATCH", &client.resource, &[FRAGMENT, &if_match], &fragment);
     assert_eq!(answer.status, 200, "{}", answer.body);

@@ -23,6 +23,10 @@ use super::{
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
 const PATHS_MAX: usize = 64;
 
+/// Who has proved an address and is shaking hands from there keeps it for so long after its last check, which is longer than
+/// a handshake takes.
+const HOLDS_PLACE: Duration = Duration::from_secs(2);
+
 /// A session sleeps at least this long, lest one that always wants to be woken keeps the thread busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 
@@ -41,7 +45,7 @@ pub struct Negotiator<C, N> {
     by_id: FxHashMap<SessionId, usize>,
     /// By our user fragment, which peers put first in USERNAME.
     by_ufrag: HashMap<String, usize>,
-    /// By where authenticated checks came from; the last one wins.
+    /// By where authenticated checks came from: one session at a place (`claim`).
     by_remote: HashMap<(LinkId, SocketAddr), usize>,
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
@@ -53,12 +57,20 @@ struct Session {
     id: SessionId,
     peer: Peer,
     /// Which way each remote address is reached.
-    paths: Vec<(Remote, Path)>,
+    paths: Vec<Way>,
     /// The key in `by_ufrag`.
     ufrag: String,
     /// The entry in `deadlines`.
     deadline: Instant,
     phase: Phase,
+}
+
+/// One of a peer's addresses.
+struct Way {
+    remote: Remote,
+    path: Path,
+    /// When an authenticated check last came from there.
+    heard: Instant,
 }
 
 enum Phase {
@@ -197,6 +209,8 @@ where
         let phase = Phase::Handshaking { until, begin };
         let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
         let key = self.sessions.insert(session);
+        // By this an answer to a check of ours finds the session.
+        self.sessions[key].peer.set_tag((key as u32).to_be_bytes());
         self.by_id.insert(id, key);
         self.by_ufrag.insert(ufrag.clone(), key);
         self.deadlines.insert((until, key));
@@ -250,10 +264,13 @@ where
         self.counters.datagrams += 1;
         let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
         let key = match data.first() {
-            // RFC 7983: STUN. Only checks are for us, since a lite agent asks nothing that could be answered.
-            Some(0..=3) => match wire::stun::local_ufrag(data) {
-                Some(ufrag) => self.by_ufrag.get(ufrag).copied(),
-                None => return self.counters.malformed += 1,
+            // RFC 7983: STUN. Checks, and answers to those of ours.
+            Some(0..=3) => match (wire::stun::local_ufrag(data), wire::stun::answered_transaction(data)) {
+                (Some(ufrag), _) => self.by_ufrag.get(ufrag).copied(),
+                (None, Some([a, b, c, d, ..])) => {
+                    Some(u32::from_be_bytes([a, b, c, d]) as usize).filter(|key| self.sessions.contains(*key))
+                }
+                (None, None) => return self.counters.malformed += 1,
             },
             _ => self.by_remote.get(&(path.link, path.remote)).copied(),
         };
@@ -261,32 +278,73 @@ where
             return self.counters.unknown += 1;
         };
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
+            Ok(Received::Consent) => {
+                self.learn(now, key, remote, path);
+                self.pass_consent(now, key);
+            }
             Ok(Received::Check) => self.learn(now, key, remote, path),
+            Ok(Received::Proof) => {
+                self.counters.proved += 1;
+                self.learn(now, key, remote, path);
+            }
             Ok(Received::Handshake) | Err(Refused::Ended) => {}
             // DTLS that is wrong may still have changed something in its state, so it is driven like what is right.
             Err(Refused::BadDtls) => self.counters.malformed += 1,
             Err(Refused::NotHandshake | Refused::Malformed) => return self.counters.malformed += 1,
             Err(Refused::NotAuthentic) => return self.counters.not_authentic += 1,
+            Err(Refused::NotProved) => return self.counters.not_proved += 1,
             Err(Refused::TooManyAddresses) => return self.counters.too_many_addresses += 1,
         }
         self.drive(now, key);
     }
 
-    /// Remembers the way of an authenticated check, and passes the peer's consent on.
+    /// Remembers where an authenticated check or answer came from, and which way.
     fn learn(&mut self, now: Instant, key: usize, remote: Remote, path: Path) {
         let session = &mut self.sessions[key];
-        match session.paths.iter_mut().find(|(known, _)| *known == remote) {
+        match session.paths.iter_mut().find(|way| way.remote == remote) {
             // The same address may come in by another socket, or at another address of ours.
-            Some((_, known)) => *known = path,
+            Some(way) => {
+                let before = std::mem::replace(&mut way.path, path);
+                way.heard = now;
+                if before.link != path.link {
+                    self.leave(key, &before);
+                }
+            }
             None => {
                 if session.paths.len() >= PATHS_MAX {
-                    let (_, oldest) = session.paths.remove(0);
-                    self.by_remote.remove(&(oldest.link, oldest.remote));
+                    let oldest = session.paths.remove(0).path;
+                    self.leave(key, &oldest);
                 }
-                session.paths.push((remote, path));
+                self.sessions[key].paths.push(Way { remote, path, heard: now });
             }
         }
-        self.by_remote.insert((path.link, path.remote), key);
+        self.claim(now, key, remote, &path);
+    }
+
+    /// Who is at a place, which is where DTLS comes from: one session at a time. It is who was there first, but who has proved
+    /// the place comes before who has not, and later proof before earlier unless that one is shaking hands just now. A
+    /// session that was displaced claims the place again with each of its checks.
+    fn claim(&mut self, now: Instant, key: usize, remote: Remote, path: &Path) {
+        let place = (path.link, path.remote);
+        let is_proved = self.sessions[key].peer.is_proved(remote);
+        let holder = self.by_remote.get(&place).and_then(|holder| self.sessions.get(*holder));
+        let is_held = holder.is_some_and(|holder| !is_proved || holder.holds(now, remote));
+        if !is_held {
+            self.by_remote.insert(place, key);
+        }
+    }
+
+    /// A session's DTLS comes from there no more. Another session's may: then the place is that one's.
+    fn leave(&mut self, key: usize, path: &Path) {
+        let place = (path.link, path.remote);
+        if self.by_remote.get(&place) == Some(&key) {
+            self.by_remote.remove(&place);
+        }
+    }
+
+    /// Tells the worker now and then that a connected peer is there.
+    fn pass_consent(&mut self, now: Instant, key: usize) {
+        let session = &mut self.sessions[key];
         if let Phase::Connected { last_consent } = &mut session.phase
             && now.saturating_duration_since(*last_consent) >= self.settings.consent_interval
         {
@@ -367,12 +425,8 @@ where
         self.by_id.remove(&session.id);
         self.by_ufrag.remove(&session.ufrag);
         self.deadlines.remove(&(session.deadline, key));
-        for (_, path) in &session.paths {
-            let place = (path.link, path.remote);
-            // Another session may have come from there since.
-            if self.by_remote.get(&place) == Some(&key) {
-                self.by_remote.remove(&place);
-            }
+        for way in &session.paths {
+            self.leave(key, &way.path);
         }
         session.peer.close();
         loop {
@@ -423,7 +477,15 @@ where
 impl Session {
     /// How a remote address is reached.
     fn path(&self, remote: Remote) -> Option<Path> {
-        self.paths.iter().find(|(known, _)| *known == remote).map(|(_, path)| *path)
+        self.paths.iter().find(|way| way.remote == remote).map(|way| way.path)
+    }
+
+    /// Whether it has proved an address and is shaking hands from there just now.
+    fn holds(&self, now: Instant, remote: Remote) -> bool {
+        let was_heard = |way: &Way| way.remote == remote && now.saturating_duration_since(way.heard) < HOLDS_PLACE;
+        matches!(self.phase, Phase::Handshaking { .. })
+            && self.peer.is_proved(remote)
+            && self.paths.iter().any(was_heard)
     }
 }
 

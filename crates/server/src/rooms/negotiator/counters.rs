@@ -25,6 +25,8 @@ counters! {
         counter certificates_refused: u64 = "certificates_refused_total",
         /// ICE restarts.
         counter restarts: u64 = "restarts_total",
+        /// Addresses of peers that were proved: a check of ours was answered there.
+        counter proved: u64 = "addresses_proved_total",
         /// STUN and DTLS datagrams that came in.
         counter datagrams: u64 = "datagrams_total",
         /// Of these: malformed.
@@ -33,6 +35,8 @@ counters! {
         counter unknown: u64 = "datagrams_unknown_total",
         /// With a wrong message integrity.
         counter not_authentic: u64 = "datagrams_not_authentic_total",
+        /// DTLS from an address that is yet to be proved.
+        counter not_proved: u64 = "datagrams_not_proved_total",
         /// From more addresses than a peer may have.
         counter too_many_addresses: u64 = "datagrams_too_many_addresses_total",
         /// Not taken because the worker's mailbox was full; peers repeat theirs.
@@ -45,6 +49,6 @@ counters! {
 impl Counters {
     /// Datagrams that were of no use, for whatever reason.
     pub fn refused_datagrams(&self) -> u64 {
-        self.malformed + self.unknown + self.not_authentic + self.too_many_addresses
+        self.malformed + self.unknown + self.not_authentic + self.not_proved + self.too_many_addresses
     }
 }

@@ -377,6 +377,35 @@ fn a_peer_that_moves_takes_its_session_along() {
     assert_eq!(moved.count(), 1, "{commands:?}");
 }
 
+/// A session's own checks, sent on in another's name.
+#[test]
+fn checks_that_come_from_anothers_address_take_nothing_from_it() {
+    let mut harness = Harness::new();
+    let (mut victim, _) = harness.client(1, &WATCH);
+    let (mut attacker, _) = harness.client(2, &WATCH);
+    for step in 0..200 {
+        harness.run(&mut [&mut victim], Duration::from_millis(10));
+        attacker.peer.handle_timeout(harness.now);
+        while let Output::Transmit { data, .. } = attacker.peer.poll() {
+            harness.deliver(attacker.path, &data);
+            harness.deliver(victim.path, &data);
+        }
+        if step == 10 {
+            assert!(victim.keys.is_some(), "the handshake is none the slower");
+        }
+    }
+    let commands = harness.commands();
+    let is_attackers = |command: &Command| match command {
+        Command::AddSession(peer) => peer.session == SessionId(2) && peer.path == victim.path,
+        Command::MovePath { path, .. } => *path == victim.path,
+        _ => false,
+    };
+    assert!(!commands.iter().any(is_attackers), "{commands:?}");
+    victim.peer.close();
+    harness.run(&mut [&mut victim], Duration::from_millis(100));
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::Closed))], "its goodbye has found it");
+}
+
 #[test]
 fn an_ice_restart_changes_the_etag_and_the_session_goes_on() {
     let mut harness = Harness::new();
@@ -388,7 +417,7 @@ fn an_ice_restart_changes_the_etag_and_the_session_goes_on() {
     let patched = harness.patch(1, trickle, &format!("\"{}\"", answer.etag)).unwrap();
     assert_eq!((patched.fragment, &patched.etag), (None, &answer.etag));
 
-    let restart = client.peer.start_restart();
+    let restart = client.peer.start_restart().unwrap();
     let patched = harness.patch(1, &restart, "*").unwrap();
     assert_ne!(patched.etag, answer.etag);
     client.peer.accept_restart(&patched.fragment.unwrap()).unwrap();

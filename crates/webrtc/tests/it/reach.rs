@@ -1,0 +1,119 @@
+//! What leaves for an address that only forged datagrams came from: an answer and a few requests, and nothing of a session.
+
+use std::time::Duration;
+
+use webrtc::{Output, Received, Refused, Remote};
+
+use crate::common::{Pair, TO_SEND, WATCH, addr};
+
+fn victim() -> Remote {
+    Remote { addr: addr("203.0.113.9:4444"), tcp: false }
+}
+
+/// The checks that a client has sent so far.
+fn checks(pair: &Pair) -> Vec<Vec<u8>> {
+    pair.client.sent.iter().filter(|data| data.starts_with(&[0, 1])).cloned().collect()
+}
+
+/// What the server sends to the victim while it is left alone for so long; everything else is lost.
+fn sent_to_victim(pair: &mut Pair, time: Duration) -> Vec<Vec<u8>> {
+    let mut sent = Vec::new();
+    let end = pair.now + time;
+    while pair.now < end {
+        pair.server.peer.handle_timeout(pair.now);
+        loop {
+            match pair.server.peer.poll() {
+                Output::Transmit { remote, data } if remote == victim() => sent.push(data.to_vec()),
+                Output::Timeout(_) => break,
+                Output::PathChanged(remote) => pair.server.moves.push(remote),
+                Output::Connected { .. } => panic!("nobody has shaken hands"),
+                Output::Transmit { .. } | Output::Ended(_) => {}
+            }
+        }
+        pair.now += Duration::from_millis(50);
+    }
+    sent
+}
+
+#[test]
+fn a_viewer_that_forges_the_source_of_its_checks_does_not_aim_the_server_at_others() {
+    let mut pair = Pair::connected(&WATCH, TO_SEND);
+    pair.run_until(Duration::from_secs(3), |_| false);
+    // Long enough for another path to win by being heard alone.
+    pair.now += Duration::from_secs(10);
+    let checks = checks(&pair);
+    assert!(checks.len() > 2);
+    for check in &checks {
+        assert_eq!(pair.server.peer.handle_datagram(pair.now, victim(), check), Ok(Received::Check));
+    }
+    let sent = sent_to_victim(&mut pair, Duration::from_secs(20));
+    assert_eq!(pair.server.moves, [], "media stays where it was");
+    assert!(sent.iter().all(|data| data[0] < 2), "STUN alone");
+    assert!(sent.len() <= checks.len() + 4, "{} for {}", sent.len(), checks.len());
+}
+
+#[test]
+fn no_dtls_flight_goes_where_nobody_has_answered() {
+    let pair = Pair::connected(&WATCH, TO_SEND);
+    let mut fresh = Pair::new(&WATCH, TO_SEND);
+    fresh.loss_percent = 100;
+    fresh.run_until(Duration::from_millis(500), |_| false);
+    let check = checks(&fresh).pop().expect("a check that nobody has got");
+    assert_eq!(fresh.server.peer.handle_datagram(fresh.now, victim(), &check), Ok(Received::Check));
+    let hello = pair.client.sent.iter().find(|data| data[0] == 22).expect("a ClientHello");
+    for _ in 0..4 {
+        assert_eq!(fresh.server.peer.handle_datagram(fresh.now, victim(), hello), Ok(Received::Handshake));
+    }
+    assert_eq!(fresh.server.peer.handle_datagram(fresh.now, victim(), hello), Err(Refused::NotProved));
+    let sent = sent_to_victim(&mut fresh, Duration::from_secs(10));
+    assert!(sent.iter().all(|data| data[0] < 2), "STUN alone");
+    assert!((1..=5).contains(&sent.len()), "{}", sent.len());
+}
+
+#[test]
+fn a_client_hello_that_overtakes_the_proof_is_not_lost() {
+    let mut pair = Pair::new(&WATCH, TO_SEND);
+    let (mut answers, mut held) = (Vec::new(), false);
+    // Answers of the client wait until its ClientHello is there.
+    for _ in 0..200 {
+        pair.now += Duration::from_millis(5);
+        pair.client.peer.handle_timeout(pair.now);
+        pair.server.peer.handle_timeout(pair.now);
+        while let Output::Transmit { data, .. } = pair.client.peer.poll() {
+            if data.starts_with(&[1, 1]) {
+                answers.push(data);
+                continue;
+            }
+            let received = pair.server.peer.handle_datagram(pair.now, pair.client.remote, &data);
+            held |= data[0] == 22 && received == Ok(Received::Handshake);
+        }
+        if held {
+            break;
+        }
+        while let Output::Transmit { data, .. } = pair.server.peer.poll() {
+            let _ = pair.client.peer.handle_datagram(pair.now, pair.server.remote, &data);
+        }
+    }
+    assert!(held && !answers.is_empty());
+    let proved = pair.server.peer.handle_datagram(pair.now, pair.client.remote, &answers[0]);
+    assert_eq!(proved, Ok(Received::Proof));
+    let mut flight = 0;
+    while let Output::Transmit { data, remote } = pair.server.peer.poll() {
+        flight += usize::from(data[0] == 22 && remote == pair.client.remote);
+    }
+    assert!(flight > 0, "the server's flight leaves at once");
+}
+
+#[test]
+fn an_answer_to_another_request_or_from_elsewhere_proves_nothing() {
+    let mut pair = Pair::connected(&WATCH, TO_SEND);
+    pair.run_until(Duration::from_secs(3), |_| false);
+    let check = checks(&pair).pop().unwrap();
+    assert_eq!(pair.server.peer.handle_datagram(pair.now, victim(), &check), Ok(Received::Check));
+    let answers: Vec<_> = pair.client.sent.iter().filter(|data| data.starts_with(&[1, 1])).cloned().collect();
+    assert!(!answers.is_empty());
+    for answer in &answers {
+        assert_eq!(pair.server.peer.handle_datagram(pair.now, victim(), answer), Err(Refused::NotAuthentic));
+    }
+    assert!(!pair.server.peer.is_proved(victim()));
+}
