@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -74,7 +74,10 @@ enum Turn {
 }
 
 /// The wheel's tick: a burst leaves at most so much late.
-const TICK: std::time::Duration = std::time::Duration::from_micros(500);
+const TICK: Duration = Duration::from_micros(500);
+
+/// A session keeps its path's packets from others for so long after something authentic last came from it.
+const HOLDS_PATH: Duration = Duration::from_secs(3);
 
 impl Rooms {
     /// Nobody is there yet. Batches for other workers are taken from `pool`.
@@ -187,10 +190,12 @@ impl Rooms {
             Command::AddSession(peer) => self.add_session(now, peer),
             Command::Publish { session, stream, tracks } => self.publish(now, session, stream, tracks),
             Command::Watch { session, stream, tracks } => self.watch(now, session, stream, tracks),
-            Command::MovePath { session, path } => self.move_path(session, path),
+            Command::MovePath { session, path } => self.move_path(now, session, path),
             Command::Consent { session } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
                     self.sessions[key].transport.last_heard = now;
+                    // Should its place be another's.
+                    self.claim_path(now, key);
                 }
             }
             Command::RemoveSession(session) => {
@@ -243,7 +248,7 @@ impl Rooms {
     }
 
     fn add_session(&mut self, now: Instant, peer: PeerSpec) {
-        let (id, path) = (peer.session, peer.path);
+        let id = peer.session;
         if self.sessions.len() >= self.settings.sessions_max {
             return self.refuse(id, EndReason::Full);
         }
@@ -253,7 +258,7 @@ impl Rooms {
         let key = self.sessions.insert(session);
         let previous = self.session_by_id.insert(id, key);
         debug_assert!(previous.is_none(), "{id:?} is unique");
-        self.session_by_path.insert((path.link, path.remote), key);
+        self.claim_path(now, key);
         self.counters.sessions += 1;
         self.reschedule(key);
     }
@@ -327,21 +332,45 @@ impl Rooms {
         self.events.push_back(Event::SessionEnded { session, reason });
     }
 
-    fn move_path(&mut self, session: SessionId, path: Path) {
+    fn move_path(&mut self, now: Instant, session: SessionId, path: Path) {
         let Some(&key) = self.session_by_id.get(&session) else { return };
         let previous = std::mem::replace(&mut self.sessions[key].transport.path, path);
-        self.forget_path(key, &previous);
-        self.session_by_path.insert((path.link, path.remote), key);
+        let had_rival = std::mem::take(&mut self.sessions[key].has_rival);
+        self.leave_path(key, &previous, had_rival);
+        self.claim_path(now, key);
         if std::mem::take(&mut self.sessions[key].transport.is_cut_off) {
             self.queue_due(key);
         }
     }
 
-    /// A session's packets come from there no more. Another session's may: then the way is that one's.
-    fn forget_path(&mut self, key: usize, path: &Path) {
+    /// Packets from a session's path are its own, unless another is there that was heard from lately: then they stay that
+    /// one's. Both have shown that they receive there, as with a NAT that gives a port away again.
+    fn claim_path(&mut self, now: Instant, key: usize) {
+        let path = &self.sessions[key].transport.path;
         let place = (path.link, path.remote);
-        if self.session_by_path.get(&place) == Some(&key) {
-            self.session_by_path.remove(&place);
+        let holder = self.session_by_path.get(&place).copied().filter(|holder| *holder != key);
+        if let Some(holder) = holder {
+            let heard = self.sessions[holder].transport.last_heard;
+            let is_held = now.saturating_duration_since(heard) < HOLDS_PATH;
+            self.sessions[if is_held { holder } else { key }].has_rival = true;
+            if is_held {
+                return;
+            }
+        }
+        self.session_by_path.insert(place, key);
+    }
+
+    /// A session's packets come from there no more. Where another session wanted the place, it is that one's.
+    fn leave_path(&mut self, key: usize, path: &Path, had_rival: bool) {
+        let place = (path.link, path.remote);
+        if self.session_by_path.get(&place) != Some(&key) {
+            return;
+        }
+        self.session_by_path.remove(&place);
+        let is_there = |session: &Session| (session.transport.path.link, session.transport.path.remote) == place;
+        if had_rival && let Some((rival, session)) = self.sessions.iter_mut().find(|(_, session)| is_there(session)) {
+            session.has_rival = true;
+            self.session_by_path.insert(place, rival);
         }
     }
 
@@ -377,7 +406,7 @@ impl Rooms {
         }
         let session = self.sessions.remove(key);
         self.session_by_id.remove(&session.id);
-        self.forget_path(key, &session.transport.path);
+        self.leave_path(key, &session.transport.path, session.has_rival);
         if let Some((_, timer)) = session.timer {
             self.wheel.cancel(timer);
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod corpus;
+mod places;
 mod sessions;
 mod temporal_layers;
 mod turns;
