@@ -107,7 +107,7 @@ impl Estimator {
         }
     }
 
-    /// Takes a packet that leaves now; `bytes` is its length on the wire. Numbers have to go up one by one.
+    /// Takes a packet that leaves now; `bytes` is its length on the wire, headers and all. Numbers have to go up one by one.
     #[inline]
     pub fn on_sent(&mut self, now: Instant, transport_seq: u16, bytes: usize) {
         let sent_us = self.micros(now);
@@ -262,7 +262,7 @@ impl Estimator {
     fn update(&mut self, now: Instant) {
         let signal = self.delay.signal();
         let rtt = self.rtt.unwrap_or(RTT_DEFAULT);
-        self.rate.update(now, signal, self.acked.bps(), rtt);
+        self.rate.update(now, signal, self.acked.bps(), self.acked.latest_bps(), rtt);
         if let Some(loss) = self.loss_window.poll(now) {
             self.note_loss(now, loss);
         }

@@ -1,11 +1,14 @@
 //! The rate at which packets arrive at the receiver.
 //!
-//! In: arrival time and size of each received packet. Out: a smoothed rate, once half a second has been seen.
+//! In: arrival time and size of each received packet. Out: a smoothed rate, once half a second has been seen, and the
+//! latest.
 //! Cost: O(1) per packet. Source: libwebrtc modules/congestion_controller/goog_cc/bitrate_estimator.cc.
 
 /// Length of the first sample, and of all others, in µs (`kInitialRateWindowMs`, `kRateWindowMs`).
 const FIRST_WINDOW_US: i64 = 500_000;
 const WINDOW_US: i64 = 150_000;
+/// A window of which so much is over says something.
+const PART_US: i64 = 75_000;
 /// How strongly a deviating sample is doubted (`uncertainty_scale`).
 const DOUBT: f64 = 10.0;
 /// Variance at the start, and what each sample adds to it (`bitrate_estimate_var_`, and 5 in `Update`).
@@ -20,11 +23,13 @@ pub(super) struct AckedRate {
     last_us: Option<i64>,
     window_us: i64,
     bytes: u64,
+    /// The last sample as it was.
+    sample_kbps: f64,
 }
 
 impl AckedRate {
     pub(super) fn new() -> Self {
-        AckedRate { kbps: None, variance: VARIANCE_START, last_us: None, window_us: 0, bytes: 0 }
+        AckedRate { kbps: None, variance: VARIANCE_START, last_us: None, window_us: 0, bytes: 0, sample_kbps: 0.0 }
     }
 
     /// Takes a packet, or several that arrived at one time.
@@ -53,7 +58,16 @@ impl AckedRate {
         self.kbps.map(|kbps| kbps * 1e3)
     }
 
+    /// The rate of the last window, or of the present one as far as it went, where that is more. When a queue has just
+    /// begun to grow, this is what the path carries, and the smoothed rate is still that of before.
+    pub(super) fn latest_bps(&self) -> Option<f64> {
+        let smoothed_bps = self.bps()?;
+        let present_bps = if self.window_us >= PART_US { self.bytes as f64 * 8e6 / self.window_us as f64 } else { 0.0 };
+        Some(smoothed_bps.max(self.sample_kbps * 1e3).max(present_bps))
+    }
+
     fn on_sample(&mut self, sample_kbps: f64) {
+        self.sample_kbps = sample_kbps;
         let Some(kbps) = self.kbps else {
             self.kbps = Some(sample_kbps);
             return;
