@@ -291,13 +291,19 @@ impl Downs {
         self.choose_layers(transport, streams, now);
     }
 
-    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries. The
-    /// pace follows.
+    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
+    /// tracks that have but one. The pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         let estimate = transport.estimate();
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
         let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
-        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps) / count);
+        let fixed: u64 = self
+            .tracks
+            .iter()
+            .filter(|down| !is_simulcast(down))
+            .map(|down| down.track(streams).rate(0, now).bps())
+            .sum();
+        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(fixed) / count);
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
             if is_simulcast(&self.tracks[index]) {

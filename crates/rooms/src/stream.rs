@@ -12,6 +12,7 @@ use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{StreamId, StreamSpec, TrackSpec, WorkerId};
+use crate::transport::IP_UDP_HEADERS;
 
 /// Tracks of a stream at most.
 pub const TRACKS_MAX: usize = 8;
@@ -21,6 +22,9 @@ pub const LAYERS_MAX: usize = 4;
 /// A log holds at least so much time: a viewer who is further behind goes on at a keyframe, and a retransmission would be
 /// of no use.
 const LOG_SPAN: Duration = Duration::from_secs(2);
+
+/// Bytes around a payload on a viewer's path: RTP header and extensions, SRTP tag, and what is below.
+const PACKET_OVERHEAD: usize = 12 + 8 + 16 + IP_UDP_HEADERS;
 
 /// A stream that sessions here publish or watch.
 #[derive(Debug)]
@@ -239,7 +243,7 @@ impl Layer {
             self.log.restart(epoch);
             self.clock = None;
         }
-        self.rate.add(meta.arrival, payload.len());
+        self.rate.add(meta.arrival, payload.len() + PACKET_OVERHEAD);
         if meta.payload.keyframe && meta.payload.starts_frame {
             self.keyframes.on_keyframe(meta.arrival);
         }

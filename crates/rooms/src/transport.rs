@@ -41,6 +41,10 @@ pub struct Transport {
 /// Room for one RTCP packet of ours before it is sealed, in bytes.
 const RTCP_MAX: usize = 1_200;
 
+/// Bytes of IPv4 and UDP headers (RFC 791 §3.1, RFC 768), which are part of what a path carries. IPv6 has 20 more, which
+/// are left out wherever these are counted.
+pub const IP_UDP_HEADERS: usize = 28;
+
 /// The bandwidth estimate never falls below this.
 const ESTIMATE_MIN: Bitrate = Bitrate::from_kbps(50);
 
@@ -94,6 +98,7 @@ impl Transport {
     pub fn commit(&mut self, now: Instant, len: usize, is_numbered: bool, out: &mut Outbox) {
         out.commit(&self.path, len);
         let Some(estimator) = &mut self.estimator else { return };
+        let len = len + IP_UDP_HEADERS;
         if is_numbered {
             estimator.on_sent(now, self.transport_seq, len);
             self.transport_seq = self.transport_seq.wrapping_add(1);

@@ -14,6 +14,9 @@ use super::HEADROOM;
 /// A larger layer has to fit for this long before it is taken, unless nothing was sent yet.
 const STABLE: Duration = Duration::from_millis(500);
 
+/// A layer that is sent fits with so much to spare.
+const KEPT: f64 = 1.05;
+
 /// A layer that does not quite fit is left after so long: one large frame can look like overuse, and the estimate comes
 /// back when the queue has drained. One for which less than this share is left is left at once.
 const MISFIT_HOLD: Duration = Duration::from_secs(1);
@@ -27,12 +30,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(160);
 /// … until one has held for so long.
 const CLIMB_HELD: Duration = Duration::from_secs(60);
 
-/// The layer for `estimate`: up only where the layer fits with a margin of a fifth, down at once when the current one no
-/// longer fits. The smallest layer that is there is sent even when it does not fit; `None` when none is.
+/// The layer for `estimate`: up only where the layer fits with a margin of a fifth, down when the current one no longer
+/// fits with a small one. The smallest layer that is there is sent even when it does not fit; `None` when none is.
 fn choose_layer(estimate: Bitrate, rates: &[Bitrate], current: Option<u8>) -> Option<u8> {
     let mut chosen = None;
     for (layer, rate) in (0u8..).zip(rates).filter(|(_, rate)| **rate > Bitrate::ZERO) {
-        let keeps = current.is_some_and(|current| layer <= current) && estimate >= *rate;
+        let keeps = current.is_some_and(|current| layer <= current) && estimate >= rate.scale(KEPT);
         let rises = estimate >= rate.scale(HEADROOM);
         if chosen.is_none() || keeps || rises {
             chosen = Some(layer);
@@ -126,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn up_needs_a_margin_and_down_comes_at_once() {
+    fn up_needs_a_margin_and_staying_a_small_one() {
         let rates = kbps(&[150, 500, 1_500]);
         let choose = |estimate, current| choose_layer(Bitrate::from_kbps(estimate), &rates, current);
         assert_eq!(choose(1_000, None), Some(1));
         assert_eq!(choose(1_700, Some(1)), Some(1));
         assert_eq!(choose(1_800, Some(1)), Some(2));
-        assert_eq!(choose(1_500, Some(2)), Some(2));
-        assert_eq!(choose(1_499, Some(2)), Some(1));
+        assert_eq!(choose(1_575, Some(2)), Some(2));
+        assert_eq!(choose(1_574, Some(2)), Some(1));
         assert_eq!(choose(10, Some(2)), Some(0));
     }
 

@@ -36,7 +36,11 @@ pub fn video(codec: Codec, layers_kbps: &[u64]) -> TrackPlan {
 }
 
 pub fn opus() -> TrackPlan {
-    let layer = LayerPlan { bitrate: Bitrate::from_kbps(48), frames_per_second: 50, temporal_layers: 1 };
+    sound(48)
+}
+
+pub fn sound(kbps: u64) -> TrackPlan {
+    let layer = LayerPlan { bitrate: Bitrate::from_kbps(kbps), frames_per_second: 50, temporal_layers: 1 };
     TrackPlan { codec: Codec::Opus, layers: vec![layer] }
 }
 
