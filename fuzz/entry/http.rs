@@ -90,7 +90,8 @@ fn rooms() -> Arc<RoomsControl> {
     let (inputs, requests) = mailbox(MAILBOX).expect("a mailbox");
     let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
     let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Default::default() }];
-    let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
+    let settings =
+        directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000, ..Default::default() };
     let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
     let (tells, answers) = (Arc::downgrade(&rooms), Arc::downgrade(&rooms));
     thread::spawn(move || {

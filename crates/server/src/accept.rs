@@ -1,6 +1,8 @@
 //! Taking connections from a listening socket, whatever becomes of single ones.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -43,29 +45,51 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// How many of something each address has, and that none has too many.
-#[derive(Debug, Default)]
-pub(crate) struct PerAddress {
-    counts: HashMap<IpAddr, usize>,
+/// How many of something each client has, and that none has too many.
+#[derive(Debug)]
+pub(crate) struct PerClient<K> {
+    counts: HashMap<K, usize>,
 }
 
-impl PerAddress {
+/// The same by clients' addresses.
+pub(crate) type PerAddress = PerClient<IpAddr>;
+
+impl<K> Default for PerClient<K> {
+    fn default() -> Self {
+        PerClient { counts: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash> PerClient<K> {
+    /// Whether the client may have one more.
+    pub(crate) fn has_room(&self, client: &K, max: usize) -> bool {
+        self.counts.get(client).copied().unwrap_or(0) < max
+    }
+
     /// One more. False when that would be more than `max`.
-    pub(crate) fn enter(&mut self, ip: IpAddr, max: usize) -> bool {
-        let count = self.counts.get(&ip).copied().unwrap_or(0);
-        let has_room = count < max;
+    pub(crate) fn enter(&mut self, client: K, max: usize) -> bool {
+        let has_room = self.has_room(&client, max);
         if has_room {
-            self.counts.insert(ip, count + 1);
+            *self.counts.entry(client).or_default() += 1;
         }
         has_room
     }
 
-    pub(crate) fn leave(&mut self, ip: IpAddr) {
-        if let Some(count) = self.counts.get_mut(&ip) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&ip);
+    pub(crate) fn leave(&mut self, client: K) {
+        if let Entry::Occupied(mut entry) = self.counts.entry(client) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
             }
         }
+    }
+}
+
+/// What counts as one client of all addresses that it may choose from: an IPv6 network of 64 bits, which is what a host
+/// has (RFC 4291 §2.5.4), and an IPv4 address.
+pub(crate) fn household(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+        ip => ip,
     }
 }

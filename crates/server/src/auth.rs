@@ -61,6 +61,17 @@ pub struct Rights {
     pub admin: bool,
 }
 
+/// Who sends a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bearer {
+    /// What it may do.
+    pub rights: Rights,
+    /// Who it is, by its token.
+    pub subject: Option<String>,
+    /// Until when its token holds, in seconds since 1970. Without tokens that is never over.
+    pub expires: Option<u64>,
+}
+
 /// Why a request is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each says itself what it is")]
@@ -115,7 +126,15 @@ impl Auth {
     /// # Errors
     /// When there is no token, or none that holds.
     pub fn rights(&self, authorization: Option<&[u8]>) -> Result<Rights, Refusal> {
-        let Some(keys) = &self.keys else { return Ok(Rights::all()) };
+        Ok(self.bearer(authorization)?.rights)
+    }
+
+    /// Returns who sends a request.
+    ///
+    /// # Errors
+    /// As `rights`.
+    pub fn bearer(&self, authorization: Option<&[u8]>) -> Result<Bearer, Refusal> {
+        let Some(keys) = &self.keys else { return Ok(Bearer { rights: Rights::all(), ..Bearer::default() }) };
         let token = bearer(authorization.ok_or(Refusal::NoToken)?).ok_or(Refusal::NotBearer)?;
         let header = jsonwebtoken::decode_header(token).map_err(|error| bad_token(error.kind()))?;
         let (algorithm, key) = keys
@@ -126,7 +145,8 @@ impl Auth {
         validation.algorithms = vec![*algorithm];
         let claims =
             jsonwebtoken::decode::<Claims>(token, key, &validation).map_err(|error| bad_token(error.kind()))?;
-        Ok(claims.claims.millrace)
+        let Claims { sub, exp, millrace, .. } = claims.claims;
+        Ok(Bearer { rights: millrace, subject: sub, expires: Some(exp) })
     }
 }
 

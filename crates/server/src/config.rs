@@ -23,7 +23,7 @@ pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
 use section::{Table, section};
-pub use value::{Bytes, IceServer, LogFormat, Origin, Secret, duration, network};
+pub use value::{Bytes, ForwardedBy, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
 
 /// All settings. `Config::default()` is what an empty file gives.
@@ -57,6 +57,14 @@ section! {
         drain_timeout: Duration = secs(10), between(secs(0), secs(86_400));
         /// HTTP connections at a time. Further ones wait until one ends; media is not affected.
         connections_max: usize = 10_000, between(1, 1_000_000);
+        /// HTTP connections of one address (of one /64 of IPv6) at a time. Further ones are closed. Those of
+        /// `trusted_proxies` are not counted.
+        connections_per_client: usize = 1_000, between(1, 1_000_000);
+        /// Reverse proxies in front of this server. They alone are believed when a request says whose it is
+        /// (`forwarded_by`); limits per client go by that.
+        trusted_proxies: Vec<IpNet> = loopback(), any;
+        /// The header by which these proxies say it; they must add to it, or set it, themselves.
+        forwarded_by: ForwardedBy = ForwardedBy::XForwardedFor, any;
         /// A request's header must be here within this time, and its body as well; a connection without a request is
         /// closed after it. Behind a proxy that keeps connections open, make it longer than the proxy does.
         request_timeout: Duration = secs(30), between(secs(1), secs(3_600));
@@ -134,6 +142,11 @@ section! {
         idle_timeout: Duration = rooms().idle_timeout, between(secs(5), secs(3_600));
         /// A stream whose publisher is gone is kept for this long; when the publisher returns, viewers go on watching.
         reconnect_grace: Duration = secs(10), between(secs(0), secs(3_600));
+        /// Offers of one client that wait for it to connect, by its address (its /64 of IPv6) and by its token's `sub`. Further
+        /// ones are refused (429, to be tried again). Who has one token for many clients leaves `sub` out.
+        waiting_per_client: usize = directory().waiting_per_client, between(1, 1_000_000);
+        /// Viewers of one stream. Further ones are refused (503, to be tried again).
+        viewers_per_stream: usize = directory().viewers_per_stream, between(1, 1_000_000);
         /// A viewer goes to the worker of its stream's publisher while that is loaded no more than this, so that packets need
         /// not be copied to another worker. 0: to the one with the least to do, always.
         near_max: f64 = 0.5, between(0.0, 1.0);
@@ -268,6 +281,16 @@ fn pump() -> pump::spec::Settings {
 /// What is done about titles.
 fn titles() -> titles::Settings {
     titles::Settings::default()
+}
+
+/// What the rooms' directory does.
+fn directory() -> crate::rooms::directory::Settings {
+    crate::rooms::directory::Settings::default()
+}
+
+/// This machine.
+fn loopback() -> Vec<IpNet> {
+    vec![IpNet::new_assert(Ipv4Addr::new(127, 0, 0, 0).into(), 8), IpAddr::from(Ipv6Addr::LOCALHOST).into()]
 }
 
 fn secs(count: u64) -> Duration {

@@ -6,6 +6,7 @@
 
 mod api;
 mod broadcast;
+mod client;
 mod connections;
 mod cors;
 mod live;
@@ -30,13 +31,14 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::auth::{Auth, Rights};
+use crate::auth::{Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
+pub use client::Proxies;
 pub use connections::{Connections, Limits};
 pub use problem::Problem;
 
@@ -55,17 +57,19 @@ pub struct App {
     pub auth: Auth,
     /// Pages of which other origins may use this.
     pub cors_origins: Vec<Origin>,
+    /// Who is believed to say for whom it asks.
+    pub proxies: Proxies,
     /// What clients are told to use.
     pub ice_servers: Vec<IceServer>,
     /// The sockets of clients, and their limits.
-    pub connections: Connections,
+    pub connections: Arc<Connections>,
     /// For its metrics.
     pub rtsp: Option<Arc<Rtsp>>,
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
 pub async fn serve(app: Arc<App>, listener: TcpListener, closing: oneshot::Receiver<()>) {
-    app.connections.serve(listener, router(app.clone()), closing).await;
+    app.connections.serve(listener, router(app.clone()), &app.proxies, closing).await;
 }
 
 /// Everything under one roof.
@@ -125,24 +129,29 @@ impl App {
             pump: None,
             auth,
             cors_origins: Vec::new(),
+            proxies: Proxies::default(),
             ice_servers: Vec::new(),
-            connections: Connections::new(Limits::default()),
+            connections: Arc::new(Connections::new(Limits::default())),
             rtsp: None,
         }
     }
 
+    fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Problem> {
+        Ok(self.auth.bearer(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
+    }
+
     fn rights(&self, headers: &HeaderMap) -> Result<Rights, Problem> {
-        Ok(self.auth.rights(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
+        Ok(self.bearer(headers)?.rights)
     }
 
     /// Lets those through who may publish, or watch, the stream.
-    fn authorize(&self, headers: &HeaderMap, role: Role, stream: &str) -> Result<(), Problem> {
-        let rights = self.rights(headers)?;
+    fn authorize(&self, headers: &HeaderMap, role: Role, stream: &str) -> Result<Bearer, Problem> {
+        let bearer = self.bearer(headers)?;
         let (may, what) = match role {
-            Role::Publisher => (rights.may_publish(stream), "publish"),
-            Role::Viewer => (rights.may_watch(stream), "watch"),
+            Role::Publisher => (bearer.rights.may_publish(stream), "publish"),
+            Role::Viewer => (bearer.rights.may_watch(stream), "watch"),
         };
-        if may { Ok(()) } else { Err(Problem::forbidden(&format!("{what} {stream:?}"))) }
+        if may { Ok(bearer) } else { Err(Problem::forbidden(&format!("{what} {stream:?}"))) }
     }
 
     /// Finds the session of a URL for those who may publish, or watch, its stream.

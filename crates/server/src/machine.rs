@@ -131,8 +131,8 @@ impl Machine {
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;
-        let config::Rooms { reconnect_grace, sessions_max, .. } = config.rooms;
-        let directory = directory::Settings { reconnect_grace, sessions_max };
+        let config::Rooms { reconnect_grace, sessions_max, waiting_per_client, viewers_per_stream, .. } = config.rooms;
+        let directory = directory::Settings { reconnect_grace, sessions_max, waiting_per_client, viewers_per_stream };
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory));
         let mut helpers = vec![report::listen(reports, Some(rooms.clone()), pump.clone(), Handle::current())?];
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {

@@ -2,6 +2,7 @@
 //!
 //! In: what HTTP asks. Out: sessions on workers, and what they report.
 
+pub mod client;
 pub mod control;
 pub mod directory;
 pub mod negotiator;

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::demo;
-use crate::http::{self, App, Connections, Limits};
+use crate::http::{self, App, Connections, Limits, Proxies};
 use crate::machine::{Machine, Running};
+use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 
@@ -74,7 +75,8 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     let app = Arc::new(App {
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
-        connections: Connections::new(limits(config)),
+        connections: Arc::new(Connections::new(limits(config))),
+        proxies: Proxies { networks: config.http.trusted_proxies.clone(), by: config.http.forwarded_by },
         rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
         pump: Some(running.pump.clone()),
         ..App::new(running.rooms.clone(), auth)
@@ -108,6 +110,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
 fn limits(config: &Config) -> Limits {
     Limits {
         connections_max: config.http.connections_max,
+        connections_per_client: config.http.connections_per_client,
         request_timeout: config.http.request_timeout,
         ..Limits::default()
     }
@@ -119,7 +122,8 @@ fn rtsp_limits(config: &Config) -> rtsp::Limits {
 
 async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> anyhow::Result<()> {
     let (rooms, runtime) = (rooms.clone(), tokio::runtime::Handle::current());
-    let publish = move |offer: String| Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer))?.answer.sdp);
+    let publish =
+        move |offer: String| Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer, Client::default()))?.answer.sdp);
     let context = context.clone();
     let started = move || demo::publisher::start(&context, DEMO_STREAM, publish);
     tokio::task::spawn_blocking(started).await.context("starting the demo")??;

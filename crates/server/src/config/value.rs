@@ -196,6 +196,27 @@ pub enum LogFormat {
     Json,
 }
 
+/// The header by which a proxy says for whom it asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
+pub enum ForwardedBy {
+    /// What nearly all proxies write.
+    #[default]
+    XForwardedFor,
+    /// RFC 7239.
+    Forwarded,
+}
+
+impl ForwardedBy {
+    /// In lower case.
+    pub fn header(self) -> &'static str {
+        match self {
+            ForwardedBy::XForwardedFor => "x-forwarded-for",
+            ForwardedBy::Forwarded => "forwarded",
+        }
+    }
+}
+
 impl Setting for Duration {
     const KIND: &str = "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"";
 
@@ -313,6 +334,7 @@ macro_rules! quoted_text {
 quoted_text!(
     String: "a text",
     LogFormat: "\"text\" or \"json\"",
+    ForwardedBy: "\"x-forwarded-for\" or \"forwarded\"",
     IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
     Url: "an http or https URL",
     SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""

@@ -13,8 +13,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 
+use super::client::ClientAddress;
 use super::{App, InPath, Problem, api};
 use crate::config::IceServer;
+use crate::rooms::client::Client;
 use crate::rooms::control::Opened;
 use crate::rooms::directory::Role;
 
@@ -24,7 +26,7 @@ const SDP: &str = "application/sdp";
 
 /// The endpoint and its resources. Other methods are refused with 405 (RFC 9725 §4.2).
 pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<App>> {
-    let open = move |state, path, headers, body| open(role, state, path, headers, body);
+    let open = move |state, path, client, headers, body| open(role, state, path, client, headers, body);
     let amend = move |state, path, headers, body| amend(role, state, path, headers, body);
     let close = move |state, path, headers| close(role, state, path, headers);
     let stats = move |state, path, headers| api::stats(role, state, path, headers);
@@ -38,14 +40,16 @@ async fn open(
     role: Role,
     State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
+    ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    app.authorize(&headers, role, &stream)?;
+    let bearer = app.authorize(&headers, role, &stream)?;
     let offer = app.read_body(&headers, body, SDP).await?;
+    let client = Client { address, subject: bearer.subject.map(Arc::from) };
     let (endpoint, Opened { key, answer }) = match role {
-        Role::Publisher => ("whip", app.rooms.publish(&stream, &offer).await?),
-        Role::Viewer => ("whep", app.rooms.watch(&stream, &offer).await?),
+        Role::Publisher => ("whip", app.rooms.publish(&stream, &offer, client).await?),
+        Role::Viewer => ("whep", app.rooms.watch(&stream, &offer, client).await?),
     };
     let mut response = (StatusCode::CREATED, answer.sdp).into_response();
     let headers = response.headers_mut();

@@ -5,26 +5,32 @@
 //! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
 use counters::counters;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::accept::{accept, places};
+use super::client::{Proxies, Remote};
+use crate::accept::{PerAddress, accept, household, places};
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; when there are so many, further ones wait in the kernel's backlog.
     pub connections_max: usize,
+    /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number.
+    pub connections_per_client: usize,
     /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle.
     pub request_timeout: Duration,
     /// A connection that is older is closed behind the request that it has, even when its client reads no answer.
@@ -35,6 +41,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 10_000,
+            connections_per_client: 1_000,
             request_timeout: Duration::from_secs(30),
             age_max: Duration::from_secs(10 * 60),
         }
@@ -50,6 +57,8 @@ counters! {
         gauge max: u64 = "_max",
         /// HTTP connections since the start.
         counter accepted: u64 = "_accepted_total",
+        /// HTTP connections that were closed at once, because their client had too many.
+        counter refused: u64 = "_refused_total",
     }
 }
 
@@ -67,13 +76,22 @@ pub struct Connections {
     /// Each connection has this too.
     open: Arc<()>,
     accepted: AtomicU64,
+    refused: AtomicU64,
+    clients: Mutex<PerAddress>,
 }
 
 impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
         let places = places(limits.connections_max);
-        Connections { limits, places, open: Arc::default(), accepted: AtomicU64::new(0) }
+        Connections {
+            limits,
+            places,
+            open: Arc::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            clients: Mutex::default(),
+        }
     }
 
     /// What was set.
@@ -84,24 +102,44 @@ impl Connections {
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
         let open = Arc::strong_count(&self.open) as u64 - 1;
-        Counters { open, max: self.limits.connections_max as u64, accepted: self.accepted.load(Ordering::Relaxed) }
+        let [accepted, refused] = [&self.accepted, &self.refused].map(|count| count.load(Ordering::Relaxed));
+        Counters { open, max: self.limits.connections_max as u64, accepted, refused }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, PerAddress> {
+        self.clients.lock().expect("nobody panics under this lock")
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
     /// that are under way have their answers, or have had the time for it.
-    pub async fn serve(&self, listener: TcpListener, router: Router, closing: oneshot::Receiver<()>) {
+    pub async fn serve(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        router: Router,
+        proxies: &Proxies,
+        closing: oneshot::Receiver<()>,
+    ) {
         let mut closing = pin!(closing);
         let (open, is_open) = watch::channel(());
         loop {
-            let (place, stream, _) = tokio::select! {
+            let (place, stream, client) = tokio::select! {
                 _ = closing.as_mut() => break,
                 accepted = accept(&listener, &self.places, "HTTP") => accepted,
             };
+            let remote = client.ip().to_canonical();
+            let household = (!proxies.has(remote)).then(|| household(remote));
+            if household.is_some_and(|ip| !self.clients().enter(ip, self.limits.connections_per_client)) {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             self.accepted.fetch_add(1, Ordering::Relaxed);
-            let (router, limits, is_open) = (router.clone(), self.limits.clone(), is_open.clone());
+            let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
             let counted = self.open.clone();
             tokio::spawn(async move {
-                converse(stream, router, &limits, is_open).await;
+                converse(stream, Remote(remote), router, &connections.limits, is_open).await;
+                if let Some(ip) = household {
+                    connections.clients().leave(ip);
+                }
                 drop((counted, place));
             });
         }
@@ -114,10 +152,20 @@ impl Connections {
 }
 
 /// Answers one connection's requests until it ends, gets too old, or the server ends.
-async fn converse(stream: TcpStream, router: Router, limits: &Limits, mut is_open: watch::Receiver<()>) {
+async fn converse(
+    stream: TcpStream,
+    remote: Remote,
+    router: Router,
+    limits: &Limits,
+    mut is_open: watch::Receiver<()>,
+) {
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(remote);
+        TowerToHyperService::new(router.clone()).call(request)
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
         result = connection.as_mut() => return trace(result),
         _ = is_open.changed() => {}

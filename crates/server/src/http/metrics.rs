@@ -28,6 +28,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     write_process(&mut page);
     page.set(&[(String::new(), app.connections.counters())]);
     write_sessions(&mut page, &app);
+    page.set(&[(String::new(), app.rooms.counters())]);
     write_workers(&mut page, app.plane.workers());
     write_negotiators(&mut page, &app.rooms);
     write_rooms(&mut page, app.plane.workers());

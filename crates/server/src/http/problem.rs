@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::auth::Refusal;
-use crate::rooms::control::{ControlError, DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
+use crate::rooms::control::{ControlError, DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS, WAITING_RETRY_SECONDS};
 use crate::rooms::directory::DirectoryError;
 use crate::rooms::negotiator::NegotiationError;
 
@@ -77,7 +77,14 @@ impl From<ControlError> for Problem {
             ControlError::Draining => Problem::unavailable(detail, DRAIN_RETRY_SECONDS),
             ControlError::Busy => Problem::unavailable(detail, 1),
             ControlError::Directory(DirectoryError::Overloaded) => Problem::unavailable(detail, OVERLOAD_RETRY_SECONDS),
-            ControlError::Directory(error) => Problem::new(directory_status(error), detail),
+            ControlError::Directory(error) => {
+                let retry_after_seconds = match error {
+                    DirectoryError::TooManyWaiting => Some(WAITING_RETRY_SECONDS),
+                    DirectoryError::StreamFull => Some(OVERLOAD_RETRY_SECONDS),
+                    _ => None,
+                };
+                Problem { retry_after_seconds, ..Problem::new(directory_status(error), detail) }
+            }
             ControlError::Negotiation(NegotiationError::Overloaded { retry_after_seconds }) => {
                 Problem::unavailable(detail, retry_after_seconds)
             }
@@ -90,7 +97,10 @@ fn directory_status(error: DirectoryError) -> StatusCode {
     match error {
         DirectoryError::BadName => StatusCode::BAD_REQUEST,
         DirectoryError::NoStream | DirectoryError::NoSession => StatusCode::NOT_FOUND,
-        DirectoryError::TooManyStreams | DirectoryError::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        DirectoryError::TooManyStreams | DirectoryError::StreamFull | DirectoryError::Overloaded => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        DirectoryError::TooManyWaiting => StatusCode::TOO_MANY_REQUESTS,
     }
 }
 

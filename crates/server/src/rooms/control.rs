@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use counters::Published;
+use counters::{Published, counters};
 use engine::Mailbox;
 use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats};
 use tokio::sync::oneshot;
@@ -20,6 +20,7 @@ use crate::plane::placement::Placement;
 use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
 use crate::plane::{Plane, ProductControl};
 use crate::random::random;
+use crate::rooms::client::Client;
 use crate::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use crate::worker::Message;
@@ -29,6 +30,23 @@ pub const DRAIN_RETRY_SECONDS: u32 = 5;
 
 /// What newcomers are told to wait while all workers are busy: viewers have to leave first.
 pub const OVERLOAD_RETRY_SECONDS: u32 = 10;
+
+/// What a client is told to wait that has too many offers open: those that come to nothing end after some seconds.
+pub const WAITING_RETRY_SECONDS: u32 = 5;
+
+counters! {
+    /// Offers that were refused before they had a place, since the start.
+    pub struct Counters: "millrace_offers_" {
+        /// Offers that cannot be read, or not be answered with what there is.
+        counter unreadable: u64 = "unreadable_total",
+        /// Offers of clients of which too many wait already (`rooms.waiting_per_client`).
+        counter too_many_waiting: u64 = "too_many_waiting_total",
+        /// Offers for streams that have as many viewers as they may have (`rooms.viewers_per_stream`).
+        counter stream_full: u64 = "stream_full_total",
+        /// Offers that came while every worker was busy.
+        counter overloaded: u64 = "overloaded_total",
+    }
+}
 
 /// The way to a worker's negotiator.
 #[derive(Debug)]
@@ -50,6 +68,7 @@ pub struct RoomsControl {
 
 struct State {
     directory: Directory,
+    counters: Counters,
     /// The last part of a session's URL. It cannot be guessed, so knowing it is a proof in itself.
     by_key: HashMap<Arc<str>, SessionId>,
     keys: HashMap<SessionId, Arc<str>>,
@@ -85,7 +104,12 @@ impl RoomsControl {
         RoomsControl {
             plane,
             negotiators,
-            state: Mutex::new(State { directory, by_key: HashMap::new(), keys: HashMap::new() }),
+            state: Mutex::new(State {
+                directory,
+                counters: Counters::default(),
+                by_key: HashMap::new(),
+                keys: HashMap::new(),
+            }),
             inspections: Questions::default(),
         }
     }
@@ -99,21 +123,28 @@ impl RoomsControl {
     ///
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
-    pub async fn publish(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
+    pub async fn publish(&self, name: &str, offer: &str, client: Client) -> Result<Opened, ControlError> {
         self.check_draining()?;
-        let tracks = negotiator::published_tracks(offer).map_err(NegotiationError::Sdp)?;
-        self.open(offer, |directory, placement| directory.begin_publish(placement, name, &tracks)).await
+        let tracks = self.read(negotiator::published_tracks(offer))?;
+        self.open(offer, |directory, placement| directory.begin_publish(placement, name, &tracks, client)).await
     }
 
     /// Opens a viewer's session.
     ///
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
-    pub async fn watch(&self, name: &str, offer: &str) -> Result<Opened, ControlError> {
+    pub async fn watch(&self, name: &str, offer: &str, client: Client) -> Result<Opened, ControlError> {
         self.check_draining()?;
         let tracks = self.lock().directory.tracks(name)?;
-        negotiator::check_viewer(offer, &tracks).map_err(NegotiationError::Sdp)?;
-        self.open(offer, |directory, placement| directory.begin_watch(placement, name)).await
+        self.read(negotiator::check_viewer(offer, &tracks))?;
+        self.open(offer, |directory, placement| directory.begin_watch(placement, name, client)).await
+    }
+
+    fn read<T>(&self, read: Result<T, webrtc::Error>) -> Result<T, ControlError> {
+        read.map_err(|error| {
+            self.lock().counters.unreadable += 1;
+            NegotiationError::Sdp(error).into()
+        })
     }
 
     fn check_draining(&self) -> Result<(), ControlError> {
@@ -127,7 +158,8 @@ impl RoomsControl {
     ) -> Result<Opened, ControlError> {
         let key = new_key()?;
         let place = self.with_state(|state| {
-            let place = place(&mut state.directory, &mut self.plane.placement())?;
+            let place = place(&mut state.directory, &mut self.plane.placement());
+            let place = place.inspect_err(|error| state.counters.add(*error))?;
             state.by_key.insert(key.clone(), place.session);
             state.keys.insert(place.session, key.clone());
             Ok::<_, DirectoryError>(place)
@@ -213,6 +245,11 @@ impl RoomsControl {
         self.lock().directory.session_counts(role)
     }
 
+    /// What was refused.
+    pub fn counters(&self) -> Counters {
+        self.lock().counters.clone()
+    }
+
     /// What each worker's negotiator has counted.
     pub fn negotiator_counters(&self) -> impl Iterator<Item = (WorkerId, negotiator::Counters)> {
         self.plane.workers().ids().zip(self.negotiators.iter().map(|negotiator| negotiator.counters.load()))
@@ -274,6 +311,21 @@ impl RoomsControl {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl Counters {
+    fn add(&mut self, refusal: DirectoryError) {
+        match refusal {
+            DirectoryError::TooManyWaiting => self.too_many_waiting += 1,
+            DirectoryError::StreamFull => self.stream_full += 1,
+            DirectoryError::Overloaded => self.overloaded += 1,
+            // These are of nobody's load.
+            DirectoryError::BadName
+            | DirectoryError::NoStream
+            | DirectoryError::TooManyStreams
+            | DirectoryError::NoSession => {}
+        }
     }
 }
 

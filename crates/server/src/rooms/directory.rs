@@ -22,6 +22,7 @@ use wire::codec::MediaKind;
 use wire::{Bitrate, WorkerId};
 
 use crate::plane::placement::Placement;
+use crate::rooms::client::{Client, Waiting};
 
 /// Names end up in URLs, so they consist of characters that need no escape there (RFC 3986 §2.3).
 pub const NAME_BYTES_MAX: usize = 64;
@@ -42,6 +43,21 @@ pub struct Settings {
     pub reconnect_grace: Duration,
     /// Sessions of one worker; newcomers go to others.
     pub sessions_max: usize,
+    /// Offers of one client, by its address or its token's subject, that wait for it to connect; further ones are refused.
+    pub waiting_per_client: usize,
+    /// Viewers of one stream, connected or not; further ones are refused.
+    pub viewers_per_stream: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            reconnect_grace: Duration::from_secs(10),
+            sessions_max: 20_000,
+            waiting_per_client: 1_000,
+            viewers_per_stream: 1_000_000,
+        }
+    }
 }
 
 /// All streams and sessions of this process.
@@ -50,6 +66,7 @@ pub struct Directory {
     streams: FxHashMap<StreamId, Stream>,
     by_name: HashMap<Arc<str>, StreamId>,
     sessions: FxHashMap<SessionId, Session>,
+    waiting: Waiting,
     /// How many sessions each worker has.
     counts: Vec<usize>,
     commands: VecDeque<(WorkerId, Command)>,
@@ -104,6 +121,8 @@ pub struct Session {
     pub name: Arc<str>,
     /// Its handshake is done.
     pub is_connected: bool,
+    /// Who asked for it.
+    pub client: Client,
     /// What it is expected to take of its worker.
     cost: Bitrate,
 }
@@ -137,6 +156,10 @@ pub enum DirectoryError {
     TooManyStreams,
     #[error("every worker of this server is busy")]
     Overloaded,
+    #[error("too many offers of this client wait for it to connect")]
+    TooManyWaiting,
+    #[error("the stream has as many viewers as it may have")]
+    StreamFull,
     #[error("no such session")]
     NoSession,
 }
@@ -155,6 +178,8 @@ struct Stream {
     is_open: bool,
     /// Viewers on each worker that are connected. Another worker than its own has it for these.
     viewers: Vec<usize>,
+    /// All of its viewers, connected or not.
+    admitted: usize,
 }
 
 impl Directory {
@@ -165,6 +190,7 @@ impl Directory {
             streams: FxHashMap::default(),
             by_name: HashMap::new(),
             sessions: FxHashMap::default(),
+            waiting: Waiting::default(),
             counts: vec![0; workers],
             commands: VecDeque::new(),
             next_session: 1,
@@ -185,22 +211,24 @@ impl Directory {
     /// own.
     ///
     /// # Errors
-    /// `BadName`, `TooManyStreams`, `Overloaded`; who comes back to a stream of its own is never refused.
+    /// `BadName`, `TooManyWaiting`, `TooManyStreams`, `Overloaded`; who comes back to a stream is not told the last two.
     pub fn begin_publish(
         &mut self,
         placement: &mut Placement,
         name: &str,
         tracks: &[TrackSpec],
+        client: Client,
     ) -> Result<Admitted, DirectoryError> {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
         }
+        self.check_waiting(&client)?;
         let current = self.by_name.get(name).and_then(|id| Some((*id, self.streams.get(id)?)));
         let (id, worker, name) = match current {
             Some((id, stream)) if stream.tracks == tracks => (id, stream.worker, stream.name.clone()),
             _ => self.add_stream(placement, name, tracks)?,
         };
-        let place = self.add_session(placement, Role::Publisher, (id, worker, name), Vec::new());
+        let place = self.add_session(placement, Role::Publisher, (id, worker, name), Vec::new(), client);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.publishers.push(place.session);
         }
@@ -230,6 +258,7 @@ impl Directory {
             vacant_since: None,
             is_open: false,
             viewers: vec![0; self.counts.len()],
+            admitted: 0,
         };
         self.streams.insert(id, stream);
         self.by_name.entry(name.clone()).or_insert(id);
@@ -239,13 +268,25 @@ impl Directory {
     /// Finds a place for a viewer.
     ///
     /// # Errors
-    /// `NoStream`, `Overloaded`.
-    pub fn begin_watch(&mut self, placement: &mut Placement, name: &str) -> Result<Admitted, DirectoryError> {
+    /// `NoStream`, `TooManyWaiting`, `StreamFull`, `Overloaded`.
+    pub fn begin_watch(
+        &mut self,
+        placement: &mut Placement,
+        name: &str,
+        client: Client,
+    ) -> Result<Admitted, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
         let stream = self.streams.get(&id).ok_or(DirectoryError::NoStream)?;
+        self.check_waiting(&client)?;
+        if stream.admitted >= self.settings.viewers_per_stream {
+            return Err(DirectoryError::StreamFull);
+        }
         let worker = self.find_worker(placement, Some(stream.worker))?;
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
-        Ok(self.add_session(placement, Role::Viewer, (id, worker, name), tracks))
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.admitted += 1;
+        }
+        Ok(self.add_session(placement, Role::Viewer, (id, worker, name), tracks, client))
     }
 
     /// A session has keys, and is its worker's next: its stream comes to that worker, and a publisher takes the name from
@@ -253,6 +294,7 @@ impl Directory {
     pub fn handle_connected(&mut self, session: SessionId) {
         let Some(entry) = self.sessions.get_mut(&session).filter(|entry| !entry.is_connected) else { return };
         entry.is_connected = true;
+        self.waiting.leave(&entry.client);
         let (role, worker, id) = (entry.role, entry.worker, entry.stream);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !stream.is_open {
@@ -283,15 +325,22 @@ impl Directory {
     /// takes the stream along.
     pub fn handle_ended(&mut self, placement: &mut Placement, now: Instant, session: SessionId, is_final: bool) {
         let Some(ended) = self.sessions.remove(&session) else { return };
-        let Session { role, worker, stream: id, is_connected, cost, .. } = ended;
+        let Session { role, worker, stream: id, is_connected, cost, client, .. } = ended;
+        if !is_connected {
+            self.waiting.leave(&client);
+        }
         placement.release(worker, cost);
         if let Some(count) = self.counts.get_mut(worker.index()) {
             *count -= 1;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match role {
-            Role::Viewer if is_connected => self.remove_viewer(id, worker),
-            Role::Viewer => {}
+            Role::Viewer => {
+                stream.admitted -= 1;
+                if is_connected {
+                    self.remove_viewer(id, worker);
+                }
+            }
             Role::Publisher => {
                 stream.publishers.retain(|publisher| *publisher != session);
                 if stream.live == Some(session) {
@@ -373,6 +422,7 @@ impl Directory {
         role: Role,
         place: (StreamId, WorkerId, Arc<str>),
         tracks: Vec<TrackSpec>,
+        client: Client,
     ) -> Admitted {
         let id = SessionId(self.next_session);
         self.next_session += 1;
@@ -385,7 +435,9 @@ impl Directory {
         if let Some(count) = self.counts.get_mut(worker.index()) {
             *count += 1;
         }
-        self.sessions.insert(id, Session { role, worker, stream, name: name.clone(), is_connected: false, cost });
+        self.waiting.enter(&client);
+        let session = Session { role, worker, stream, name: name.clone(), is_connected: false, client, cost };
+        self.sessions.insert(id, session);
         Admitted { session: id, role, worker, stream, name, tracks }
     }
 
@@ -413,6 +465,11 @@ impl Directory {
                 self.commands.push_back((worker, Command::CloseStream(id)));
             }
         }
+    }
+
+    fn check_waiting(&self, client: &Client) -> Result<(), DirectoryError> {
+        let has_room = self.waiting.has_room(client, self.settings.waiting_per_client);
+        if has_room { Ok(()) } else { Err(DirectoryError::TooManyWaiting) }
     }
 
     fn find_worker(&self, placement: &Placement, near: Option<WorkerId>) -> Result<WorkerId, DirectoryError> {

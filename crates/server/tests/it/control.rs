@@ -9,6 +9,7 @@ use engine::{Mailbox, Receiver, mailbox};
 use rooms::spec::Command;
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
+use server::rooms::client::Client;
 use server::rooms::control::{ControlError, NegotiatorEnd, Opened, RoomsControl};
 use server::rooms::directory::{DirectoryError, Role, Settings};
 use server::rooms::negotiator::{Answer, Input, NegotiationError, Notice, Request};
@@ -40,7 +41,8 @@ async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
     let codec = || test.rooms.streams()[0].tracks[0].codec;
 
     test.publish("a", "VP8").await;
-    let opened = test.rooms.publish("a", &offers::video("sendonly", "H264", &[])).await.expect("answered");
+    let opened =
+        test.rooms.publish("a", &offers::video("sendonly", "H264", &[]), Client::default()).await.expect("answered");
     assert_eq!((test.commands(), codec()), (vec!["open 1".to_owned()], Codec::Vp8));
     test.connect("a", &opened);
 
@@ -57,11 +59,11 @@ async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
 
     let not_one = |result| matches!(result, Err(ControlError::Negotiation(NegotiationError::Sdp(_))));
     for offer in ["", "v=0\r\n", &offers::video("recvonly", "H264", &[]), &offers::video("sendonly", "VP8", &[])] {
-        assert!(not_one(test.rooms.watch("a", offer).await), "{offer}");
+        assert!(not_one(test.rooms.watch("a", offer, Client::default()).await), "{offer}");
     }
     for offer in ["", "v=0\r\n", &offers::video("sendonly", "H263", &[]), &offers::video("recvonly", "VP8", &[])] {
-        assert!(not_one(test.rooms.publish("a", offer).await), "{offer}");
-        assert!(not_one(test.rooms.publish("b", offer).await), "{offer}");
+        assert!(not_one(test.rooms.publish("a", offer, Client::default()).await), "{offer}");
+        assert!(not_one(test.rooms.publish("b", offer, Client::default()).await), "{offer}");
     }
 
     assert_eq!((test.rooms.session_counts(Role::Viewer), test.rooms.session_counts(Role::Publisher)), ((0, 0), (1, 1)));
@@ -75,7 +77,7 @@ async fn a_request_that_is_given_up_leaves_no_session_behind() {
 
     {
         let offer = vp8();
-        let mut publish = pin!(test.rooms.publish("a", &offer));
+        let mut publish = pin!(test.rooms.publish("a", &offer, Client::default()));
         let first = std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await;
         assert!(first.is_pending());
         assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 0));
@@ -90,14 +92,14 @@ async fn a_negotiator_without_room_is_told_as_busy() {
     let (mailbox, _) = mailbox(1).expect("a mailbox");
     let (rooms, _worker) = rooms(100, mailbox);
 
-    assert_eq!(rooms.publish("a", &vp8()).await, Err(ControlError::Busy));
+    assert_eq!(rooms.publish("a", &vp8(), Client::default()).await, Err(ControlError::Busy));
     assert_eq!(rooms.session_counts(Role::Publisher), (0, 0));
 }
 
 #[tokio::test]
 async fn questions_to_a_worker_without_room_are_told_as_busy() {
     let test = Harness::new(1, true);
-    let opened = test.rooms.publish("a", &vp8()).await.expect("answered");
+    let opened = test.rooms.publish("a", &vp8(), Client::default()).await.expect("answered");
     test.connect("a", &opened);
     let session = test.rooms.find(Role::Publisher, "a", &opened.key).expect("it is there");
 
@@ -116,14 +118,14 @@ async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
         }
     };
 
-    test.rooms.publish("a", &vp8()).await.expect("answered");
+    test.rooms.publish("a", &vp8(), Client::default()).await.expect("answered");
     work(0, 50, 99);
     let refused = Err(ControlError::Directory(DirectoryError::Overloaded));
-    assert_eq!(test.rooms.publish("b", &vp8()).await, refused);
-    assert_eq!(test.rooms.watch("a", &offers::video("recvonly", "VP8", &[])).await, refused);
-    test.rooms.publish("a", &vp8()).await.expect("who comes back is welcome");
+    assert_eq!(test.rooms.publish("b", &vp8(), Client::default()).await, refused);
+    assert_eq!(test.rooms.watch("a", &offers::video("recvonly", "VP8", &[]), Client::default()).await, refused);
+    test.rooms.publish("a", &vp8(), Client::default()).await.expect("who comes back is welcome");
     work(50, 60, 20);
-    test.rooms.publish("b", &vp8()).await.expect("answered");
+    test.rooms.publish("b", &vp8(), Client::default()).await.expect("answered");
 }
 
 /// Rooms over the mailbox of a worker, which the test reads, and a negotiator on a thread of its own.
@@ -157,7 +159,11 @@ impl Harness {
 
     /// Publishes, up to the keys.
     async fn publish(&self, name: &str, codec: &str) {
-        let opened = self.rooms.publish(name, &offers::video("sendonly", codec, &[])).await.expect("answered");
+        let opened = self
+            .rooms
+            .publish(name, &offers::video("sendonly", codec, &[]), Client::default())
+            .await
+            .expect("answered");
         self.connect(name, &opened);
     }
 
@@ -189,7 +195,7 @@ fn rooms(room: usize, negotiator: Mailbox<Input>) -> (RoomsControl, Receiver<Mes
     let placement = placement::Settings { busy_max: 0.9, ..placement::Settings::default() };
     let plane = Plane::new(Workers::pretended(vec![mailbox]), placement);
     let ends = vec![NegotiatorEnd { mailbox: negotiator, counters: Default::default() }];
-    let settings = Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 100 };
+    let settings = Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 100, ..Default::default() };
     (RoomsControl::new(plane, ends, settings), worker)
 }
 

@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
+use server::rooms::client::Client;
 use server::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, StreamState};
 use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
 const SESSIONS_MAX: usize = 10;
+const WAITING_MAX: usize = 3;
+const VIEWERS_MAX: usize = 12;
 
 #[test]
 fn sessions_go_to_the_worker_with_the_least_to_do() {
@@ -240,6 +243,55 @@ fn names_that_would_need_an_escape_in_a_path_are_refused() {
     }
 }
 
+#[test]
+fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
+    let mut test = Harness::new(2);
+    test.publish("a");
+    let from = |address: &str, subject: Option<&str>| Client {
+        address: Some(address.parse().expect("an address")),
+        subject: subject.map(Into::into),
+    };
+    let mut ask = |client: Client| test.directory.begin_watch(&mut test.placement, "a", client);
+    let refused = Err(DirectoryError::TooManyWaiting);
+    let one = ask(from("192.0.2.1", None)).expect("a place");
+    for _ in 1..WAITING_MAX {
+        ask(from("192.0.2.1", None)).expect("a place");
+    }
+    assert_eq!(ask(from("192.0.2.1", None)), refused);
+    assert!(ask(from("192.0.2.2", Some("bob"))).is_ok());
+
+    for host in 1..=WAITING_MAX {
+        // One host may have all addresses of a /64.
+        let result = ask(from(&format!("2001:db8::{host}"), None));
+        assert!(result.is_ok());
+    }
+    assert_eq!(ask(from("2001:db8::ffff", None)), refused);
+    assert!(ask(from("2001:db8:0:1::1", Some("bob"))).is_ok());
+    assert!(ask(from("192.0.2.3", Some("bob"))).is_ok());
+    assert_eq!(ask(from("192.0.2.4", Some("bob"))), refused, "from wherever");
+
+    test.directory.handle_connected(one.session);
+    let next = test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect("one less waits");
+    test.end(one.session);
+    test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect_err("that one did not");
+    test.end(next.session);
+    test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect("one less waits");
+}
+
+#[test]
+fn a_stream_has_so_many_viewers_and_a_place_when_one_leaves() {
+    let mut test = Harness::new(2);
+    test.publish("a");
+    let viewers: Vec<_> = (0..VIEWERS_MAX).map(|_| test.watch("a")).collect();
+    assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::StreamFull));
+    test.publish("b");
+    test.watch("b");
+
+    test.end(viewers[0].session);
+    test.watch("a");
+    assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::StreamFull));
+}
+
 struct Harness {
     directory: Directory,
     placement: Placement,
@@ -254,22 +306,27 @@ impl Harness {
 
     fn with(workers: usize, settings: placement::Settings) -> Self {
         let placement = Placement::new(workers, settings);
-        let settings = directory::Settings { reconnect_grace: GRACE, sessions_max: SESSIONS_MAX };
+        let settings = directory::Settings {
+            reconnect_grace: GRACE,
+            sessions_max: SESSIONS_MAX,
+            waiting_per_client: WAITING_MAX,
+            viewers_per_stream: VIEWERS_MAX,
+        };
         Harness { directory: Directory::new(workers, settings), placement, now: Instant::now() }
     }
 
     fn begin_publish(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
-        self.directory.begin_publish(&mut self.placement, name, &tracks())
+        self.directory.begin_publish(&mut self.placement, name, &tracks(), Client::default())
     }
 
     /// With other tracks than the stream has.
     fn begin_publish_other(&mut self, name: &str) -> Admitted {
         let other = [track(Codec::H264)];
-        self.directory.begin_publish(&mut self.placement, name, &other).expect("a place")
+        self.directory.begin_publish(&mut self.placement, name, &other, Client::default()).expect("a place")
     }
 
     fn begin_watch(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
-        self.directory.begin_watch(&mut self.placement, name)
+        self.directory.begin_watch(&mut self.placement, name, Client::default())
     }
 
     fn publish(&mut self, name: &str) -> Admitted {

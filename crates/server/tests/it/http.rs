@@ -382,7 +382,8 @@ fn pretend() -> (Arc<RoomsControl>, Arc<Mutex<Vec<SessionId>>>, mpsc::Receiver<L
     let (inputs, negotiator) = mailbox(100).expect("a mailbox");
     let plane = Plane::new(Workers::pretended(vec![commands]), placement::Settings::default());
     let ends = vec![NegotiatorEnd { mailbox: inputs, counters: Default::default() }];
-    let settings = directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000 };
+    let settings =
+        directory::Settings { reconnect_grace: Duration::from_secs(10), sessions_max: 1_000, ..Default::default() };
     let rooms = Arc::new(RoomsControl::new(plane, ends, settings));
     let opened = Arc::<Mutex<Vec<SessionId>>>::default();
     let (told, limits) = mpsc::sync_channel(100);

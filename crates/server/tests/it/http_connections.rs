@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::offers;
+
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 const GET: &str = "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -104,6 +106,45 @@ async fn over_the_limit_connections_wait_until_another_ends() {
 }
 
 #[tokio::test]
+async fn one_address_has_so_many_connections_and_a_proxy_any_number() {
+    let limits = Limits { connections_per_client: 2, ..Limits::default() };
+    let server = Server::start(limits.clone()).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert_eq!((ask(&mut first, GET).await, ask(&mut second, GET).await), (200, 200));
+    assert_eq!(read_to_end(&mut server.connect().await).await, "");
+    let counters = server.service.connections.counters();
+    assert_eq!((counters.open, counters.accepted, counters.refused), (2, 2, 1));
+    drop(first);
+    server.wait_for_open(1).await;
+    assert_eq!(ask(&mut server.connect().await, GET).await, 200);
+
+    let networks = vec!["127.0.0.0/8".parse().expect("a network")];
+    let server = Server::start_with(limits, |app| app.proxies.networks = networks).await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(server.connect().await);
+    }
+    for client in &mut clients {
+        assert_eq!(ask(client, GET).await, 200);
+    }
+}
+
+#[tokio::test]
+async fn whose_connection_it_is_counts_for_what_it_offers() {
+    let server = Server::start(Limits::default()).await;
+    let offer = offers::video("sendonly", "VP8", &[]);
+    let post = |from: &str| {
+        let len = offer.len();
+        let head =
+            format!("POST /whip/a HTTP/1.1\r\nHost: h\r\nContent-Type: application/sdp\r\nContent-Length: {len}");
+        format!("{head}{from}\r\n\r\n{offer}")
+    };
+    // No client may have offers that wait here, and there is no worker for those who are not known.
+    assert_eq!(ask(&mut server.connect().await, &post("")).await, 429);
+    assert_eq!(server.service.rooms.counters().too_many_waiting, 1);
+}
+
+#[tokio::test]
 async fn a_client_that_reads_no_answers_is_cut_off_in_the_end() {
     let limits = Limits {
         age_max: Duration::from_millis(300),
@@ -161,11 +202,18 @@ struct Server {
 impl Server {
     /// A server without workers: all that is asked here is answered before one is needed.
     async fn start(limits: Limits) -> Self {
+        Server::start_with(limits, |_| {}).await
+    }
+
+    async fn start_with(limits: Limits, change: impl FnOnce(&mut App)) -> Self {
         let plane = Plane::new(Workers::pretended(Vec::new()), placement::Settings::default());
-        let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+        let settings =
+            directory::Settings { reconnect_grace: Duration::ZERO, waiting_per_client: 0, ..Default::default() };
         let rooms = Arc::new(RoomsControl::new(plane, Vec::new(), settings));
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Arc::new(App { connections: Connections::new(limits), ..App::new(rooms, auth) });
+        let mut service = App { connections: Arc::new(Connections::new(limits)), ..App::new(rooms, auth) };
+        change(&mut service);
+        let service = Arc::new(service);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let (open, closing) = oneshot::channel();

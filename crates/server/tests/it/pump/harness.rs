@@ -97,7 +97,7 @@ impl Harness {
         };
         change(&mut settings);
         let pump = start_pump(library, &config, settings);
-        let none = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+        let none = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0, ..Default::default() };
         let rooms = Arc::new(RoomsControl::new(pump.plane().clone(), Vec::new(), none));
         let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
         let auth = Auth::new(&auth).expect("a key");

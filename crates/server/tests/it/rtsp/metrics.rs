@@ -76,7 +76,7 @@ async fn who_has_a_thousand_connections_gets_no_more() {
 
 /// The page of a server that has nothing but RTSP.
 async fn metrics(server: &Server) -> String {
-    let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0 };
+    let settings = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0, ..Default::default() };
     let rooms = Arc::new(RoomsControl::new(server.pump.plane().clone(), Vec::new(), settings));
     let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
     let service = App { rtsp: Some(server.rtsp.clone()), ..App::new(rooms, auth) };

@@ -1,0 +1,123 @@
+//! Whose request it is: the other end of its connection, or who stands behind a proxy that is believed.
+//!
+//! In: the connection's address and the request's header. Out: one address, which limits go by.
+//! Source: RFC 7239 (Forwarded); X-Forwarded-For is what proxies agree on. Each proxy adds at the end, so the list is read
+//! from there, and the first address that is no proxy's is the client's; what stands before it is anybody's word.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use ipnet::IpNet;
+
+use super::App;
+use crate::config::ForwardedBy;
+
+/// The other end of a connection, beside each of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remote(pub IpAddr);
+
+/// The address of who asks; `None` where requests come by no connection, as in tests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAddress(pub Option<IpAddr>);
+
+impl FromRequestParts<Arc<App>> for ClientAddress {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        let remote = parts.extensions.get::<Remote>().map(|remote| remote.0.to_canonical());
+        Ok(ClientAddress(remote.map(|remote| app.proxies.client(remote, &parts.headers))))
+    }
+}
+
+/// Proxies that are believed when they say for whom they ask.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    /// Where they are.
+    pub networks: Vec<IpNet>,
+    /// How they say it.
+    pub by: ForwardedBy,
+}
+
+impl Proxies {
+    /// Whether an address is one of theirs.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&ip))
+    }
+
+    fn client(&self, remote: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let lines = headers.get_all(self.by.header());
+        let said: Vec<&str> =
+            lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).collect();
+        let mut client = remote;
+        for hop in said.iter().rev() {
+            if !self.has(client) {
+                break;
+            }
+            // Who is hidden, or written in a way that nobody knows, stays behind the proxy that said so.
+            let Some(before) = self.address(hop) else { break };
+            client = before;
+        }
+        client
+    }
+
+    fn address(&self, hop: &str) -> Option<IpAddr> {
+        match self.by {
+            ForwardedBy::XForwardedFor => address(hop.trim()),
+            ForwardedBy::Forwarded => hop.split(';').find_map(|pair| {
+                let (name, value) = pair.trim().split_once('=')?;
+                name.eq_ignore_ascii_case("for").then(|| address(value.trim_matches('"')))?
+            }),
+        }
+    }
+}
+
+/// "192.0.2.1", "2001:db8::1", and both with a port ("192.0.2.1:80", "[2001:db8::1]:80") or in brackets alone.
+fn address(text: &str) -> Option<IpAddr> {
+    let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let with_port = || text.parse().ok().map(|addr: SocketAddr| addr.ip());
+    text.parse().ok().or_else(with_port).or_else(in_brackets).map(|ip: IpAddr| ip.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn client(by: ForwardedBy, remote: &str, lines: &[&'static str]) -> String {
+        let networks = ["127.0.0.0/8", "10.0.0.0/8"].map(|network| network.parse().expect("a network")).to_vec();
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(HeaderName::from_static(by.header()), HeaderValue::from_static(line));
+        }
+        Proxies { networks, by }.client(remote.parse().expect("an address"), &headers).to_string()
+    }
+
+    #[test]
+    fn a_proxy_is_believed_and_nobody_else() {
+        let by = |remote, lines: &[&'static str]| client(ForwardedBy::XForwardedFor, remote, lines);
+        assert_eq!(by("192.0.2.9", &["198.51.100.1"]), "192.0.2.9", "who is no proxy speaks for itself");
+        assert_eq!(by("127.0.0.1", &[]), "127.0.0.1");
+        assert_eq!(by("127.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+        assert_eq!(by("127.0.0.1", &["203.0.113.7, 198.51.100.1"]), "198.51.100.1", "the client wrote the first");
+        assert_eq!(by("127.0.0.1", &["203.0.113.7", "198.51.100.1, 10.0.0.3"]), "198.51.100.1", "by two proxies");
+        assert_eq!(by("127.0.0.1", &["198.51.100.1:4711"]), "198.51.100.1");
+        assert_eq!(by("127.0.0.1", &["2001:db8::1"]), "2001:db8::1");
+        assert_eq!(by("127.0.0.1", &["[2001:db8::1]:4711"]), "2001:db8::1");
+        assert_eq!(by("127.0.0.1", &["::ffff:198.51.100.1"]), "198.51.100.1");
+        assert_eq!(by("127.0.0.1", &["198.51.100.1, unknown"]), "127.0.0.1", "who is hidden is the proxy");
+    }
+
+    #[test]
+    fn the_header_of_the_standard_is_read_where_it_is_chosen() {
+        let by = |remote, lines: &[&'static str]| client(ForwardedBy::Forwarded, remote, lines);
+        assert_eq!(by("127.0.0.1", &["for=198.51.100.1;proto=https"]), "198.51.100.1");
+        assert_eq!(by("127.0.0.1", &["for=203.0.113.7, proto=http;For=\"[2001:db8::1]:4711\""]), "2001:db8::1");
+        assert_eq!(by("127.0.0.1", &["for=_hidden"]), "127.0.0.1");
+        assert_eq!(by("192.0.2.9", &["for=198.51.100.1"]), "192.0.2.9");
+    }
+}
