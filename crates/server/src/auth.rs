@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config;
 
-/// How far the clocks of who signs and who checks may be apart.
+/// How far the clocks of who signs and who checks may be apart: a token holds for so long after its `exp` and before its
+/// `nbf`.
 const LEEWAY_SECONDS: u64 = 5;
 
 /// Checks tokens against the configured keys.
@@ -94,6 +95,8 @@ pub enum KeyError {
         "nobody could get in: set auth.hs256_secret or auth.eddsa_public_key, or start with --dev to need no token"
     )]
     NoKey,
+    #[error("auth.dev lets everyone do everything, and {0} says who may: leave one of them out")]
+    DevWithKey(&'static str),
     #[error(
         "auth.eddsa_public_key: not an Ed25519 public key as PEM (make one with: openssl pkey -in key.pem -pubout)"
     )]
@@ -106,7 +109,7 @@ impl Auth {
     /// Takes the keys from the configuration.
     ///
     /// # Errors
-    /// Without any key, unless everyone may do everything; and when the public key is none.
+    /// Without any key, unless everyone may do everything, and then with one; and when the public key is none.
     pub fn new(config: &config::Auth) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         if let Some(secret) = &config.hs256_secret {
@@ -115,8 +118,14 @@ impl Auth {
         if let Some(pem) = &config.eddsa_public_key {
             keys.push((Algorithm::EdDSA, DecodingKey::from_ed_der(&ed25519_public_key(pem)?)));
         }
-        if keys.is_empty() && !config.dev {
-            return Err(KeyError::NoKey);
+        let names = [
+            ("auth.hs256_secret", config.hs256_secret.is_some()),
+            ("auth.eddsa_public_key", config.eddsa_public_key.is_some()),
+        ];
+        match (config.dev, names.iter().find(|(_, is_set)| *is_set)) {
+            (false, None) => return Err(KeyError::NoKey),
+            (true, Some((name, _))) => return Err(KeyError::DevWithKey(name)),
+            _ => {}
         }
         Ok(Auth { keys: (!config.dev).then_some(keys), validation: validation(config) })
     }

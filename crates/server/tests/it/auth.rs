@@ -83,13 +83,34 @@ fn without_keys_the_server_does_not_start_unless_it_is_for_development() {
     assert_eq!(dev.rights(None), Ok(Rights::all()));
 }
 
+#[test]
+fn a_server_for_development_has_no_keys_that_it_would_not_ask_for() {
+    let secret = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), dev: true, ..config::Auth::default() };
+    assert_eq!(Auth::new(&secret).err(), Some(KeyError::DevWithKey("auth.hs256_secret")));
+    let public = config::Auth { eddsa_public_key: Some(PUBLIC.to_owned()), dev: true, ..config::Auth::default() };
+    assert_eq!(Auth::new(&public).err(), Some(KeyError::DevWithKey("auth.eddsa_public_key")));
+}
+
+#[test]
+fn a_token_holds_for_five_seconds_longer_than_it_says_and_no_more() {
+    let auth = Auth::new(&both_keys()).expect("good keys");
+    let bearer = |exp| {
+        let token = mint(&Claims { exp, ..claims() }, SigningKey::Hs256(SECRET)).expect("signed");
+        auth.bearer(Some(format!("Bearer {token}").as_bytes()))
+    };
+    // Seconds away from the limit on either side, as the test may take some.
+    let exp = now();
+    assert_eq!(bearer(exp).map(|bearer| (bearer.subject, bearer.expires)), Ok((Some("alice".to_owned()), Some(exp))));
+    assert_eq!(bearer(now() - 6), Err(Refusal::BadToken("has expired (exp)".to_owned())));
+}
+
 fn both_keys() -> config::Auth {
     config::Auth {
         hs256_secret: Some(Secret(SECRET.to_owned())),
         eddsa_public_key: Some(PUBLIC.to_owned()),
         issuer: Some("the issuer".to_owned()),
         audience: Some("millrace".to_owned()),
-        dev: false,
+        ..config::Auth::default()
     }
 }
 

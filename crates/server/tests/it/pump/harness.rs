@@ -97,9 +97,13 @@ impl Harness {
         };
         change(&mut settings);
         let pump = start_pump(library, &config, settings);
-        let none = directory::Settings { reconnect_grace: Duration::ZERO, sessions_max: 0, ..Default::default() };
+        let none = directory::Settings { reconnect_grace: Duration::ZERO, ..Default::default() };
         let rooms = Arc::new(RoomsControl::new(pump.plane().clone(), Vec::new(), none));
-        let auth = config::Auth { dev: is_open, hs256_secret: Some(Secret(SECRET.to_owned())), ..Default::default() };
+        let auth = config::Auth {
+            dev: is_open,
+            hs256_secret: (!is_open).then(|| Secret(SECRET.to_owned())),
+            ..Default::default()
+        };
         let auth = Auth::new(&auth).expect("a key");
         let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
         let service = App { pump: Some(pump.clone()), rtsp, ..App::new(rooms, auth) };
