@@ -84,6 +84,9 @@ section! {
         issuer: Option<String> = None, any;
         /// Tokens must carry this `aud` claim.
         audience: Option<String> = None, any;
+        /// A session ends this long after its token's `exp`, unless a request for it (such as GET …/stats) has shown a newer
+        /// token. Not set: a token is asked for when a session begins, which then goes on for as long as its client likes.
+        session_grace: Option<Duration> = None, any;
     }
 }
 

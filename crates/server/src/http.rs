@@ -16,6 +16,7 @@ mod problem;
 mod pump;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -55,6 +56,8 @@ pub struct App {
     pub pump: Option<Arc<PumpControl>>,
     /// Who may do what.
     pub auth: Auth,
+    /// How long after its token a session ends; not set: it goes on.
+    pub session_grace: Option<Duration>,
     /// Pages of which other origins may use this.
     pub cors_origins: Vec<Origin>,
     /// Who is believed to say for whom it asks.
@@ -80,6 +83,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/whep/{stream}/{session}/layer", post(api::limit_layers).patch(api::limit_layers))
         .route("/api/streams", get(api::list_streams))
         .route("/api/streams/{stream}", delete(api::close_stream))
+        .route("/api/sessions", get(api::list_sessions))
+        .route("/api/sessions/{session}", delete(api::close_session))
         .merge(pump::routes())
         .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(health))
@@ -128,6 +133,7 @@ impl App {
             rooms,
             pump: None,
             auth,
+            session_grace: None,
             cors_origins: Vec::new(),
             proxies: Proxies::default(),
             ice_servers: Vec::new(),
@@ -156,8 +162,27 @@ impl App {
 
     /// Finds the session of a URL for those who may publish, or watch, its stream.
     fn session(&self, headers: &HeaderMap, role: Role, stream: &str, session: &str) -> Result<SessionId, Problem> {
-        self.authorize(headers, role, stream)?;
-        Ok(self.rooms.find(role, stream, session)?)
+        let bearer = self.authorize(headers, role, stream)?;
+        let session = self.rooms.find(role, stream, session)?;
+        if let Some(at) = self.end_of(&bearer) {
+            self.rooms.renew(session, at);
+        }
+        Ok(session)
+    }
+
+    /// When a session ends that is asked for by this bearer; `None` where sessions do not end with their tokens.
+    fn end_of(&self, bearer: &Bearer) -> Option<Instant> {
+        let (grace, expires) = (self.session_grace?, bearer.expires?);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Instant::now().checked_add(Duration::from_secs(expires).saturating_sub(since_1970).checked_add(grace)?)
+    }
+
+    /// Lets those through who may do everything; `what` they want to do is for the others.
+    fn authorize_admin(&self, headers: &HeaderMap, what: &str) -> Result<(), Problem> {
+        if self.rights(headers)?.admin {
+            return Ok(());
+        }
+        Err(Problem::forbidden(&format!("{what} (it lacks \"admin\")")))
     }
 
     /// Reads a body of a media type: up to `BODY_BYTES_MAX`, and whole within the time that a request has.

@@ -73,6 +73,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         (Arc::new(rtsp), listener)
     });
     let app = Arc::new(App {
+        session_grace: config.auth.session_grace,
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
         connections: Arc::new(Connections::new(limits(config))),

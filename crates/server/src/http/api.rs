@@ -1,18 +1,20 @@
 //! The JSON API: streams, statistics, and the choice of layers.
 
 use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use rooms::spec::{LayerLimit, LayerStats, SessionStats, TrackSpec};
+use rooms::spec::{LayerLimit, LayerStats, SessionId, SessionStats, TrackSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::codec::MediaKind;
 
 use super::{App, InPath, Problem};
-use crate::rooms::directory::{Role, StreamView};
+use crate::rooms::control::ControlError;
+use crate::rooms::directory::{DirectoryError, Role, Session, StreamView};
 
 /// `GET /api/streams`: those that the sender may watch.
 pub(super) async fn list_streams(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
@@ -27,10 +29,49 @@ pub(super) async fn close_stream(
     InPath(stream): InPath<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    if !app.rights(&headers)?.admin {
-        return Err(Problem::forbidden("close streams (it lacks \"admin\")"));
-    }
+    app.authorize_admin(&headers, "close streams")?;
     app.rooms.close_stream(&stream)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /api/sessions`: all of them, the oldest first.
+pub(super) async fn list_sessions(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    app.authorize_admin(&headers, "list sessions")?;
+    let (now, now_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let at = |at: Instant| {
+        let since_1970 =
+            (now_1970 + at.saturating_duration_since(now)).saturating_sub(now.saturating_duration_since(at));
+        since_1970.as_secs()
+    };
+    let session_json = |(id, session): &(SessionId, Session)| {
+        let role = match session.role {
+            Role::Publisher => "publisher",
+            Role::Viewer => "viewer",
+        };
+        json!({
+            "id": id.0.to_string(),
+            "stream": &*session.name,
+            "role": role,
+            "connected": session.is_connected,
+            "since": at(session.since),
+            "worker": session.worker.0,
+            "address": session.client.address,
+            "subject": session.client.subject.as_deref(),
+            "ends": session.client.ends_at.map(at),
+        })
+    };
+    Ok(Json(app.rooms.sessions().iter().map(session_json).collect()))
+}
+
+/// `DELETE /api/sessions/{session}`: ends it, as its client could. A publisher takes its stream along.
+pub(super) async fn close_session(
+    State(app): State<Arc<App>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "close sessions")?;
+    let session = session.parse().map_err(|_| ControlError::Directory(DirectoryError::NoSession))?;
+    app.rooms.close(SessionId(session))?;
     Ok(StatusCode::NO_CONTENT)
 }
 

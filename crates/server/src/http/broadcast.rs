@@ -46,7 +46,7 @@ async fn open(
 ) -> Result<Response, Problem> {
     let bearer = app.authorize(&headers, role, &stream)?;
     let offer = app.read_body(&headers, body, SDP).await?;
-    let client = Client { address, subject: bearer.subject.map(Arc::from) };
+    let client = Client { address, ends_at: app.end_of(&bearer), subject: bearer.subject.map(Arc::from) };
     let (endpoint, Opened { key, answer }) = match role {
         Role::Publisher => ("whip", app.rooms.publish(&stream, &offer, client).await?),
         Role::Viewer => ("whep", app.rooms.watch(&stream, &offer, client).await?),

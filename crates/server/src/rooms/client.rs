@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::accept::{PerClient, household};
 
@@ -12,6 +13,8 @@ pub struct Client {
     pub address: Option<IpAddr>,
     /// Its token's `sub`.
     pub subject: Option<Arc<str>>,
+    /// When its session ends, where sessions end with their tokens.
+    pub ends_at: Option<Instant>,
 }
 
 /// By what clients are told apart.

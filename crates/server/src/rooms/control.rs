@@ -126,7 +126,10 @@ impl RoomsControl {
     pub async fn publish(&self, name: &str, offer: &str, client: Client) -> Result<Opened, ControlError> {
         self.check_draining()?;
         let tracks = self.read(negotiator::published_tracks(offer))?;
-        self.open(offer, |directory, placement| directory.begin_publish(placement, name, &tracks, client)).await
+        self.open(offer, |directory, placement| {
+            directory.begin_publish(placement, Instant::now(), name, &tracks, client)
+        })
+        .await
     }
 
     /// Opens a viewer's session.
@@ -137,7 +140,7 @@ impl RoomsControl {
         self.check_draining()?;
         let tracks = self.lock().directory.tracks(name)?;
         self.read(negotiator::check_viewer(offer, &tracks))?;
-        self.open(offer, |directory, placement| directory.begin_watch(placement, name, client)).await
+        self.open(offer, |directory, placement| directory.begin_watch(placement, Instant::now(), name, client)).await
     }
 
     fn read<T>(&self, read: Result<T, webrtc::Error>) -> Result<T, ControlError> {
@@ -240,6 +243,18 @@ impl RoomsControl {
         Ok(self.with_directory(|directory| directory.close_stream(name))?)
     }
 
+    /// All sessions, the oldest first.
+    pub fn sessions(&self) -> Vec<(SessionId, Session)> {
+        let mut all: Vec<_> = self.lock().directory.sessions().map(|(id, session)| (id, session.clone())).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
+    }
+
+    /// The session may go on until `at`: its client has shown a newer token.
+    pub fn renew(&self, session: SessionId, at: Instant) {
+        self.lock().directory.renew(session, at);
+    }
+
     /// Sessions of a role: all, and those that are connected.
     pub fn session_counts(&self, role: Role) -> (usize, usize) {
         self.lock().directory.session_counts(role)
@@ -332,6 +347,13 @@ impl Counters {
 impl ProductControl for RoomsControl {
     fn handle_timeout(&self, now: Instant) {
         self.with_directory(|directory| directory.handle_timeout(now));
+        let overdue = self.lock().directory.overdue(now);
+        for session in overdue {
+            // Whoever finds the negotiator full is told the next time.
+            if self.close(session).is_ok() {
+                tracing::debug!(session = session.0, "the token of a session is over");
+            }
+        }
     }
 
     fn has_receivers(&self) -> bool {

@@ -12,7 +12,7 @@
 //! Other tracks make a new stream, which takes the name from the old one, and ends that, when its publisher is connected.
 //! Until then viewers get the old one; of several that wait each takes the name when it is connected.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,8 @@ pub struct Directory {
     by_name: HashMap<Arc<str>, StreamId>,
     sessions: FxHashMap<SessionId, Session>,
     waiting: Waiting,
+    /// When sessions end because their tokens do.
+    ends: BTreeSet<(Instant, SessionId)>,
     /// How many sessions each worker has.
     counts: Vec<usize>,
     commands: VecDeque<(WorkerId, Command)>,
@@ -123,6 +125,8 @@ pub struct Session {
     pub is_connected: bool,
     /// Who asked for it.
     pub client: Client,
+    /// When that was.
+    pub since: Instant,
     /// What it is expected to take of its worker.
     cost: Bitrate,
 }
@@ -191,6 +195,7 @@ impl Directory {
             by_name: HashMap::new(),
             sessions: FxHashMap::default(),
             waiting: Waiting::default(),
+            ends: BTreeSet::new(),
             counts: vec![0; workers],
             commands: VecDeque::new(),
             next_session: 1,
@@ -215,6 +220,7 @@ impl Directory {
     pub fn begin_publish(
         &mut self,
         placement: &mut Placement,
+        now: Instant,
         name: &str,
         tracks: &[TrackSpec],
         client: Client,
@@ -228,7 +234,7 @@ impl Directory {
             Some((id, stream)) if stream.tracks == tracks => (id, stream.worker, stream.name.clone()),
             _ => self.add_stream(placement, name, tracks)?,
         };
-        let place = self.add_session(placement, Role::Publisher, (id, worker, name), Vec::new(), client);
+        let place = self.add_session(placement, now, Role::Publisher, (id, worker, name), Vec::new(), client);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.publishers.push(place.session);
         }
@@ -272,6 +278,7 @@ impl Directory {
     pub fn begin_watch(
         &mut self,
         placement: &mut Placement,
+        now: Instant,
         name: &str,
         client: Client,
     ) -> Result<Admitted, DirectoryError> {
@@ -286,7 +293,7 @@ impl Directory {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.admitted += 1;
         }
-        Ok(self.add_session(placement, Role::Viewer, (id, worker, name), tracks, client))
+        Ok(self.add_session(placement, now, Role::Viewer, (id, worker, name), tracks, client))
     }
 
     /// A session has keys, and is its worker's next: its stream comes to that worker, and a publisher takes the name from
@@ -328,6 +335,9 @@ impl Directory {
         let Session { role, worker, stream: id, is_connected, cost, client, .. } = ended;
         if !is_connected {
             self.waiting.leave(&client);
+        }
+        if let Some(at) = client.ends_at {
+            self.ends.remove(&(at, session));
         }
         placement.release(worker, cost);
         if let Some(count) = self.counts.get_mut(worker.index()) {
@@ -393,6 +403,28 @@ impl Directory {
         self.commands.pop_front()
     }
 
+    /// All sessions, in no order.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.sessions.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// The session ends at `at` instead, when that is later: its client has shown a newer token.
+    pub fn renew(&mut self, session: SessionId, at: Instant) {
+        let Some(ends_at) = self.sessions.get_mut(&session).and_then(|session| session.client.ends_at.as_mut()) else {
+            return;
+        };
+        if at > *ends_at {
+            self.ends.remove(&(*ends_at, session));
+            self.ends.insert((at, session));
+            *ends_at = at;
+        }
+    }
+
+    /// Sessions whose tokens are over: they are to be ended, and stand here until they have.
+    pub fn overdue(&self, now: Instant) -> Vec<SessionId> {
+        self.ends.iter().take_while(|(at, _)| *at <= now).map(|(_, session)| *session).collect()
+    }
+
     /// One session.
     pub fn session(&self, session: SessionId) -> Option<&Session> {
         self.sessions.get(&session)
@@ -419,6 +451,7 @@ impl Directory {
     fn add_session(
         &mut self,
         placement: &mut Placement,
+        now: Instant,
         role: Role,
         place: (StreamId, WorkerId, Arc<str>),
         tracks: Vec<TrackSpec>,
@@ -436,7 +469,9 @@ impl Directory {
             *count += 1;
         }
         self.waiting.enter(&client);
-        let session = Session { role, worker, stream, name: name.clone(), is_connected: false, client, cost };
+        self.ends.extend(client.ends_at.map(|at| (at, id)));
+        let session =
+            Session { role, worker, stream, name: name.clone(), is_connected: false, client, since: now, cost };
         self.sessions.insert(id, session);
         Admitted { session: id, role, worker, stream, name, tracks }
     }

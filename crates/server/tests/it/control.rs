@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use engine::{Mailbox, Receiver, mailbox};
 use rooms::spec::Command;
 use server::plane::workers::Workers;
-use server::plane::{Plane, placement};
+use server::plane::{Plane, ProductControl, placement};
 use server::rooms::client::Client;
 use server::rooms::control::{ControlError, NegotiatorEnd, Opened, RoomsControl};
 use server::rooms::directory::{DirectoryError, Role, Settings};
@@ -85,6 +85,22 @@ async fn a_request_that_is_given_up_leaves_no_session_behind() {
 
     assert_eq!(test.rooms.session_counts(Role::Publisher), (0, 0));
     assert_eq!(test.requests(), ["publish 1", "end"]);
+}
+
+#[tokio::test]
+async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
+    let test = Harness::new(100, true);
+    test.publish("a", "VP8").await;
+    let now = Instant::now();
+    let client = Client { ends_at: Some(now + Duration::from_secs(60)), ..Client::default() };
+    let viewer = offers::video("recvonly", "VP8", &[]);
+    test.rooms.watch("a", &viewer, client).await.expect("answered");
+
+    test.rooms.handle_timeout(now + Duration::from_secs(59));
+    assert_eq!(test.rooms.session_counts(Role::Viewer), (1, 0));
+    test.rooms.handle_timeout(now + Duration::from_secs(60));
+    assert_eq!((test.rooms.session_counts(Role::Viewer), test.rooms.sessions().len()), ((0, 0), 1));
+    assert_eq!(test.requests(), ["publish 1", "watch 1", "end"]);
 }
 
 #[tokio::test]
@@ -206,6 +222,7 @@ fn vp8() -> String {
 fn word(request: &Request) -> String {
     match request {
         Request::Open { place, .. } if place.role == Role::Publisher => format!("publish {}", place.stream.0),
+        Request::Open { place, .. } => format!("watch {}", place.stream.0),
         Request::Close { .. } => "end".to_owned(),
         other => panic!("unexpected {other:?}"),
     }

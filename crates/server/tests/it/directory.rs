@@ -250,8 +250,9 @@ fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
     let from = |address: &str, subject: Option<&str>| Client {
         address: Some(address.parse().expect("an address")),
         subject: subject.map(Into::into),
+        ends_at: None,
     };
-    let mut ask = |client: Client| test.directory.begin_watch(&mut test.placement, "a", client);
+    let mut ask = |client: Client| test.directory.begin_watch(&mut test.placement, test.now, "a", client);
     let refused = Err(DirectoryError::TooManyWaiting);
     let one = ask(from("192.0.2.1", None)).expect("a place");
     for _ in 1..WAITING_MAX {
@@ -271,11 +272,35 @@ fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
     assert_eq!(ask(from("192.0.2.4", Some("bob"))), refused, "from wherever");
 
     test.directory.handle_connected(one.session);
-    let next = test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect("one less waits");
+    let next = test
+        .directory
+        .begin_watch(&mut test.placement, test.now, "a", from("192.0.2.1", None))
+        .expect("one less waits");
     test.end(one.session);
-    test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect_err("that one did not");
+    test.directory
+        .begin_watch(&mut test.placement, test.now, "a", from("192.0.2.1", None))
+        .expect_err("that one did not");
     test.end(next.session);
-    test.directory.begin_watch(&mut test.placement, "a", from("192.0.2.1", None)).expect("one less waits");
+    test.directory.begin_watch(&mut test.placement, test.now, "a", from("192.0.2.1", None)).expect("one less waits");
+}
+
+#[test]
+fn a_session_is_overdue_when_its_token_is_and_a_newer_one_renews_it() {
+    let mut test = Harness::new(1);
+    test.publish("a");
+    let ends_at = Some(test.now + Duration::from_secs(60));
+    let client = Client { ends_at, ..Client::default() };
+    let mut watch = || test.directory.begin_watch(&mut test.placement, test.now, "a", client.clone());
+    let (one, other) = (watch().expect("a place").session, watch().expect("a place").session);
+    test.directory.renew(other, test.now + Duration::from_secs(30));
+    test.directory.renew(other, test.now + Duration::from_secs(90));
+
+    let overdue = |test: &Harness, seconds| test.directory.overdue(test.now + Duration::from_secs(seconds));
+    assert!(overdue(&test, 59).is_empty());
+    assert_eq!(overdue(&test, 89), [one]);
+    assert_eq!(overdue(&test, 90), [one, other]);
+    test.end(one);
+    assert_eq!(overdue(&test, 90), [other], "one that has ended is not ended again");
 }
 
 #[test]
@@ -316,17 +341,17 @@ impl Harness {
     }
 
     fn begin_publish(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
-        self.directory.begin_publish(&mut self.placement, name, &tracks(), Client::default())
+        self.directory.begin_publish(&mut self.placement, self.now, name, &tracks(), Client::default())
     }
 
     /// With other tracks than the stream has.
     fn begin_publish_other(&mut self, name: &str) -> Admitted {
         let other = [track(Codec::H264)];
-        self.directory.begin_publish(&mut self.placement, name, &other, Client::default()).expect("a place")
+        self.directory.begin_publish(&mut self.placement, self.now, name, &other, Client::default()).expect("a place")
     }
 
     fn begin_watch(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
-        self.directory.begin_watch(&mut self.placement, name, Client::default())
+        self.directory.begin_watch(&mut self.placement, self.now, name, Client::default())
     }
 
     fn publish(&mut self, name: &str) -> Admitted {

@@ -186,6 +186,52 @@ async fn streams_statistics_and_layers_are_json() {
 }
 
 #[tokio::test]
+async fn an_admin_lists_sessions_and_ends_single_ones() {
+    let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
+    let test = Harness::with(|app| {
+        app.auth = Auth::new(&auth).expect("a good key");
+        app.session_grace = Some(Duration::from_secs(60));
+    });
+    let exp = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() + 60;
+    let token = |rights| {
+        let claims = Claims { sub: Some("alice".to_owned()), exp, millrace: rights, ..Claims::default() };
+        format!("Bearer {}", mint(&claims, SigningKey::Hs256(SECRET)).expect("signed"))
+    };
+    let (admin, anybody) = (token(Rights::all()), token(Rights { watch: vec!["*".to_owned()], ..Rights::default() }));
+    let ask = |method, path: String, token: String| {
+        let test = &test;
+        async move { test.send(method, &path, &[SDP, ("authorization", &token)], &offer(&path)).await }
+    };
+    for endpoint in ["/whip/a", "/whep/a"] {
+        assert_eq!(ask("POST", endpoint.to_owned(), admin.clone()).await.status(), StatusCode::CREATED);
+    }
+    let list = async || ask("GET", "/api/sessions".to_owned(), admin.clone()).await;
+
+    let sessions: serde_json::Value = serde_json::from_str(&text(list().await).await).expect("JSON");
+    let (publisher, viewer) = (&sessions[0], &sessions[1]);
+    assert_eq!(
+        (&publisher["stream"], &publisher["role"], &publisher["connected"]),
+        (&"a".into(), &"publisher".into(), &false.into())
+    );
+    assert_eq!(
+        (&viewer["role"], &viewer["subject"], &viewer["address"]),
+        (&"viewer".into(), &"alice".into(), &().into())
+    );
+    let (since, ends) = (viewer["since"].as_u64().expect("a time"), viewer["ends"].as_u64().expect("a time"));
+    assert!((exp - 61..=exp).contains(&since) && (exp + 58..=exp + 61).contains(&ends), "{viewer}");
+
+    let path = format!("/api/sessions/{}", viewer["id"].as_str().expect("a text"));
+    for (method, path) in [("GET", "/api/sessions"), ("DELETE", &path)] {
+        assert_problem(ask(method, path.to_owned(), anybody.clone()).await, StatusCode::FORBIDDEN, "admin").await;
+    }
+    assert_eq!(ask("DELETE", path.clone(), admin.clone()).await.status(), StatusCode::NO_CONTENT);
+    assert_problem(ask("DELETE", path, admin.clone()).await, StatusCode::NOT_FOUND, "no such session").await;
+    assert_problem(ask("DELETE", "/api/sessions/x".to_owned(), admin.clone()).await, StatusCode::NOT_FOUND, "").await;
+    let left: serde_json::Value = serde_json::from_str(&text(list().await).await).expect("JSON");
+    assert_eq!(left.as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
 async fn pages_of_other_origins_are_let_in_also_to_read_errors() {
     let test = Harness::new();
     for response in [
