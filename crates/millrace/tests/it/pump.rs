@@ -170,7 +170,7 @@ fn open(server: &Server, destination: &str) -> String {
     let request = json!({"title": "title.ts", "destination": destination}).to_string();
     let answer = server.ask("POST", "/pump/sessions", &JSON, &request);
     assert_eq!(answer.status, 201, "{}", answer.body);
-    answer.header("location").to_owned()
+    answer.location("/pump/sessions")
 }
 
 fn get(server: &Server, session: &str) -> Value {

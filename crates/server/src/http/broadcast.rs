@@ -47,14 +47,15 @@ async fn open(
     let bearer = app.authorize(&headers, role, &stream)?;
     let offer = app.read_body(&headers, body, SDP).await?;
     let client = Client { address, ends_at: app.end_of(&bearer), subject: bearer.subject.map(Arc::from) };
-    let (endpoint, Opened { key, answer }) = match role {
-        Role::Publisher => ("whip", app.rooms.publish(&stream, &offer, client).await?),
-        Role::Viewer => ("whep", app.rooms.watch(&stream, &offer, client).await?),
+    let Opened { key, answer } = match role {
+        Role::Publisher => app.rooms.publish(&stream, &offer, client).await?,
+        Role::Viewer => app.rooms.watch(&stream, &offer, client).await?,
     };
     let mut response = (StatusCode::CREATED, answer.sdp).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(SDP));
-    headers.insert(header::LOCATION, header_value(&format!("/{endpoint}/{stream}/{key}"))?);
+    // From where the request went to (RFC 9110 §10.2.2, RFC 3986 §5.2), which may be below a path that only a proxy knows.
+    headers.insert(header::LOCATION, header_value(&format!("{stream}/{key}"))?);
     headers.insert(header::ETAG, etag(&answer.etag)?);
     headers.insert("accept-patch", HeaderValue::from_static(FRAGMENT));
     for server in &app.ice_servers {

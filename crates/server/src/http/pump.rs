@@ -44,7 +44,7 @@ async fn open(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Re
     let pump = app.pump(&headers)?;
     let body = app.read_body(&headers, body, "application/json").await?;
     let session = pump.open(&OpenRequest::from_json(&body)?).await?;
-    let location = format!("/pump/sessions/{}", session.id.0);
+    let location = format!("sessions/{}", session.id.0);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session_json(&session))).into_response())
 }
 

@@ -68,7 +68,7 @@ impl Client {
             socket: Socket::open(way, server),
             left: None,
             media,
-            resource: answer.header("location").to_owned(),
+            resource: answer.location(endpoint),
             etag: answer.header("etag").to_owned(),
             server,
             link: None,
