@@ -144,7 +144,7 @@ impl Auth {
     /// As `rights`.
     pub fn bearer(&self, authorization: Option<&[u8]>) -> Result<Bearer, Refusal> {
         let Some(keys) = &self.keys else { return Ok(Bearer { rights: Rights::all(), ..Bearer::default() }) };
-        let token = bearer(authorization.ok_or(Refusal::NoToken)?).ok_or(Refusal::NotBearer)?;
+        let token = bearer_token(authorization)?;
         let header = jsonwebtoken::decode_header(token).map_err(|error| bad_token(error.kind()))?;
         let (algorithm, key) = keys
             .iter()
@@ -220,11 +220,18 @@ fn validation(config: &config::Auth) -> Validation {
     validation
 }
 
-fn bearer(authorization: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(authorization).ok()?;
-    let (scheme, token) = text.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+/// The token of an `Authorization` header (RFC 6750 §2.1).
+///
+/// # Errors
+/// `NoToken`, `NotBearer`.
+pub(crate) fn bearer_token(authorization: Option<&[u8]>) -> Result<&str, Refusal> {
+    let token = |authorization| {
+        let text: &str = std::str::from_utf8(authorization).ok()?;
+        let (scheme, token) = text.split_once(' ')?;
+        let token = token.trim();
+        (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    };
+    token(authorization.ok_or(Refusal::NoToken)?).ok_or(Refusal::NotBearer)
 }
 
 fn bad_token(kind: &ErrorKind) -> Refusal {

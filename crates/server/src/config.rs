@@ -65,6 +65,12 @@ section! {
         trusted_proxies: Vec<IpNet> = loopback(), any;
         /// The header by which these proxies say it; they must add to it, or set it, themselves.
         forwarded_by: ForwardedBy = ForwardedBy::XForwardedFor, any;
+        /// Address and port on which `/metrics` is served, such as "127.0.0.1:9100"; it is not at `listen` then.
+        metrics_listen: Option<SocketAddr> = None, any;
+        /// Who reads `/metrics` has to send this ("Authorization: Bearer …"). Not set: whoever reaches it may read it.
+        metrics_token: Option<Secret> = None, any;
+        /// `/metrics` is made anew when the last one is older than this.
+        metrics_age_max: Duration = secs(1), between(secs(0), secs(60));
         /// A request's header must be here within this time, and its body as well; a connection without a request is
         /// closed after it. Behind a proxy that keeps connections open, make it longer than the proxy does.
         request_timeout: Duration = secs(30), between(secs(1), secs(3_600));
@@ -127,8 +133,8 @@ section! {
     /// How browsers find the workers.
     Rtc as "rtc" {
         /// Addresses under which the workers are reached from outside, for the ICE candidates. Needed behind NAT and
-        /// in clouds. Empty: the addresses that this machine has towards its default route, and loopback when
-        /// http.listen is loopback.
+        /// in clouds. Empty: the addresses that this machine has towards its default routes (those of its interfaces where
+        /// there is none), and loopback when http.listen is loopback.
         public_addresses: Vec<IpAddr> = vec![], any;
         /// STUN and TURN servers that clients are told to use (Link header, RFC 9725 §4.6): a URL, and for TURN a
         /// user name and a credential after it: "turn:turn.example.org:3478?transport=udp user secret".

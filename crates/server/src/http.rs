@@ -41,10 +41,14 @@ use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 pub use client::Proxies;
 pub use connections::{Connections, Limits};
+pub use metrics::{Metrics, MetricsSettings};
 pub use problem::Problem;
 
 /// Bytes of an offer, a fragment or a JSON document at most. Chromium's largest offers have some 10 KB.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Connections of a listener for metrics at a time.
+const METRICS_CONNECTIONS_MAX: usize = 100;
 
 /// What the handlers share.
 pub struct App {
@@ -66,6 +70,8 @@ pub struct App {
     pub ice_servers: Vec<IceServer>,
     /// The sockets of clients, and their limits.
     pub connections: Arc<Connections>,
+    /// What is counted, as it is shown.
+    pub metrics: Metrics,
     /// For its metrics.
     pub rtsp: Option<Arc<Rtsp>>,
 }
@@ -86,12 +92,25 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions", get(api::list_sessions))
         .route("/api/sessions/{session}", delete(api::close_session))
         .merge(pump::routes())
-        .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(health))
         .fallback(pages::page)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
+        .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
         .with_state(app)
+}
+
+/// Serves `/metrics` alone on a socket of its own, until the server ends.
+pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
+    // Whoever is let in here has few connections of his own, and takes none from the others.
+    let limits = Limits { connections_max: METRICS_CONNECTIONS_MAX, ..app.connections.limits().clone() };
+    let (_open, closing) = oneshot::channel();
+    Arc::new(Connections::new(limits)).serve(listener, metrics_router(app.clone()), &app.proxies, closing).await;
+}
+
+/// `/metrics` alone.
+pub fn metrics_router(app: Arc<App>) -> Router {
+    metrics::routes().fallback(pages::nothing).with_state(app)
 }
 
 /// Whether a load balancer should send new sessions here.
@@ -138,6 +157,7 @@ impl App {
             proxies: Proxies::default(),
             ice_servers: Vec::new(),
             connections: Arc::new(Connections::new(Limits::default())),
+            metrics: Metrics::default(),
             rtsp: None,
         }
     }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::demo;
-use crate::http::{self, App, Connections, Limits, Proxies};
+use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies};
 use crate::machine::{Machine, Running};
 use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
@@ -30,6 +30,10 @@ const CONTROL_TICK: Duration = Duration::from_millis(100);
 
 /// How long goodbyes may take once the last session was told to end.
 const GOODBYE: Duration = Duration::from_millis(200);
+/// What each session of rooms may take in addition: its negotiator comes behind everybody else on a busy machine.
+const GOODBYE_PER_SESSION: Duration = Duration::from_micros(200);
+/// The end is not waited for any longer, however many there are.
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the server until it is told to stop.
 ///
@@ -64,6 +68,10 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("pump.rtsp_listen {listen}"))?),
         None => None,
     };
+    let metrics_listener = match config.http.metrics_listen {
+        Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("http.metrics_listen {listen}"))?),
+        None => None,
+    };
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
     let machine = Machine::bind(config, files_max)?;
     let context = machine.context();
@@ -79,11 +87,20 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         connections: Arc::new(Connections::new(limits(config))),
         proxies: Proxies { networks: config.http.trusted_proxies.clone(), by: config.http.forwarded_by },
         rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
+        metrics: Metrics::new(MetricsSettings {
+            is_apart: metrics_listener.is_some(),
+            token: config.http.metrics_token.clone(),
+            age_max: config.http.metrics_age_max,
+        }),
         pump: Some(running.pump.clone()),
         ..App::new(running.rooms.clone(), auth)
     });
     let addr = listener.local_addr()?;
     let (open, closing) = oneshot::channel();
+    let metrics_addr = metrics_listener.as_ref().map_or(Ok(addr), TcpListener::local_addr)?;
+    if let Some(listener) = metrics_listener {
+        tokio::spawn(http::serve_metrics(app.clone(), listener));
+    }
     let http = tokio::spawn(http::serve(app, listener, closing));
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
@@ -94,7 +111,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     }
     // From here on whoever started it may tell it to stop.
     let mut signals = Signals::new()?;
-    announce(addr, config, with_demo);
+    announce(addr, metrics_addr, config, with_demo);
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
@@ -132,14 +149,14 @@ async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> any
 }
 
 /// What a person wants to know who started this in a terminal.
-fn announce(addr: SocketAddr, config: &Config, with_demo: bool) {
+fn announce(addr: SocketAddr, metrics: SocketAddr, config: &Config, with_demo: bool) {
     let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
     let text = format!(
         "millrace listens at http://{addr}/\n{}\
          \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
          \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
          \x20 pump              http://{addr}/pump/sessions\n\
-         \x20 metrics, health   http://{addr}/metrics  http://{addr}/healthz\n{}",
+         \x20 metrics, health   http://{metrics}/metrics  http://{addr}/healthz\n{}",
         if with_demo { demo.as_str() } else { "" },
         if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
     );
@@ -159,8 +176,19 @@ async fn drain(config: &Config, running: &Running, signals: &mut Signals) {
             () = signals.next() => break,
         }
     }
+    let sessions = running.rooms.negotiator_counters().map(|(_, counters)| counters.sessions).sum();
     running.close_all();
     tokio::time::sleep(GOODBYE).await;
+    let until = Instant::now() + goodbye(sessions);
+    while Instant::now() < until && running.rooms.negotiator_counters().any(|(_, counters)| counters.sessions > 0) {
+        tick.tick().await;
+        running.handle_timeout(Instant::now());
+    }
+}
+
+/// How long so many sessions of rooms may take to say goodbye, beyond what everybody has.
+fn goodbye(sessions: u64) -> Duration {
+    GOODBYE_PER_SESSION.saturating_mul(u32::try_from(sessions).unwrap_or(u32::MAX)).min(GOODBYE_MAX)
 }
 
 /// SIGINT and SIGTERM alike.
@@ -186,6 +214,13 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn goodbyes_have_time_by_their_number_and_not_without_end() {
+        assert_eq!(goodbye(0), Duration::ZERO);
+        assert_eq!(goodbye(20_000), Duration::from_secs(4));
+        assert_eq!(goodbye(u64::MAX), Duration::from_secs(5));
+    }
 
     #[test]
     fn limits_of_an_empty_file_are_those_that_stand_beside_them() {

@@ -51,7 +51,8 @@ impl Server {
 
     fn start_as(mut command: Command, flags: &[&str], settings: &[&str]) -> Self {
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
-        let own = ["workers.count=2", "workers.udp_port=0", "rooms.near_max=0", "log.filter=warn"];
+        let own =
+            ["workers.count=2", "workers.udp_port=0", "rooms.near_max=0", "log.filter=warn", "http.metrics_age_max=0s"];
         for setting in own.iter().chain(settings) {
             command.args(["--set", setting]);
         }
@@ -129,6 +130,12 @@ impl Drop for Server {
 }
 
 impl Answer {
+    /// The path to which `Location` leads from where the request went to (RFC 3986 §5.2).
+    pub fn location(&self, from: &str) -> String {
+        let (parent, _) = from.rsplit_once('/').expect("a path");
+        format!("{parent}/{}", self.header("location"))
+    }
+
     pub fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)

@@ -7,27 +7,81 @@ mod pump;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
+use axum::routing::get;
 use counters::{Counters, Lateness, Value};
 use nix::sys::resource::{UsageWho, getrusage};
+use tokio::sync::Mutex;
 use wire::WorkerId;
 
-use super::App;
 use strum::VariantArray as _;
 
+use super::{App, Problem};
+use crate::auth::{self, Refusal};
+use crate::config::Secret;
 use crate::plane::workers::Workers;
 use crate::pump::live::Inspected;
 use crate::rooms::control::RoomsControl;
-use crate::rooms::directory::{Role, StreamState};
+use crate::rooms::directory::StreamState;
 
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+/// How `/metrics` is served.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MetricsSettings {
+    /// It is not there but on a listener of its own.
+    pub is_apart: bool,
+    /// What who reads it has to show, as a bearer token (RFC 6750).
+    pub token: Option<Secret>,
+    /// A page that is younger is good enough for the next who asks.
+    pub age_max: Duration,
+}
+
+/// `/metrics`, and the page as it was made last.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    pub(super) settings: MetricsSettings,
+    page: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl Metrics {
+    /// No page yet.
+    pub fn new(settings: MetricsSettings) -> Self {
+        Metrics { settings, page: Mutex::default() }
+    }
+}
+
+/// The resource alone. Pages of other origins have no business here, so it has no CORS headers.
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/metrics", get(metrics)).method_not_allowed_fallback(super::method_not_allowed)
+}
+
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl IntoResponse, Problem> {
+    if let Some(Secret(token)) = &app.metrics.settings.token {
+        let sent = auth::bearer_token(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?;
+        if verify_slices_are_equal(sent.as_bytes(), token.as_bytes()).is_err() {
+            return Err(Refusal::BadToken("is not that of http.metrics_token".to_owned()).into());
+        }
+    }
+    // Of many who ask at a time one makes the page, and the others wait for it.
+    let mut cached = app.metrics.page.lock().await;
+    let page = match &*cached {
+        Some((at, page)) if at.elapsed() < app.metrics.settings.age_max => page.clone(),
+        _ => cached.insert((Instant::now(), make_page(&app).into())).1.clone(),
+    };
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page))
+}
+
+fn make_page(app: &App) -> String {
     let mut page = Page::default();
     write_process(&mut page);
     page.set(&[(String::new(), app.connections.counters())]);
-    write_sessions(&mut page, &app);
+    write_sessions(&mut page, app);
     page.set(&[(String::new(), app.rooms.counters())]);
     write_workers(&mut page, app.plane.workers());
     write_negotiators(&mut page, &app.rooms);
@@ -40,7 +94,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     if let Some(rtsp) = &app.rtsp {
         page.set(&[(String::new(), rtsp.stats())]);
     }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text)
+    page.text
 }
 
 /// What the process as a whole takes. Of numbers that cannot be had there is no sample.
@@ -67,15 +121,13 @@ fn resident_bytes() -> Option<f64> {
 }
 
 fn write_sessions(page: &mut Page, app: &App) {
-    let streams = app.rooms.streams();
+    let census = app.rooms.census();
     page.family("millrace_streams", "gauge", "Streams by the state of their publisher.");
-    for state in StreamState::VARIANTS {
-        let count = streams.iter().filter(|stream| stream.state == *state).count();
+    for (state, count) in StreamState::VARIANTS.iter().zip(census.streams) {
         page.sample("millrace_streams", &format!("state={:?}", <&str>::from(state)), count as f64);
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
-    for (role, label) in [(Role::Publisher, "publisher"), (Role::Viewer, "viewer")] {
-        let (all, connected) = app.rooms.session_counts(role);
+    for ((all, connected), label) in [(census.publishers, "publisher"), (census.viewers, "viewer")] {
         for (state, count) in [("connected", connected), ("connecting", all - connected)] {
             page.sample("millrace_sessions", &format!("role={label:?},state={state:?}"), count as f64);
         }

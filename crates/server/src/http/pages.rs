@@ -13,12 +13,16 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
+pub(super) async fn nothing() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is nothing here")
+}
+
 pub(super) async fn page(method: Method, uri: Uri) -> Response {
     let (content_type, content) = match uri.path() {
         "/" | "/index.html" => (HTML, include_str!("../../../../web/dist/index.html")),
         "/app.js" => (SCRIPT, include_str!("../../../../web/dist/app.js")),
         "/style.css" => (STYLE, include_str!("../../../../web/dist/style.css")),
-        _ => return Problem::new(StatusCode::NOT_FOUND, "there is nothing here").into_response(),
+        _ => return nothing().await.into_response(),
     };
     if method != Method::GET && method != Method::HEAD {
         let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this is a page: GET it");

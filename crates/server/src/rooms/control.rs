@@ -21,7 +21,7 @@ use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
 use crate::plane::{Plane, ProductControl};
 use crate::random::random;
 use crate::rooms::client::Client;
-use crate::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, Session, StreamView};
+use crate::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use crate::worker::Message;
 
@@ -255,9 +255,9 @@ impl RoomsControl {
         self.lock().directory.renew(session, at);
     }
 
-    /// Sessions of a role: all, and those that are connected.
-    pub fn session_counts(&self, role: Role) -> (usize, usize) {
-        self.lock().directory.session_counts(role)
+    /// How many of what there are.
+    pub fn census(&self) -> Census {
+        self.lock().directory.census()
     }
 
     /// What was refused.
@@ -357,7 +357,7 @@ impl ProductControl for RoomsControl {
     }
 
     fn has_receivers(&self) -> bool {
-        self.session_counts(Role::Viewer).1 > 0
+        self.census().viewers.1 > 0
     }
 
     fn close_all(&self) {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, SessionId, StreamId, StreamSpec, TrackSpec};
 use rustc_hash::FxHashMap;
+use strum::VariantArray;
 use wire::codec::MediaKind;
 use wire::{Bitrate, WorkerId};
 
@@ -72,6 +73,7 @@ pub struct Directory {
     /// How many sessions each worker has.
     counts: Vec<usize>,
     commands: VecDeque<(WorkerId, Command)>,
+    census: Census,
     next_session: u64,
     next_stream: u32,
 }
@@ -99,6 +101,36 @@ pub enum StreamState {
     Live,
     /// The publisher is gone and may come back.
     Interrupted,
+}
+
+/// How many of what there are, kept as it changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Publishers: all, and those that are connected.
+    pub publishers: (usize, usize),
+    /// Viewers: all, and those that are connected.
+    pub viewers: (usize, usize),
+    /// Streams by their state, in the order of its variants; those that wait for their name are among the connecting.
+    pub streams: [usize; StreamState::VARIANTS.len()],
+}
+
+impl Census {
+    fn of(&mut self, role: Role) -> &mut (usize, usize) {
+        match role {
+            Role::Publisher => &mut self.publishers,
+            Role::Viewer => &mut self.viewers,
+        }
+    }
+
+    /// A stream changes from one state into another; `None` is that there is none.
+    fn change(&mut self, from: Option<StreamState>, to: Option<StreamState>) {
+        if let Some(state) = from {
+            self.streams[state as usize] -= 1;
+        }
+        if let Some(state) = to {
+            self.streams[state as usize] += 1;
+        }
+    }
 }
 
 /// What a session is for.
@@ -198,6 +230,7 @@ impl Directory {
             ends: BTreeSet::new(),
             counts: vec![0; workers],
             commands: VecDeque::new(),
+            census: Census::default(),
             next_session: 1,
             next_stream: 1,
         }
@@ -236,7 +269,9 @@ impl Directory {
         };
         let place = self.add_session(placement, now, Role::Publisher, (id, worker, name), Vec::new(), client);
         if let Some(stream) = self.streams.get_mut(&id) {
+            let before = stream.state();
             stream.publishers.push(place.session);
+            self.census.change(Some(before), Some(stream.state()));
         }
         Ok(place)
     }
@@ -266,6 +301,7 @@ impl Directory {
             viewers: vec![0; self.counts.len()],
             admitted: 0,
         };
+        self.census.change(None, Some(stream.state()));
         self.streams.insert(id, stream);
         self.by_name.entry(name.clone()).or_insert(id);
         Ok((id, worker, name))
@@ -301,6 +337,7 @@ impl Directory {
     pub fn handle_connected(&mut self, session: SessionId) {
         let Some(entry) = self.sessions.get_mut(&session).filter(|entry| !entry.is_connected) else { return };
         entry.is_connected = true;
+        self.census.of(entry.role).1 += 1;
         self.waiting.leave(&entry.client);
         let (role, worker, id) = (entry.role, entry.worker, entry.stream);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -310,8 +347,10 @@ impl Directory {
         }
         match role {
             Role::Publisher => {
+                let before = stream.state();
                 stream.live = Some(session);
                 stream.vacant_since = None;
+                self.census.change(Some(before), Some(stream.state()));
                 let name = stream.name.clone();
                 if let Some(old) = self.by_name.insert(name, id).filter(|old| *old != id) {
                     self.close(old);
@@ -333,7 +372,11 @@ impl Directory {
     pub fn handle_ended(&mut self, placement: &mut Placement, now: Instant, session: SessionId, is_final: bool) {
         let Some(ended) = self.sessions.remove(&session) else { return };
         let Session { role, worker, stream: id, is_connected, cost, client, .. } = ended;
-        if !is_connected {
+        let census = self.census.of(role);
+        census.0 -= 1;
+        if is_connected {
+            census.1 -= 1;
+        } else {
             self.waiting.leave(&client);
         }
         if let Some(at) = client.ends_at {
@@ -352,11 +395,13 @@ impl Directory {
                 }
             }
             Role::Publisher => {
+                let before = stream.state();
                 stream.publishers.retain(|publisher| *publisher != session);
                 if stream.live == Some(session) {
                     stream.live = None;
                     stream.vacant_since = Some(now);
                 }
+                self.census.change(Some(before), Some(stream.state()));
                 // What nobody has published is nothing to come back to.
                 let is_final = is_final || stream.vacant_since.is_none();
                 if stream.publishers.is_empty() && is_final {
@@ -438,14 +483,9 @@ impl Directory {
         views
     }
 
-    /// Sessions of a role: all, and those that are connected.
-    pub fn session_counts(&self, role: Role) -> (usize, usize) {
-        let mut counts = (0, 0);
-        for session in self.sessions.values().filter(|session| session.role == role) {
-            counts.0 += 1;
-            counts.1 += usize::from(session.is_connected);
-        }
-        counts
+    /// How many of what there are.
+    pub fn census(&self) -> Census {
+        self.census
     }
 
     fn add_session(
@@ -469,6 +509,7 @@ impl Directory {
             *count += 1;
         }
         self.waiting.enter(&client);
+        self.census.of(role).0 += 1;
         self.ends.extend(client.ends_at.map(|at| (at, id)));
         let session =
             Session { role, worker, stream, name: name.clone(), is_connected: false, client, since: now, cost };
@@ -489,6 +530,7 @@ impl Directory {
     /// Workers end the sessions of a stream that is closed; each is then reported as ended.
     fn close(&mut self, id: StreamId) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        self.census.change(Some(stream.state()), None);
         if self.by_name.get(&stream.name) == Some(&id) {
             self.by_name.remove(&stream.name);
         }
@@ -519,14 +561,17 @@ impl Stream {
         Command::OpenStream(StreamSpec { id, tracks: self.tracks.clone() })
     }
 
-    fn view(&self) -> StreamView {
-        let state = match (self.live, self.publishers.is_empty()) {
+    fn state(&self) -> StreamState {
+        match (self.live, self.publishers.is_empty()) {
             (Some(_), _) => StreamState::Live,
             (None, false) => StreamState::Connecting,
             (None, true) => StreamState::Interrupted,
-        };
+        }
+    }
+
+    fn view(&self) -> StreamView {
         let viewers = self.viewers.iter().sum();
-        StreamView { name: self.name.clone(), state, tracks: self.tracks.clone(), viewers }
+        StreamView { name: self.name.clone(), state: self.state(), tracks: self.tracks.clone(), viewers }
     }
 }
 

@@ -66,7 +66,7 @@ async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
         assert!(not_one(test.rooms.publish("b", offer, Client::default()).await), "{offer}");
     }
 
-    assert_eq!((test.rooms.session_counts(Role::Viewer), test.rooms.session_counts(Role::Publisher)), ((0, 0), (1, 1)));
+    assert_eq!((test.rooms.census().viewers, test.rooms.census().publishers), ((0, 0), (1, 1)));
     assert!(test.commands().is_empty());
     assert_eq!(test.requests(), ["publish 1"], "no negotiator has heard of them");
 }
@@ -80,10 +80,10 @@ async fn a_request_that_is_given_up_leaves_no_session_behind() {
         let mut publish = pin!(test.rooms.publish("a", &offer, Client::default()));
         let first = std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await;
         assert!(first.is_pending());
-        assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 0));
+        assert_eq!(test.rooms.census().publishers, (1, 0));
     }
 
-    assert_eq!(test.rooms.session_counts(Role::Publisher), (0, 0));
+    assert_eq!(test.rooms.census().publishers, (0, 0));
     assert_eq!(test.requests(), ["publish 1", "end"]);
 }
 
@@ -97,9 +97,9 @@ async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
     test.rooms.watch("a", &viewer, client).await.expect("answered");
 
     test.rooms.handle_timeout(now + Duration::from_secs(59));
-    assert_eq!(test.rooms.session_counts(Role::Viewer), (1, 0));
+    assert_eq!(test.rooms.census().viewers, (1, 0));
     test.rooms.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!((test.rooms.session_counts(Role::Viewer), test.rooms.sessions().len()), ((0, 0), 1));
+    assert_eq!((test.rooms.census().viewers, test.rooms.sessions().len()), ((0, 0), 1));
     assert_eq!(test.requests(), ["publish 1", "watch 1", "end"]);
 }
 
@@ -109,7 +109,7 @@ async fn a_negotiator_without_room_is_told_as_busy() {
     let (rooms, _worker) = rooms(100, mailbox);
 
     assert_eq!(rooms.publish("a", &vp8(), Client::default()).await, Err(ControlError::Busy));
-    assert_eq!(rooms.session_counts(Role::Publisher), (0, 0));
+    assert_eq!(rooms.census().publishers, (0, 0));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
 use server::rooms::client::Client;
-use server::rooms::directory::{self, Admitted, Directory, DirectoryError, Role, StreamState};
+use server::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, StreamState};
 use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -226,9 +226,40 @@ fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
     test.end(place.session);
 
     assert_eq!(test.state("a"), None);
-    assert_eq!(test.directory.session_counts(Role::Publisher), (0, 0));
+    assert_eq!(test.directory.census().publishers, (0, 0));
     assert!(test.commands().is_empty());
     assert_eq!(test.publish("b").worker.0, 0, "the load is given back");
+}
+
+#[test]
+fn what_is_counted_is_what_a_walk_would_find() {
+    let mut test = Harness::new(2);
+    let check = |test: &mut Harness| assert_eq!(test.directory.census(), test.census());
+    check(&mut test);
+    let publisher = test.publish("a");
+    let (viewer, waiting) = (test.watch("a"), test.begin_watch("a").expect("a place"));
+    let connecting = test.begin_publish("b").expect("a place");
+    check(&mut test);
+    test.end(publisher.session);
+    check(&mut test);
+    let returning = test.begin_publish("a").expect("a place");
+    check(&mut test);
+    test.end(viewer.session);
+    test.end(waiting.session);
+    test.end(returning.session);
+    test.end(connecting.session);
+    check(&mut test);
+    test.advance(GRACE);
+    check(&mut test);
+    assert_eq!(test.directory.census(), Census::default());
+
+    // A stream that waits for its name is not listed, and counted as connecting.
+    let live = test.publish("a");
+    let other = test.begin_publish_other("a");
+    assert_eq!(test.directory.census().streams, [1, 1, 0]);
+    test.directory.handle_connected(other.session);
+    test.end(live.session);
+    check(&mut test);
 }
 
 #[test]
@@ -365,6 +396,23 @@ impl Harness {
         assert_eq!(place.tracks, tracks());
         self.directory.handle_connected(place.session);
         place
+    }
+
+    /// What a walk over everything would count.
+    fn census(&self) -> Census {
+        let mut census = Census::default();
+        for (_, session) in self.directory.sessions() {
+            let (all, connected) = match session.role {
+                Role::Publisher => (&mut census.publishers.0, &mut census.publishers.1),
+                Role::Viewer => (&mut census.viewers.0, &mut census.viewers.1),
+            };
+            *all += 1;
+            *connected += usize::from(session.is_connected);
+        }
+        for stream in self.directory.streams() {
+            census.streams[stream.state as usize] += 1;
+        }
+        census
     }
 
     fn end(&mut self, session: SessionId) {

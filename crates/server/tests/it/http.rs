@@ -11,11 +11,11 @@ use engine::{Receiver, mailbox};
 use rooms::spec::{Command, Counters, Event, LayerLimit, SessionId, SessionStats};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, IceServer, Origin, Secret};
-use server::http::{App, router};
+use server::http::{App, Metrics, MetricsSettings, metrics_router, router};
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::{NegotiatorEnd, RoomsControl};
-use server::rooms::directory::{self, Role};
+use server::rooms::directory;
 use server::rooms::negotiator::{self, Answer, Input, NegotiationError, Notice, Patched};
 use server::worker::Message;
 use tower::ServiceExt;
@@ -36,7 +36,9 @@ async fn an_offer_is_answered_with_a_resource_an_etag_and_ice_servers() {
         let response = test.send("POST", endpoint, &[SDP], &offer(endpoint)).await;
         assert_eq!(response.status(), StatusCode::CREATED, "{endpoint}");
         assert_eq!(header(&response, "content-type"), "application/sdp");
-        assert!(header(&response, "location").starts_with(&format!("{endpoint}/")));
+        // It is found from the endpoint, wherever a proxy has that (RFC 3986 §5.2).
+        let (stream, key) = header(&response, "location").split_once('/').expect("a relative path");
+        assert!(stream == "a" && key.len() == 22 && !key.contains('/'), "{stream}/{key}");
         assert_eq!(header(&response, "etag"), "\"tag\"");
         assert_eq!(header(&response, "accept-patch"), "application/trickle-ice-sdpfrag");
         let links: Vec<_> = response.headers().get_all("link").iter().map(|link| link.to_str().unwrap()).collect();
@@ -76,8 +78,8 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         assert_problem(response, status, detail).await;
     }
     assert_eq!(test.get_json("/api/streams").await.as_array().map(Vec::len), Some(1));
-    assert_eq!(test.rooms.session_counts(Role::Publisher), (1, 1));
-    assert_eq!(test.rooms.session_counts(Role::Viewer), (0, 0));
+    assert_eq!(test.rooms.census().publishers, (1, 1));
+    assert_eq!(test.rooms.census().viewers, (0, 0));
 }
 
 #[tokio::test]
@@ -352,6 +354,44 @@ async fn metrics_are_prometheus_text_with_each_family_once() {
 }
 
 #[tokio::test]
+async fn metrics_are_made_anew_when_they_are_old_and_for_who_has_their_token() {
+    let test = Harness::with(|app| {
+        let token = Some(Secret("prometheus".to_owned()));
+        app.metrics = Metrics::new(MetricsSettings { token, age_max: PATIENCE, is_apart: false });
+    });
+    let page = async |token| text(test.send("GET", "/metrics", &[("authorization", token)], "").await).await;
+    let first = page("Bearer prometheus").await;
+    assert!(first.contains("millrace_sessions{role=\"publisher\",state=\"connected\"} 0"));
+    test.open("/whip/a").await;
+    assert_eq!(page("Bearer prometheus").await, first, "it is young enough");
+
+    for (token, detail) in [("Bearer promotheus", "http.metrics_token"), ("Basic x", "Bearer"), ("Bearer prom", "")] {
+        let refused = test.send("GET", "/metrics", &[("authorization", token)], "").await;
+        assert_problem(refused, StatusCode::UNAUTHORIZED, detail).await;
+    }
+    assert_problem(test.send("GET", "/metrics", &[], "").await, StatusCode::UNAUTHORIZED, "Bearer").await;
+}
+
+#[tokio::test]
+async fn metrics_are_for_no_page_of_another_origin_and_can_be_apart() {
+    let test = Harness::new();
+    let response = test.send("GET", "/metrics", &[("origin", "https://else.example")], "").await;
+    assert_eq!((response.status(), header(&response, "access-control-allow-origin")), (StatusCode::OK, ""));
+    assert_problem(test.send("POST", "/metrics", &[], "").await, StatusCode::METHOD_NOT_ALLOWED, "").await;
+
+    let apart = Harness::with(|app| {
+        app.metrics = Metrics::new(MetricsSettings { is_apart: true, ..MetricsSettings::default() })
+    });
+    assert_problem(apart.send("GET", "/metrics", &[], "").await, StatusCode::NOT_FOUND, "nothing here").await;
+    let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
+    let router = metrics_router(Arc::new(App::new(apart.rooms.clone(), auth)));
+    for (path, status) in [("/metrics", StatusCode::OK), ("/api/streams", StatusCode::NOT_FOUND)] {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        assert_eq!(router.clone().oneshot(request).await.expect("an answer").status(), status);
+    }
+}
+
+#[tokio::test]
 async fn the_page_is_part_of_the_server() {
     let test = Harness::new();
     for (path, content_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/style.css", "text/css")] {
@@ -406,7 +446,8 @@ impl Harness {
         assert_eq!(response.status(), StatusCode::CREATED);
         let session = *self.opened.lock().expect("not poisoned").last().expect("a session");
         self.rooms.handle_notice(Notice::Connected { session });
-        header(&response, "location").to_owned()
+        let (parent, _) = endpoint.rsplit_once('/').expect("a path");
+        format!("{parent}/{}", header(&response, "location"))
     }
 
     async fn get_json(&self, path: &str) -> serde_json::Value {

@@ -38,6 +38,8 @@ struct Heard {
     transmits: Vec<(Path, Box<[u8]>)>,
     commands: Vec<Command>,
     notices: Vec<Notice>,
+    /// For each notice.
+    commands_before: Vec<usize>,
 }
 
 struct Harness {
@@ -73,7 +75,12 @@ impl Harness {
             }
             Posted::Sent
         });
-        let notify: Notifier = Box::new(move |notice| control.borrow_mut().notices.push(notice));
+        let notify: Notifier = Box::new(move |notice| {
+            let mut heard = control.borrow_mut();
+            let before = heard.commands.len();
+            heard.commands_before.push(before);
+            heard.notices.push(notice);
+        });
         let context = Context::new().unwrap();
         let negotiator = Negotiator::new(settings, context.clone(), send, notify);
         Harness { negotiator, heard, context, now: Instant::now() }
@@ -231,6 +238,7 @@ fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     assert_eq!((tracks[1].payload_type, tracks[1].rtx.map(|rtx| rtx.1)), (96, Some(97)));
     assert!(tracks[1].extensions.transport_cc.is_some() && tracks[1].extensions.audio_level.is_none());
     assert!(matches!(harness.heard.borrow().notices[..], [Notice::Connected { session: SessionId(1) }]));
+    assert_eq!(harness.heard.borrow().commands_before, [0], "control opens the stream before the session comes to it");
     let counted = harness.counted();
     assert_eq!((counted.sessions, counted.handshakes, counted.connected), (1, 0, 1));
 }
