@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn tcp_links_leave_descriptors_to_everybody_else() {
-        assert_eq!(links_max(20_000, 4, 10_000), (20_000 - 10_000 - 1_024) / 4);
+        assert_eq!(links_max(40_000, 4, 10_000), (40_000 - 10_000 - 1_024) / 4);
         assert_eq!(links_max(1_024, 2, 10_000), 256, "half, where there are few");
         assert_eq!([links_max(0, 0, 0), links_max(3, 4, 0)], [1, 1]);
         assert!(links_max(u64::MAX, 4, 20_000) > 1_000_000);
