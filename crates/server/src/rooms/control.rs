@@ -232,7 +232,10 @@ impl RoomsControl {
 
     /// All streams, by name.
     pub fn streams(&self) -> Vec<StreamView> {
-        self.lock().directory.streams()
+        let mut views = self.lock().directory.streams();
+        // Not under the lock, which everybody needs.
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        views
     }
 
     /// Ends a stream and its sessions.

@@ -475,12 +475,9 @@ impl Directory {
         self.sessions.get(&session)
     }
 
-    /// All streams that have a name to be watched by, by that.
+    /// All streams that have a name to be watched by, in no order.
     pub fn streams(&self) -> Vec<StreamView> {
-        let named = self.by_name.values().filter_map(|id| self.streams.get(id));
-        let mut views: Vec<StreamView> = named.map(Stream::view).collect();
-        views.sort_by(|one, other| one.name.cmp(&other.name));
-        views
+        self.by_name.values().filter_map(|id| self.streams.get(id)).map(Stream::view).collect()
     }
 
     /// How many of what there are.
