@@ -44,7 +44,7 @@ const ACCEPTS_MAX: usize = 16;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Overdue links closed before everything else gets its turn.
-const CLOSES_MAX: usize = 256;
+const CLOSES_MAX: usize = 64;
 
 /// Descriptors that one wait reports; others that are ready are reported by the next.
 const EVENTS_MAX: usize = 256;

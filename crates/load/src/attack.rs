@@ -5,6 +5,7 @@
 //! Cost: a thread per kind.
 
 mod raw;
+mod stun;
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -21,6 +22,7 @@ use wire::Random;
 use wire::codec::Codec;
 
 pub use raw::Socket as RawSocket;
+pub use stun::nominating_check;
 
 use crate::clients::{Answer, Api, Common, sleep_until};
 
@@ -331,44 +333,20 @@ impl Attacker<'_> {
             Kind::Stun => {
                 bytes[..2].copy_from_slice(&[0, 1]);
                 if len.is_multiple_of(2) {
-                    bytes[4..8].copy_from_slice(&MAGIC_COOKIE);
+                    bytes[4..8].copy_from_slice(&stun::MAGIC_COOKIE);
                 }
             }
-            Kind::Ufrag => return self.check(),
+            Kind::Ufrag => {
+                let username = format!("{}:evil", self.target.ufrag);
+                return stun::nominating_check(&username, None, &mut self.random);
+            }
             Kind::Dtls if len.is_multiple_of(2) => return client_hello(&bytes),
             Kind::Dtls => bytes[0] = 20 + bytes[0] % 44,
             _ => bytes[0] = 128 + bytes[0] % 64,
         }
         bytes
     }
-
-    /// A binding request (RFC 8445 §7.1.1) that is right but for its integrity.
-    fn check(&mut self) -> Vec<u8> {
-        let mut attributes = Vec::new();
-        let mut attribute = |kind: u16, value: &[u8]| {
-            attributes.extend(kind.to_be_bytes());
-            attributes.extend((value.len() as u16).to_be_bytes());
-            attributes.extend(value);
-            attributes.resize(attributes.len().next_multiple_of(4), 0);
-        };
-        attribute(0x0006, format!("{}:evil", self.target.ufrag).as_bytes());
-        attribute(0x0024, &0x7eff_ffff_u32.to_be_bytes());
-        attribute(0x8029, &[7; 8]);
-        attribute(0x0025, &[]);
-        attribute(0x0008, &std::array::from_fn::<u8, 20, _>(|_| self.random.next_u64() as u8));
-        // FINGERPRINT (RFC 8489 §14.7) is right: it says that this is STUN, and nothing of who sent it.
-        let len = attributes.len() as u16 + 8;
-        let id: [u8; 12] = std::array::from_fn(|_| self.random.next_u64() as u8);
-        let mut message = [&[0, 1][..], &len.to_be_bytes(), &MAGIC_COOKIE, &id, &attributes].concat();
-        let fingerprint = crc32(&message) ^ 0x5354_554e;
-        message.extend([0x80, 0x28, 0, 4]);
-        message.extend(fingerprint.to_be_bytes());
-        message
-    }
 }
-
-/// RFC 8489 §5.
-const MAGIC_COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 
 /// A ClientHello of DTLS 1.2 (RFC 6347 §4.2.1) with nothing in it that is agreed on.
 fn client_hello(random: &[u8]) -> Vec<u8> {
@@ -381,21 +359,9 @@ fn client_hello(random: &[u8]) -> Vec<u8> {
     [&[22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, random[0]][..], &record_len, &handshake].concat()
 }
 
-/// The checksum of ITU-T V.42 (CRC-32).
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_checksum_is_the_one_of_v42() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-    }
 
     #[test]
     fn a_client_hello_says_how_long_it_is() {

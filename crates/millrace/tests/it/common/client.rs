@@ -28,6 +28,8 @@ pub struct Client {
     /// Path of the session's resource.
     pub resource: String,
     pub etag: String,
+    /// The server's user fragment and password.
+    pub credentials: [String; 2],
     /// The one address of the server that the client was told of.
     pub server: SocketAddr,
     pub link: Option<SrtpLink>,
@@ -70,6 +72,7 @@ impl Client {
             media,
             resource: answer.location(endpoint),
             etag: answer.header("etag").to_owned(),
+            credentials: ["a=ice-ufrag:", "a=ice-pwd:"].map(|name| value_of(&sdp, name)),
             server,
             link: None,
             has_ended: false,
@@ -211,6 +214,11 @@ pub fn restart_from_another_address(server: &Server, client: &mut Client) {
 
 /// The content type of what a PATCH has.
 pub const FRAGMENT: &str = "Content-Type: application/trickle-ice-sdpfrag";
+
+/// The rest of the first line that begins so.
+fn value_of(sdp: &str, name: &str) -> String {
+    sdp.lines().find_map(|line| line.strip_prefix(name)).expect("a line of that name").to_owned()
+}
 
 /// Leaves one candidate in an answer: the loopback address that `way` goes to.
 fn with_one_candidate(answer: &Answer, way: Way) -> (String, SocketAddr) {
