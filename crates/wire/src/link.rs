@@ -278,7 +278,8 @@ pub enum Adopted {
 pub struct UdpOptions {
     /// It sends and never receives. GRO and the receive buffer's size are then of no use.
     pub send_only: bool,
-    /// Tell what ICMP says of its destinations (`LinkEvent::Refused`).
+    /// Tell what ICMP says of its destinations (`LinkEvent::Refused`), which anybody can forge. Also what lets the kernel say
+    /// that a queue below the socket dropped a datagram (ip(7), "IP_RECVERR"); it says that all was sent otherwise.
     pub refusals: bool,
     /// Other sockets, of other workers, may have the same address; the kernel spreads senders over them.
     pub reuse_port: bool,
