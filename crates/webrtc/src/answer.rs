@@ -200,8 +200,11 @@ pub(crate) fn remote_transport(section: &Section<'_>, tagged: Option<&Section<'_
     let pwd = source.pwd.ok_or(Error::Missing { what: "a=ice-pwd" })?;
     let fingerprint = section.fingerprint.as_ref().or(source.fingerprint.as_ref());
     let fingerprint = fingerprint.cloned().ok_or(Error::Missing { what: "a=fingerprint" })?;
-    if fingerprint.hash_func != "sha-256" && fingerprint.hash_func != "sha-1" {
-        return Err(Error::Invalid { what: "a=fingerprint", why: "neither SHA-256 nor SHA-1" });
+    if fingerprint.hash_func != "sha-256" {
+        return Err(Error::Invalid {
+            what: "a=fingerprint",
+            why: "none is SHA-256, which everybody has (RFC 8122 §5)",
+        });
     }
     Ok(RemoteTransport { credentials: IceCreds { ufrag: ufrag.into(), pass: pwd.into() }, fingerprint })
 }

@@ -26,6 +26,8 @@ pub enum Error {
     NoMedia(&'static str),
     #[error("the answer does not fit the offer: {0}")]
     AnswerMismatch(&'static str),
+    #[error("too many ICE restarts; one in {seconds} s is taken")]
+    TooManyRestarts { seconds: u64 },
     #[error("DTLS or ICE could not be set up: {0}")]
     SetUp(String),
 }

@@ -27,7 +27,7 @@ use crate::media::Negotiated;
 use crate::nomination::Nomination;
 use crate::offer::{self, OfferOptions, Pending};
 use crate::random;
-use crate::reach::{Reach, Transaction};
+use crate::reach::{RESTART_INTERVAL, Reach, Transaction};
 use crate::write::{Candidate, Transport};
 
 /// DTLS datagrams that wait for the proof of their address: a ClientHello in pieces. Further ones are refused; the client
@@ -435,6 +435,9 @@ impl Peer {
         let fragment = Fragment::parse(text)?;
         let answer = match fragment.credentials() {
             Some(remote) if self.remote.as_ref() != Some(&remote) => {
+                if !self.reach.may_restart(self.now) {
+                    return Err(Error::TooManyRestarts { seconds: RESTART_INTERVAL.as_secs() });
+                }
                 self.switch_credentials(random::credentials()?, remote)?;
                 Some(Fragment::write(&self.local.ufrag, &self.local.pass, fragment.mid, &self.candidates))
             }

@@ -27,10 +27,14 @@ const REQUESTS_MAX: u32 = 4;
 /// A check has a request sent again no earlier than this after the last one.
 const REPEAT_MIN: Duration = Duration::from_millis(50);
 
-/// Requests of one session that may go out in one go, and how many more each second: of some hundred bytes each. So a peer
-/// who forges checks from very many addresses has us send them next to nothing.
-const BURST: u32 = 32;
-const REQUESTS_PER_SECOND: u32 = 4;
+/// Requests of one session that may go out in one go, and when there is one more: of some hundred bytes each. So a peer who
+/// forges checks from very many addresses has us send them next to nothing.
+const REQUESTS_BURST: u32 = 32;
+const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// ICE restarts of one session at once, and when there is one more: each brings addresses that str0m never forgets.
+const RESTARTS_BURST: u32 = 8;
+pub(crate) const RESTART_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Names a request (RFC 8489 §5).
 pub(crate) type Transaction = [u8; 12];
@@ -39,8 +43,16 @@ pub(crate) type Transaction = [u8; 12];
 #[derive(Debug)]
 pub(crate) struct Reach {
     addresses: Vec<Address>,
-    /// What may still be sent, and when more of it was last given.
-    budget: u32,
+    requests: Budget,
+    restarts: Budget,
+}
+
+/// How often something may be done: so many times at once, and once more in each interval.
+#[derive(Debug)]
+struct Budget {
+    left: u32,
+    max: u32,
+    interval: Duration,
     refilled_at: Instant,
 }
 
@@ -63,7 +75,11 @@ struct Asked {
 
 impl Reach {
     pub fn new(now: Instant) -> Self {
-        Reach { addresses: Vec::new(), budget: BURST, refilled_at: now }
+        Reach {
+            addresses: Vec::new(),
+            requests: Budget::new(now, REQUESTS_BURST, REQUEST_INTERVAL),
+            restarts: Budget::new(now, RESTARTS_BURST, RESTART_INTERVAL),
+        }
     }
 
     pub fn knows(&self, remote: Remote) -> bool {
@@ -128,19 +144,17 @@ impl Reach {
 
     /// The next request that is due.
     pub fn poll_request(&mut self, now: Instant) -> Option<(Remote, Transaction)> {
-        self.refill(now);
         let is_due = |asked: &Asked| asked.next.is_some_and(|next| next <= now);
         let mut asking =
             self.addresses.iter_mut().filter_map(|address| Some((address.remote, address.asked.as_mut()?)));
         let (remote, asked) = asking.find(|(_, asked)| is_due(asked))?;
-        if self.budget == 0 {
+        if !self.requests.take(now) {
             // Whoever is due waits for more.
-            let later = now + Duration::from_secs(1);
+            let later = now + REQUEST_INTERVAL;
             let due = self.addresses.iter_mut().filter_map(|address| address.asked.as_mut());
             due.filter(|asked| is_due(asked)).for_each(|asked| asked.next = Some(later));
             return None;
         }
-        self.budget -= 1;
         asked.sent += 1;
         asked.last = Some(now);
         asked.next = (asked.sent < REQUESTS_MAX).then(|| now + RTO * (1 << (asked.sent - 1)));
@@ -152,16 +166,31 @@ impl Reach {
         self.addresses.iter().filter_map(|address| address.asked.as_ref()?.next).min()
     }
 
+    /// Whether ICE may be restarted once more.
+    pub fn may_restart(&mut self, now: Instant) -> bool {
+        self.restarts.take(now)
+    }
+
     /// Forgets all but the address in use, which needs no new proof: after a restart, all others are asked again.
     pub fn restart(&mut self, current: Option<Remote>) {
         self.addresses.retain(|address| Some(address.remote) == current);
     }
+}
 
-    fn refill(&mut self, now: Instant) {
-        let seconds = now.saturating_duration_since(self.refilled_at).as_secs();
-        self.refilled_at += Duration::from_secs(seconds);
-        let more = u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(REQUESTS_PER_SECOND);
-        self.budget = self.budget.saturating_add(more).min(BURST);
+impl Budget {
+    fn new(now: Instant, max: u32, interval: Duration) -> Self {
+        Budget { left: max, max, interval, refilled_at: now }
+    }
+
+    /// Whether it may be done now, and then once less.
+    fn take(&mut self, now: Instant) -> bool {
+        let earned = now.saturating_duration_since(self.refilled_at).as_millis() / self.interval.as_millis();
+        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+        self.refilled_at += self.interval * earned;
+        self.left = self.left.saturating_add(earned).min(self.max);
+        let has_some = self.left > 0;
+        self.left -= u32::from(has_some);
+        has_some
     }
 }
 
@@ -228,6 +257,6 @@ mod tests {
             }
             sent += requests(&mut reach, now);
         }
-        assert!(sent <= (BURST + 60 * REQUESTS_PER_SECOND) as usize, "{sent}");
+        assert!(sent <= REQUESTS_BURST as usize + 60 * 4, "{sent}");
     }
 }

@@ -111,6 +111,7 @@ fn negotiation_status(error: &NegotiationError) -> StatusCode {
             Error::NoCodec { .. } | Error::CodecNotOffered { .. } | Error::NoMedia(_) => StatusCode::NOT_ACCEPTABLE,
             // It can be read, and asks for what this server does not do.
             Error::NotBundled | Error::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::TooManyRestarts { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::SetUp(_) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,
         },

@@ -199,6 +199,25 @@ fn what_is_wrong_with_an_offer_is_said() {
 }
 
 #[test]
+fn a_fingerprint_is_sha_256() {
+    let with = |fingerprints: &[&str]| -> String {
+        let lines = CHROME_WHIP.lines().flat_map(|line| match line.starts_with("a=fingerprint") {
+            true => fingerprints.iter().map(|fingerprint| format!("a=fingerprint:{fingerprint}\r\n")).collect(),
+            false => vec![format!("{line}\r\n")],
+        });
+        lines.collect()
+    };
+    let sha_1 = format!("sha-1 {}", ["AB"; 20].join(":"));
+    let sha_256 = format!("sha-256 {}", ["AB"; 32].join(":"));
+    let sha_512 = format!("sha-512 {}", ["AB"; 64].join(":"));
+    for other in [&sha_1, &sha_512] {
+        let refused = answer(&with(&[other]), TO_RECEIVE).unwrap_err();
+        assert!(matches!(refused, Error::Invalid { what: "a=fingerprint", .. }), "{refused}");
+        assert!(answer(&with(&[other, &sha_256]), TO_RECEIVE).is_ok());
+    }
+}
+
+#[test]
 fn an_offer_and_its_answer_mean_the_same_to_both_sides() {
     let layers = webrtc::OfferOptions { rids: &["q", "h", "f"], ..crate::common::PUBLISH };
     for (offer, purpose) in

@@ -178,6 +178,21 @@ fn an_ice_restart_changes_the_credentials_and_moves_the_path() {
 }
 
 #[test]
+fn a_peer_may_restart_ice_eight_times_at_once_and_then_once_in_15_seconds() {
+    let mut pair = Pair::connected(&WATCH, TO_SEND);
+    let mut restarts = |pair: &mut Pair, count: usize| {
+        let fragments = (0..count).map(|_| pair.client.peer.start_restart().unwrap()).collect::<Vec<_>>();
+        fragments.iter().filter(|fragment| pair.server.peer.handle_fragment(fragment).is_ok()).count()
+    };
+    assert_eq!(restarts(&mut pair, 20), 8);
+    pair.server.peer.handle_timeout(pair.now + Duration::from_secs(31));
+    assert_eq!(restarts(&mut pair, 20), 2);
+    let fragment = pair.client.peer.start_restart().unwrap();
+    let refused = pair.server.peer.handle_fragment(&fragment);
+    assert_eq!(refused, Err(webrtc::Error::TooManyRestarts { seconds: 15 }));
+}
+
+#[test]
 fn a_fragment_with_the_same_credentials_is_no_restart() {
     let mut pair = Pair::new(&WATCH, TO_SEND);
     let ufrag = pair.server.peer.ufrag().to_owned();
