@@ -35,9 +35,12 @@ pub struct Settings {
     pub candidates: Vec<Candidate>,
     /// Sessions in all; further offers are refused with `NegotiationError::Overloaded`.
     pub sessions_max: usize,
-    /// Sessions without keys yet; further offers are refused with `NegotiationError::Overloaded`.
+    /// Sessions without keys yet. When there are more, the oldest goes that has not proved an address; where all have,
+    /// further offers are refused with `NegotiationError::Overloaded`.
     pub handshakes_max: usize,
-    /// From the answer to the keys; a session that takes longer is dropped.
+    /// From the answer to the first address of the peer that is proved; a session that takes longer is dropped.
+    pub proof_timeout: Duration,
+    /// From then to the keys; a session that takes longer is dropped.
     pub handshake_timeout: Duration,
     /// A connected peer's checks are reported to the worker this often at most; several times in the idle timeout.
     pub consent_interval: Duration,
@@ -49,7 +52,8 @@ impl Default for Settings {
             candidates: Vec::new(),
             sessions_max: 20_000,
             handshakes_max: 4_000,
-            handshake_timeout: Duration::from_secs(30),
+            proof_timeout: Duration::from_secs(5),
+            handshake_timeout: Duration::from_secs(10),
             consent_interval: Duration::from_secs(5),
         }
     }
@@ -168,6 +172,8 @@ pub enum EndReason {
     Asked,
     /// The peer never finished ICE and DTLS.
     HandshakeTimeout,
+    /// The peer had proved no address yet, and a newer session needed its place.
+    MadeRoom,
     /// The peer said goodbye, or its DTLS failed.
     Peer(webrtc::EndReason),
     /// The worker ended it.

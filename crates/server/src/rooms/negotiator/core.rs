@@ -50,6 +50,8 @@ pub struct Negotiator<C, N> {
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
     handshakes: usize,
+    /// Those of these that have yet to prove an address, and until when; the oldest first.
+    strangers: BTreeSet<(Instant, usize)>,
     counters: Counters,
 }
 
@@ -76,6 +78,7 @@ struct Way {
 enum Phase {
     Handshaking {
         until: Instant,
+        has_proved: bool,
         /// What its worker is told once it is connected, behind its keys.
         begin: Command,
     },
@@ -102,6 +105,7 @@ where
             by_remote: HashMap::new(),
             deadlines: BTreeSet::new(),
             handshakes: 0,
+            strangers: BTreeSet::new(),
             counters: Counters::default(),
         }
     }
@@ -196,17 +200,28 @@ where
         if self.by_id.contains_key(&id) {
             return Err(NegotiationError::SessionExists);
         }
-        if self.sessions.len() >= self.settings.sessions_max || self.handshakes >= self.settings.handshakes_max {
+        if self.is_full() && self.strangers.is_empty() {
             return Err(NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS });
         }
         Ok(())
     }
 
-    /// Keeps a new session and returns its ETag.
+    fn is_full(&self) -> bool {
+        self.sessions.len() >= self.settings.sessions_max || self.handshakes >= self.settings.handshakes_max
+    }
+
+    /// Keeps a new session and returns its ETag. Who has proved nothing for longest makes room, so that offers which never
+    /// connect do not keep others out.
     fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, begin: Command) -> String {
+        if self.is_full()
+            && let Some((_, oldest)) = self.strangers.first().copied()
+        {
+            self.counters.made_room += 1;
+            self.remove(oldest, EndReason::MadeRoom);
+        }
         let ufrag = peer.ufrag().to_owned();
-        let until = now + self.settings.handshake_timeout;
-        let phase = Phase::Handshaking { until, begin };
+        let until = now + self.settings.proof_timeout;
+        let phase = Phase::Handshaking { until, has_proved: false, begin };
         let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
         let key = self.sessions.insert(session);
         // By this an answer to a check of ours finds the session.
@@ -214,6 +229,7 @@ where
         self.by_id.insert(id, key);
         self.by_ufrag.insert(ufrag.clone(), key);
         self.deadlines.insert((until, key));
+        self.strangers.insert((until, key));
         self.handshakes += 1;
         self.count_sessions();
         self.drive(now, key);
@@ -280,12 +296,14 @@ where
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
             Ok(Received::Consent) => {
                 self.learn(now, key, remote, path);
+                self.note_proof(now, key);
                 self.pass_consent(now, key);
             }
             Ok(Received::Check) => self.learn(now, key, remote, path),
             Ok(Received::Proof) => {
                 self.counters.proved += 1;
                 self.learn(now, key, remote, path);
+                self.note_proof(now, key);
             }
             Ok(Received::Handshake) | Err(Refused::Ended) => {}
             // DTLS that is wrong may still have changed something in its state, so it is driven like what is right.
@@ -339,6 +357,16 @@ where
         let place = (path.link, path.remote);
         if self.by_remote.get(&place) == Some(&key) {
             self.by_remote.remove(&place);
+        }
+    }
+
+    /// A peer that has proved an address has time for DTLS from then on.
+    fn note_proof(&mut self, now: Instant, key: usize) {
+        if let Phase::Handshaking { until, has_proved, .. } = &mut self.sessions[key].phase
+            && !*has_proved
+        {
+            self.strangers.remove(&(*until, key));
+            (*until, *has_proved) = (now + self.settings.handshake_timeout, true);
         }
     }
 
@@ -441,7 +469,10 @@ where
             }
         }
         match session.phase {
-            Phase::Handshaking { .. } => self.handshakes -= 1,
+            Phase::Handshaking { until, .. } => {
+                self.handshakes -= 1;
+                self.strangers.remove(&(until, key));
+            }
             Phase::Connected { .. } if matches!(reason, EndReason::Worker(_)) => {}
             Phase::Connected { .. } => self.command(Command::RemoveSession(session.id)),
         }
@@ -469,6 +500,7 @@ where
         debug_assert_eq!(self.by_id.len(), self.sessions.len(), "each session has its number");
         debug_assert_eq!(self.deadlines.len(), self.sessions.len(), "each session has one deadline");
         debug_assert!(self.handshakes <= self.sessions.len(), "{} of {}", self.handshakes, self.sessions.len());
+        debug_assert!(self.strangers.len() <= self.handshakes, "strangers shake hands");
         self.counters.sessions = self.sessions.len() as u64;
         self.counters.handshakes = self.handshakes as u64;
     }

@@ -279,10 +279,10 @@ fn many_sessions_shake_hands_at_once() {
 }
 
 #[test]
-fn who_does_not_connect_within_30_seconds_is_dropped() {
+fn who_proves_no_address_within_5_seconds_is_dropped() {
     let mut harness = Harness::new();
     let (_silent, _) = harness.client(1, &WATCH);
-    harness.run(&mut [], Duration::from_millis(29_900));
+    harness.run(&mut [], Duration::from_millis(4_900));
     assert_eq!(harness.ended(), []);
     harness.run(&mut [], Duration::from_millis(200));
     assert_eq!(harness.ended(), [(1, EndReason::HandshakeTimeout)]);
@@ -292,10 +292,44 @@ fn who_does_not_connect_within_30_seconds_is_dropped() {
 }
 
 #[test]
-fn too_many_handshakes_are_refused_until_some_are_done() {
+fn who_has_proved_an_address_has_10_seconds_for_the_rest() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    while harness.counted().proved == 0 {
+        harness.run(&mut [&mut client], Duration::from_millis(10));
+    }
+    harness.run(&mut [], Duration::from_millis(9_900));
+    assert_eq!(harness.ended(), []);
+    harness.run(&mut [], Duration::from_millis(200));
+    assert_eq!(harness.ended(), [(1, EndReason::HandshakeTimeout)]);
+}
+
+#[test]
+fn offers_that_never_connect_keep_nobody_out() {
+    let mut harness = Harness::with(Settings { handshakes_max: 20, ..Settings::default() });
+    let (mut first, _) = harness.client(1, &WATCH);
+    while harness.counted().proved == 0 {
+        harness.run(&mut [&mut first], Duration::from_millis(10));
+    }
+    for session in 2..=100 {
+        let _ = harness.client(session, &WATCH);
+    }
+    let (mut last, _) = harness.client(101, &WATCH);
+    harness.run(&mut [&mut first, &mut last], Duration::from_secs(1));
+    assert!(first.keys.is_some() && last.keys.is_some());
+    let counted = harness.counted();
+    assert_eq!((counted.overloaded, counted.made_room), (0, 81));
+    assert!(harness.ended().iter().all(|(_, reason)| *reason == EndReason::MadeRoom), "{:?}", harness.ended());
+}
+
+#[test]
+fn where_all_have_proved_an_address_too_many_handshakes_are_refused_until_some_are_done() {
     let mut harness = Harness::with(Settings { handshakes_max: 2, ..Settings::default() });
     let (mut first, _) = harness.client(1, &WATCH);
-    let (_second, _) = harness.client(2, &WATCH);
+    let (mut second, _) = harness.client(2, &WATCH);
+    while harness.counted().proved < 2 {
+        harness.run(&mut [&mut first, &mut second], Duration::from_millis(10));
+    }
     let (_, offer) = Peer::offer(&harness.context, harness.now, &WATCH).unwrap();
     let refused = harness.watch_with(3, offer.clone());
     assert_eq!(refused, Err(NegotiationError::Overloaded { retry_after_seconds: 2 }));
