@@ -144,6 +144,11 @@ impl Rooms {
         result
     }
 
+    /// Whether a session is there.
+    pub fn knows(&self, path: &Path) -> bool {
+        self.session_at(path).is_ok()
+    }
+
     fn session_at(&self, path: &Path) -> Result<usize, DropReason> {
         self.session_by_path.get(&(path.link, path.remote)).copied().ok_or(DropReason::UnknownPeer)
     }

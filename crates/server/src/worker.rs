@@ -177,6 +177,15 @@ impl Products {
     }
 }
 
+/// The longest datagram of a handshake that is taken: no path carries more in one piece.
+const HANDSHAKE_BYTES_MAX: usize = 1_500;
+
+/// Whether a datagram that begins as STUN or DTLS may be one of a handshake.
+fn is_handshake(data: &[u8]) -> bool {
+    let is_stun = || wire::stun::local_ufrag(data).is_some() || wire::stun::answered_transaction(data).is_some();
+    data.len() <= HANDSHAKE_BYTES_MAX && (wire::dtls::is_record(data) || is_stun())
+}
+
 impl Service for Products {
     type Message = Message;
 
@@ -209,9 +218,15 @@ impl Product for Products {
         for datagram in run.into_datagrams() {
             match rtp::classify(datagram.data) {
                 Kind::Stun | Kind::Dtls => {
-                    // Handshakes are the one thing on the packet path that is copied to the heap.
                     let Datagram { path, data, .. } = datagram;
-                    if !negotiator.offer(Input::Datagram { path, data: (&*data).into() }) {
+                    if !is_handshake(data) {
+                        self.rooms.count_drop(DropReason::MalformedHandshake);
+                        continue;
+                    }
+                    // A flood of strangers leaves room for those who have a session, and for HTTP.
+                    let quarters_kept = if self.rooms.knows(&path) { 1 } else { 2 };
+                    // Handshakes are the one thing on the packet path that is copied to the heap.
+                    if !negotiator.offer(Input::Datagram { path, data: (&*data).into() }, quarters_kept) {
                         self.rooms.count_drop(DropReason::EventQueueFull);
                     }
                 }
@@ -228,7 +243,7 @@ impl Product for Products {
             && self.refusals.is_news(now, remote)
         {
             // What finds no room is told again by the next refusal.
-            self.control.offer(Report::Refused { remote });
+            self.control.offer(Report::Refused { remote }, 1);
         }
         self.owner(token).handle_link(now, token, event, out);
     }
@@ -278,6 +293,65 @@ mod tests {
         }
         assert_eq!(out.datagrams().count(), 1);
         assert_eq!(products.rooms.counters().drops.count(DropReason::OutboxFull), 2);
+    }
+
+    /// Those of a worker with a negotiator whose mailbox has room for so many.
+    fn products_with_negotiator(now: Instant, len: usize) -> (Products, Receiver<Input>) {
+        let (control, _) = mailbox(1).expect("a mailbox");
+        let (negotiator, inputs) = mailbox(len).expect("a mailbox");
+        let ways = Ways { workers: Vec::new(), negotiator: Some(negotiator), control, numbers: Numbers::default() };
+        let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
+        (Products::new(now, rooms, Pump::new(now, Settings::default()), ways), inputs)
+    }
+
+    fn receive(products: &mut Products, port: u16, data: &[u8]) {
+        let remote = ([192, 0, 2, 1], port).into();
+        let token = Token { owner: ROOMS, number: 0 };
+        let path = Path { link: LinkId::datagrams(0), remote, local: None };
+        let len = data.len().try_into().expect("a datagram");
+        let mut data = data.to_vec();
+        let run = DatagramRun::new(token, path, len, &mut data);
+        products.handle_run(Instant::now(), run, &mut Outbox::new(10_000));
+    }
+
+    const RECORD: [u8; 14] = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1];
+
+    #[test]
+    fn a_flood_of_strangers_leaves_room_for_who_has_a_session_and_for_http() {
+        let now = Instant::now();
+        let (mut products, inputs) = products_with_negotiator(now, 8);
+        let (_, keys) = srtp::SessionKeys::made_up_pair(srtp::Profile::AeadAes128Gcm, 1);
+        let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], 7).into(), local: None };
+        let peer = rooms::spec::PeerSpec { session: SessionId(1), path, keys };
+        let add = Message::Command(Command::AddSession(peer));
+        products.handle_message(now, add, &mut Outbox::new(10_000));
+        (0..100).for_each(|_| receive(&mut products, 8, &RECORD));
+        (0..100).for_each(|_| receive(&mut products, 7, &RECORD));
+        let ports: Vec<u16> = std::iter::from_fn(|| inputs.try_recv())
+            .map(|input| match input {
+                Input::Datagram { path, .. } => path.remote.port(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ports, [8, 8, 8, 8, 7, 7]);
+        assert_eq!(products.rooms.counters().drops.count(DropReason::EventQueueFull), 194);
+    }
+
+    #[test]
+    fn what_only_begins_like_a_handshake_goes_no_further() {
+        let now = Instant::now();
+        let (mut products, inputs) = products_with_negotiator(now, 8);
+        let mut long = vec![0; 1_501];
+        long[..14].copy_from_slice(&RECORD);
+        let check = b"\x00\x01\x00\x08\x21\x12\xa4\x42............\x00\x06\x00\x03a:b\x00";
+        for data in [&long[..], &[0; 100], &[22; 100], &check[..27], &RECORD[..13], &[3]] {
+            receive(&mut products, 8, data);
+        }
+        assert!(inputs.try_recv().is_none());
+        assert_eq!(products.rooms.counters().drops.count(DropReason::MalformedHandshake), 6);
+        receive(&mut products, 8, check);
+        receive(&mut products, 8, &long[..1_500]);
+        assert_eq!(std::iter::from_fn(|| inputs.try_recv()).count(), 2);
     }
 
     #[test]

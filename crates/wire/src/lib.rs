@@ -7,6 +7,7 @@
 mod bitrate;
 pub mod codec;
 mod datagram;
+pub mod dtls;
 pub mod framing;
 mod link;
 mod outbox;
