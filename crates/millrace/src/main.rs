@@ -98,3 +98,24 @@ fn start_logging(config: &Config) -> anyhow::Result<()> {
 fn log_filter(config: &Config) -> anyhow::Result<EnvFilter> {
     EnvFilter::try_new(&config.log.filter).with_context(|| format!("log.filter {:?}", config.log.filter))
 }
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn what_a_peer_makes_a_library_say_is_not_written() {
+        let filter = log_filter(&Config::default()).expect("a filter");
+        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(!tracing::enabled!(target: "dimpl::dtls12::engine", Level::WARN));
+            assert!(!tracing::enabled!(target: "str0m", Level::WARN));
+            assert!(!tracing::enabled!(target: "is::agent", Level::WARN));
+            assert!(!tracing::enabled!(target: "sctp_proto::association", Level::WARN));
+            assert!(tracing::enabled!(target: "dimpl", Level::ERROR));
+            assert!(tracing::enabled!(target: "server::run", Level::INFO));
+        });
+    }
+}
