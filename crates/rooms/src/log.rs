@@ -246,7 +246,7 @@ impl Log {
 
     /// Where the chunk of a position stands; the table's size is a power of two, so this is a mask.
     fn index(&self, position: u64) -> usize {
-        position as usize / CHUNK_PACKETS & self.chunks.len().wrapping_sub(1)
+        (position as usize / CHUNK_PACKETS) & self.chunks.len().wrapping_sub(1)
     }
 
     #[inline(always)]

@@ -68,9 +68,6 @@ struct Source {
 /// Receiver reports go out this often.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lost packets are asked for again after this long, until the round trip is known.
-const RTT_ASSUMED: Duration = Duration::from_millis(50);
-
 /// A layer that was heard of within this time keeps its SSRC, whatever comes under others: two at a time would restart it
 /// with each packet.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -205,7 +202,7 @@ impl Ups {
             if source.receiver.next_nack_at().is_some_and(|at| at <= io.now) {
                 // More than `MISSING_MAX` are never missing.
                 let (mut lost, mut count) = ([Seq::default(); MISSING_MAX], 0);
-                source.receiver.poll_nacks(io.now, RTT_ASSUMED, &mut |seq| {
+                source.receiver.poll_nacks(io.now, &mut |seq| {
                     lost[count] = Seq(seq);
                     count += 1;
                 });

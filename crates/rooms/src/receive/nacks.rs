@@ -1,8 +1,10 @@
 //! What is missing, and when to ask for it.
 //!
-//! A gap may be packets out of order, so the first request waits a moment; further ones follow a round trip apart. What
-//! ten requests did not bring, or what is too much to ask for, is given up: then only a keyframe helps.
-//! Source: RFC 4585 §6.2.1, §3.5; ten tries a round trip apart is what libwebrtc receivers do.
+//! A gap may be packets out of order, so the first request waits a moment; further ones follow a round trip apart. That is
+//! measured by what they bring: from the request to the packet on the RTX stream. What ten requests did not bring, or what
+//! is too much to ask for, is given up: then only a keyframe helps.
+//! Source: RFC 4585 §6.2.1, §3.5; ten tries a round trip apart is what libwebrtc receivers do. RFC 6298 §2 for the mean,
+//! §3 for what an answer to a repeated request says.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,8 +18,14 @@ const REORDER_WAIT: Duration = Duration::from_millis(5);
 /// Requests for one packet.
 const TRIES_MAX: u8 = 10;
 
-/// A packet that is missing for longer would come too late to be shown.
+/// A packet that is missing for longer than this and a round trip would come too late to be shown.
 const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// A request is repeated after this, and after twice as long each further time, until the round trip is known.
+const RTT_ASSUMED: Duration = Duration::from_millis(50);
+
+/// Round trips beyond this are not waited for.
+const RTT_MAX: Duration = Duration::from_secs(1);
 
 /// Requests for one packet are at least this far apart, however short the round trip.
 const RETRY_MIN: Duration = Duration::from_millis(20);
@@ -32,6 +40,8 @@ pub(super) struct Nacks {
     next_at: Option<Instant>,
     /// When packets were given up that nobody has been told of.
     gave_up_at: Option<Instant>,
+    /// How long an answer takes.
+    rtt: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,34 +79,52 @@ impl Nacks {
         self.next_at = Some(self.next_at.map_or(due, |at| at.min(due)));
     }
 
-    /// A packet came that was missing.
-    pub(super) fn on_late(&mut self, seq: u64) {
+    /// A packet came that was missing; with `is_answer` because it was asked for.
+    pub(super) fn on_late(&mut self, now: Instant, seq: u64, is_answer: bool) {
         if let Ok(index) = self.missing.binary_search_by_key(&seq, |missing| missing.seq) {
-            self.missing.remove(index);
+            let missing = self.missing.remove(index).filter(|missing| is_answer && missing.tries > 0);
+            if let Some(missing) = missing {
+                self.learn_rtt(now, &missing);
+            }
             if self.missing.is_empty() {
                 self.next_at = None;
             }
         }
     }
 
+    /// Learns from an answer. To a repeated request it may be the answer to any: to the first, where nothing is known or
+    /// the last was just made.
+    fn learn_rtt(&mut self, now: Instant, missing: &Missing) {
+        let since_first = now.saturating_duration_since(missing.since + REORDER_WAIT).min(RTT_MAX);
+        let asked_last = missing.due.checked_sub(retry_after(self.rtt, missing.tries, missing.seq)).unwrap_or(now);
+        let since_last = now.saturating_duration_since(asked_last);
+        self.rtt = match self.rtt {
+            None => Some(since_first),
+            Some(rtt) if missing.tries == 1 && since_first > rtt * 2 => Some(since_first),
+            Some(rtt) if missing.tries == 1 || since_last < rtt / 2 => Some((rtt * 7 + since_first) / 8),
+            known => known,
+        };
+    }
+
     /// Hands out what is due. What is older than `oldest` could not be taken any more.
-    pub(super) fn poll(&mut self, now: Instant, rtt: Duration, oldest: u64, lost: &mut impl FnMut(u16)) {
+    pub(super) fn poll(&mut self, now: Instant, oldest: u64, lost: &mut impl FnMut(u16)) {
         if self.next_at.is_none_or(|at| at > now) {
             return;
         }
-        let retry = (rtt + rtt / 4).max(RETRY_MIN);
+        let age_max = AGE_MAX + self.rtt.unwrap_or(RTT_ASSUMED);
+        let rtt = self.rtt;
         let mut gave_up = false;
         let mut next_at = None;
         self.missing.retain_mut(|missing| {
             if missing.due <= now {
                 let age = now.saturating_duration_since(missing.since);
-                if missing.tries >= TRIES_MAX || age > AGE_MAX || missing.seq < oldest {
+                if missing.tries >= TRIES_MAX || age > age_max || missing.seq < oldest {
                     gave_up = true;
                     return false;
                 }
                 lost(missing.seq as u16);
                 missing.tries += 1;
-                missing.due = now + retry;
+                missing.due = now + retry_after(rtt, missing.tries, missing.seq);
             }
             next_at = Some(next_at.map_or(missing.due, |at: Instant| at.min(missing.due)));
             true
@@ -116,5 +144,20 @@ impl Nacks {
 
     pub(super) fn take_gave_up(&mut self) -> bool {
         self.gave_up_at.take().is_some()
+    }
+}
+
+/// How long the answer to the request of that number is waited for: longer and longer, as the round trip may be longer
+/// than it was. For one packet in seven the first time is twice as long, for one in 49 eight times: their answers tell of a
+/// round trip that grew.
+fn retry_after(rtt: Option<Duration>, tries: u8, seq: u64) -> Duration {
+    let longer = match tries {
+        1 if seq.is_multiple_of(49) => 3,
+        1 if seq.is_multiple_of(7) => 1,
+        _ => 0,
+    };
+    match rtt {
+        Some(rtt) => (rtt + rtt / 4).max(RETRY_MIN) * (1 << (u32::from(tries / 3) + longer)),
+        None => RTT_ASSUMED * (1 << tries.saturating_sub(1).min(4)),
     }
 }

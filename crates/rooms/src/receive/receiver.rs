@@ -5,7 +5,7 @@
 //! Cost: O(1) per packet; O(missing) when a packet is lost or comes back. Allocates once, in `new`.
 //! Source: RFC 3550 §6.4.1, §A.3 (loss), §A.8 (jitter); RFC 4585 §6.2.1 (NACK).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::ReportBlock;
@@ -86,7 +86,7 @@ impl Receiver {
         self.window.accept(extended);
         self.extender.extend(seq);
         match highest {
-            Some(highest) if extended <= highest => self.nacks.on_late(extended),
+            Some(highest) if extended <= highest => self.nacks.on_late(now, extended, recovered_by_rtx),
             Some(highest) => self.nacks.on_gap(now, highest + 1, extended),
             None => {}
         }
@@ -100,10 +100,10 @@ impl Receiver {
         Ok(extended)
     }
 
-    /// Hands out the numbers to ask for now, in sending order. `rtt` is how long an answer takes.
-    pub fn poll_nacks(&mut self, now: Instant, rtt: Duration, lost: &mut impl FnMut(u16)) {
+    /// Hands out the numbers to ask for now, in sending order.
+    pub fn poll_nacks(&mut self, now: Instant, lost: &mut impl FnMut(u16)) {
         let oldest = self.extender.highest().map_or(0, |highest| highest.saturating_sub(WINDOW - 1));
-        self.nacks.poll(now, rtt, oldest, lost);
+        self.nacks.poll(now, oldest, lost);
     }
 
     /// When `poll_nacks` or `take_keyframe_needed` next has something to say.

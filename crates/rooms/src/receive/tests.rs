@@ -8,8 +8,6 @@ use super::Receiver;
 use super::nacks::MISSING_MAX;
 use crate::drops::DropReason;
 
-const RTT: Duration = Duration::from_millis(40);
-
 /// A receiver and a clock.
 struct Bench {
     start: Instant,
@@ -36,7 +34,7 @@ impl Bench {
 
     fn nacks(&mut self) -> Vec<u16> {
         let mut lost = Vec::new();
-        self.receiver.poll_nacks(self.now, RTT, &mut |seq| lost.push(seq));
+        self.receiver.poll_nacks(self.now, &mut |seq| lost.push(seq));
         lost
     }
 }
@@ -53,22 +51,67 @@ fn numbers_are_extended_and_told_apart_from_duplicates() {
 }
 
 #[test]
-fn a_gap_is_asked_for_after_a_moment_and_then_once_a_round_trip() {
+fn a_gap_is_asked_for_after_a_moment() {
     let mut bench = Bench::new();
     bench.receive([10, 12, 15]);
     assert_eq!(bench.nacks(), []);
     assert_eq!(bench.receiver.next_nack_at(), Some(bench.start + Duration::from_millis(5)));
     bench.receive([13]);
     assert_eq!(bench.at_ms(5).nacks(), [11, 14]);
-    assert_eq!(bench.at_ms(54).nacks(), []);
-    bench.receiver.on_packet(bench.now, Seq(11), 0, true).unwrap();
-    assert_eq!(bench.at_ms(55).nacks(), [14]);
-    bench.receive([14]);
+    bench.receive([11, 14]);
     assert_eq!(bench.receiver.next_nack_at(), None);
 }
 
+/// Loses every tenth packet, which is answered after a round trip each time that it is asked for. Returns how often each was.
+fn ask(bench: &mut Bench, rtt_ms: u64, count: u16) -> f64 {
+    let (mut answers, mut asked, mut lost) = (Vec::new(), 0, 0);
+    let first = bench.now.duration_since(bench.start).as_millis() as u64;
+    for step in 0..u64::from(count) * 10 {
+        let now_ms = first + 1 + step;
+        bench.at_ms(now_ms);
+        if now_ms % 10 == 0 {
+            let seq = (now_ms / 10) as u16;
+            let is_lost = seq % 10 == 5;
+            lost += u32::from(is_lost);
+            if !is_lost {
+                bench.receive([seq]);
+            }
+        }
+        for seq in bench.nacks() {
+            answers.push((bench.now + Duration::from_millis(rtt_ms), seq));
+            asked += 1;
+        }
+        let due: Vec<u16> = answers.iter().filter(|(at, _)| *at <= bench.now).map(|(_, seq)| *seq).collect();
+        answers.retain(|(at, _)| *at > bench.now);
+        for seq in due {
+            let _ = bench.receiver.on_packet(bench.now, Seq(seq), 0, true);
+        }
+    }
+    f64::from(asked) / f64::from(lost)
+}
+
 #[test]
-fn what_ten_requests_do_not_bring_needs_a_keyframe() {
+fn requests_follow_a_round_trip_apart_whatever_it_is() {
+    for rtt_ms in [5, 40, 150, 300, 600] {
+        let mut bench = Bench::new();
+        assert!(ask(&mut bench, rtt_ms, 200) < 2.0, "before it is known");
+        let asked = ask(&mut bench, rtt_ms, 500);
+        assert!(asked < 1.2, "{asked} requests for each packet over {rtt_ms} ms");
+    }
+}
+
+#[test]
+fn a_round_trip_that_changes_is_followed() {
+    let mut bench = Bench::new();
+    for rtt_ms in [300, 20, 300, 100, 600, 40, 90, 400, 250] {
+        ask(&mut bench, rtt_ms, 1_000);
+        let asked = ask(&mut bench, rtt_ms, 1_000);
+        assert!(asked < 1.3, "{asked} requests for each packet over {rtt_ms} ms");
+    }
+}
+
+#[test]
+fn what_requests_do_not_bring_within_a_second_needs_a_keyframe() {
     let mut bench = Bench::new();
     bench.receive([10, 12]);
     let mut requests = 0;
@@ -79,7 +122,8 @@ fn what_ten_requests_do_not_bring_needs_a_keyframe() {
             break;
         }
     }
-    assert_eq!((requests, bench.receiver.missing_count()), (10, 0));
+    assert_eq!((requests, bench.receiver.missing_count()), (5, 0));
+    assert!((1_000..1_600).contains(&bench.now.duration_since(bench.start).as_millis()));
     assert_eq!(bench.receiver.next_nack_at(), None);
     assert!(!bench.receiver.take_keyframe_needed());
 }

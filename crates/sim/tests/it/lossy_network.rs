@@ -6,6 +6,7 @@
 
 use crate::common::*;
 use sim::check::{Holes, check_track};
+use sim::network::LinkConfig;
 use sim::viewer::Behaviour;
 use sim::world::World;
 
@@ -37,6 +38,26 @@ fn viewers_get_every_frame_that_retransmission_can_give() {
         }
         assert!(world.publisher(publisher).counters.nacked > 0, "the way up was lossy, too");
     }
+}
+
+#[test]
+fn a_publisher_300_ms_away_is_asked_once_for_what_is_lost() {
+    let mut world = World::new(11, quiet());
+    let stream = world.open_stream(&[vp8()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    let far = LinkConfig { delay: millis(150), ..quiet() };
+    world.set_path(publisher, far);
+    world.run(seconds(2));
+    let (from, to) = (world.addr(publisher), world.worker_addr(0));
+    world.network.set_link(from, to, LinkConfig { loss: 0.05, ..far });
+    world.run(seconds(30));
+    world.network.set_link(from, to, far);
+    world.run(seconds(5));
+    let asked = world.publisher(publisher).counters.nacked;
+    let lost = world.counters(0).packets_in / 20;
+    assert!(asked < lost * 3 / 2, "{asked} requests for some {lost} packets");
+    check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
 }
 
 #[test]
