@@ -1,7 +1,7 @@
 //! What each fuzz target does with its bytes: parse them, read all there is, and where there is a writer, write what
 //! was read and read it again. Shared by the fuzz targets and by `crates/wire/tests`, which replays the corpora.
 
-use wire::codec::{self, Codec, dependency, vp8};
+use wire::codec::{self, Codec, dependency};
 use wire::framing::{Frame, Framing};
 use wire::rtcp::{self, Packet};
 use wire::rtp::{self, HeaderWriter, RtpPacket};
@@ -118,12 +118,12 @@ pub fn codec(data: &[u8]) {
             assert!(layer.temporal_id < 8 && layer.spatial_id < 4);
         }
     }
-    if let (Codec::Vp8, Some(numbers)) = (codec, without.vp8) {
+    if let Some(numbers) = without.picture {
         let mut rewritten = payload.to_vec();
-        vp8::rewrite(&mut rewritten, numbers.picture_id, numbers.tl0_pic_idx);
+        codec::rewrite(codec, &mut rewritten, numbers.picture_id, numbers.tl0_pic_idx);
         assert_eq!(rewritten, payload);
-        vp8::rewrite(&mut rewritten, Some(0x7fff), Some(0xff));
-        let again = codec::inspect(codec, &rewritten, None).vp8.expect("still a descriptor");
+        codec::rewrite(codec, &mut rewritten, Some(0x7fff), Some(0xff));
+        let again = codec::inspect(codec, &rewritten, None).picture.expect("still a descriptor");
         assert_eq!(again.long_picture_id, numbers.long_picture_id);
         let all_ones = if numbers.long_picture_id { 0x7fff } else { 0x7f };
         assert_eq!(again.picture_id, numbers.picture_id.map(|_| all_ones));

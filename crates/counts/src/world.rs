@@ -12,7 +12,7 @@ use rooms::settings::Settings;
 use rooms::spec::{Command, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{FRAME_MS, Sink, Source, down_track, path, up_track};
 use srtp::{Profile, SessionKeys};
-use wire::codec::{Codec, PayloadInfo, Vp8Numbers};
+use wire::codec::{Codec, PayloadInfo, PictureNumbers};
 use wire::{Bitrate, Datagram, Outbox, Path, Product};
 
 use crate::region::Region;
@@ -166,7 +166,12 @@ impl World {
             let payload = PayloadInfo {
                 starts_frame: index == 0,
                 keyframe: self.frame == 0,
-                vp8: Some(Vp8Numbers { picture_id, long_picture_id: true, tl0_pic_idx: None }),
+                picture: Some(PictureNumbers {
+                    picture_id,
+                    long_picture_id: true,
+                    keeps_gaps: false,
+                    tl0_pic_idx: None,
+                }),
                 ..PayloadInfo::default()
             };
             let meta = PacketMeta {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wire::codec::{MediaKind, Vp8Numbers, vp8};
+use wire::codec::{self, Codec, MediaKind, PictureNumbers};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
@@ -53,6 +53,7 @@ pub struct DownTrack {
     pub stream: usize,
     /// Sound or picture.
     pub kind: MediaKind,
+    codec: Codec,
     /// As it was negotiated.
     pub spec: DownTrackSpec,
     /// The running numbers.
@@ -124,6 +125,7 @@ impl DownTrack {
         DownTrack {
             stream,
             kind: track.spec.codec.kind(),
+            codec: track.spec.codec,
             spec,
             forwarder: Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
@@ -369,14 +371,15 @@ impl DownTrack {
         self.packets += 1;
         self.packet_count = self.packet_count.wrapping_add(1);
         self.octet_count = self.octet_count.wrapping_add(logged.payload.len() as u32);
-        let rewrite = forwarded.vp8.filter(|rewrite| !rewrite.changes_nothing(logged.meta.payload.vp8.as_ref()));
+        let rewrite =
+            forwarded.picture.filter(|rewrite| !rewrite.changes_nothing(logged.meta.payload.picture.as_ref()));
         if rewrite.is_none() && padded_end == payload_end {
             return transport.sealer.seal_rtp_from(slot, header_len, logged.payload, self.spec.ssrc, forwarded.seq);
         }
         let payload = &mut slot[header_len..payload_end];
         payload.copy_from_slice(logged.payload);
         if let Some(rewrite) = &rewrite {
-            vp8::rewrite(payload, rewrite.picture_id, rewrite.tl0_pic_idx);
+            codec::rewrite(self.codec, payload, rewrite.picture_id, rewrite.tl0_pic_idx);
         }
         let len = rtp::pad(slot, payload_end, padded_end);
         transport.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
@@ -426,8 +429,9 @@ impl DownTrack {
         slot[header_len..header_len + 2].copy_from_slice(&seq.to_be_bytes());
         let payload = &mut slot[header_len + 2..len];
         payload.copy_from_slice(logged.payload);
-        if let Some(Vp8Numbers { picture_id, tl0_pic_idx, .. }) = logged.meta.payload.vp8 {
-            vp8::rewrite(payload, picture_id.map(|_| sent.picture_id), tl0_pic_idx.map(|_| sent.tl0_pic_idx));
+        if let Some(PictureNumbers { picture_id, tl0_pic_idx, .. }) = logged.meta.payload.picture {
+            let (picture_id, tl0) = (picture_id.map(|_| sent.picture_id), tl0_pic_idx.map(|_| sent.tl0_pic_idx));
+            codec::rewrite(self.codec, payload, picture_id, tl0);
         }
         self.sent.on_resent(seq, now_ms);
         let rtx_seq = self.rtx_seq;
@@ -469,14 +473,14 @@ impl DownTrack {
     }
 
     fn remember(&mut self, next: &Next<'_>) {
-        let vp8 = next.forwarded.vp8.unwrap_or_default();
+        let picture = next.forwarded.picture.unwrap_or_default();
         let sent = Sent {
             position: next.position as u32,
             timestamp: next.forwarded.timestamp,
             seq: next.forwarded.seq as u16,
             resent_at_ms: 0,
-            picture_id: vp8.picture_id.unwrap_or(0),
-            tl0_pic_idx: vp8.tl0_pic_idx.unwrap_or(0),
+            picture_id: picture.picture_id.unwrap_or(0),
+            tl0_pic_idx: picture.tl0_pic_idx.unwrap_or(0),
             layer: next.layer,
         };
         self.sent.insert(next.forwarded.seq, sent);
@@ -512,7 +516,7 @@ fn arrival_beside(first: &PacketMeta, packet: &PacketMeta, clock_rate: u32) -> I
 
 #[cfg(test)]
 mod tests {
-    use wire::codec::{Codec, PayloadInfo};
+    use wire::codec::PayloadInfo;
 
     use super::*;
     use crate::batch::{BatchPool, Posts};

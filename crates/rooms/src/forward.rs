@@ -23,8 +23,8 @@ use wire::codec::PayloadInfo;
 use crate::drops::DropReason;
 use crate::packet::{PacketMeta, SenderClock};
 use numbers::Numbers;
+pub use pictures::PictureRewrite;
 use pictures::Pictures;
-pub use pictures::Vp8Rewrite;
 use timeline::Timeline;
 
 /// What a packet is called in the output.
@@ -36,8 +36,8 @@ pub struct Forwarded {
     pub timestamp: u32,
     /// As it came.
     pub marker: bool,
-    /// What to write into a VP8 payload descriptor.
-    pub vp8: Option<Vp8Rewrite>,
+    /// What to write into a VP8 or VP9 payload descriptor.
+    pub picture: Option<PictureRewrite>,
 }
 
 /// The publisher's clocks of the layer that is left and the one that is switched to, where known.
@@ -107,7 +107,7 @@ impl Forwarder {
     pub fn switch(&mut self, layer: u8, packet: &PacketMeta, clocks: SwitchClocks) {
         self.numbers.switch(packet.seq);
         self.timeline.switch(packet, self.last_layer == Some(layer), clocks);
-        if let Some(numbers) = &packet.payload.vp8 {
+        if let Some(numbers) = &packet.payload.picture {
             self.pictures.switch(numbers);
         }
         self.temporal = self.temporal_max;
@@ -144,7 +144,7 @@ impl Forwarder {
         self.last = LastPacket { timestamp, marker, dropped, known: true };
         if dropped {
             self.numbers.drop(packet.seq);
-            if let Some(numbers) = &packet.payload.vp8 {
+            if let Some(numbers) = &packet.payload.picture {
                 self.pictures.leave_out(numbers);
             }
             return Err(DropReason::TemporalLayer);
@@ -153,7 +153,7 @@ impl Forwarder {
             seq: self.numbers.forward(packet.seq),
             timestamp: self.timeline.forward(packet),
             marker,
-            vp8: packet.payload.vp8.as_ref().map(|numbers| self.pictures.forward(numbers)),
+            picture: packet.payload.picture.as_ref().map(|numbers| self.pictures.forward(numbers)),
         })
     }
 
@@ -183,8 +183,8 @@ impl Forwarder {
         if self.last.dropped && packet.timestamp == self.last.timestamp {
             return Err(DropReason::TemporalLayer);
         }
-        let vp8 = packet.payload.vp8.as_ref().map(|numbers| self.pictures.late(numbers)).transpose()?;
-        Ok(Forwarded { seq, timestamp: self.timeline.forward(packet), marker: packet.marker, vp8 })
+        let picture = packet.payload.picture.as_ref().map(|numbers| self.pictures.late(numbers)).transpose()?;
+        Ok(Forwarded { seq, timestamp: self.timeline.forward(packet), marker: packet.marker, picture })
     }
 
     /// Whether a frame that starts with this packet goes out. A layer is taken up where its decoding can start.
@@ -210,7 +210,7 @@ impl Forwarder {
         if packet.timestamp == self.last.timestamp {
             return dropped;
         }
-        let adjacent = packet.payload.vp8.as_ref().is_some_and(|numbers| self.pictures.follows(numbers));
+        let adjacent = packet.payload.picture.as_ref().is_some_and(|numbers| self.pictures.follows(numbers));
         let all_of_last = packet.payload.starts_frame && self.last.dropped;
         let all_of_this = self.last.marker && dropped;
         adjacent && (all_of_last || all_of_this || (self.last.dropped && dropped))

@@ -22,7 +22,7 @@ pub struct Sent {
     pub seq: u16,
     /// When it was last sent again, in milliseconds that wrap; 0 for never.
     pub resent_at_ms: u16,
-    /// VP8's running numbers as they were sent, where the packet has them.
+    /// VP8's or VP9's running numbers as they were sent, where the packet has them.
     pub picture_id: u16,
     /// The same.
     pub tl0_pic_idx: u8,

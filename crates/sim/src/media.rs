@@ -319,7 +319,7 @@ mod tests {
                     assert!(index > 0 || info.keyframe == frame.keyframe, "{codec:?} frame {number}");
                     if codec == Codec::Vp8 {
                         assert_eq!(info.temporal_id, tag.temporal_id);
-                        assert!(info.vp8.is_some_and(|numbers| numbers.picture_id.is_some()));
+                        assert!(info.picture.is_some_and(|numbers| numbers.picture_id.is_some()));
                     }
                 }
             }

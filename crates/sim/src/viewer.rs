@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::DownTrackSpec;
 use srtp::{Opener, Sealer, SessionKeys};
-use wire::codec::{self, Codec, MediaKind, Vp8Numbers};
+use wire::codec::{self, Codec, MediaKind, PictureNumbers};
 use wire::rtcp::{self, Packet, ReportBlock};
 use wire::rtp::{self, Kind, RtpPacket};
 use wire::{Random, Seq, SeqExtender};
@@ -75,7 +75,7 @@ pub struct Record {
     /// As forwarded.
     pub marker: bool,
     /// As forwarded; only of VP8.
-    pub numbers: Option<Vp8Numbers>,
+    pub numbers: Option<PictureNumbers>,
     /// What the publisher wrote at the payload's end.
     pub tag: Tag,
 }
@@ -303,7 +303,7 @@ impl Viewer {
             self.counters.spoilt += 1;
             return Some(());
         };
-        let numbers = codec::inspect(track.codec, payload, None).vp8;
+        let numbers = codec::inspect(track.codec, payload, None).picture;
         let record = Record { arrival: now, timestamp: packet.timestamp(), marker: packet.marker(), numbers, tag };
         let extended = track.note_seq(now, seq);
         if track.records.insert(extended, record).is_some() {

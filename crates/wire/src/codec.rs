@@ -88,8 +88,8 @@ pub struct PayloadInfo {
     /// Bit t: who decodes this packet's frame may take the temporal layers up to t from here on. Only dependency
     /// descriptors say so.
     pub switch_to: u8,
-    /// VP8's running numbers, which a forwarder has to keep free of gaps.
-    pub vp8: Option<Vp8Numbers>,
+    /// VP8's and VP9's running numbers, which a forwarder has to carry on from one layer to another.
+    pub picture: Option<PictureNumbers>,
 }
 
 impl PayloadInfo {
@@ -100,13 +100,15 @@ impl PayloadInfo {
     }
 }
 
-/// Running numbers of a VP8 payload descriptor (RFC 7741 §4.2).
+/// Running numbers of a VP8 or VP9 payload descriptor (RFC 7741 §4.2, RFC 9628 §4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vp8Numbers {
+pub struct PictureNumbers {
     /// 15 bits, or 7 when `long_picture_id` is false.
     pub picture_id: Option<u16>,
     /// Whether the picture id has two bytes (the M bit).
     pub long_picture_id: bool,
+    /// Whether a picture that is left out leaves a gap: VP9 says by distances of ids what a picture refers to.
+    pub keeps_gaps: bool,
     /// Counts the frames of the lowest temporal layer (TL0PICIDX), on frames of all layers.
     pub tl0_pic_idx: Option<u8>,
 }
@@ -135,6 +137,54 @@ pub fn inspect(codec: Codec, payload: &[u8], dependency_descriptor: Option<&[u8]
             keyframe: info.keyframe || descriptor.has_structure,
             ..info
         },
+    }
+}
+
+/// Puts other running numbers in the places where a VP8 or VP9 payload has some; their widths stay. A number that is wider
+/// than its place is cut to its low bits.
+pub fn rewrite(codec: Codec, payload: &mut [u8], picture_id: Option<u16>, tl0_pic_idx: Option<u8>) {
+    let places = match codec {
+        Codec::Vp8 => vp8::places(payload),
+        Codec::Vp9 => vp9::places(payload),
+        Codec::Opus | Codec::H264 | Codec::H265 | Codec::Av1 => None,
+    };
+    let Some(places) = places else { return };
+    if let (Some((at, width)), Some(picture_id)) = (places.picture_id, picture_id) {
+        let [high, low] = picture_id.to_be_bytes();
+        match payload.get_mut(at..at + width) {
+            Some([only]) => *only = low & 0x7f,
+            Some([first, second]) => (*first, *second) = (0x80 | high, low),
+            _ => {}
+        }
+    }
+    if let (Some(at), Some(tl0_pic_idx)) = (places.tl0_pic_idx, tl0_pic_idx)
+        && let Some(place) = payload.get_mut(at)
+    {
+        *place = tl0_pic_idx;
+    }
+}
+
+/// Where the running numbers stand in a payload.
+#[derive(Clone, Copy, Debug, Default)]
+struct NumberPlaces {
+    /// With the width in bytes, 1 or 2.
+    picture_id: Option<(usize, usize)>,
+    tl0_pic_idx: Option<usize>,
+}
+
+impl NumberPlaces {
+    fn read(&self, payload: &[u8], keeps_gaps: bool) -> PictureNumbers {
+        let byte = |at: usize| payload.get(at).copied();
+        let picture_id = self.picture_id.and_then(|(at, width)| match width {
+            1 => byte(at).map(u16::from),
+            _ => Some(u16::from_be_bytes([byte(at)? & 0x7f, byte(at + 1)?])),
+        });
+        PictureNumbers {
+            picture_id,
+            long_picture_id: self.picture_id.is_some_and(|(_, width)| width == 2),
+            keeps_gaps,
+            tl0_pic_idx: self.tl0_pic_idx.and_then(byte),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use rooms::settings::Settings;
 use rooms::spec::{
     Command, DownTrackSpec, ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId,
 };
-use wire::codec::{Codec, PayloadInfo, Vp8Numbers};
+use wire::codec::{Codec, PayloadInfo, PictureNumbers};
 use wire::{Bitrate, Outbox, Product};
 
 use super::schedulers::Bench;
@@ -88,7 +88,12 @@ impl Gatherer {
             let payload = PayloadInfo {
                 starts_frame: packet == 0,
                 keyframe: true,
-                vp8: Some(Vp8Numbers { picture_id, long_picture_id: true, tl0_pic_idx: None }),
+                picture: Some(PictureNumbers {
+                    picture_id,
+                    long_picture_id: true,
+                    keeps_gaps: false,
+                    tl0_pic_idx: None,
+                }),
                 ..PayloadInfo::default()
             };
             let meta = PacketMeta {

@@ -173,7 +173,7 @@ mod tests {
             let mut buf = [0; PAYLOAD_MAX];
             let payload = frames.payload(packet, &mut buf);
             let info = codec::inspect(Codec::Vp8, payload, None);
-            assert_eq!(info.vp8.unwrap().picture_id, Some(packet.picture_id));
+            assert_eq!(info.picture.unwrap().picture_id, Some(packet.picture_id));
             assert_eq!(info.keyframe && info.starts_frame, packet.keyframe && packet.starts_frame);
             assert_eq!(Stamp::read(payload).unwrap().sent_ns, packet.sent_ns);
             let mut damaged = payload.to_vec();

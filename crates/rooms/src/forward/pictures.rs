@@ -1,26 +1,27 @@
-//! VP8's running numbers of one down track: picture ids without a gap where pictures were left out.
+//! VP8's and VP9's running numbers of one down track: they go on across a change of layer. VP8's picture ids have no gap
+//! where pictures were left out; VP9's keep it, as their references are told by the distance (RFC 9628 §4.2).
 //!
 //! In: the numbers of the payload descriptor. Out: what to write in their place, in the same widths.
 //! Cost: O(1); 16 bytes.
 //! Source: RFC 7741 §4.2 (PictureID is the number of the picture in coding order, TL0PICIDX that of the base layer's).
 
-use wire::codec::Vp8Numbers;
+use wire::codec::PictureNumbers;
 
 use crate::drops::DropReason;
 
 /// So many pictures back it is known which were dropped.
 const WINDOW: u16 = 64;
 
-/// New values for a VP8 payload descriptor; `None` where it has no such field.
+/// New values for a payload descriptor; `None` where it has no such field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vp8Rewrite {
+pub struct PictureRewrite {
     pub picture_id: Option<u16>,
     pub tl0_pic_idx: Option<u8>,
 }
 
-impl Vp8Rewrite {
+impl PictureRewrite {
     /// Whether a packet with `numbers` has these values already.
-    pub fn changes_nothing(&self, numbers: Option<&Vp8Numbers>) -> bool {
+    pub fn changes_nothing(&self, numbers: Option<&PictureNumbers>) -> bool {
         numbers.is_some_and(|numbers| (numbers.picture_id, numbers.tl0_pic_idx) == (self.picture_id, self.tl0_pic_idx))
     }
 }
@@ -41,7 +42,7 @@ pub(super) struct Pictures {
 
 impl Pictures {
     /// Goes on with another layer, whose numbers start with these.
-    pub(super) fn switch(&mut self, numbers: &Vp8Numbers) {
+    pub(super) fn switch(&mut self, numbers: &PictureNumbers) {
         if let Some(picture_id) = numbers.picture_id {
             if self.started {
                 self.restart(picture_id, mask(numbers));
@@ -57,12 +58,12 @@ impl Pictures {
     }
 
     /// Whether the picture is the one after the last.
-    pub(super) fn follows(&self, numbers: &Vp8Numbers) -> bool {
+    pub(super) fn follows(&self, numbers: &PictureNumbers) -> bool {
         numbers.picture_id.is_some_and(|picture_id| self.ahead(picture_id, mask(numbers)) == 1)
     }
 
     /// Numbers a packet that came in order.
-    pub(super) fn forward(&mut self, numbers: &Vp8Numbers) -> Vp8Rewrite {
+    pub(super) fn forward(&mut self, numbers: &PictureNumbers) -> PictureRewrite {
         if let Some(picture_id) = numbers.picture_id {
             self.advance(picture_id, mask(numbers));
         }
@@ -74,9 +75,10 @@ impl Pictures {
     }
 
     /// Leaves out the picture of a packet that came in order.
-    pub(super) fn leave_out(&mut self, numbers: &Vp8Numbers) {
+    pub(super) fn leave_out(&mut self, numbers: &PictureNumbers) {
         if let Some(picture_id) = numbers.picture_id
             && self.advance(picture_id, mask(numbers))
+            && !numbers.keeps_gaps
         {
             self.shift = self.shift.wrapping_sub(1);
             self.dropped |= 1;
@@ -84,7 +86,7 @@ impl Pictures {
     }
 
     /// Numbers a packet that came late.
-    pub(super) fn late(&self, numbers: &Vp8Numbers) -> Result<Vp8Rewrite, DropReason> {
+    pub(super) fn late(&self, numbers: &PictureNumbers) -> Result<PictureRewrite, DropReason> {
         let Some(picture_id) = numbers.picture_id else { return Ok(self.rewrite(numbers, 0)) };
         let mask = mask(numbers);
         let behind = self.highest.wrapping_sub(picture_id) & mask;
@@ -132,16 +134,16 @@ impl Pictures {
         picture_id.wrapping_sub(self.highest) & mask
     }
 
-    fn rewrite(&self, numbers: &Vp8Numbers, dropped_since: u16) -> Vp8Rewrite {
+    fn rewrite(&self, numbers: &PictureNumbers, dropped_since: u16) -> PictureRewrite {
         let shift = self.shift.wrapping_add(dropped_since);
-        Vp8Rewrite {
+        PictureRewrite {
             picture_id: numbers.picture_id.map(|picture_id| picture_id.wrapping_add(shift) & mask(numbers)),
             tl0_pic_idx: numbers.tl0_pic_idx.map(|tl0| tl0.wrapping_add(self.tl0_shift)),
         }
     }
 }
 
-fn mask(numbers: &Vp8Numbers) -> u16 {
+fn mask(numbers: &PictureNumbers) -> u16 {
     if numbers.long_picture_id { 0x7fff } else { 0x7f }
 }
 
@@ -149,15 +151,15 @@ fn mask(numbers: &Vp8Numbers) -> u16 {
 mod tests {
     use super::*;
 
-    fn picture(picture_id: u16) -> Vp8Numbers {
-        Vp8Numbers { picture_id: Some(picture_id), long_picture_id: true, tl0_pic_idx: None }
+    fn picture(picture_id: u16) -> PictureNumbers {
+        PictureNumbers { picture_id: Some(picture_id), long_picture_id: true, keeps_gaps: false, tl0_pic_idx: None }
     }
 
-    fn short(picture_id: u16) -> Vp8Numbers {
-        Vp8Numbers { long_picture_id: false, ..picture(picture_id) }
+    fn short(picture_id: u16) -> PictureNumbers {
+        PictureNumbers { long_picture_id: false, ..picture(picture_id) }
     }
 
-    fn started(numbers: Vp8Numbers) -> Pictures {
+    fn started(numbers: PictureNumbers) -> Pictures {
         let mut pictures = Pictures::default();
         pictures.switch(&numbers);
         pictures
@@ -197,6 +199,23 @@ mod tests {
     }
 
     #[test]
+    fn ids_that_keep_their_gaps_go_on_across_a_switch() {
+        let numbers =
+            |picture_id, tl0| PictureNumbers { keeps_gaps: true, tl0_pic_idx: Some(tl0), ..picture(picture_id) };
+        let mut pictures = started(numbers(500, 9));
+        pictures.forward(&numbers(500, 9));
+        pictures.leave_out(&numbers(501, 9));
+        let out = pictures.forward(&numbers(502, 10));
+        assert_eq!((out.picture_id, out.tl0_pic_idx), (Some(502), Some(10)));
+        assert_eq!(pictures.late(&numbers(501, 9)).unwrap().picture_id, Some(501));
+        pictures.switch(&numbers(32_000, 200));
+        for (id, tl0, expected) in [(32_000, 200, (503, 11)), (32_001, 200, (504, 11)), (32_003, 201, (506, 12))] {
+            let out = pictures.forward(&numbers(id, tl0));
+            assert_eq!((out.picture_id, out.tl0_pic_idx), (Some(expected.0), Some(expected.1)));
+        }
+    }
+
+    #[test]
     fn an_encoder_that_starts_anew_leaves_no_gap() {
         let mut pictures = started(picture(500));
         pictures.forward(&picture(500));
@@ -207,7 +226,7 @@ mod tests {
 
     #[test]
     fn base_layer_indices_go_on_across_a_switch() {
-        let numbers = |tl0| Vp8Numbers { tl0_pic_idx: Some(tl0), ..picture(0) };
+        let numbers = |tl0| PictureNumbers { tl0_pic_idx: Some(tl0), ..picture(0) };
         let mut pictures = started(numbers(255));
         assert_eq!(pictures.forward(&numbers(255)).tl0_pic_idx, Some(255));
         pictures.switch(&numbers(7));

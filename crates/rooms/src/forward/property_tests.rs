@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use wire::Random;
-use wire::codec::Vp8Numbers;
+use wire::codec::PictureNumbers;
 
 use super::*;
 
@@ -133,7 +133,7 @@ impl Case {
             tl0 = tl0.wrapping_add(u8::from(temporal_id == 0));
             for (layer, (seq, first_timestamp, picture_id)) in next.iter_mut().enumerate() {
                 *picture_id = picture_id.wrapping_add(1) & self.picture_mask();
-                let numbers = Vp8Numbers {
+                let numbers = PictureNumbers {
                     picture_id: Some(*picture_id),
                     long_picture_id: self.long_ids(),
                     tl0_pic_idx: Some(tl0.wrapping_add(100 * layer as u8)),
@@ -146,7 +146,7 @@ impl Case {
                         temporal_id,
                         switch_up: temporal_id > 0 && frame % 32 < 8,
                         switch_to: if frame % 32 == 16 { 0b111 } else { 0 },
-                        vp8: Some(numbers),
+                        picture: Some(numbers),
                     };
                     let meta = PacketMeta {
                         seq: *seq,
@@ -226,12 +226,12 @@ impl Run {
             assert_eq!(b.seq, a.seq + 1, "seed {seed}");
             let new_picture = u16::from(a.timestamp != b.timestamp);
             assert_eq!(picture_id(b).wrapping_sub(picture_id(a)) & mask, new_picture, "seed {seed}");
-            let tl0 = |out: &Forwarded| out.vp8.unwrap().tl0_pic_idx.unwrap();
+            let tl0 = |out: &Forwarded| out.picture.unwrap().tl0_pic_idx.unwrap();
             assert!(tl0(b).wrapping_sub(tl0(a)) <= 1, "seed {seed}");
         }
     }
 }
 
 fn picture_id(out: &Forwarded) -> u16 {
-    out.vp8.unwrap().picture_id.unwrap()
+    out.picture.unwrap().picture_id.unwrap()
 }

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use wire::codec::Vp8Numbers;
+use wire::codec::PictureNumbers;
 
 use super::*;
 
@@ -25,11 +25,16 @@ impl Source {
         self.timestamp = self.timestamp.wrapping_add(FRAME);
         self.picture_id += 1;
         self.start += Duration::from_millis(33);
-        let numbers = Vp8Numbers { picture_id: Some(self.picture_id), long_picture_id: true, tl0_pic_idx: Some(0) };
+        let numbers = PictureNumbers {
+            picture_id: Some(self.picture_id),
+            long_picture_id: true,
+            keeps_gaps: false,
+            tl0_pic_idx: Some(0),
+        };
         let packet = |index| {
             self.seq += 1;
             let payload =
-                PayloadInfo { starts_frame: index == 0, temporal_id, vp8: Some(numbers), ..PayloadInfo::default() };
+                PayloadInfo { starts_frame: index == 0, temporal_id, picture: Some(numbers), ..PayloadInfo::default() };
             let marker = index + 1 == count;
             PacketMeta { seq: self.seq, timestamp: self.timestamp, arrival: self.start, marker, payload }
         };
@@ -46,7 +51,7 @@ fn started(first: &PacketMeta) -> Forwarder {
 fn numbers(forwarder: &mut Forwarder, packets: &[PacketMeta]) -> Vec<Option<(u64, u32, u16)>> {
     let number = |packet| {
         let forwarded = forwarder.forward(packet).ok()?;
-        Some((forwarded.seq - 65_536, forwarded.timestamp, forwarded.vp8?.picture_id?))
+        Some((forwarded.seq - 65_536, forwarded.timestamp, forwarded.picture?.picture_id?))
     };
     packets.iter().map(number).collect()
 }

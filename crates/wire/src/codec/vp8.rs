@@ -1,15 +1,13 @@
-//! VP8's payload descriptor (RFC 7741 §4.2), and renumbering it in place.
+//! VP8's payload descriptor (RFC 7741 §4.2).
 
-use super::{PayloadInfo, Vp8Numbers};
+use super::{NumberPlaces, PayloadInfo};
 
 /// The descriptor's fields, and where those stand that a forwarder changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Descriptor {
     starts_partition: bool,
     partition: u8,
-    /// Place and width, in bytes, of the picture id.
-    picture_id: Option<(usize, usize)>,
-    tl0_pic_idx: Option<usize>,
+    numbers: NumberPlaces,
     temporal_id: u8,
     layer_sync: bool,
     len: usize,
@@ -31,11 +29,11 @@ impl Descriptor {
         let mut at = 2;
         if present & 0x80 != 0 {
             let width = if payload.get(at)? & 0x80 != 0 { 2 } else { 1 };
-            descriptor.picture_id = Some((at, width));
+            descriptor.numbers.picture_id = Some((at, width));
             at += width;
         }
         if present & 0x40 != 0 {
-            descriptor.tl0_pic_idx = Some(at);
+            descriptor.numbers.tl0_pic_idx = Some(at);
             at += 1;
         }
         if present & 0x30 != 0 {
@@ -48,19 +46,6 @@ impl Descriptor {
         }
         descriptor.len = at;
         (at <= payload.len()).then_some(descriptor)
-    }
-
-    fn numbers(&self, payload: &[u8]) -> Vp8Numbers {
-        let byte = |at: usize| payload.get(at).copied();
-        let picture_id = self.picture_id.and_then(|(at, width)| match width {
-            1 => byte(at).map(u16::from),
-            _ => Some(u16::from_be_bytes([byte(at)? & 0x7f, byte(at + 1)?])),
-        });
-        Vp8Numbers {
-            picture_id,
-            long_picture_id: self.picture_id.is_some_and(|(_, width)| width == 2),
-            tl0_pic_idx: self.tl0_pic_idx.and_then(byte),
-        }
     }
 }
 
@@ -75,46 +60,38 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
         temporal_id: descriptor.temporal_id,
         switch_up: descriptor.layer_sync,
         switch_to: 0,
-        vp8: Some(descriptor.numbers(payload)),
+        picture: Some(descriptor.numbers.read(payload, false)),
     }
 }
 
-/// Puts other running numbers in the places where the payload has some; their widths stay. A number that is wider than
-/// its place is cut to its low bits.
-pub fn rewrite(payload: &mut [u8], picture_id: Option<u16>, tl0_pic_idx: Option<u8>) {
-    let Some(descriptor) = Descriptor::parse(payload) else { return };
-    if let (Some((at, width)), Some(picture_id)) = (descriptor.picture_id, picture_id) {
-        let [high, low] = picture_id.to_be_bytes();
-        match payload.get_mut(at..at + width) {
-            Some([only]) => *only = low & 0x7f,
-            Some([first, second]) => (*first, *second) = (0x80 | high, low),
-            _ => {}
-        }
-    }
-    if let (Some(at), Some(tl0_pic_idx)) = (descriptor.tl0_pic_idx, tl0_pic_idx)
-        && let Some(place) = payload.get_mut(at)
-    {
-        *place = tl0_pic_idx;
-    }
+/// Where the running numbers stand.
+pub(super) fn places(payload: &[u8]) -> Option<NumberPlaces> {
+    Descriptor::parse(payload).map(|descriptor| descriptor.numbers)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Codec, PictureNumbers};
     use super::*;
+
+    fn rewrite(payload: &mut [u8], picture_id: Option<u16>, tl0_pic_idx: Option<u8>) {
+        super::super::rewrite(Codec::Vp8, payload, picture_id, tl0_pic_idx);
+    }
 
     /// Start of the first partition; picture id 0x1234, TL0PICIDX 9, TID 2 with Y; an inter frame.
     const LAYERED: [u8; 7] = [0x90, 0xe0, 0x92, 0x34, 9, 0xa0, 0x01];
 
     #[test]
     fn every_field_of_the_descriptor_is_read() {
-        let numbers = Vp8Numbers { picture_id: Some(0x1234), long_picture_id: true, tl0_pic_idx: Some(9) };
+        let numbers =
+            PictureNumbers { picture_id: Some(0x1234), long_picture_id: true, keeps_gaps: false, tl0_pic_idx: Some(9) };
         let expected = PayloadInfo {
             starts_frame: true,
             keyframe: false,
             temporal_id: 2,
             switch_up: true,
             switch_to: 0,
-            vp8: Some(numbers),
+            picture: Some(numbers),
         };
         assert_eq!(inspect(&LAYERED), expected);
     }
