@@ -185,7 +185,7 @@ impl Party {
         let (session, path) = (SessionId(session), path(port));
         let (seqs, received, newest) = (HashMap::new(), HashSet::new(), HashMap::new());
         let party = Party { session, path, sealer, opener, seqs, received, newest, feedback_count: 0 };
-        (party, PeerSpec { session, path, keys: theirs })
+        (party, PeerSpec { session, path, keys: theirs, cname: None })
     }
 
     /// Takes what was sent to it: it must be authentic, and no number may come twice, which would break GCM.
@@ -409,6 +409,7 @@ impl World {
             2 => self.command(0, Command::Mirror { stream: STREAM, to: WorkerId(1), on: first % 2 == 0 }),
             3 => {
                 self.command(viewer, Command::RemoveSession(session));
+                self.take_sent();
                 self.add_viewer(viewer);
             }
             4 => self.add_publisher(),
@@ -420,6 +421,7 @@ impl World {
             6 => self.command(viewer, Command::Inspect { session, token: 1 }),
             _ => {
                 (0..2).for_each(|worker| self.command(worker, Command::CloseStream(STREAM)));
+                self.take_sent();
                 self.open();
             }
         }

@@ -59,7 +59,7 @@ fn write_again(buf: &mut [u8], packet: Packet<'_>) -> Option<usize> {
             let arrivals: Vec<_> = feedback.arrivals().map(|(_, arrival)| arrival).collect();
             Some(rtcp::write_transport_feedback(buf, 1, 2, feedback.base_seq, 3, &arrivals)?.0)
         }
-        Packet::Bye | Packet::Other | Packet::Malformed => None,
+        Packet::Bye(_) | Packet::Other | Packet::Malformed => None,
     }
 }
 

@@ -230,6 +230,7 @@ mod tests {
             rx: Vec::new(),
             rids: Vec::new(),
             transport_cc: false,
+            reduced_size: true,
         }
     }
 }

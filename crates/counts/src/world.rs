@@ -49,7 +49,7 @@ impl World {
             let (ours, theirs) = SessionKeys::made_up_pair(profile, 1 + number as u8);
             let (path, ssrc) = (path(2, number), 2_000 + u32::from(number));
             let session = SessionId(1 + u64::from(number));
-            world.command(Command::AddSession(PeerSpec { session, path, keys: theirs }));
+            world.command(Command::AddSession(PeerSpec { session, path, keys: theirs, cname: None }));
             world.command(Command::Watch { session, stream: STREAM, tracks: vec![down_track(ssrc)] });
             world.viewers.push((path, Sink::new(&ours, ssrc)?));
         }
@@ -61,7 +61,7 @@ impl World {
         let mut world = World::new();
         let (ours, theirs) = SessionKeys::made_up_pair(profile, 0);
         let session = SessionId(0);
-        world.command(Command::AddSession(PeerSpec { session, path: path(1, 9), keys: theirs }));
+        world.command(Command::AddSession(PeerSpec { session, path: path(1, 9), keys: theirs, cname: None }));
         world.command(Command::Publish { session, stream: STREAM, tracks: vec![up_track()] });
         Ok((world, Source::new(&ours)?))
     }

@@ -108,10 +108,11 @@ impl Downs {
         }
     }
 
-    /// Forgets a stream and its tracks.
-    pub fn remove(&mut self, stream: usize) {
+    /// Forgets a stream and its tracks. Returns the SSRCs under which these were sent.
+    pub fn remove(&mut self, stream: usize) -> Vec<u32> {
         self.streams.retain(|watched| *watched != stream);
-        self.tracks.retain(|down| down.stream != stream);
+        let gone = self.tracks.extract_if(.., |down| down.stream == stream);
+        gone.flat_map(|down| [Some(down.spec.ssrc), down.spec.rtx.map(|(ssrc, _)| ssrc)]).flatten().collect()
     }
 
     /// Whether nothing is watched.
@@ -359,7 +360,7 @@ impl Downs {
             let (ssrc, counts) = (down.spec.ssrc, (down.packet_count, down.octet_count));
             let (epoch, clock_rate) = (io.settings.ntp_epoch, track.spec.codec.clock_rate());
             let info = reports::sender_info(io.now, epoch, clock, clock_rate, ssrc, counts);
-            transport.send_rtcp(io.out, |buf| rtcp::write_sender_report(buf, &info, &[]));
+            transport.send_rtcp(io.out, ssrc, |buf| rtcp::write_sender_report(buf, &info, &[]));
         }
     }
 

@@ -13,6 +13,7 @@ use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use wheel::Wheel;
 use wire::codec::MediaKind;
+use wire::rtcp;
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
 
@@ -191,10 +192,10 @@ impl Rooms {
     pub fn handle_command(&mut self, now: Instant, command: Command, out: &mut Outbox) {
         match command {
             Command::OpenStream(spec) => self.open_stream(spec),
-            Command::CloseStream(id) => self.close_stream(id),
+            Command::CloseStream(id) => self.close_stream(id, out),
             Command::AddSession(peer) => self.add_session(now, peer),
-            Command::Publish { session, stream, tracks } => self.publish(now, session, stream, tracks),
-            Command::Watch { session, stream, tracks } => self.watch(now, session, stream, tracks),
+            Command::Publish { session, stream, tracks } => self.publish(now, session, stream, tracks, out),
+            Command::Watch { session, stream, tracks } => self.watch(now, session, stream, tracks, out),
             Command::MovePath { session, path } => self.move_path(now, session, path),
             Command::Consent { session } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
@@ -205,7 +206,7 @@ impl Rooms {
             }
             Command::RemoveSession(session) => {
                 if let Some(&key) = self.session_by_id.get(&session) {
-                    self.remove(key);
+                    self.remove(key, out);
                 }
             }
             Command::Mirror { stream, to, on } => self.set_mirror(now, stream, to, on),
@@ -235,16 +236,16 @@ impl Rooms {
         self.counters.streams += 1;
     }
 
-    fn close_stream(&mut self, id: StreamId) {
+    fn close_stream(&mut self, id: StreamId, out: &mut Outbox) {
         let Some(key) = self.stream_by_id.remove(&id) else { return };
         // The last first, which is found and taken out at once.
         while let Some(&viewer) = self.streams[key].viewers.last() {
-            self.unwatch(viewer, key);
-            self.end_if_idle(viewer, EndReason::StreamClosed);
+            self.unwatch(viewer, key, out);
+            self.end_if_idle(viewer, EndReason::StreamClosed, out);
         }
         if let Some(publisher) = self.streams[key].publisher {
             self.unpublish(publisher, key);
-            self.end_if_idle(publisher, EndReason::StreamClosed);
+            self.end_if_idle(publisher, EndReason::StreamClosed, out);
         }
         self.streams.remove(key);
         self.turns.retain(|turn| *turn != Turn::Stream(key));
@@ -268,16 +269,23 @@ impl Rooms {
         self.reschedule(key);
     }
 
-    fn publish(&mut self, now: Instant, session: SessionId, stream: StreamId, tracks: Vec<UpTrackSpec>) {
+    fn publish(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        stream: StreamId,
+        tracks: Vec<UpTrackSpec>,
+        out: &mut Outbox,
+    ) {
         // Whoever was refused, or is gone by now, has heard of it.
         let Some(&key) = self.session_by_id.get(&session) else { return };
         let Some(&stream_key) = self.stream_by_id.get(&stream) else {
-            return self.end_if_idle(key, EndReason::StreamClosed);
+            return self.end_if_idle(key, EndReason::StreamClosed, out);
         };
         if let Some(previous) = self.streams[stream_key].publisher {
             self.unpublish(previous, stream_key);
             if previous != key {
-                self.end_if_idle(previous, EndReason::Replaced);
+                self.end_if_idle(previous, EndReason::Replaced, out);
             }
         }
         let stream = &mut self.streams[stream_key];
@@ -287,16 +295,23 @@ impl Rooms {
         self.reschedule(key);
     }
 
-    fn watch(&mut self, now: Instant, session: SessionId, stream: StreamId, tracks: Vec<DownTrackSpec>) {
+    fn watch(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        stream: StreamId,
+        tracks: Vec<DownTrackSpec>,
+        out: &mut Outbox,
+    ) {
         let Some(&key) = self.session_by_id.get(&session) else { return };
         let Some(&stream_key) = self.stream_by_id.get(&stream) else {
-            return self.end_if_idle(key, EndReason::StreamClosed);
+            return self.end_if_idle(key, EndReason::StreamClosed, out);
         };
         if !self.sessions[key].downs.claim(&tracks) {
             return;
         }
         if self.sessions[key].downs.watches(stream_key) {
-            self.unwatch(key, stream_key);
+            self.unwatch(key, stream_key, out);
         }
         let (session, stream) = (&mut self.sessions[key], &mut self.streams[stream_key]);
         if tracks.iter().any(|track| track.extensions.transport_cc.is_some()) {
@@ -319,17 +334,23 @@ impl Rooms {
     }
 
     /// The session watches the stream no more.
-    fn unwatch(&mut self, key: usize, stream: usize) {
+    fn unwatch(&mut self, key: usize, stream: usize, out: &mut Outbox) {
         debug_assert!(self.sessions[key].downs.watches(stream));
-        self.sessions[key].downs.remove(stream);
+        let Session { transport, downs, .. } = &mut self.sessions[key];
+        let ssrcs = downs.remove(stream);
+        // Where another session is by now nobody could read it.
+        let is_there = self.session_by_path.get(&(transport.path.link, transport.path.remote)) == Some(&key);
+        if let Some(first) = ssrcs.first().filter(|_| is_there) {
+            transport.send_rtcp(out, *first, |buf| rtcp::write_bye(buf, &ssrcs));
+        }
         self.streams[stream].remove_viewer(key);
         self.counters.viewers -= 1;
     }
 
     /// A session ends with the last stream that it publishes or watches.
-    fn end_if_idle(&mut self, key: usize, reason: EndReason) {
+    fn end_if_idle(&mut self, key: usize, reason: EndReason, out: &mut Outbox) {
         if self.sessions[key].is_idle() {
-            self.end(key, reason);
+            self.end(key, reason, out);
         }
     }
 
@@ -396,18 +417,18 @@ impl Rooms {
     }
 
     /// Ends a session and says so.
-    fn end(&mut self, key: usize, reason: EndReason) {
+    fn end(&mut self, key: usize, reason: EndReason, out: &mut Outbox) {
         let session = self.sessions[key].id;
-        self.remove(key);
+        self.remove(key, out);
         self.events.push_back(Event::SessionEnded { session, reason });
     }
 
-    fn remove(&mut self, key: usize) {
+    fn remove(&mut self, key: usize, out: &mut Outbox) {
         while let Some(stream) = self.sessions[key].ups.any_stream() {
             self.unpublish(key, stream);
         }
         while let Some(stream) = self.sessions[key].downs.any_stream() {
-            self.unwatch(key, stream);
+            self.unwatch(key, stream, out);
         }
         let session = self.sessions.remove(key);
         self.session_by_id.remove(&session.id);
@@ -424,7 +445,7 @@ impl Rooms {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.timer = None;
         if session.is_silent(now, &self.settings) {
-            return self.end(key, EndReason::Silent);
+            return self.end(key, EndReason::Silent, out);
         }
         let (sessions, mut io) = self.split(now, out);
         sessions[key].handle_timeout(&mut io);

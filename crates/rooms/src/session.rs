@@ -69,8 +69,10 @@ impl Session {
         let Session { transport, ups, downs, .. } = self;
         let len = transport.open_rtcp(io.now, data)?;
         for packet in rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)? {
-            if let Packet::SenderReport(report) = &packet {
-                ups.handle_sender_report(report, io);
+            match &packet {
+                Packet::SenderReport(report) => ups.handle_sender_report(report, io),
+                Packet::Bye(bye) => ups.handle_bye(bye),
+                _ => {}
             }
             if !downs.is_empty() {
                 downs.handle_rtcp(&packet, transport, io);

@@ -74,6 +74,9 @@ pub struct PeerSpec {
     pub path: Path,
     /// For both directions.
     pub keys: SessionKeys,
+    /// Our CNAME, at most 64 bytes, for a peer that takes whole compounds only, with a report in front and a source
+    /// description (RFC 3550 §6.1); `None` where RTCP of reduced size was negotiated (RFC 5506 §5).
+    pub cname: Option<Arc<str>>,
 }
 
 /// What a publisher sends for one track of its stream.

@@ -1,8 +1,10 @@
 //! What all tracks of one session share: the keys, the way to the peer, and how fast it may be sent to.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use srtp::{KeyError, Opener, Sealer, SrtpError};
+use wire::rtcp;
 use wire::{Bitrate, Outbox, Path};
 
 use crate::bwe::Estimator;
@@ -31,6 +33,8 @@ pub struct Transport {
     /// What was counted so far; `Session::stats` adds what is known of the tracks.
     pub stats: SessionStats,
     opener: Opener,
+    /// Stands in each compound, where reduced size was not negotiated.
+    cname: Option<Arc<str>>,
     /// When something authentic last came from the peer.
     pub last_heard: Instant,
     started: Instant,
@@ -63,6 +67,7 @@ impl Transport {
             estimator: None,
             stats: SessionStats::default(),
             opener: Opener::new(&peer.keys)?,
+            cname: peer.cname.clone(),
             last_heard: now,
             started: now,
             rtt: None,
@@ -83,10 +88,11 @@ impl Transport {
         Ok(len)
     }
 
-    /// Writes, seals and queues one RTCP packet. False when there is no room or nothing to write.
-    pub fn send_rtcp(&mut self, out: &mut Outbox, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+    /// Writes, seals and queues one RTCP packet of ours under `ssrc`, behind an empty report and our name where the peer
+    /// wants whole compounds. False when there is no room or nothing to write.
+    pub fn send_rtcp(&mut self, out: &mut Outbox, ssrc: u32, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         let Some(slot) = out.slot() else { return false };
-        let Some(len) = write(&mut slot[..RTCP_MAX]) else { return false };
+        let Some(len) = write_compound(&mut slot[..RTCP_MAX], ssrc, self.cname.as_deref(), write) else { return false };
         let len = self.sealer.seal_rtcp(slot, len);
         out.commit(&self.path, len);
         len > 0
@@ -155,6 +161,21 @@ impl Transport {
         let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
         way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
     }
+}
+
+/// Writes a packet, with a `cname` as a whole compound (RFC 3550 §6.1). Returns the length.
+fn write_compound(
+    buf: &mut [u8],
+    ssrc: u32,
+    cname: Option<&str>,
+    write: impl FnOnce(&mut [u8]) -> Option<usize>,
+) -> Option<usize> {
+    let mut len = 0;
+    if let Some(cname) = cname {
+        len += rtcp::write_receiver_report(buf, ssrc, &[])?;
+        len += rtcp::write_sdes_cname(&mut buf[len..], ssrc, cname)?;
+    }
+    Some(len + write(&mut buf[len..])?)
 }
 
 /// Bytes that may go into retransmissions: a share of what is sent, so that a viewer who NACKs everything gets no more

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use wire::codec::Codec;
-use wire::rtcp::{self, SenderReport};
+use wire::rtcp::{self, Bye, SenderReport};
 use wire::rtp::RtpPacket;
 use wire::{Random, Seq};
 
@@ -178,10 +178,19 @@ impl Ups {
         io.streams[up.stream].set_clock(up.spec.track, source.layer, clock, io.posts);
     }
 
+    /// The peer says that these sources end (RFC 3550 §6.6): nothing of them is asked for any more, and another SSRC may take
+    /// the place of each at once.
+    pub fn handle_bye(&mut self, ssrcs: &Bye<'_>) {
+        for source in self.sources.iter_mut().filter(|source| ssrcs.ssrcs().any(|ssrc| ssrc == source.ssrc)) {
+            source.heard_at = None;
+            source.receiver.stop_asking();
+        }
+    }
+
     /// Asks the peer for a keyframe (RFC 4585 §6.3.1). False when there is no room or the layer is unknown.
     pub fn request_keyframe(&self, wanted: LayerKey, transport: &mut Transport, io: &mut Io<'_>) -> bool {
         let Some(source) = self.sources.iter().find(|source| self.layer_key(source) == wanted) else { return false };
-        transport.send_rtcp(io.out, |buf| rtcp::write_pli(buf, self.ssrc, source.ssrc))
+        transport.send_rtcp(io.out, self.ssrc, |buf| rtcp::write_pli(buf, self.ssrc, source.ssrc))
     }
 
     fn layer_key(&self, source: &Source) -> LayerKey {
@@ -208,7 +217,7 @@ impl Ups {
                 });
                 if count > 0 {
                     let lost = lost[..count].iter().copied();
-                    transport.send_rtcp(io.out, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost));
+                    transport.send_rtcp(io.out, self.ssrc, |buf| rtcp::write_nack(buf, self.ssrc, source.ssrc, lost));
                 }
             }
             if source.receiver.take_keyframe_needed() {
@@ -220,7 +229,7 @@ impl Ups {
         let media_ssrc = self.sources.first().map_or(0, |source| source.ssrc);
         while self.recorder.poll_timeout().is_some_and(|at| at <= io.now) {
             let write = |buf: &mut [u8]| self.recorder.write_feedback(io.now, buf, self.ssrc, media_ssrc);
-            if !transport.send_rtcp(io.out, write) {
+            if !transport.send_rtcp(io.out, self.ssrc, write) {
                 break;
             }
         }
@@ -237,7 +246,7 @@ impl Ups {
             *block = source.receiver.report(io.now);
         }
         let blocks = &blocks[..self.sources.len().min(31)];
-        transport.send_rtcp(io.out, |buf| rtcp::write_receiver_report(buf, self.ssrc, blocks));
+        transport.send_rtcp(io.out, self.ssrc, |buf| rtcp::write_receiver_report(buf, self.ssrc, blocks));
     }
 
     /// Adds how the tracks stand.

@@ -84,7 +84,7 @@ impl World {
         let tracks = vec![TrackSpec { codec: Codec::Vp8, rids: vec![] }];
         world.command(0, Command::OpenStream(StreamSpec { id: STREAM, tracks: tracks.clone() }));
         world.command(1, Command::OpenStream(StreamSpec { id: STREAM, tracks }));
-        let peer = PeerSpec { session: SessionId(0), path: path(1, 9), keys: theirs };
+        let peer = PeerSpec { session: SessionId(0), path: path(1, 9), keys: theirs, cname: None };
         world.command(0, Command::AddSession(peer));
         world.command(0, Command::Publish { session: SessionId(0), stream: STREAM, tracks: vec![up_track()] });
         if viewers[1] > 0 {
@@ -102,7 +102,7 @@ impl World {
         let (ours, theirs) = SessionKeys::made_up_pair(profile, 1 + (number % 200) as u8);
         let (path, ssrc) = (path(2, number), 2_000 + u32::from(number));
         let session = SessionId(1 + u64::from(number));
-        self.command(worker, Command::AddSession(PeerSpec { session, path, keys: theirs }));
+        self.command(worker, Command::AddSession(PeerSpec { session, path, keys: theirs, cname: None }));
         self.command(worker, Command::Watch { session, stream: STREAM, tracks: vec![down_track(ssrc)] });
         self.viewers.insert(path.remote, (worker, Sink::new(&ours, ssrc).unwrap()));
     }

@@ -15,6 +15,7 @@ use wire::rtp::{HeaderWriter, RtpHeader};
 use wire::{DATAGRAM_MAX, Random, Seq};
 
 use crate::media::{Encoder, LayerPlan};
+use crate::viewer::is_whole_compound;
 
 /// Header extensions that all sides of this world agree on.
 pub fn extensions() -> ExtensionIds {
@@ -73,6 +74,10 @@ pub struct PublisherCounters {
     pub transport_feedbacks: u64,
     /// Datagrams that could not be opened or read.
     pub refused: u64,
+    /// RTCP datagrams that are no whole compounds: a report in front, and a CNAME behind it (RFC 3550 §6.1).
+    pub reduced: u64,
+    /// Sources that rooms said goodbye to.
+    pub goodbyes: u64,
 }
 
 /// The client's side of a session that sends.
@@ -246,6 +251,7 @@ impl Publisher {
 
     fn handle_rtcp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
         let len = self.opener.open_rtcp(datagram).ok()?;
+        self.counters.reduced += u64::from(!is_whole_compound(&datagram[..len]));
         for packet in rtcp::packets(&datagram[..len]).ok()? {
             match packet {
                 Packet::Nack(nack) => {

@@ -63,6 +63,10 @@ pub struct ViewerCounters {
     pub sender_reports: u64,
     /// Datagrams that could not be opened or read.
     pub refused: u64,
+    /// RTCP datagrams that are no whole compounds: a report in front, and a CNAME behind it (RFC 3550 §6.1).
+    pub reduced: u64,
+    /// Sources that rooms said goodbye to.
+    pub goodbyes: u64,
 }
 
 /// One media packet as it came, after RTX was undone.
@@ -326,7 +330,11 @@ impl Viewer {
 
     fn handle_rtcp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
         let len = self.opener.open_rtcp(datagram).ok()?;
+        self.counters.reduced += u64::from(!is_whole_compound(&datagram[..len]));
         for packet in rtcp::packets(&datagram[..len]).ok()? {
+            if let Packet::Bye(bye) = packet {
+                self.counters.goodbyes += bye.ssrcs().count() as u64;
+            }
             let Packet::SenderReport(report) = packet else { continue };
             self.counters.sender_reports += 1;
             let track = self.tracks.iter_mut().find(|track| track.ssrc == report.info.ssrc)?;
@@ -420,6 +428,12 @@ impl Viewer {
             }
         }
     }
+}
+
+/// Whether a compound has a report in front and a source description behind it.
+pub(crate) fn is_whole_compound(compound: &[u8]) -> bool {
+    let first_len = compound.get(2..4).map_or(0, |words| 4 + 4 * usize::from(u16::from_be_bytes([words[0], words[1]])));
+    matches!(compound.get(1), Some(200 | 201)) && compound.get(first_len + 1) == Some(&202)
 }
 
 impl ReceivedTrack {

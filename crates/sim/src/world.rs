@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::batch::BatchPool;
@@ -39,6 +40,7 @@ pub struct World {
     pub network: Network,
     random: Random,
     profile: Profile,
+    cname: Option<Arc<str>>,
     workers: Vec<Worker>,
     streams: HashMap<StreamId, Vec<TrackPlan>>,
     peers: Vec<Peer>,
@@ -92,6 +94,7 @@ impl World {
             network: Network::new(seed, link),
             random: Random::new(seed),
             profile: Profile::AeadAes128Gcm,
+            cname: None,
             workers: workers.collect(),
             streams: HashMap::new(),
             peers: Vec::new(),
@@ -103,6 +106,11 @@ impl World {
     /// The profile of the sessions that come after.
     pub fn set_profile(&mut self, profile: Profile) {
         self.profile = profile;
+    }
+
+    /// The sessions that come after take whole compounds only, in which rooms have this name.
+    pub fn set_cname(&mut self, cname: &str) {
+        self.cname = Some(cname.into());
     }
 
     /// Makes a stream of such tracks known to all workers.
@@ -348,7 +356,15 @@ impl World {
     fn peer_spec(&self, worker: usize) -> (PeerSpec, SessionKeys) {
         let index = self.peers.len();
         let (client, keys) = SessionKeys::made_up_pair(self.profile, index as u8);
-        (PeerSpec { session: SessionId(index as u64 + 1), path: path(worker, peer_addr(index)), keys }, client)
+        (
+            PeerSpec {
+                session: SessionId(index as u64 + 1),
+                path: path(worker, peer_addr(index)),
+                keys,
+                cname: self.cname.clone(),
+            },
+            client,
+        )
     }
 
     fn add_peer(&mut self, session: SessionId, worker: usize, role: Role) -> PeerId {

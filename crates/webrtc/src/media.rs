@@ -51,6 +51,8 @@ pub struct Media {
     pub rids: Vec<String>,
     /// Transport-wide feedback was agreed on.
     pub transport_cc: bool,
+    /// RTCP packets may go alone (RFC 5506 §5); otherwise in whole compounds (RFC 3550 §6.1).
+    pub reduced_size: bool,
 }
 
 impl Media {

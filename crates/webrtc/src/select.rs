@@ -67,6 +67,7 @@ pub(crate) fn media(
         rx: Vec::new(),
         rids: Vec::new(),
         transport_cc: feedback(format).contains(&"transport-cc"),
+        reduced_size: section.rtcp_rsize,
     })
 }
 

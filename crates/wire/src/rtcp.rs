@@ -12,7 +12,7 @@ mod transport;
 mod write;
 
 pub use feedback::{Fir, Nack};
-pub use report::{ReceiverReport, ReportBlock, SenderInfo, SenderReport};
+pub use report::{Bye, ReceiverReport, ReportBlock, SenderInfo, SenderReport};
 pub use transport::{Arrivals, STATUS_COUNT_MAX, TransportFeedback, write_transport_feedback};
 pub use write::{write_bye, write_nack, write_pli, write_receiver_report, write_sdes_cname, write_sender_report};
 
@@ -54,7 +54,7 @@ pub enum Packet<'a> {
     /// RFC 3550 §6.4.2.
     ReceiverReport(ReceiverReport<'a>),
     /// Sources leave (RFC 3550 §6.6).
-    Bye,
+    Bye(Bye<'a>),
     /// Packets are wanted again (RFC 4585 §6.2.1).
     Nack(Nack<'a>),
     /// A keyframe is wanted, as pictures were lost (RFC 4585 §6.3.1).
@@ -143,7 +143,7 @@ impl<'a> RawPacket<'a> {
         let packet = match (packet_type, count) {
             (SENDER_REPORT, _) => SenderReport::parse(count, body).map(Packet::SenderReport),
             (RECEIVER_REPORT, _) => ReceiverReport::parse(count, body).map(Packet::ReceiverReport),
-            (BYE, _) => body.get(..4 * usize::from(count)).map(|_| Packet::Bye),
+            (BYE, _) => Bye::parse(count, body).map(Packet::Bye),
             (RTPFB, FORMAT_NACK) => Nack::parse(body).map(Packet::Nack),
             (RTPFB, FORMAT_TRANSPORT) => TransportFeedback::parse(body).map(Packet::TransportFeedback),
             (PSFB, FORMAT_PLI) => split_ssrcs(body).map(|(_, media_ssrc, _)| Packet::Pli { media_ssrc }),

@@ -133,7 +133,7 @@ impl Worker {
         command(Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![spec] }));
         for (index, track) in tracks.iter().enumerate() {
             let session = SessionId(index as u64);
-            command(Command::AddSession(PeerSpec { session, path: track.path, keys: track.keys.clone() }));
+            command(Command::AddSession(PeerSpec { session, path: track.path, keys: track.keys.clone(), cname: None }));
             command(Command::Watch { session, stream: STREAM, tracks: vec![down_track(index as u32)] });
         }
         Ok(Worker { rooms, sender })

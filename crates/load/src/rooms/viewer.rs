@@ -58,9 +58,6 @@ pub struct Viewer {
 }
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// As long as a browser knows no round-trip time it asks again after this one (libwebrtc, nack_requester.cc
-/// `kDefaultRtt`). Thousands of viewers that ask more often keep this thread from reading what was sent again.
-const RTT_ASSUMED: Duration = Duration::from_millis(100);
 const RTCP_MAX: usize = 1_200;
 
 impl Viewer {
@@ -182,7 +179,7 @@ impl Viewer {
         let Viewer { sealer, receiver, recorder, own_ssrc, ssrc, .. } = self;
         if receiver.next_nack_at().is_some_and(|at| at <= now) {
             let mut lost = Vec::new();
-            receiver.poll_nacks(now, RTT_ASSUMED, &mut |seq| lost.push(Seq(seq)));
+            receiver.poll_nacks(now, &mut |seq| lost.push(Seq(seq)));
             if !lost.is_empty() {
                 send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, *ssrc, lost));
             }

@@ -136,6 +136,7 @@ impl Case {
                 let numbers = PictureNumbers {
                     picture_id: Some(*picture_id),
                     long_picture_id: self.long_ids(),
+                    keeps_gaps: false,
                     tl0_pic_idx: Some(tl0.wrapping_add(100 * layer as u8)),
                 };
                 let count = 1 + random.next_u64() % (2 + 2 * layer as u64);

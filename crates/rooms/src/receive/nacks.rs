@@ -21,8 +21,9 @@ const TRIES_MAX: u8 = 10;
 /// A packet that is missing for longer than this and a round trip would come too late to be shown.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A request is repeated after this, and after twice as long each further time, until the round trip is known.
-const RTT_ASSUMED: Duration = Duration::from_millis(50);
+/// A request is repeated after this, and after twice as long each further time, until the round trip is known. As long as
+/// nothing is known libwebrtc's receivers wait so long, too (nack_requester.cc).
+const RTT_ASSUMED: Duration = Duration::from_millis(100);
 
 /// Round trips beyond this are not waited for.
 const RTT_MAX: Duration = Duration::from_secs(1);
@@ -77,6 +78,12 @@ impl Nacks {
         let due = now + REORDER_WAIT;
         self.missing.extend((start..end).map(|seq| Missing { seq, since: now, due, tries: 0 }));
         self.next_at = Some(self.next_at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Nothing is missing any more.
+    pub(super) fn stop(&mut self) {
+        self.missing.clear();
+        self.next_at = None;
     }
 
     /// A packet came that was missing; with `is_answer` because it was asked for.

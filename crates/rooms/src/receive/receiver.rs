@@ -111,6 +111,11 @@ impl Receiver {
         self.nacks.next_at()
     }
 
+    /// What is missing will not come.
+    pub fn stop_asking(&mut self) {
+        self.nacks.stop();
+    }
+
     /// Whether so much is lost for good that video can only go on at a keyframe. True once for each time.
     pub fn take_keyframe_needed(&mut self) -> bool {
         self.nacks.take_gave_up()

@@ -147,7 +147,7 @@ fn over_tcp() -> (World, Path) {
     world.add_session(ANN);
     world.publish(ANN, FIRST);
     let tcp = Path { link: LinkId::new(LinkKind::Framed, 7, 1), remote: addr(EVE), local: None };
-    world.command(Command::AddSession(PeerSpec { session: EVE, path: tcp, keys: keys(EVE).1 }));
+    world.command(Command::AddSession(PeerSpec { session: EVE, path: tcp, keys: keys(EVE).1, cname: None }));
     world.watch(EVE, FIRST, down_track(21));
     world.frame(ANN, true);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);

@@ -117,7 +117,7 @@ impl World {
             rtx: None,
             extensions: ExtensionIds { dependency_descriptor: Some(DOWN_ID), ..ExtensionIds::default() },
         };
-        let peer = |session, path, keys| PeerSpec { session, path, keys };
+        let peer = |session, path, keys| PeerSpec { session, path, keys, cname: None };
         for command in [
             Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![video] }),
             Command::AddSession(peer(PUBLISHER, path(1), up_there)),
@@ -136,7 +136,7 @@ impl World {
         self.sealer = Sealer::new(&up).expect("keys");
         let session = SessionId(3);
         for command in [
-            Command::AddSession(PeerSpec { session, path: path(1), keys }),
+            Command::AddSession(PeerSpec { session, path: path(1), keys, cname: None }),
             Command::Publish { session, stream: STREAM, tracks: vec![publishes()] },
         ] {
             self.rooms.handle_command(self.now, command, &mut self.out);

@@ -56,7 +56,7 @@ impl World {
 
     pub fn add_session(&mut self, session: SessionId) {
         let peer_path = wire::Path { remote: addr(session), ..path(0, 0) };
-        self.command(Command::AddSession(PeerSpec { session, path: peer_path, keys: keys(session).1 }));
+        self.command(Command::AddSession(PeerSpec { session, path: peer_path, keys: keys(session).1, cname: None }));
     }
 
     /// The session publishes the stream.

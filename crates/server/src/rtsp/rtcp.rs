@@ -116,7 +116,7 @@ pub(super) fn read(compound: &[u8]) -> (Vec<u32>, bool) {
         match packet {
             Packet::ReceiverReport(report) => ssrcs.extend(report.blocks().map(|block| block.ssrc)),
             Packet::SenderReport(report) => ssrcs.extend(report.blocks().map(|block| block.ssrc)),
-            Packet::Bye => is_leaving = true,
+            Packet::Bye(_) => is_leaving = true,
             _ => {}
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     fn a_goodbye_stands_behind_an_empty_report() {
         let compound = sockets().compound(UNIX_EPOCH, 7, None).expect("written");
         let kinds: Vec<_> = packets(&compound).expect("well-formed").collect();
-        assert!(matches!(kinds[..], [Packet::ReceiverReport(_), Packet::Other, Packet::Bye]));
+        assert!(matches!(kinds[..], [Packet::ReceiverReport(_), Packet::Other, Packet::Bye(_)]));
         assert!(compound.ends_with(&[0x81, 203, 0, 1, 0, 0, 0, 7]));
     }
 

@@ -63,3 +63,31 @@ fn a_viewer_loses_as_much_as_the_worst_of_its_tracks() {
     });
     assert_eq!(losses.collect::<Vec<_>>(), [0.5]);
 }
+
+#[test]
+fn who_takes_whole_compounds_only_gets_no_others() {
+    for cname in [None, Some("stage")] {
+        let mut world = World::new(1, rough());
+        cname.into_iter().for_each(|cname| world.set_cname(cname));
+        let stream = world.open_stream(&[vp8(), opus()]);
+        let publisher = world.add_publisher(stream);
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(5));
+        let at_publisher = world.publisher(publisher).counters;
+        let at_viewer = world.viewer(viewer).counters;
+        assert!(at_publisher.nacked > 0 && at_publisher.reports_received > 0 && at_viewer.sender_reports > 0);
+        assert_eq!((at_publisher.reduced > 0, at_viewer.reduced > 0), (cname.is_none(), cname.is_none()));
+    }
+}
+
+#[test]
+fn a_viewer_hears_goodbye_of_each_of_its_sources() {
+    let mut world = World::new(1, quiet());
+    let stream = world.open_stream(&[vp8(), opus()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(1));
+    world.command(0, Command::CloseStream(stream));
+    world.run(seconds(1));
+    assert_eq!(world.viewer(viewer).counters.goodbyes, 3, "with that of retransmissions");
+}

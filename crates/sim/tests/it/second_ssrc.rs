@@ -6,8 +6,8 @@ use sim::check::{Holes, check_track};
 use sim::publisher::{TrackPlan, extensions};
 use sim::viewer::Behaviour;
 use sim::world::{PeerId, World};
-use wire::Seq;
 use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::{Seq, rtcp};
 
 const OTHER: u32 = 0x0bad_cafe;
 
@@ -56,4 +56,23 @@ fn another_ssrc_takes_the_place_of_one_that_is_silent() {
         world.run(millis(10));
     }
     assert_eq!(world.counters(0).packets_in, before + 10);
+}
+
+#[test]
+fn another_ssrc_takes_the_place_of_one_that_says_goodbye() {
+    let mut world = World::new(3, quiet());
+    let stream = world.open_stream(&[vp8()]);
+    let publisher = world.add_publisher(stream);
+    world.run(seconds(1));
+    let now = world.now;
+    world.publisher(publisher).set_sending(now, false);
+    world.run(millis(20));
+    let mut bye = [0; 64];
+    let ssrc = world.publisher(publisher).ssrc(0, 0);
+    let len = rtcp::write_bye(&mut bye, &[ssrc]).unwrap();
+    let (bye, from) = (world.publisher(publisher).seal_rtcp(&bye[..len]), world.addr(publisher));
+    world.inject(0, from, &bye);
+    let before = world.counters(0).packets_in;
+    send_other(&mut world, publisher, 0);
+    assert_eq!(world.counters(0).packets_in, before + 1);
 }

@@ -123,6 +123,23 @@ impl<'a> ReceiverReport<'a> {
     }
 }
 
+/// Sources that leave (RFC 3550 §6.6). The reason that may follow is not read.
+#[derive(Clone, Copy, Debug)]
+pub struct Bye<'a> {
+    ssrcs: &'a [[u8; 4]],
+}
+
+impl<'a> Bye<'a> {
+    pub(super) fn parse(count: u8, body: &'a [u8]) -> Option<Self> {
+        Some(Bye { ssrcs: body.as_chunks().0.get(..count.into())? })
+    }
+
+    /// Who leaves, at most 31.
+    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.ssrcs.iter().map(|ssrc| u32::from_be_bytes(*ssrc))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Packet, packets, write_bye, write_receiver_report, write_sdes_cname, write_sender_report};

@@ -89,7 +89,7 @@ proptest! {
         prop_assert!(matches!(only(&buf[..len]), Packet::Other));
 
         let len = rtcp::write_bye(&mut buf, &ssrcs).unwrap();
-        prop_assert!(matches!(only(&buf[..len]), Packet::Bye));
+        prop_assert!(matches!(only(&buf[..len]), Packet::Bye(_)));
         prop_assert_eq!(&buf[4..len], ssrcs.iter().flat_map(|ssrc| ssrc.to_be_bytes()).collect::<Vec<_>>());
     }
 

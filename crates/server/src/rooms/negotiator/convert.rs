@@ -1,5 +1,7 @@
 //! From what was negotiated to what a worker's rooms take.
 
+use std::sync::Arc;
+
 use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
 use webrtc::{Extension, Media, Ssrcs};
 
@@ -70,6 +72,15 @@ pub(super) fn down_track(media: &Media) -> Option<DownTrackSpec> {
     })
 }
 
+/// The CNAME of our RTCP where a section does not take packets of reduced size: the stream's name, as in the answer.
+pub(super) fn cname(media: &[Media], stream: &str) -> Option<Arc<str>> {
+    let is_whole = media.iter().any(|media| !media.reduced_size);
+    is_whole.then(|| stream.chars().filter(char::is_ascii_graphic).take(CNAME_MAX).collect::<String>().into())
+}
+
+/// Bytes of a CNAME.
+const CNAME_MAX: usize = 64;
+
 fn extension_ids(media: &Media) -> ExtensionIds {
     ExtensionIds {
         mid: media.extension_id(Extension::Mid),
@@ -117,6 +128,7 @@ mod tests {
             rx: vec![(1, Some(11)), (2, Some(12)), (3, None)],
             rids: rids.iter().map(|rid| (*rid).to_owned()).collect(),
             transport_cc: false,
+            reduced_size: true,
         };
         let alone = up_track(&media(&[]));
         assert_eq!((alone.ssrcs, alone.other_ssrcs), (vec![(1, Some(11))], vec![2, 12, 3]));

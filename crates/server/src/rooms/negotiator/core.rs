@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, Event, PeerSpec, SessionId};
@@ -64,6 +65,8 @@ struct Session {
     ufrag: String,
     /// The entry in `deadlines`.
     deadline: Instant,
+    /// Of `PeerSpec`.
+    cname: Option<Arc<str>>,
     phase: Phase,
 }
 
@@ -193,7 +196,8 @@ where
                 Command::Watch { session, stream, tracks: media.iter().filter_map(convert::down_track).collect() }
             }
         };
-        Ok(Answer { sdp, etag: self.insert(now, session, peer, begin) })
+        let cname = convert::cname(&media, &name);
+        Ok(Answer { sdp, etag: self.insert(now, session, peer, cname, begin) })
     }
 
     fn check_room(&self, id: SessionId) -> Result<(), NegotiationError> {
@@ -212,7 +216,7 @@ where
 
     /// Keeps a new session and returns its ETag. Who has proved nothing for longest makes room, so that offers which never
     /// connect do not keep others out.
-    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, begin: Command) -> String {
+    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, cname: Option<Arc<str>>, begin: Command) -> String {
         if self.is_full()
             && let Some((_, oldest)) = self.strangers.first().copied()
         {
@@ -222,7 +226,7 @@ where
         let ufrag = peer.ufrag().to_owned();
         let until = now + self.settings.proof_timeout;
         let phase = Phase::Handshaking { until, has_proved: false, begin };
-        let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, phase };
+        let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, cname, phase };
         let key = self.sessions.insert(session);
         // By this an answer to a check of ours finds the session.
         self.sessions[key].peer.set_tag((key as u32).to_be_bytes());
@@ -429,7 +433,12 @@ where
         self.count_sessions();
         // First, because control opens the stream there for it: what it commands comes before what we do.
         (self.notify)(Notice::Connected { session: id });
-        self.command(Command::AddSession(PeerSpec { session: id, path, keys }));
+        self.command(Command::AddSession(PeerSpec {
+            session: id,
+            path,
+            keys,
+            cname: self.sessions[key].cname.clone(),
+        }));
         self.command(begin);
     }
 

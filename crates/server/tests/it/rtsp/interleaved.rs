@@ -70,7 +70,7 @@ async fn a_goodbye_follows_the_last_packet_of_the_title() {
     let mut last = Vec::new();
     loop {
         let (channel, data) = client.interleaved().await;
-        if channel == 1 && packets(&data).expect("a compound").any(|packet| matches!(packet, Packet::Bye)) {
+        if channel == 1 && packets(&data).expect("a compound").any(|packet| matches!(packet, Packet::Bye(_))) {
             break;
         }
         if channel == 0 {

@@ -45,7 +45,7 @@ async fn a_sender_report_and_at_the_end_a_goodbye_come_from_the_port_that_setup_
 
     let goodbye = loop {
         let data = receive(&reports);
-        if let Some(Packet::Bye) = packets(&data).expect("a compound").last() {
+        if let Some(Packet::Bye(_)) = packets(&data).expect("a compound").last() {
             break data;
         }
     };
