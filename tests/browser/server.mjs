@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-const BINARY = process.env.MILLRACE_BIN ?? fileURLToPath(new URL("../../target/debug/millrace", import.meta.url));
+export const BINARY = process.env.MILLRACE_BIN ?? fileURLToPath(new URL("../../target/debug/millrace", import.meta.url));
 
 /** Starts `millrace serve FLAGS…`; resolves once it answers. */
 export async function serve(...flags) {
