@@ -367,7 +367,9 @@ impl Peer {
         let header = [&[0, 0x11, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &transaction].concat();
         let id = StunMessage::parse(&header).ok()?.trans_id();
         let username = format!("{}:{}", remote.ufrag, self.local.ufrag);
-        let message = StunMessage::binding_request(&username, id, false, 0, PRIORITY, false);
+        // Never zero, which libjuice takes for none at all.
+        let tie_breaker = u64::from_be_bytes(random::random().ok()?) | 1;
+        let message = StunMessage::binding_request(&username, id, false, tie_breaker, PRIORITY, false);
         let mut buf = vec![0; 1_000];
         let hmac = |key: &[u8], payloads: &[&[u8]]| self.hmac.sha1_hmac(key, payloads);
         let len = message.to_bytes(Some(remote.pass.as_bytes()), &mut buf, hmac).ok()?;

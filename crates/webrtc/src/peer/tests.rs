@@ -97,3 +97,25 @@ fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
     assert!(kinds.iter().any(|byte| (20..=63).contains(byte)));
     assert!(!kinds.iter().any(|byte| (128..=191).contains(byte)));
 }
+
+/// libjuice, and with it libdatachannel, answers a check whose tie-breaker is zero by a role conflict.
+#[test]
+fn checks_of_ours_have_a_tie_breaker() {
+    let start = Instant::now();
+    let (mut server, mut client) = pair(start);
+    let mut checks = Vec::new();
+    for step in 0..50 {
+        let now = start + Duration::from_millis(10 * step);
+        drive(now, &mut client, &mut server, CLIENT, &mut Vec::new());
+        server.handle_timeout(now);
+        while let Some(Output::Transmit { data, .. }) = server.ask() {
+            checks.push(data);
+        }
+    }
+    assert!(!checks.is_empty());
+    for check in &checks {
+        // ICE-CONTROLLED (RFC 8445 §16.1): type, length, and 64 bits.
+        let at = check.windows(4).position(|head| head == [0x80, 0x29, 0, 8]).expect("we are controlled");
+        assert_ne!(check[at + 4..at + 12], [0; 8]);
+    }
+}
