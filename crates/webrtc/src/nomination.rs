@@ -4,16 +4,16 @@
 //! Out: the address to send to, whenever it changes.
 //! Source: RFC 8445 §7.3.1.5 (nomination by USE-CANDIDATE), §8.1.1 and §11 (the pair of highest priority).
 //!
-//! A peer that moves to a worse path keeps saying so while it falls silent on the better one, whose pair would hold for
-//! another half minute by priority alone. So a nomination also wins when the current path has been quiet for a while.
+//! A peer that nominates whatever works (aggressive nomination, RFC 5245 §8.1.1.2) does so on several paths until its checks
+//! have come to rest. From then on a peer nominates the path that it uses, so the last one wins: who moves to another
+//! network, perhaps under a lower priority, is followed at once. pion's and mediasoup's lite agents take the last one, too.
 
 use std::time::{Duration, Instant};
 
 use crate::peer::Remote;
 
-/// After this long without a nominating check, a path no longer stands in the way of one of lower priority. Chromium
-/// checks its selected pair every 2.5 s, Firefox every 5 s.
-const QUIET: Duration = Duration::from_secs(6);
+/// So long after the first nomination a peer's checks have come to rest: browsers' take two or three seconds.
+const SETTLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Nomination {
@@ -26,7 +26,8 @@ pub(crate) struct Nomination {
 struct Nominated {
     remote: Remote,
     priority: u32,
-    last: Instant,
+    /// When the peer first nominated, since the start or its last restart.
+    first: Instant,
 }
 
 impl Nomination {
@@ -41,19 +42,19 @@ impl Nomination {
 
     /// Takes a nominating check, and returns true when the address to send to has changed by it.
     pub fn nominate(&mut self, now: Instant, remote: Remote, priority: u32) -> bool {
-        let candidate = Nominated { remote, priority, last: now };
-        let Some(current) = &mut self.current else {
-            self.current = Some(candidate);
+        let Some(current) = self.current.filter(|_| !self.is_stale) else {
+            let before = self.current.replace(Nominated { remote, priority, first: now });
             self.is_stale = false;
-            return true;
+            return before.is_none_or(|before| before.remote != remote);
         };
-        let is_same = current.remote == remote;
-        let wins = priority > current.priority || now.saturating_duration_since(current.last) > QUIET || self.is_stale;
-        if is_same || wins {
-            *current = candidate;
-            self.is_stale = false;
+        if current.remote == remote {
+            return false;
         }
-        wins && !is_same
+        let wins = priority > current.priority || now.saturating_duration_since(current.first) >= SETTLED;
+        if wins {
+            self.current = Some(Nominated { remote, priority, ..current });
+        }
+        wins
     }
 }
 
@@ -72,27 +73,27 @@ mod tests {
     }
 
     #[test]
-    fn a_better_path_wins_at_once_and_a_worse_one_only_when_the_better_is_quiet() {
+    fn until_the_peer_has_settled_the_better_path_wins() {
         let mut nomination = Nomination::default();
         let start = Instant::now();
         assert!(nomination.nominate(start, SLOW, 1));
         assert!(nomination.nominate(start, FAST, 2));
-        assert!(!nomination.nominate(start + QUIET, SLOW, 1));
+        for tenth in 1..50 {
+            let now = start + SETTLED * tenth / 50;
+            assert!(!nomination.nominate(now, SLOW, 1));
+            assert!(!nomination.nominate(now, FAST, 2));
+        }
         assert_eq!(nomination.remote(), Some(FAST));
-        assert!(nomination.nominate(start + QUIET + Duration::from_millis(1), SLOW, 1));
-        assert_eq!(nomination.remote(), Some(SLOW));
     }
 
     #[test]
-    fn repeated_checks_on_a_path_keep_it() {
+    fn who_has_settled_and_moves_is_followed_at_once() {
         let mut nomination = Nomination::default();
         let start = Instant::now();
         nomination.nominate(start, FAST, 2);
-        for second in 1..20 {
-            let now = start + Duration::from_secs(second);
-            assert!(!nomination.nominate(now, FAST, 2));
-            assert!(!nomination.nominate(now, SLOW, 1));
-        }
+        assert!(nomination.nominate(start + SETTLED, SLOW, 1));
+        assert_eq!(nomination.remote(), Some(SLOW));
+        assert!(nomination.nominate(start + SETTLED, FAST, 2));
     }
 
     #[test]
@@ -102,6 +103,7 @@ mod tests {
         nomination.nominate(start, FAST, 2);
         nomination.restart();
         assert_eq!(nomination.remote(), Some(FAST));
-        assert!(nomination.nominate(start, SLOW, 1));
+        assert!(nomination.nominate(start + SETTLED, SLOW, 1));
+        assert!(!nomination.nominate(start + SETTLED, Remote::udp(3), 1), "it settles anew");
     }
 }
