@@ -28,8 +28,8 @@ use wire::Bitrate;
 use acked::AckedRate;
 use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
-pub use layers::{LayerChooser, wanted_rate};
-use loss::{LOSS_HIGH, LossBound, LossWindow};
+pub use layers::LayerChooser;
+use loss::{LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, SLICE as PROBE_SLICE};
 use rate::RateControl;
@@ -179,7 +179,7 @@ impl Estimator {
         self.handle_timeout(now);
         // Nothing can be proven to somebody who sends no feedback.
         self.last_feedback?;
-        if self.delay.signal() == Signal::Overuse || f64::from(self.loss) > LOSS_HIGH {
+        if self.delay.signal() == Signal::Overuse || self.loss_bound.is_high(self.loss.into()) {
             self.prober.hold_off(now);
             return None;
         }
@@ -276,7 +276,8 @@ impl Estimator {
 
     fn note_loss(&mut self, now: Instant, loss: f64) {
         self.loss += LOSS_WEIGHT * (loss as f32 - self.loss);
-        self.loss_bound.on_loss(now, loss, self.bps(), self.rtt.unwrap_or(RTT_DEFAULT));
+        let sent_bps = self.acked.bps().map_or(self.bps(), |acked_bps| acked_bps / (1.0 - loss).max(0.1));
+        self.loss_bound.on_loss(now, loss, self.loss.into(), sent_bps, self.rtt.unwrap_or(RTT_DEFAULT));
     }
 
     fn note_round_trip(&mut self, rtt: Duration) {

@@ -187,9 +187,9 @@ impl DownTrack {
         true
     }
 
-    /// Whether a larger layer would be taken now, if it fitted.
-    pub fn may_climb(&self, now: Instant) -> bool {
-        self.chooser.may_climb(now)
+    /// What the next larger layer takes, of those with `rates` by rank, where it would be taken if it fitted.
+    pub fn wanted_rate(&self, now: Instant, rates: &[Bitrate], rank: u8) -> Option<Bitrate> {
+        self.chooser.wanted_rate(now, rates, rank)
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.

@@ -231,7 +231,7 @@ impl Downs {
             }
             let down = self.tracks.iter_mut().find(|down| down.spec.ssrc == ssrc);
             match down.and_then(|down| down.send_again(seq.0, Again::Lost, transport, io)) {
-                Some(len) => transport.resend.on_resent(len),
+                Some(len) => transport.resend.on_resent(io.now, len),
                 None => io.counters.drops.add(DropReason::NackForUnknownPacket),
             }
         }
@@ -244,7 +244,7 @@ impl Downs {
         if transport.estimator.is_none() {
             return;
         }
-        let Some(wanted) = self.wanted_rate(io.streams, io.now) else { return };
+        let Some(wanted) = self.wanted_rate(transport, io.streams, io.now) else { return };
         self.probe_at = Some(io.now + PROBE_INTERVAL);
         let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
         let last = self.tracks.iter_mut().rfind(|down| down.can_probe());
@@ -261,15 +261,15 @@ impl Downs {
     }
 
     /// What would be sent if the next larger layer of a track were; `None` when the viewer has all that it may have.
-    fn wanted_rate(&self, streams: &Slab<Stream>, now: Instant) -> Option<Bitrate> {
-        let mut now_sent = 0;
+    fn wanted_rate(&self, transport: &Transport, streams: &Slab<Stream>, now: Instant) -> Option<Bitrate> {
+        let mut now_sent = transport.resend.rate(now).bps();
         let mut more = None;
         for down in &self.tracks {
             let rates = self.rates(down, streams, now);
             let rank = down.current().map(|layer| down.track(streams).order.rank(layer));
             let current = rank.map_or(0, |rank| rates[usize::from(rank)].bps());
             now_sent += current;
-            let next = rank.filter(|_| down.may_climb(now)).and_then(|rank| bwe::wanted_rate(&rates, rank));
+            let next = rank.and_then(|rank| down.wanted_rate(now, &rates, rank));
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current)));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
@@ -293,18 +293,15 @@ impl Downs {
     }
 
     /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
-    /// tracks that have but one. The pace follows.
+    /// tracks that have but one and what is sent again. The pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         let estimate = transport.estimate();
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
         let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
-        let fixed: u64 = self
-            .tracks
-            .iter()
-            .filter(|down| !is_simulcast(down))
-            .map(|down| down.track(streams).rate(0, now).bps())
-            .sum();
-        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(fixed) / count);
+        let fixed =
+            self.tracks.iter().filter(|down| !is_simulcast(down)).map(|down| down.track(streams).rate(0, now).bps());
+        let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
+        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside) / count);
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
             if is_simulcast(&self.tracks[index]) {

@@ -9,6 +9,7 @@ use wire::{Bitrate, Outbox, Path};
 
 use crate::bwe::Estimator;
 use crate::pacer::Pacer;
+use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{PeerSpec, SessionStats};
 
@@ -184,6 +185,7 @@ fn write_compound(
 pub struct ResendBudget {
     bytes: i64,
     refilled_at: Instant,
+    rate: RateMeter,
 }
 
 /// The most that is saved up, in bytes.
@@ -193,7 +195,7 @@ const RESEND_BYTES_PER_SECOND: f64 = 16.0 * 1_024.0;
 
 impl ResendBudget {
     fn new(now: Instant) -> Self {
-        ResendBudget { bytes: RESEND_BYTES_MAX, refilled_at: now }
+        ResendBudget { bytes: RESEND_BYTES_MAX, refilled_at: now, rate: RateMeter::default() }
     }
 
     fn on_sent(&mut self, len: usize, share: f64) {
@@ -201,8 +203,14 @@ impl ResendBudget {
     }
 
     /// Takes what was sent again.
-    pub fn on_resent(&mut self, len: usize) {
+    pub fn on_resent(&mut self, now: Instant, len: usize) {
         self.bytes -= len as i64;
+        self.rate.add(now, len + IP_UDP_HEADERS);
+    }
+
+    /// What is sent again takes so much of the path.
+    pub fn rate(&self, now: Instant) -> Bitrate {
+        self.rate.rate(now)
     }
 
     /// Less than half of what can be saved up: repeated wishes have to wait, so that first ones do not.

@@ -44,11 +44,6 @@ fn choose_layer(estimate: Bitrate, rates: &[Bitrate], current: Option<u8>) -> Op
     chosen
 }
 
-/// The rate that a probe would have to prove so that the next larger layer may be sent.
-pub fn wanted_rate(rates: &[Bitrate], current: u8) -> Option<Bitrate> {
-    rates.iter().skip(usize::from(current) + 1).copied().find(|rate| *rate > Bitrate::ZERO)
-}
-
 /// `choose_layer` with a memory: goes up only after the larger layer has fitted for a while, and ever more rarely when it
 /// had to come down again.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +55,8 @@ pub struct LayerChooser {
     misfits_since: Option<Instant>,
     /// When it went up last, and did not come down since.
     climbed: Option<Instant>,
-    /// After climbs that were lost: how long it did not go up, and until when.
+    /// After climbs that were lost: which layer that was, how long it is not tried, and until when.
+    lost: u8,
     pause: Duration,
     not_before: Option<Instant>,
 }
@@ -73,7 +69,9 @@ impl LayerChooser {
 
     /// The layer to send from now on; `None` when none is there.
     pub fn choose(&mut self, now: Instant, estimate: Bitrate, rates: &[Bitrate]) -> Option<u8> {
-        let best = choose_layer(estimate, rates, self.current)?;
+        let allowed = if self.may_climb(now, self.lost) { rates } else { &rates[..rates.len().min(self.lost.into())] };
+        let best =
+            choose_layer(estimate, allowed, self.current).or_else(|| choose_layer(estimate, rates, self.current))?;
         let current = self.current.unwrap_or(best);
         let rate = rates.get(usize::from(current)).copied().unwrap_or(Bitrate::ZERO);
         // A layer that fell silent is no reason to wait: the picture stands still.
@@ -83,10 +81,7 @@ impl LayerChooser {
         }
         let waits = match best.cmp(&current) {
             Ordering::Equal => false,
-            Ordering::Greater => {
-                self.fits_since.is_none_or(|since| now.saturating_duration_since(since) < STABLE)
-                    || !self.may_climb(now)
-            }
+            Ordering::Greater => self.fits_since.is_none_or(|since| now.saturating_duration_since(since) < STABLE),
             Ordering::Less => {
                 estimate >= rate.scale(MISFIT_CLEAR)
                     && self.misfits_since.is_none_or(|since| now.saturating_duration_since(since) < MISFIT_HOLD)
@@ -105,7 +100,7 @@ impl LayerChooser {
             && now.saturating_duration_since(at) < CLIMB_LOST
         {
             self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
-            self.not_before = Some(now + self.pause);
+            (self.lost, self.not_before) = (current, Some(now + self.pause));
         }
         if best != current {
             (self.fits_since, self.misfits_since) = (None, None);
@@ -114,9 +109,16 @@ impl LayerChooser {
         self.current
     }
 
-    /// Whether it would go up, if a larger layer fitted.
-    pub fn may_climb(&self, now: Instant) -> bool {
-        self.not_before.is_none_or(|at| now >= at)
+    /// The rate that a probe would have to prove so that the next larger layer would be sent.
+    pub fn wanted_rate(&self, now: Instant, rates: &[Bitrate], current: u8) -> Option<Bitrate> {
+        let mut larger = (0..).zip(rates).skip(usize::from(current) + 1);
+        let (next, rate) = larger.find(|(_, rate)| **rate > Bitrate::ZERO)?;
+        self.may_climb(now, next).then_some(*rate)
+    }
+
+    /// Whether it would go up to that layer, if it fitted.
+    fn may_climb(&self, now: Instant, to: u8) -> bool {
+        to < self.lost || self.not_before.is_none_or(|at| now >= at)
     }
 }
 
@@ -192,18 +194,31 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_that_was_lost_does_not_keep_smaller_ones_away() {
+        let rates = kbps(&[150, 500, 1_500]);
+        let start = Instant::now();
+        let mut chooser = LayerChooser::default();
+        let mut after = |millis, estimate| {
+            chooser.choose(start + Duration::from_millis(millis), Bitrate::from_kbps(estimate), &rates)
+        };
+        assert_eq!([after(0, 700), after(100, 5_000), after(600, 5_000)], [Some(1), Some(1), Some(2)]);
+        assert_eq!([after(2_000, 160), after(2_100, 5_000), after(2_600, 5_000)], [Some(0), Some(0), Some(1)]);
+        assert_eq!([after(6_000, 5_000), after(7_000, 5_000), after(7_500, 5_000)], [Some(1), Some(1), Some(2)]);
+    }
+
+    #[test]
     fn climbs_that_are_lost_become_rare_and_one_that_holds_makes_up_for_them() {
         let start = Instant::now();
         let mut chooser = LayerChooser::default();
         chooser.choose(start, Bitrate::from_kbps(160), &kbps(&[150, 500]));
-        assert_eq!(climbs(&mut chooser, start, 0..170), [0, 8, 21, 44, 87]);
+        assert_eq!(climbs(&mut chooser, start, 0..170), [0, 9, 22, 46, 89]);
         // The last of these holds.
         let now = start + Duration::from_secs(260);
         for second in 0..62 {
             chooser.choose(now + Duration::from_secs(second), Bitrate::from_kbps(2_000), &kbps(&[150, 500]));
         }
         chooser.choose(now + Duration::from_secs(70), Bitrate::from_kbps(160), &kbps(&[150, 500]));
-        assert!(chooser.may_climb(now + Duration::from_secs(70)));
-        assert_eq!(climbs(&mut chooser, now, 80..110), [80, 88, 101]);
+        assert!(chooser.may_climb(now + Duration::from_secs(70), 1));
+        assert_eq!(climbs(&mut chooser, now, 80..110), [80, 89, 102]);
     }
 }
