@@ -135,6 +135,10 @@ const EXTENSIONS: ExtensionIds = ExtensionIds {
     audio_level: Some(6),
     video_orientation: Some(8),
     playout_delay: Some(9),
+    abs_send_time: Some(10),
+    abs_capture_time: Some(11),
+    color_space: Some(12),
+    video_content_type: Some(13),
 };
 
 /// SSRC, payload type, MID, and the extension with the RID where there is one.

@@ -16,6 +16,7 @@ use crate::layer_order::LayerOrder;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
+use crate::reports;
 use crate::sent::{Sent, SentPackets};
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
@@ -72,6 +73,8 @@ pub struct DownTrack {
     keyframes: KeyframeBudget,
     sent: SentPackets,
     rtx_seq: u64,
+    /// When the packets leave that are being written, as the header extension has it.
+    send_time: [u8; 3],
     /// Packets sent under the SSRC, as sender reports have it; wraps.
     pub packet_count: u32,
     /// Bytes of their payloads; wraps.
@@ -136,6 +139,7 @@ impl DownTrack {
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
             sent: SentPackets::new(track.spec.codec.kind()),
+            send_time: [0; 3],
             rtx_seq: (1 << 16) + (first >> 48),
             packet_count: 0,
             octet_count: 0,
@@ -251,6 +255,7 @@ impl DownTrack {
             Ok(budget) => budget,
             Err(at) => return Progress::Later(at),
         };
+        self.note_send_time(now, settings);
         let (mut sent, mut count) = (0, 0);
         let end = loop {
             if sent > budget {
@@ -276,12 +281,20 @@ impl DownTrack {
     /// Sends a packet again that the peer lost or that probes its path. Returns its size on the wire; `None` when it is not
     /// sent (see `write_again`).
     pub fn send_again(&mut self, seq: u16, again: Again, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
+        self.note_send_time(io.now, io.settings);
         let slot = io.out.slot()?;
         let len = self.write_again(slot, seq, again, self.track(io.streams), transport, io.now)?;
         transport.commit(io.now, len, self.is_numbered(), io.out);
         transport.on_resent(io.now, len);
         io.counters.packets_resent += 1;
         Some(len)
+    }
+
+    fn note_send_time(&mut self, now: Instant, settings: &Settings) {
+        if self.spec.extensions.abs_send_time.is_some() {
+            let [_, _, _, _, _, high, middle, low] = (reports::ntp_time(now, settings.ntp_epoch) >> 14).to_be_bytes();
+            self.send_time = [high, middle, low];
+        }
     }
 
     /// Moves to the target layer when that can be done now. Comes once per batch, before `next`.
@@ -462,6 +475,9 @@ impl DownTrack {
         let mut writer = HeaderWriter::new(slot, header)?;
         if let Some(id) = ids.transport_cc {
             writer.extension(id, &transport_seq.to_be_bytes());
+        }
+        if let Some(id) = ids.abs_send_time {
+            writer.extension(id, &self.send_time);
         }
         if with_mid && let Some(id) = ids.mid {
             writer.extension(id, self.spec.mid.as_bytes());

@@ -13,12 +13,18 @@ use crate::spec::ExtensionIds;
 pub const PASSED_MAX: usize = 256;
 
 /// Which of the negotiated ids each kind has, in the order of the kind's number.
-fn passed_ids(ids: &ExtensionIds) -> [Option<u8>; 4] {
-    [ids.audio_level, ids.video_orientation, ids.playout_delay, ids.dependency_descriptor]
+fn passed_ids(ids: &ExtensionIds) -> [Option<u8>; 7] {
+    let of_video = [ids.video_orientation, ids.playout_delay, ids.dependency_descriptor];
+    let [orientation, delay, descriptor] = of_video;
+    [ids.audio_level, orientation, delay, descriptor, ids.abs_capture_time, ids.color_space, ids.video_content_type]
 }
 
-/// The kind of the dependency descriptor.
+const PLAYOUT_DELAY: usize = 2;
 const DESCRIPTOR: usize = 3;
+const CAPTURE_TIME: usize = 4;
+
+/// Bytes of a capture time; the offset of its clock may follow, and takes as many.
+const CAPTURE_TIME_LEN: usize = 8;
 
 /// How a publisher's extensions are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +33,32 @@ pub struct Passage {
     pub ids: ExtensionIds,
     /// What is added to the frame numbers of dependency descriptors; wraps.
     pub frame_shift: u16,
+    /// Our NTP time less the publisher's, where known: our reports are by our clock, so the offset of the capturing clock
+    /// is told from ours.
+    pub ntp_offset: Option<u64>,
+    /// What viewers get for a playout delay, instead of what the publisher says.
+    pub playout_delay: Option<[u8; 3]>,
 }
 
 /// Gathers what is passed on of a packet from a publisher. Returns the bytes used of `buf`.
 pub fn gather(packet: &RtpPacket<'_>, passage: &Passage, buf: &mut [u8; PASSED_MAX]) -> usize {
     let mut used = 0;
+    if let Some(delay) = passage.playout_delay {
+        buf[..5].copy_from_slice(&[PLAYOUT_DELAY as u8, 3, delay[0], delay[1], delay[2]]);
+        used = 5;
+    }
     for (id, value) in packet.extensions() {
         let Some(kind) = passed_ids(&passage.ids).iter().position(|passed| *passed == Some(id)) else { continue };
+        if kind == PLAYOUT_DELAY && passage.playout_delay.is_some() {
+            continue;
+        }
+        let offset =
+            value.get(CAPTURE_TIME_LEN..).and_then(|offset| offset.first_chunk()).filter(|_| kind == CAPTURE_TIME);
+        let offset =
+            offset.zip(passage.ntp_offset).map(|(offset, ours)| u64::from_be_bytes(*offset).wrapping_sub(ours));
+        // An offset from a clock that the viewer does not know says nothing.
+        let is_cut = kind == CAPTURE_TIME && offset.is_none() && value.len() > CAPTURE_TIME_LEN;
+        let value = if is_cut { &value[..CAPTURE_TIME_LEN] } else { value };
         let Ok(len) = u8::try_from(value.len()) else { continue };
         let Some(place) = buf.get_mut(used..used + 2 + value.len()) else { continue };
         place[0] = kind as u8;
@@ -42,6 +67,9 @@ pub fn gather(packet: &RtpPacket<'_>, passage: &Passage, buf: &mut [u8; PASSED_M
         if let (DESCRIPTOR, Some(number)) = (kind, place.get_mut(FRAME_NUMBER)) {
             let shifted = u16::from_be_bytes([number[0], number[1]]).wrapping_add(passage.frame_shift);
             number.copy_from_slice(&shifted.to_be_bytes());
+        }
+        if let (Some(offset), Some(behind)) = (offset, place.get_mut(2 + CAPTURE_TIME_LEN..)) {
+            behind[..8].copy_from_slice(&offset.to_be_bytes());
         }
         used += place.len();
     }
@@ -93,7 +121,7 @@ mod tests {
         let len = writer.finish();
 
         let ids = ExtensionIds { audio_level: Some(1), video_orientation: Some(13), ..Default::default() };
-        let publisher = Passage { ids, frame_shift: 0 };
+        let publisher = Passage { ids, frame_shift: 0, ntp_offset: None, playout_delay: None };
         let mut gathered = [0; PASSED_MAX];
         let used = gather(&RtpPacket::parse(&sent[..len]).unwrap(), &publisher, &mut gathered);
 
@@ -104,6 +132,52 @@ mod tests {
         let len = writer.finish();
         let packet = RtpPacket::parse(&received[..len]).unwrap();
         assert_eq!(packet.extensions().collect::<Vec<_>>(), [(7, &[0x85][..])]);
+    }
+
+    #[test]
+    fn capture_times_pass_with_the_offset_from_our_clock_or_none() {
+        let header = RtpHeader { payload_type: 111, marker: false, seq: Seq(1), timestamp: 2, ssrc: 3 };
+        let ids = ExtensionIds { abs_capture_time: Some(1), ..Default::default() };
+        let captured = [1, 2, 3, 4, 5, 6, 7, 8];
+        let with = |offset: u64| [&captured[..], &offset.to_be_bytes()].concat();
+        for (value, ntp_offset, expected) in [
+            (captured.to_vec(), Some(5), captured.to_vec()),
+            (with(7), Some(5), with(2)),
+            (with(7), Some(9), with(2_u64.wrapping_neg())),
+            (with(7), None, captured.to_vec()),
+        ] {
+            let mut sent = [0; 100];
+            let mut writer = HeaderWriter::new(&mut sent, &header).unwrap();
+            writer.extension(1, &value);
+            let len = writer.finish();
+            let mut gathered = [0; PASSED_MAX];
+            let passage = Passage { ids, frame_shift: 0, ntp_offset, playout_delay: None };
+            let used = gather(&RtpPacket::parse(&sent[..len]).unwrap(), &passage, &mut gathered);
+            assert_eq!(gathered[2..used], expected);
+        }
+    }
+
+    #[test]
+    fn the_operator_s_playout_delay_stands_for_the_publisher_s() {
+        let header = RtpHeader { payload_type: 96, marker: false, seq: Seq(1), timestamp: 2, ssrc: 3 };
+        let ids = ExtensionIds { playout_delay: Some(1), color_space: Some(2), ..Default::default() };
+        let mut sent = [0; 100];
+        let mut writer = HeaderWriter::new(&mut sent, &header).unwrap();
+        writer.extension(1, &[1, 2, 3]);
+        writer.extension(2, &[9; 4]);
+        let len = writer.finish();
+        let packet = RtpPacket::parse(&sent[..len]).unwrap();
+        for (playout_delay, expected) in [(None, [1, 2, 3]), (Some([7, 8, 9]), [7, 8, 9])] {
+            let mut gathered = [0; PASSED_MAX];
+            let passage = Passage { ids, frame_shift: 0, ntp_offset: None, playout_delay };
+            let used = gather(&packet, &passage, &mut gathered);
+            let mut received = [0; 100];
+            let mut writer = HeaderWriter::new(&mut received, &header).unwrap();
+            scatter(&gathered[..used], &ids, &mut writer);
+            let len = writer.finish();
+            let packet = RtpPacket::parse(&received[..len]).unwrap();
+            assert_eq!(packet.extensions().collect::<Vec<_>>(), [(1, &expected[..]), (2, &[9; 4])]);
+        }
     }
 
     #[test]
@@ -119,7 +193,7 @@ mod tests {
             writer.extension(2, descriptor);
             let len = writer.finish();
             let mut gathered = [0; PASSED_MAX];
-            let passage = Passage { ids, frame_shift: 3 };
+            let passage = Passage { ids, frame_shift: 3, ntp_offset: None, playout_delay: None };
             let used = gather(&RtpPacket::parse(&sent[..len]).unwrap(), &passage, &mut gathered);
             assert_eq!(frame_number(&gathered[..used]), expected, "{descriptor:?}");
         }

@@ -22,6 +22,9 @@ pub struct Settings {
     pub equal_size_padding: bool,
     /// How the packets of one viewer are paced.
     pub burst: Burst,
+    /// The playout delay that viewers are told, as the header extension has it: two times of 12 bits, from and to, in 10 ms.
+    /// `None`: what publishers say.
+    pub playout_delay: Option<[u8; 3]>,
     /// Retransmissions may take this share of a viewer's rate.
     pub resend_share: f64,
     /// The bandwidth estimate of a new viewer.
@@ -46,6 +49,7 @@ impl Settings {
             log_bytes_max: 16 << 20,
             equal_size_padding: true,
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
+            playout_delay: None,
             resend_share: 0.5,
             estimate_start: Bitrate::from_kbps(1_000),
             estimate_max: Bitrate::from_kbps(50_000),

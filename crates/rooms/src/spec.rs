@@ -61,6 +61,14 @@ pub struct ExtensionIds {
     pub video_orientation: Option<u8>,
     /// How long the receiver may wait.
     pub playout_delay: Option<u8>,
+    /// When a packet left us, in 2^-18 s modulo 64 s; for viewers without transport-wide feedback.
+    pub abs_send_time: Option<u8>,
+    /// When a frame was captured, by its publisher's clock.
+    pub abs_capture_time: Option<u8>,
+    /// Primaries, transfer, matrix and range of the picture, with HDR metadata.
+    pub color_space: Option<u8>,
+    /// Camera or screen.
+    pub video_content_type: Option<u8>,
     /// What frame depends on which (AV1 RTP specification, appendix A).
     pub dependency_descriptor: Option<u8>,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use wire::codec::Codec;
+use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Bye, SenderReport};
 use wire::rtp::RtpPacket;
 use wire::{Random, Seq};
@@ -157,7 +157,14 @@ impl Ups {
             marker: packet.marker(),
             payload: source.layers.inspect(source.codec, extended, payload, descriptor),
         };
-        let passage = Passage { ids, frame_shift: up.frame_shift(descriptor, stream) };
+        // Each keyframe says it again: with that everybody begins.
+        let says_delay = meta.payload.keyframe && meta.payload.starts_frame && source.codec.kind() == MediaKind::Video;
+        let passage = Passage {
+            ids,
+            frame_shift: up.frame_shift(descriptor, stream),
+            ntp_offset: self.ntp_offset,
+            playout_delay: io.settings.playout_delay.filter(|_| says_delay),
+        };
         let mut extensions = [0; PASSED_MAX];
         let extensions_len = passthrough::gather(packet, &passage, &mut extensions);
         let start = LayerStart { track: up.spec.track, layer: source.layer, epoch: source.epoch };

@@ -173,6 +173,9 @@ section! {
         /// What a viewer is sent beyond a burst goes out at two and a half times the estimate of its path (20 Mbit/s where there
         /// is none), and at no less than this rate.
         burst_rate_min: Bitrate = rooms().burst.rate_min, between(kbps(100), kbps(10_000_000));
+        /// How long players hold pictures back at least, up to 40 s: 0 shows each as soon as it is there, more evens out
+        /// what the network does. Not set, it is as publishers say, and else as players choose.
+        playout_delay: Option<Duration> = None, any;
         /// Share of a viewer's rate that retransmissions may take.
         resend_share: f64 = rooms().resend_share, between(0.0, 1.0);
         /// Bandwidth estimate of a new viewer.

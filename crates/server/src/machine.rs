@@ -273,6 +273,15 @@ fn candidates(bound: &[SocketAddr], hosts: &[IpAddr], public: &[IpAddr], tcp: bo
     candidates
 }
 
+/// As the header extension has it: 12 bits for the least and 12 for the most, in 10 ms. Only nothing is held back exactly:
+/// a player that needs more than the least takes it.
+fn playout_delay(least: Duration) -> [u8; 3] {
+    let least = u32::try_from(least.as_millis() / 10).unwrap_or(u32::MAX).min(0xfff);
+    let most = if least == 0 { 0 } else { 0xfff };
+    let [_, high, middle, low] = (least << 12 | most).to_be_bytes();
+    [high, middle, low]
+}
+
 fn settings(config: &Config) -> anyhow::Result<Settings> {
     let seed = u64::from_ne_bytes(random().context("reading random numbers")?);
     let rooms = &config.rooms;
@@ -283,6 +292,7 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         log_bytes_max: rooms.log_max.0,
         equal_size_padding: rooms.equal_size_padding,
         burst: Burst { packets: rooms.burst_packets, rate_min: rooms.burst_rate_min },
+        playout_delay: rooms.playout_delay.map(playout_delay),
         resend_share: rooms.resend_share,
         estimate_start: rooms.estimate_start,
         estimate_max: rooms.estimate_max,

@@ -92,6 +92,15 @@ pub enum Extension {
     /// Which frames a frame needs (AV1 RTP specification, appendix A); other codecs carry it too.
     #[strum(serialize = "https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension")]
     DependencyDescriptor,
+    /// When the frame was captured, as 64 bits of NTP time, perhaps with the offset of that clock from the sender's.
+    #[strum(serialize = "http://www.webrtc.org/experiments/rtp-hdrext/abs-capture-time")]
+    AbsCaptureTime,
+    /// The picture's color space, with HDR metadata.
+    #[strum(serialize = "http://www.webrtc.org/experiments/rtp-hdrext/color-space")]
+    ColorSpace,
+    /// Camera or screen.
+    #[strum(serialize = "http://www.webrtc.org/experiments/rtp-hdrext/video-content-type")]
+    VideoContentType,
 }
 
 impl Extension {
@@ -104,7 +113,7 @@ impl Extension {
     pub(crate) fn suits(self, kind: MediaKind) -> bool {
         match self {
             Extension::AudioLevel => kind == MediaKind::Audio,
-            Extension::Mid | Extension::AbsSendTime | Extension::TransportCc => true,
+            Extension::Mid | Extension::AbsSendTime | Extension::AbsCaptureTime | Extension::TransportCc => true,
             _ => kind == MediaKind::Video,
         }
     }

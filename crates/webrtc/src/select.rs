@@ -54,6 +54,7 @@ pub(crate) fn media(
     track: usize,
 ) -> Option<Media> {
     let (codec, format) = choose(section, wanted).filter(|(codec, _)| codec.kind() == kind)?;
+    let has_feedback = feedback(format).contains(&"transport-cc");
     Some(Media {
         mid: section.mid.into(),
         direction,
@@ -62,11 +63,11 @@ pub(crate) fn media(
         payload_type: format.payload_type,
         rtx_payload_type: section.rtx_for(format.payload_type),
         fmtp: format.fmtp.into(),
-        extensions: extensions(section, kind),
+        extensions: extensions(section, kind, direction, has_feedback),
         tx: Vec::new(),
         rx: Vec::new(),
         rids: Vec::new(),
-        transport_cc: feedback(format).contains(&"transport-cc"),
+        transport_cc: has_feedback,
         reduced_size: section.rtcp_rsize,
     })
 }
@@ -77,12 +78,22 @@ pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
 }
 
 /// The offered header extensions that we know. Ids above 14 need the two-byte form (RFC 8285 §4.3), which is only used
-/// where the offerer lets both forms be mixed.
-fn extensions(section: &Section<'_>, kind: MediaKind) -> Vec<(u8, Extension)> {
+/// where the offerer lets both forms be mixed. Send times are for receivers that estimate by themselves: with transport-wide
+/// feedback they would be four bytes per packet for nothing, and of a publisher's nobody here reads.
+fn extensions(
+    section: &Section<'_>,
+    kind: MediaKind,
+    direction: Direction,
+    has_feedback: bool,
+) -> Vec<(u8, Extension)> {
+    let is_numbered = section.extensions.iter().any(|(_, uri)| *uri == Extension::TransportCc.uri());
+    let wants_send_time = direction == Direction::Send && !(is_numbered && has_feedback);
+    let suits =
+        |extension: &Extension| extension.suits(kind) && (*extension != Extension::AbsSendTime || wants_send_time);
     let id_max = if section.allow_mixed { 255 } else { 14 };
     let mut chosen: Vec<(u8, Extension)> = Vec::new();
     for (id, uri) in &section.extensions {
-        let Some(extension) = uri.parse().ok().filter(|extension: &Extension| extension.suits(kind)) else { continue };
+        let Some(extension) = uri.parse().ok().filter(&suits) else { continue };
         let is_free = chosen.iter().all(|(other_id, other)| other_id != id && *other != extension);
         if is_free && (1..=id_max).contains(id) && *id != 15 {
             chosen.push((*id, extension));

@@ -1,11 +1,14 @@
 //! Streams take turns: none waits for more than an outbox of another's datagrams.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, SessionId, StreamId};
-use sim::bare::down_track;
+use sim::bare::{Sink, down_track, path};
+use wire::Product;
+use wire::rtp::RtpPacket;
 
-use crate::world::{PACKETS, World, addr};
+use crate::world::{PACKETS, World, addr, keys};
 
 const LARGE: StreamId = StreamId(1);
 const SMALL: StreamId = StreamId(2);
@@ -82,4 +85,61 @@ fn what_comes_in_the_middle_of_a_round_goes_to_those_before_it_too() {
     sent.iter().for_each(|(to, _)| *counts.entry(*to).or_insert(0) += 1);
     assert_eq!(counts.len(), VIEWERS as usize);
     assert!(counts.values().all(|count| *count == 2 * PACKETS), "{counts:?}");
+}
+
+/// A viewer of a small stream, and what it has had of so many frames.
+fn watched(extensions: ExtensionIds, frames: usize) -> (World, SessionId, Sink, Vec<Vec<u8>>) {
+    let mut world = two_streams(0);
+    let session = SessionId(FIRST_VIEWER + 2);
+    world.add_session(session);
+    world.watch(session, SMALL, DownTrackSpec { extensions, ..down_track(9) });
+    let mut sink = Sink::new(&keys(session).0, 9).unwrap();
+    let mut came = Vec::new();
+    for frame in 0..frames {
+        world.frame(SMALL_PUBLISHER, frame == 0);
+        came.extend(world.drain().into_iter().filter(|(to, _)| *to == addr(session)).map(|(_, datagram)| datagram));
+    }
+    came.iter().for_each(|datagram| assert!(sink.take(datagram)));
+    (world, session, sink, came)
+}
+
+#[test]
+fn a_long_nack_is_answered_in_full_when_the_outbox_is_nearly_full() {
+    let (mut world, session, mut sink, came) = watched(ExtensionIds::default(), 20);
+    assert_eq!(came.len(), 20 * PACKETS);
+    let elsewhere = wire::Path { remote: addr(LARGE_PUBLISHER), ..path(0, 0) };
+    while world.out.has_room_for(3) {
+        world.out.slot().unwrap()[..1_000].fill(0);
+        world.out.commit(&elsewhere, 1_000);
+    }
+    let lost: Vec<u16> = (1..=40).rev().collect();
+    let mut report = sink.report(0, &lost);
+    world.receive(session, &mut report);
+    let mut again = 0;
+    for _ in 0..20 {
+        again += world.drain().into_iter().filter(|(to, data)| *to == addr(session) && data[1] & 0x7f == 97).count();
+        // They are paced.
+        world.now += Duration::from_millis(20);
+        world.rooms.handle_timeout(world.now, &mut world.out);
+    }
+    assert_eq!(again, 40);
+}
+
+#[test]
+fn a_viewer_that_estimates_by_itself_is_told_when_each_packet_left() {
+    let (mut world, session, mut sink, came) =
+        watched(ExtensionIds { abs_send_time: Some(5), ..Default::default() }, 1);
+    let sent_at = |datagram: &[u8]| {
+        let packet = RtpPacket::parse_header(datagram).unwrap();
+        let [high, middle, low] = *packet.extension(5).unwrap().first_chunk().unwrap();
+        u32::from_be_bytes([0, high, middle, low])
+    };
+    let first = sent_at(&came[0]);
+    // The world's clock begins at 100 s, and the extension's ends at 64 s.
+    assert_eq!(first, (100 % 64) << 18);
+    world.now += Duration::from_millis(1_500);
+    let mut report = sink.report(0, &[1]);
+    world.receive(session, &mut report);
+    let again = world.drain().into_iter().find(|(to, _)| *to == addr(session)).unwrap().1;
+    assert_eq!(sent_at(&again) - first, 3 << 17, "a retransmission has the time at which it leaves");
 }

@@ -99,6 +99,22 @@ fn chrome_watches_each_codec() {
 }
 
 #[test]
+fn send_times_are_for_who_watches_without_transport_wide_feedback() {
+    let tracks = [Codec::Vp8];
+    let to_send = Purpose::Send { tracks: &tracks, stream: "s" };
+    let without: String =
+        CHROME_WHEP.lines().filter(|line| !line.contains("transport-")).map(|line| format!("{line}\r\n")).collect();
+    for (offer, purpose, is_there) in
+        [(CHROME_WHEP, to_send, false), (&without[..], to_send, true), (CHROME_WHIP, TO_RECEIVE, false)]
+    {
+        let negotiated = answer(offer, purpose).unwrap();
+        assert!(offer.contains("abs-send-time"));
+        assert_eq!(video(&negotiated).extension_id(Extension::AbsSendTime).is_some(), is_there);
+        assert_eq!(negotiated.sdp.contains("abs-send-time"), is_there);
+    }
+}
+
+#[test]
 fn sections_that_the_stream_has_no_track_for_are_refused_in_place() {
     let negotiated = answer(CHROME_MAX_BUNDLE, TO_SEND).unwrap();
     let lines: Vec<&str> = negotiated.sdp.lines().filter(|line| line.starts_with("m=")).collect();

@@ -92,6 +92,10 @@ fn extension_ids(media: &Media) -> ExtensionIds {
         video_orientation: media.extension_id(Extension::VideoOrientation),
         playout_delay: media.extension_id(Extension::PlayoutDelay),
         dependency_descriptor: media.extension_id(Extension::DependencyDescriptor),
+        abs_send_time: media.extension_id(Extension::AbsSendTime),
+        abs_capture_time: media.extension_id(Extension::AbsCaptureTime),
+        color_space: media.extension_id(Extension::ColorSpace),
+        video_content_type: media.extension_id(Extension::VideoContentType),
     }
 }
 
