@@ -61,7 +61,7 @@ pub(crate) fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
 /// may not take the descriptors of HTTP, of titles and of what else there is, nor the other way round.
 pub(crate) fn links_max(files: u64, listeners: usize, others: usize) -> usize {
     let files = usize::try_from(files).unwrap_or(usize::MAX);
-    let reserved = others.saturating_add(FILES_RESERVED).min(files / 2);
+    let reserved = others.saturating_add(FILES_RESERVED).min(files / 4 * 3);
     ((files - reserved) / listeners.max(1)).max(1)
 }
 
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn tcp_links_leave_descriptors_to_everybody_else() {
-        assert_eq!(links_max(40_000, 4, 10_000), (40_000 - 10_000 - 1_024) / 4);
-        assert_eq!(links_max(1_024, 2, 10_000), 256, "half, where there are few");
+        assert_eq!(links_max(20_000, 4, 10_000), (20_000 - 10_000 - 1_024) / 4);
+        assert_eq!(links_max(1_024, 2, 10_000), 128, "a quarter, where there are few");
         assert_eq!([links_max(0, 0, 0), links_max(3, 4, 0)], [1, 1]);
         assert!(links_max(u64::MAX, 4, 20_000) > 1_000_000);
     }

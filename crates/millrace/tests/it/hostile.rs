@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
 use std::thread;
 
 use clap::Parser;
@@ -176,6 +177,64 @@ fn a_third_party_who_answers_nothing_is_sent_nothing_but_checks() {
         bytes += len;
     }
     assert!(bytes <= 3 * forged, "{bytes} bytes for {forged}");
+}
+
+#[test]
+fn forged_icmp_cuts_no_media_into_fragments() {
+    // What the kernel believes of a path holds for everybody who uses it.
+    if !is_alone_in_a_network("hostile::forged_icmp_cuts_no_media_into_fragments") {
+        return;
+    }
+    let raw = RawSocket::open().expect("who makes a network may do this, too");
+    let server = Server::start(&["workers.count=1", "workers.bind=127.0.0.1"]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    // The publisher, whose kernel is the same, sends elsewhere.
+    let mut viewer = Viewer::join(&server, "news", Way::Udp4Apart);
+    let place = viewer.client.socket.local_addr();
+    for round in 1..=2 {
+        assert!(raw.send_unreachable(viewer.client.server, place, true));
+        let told = || server.metric("millrace_worker_icmp_too_long_total");
+        wait_until("it is heard", || {
+            publisher.pump();
+            viewer.pump();
+            told() >= f64::from(round)
+        });
+        publisher.play(&mut [&mut viewer], 100);
+    }
+    publisher.finish(&mut [&mut viewer]);
+    viewer.assert_whole(0, &publisher);
+    assert_eq!(fragments(), 0, "of {} packets", publisher.sent.len());
+}
+
+/// Fragments that were made in this network: FragCreates, in the second line that begins with "Ip:" (proc_net(5)).
+fn fragments() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/net/snmp").expect("it can be read");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip:")).map(str::split_whitespace);
+    let (mut names, mut numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
+    let index = names.position(|name| name == "FragCreates").expect("a name");
+    numbers.nth(index).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Runs the body of a test in a process that is alone in its network, which has loopback. True: this is that process, so
+/// the body is to be run.
+fn is_alone_in_a_network(test: &str) -> bool {
+    const MARK: &str = "MILLRACE_TEST_ALONE_IN_A_NETWORK";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let in_network = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", &format!("ip link set lo up && {then}")]);
+        command
+    };
+    if !in_network("true").output().is_ok_and(|output| output.status.success()) {
+        skip(&format!("{test}: a network of its own needs root and iproute2"));
+        return false;
+    }
+    let program = std::env::current_exe().expect("the test is a program");
+    let mut command = in_network(&format!("exec \"$0\" --exact {test} --nocapture"));
+    assert!(command.arg(program).env(MARK, "1").status().expect("it ran before").success(), "in a network of its own");
+    false
 }
 
 /// Sends checks that a client may write, which nominate, from another's place. Returns how many bytes that were.

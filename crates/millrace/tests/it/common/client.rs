@@ -14,6 +14,8 @@ use super::{Answer, Server, wait_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Udp4,
+    /// The same from 127.0.0.2, an address that nobody else has.
+    Udp4Apart,
     Udp6,
     /// ICE-TCP over IPv4.
     Tcp,
@@ -153,7 +155,12 @@ impl Socket {
             stream.set_nonblocking(true).expect("nonblocking");
             return Socket::Tcp { stream, received: Vec::new() };
         }
-        let socket = UdpSocket::bind(if way == Way::Udp6 { "[::1]:0" } else { "127.0.0.1:0" }).expect("a free port");
+        let own = match way {
+            Way::Udp6 => "[::1]:0",
+            Way::Udp4Apart => "127.0.0.2:0",
+            Way::Udp4 | Way::Tcp => "127.0.0.1:0",
+        };
+        let socket = UdpSocket::bind(own).expect("a free port");
         socket.connect(server).expect("connected");
         socket.set_nonblocking(true).expect("nonblocking");
         Socket::Udp(socket)
@@ -223,7 +230,7 @@ fn value_of(sdp: &str, name: &str) -> String {
 /// Leaves one candidate in an answer: the loopback address that `way` goes to.
 fn with_one_candidate(answer: &Answer, way: Way) -> (String, SocketAddr) {
     let (ip, protocol) = match way {
-        Way::Udp4 => ("127.0.0.1", "udp"),
+        Way::Udp4 | Way::Udp4Apart => ("127.0.0.1", "udp"),
         Way::Udp6 => ("::1", "udp"),
         Way::Tcp => ("127.0.0.1", "tcp"),
     };
