@@ -29,7 +29,7 @@ use acked::AckedRate;
 use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
 pub use layers::LayerChooser;
-use loss::{LossBound, LossWindow};
+use loss::{INHERENT_MAX, LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, SLICE as PROBE_SLICE};
 use rate::RateControl;
@@ -202,6 +202,13 @@ impl Estimator {
     /// What the path carries, as far as is known.
     pub fn estimate(&self) -> Bitrate {
         Bitrate::from_bps(self.bps() as u64)
+    }
+
+    /// The same without what loss says, unless more is lost than a path may lose by its nature: for decisions that are worse
+    /// than loss which is repaired.
+    pub fn patient_estimate(&self) -> Bitrate {
+        let counts_loss = self.last_feedback.is_none() || f64::from(self.loss) > INHERENT_MAX;
+        if counts_loss { self.estimate() } else { Bitrate::from_bps(self.rate.bps as u64) }
     }
 
     fn bps(&self) -> f64 {

@@ -20,7 +20,7 @@ use crate::reports;
 use crate::sent::{Sent, SentPackets};
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
-use crate::stream::{Stream, Track};
+use crate::stream::{Stream, TEMPORAL_CHOICES, Track};
 use crate::transport::Transport;
 
 /// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC. It goes with
@@ -40,6 +40,13 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The round trip as long as none was measured.
 const RTT_ASSUMED: Duration = Duration::from_millis(20);
+
+/// The last of `Track::thinned_rates`: nothing is left out.
+const ALL_TEMPORAL: u8 = TEMPORAL_CHOICES as u8 - 1;
+
+/// Frames are left out when less than this share of their layer fits, and no sooner: what is lost comes again, and a frame
+/// that is left out does not.
+const THIN_FIT: f64 = 0.8;
 
 /// A keyframe that is still missing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(1_000);
@@ -64,6 +71,12 @@ pub struct DownTrack {
     /// The log's epoch at the switch to the current layer.
     epoch: u32,
     chooser: LayerChooser,
+    /// Chooses among the ways to send the smallest layer, see `Track::thinned_rates`.
+    thinner: LayerChooser,
+    /// What it chose.
+    thinned: u8,
+    /// The highest temporal layer that the viewer asked for.
+    temporal_limit: u8,
     /// The layer to be on.
     pub target: u8,
     /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
@@ -134,6 +147,9 @@ impl DownTrack {
             position: 0,
             epoch: 0,
             chooser: LayerChooser::default(),
+            thinner: LayerChooser::at(ALL_TEMPORAL),
+            thinned: ALL_TEMPORAL,
+            temporal_limit: u8::MAX,
             target: track.order.top(),
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
@@ -189,6 +205,45 @@ impl DownTrack {
         debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
         self.set_target(now, order.index(rank));
         true
+    }
+
+    /// Leaves out temporal layers where not even the smallest layer fits `share`; `rates` are `Track::thinned_rates`.
+    pub fn thin(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) {
+        let thinned = self.thinner.choose(now, share.scale(1.0 / THIN_FIT), rates);
+        self.set_thinned(thinned.unwrap_or(ALL_TEMPORAL));
+    }
+
+    /// Sends all temporal layers that the viewer asked for.
+    pub fn send_all_temporal(&mut self) {
+        if self.thinned != ALL_TEMPORAL {
+            self.thinner = LayerChooser::at(ALL_TEMPORAL);
+            self.set_thinned(ALL_TEMPORAL);
+        }
+    }
+
+    /// Takes the highest temporal layer that the viewer asks for.
+    pub fn set_temporal_limit(&mut self, temporal_max: u8) {
+        self.temporal_limit = temporal_max;
+        self.forwarder.set_temporal_max(self.temporal_max());
+    }
+
+    /// The highest temporal layer that is sent.
+    pub fn temporal_max(&self) -> u8 {
+        if self.thinned == ALL_TEMPORAL { self.temporal_limit } else { self.temporal_limit.min(self.thinned) }
+    }
+
+    fn set_thinned(&mut self, thinned: u8) {
+        if thinned != self.thinned {
+            self.thinned = thinned;
+            self.forwarder.set_temporal_max(self.temporal_max());
+        }
+    }
+
+    /// What is sent of a layer with these `Track::thinned_rates`, and what would be with more temporal layers, where that would be
+    /// taken if it fitted.
+    pub fn thinned_rate(&self, now: Instant, rates: &[Bitrate]) -> (Bitrate, Option<Bitrate>) {
+        let sent = rates.get(usize::from(self.thinned)).copied().unwrap_or(Bitrate::ZERO);
+        (sent, self.thinner.wanted_rate(now, rates, self.thinned))
     }
 
     /// What the next larger layer takes, of those with `rates` by rank, where it would be taken if it fitted.

@@ -95,7 +95,7 @@ impl Downs {
         for spec in specs.into_iter().take(TRACKS_MAX) {
             if let Some(track) = stream.tracks.get(usize::from(spec.track)) {
                 let mut down = DownTrack::new(now, key, spec, track, settings, random);
-                down.forwarder.set_temporal_max(self.limit.temporal_max);
+                down.set_temporal_limit(self.limit.temporal_max);
                 self.tracks.push(down);
             }
         }
@@ -265,12 +265,13 @@ impl Downs {
         let mut now_sent = transport.resend.rate(now).bps();
         let mut more = None;
         for down in &self.tracks {
-            let rates = self.rates(down, streams, now);
-            let rank = down.current().map(|layer| down.track(streams).order.rank(layer));
-            let current = rank.map_or(0, |rank| rates[usize::from(rank)].bps());
-            now_sent += current;
-            let next = rank.and_then(|rank| down.wanted_rate(now, &rates, rank));
-            more = more.or(next.map(|rate| rate.bps().saturating_sub(current)));
+            let Some(layer) = down.current() else { continue };
+            let track = down.track(streams);
+            let (current, thicker) = down.thinned_rate(now, &track.thinned_rates(layer, now));
+            now_sent += current.bps();
+            let next =
+                thicker.or_else(|| down.wanted_rate(now, &self.rates(down, streams, now), track.order.rank(layer)));
+            more = more.or(next.map(|rate| rate.bps().saturating_sub(current.bps())));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
@@ -287,13 +288,14 @@ impl Downs {
     pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         self.limit = limit;
         for down in &mut self.tracks {
-            down.forwarder.set_temporal_max(limit.temporal_max);
+            down.set_temporal_limit(limit.temporal_max);
         }
         self.choose_layers(transport, streams, now);
     }
 
     /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
-    /// tracks that have but one and what is sent again. The pace follows.
+    /// tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left out. The
+    /// pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         let estimate = transport.estimate();
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
@@ -301,13 +303,29 @@ impl Downs {
         let fixed =
             self.tracks.iter().filter(|down| !is_simulcast(down)).map(|down| down.track(streams).rate(0, now).bps());
         let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
-        let share = Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside) / count);
+        let less = |estimate: Option<Bitrate>, beside| estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside);
+        let share = Bitrate::from_bps(less(estimate, beside) / count);
+        let patient = transport.patient_estimate();
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
-            if is_simulcast(&self.tracks[index]) {
-                let rates = self.rates(&self.tracks[index], streams, now);
-                let order = &self.tracks[index].track(streams).order;
-                self.has_chosen &= self.tracks[index].choose_target(now, share, &rates, order);
+            let down = &self.tracks[index];
+            let (track, rates) = (down.track(streams), self.rates(down, streams, now));
+            let down = &mut self.tracks[index];
+            if track.layers.len() > 1 {
+                self.has_chosen &= down.choose_target(now, share, &rates, &track.order);
+                let smallest = rates.iter().position(|rate| *rate > Bitrate::ZERO);
+                if smallest == Some(track.order.rank(down.target).into()) {
+                    down.thin(
+                        now,
+                        Bitrate::from_bps(less(patient, beside) / count),
+                        &track.thinned_rates(down.target, now),
+                    );
+                } else {
+                    down.send_all_temporal();
+                }
+            } else if down.kind == MediaKind::Video {
+                let own = track.rate(0, now).bps();
+                down.thin(now, Bitrate::from_bps(less(patient, beside - own)), &track.thinned_rates(0, now));
             }
         }
         transport.pacer.follow(estimate, self.sent_rate(streams, now));
@@ -373,7 +391,7 @@ impl Downs {
                 target: Some(track.order.rank(down.target)),
                 layer_count: track.layers.len() as u8,
                 rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
-                temporal_max: self.limit.temporal_max,
+                temporal_max: down.temporal_max(),
             });
         }
     }

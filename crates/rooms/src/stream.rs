@@ -76,7 +76,12 @@ pub struct Layer {
     /// Requests for a keyframe of it.
     pub keyframes: KeyframeThrottle,
     rate: RateMeter,
+    /// Of it, packets of the temporal layers from 1 on, and from 2 on.
+    upper: [RateMeter; TEMPORAL_CHOICES - 1],
 }
+
+/// So many ways there are to send a layer: with its lowest temporal layer, with two, and with all.
+pub const TEMPORAL_CHOICES: usize = 3;
 
 /// Another worker that has viewers of the stream, and what is gathered for it.
 #[derive(Debug)]
@@ -217,6 +222,18 @@ impl Track {
         )
     }
 
+    /// What one layer takes with its lowest temporal layer, with two, and with all; zero where that is what all take.
+    pub fn thinned_rates(&self, layer: u8, now: Instant) -> [Bitrate; TEMPORAL_CHOICES] {
+        let Some(layer) = self.layers.get(usize::from(layer)) else { return [Bitrate::ZERO; TEMPORAL_CHOICES] };
+        let all = layer.rate.rate(now);
+        let [from_1, from_2] = layer.upper.each_ref().map(|upper| upper.rate(now));
+        let without = |upper: Bitrate| match upper {
+            Bitrate::ZERO => Bitrate::ZERO,
+            upper => Bitrate::from_bps(all.bps().saturating_sub(upper.bps())),
+        };
+        [without(from_1), without(from_2), all]
+    }
+
     fn rates_by_index(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let mut rates = [Bitrate::ZERO; LAYERS_MAX];
         for (rate, layer) in rates.iter_mut().zip(&self.layers) {
@@ -235,6 +252,7 @@ impl Layer {
             clock: None,
             keyframes: KeyframeThrottle::new(settings.keyframe_interval_min),
             rate: RateMeter::default(),
+            upper: [RateMeter::default(), RateMeter::default()],
         }
     }
 
@@ -243,7 +261,11 @@ impl Layer {
             self.log.restart(epoch);
             self.clock = None;
         }
-        self.rate.add(meta.arrival, payload.len() + PACKET_OVERHEAD);
+        let bytes = payload.len() + PACKET_OVERHEAD;
+        self.rate.add(meta.arrival, bytes);
+        for rate in self.upper.iter_mut().take(meta.payload.temporal_id.into()) {
+            rate.add(meta.arrival, bytes);
+        }
         if meta.payload.keyframe && meta.payload.starts_frame {
             self.keyframes.on_keyframe(meta.arrival);
         }

@@ -142,6 +142,11 @@ impl Transport {
         self.estimator.as_ref().map(Estimator::estimate)
     }
 
+    /// The same for decisions that are worse than loss, see `Estimator::patient_estimate`.
+    pub fn patient_estimate(&self) -> Option<Bitrate> {
+        self.estimator.as_ref().map(Estimator::patient_estimate)
+    }
+
     /// Takes what a report says of the path.
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
         self.stats.loss = f32::from(fraction_lost) / 256.0;

@@ -62,6 +62,11 @@ pub struct LayerChooser {
 }
 
 impl LayerChooser {
+    /// Begins with a layer, for which no keyframe has to be waited.
+    pub fn at(layer: u8) -> Self {
+        LayerChooser { current: Some(layer), ..LayerChooser::default() }
+    }
+
     /// The layer that was chosen has this rank now.
     pub fn is_at(&mut self, rank: u8) {
         self.current = self.current.map(|_| rank);

@@ -89,7 +89,7 @@ const TRIAL_LOSS: f64 = 0.6;
 /// How fast it is forgotten when less is lost, per fraction.
 const INHERENT_DECAY: f64 = 0.1;
 /// More than this is never taken for the path's nature.
-const INHERENT_MAX: f64 = 0.25;
+pub(super) const INHERENT_MAX: f64 = 0.25;
 
 impl LossBound {
     pub(super) fn new(now: Instant, start_bps: f64, min_bps: f64, max_bps: f64) -> Self {

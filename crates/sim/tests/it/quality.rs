@@ -191,7 +191,7 @@ fn what_was_lost_comes_again_at_the_pace_of_the_estimate() {
         assert!(most.unwrap() < 20 * 2_750 / 8 * 2, "seed {seed}: {most:?} bytes in 20 ms");
         world.run(seconds(3));
         let summary = check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused);
-        assert!(summary.is_ok_and(|summary| summary.frames > 420), "seed {seed}");
+        assert!(summary.is_ok_and(|summary| summary.frames > 400), "seed {seed}");
     }
 }
 
@@ -261,4 +261,13 @@ fn a_wide_path_carries_the_largest_layer_within_seconds() {
         Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 40, probe_kb: 60 };
     check(0..20, &camera(), &[(10, quiet())], &bounds);
     check(0..20, &camera(), &[(10, LinkConfig { jitter: millis(8), ..narrow(20_000) })], &bounds);
+}
+
+/// A layer of 1 Mbit/s of which half the frames may be left out, on a path that carries two thirds of it.
+#[test]
+fn a_single_layer_that_does_not_fit_loses_frames_and_no_smoothness() {
+    let tracks = [video(Codec::Vp8, &[1_000]), opus()];
+    let bounds =
+        Bounds { layers: 0..=0, first_picture_ms: 400, switches: 0, freezes: 1, lateness_ms: 120, probe_kb: 300 };
+    check(0..10, &tracks, &[(40, narrow(750))], &bounds);
 }
