@@ -2,9 +2,8 @@
 //
 //   node inside.mjs '{"rule": "…", "simulcast": false, "dropSeconds": 8}'
 //
-// The rule (nftables, of the input hook) holds while viewers join, is lifted until the load generator begins to count, and then
-// holds again; it is lifted for good before the end, so that what can be repaired is repaired by then. Prints the load
-// generator's report as a line of JSON.
+// The rule (nftables, of the input hook) holds for a moment while viewers join, and again when the load generator counts; it is
+// lifted before the end, so that what can be repaired is repaired by then. Prints the load generator's report as a line of JSON.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,6 +12,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BINARY, serve } from "../browser/server.mjs";
 
 const VIEWERS = 10;
+/** The first flights of handshakes meet the rule. */
+const JOIN_SECONDS = 1.5;
+/** What a lost flight of a handshake waits for, one and two seconds, and some. */
+const WARM_UP_SECONDS = 6;
 /** Longer than anybody asks again for what is lost. */
 const SETTLE_SECONDS = 3;
 
@@ -30,9 +33,9 @@ const server = await serve("--set", "workers.count=1", "--set", "workers.udp_por
 try {
   drop();
   const words = ["load", "rooms", "--json", "--marks", "--url", server.url, "--sample", "1", "--subscribers", VIEWERS];
-  const times = ["--warm-up", SETTLE_SECONDS, "--seconds", dropSeconds + SETTLE_SECONDS];
+  const times = ["--warm-up", WARM_UP_SECONDS, "--seconds", dropSeconds + SETTLE_SECONDS];
   const load = spawn(BINARY, [...words, ...times, ...(simulcast ? ["--simulcast"] : [])], { stdio: ["ignore", "pipe", "inherit"] });
-  void liftWhenAllHaveJoined();
+  void sleep(1000 * JOIN_SECONDS).then(lift);
   for await (const line of createInterface({ input: load.stdout })) {
     const said = JSON.parse(line);
     if (said.mark === "begin") {
@@ -45,12 +48,4 @@ try {
   if (load.exitCode === null) await once(load, "exit");
 } finally {
   await server.stop();
-}
-
-async function liftWhenAllHaveJoined() {
-  for (;;) {
-    const streams = await fetch(`${server.url}/api/streams`).then((answer) => answer.json());
-    if (streams.some((stream) => stream.viewers >= VIEWERS)) return lift();
-    await sleep(20);
-  }
 }
