@@ -1,0 +1,96 @@
+// Firefox on the page at `/`: what the tests of tests/browser ask of Chromium.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { serve } from "../browser/server.mjs";
+import { launch, open, publish } from "./browser.mjs";
+import { until } from "./peer.mjs";
+import { stacks } from "./stacks.mjs";
+
+const skip = ["chromium", "firefox"].some((name) => !stacks.some((stack) => stack.name === name)) && "a browser is not there";
+let server, firefox, chromium, viewer, publisher;
+
+before(async () => {
+  if (skip) return;
+  server = await serve();
+  [firefox, chromium] = [await launch("firefox"), await launch("chromium")];
+  viewer = await open(firefox.browser, `${server.url}/`);
+  publisher = await open(chromium.browser, `${server.url}/`);
+});
+
+after(async () => {
+  await firefox?.close();
+  await chromium?.close();
+  await server?.stop();
+});
+
+describe("Firefox watches three layers", { skip }, () => {
+  before(async () => {
+    await publish(publisher, { name: "three", token: "", source: "picture", simulcast: true, codec: "VP8", width: 960, height: 540 });
+    await until("all three layers are sent", 90, () =>
+      publisher.evaluate(() => window.millrace.publisher.flow?.layers.filter((layer) => layer.framesPerSecond > 5).length === 3),
+    );
+    await viewer.goto(`${server.url}/?watch=three`);
+  });
+
+  test("auto climbs to the largest on a good line, by probes that it acknowledges", async () => {
+    await until("the largest layer", 30, async () => (await inbound(viewer)).frameWidth === 960);
+    const { packets_resent: resent, loss } = await viewer.evaluate(() => window.millrace.watcher.session.stats());
+    assert.ok(resent > 0, "probes are old packets, sent again");
+    assert.equal(loss, 0);
+    assert.equal((await inbound(viewer)).packetsLost, 0);
+  });
+
+  test("a layer that is asked for comes, and auto comes back", async () => {
+    const select = (layer) => viewer.evaluate((layer) => window.millrace.watcher.select(layer), layer);
+    await select(0);
+    await until("the smallest layer", 10, async () => (await inbound(viewer)).frameWidth === 240);
+    await select(null);
+    await until("the largest layer", 30, async () => (await inbound(viewer)).frameWidth === 960);
+  });
+
+  test("a reload shows the picture again", async () => {
+    await viewer.reload();
+    await playing(viewer);
+  });
+
+  test("an ICE restart gives new credentials, and the same session goes on", async () => {
+    const ufrag = () =>
+      viewer.evaluate(() => /a=ice-ufrag:(.*)/.exec(window.millrace.watcher.pc.currentRemoteDescription.sdp)?.[1]);
+    const first = await ufrag();
+    const url = await viewer.evaluate(() => window.millrace.watcher.session.url);
+    await viewer.evaluate(() => window.millrace.watcher.session.restartIce());
+    await until("connected by the new credentials", 10, async () => {
+      const state = await viewer.evaluate(() => window.millrace.watcher.pc.iceConnectionState);
+      return (state === "connected" || state === "completed") && (await ufrag()) !== first;
+    });
+    const { framesDecoded } = await inbound(viewer);
+    await until("thirty more frames", 10, async () => (await inbound(viewer)).framesDecoded > framesDecoded + 30);
+    assert.equal(await viewer.evaluate(() => window.millrace.watcher.session.url), url);
+  });
+});
+
+describe("Firefox publishes three layers", { skip }, () => {
+  test("Chromium has the largest of them", async () => {
+    const page = await open(firefox.browser, `${server.url}/`);
+    await publish(page, { name: "fox", token: "", source: "picture", simulcast: true, codec: "VP8", width: 960, height: 540 });
+    await publisher.goto(`${server.url}/?watch=fox`);
+    await until("the largest layer", 60, async () => (await inbound(publisher)).frameWidth === 960);
+    const layers = await publisher.evaluate(() => window.millrace.watcher.session.stats().then((stats) => stats.layers[0]));
+    assert.equal(layers.layer_count, 3);
+    assert.equal(layers.rid, "f");
+  });
+});
+
+/** The page's inbound video, zeros while there is none. */
+function inbound(page) {
+  return page.evaluate(async () => {
+    const report = await window.millrace?.watcher?.pc?.getStats();
+    const video = [...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp" && entry.kind === "video");
+    return { frameWidth: 0, framesDecoded: 0, packetsLost: 0, ...video };
+  });
+}
+
+async function playing(page) {
+  await until("the page decodes video", 15, async () => (await inbound(page)).framesDecoded > 10);
+}
