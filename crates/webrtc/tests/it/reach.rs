@@ -1,8 +1,9 @@
 //! What leaves for an address that only forged datagrams came from: an answer and a few requests, and nothing of a session.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use webrtc::{Output, Received, Refused, Remote};
+use webrtc::{OfferOptions, Output, Received, Refused, Remote};
 
 use crate::common::{Pair, TO_SEND, WATCH, addr};
 
@@ -116,4 +117,44 @@ fn an_answer_to_another_request_or_from_elsewhere_proves_nothing() {
         assert_eq!(pair.server.peer.handle_datagram(pair.now, victim(), answer), Err(Refused::NotAuthentic));
     }
     assert!(!pair.server.peer.is_proved(victim()));
+}
+
+/// How long the handshake takes where each datagram is under way for 50 ms.
+fn handshake_time(tcp: bool) -> Duration {
+    let mut pair = Pair::new(&OfferOptions { tcp, ..WATCH }, TO_SEND);
+    let start = pair.now;
+    let mut under_way = VecDeque::new();
+    let mut connected = 0;
+    while connected < 2 {
+        pair.now += Duration::from_millis(1);
+        assert!(pair.now < start + Duration::from_secs(5), "no connection");
+        while let Some((_, is_up, data)) = under_way.pop_front_if(|(at, _, _)| *at <= pair.now) {
+            let data: Box<[u8]> = data;
+            let _ = match is_up {
+                true => pair.server.peer.handle_datagram(pair.now, pair.client.remote, &data),
+                false => pair.client.peer.handle_datagram(pair.now, pair.server.remote, &data),
+            };
+        }
+        for is_up in [true, false] {
+            let side = if is_up { &mut pair.client } else { &mut pair.server };
+            side.peer.handle_timeout(pair.now);
+            loop {
+                match side.peer.poll() {
+                    Output::Transmit { data, .. } => {
+                        under_way.push_back((pair.now + Duration::from_millis(50), is_up, data));
+                    }
+                    Output::Connected { .. } => connected += 1,
+                    Output::Timeout(_) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    pair.now - start
+}
+
+/// Over TCP nothing has to be proved.
+#[test]
+fn the_proof_costs_no_round_trip() {
+    assert_eq!(handshake_time(false), handshake_time(true));
 }
