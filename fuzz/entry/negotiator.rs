@@ -119,7 +119,7 @@ impl World {
     }
 
     fn watch(&mut self, session: u8, offer: String) -> Option<Answer> {
-        let track = |codec| TrackSpec { codec, rids: Vec::new() };
+        let track = |codec| TrackSpec { codec, profile: Default::default(), rids: Vec::new() };
         let tracks = vec![track(Codec::Opus), track(Codec::Vp8)];
         self.open(session, Role::Viewer, tracks, offer)
     }

@@ -245,9 +245,9 @@ impl World {
 
     fn open(&mut self) {
         for worker in 0..2 {
-            let video = TrackSpec { codec: self.codec, rids: Vec::new() };
+            let video = TrackSpec { codec: self.codec, profile: Default::default(), rids: Vec::new() };
             let simulcast = TrackSpec { rids: vec!["q".into(), "h".into()], ..video.clone() };
-            let audio = TrackSpec { codec: Codec::Opus, rids: Vec::new() };
+            let audio = TrackSpec { codec: Codec::Opus, profile: Default::default(), rids: Vec::new() };
             let spec = StreamSpec { id: STREAM, tracks: vec![audio, simulcast, video] };
             self.command(worker, Command::OpenStream(spec));
         }

@@ -75,7 +75,7 @@ impl World {
         let rooms = Rooms::new(now, WorkerId(1), settings, pool.clone());
         let (out, viewers) = (Outbox::new(1 << 20), Vec::new());
         let mut world = World { now, rooms, out, pool, seq: 1 << 16, frame: 0, viewers };
-        let track = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
+        let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids: Vec::new() };
         world.command(Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![track] }));
         world
     }

@@ -618,7 +618,7 @@ mod tests {
         let start = Instant::now();
         let settings = Settings::new(1, (start, 0));
         let rids = vec!["small".into(), "large".into()];
-        let track = TrackSpec { codec: Codec::H264, rids };
+        let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids };
         let mut stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
         let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
         let mut push = |stream: &mut Stream, layer, meta| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::codec::Codec;
+use wire::codec::{Codec, Profile};
 use wire::{Bitrate, Path};
 
 pub use wire::WorkerId;
@@ -33,6 +33,8 @@ pub struct StreamSpec {
 pub struct TrackSpec {
     /// The only one of its packets.
     pub codec: Codec,
+    /// Of the codec, as its publisher says.
+    pub profile: Profile,
     /// One RID per simulcast layer (RFC 8851), smallest picture first; empty without simulcast, which is one layer.
     pub rids: Vec<Arc<str>>,
 }

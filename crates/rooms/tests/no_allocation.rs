@@ -81,7 +81,7 @@ impl World {
         let out = Outbox::new(512 * 1_024);
         let (sent, is_watched, allocations) = (0, false, 0);
         let mut world = World { now, workers, out, publisher, viewers: HashMap::new(), sent, is_watched, allocations };
-        let tracks = vec![TrackSpec { codec: Codec::Vp8, rids: vec![] }];
+        let tracks = vec![TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids: vec![] }];
         world.command(0, Command::OpenStream(StreamSpec { id: STREAM, tracks: tracks.clone() }));
         world.command(1, Command::OpenStream(StreamSpec { id: STREAM, tracks }));
         let peer = PeerSpec { session: SessionId(0), path: path(1, 9), keys: theirs, cname: None };

@@ -57,7 +57,8 @@ impl TrackPlan {
 
 /// The stream that such tracks make.
 pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec {
-    let tracks = plans.iter().map(|plan| TrackSpec { codec: plan.codec, rids: plan.rids() });
+    let tracks =
+        plans.iter().map(|plan| TrackSpec { codec: plan.codec, profile: Default::default(), rids: plan.rids() });
     StreamSpec { id, tracks: tracks.collect() }
 }
 

@@ -3,7 +3,7 @@
 //! In: an offer, and what the session is for. Out: the answer's text, the accepted media, and the offerer's transport.
 //! Source: RFC 8829 §5.3 (answers), RFC 8843 §7.3 (BUNDLE answers), RFC 9725 §4.2, §4.4 (WHIP).
 
-use wire::codec::Codec;
+use wire::codec::{Codec, Profile};
 
 use str0m::IceCreds;
 use str0m::crypto::Fingerprint;
@@ -41,6 +41,8 @@ pub enum Purpose<'a> {
     Send {
         /// Of the stream, in its order; an offer without the codec of one is refused.
         tracks: &'a [Codec],
+        /// Of the tracks, in the same order; where one is missing, any will do.
+        profiles: &'a [Profile],
         /// The stream's name, which becomes the msid's and the CNAME.
         stream: &'a str,
     },
@@ -73,7 +75,7 @@ impl<'a> Plan<'a> {
         }
         let accepted = match purpose {
             Purpose::Receive { codecs } => choose_to_receive(&offer, codecs)?,
-            Purpose::Send { tracks, .. } => choose_to_send(&offer, tracks, new_ssrc)?,
+            Purpose::Send { tracks, profiles, .. } => choose_to_send(&offer, tracks, profiles, new_ssrc)?,
         };
         let first = accepted.iter().position(Option::is_some);
         let Some(section) = first.and_then(|index| offer.sections.get(index)) else {
@@ -133,7 +135,7 @@ fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Op
         let sends = matches!(section.flow, Flow::SendRecv | Flow::SendOnly);
         let kind = select::kind_of(section).filter(|_| sends && is_usable(offer, section) && track < TRACKS_MAX);
         let Some(kind) = kind else { return Ok(None) };
-        let media = select::media(section, kind, codecs, Direction::Receive, track)
+        let media = select::media(section, kind, (codecs, Profile::Any), Direction::Receive, track)
             .ok_or_else(|| Error::NoCodec { kind, mid: section.mid.into() })?;
         let rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
         track += 1;
@@ -145,6 +147,7 @@ fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Op
 fn choose_to_send(
     offer: &Description<'_>,
     tracks: &[Codec],
+    profiles: &[Profile],
     mut new_ssrc: impl FnMut() -> u32,
 ) -> Result<Vec<Option<Media>>, Error> {
     let mut is_placed = vec![false; tracks.len()];
@@ -155,7 +158,8 @@ fn choose_to_send(
         let track =
             kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, codec)| codec.kind() == kind));
         let Some((place, codec)) = track else { return Ok(None) };
-        let media = select::media(section, codec.kind(), &[*codec], Direction::Send, place)
+        let profile = profiles.get(place).copied().unwrap_or_default();
+        let media = select::media(section, codec.kind(), (&[*codec], profile), Direction::Send, place)
             .ok_or(Error::CodecNotOffered { codec: *codec })?;
         is_placed[place] = true;
         let tx = vec![(new_ssrc(), media.rtx_payload_type.map(|_| new_ssrc()))];

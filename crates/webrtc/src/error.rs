@@ -20,7 +20,7 @@ pub enum Error {
     NotBundled,
     #[error("no {kind:?} codec in media section {mid} is one that this server passes on")]
     NoCodec { kind: MediaKind, mid: String },
-    #[error("the stream's {codec:?} was not offered")]
+    #[error("the stream's {codec:?} was not offered, or not in the stream's profile")]
     CodecNotOffered { codec: Codec },
     #[error("no media section to {0}")]
     NoMedia(&'static str),

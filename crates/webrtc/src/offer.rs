@@ -4,7 +4,7 @@
 //! the answer, the same `Media` that the answerer has, seen from here.
 
 use strum::VariantArray;
-use wire::codec::{Codec, MediaKind};
+use wire::codec::{Codec, MediaKind, Profile};
 
 use crate::Error;
 use crate::answer::{RemoteTransport, remote_transport};
@@ -167,7 +167,7 @@ pub(crate) fn read_answer(pending: &Pending, text: &str) -> Result<Accepted, Err
             return Err(Error::AnswerMismatch("media sections in another order"));
         }
         first = first.or(Some(section));
-        let one = select::media(section, offered.kind, &Codec::ALL, pending.direction, media.len())
+        let one = select::media(section, offered.kind, (&Codec::ALL, Profile::Any), pending.direction, media.len())
             .ok_or_else(|| Error::NoCodec { kind: offered.kind, mid: offered.mid.clone() })?;
         let rids: Vec<String> =
             offered.rids.iter().filter(|rid| section.rids_recv.contains(&rid.as_str())).cloned().collect();

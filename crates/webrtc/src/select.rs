@@ -1,6 +1,6 @@
 //! Chooses what an answer keeps of a media section: one codec, its retransmissions, feedback, extensions, layers.
 
-use wire::codec::{Codec, MediaKind};
+use wire::codec::{Codec, MediaKind, Profile};
 
 use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{Format, Section};
@@ -17,43 +17,48 @@ pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {
     }
 }
 
-/// The codec of a format, if it is one that is passed on. VP9 and AV1 count in their profile 0 only, which is what every
-/// decoder has.
+/// The codec of a format, if it is one that is passed on.
 fn codec_of(format: &Format<'_>) -> Option<Codec> {
-    let has_profile_0 = |key| format.parameter(key).is_none_or(|profile| profile == "0");
     let is_named =
         |codec: &Codec| format.name.eq_ignore_ascii_case(codec.name()) && format.clock_rate == codec.clock_rate();
-    Codec::ALL.into_iter().find(is_named).filter(|codec| match codec {
-        Codec::Vp9 => has_profile_0("profile-id"),
-        Codec::Av1 => has_profile_0("profile"),
-        Codec::Opus | Codec::Vp8 | Codec::H264 | Codec::H265 => true,
-    })
+    Codec::ALL.into_iter().find(is_named)
 }
 
-/// The first format in the offer's order whose codec is among `wanted`.
+/// The first format in the offer's order whose codec is among `wanted` and decodes `profile`.
 ///
-/// H.264 is matched by packetization mode alone: the first format with mode 1 (RFC 6184 §6.3), in which every sender
-/// fragments large frames, else the first of all. The profile in the stream's parameter sets is what decoders go by.
-fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec]) -> Option<(Codec, &'s Format<'a>)> {
+/// H.264 in packetization mode 1 comes first (RFC 6184 §6.3), in which every sender fragments large frames; then the
+/// stream's own profile, then one that holds it. Where there is none the first is taken all the same: nearly all decoders
+/// take more than their offers say, and senders less than theirs.
+fn choose<'s, 'a>(section: &'s Section<'a>, wanted: &[Codec], profile: Profile) -> Option<(Codec, &'s Format<'a>)> {
     let known = || section.formats.iter().filter_map(|format| Some((codec_of(format)?, format)));
-    let first = known().find(|(codec, _)| wanted.contains(codec))?;
+    let own = |codec: Codec, format: &Format<'_>| Profile::of(codec, format.fmtp);
+    let is_wanted = |(codec, format): &(Codec, &Format<'_>)| {
+        wanted.contains(codec) && (*codec == Codec::H264 || own(*codec, format).decodes(profile))
+    };
+    let first = known().find(is_wanted)?;
     if first.0 != Codec::H264 {
         return Some(first);
     }
-    let has_mode_1 = |format: &Format<'_>| format.parameter("packetization-mode") == Some("1");
-    known().find(|(codec, format)| *codec == Codec::H264 && has_mode_1(format)).or(Some(first))
+    let worth = |format: &Format<'_>| {
+        let own = own(Codec::H264, format);
+        let has_mode_1 = format.parameter("packetization-mode") == Some("1");
+        (has_mode_1, profile == Profile::Any || own == profile, own.decodes(profile))
+    };
+    // Of equals the last is the greatest, and the first is wanted.
+    let formats: Vec<_> = known().filter(|(codec, _)| *codec == Codec::H264).collect();
+    formats.into_iter().rev().max_by_key(|(_, format)| worth(format))
 }
 
-/// What a section comes to with the first of its codecs that is among `wanted`, without anybody's SSRCs and layers; `None`
+/// What a section comes to with the first of its codecs that is among `wanted` and decodes `profile`, without anybody's SSRCs and layers; `None`
 /// when it has none of them.
 pub(crate) fn media(
     section: &Section<'_>,
     kind: MediaKind,
-    wanted: &[Codec],
+    (wanted, profile): (&[Codec], Profile),
     direction: Direction,
     track: usize,
 ) -> Option<Media> {
-    let (codec, format) = choose(section, wanted).filter(|(codec, _)| codec.kind() == kind)?;
+    let (codec, format) = choose(section, wanted, profile).filter(|(codec, _)| codec.kind() == kind)?;
     let has_feedback = feedback(format).contains(&"transport-cc");
     Some(Media {
         mid: section.mid.into(),

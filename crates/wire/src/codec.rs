@@ -9,8 +9,11 @@ pub mod av1;
 pub mod dependency;
 pub mod h264;
 pub mod h265;
+mod profile;
 pub mod vp8;
 pub mod vp9;
+
+pub use profile::Profile;
 
 /// The most units of one aggregation packet that are looked at. Real ones have a handful; what decides stands in front.
 const UNITS_MAX: usize = 16;

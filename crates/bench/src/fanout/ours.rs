@@ -128,7 +128,7 @@ impl Worker {
         let now = Instant::now();
         let mut sender = Sender::new(bench, sends)?;
         let mut rooms = Rooms::new(now, WorkerId(1), settings(), pool.clone());
-        let spec = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
+        let spec = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids: Vec::new() };
         let mut command = |command| rooms.handle_command(now, command, &mut sender.out);
         command(Command::OpenStream(StreamSpec { id: STREAM, tracks: vec![spec] }));
         for (index, track) in tracks.iter().enumerate() {

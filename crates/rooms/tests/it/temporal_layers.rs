@@ -108,7 +108,7 @@ impl World {
         let mut out = Outbox::new(64 * 1_024);
         let (up, up_there) = SessionKeys::made_up_pair(PROFILE, 1);
         let (down, down_there) = SessionKeys::made_up_pair(PROFILE, 2);
-        let video = TrackSpec { codec: Codec::Av1, rids: Vec::new() };
+        let video = TrackSpec { codec: Codec::Av1, profile: Default::default(), rids: Vec::new() };
         let watches = DownTrackSpec {
             track: 0,
             mid: "0".into(),

@@ -44,7 +44,7 @@ impl World {
         let rooms = Rooms::new(now, WorkerId(0), settings, BatchPool::new(1));
         let mut world = World { now, rooms, out: Outbox::new(512 * 1_024), sources: HashMap::new() };
         for id in streams {
-            let track = TrackSpec { codec: Codec::Vp8, rids: Vec::new() };
+            let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids: Vec::new() };
             world.command(Command::OpenStream(StreamSpec { id: *id, tracks: vec![track] }));
         }
         world

@@ -21,7 +21,7 @@ use rooms::spec::{self, SessionId, TrackSpec};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Purpose};
 use wire::Path;
-use wire::codec::Codec;
+use wire::codec::{Codec, Profile};
 
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
@@ -113,14 +113,14 @@ pub fn published_tracks(offer: &str) -> Result<Vec<TrackSpec>, webrtc::Error> {
 /// # Errors
 /// What is wrong with the offer, or lacks for the stream.
 pub fn check_viewer(offer: &str, tracks: &[TrackSpec]) -> Result<(), webrtc::Error> {
-    let codecs = codecs(tracks);
-    webrtc::read_offer(offer, Purpose::Send { tracks: &codecs, stream: "" }).map(|_| ())
+    let (codecs, profiles) = formats(tracks);
+    webrtc::read_offer(offer, Purpose::Send { tracks: &codecs, profiles: &profiles, stream: "" }).map(|_| ())
 }
 
 const PUBLISH: Purpose<'_> = Purpose::Receive { codecs: &Codec::ALL };
 
-fn codecs(tracks: &[TrackSpec]) -> Vec<Codec> {
-    tracks.iter().map(|track| track.codec).collect()
+fn formats(tracks: &[TrackSpec]) -> (Vec<Codec>, Vec<Profile>) {
+    tracks.iter().map(|track| (track.codec, track.profile)).unzip()
 }
 
 /// What answers a fragment.

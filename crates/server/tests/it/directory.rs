@@ -448,5 +448,5 @@ fn tracks() -> Vec<TrackSpec> {
 }
 
 fn track(codec: Codec) -> TrackSpec {
-    TrackSpec { codec, rids: Vec::new() }
+    TrackSpec { codec, profile: Default::default(), rids: Vec::new() }
 }

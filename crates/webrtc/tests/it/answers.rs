@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::common::{ALL, TO_RECEIVE, TO_SEND, addr, udp};
 use webrtc::{AnswerOptions, Candidate, Context, Direction, Error, Extension, Media, Negotiated, Peer, Purpose};
-use wire::codec::{Codec, MediaKind};
+use wire::codec::{Codec, MediaKind, Profile};
 
 const CHROME_WHIP: &str = include_str!("../offers/chrome-whip-simulcast.sdp");
 const CHROME_WHEP: &str = include_str!("../offers/chrome-whep-recvonly.sdp");
@@ -81,7 +81,8 @@ fn chrome_watches_each_codec() {
         [(Codec::Vp8, 96, 97), (Codec::H264, 103, 104), (Codec::Av1, 45, 46), (Codec::Vp9, 98, 99)]
     {
         let tracks = send(codec);
-        let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "my stream" }).unwrap();
+        let negotiated =
+            answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "my stream" }).unwrap();
         let video = video(&negotiated);
         assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (codec, payload_type, Some(rtx)));
         assert_eq!(negotiated.sdp.matches("a=sendonly").count(), 2);
@@ -94,14 +95,14 @@ fn chrome_watches_each_codec() {
         assert_eq!(negotiated.media[0].tx[0].1, None, "Opus has no RTX");
     }
     let tracks = send(Codec::H265);
-    let refused = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap_err();
+    let refused = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap_err();
     assert_eq!(refused, Error::CodecNotOffered { codec: Codec::H265 });
 }
 
 #[test]
 fn send_times_are_for_who_watches_without_transport_wide_feedback() {
     let tracks = [Codec::Vp8];
-    let to_send = Purpose::Send { tracks: &tracks, stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
     let without: String =
         CHROME_WHEP.lines().filter(|line| !line.contains("transport-")).map(|line| format!("{line}\r\n")).collect();
     for (offer, purpose, is_there) in
@@ -111,6 +112,25 @@ fn send_times_are_for_who_watches_without_transport_wide_feedback() {
         assert!(offer.contains("abs-send-time"));
         assert_eq!(video(&negotiated).extension_id(Extension::AbsSendTime).is_some(), is_there);
         assert_eq!(negotiated.sdp.contains("abs-send-time"), is_there);
+    }
+}
+
+#[test]
+fn a_viewer_gets_the_format_that_decodes_the_stream_s_profile() {
+    for (codec, profile, payload_type) in [
+        (Codec::H264, Profile::H264(0), Some(103)),
+        (Codec::H264, Profile::H264(1), Some(117)),
+        // Nothing offered holds high: decoders do.
+        (Codec::H264, Profile::H264(2), Some(103)),
+        (Codec::Vp9, Profile::Vp9(0), Some(98)),
+        (Codec::Vp9, Profile::Vp9(2), Some(100)),
+        (Codec::Vp9, Profile::Vp9(1), None),
+        (Codec::Av1, Profile::Av1(0), Some(45)),
+        (Codec::Av1, Profile::Av1(1), None),
+    ] {
+        let purpose = Purpose::Send { tracks: &[codec], profiles: &[profile], stream: "s" };
+        let got = answer(CHROME_WHEP, purpose).map(|negotiated| video(&negotiated).payload_type);
+        assert_eq!(got, payload_type.ok_or(Error::CodecNotOffered { codec }), "{profile:?}");
     }
 }
 
@@ -140,14 +160,15 @@ fn bundled_sections_may_leave_the_transport_to_the_first() {
     let second: String = second.lines().filter(is_kept).map(|line| format!("{line}\r\n")).collect();
     let tracks = [Codec::Vp8];
     let negotiated =
-        answer(&format!("{first}m=video{second}"), Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+        answer(&format!("{first}m=video{second}"), Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" })
+            .unwrap();
     assert_eq!(negotiated.media.len(), 1);
 }
 
 #[test]
 fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
     let tracks = [Codec::Vp8];
-    let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+    let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap();
     assert!(has(&negotiated, "m=audio 0 UDP/TLS/RTP/SAVPF 111") && has(&negotiated, "a=group:BUNDLE 1"));
     assert!(negotiated.sdp.find("a=candidate").unwrap() > negotiated.sdp.find("m=video").unwrap());
 }
@@ -156,7 +177,7 @@ fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
 fn firefox_watches_vp8_and_h264() {
     for (codec, payload_type, rtx) in [(Codec::Vp8, 120, 124), (Codec::H264, 126, 127)] {
         let tracks = send(codec);
-        let negotiated = answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, stream: "s" }).unwrap();
+        let negotiated = answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap();
         let video = video(&negotiated);
         assert_eq!((video.payload_type, video.rtx_payload_type), (payload_type, Some(rtx)));
         assert_eq!(video.extension_id(Extension::PlayoutDelay), Some(6));

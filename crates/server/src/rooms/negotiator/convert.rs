@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
 use webrtc::{Extension, Media, Ssrcs};
+use wire::codec::Profile;
 
 /// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names
 /// to the page: q, h, f (quarter, half, full) and l, m, h are what libraries for them use, 1, 2, 3 is Jitsi's. OBS
@@ -32,7 +33,11 @@ fn sorted<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {
 /// A publisher's section as a track of the stream.
 pub(super) fn track(media: &Media) -> TrackSpec {
     let rids = sorted(&media.rids, &layer_order(&media.rids));
-    TrackSpec { codec: media.codec, rids: rids.iter().map(|rid| rid.as_str().into()).collect() }
+    TrackSpec {
+        codec: media.codec,
+        profile: Profile::of(media.codec, &media.fmtp),
+        rids: rids.iter().map(|rid| rid.as_str().into()).collect(),
+    }
 }
 
 /// A publisher's section as what it sends.

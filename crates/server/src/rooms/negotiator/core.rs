@@ -17,8 +17,8 @@ use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
 
 use super::{
-    Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, codecs,
-    convert,
+    Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, convert,
+    formats,
 };
 
 /// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
@@ -181,10 +181,10 @@ where
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
         let Admitted { session, role, stream, name, tracks, .. } = place;
         self.check_room(session)?;
-        let codecs = codecs(&tracks);
+        let (codecs, profiles) = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
-            Role::Viewer => Purpose::Send { tracks: &codecs, stream: &name },
+            Role::Viewer => Purpose::Send { tracks: &codecs, profiles: &profiles, stream: &name },
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
         let (peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;

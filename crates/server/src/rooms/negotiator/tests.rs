@@ -93,7 +93,7 @@ impl Harness {
     }
 
     fn watch_with(&mut self, session: u64, offer: String) -> Result<Answer, NegotiationError> {
-        let track = |codec| TrackSpec { codec, rids: Vec::new() };
+        let track = |codec| TrackSpec { codec, profile: Default::default(), rids: Vec::new() };
         let place = Admitted { tracks: vec![track(Codec::Opus), track(Codec::Vp8)], ..place(session, Role::Viewer) };
         self.request(|reply| Request::Open { place, offer, reply })
     }
