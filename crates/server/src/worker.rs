@@ -322,7 +322,7 @@ mod tests {
         let (mut products, inputs) = products_with_negotiator(now, 8);
         let (_, keys) = srtp::SessionKeys::made_up_pair(srtp::Profile::AeadAes128Gcm, 1);
         let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], 7).into(), local: None };
-        let peer = rooms::spec::PeerSpec { session: SessionId(1), path, keys };
+        let peer = rooms::spec::PeerSpec { session: SessionId(1), path, keys, cname: None };
         let add = Message::Command(Command::AddSession(peer));
         products.handle_message(now, add, &mut Outbox::new(10_000));
         (0..100).for_each(|_| receive(&mut products, 8, &RECORD));
