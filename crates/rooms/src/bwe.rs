@@ -161,14 +161,15 @@ impl Estimator {
         self.update(now);
     }
 
-    /// Takes a receiver report (RFC 3550 §6.4.2): lost share in 1/256, and the round-trip time that follows from it.
-    pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
+    /// Takes a receiver report (RFC 3550 §6.4.2): lost share in 1/256, and the round-trip time that follows from it; and the
+    /// rate of what was sent since the last.
+    pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>, sent: Bitrate) {
         if let Some(rtt) = rtt {
             self.note_round_trip(rtt);
         }
         // Transport feedback knows better, where there is any.
         if self.last_feedback.is_none_or(|at| now.saturating_duration_since(at) > STREAM_TIMEOUT) {
-            self.note_loss(now, f64::from(fraction_lost) / 256.0);
+            self.note_loss(now, f64::from(fraction_lost) / 256.0, sent.bps() as f64);
         }
     }
 
@@ -271,7 +272,8 @@ impl Estimator {
         let rtt = self.rtt.unwrap_or(RTT_DEFAULT);
         self.rate.update(now, signal, self.acked.bps(), self.acked.latest_bps(), rtt);
         if let Some(loss) = self.loss_window.poll(now) {
-            self.note_loss(now, loss);
+            let sent_bps = self.acked.bps().map_or(self.bps(), |acked_bps| acked_bps / (1.0 - loss).max(0.1));
+            self.note_loss(now, loss, sent_bps);
         }
         if let Some(proven_bps) = self.prober.finish(now, self.bps())
             && signal != Signal::Overuse
@@ -281,9 +283,8 @@ impl Estimator {
         }
     }
 
-    fn note_loss(&mut self, now: Instant, loss: f64) {
+    fn note_loss(&mut self, now: Instant, loss: f64, sent_bps: f64) {
         self.loss += LOSS_WEIGHT * (loss as f32 - self.loss);
-        let sent_bps = self.acked.bps().map_or(self.bps(), |acked_bps| acked_bps / (1.0 - loss).max(0.1));
         self.loss_bound.on_loss(now, loss, self.loss.into(), sent_bps, self.rtt.unwrap_or(RTT_DEFAULT));
     }
 

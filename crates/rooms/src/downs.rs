@@ -328,7 +328,7 @@ impl Downs {
                 down.thin(now, Bitrate::from_bps(less(patient, beside - own)), &track.thinned_rates(0, now));
             }
         }
-        transport.pacer.follow(estimate, self.sent_rate(streams, now));
+        transport.pacer.follow(transport.measured_estimate(), self.sent_rate(streams, now));
     }
 
     /// What all tracks together take now.

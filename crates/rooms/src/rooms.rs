@@ -314,9 +314,8 @@ impl Rooms {
             self.unwatch(key, stream_key, out);
         }
         let (session, stream) = (&mut self.sessions[key], &mut self.streams[stream_key]);
-        if tracks.iter().any(|track| track.extensions.transport_cc.is_some()) {
-            session.transport.expect_feedback(now, &self.settings);
-        }
+        let is_transport_wide = tracks.iter().any(|track| track.extensions.transport_cc.is_some());
+        session.transport.expect_feedback(now, is_transport_wide, &self.settings);
         session.downs.add(now, stream_key, stream, tracks, &self.settings, &mut self.random);
         stream.add_viewer(key);
         self.counters.viewers += 1;

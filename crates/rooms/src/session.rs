@@ -103,7 +103,7 @@ impl Session {
     pub fn stats(&self, streams: &Slab<Stream>) -> SessionStats {
         let mut stats = self.transport.stats.clone();
         stats.round_trip_ms = self.transport.rtt.map(|rtt| rtt.as_secs_f32() * 1e3);
-        stats.estimate = self.transport.estimator.as_ref().map(|estimator| estimator.estimate());
+        stats.estimate = self.transport.measured_estimate();
         self.ups.add_stats(&mut stats);
         self.downs.add_stats(&mut stats, streams);
         stats

@@ -29,8 +29,12 @@ pub struct Transport {
     pub is_cut_off: bool,
     /// What may be sent again.
     pub resend: ResendBudget,
-    /// Where the peer gives transport-wide feedback.
+    /// Where there are down tracks.
     pub estimator: Option<Estimator>,
+    /// Whether the peer gives transport-wide feedback.
+    is_fed_back: bool,
+    /// When the last report came that counted, and what had been sent then, in bytes.
+    reported: (Instant, u64),
     /// What was counted so far; `Session::stats` adds what is known of the tracks.
     pub stats: SessionStats,
     opener: Opener,
@@ -45,6 +49,9 @@ pub struct Transport {
 
 /// Room for one RTCP packet of ours before it is sealed, in bytes.
 const RTCP_MAX: usize = 1_200;
+
+/// Reports tell of the path at most this often: what was sent between two of them has to be a rate.
+const REPORT_SPAN_MIN: Duration = Duration::from_millis(500);
 
 /// Bytes of IPv4 and UDP headers (RFC 791 §3.1, RFC 768), which are part of what a path carries. IPv6 has 20 more, which
 /// are left out wherever these are counted.
@@ -66,6 +73,8 @@ impl Transport {
             is_cut_off: false,
             resend: ResendBudget::new(now),
             estimator: None,
+            is_fed_back: false,
+            reported: (now, 0),
             stats: SessionStats::default(),
             opener: Opener::new(&peer.keys)?,
             cname: peer.cname.clone(),
@@ -131,18 +140,28 @@ impl Transport {
         self.stats.bytes_sent += bytes as u64;
     }
 
-    /// The peer will give transport-wide feedback from now on.
-    pub fn expect_feedback(&mut self, now: Instant, settings: &Settings) {
-        self.estimator
-            .get_or_insert_with(|| Estimator::new(now, settings.estimate_start, ESTIMATE_MIN, settings.estimate_max));
+    /// The peer will give transport-wide feedback from now on, or nothing but receiver reports: then the path carries all
+    /// until they tell of loss.
+    pub fn expect_feedback(&mut self, now: Instant, is_transport_wide: bool, settings: &Settings) {
+        if self.estimator.is_some() && (self.is_fed_back || !is_transport_wide) {
+            return;
+        }
+        self.is_fed_back = is_transport_wide;
+        let start = if is_transport_wide { settings.estimate_start } else { settings.estimate_max };
+        self.estimator = Some(Estimator::new(now, start, ESTIMATE_MIN, settings.estimate_max));
     }
 
-    /// What the path carries; `None` without feedback.
+    /// What the path carries at most; `None` where nothing is sent.
     pub fn estimate(&self) -> Option<Bitrate> {
         self.estimator.as_ref().map(Estimator::estimate)
     }
 
-    /// The same for decisions that are worse than loss, see `Estimator::patient_estimate`.
+    /// What the path is known to carry: reports say only what it does not.
+    pub fn measured_estimate(&self) -> Option<Bitrate> {
+        self.estimate().filter(|_| self.is_fed_back)
+    }
+
+    /// `estimate` for decisions that are worse than loss, see `Estimator::patient_estimate`.
     pub fn patient_estimate(&self) -> Option<Bitrate> {
         self.estimator.as_ref().map(Estimator::patient_estimate)
     }
@@ -151,8 +170,13 @@ impl Transport {
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
         self.stats.loss = f32::from(fraction_lost) / 256.0;
         self.rtt = rtt.or(self.rtt);
-        if let Some(estimator) = &mut self.estimator {
-            estimator.on_report(now, fraction_lost, rtt);
+        let (at, bytes_sent) = self.reported;
+        let span = now.saturating_duration_since(at);
+        if let Some(estimator) = &mut self.estimator
+            && span >= REPORT_SPAN_MIN
+        {
+            self.reported = (now, self.stats.bytes_sent);
+            estimator.on_report(now, fraction_lost, rtt, Bitrate::of(self.stats.bytes_sent - bytes_sent, span));
         }
     }
 

@@ -200,7 +200,12 @@ fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
                     })
                     .collect();
                 estimator.on_feedback(now, base_seq, reference_time, arrivals.into_iter());
-                estimator.on_report(now, random.next_u64() as u8, Some(Duration::from_micros(random.next_u64())));
+                estimator.on_report(
+                    now,
+                    random.next_u64() as u8,
+                    Some(Duration::from_micros(random.next_u64())),
+                    Bitrate::from_bps(random.next_u64()),
+                );
                 estimator.poll_probe(now, Bitrate::from_bps(random.next_u64()));
             }
             assert!(

@@ -271,3 +271,23 @@ fn a_single_layer_that_does_not_fit_loses_frames_and_no_smoothness() {
         Bounds { layers: 0..=0, first_picture_ms: 400, switches: 0, freezes: 1, lateness_ms: 120, probe_kb: 300 };
     check(0..10, &tracks, &[(40, narrow(750))], &bounds);
 }
+
+/// Without transport-wide feedback reports are all that is heard of the path.
+#[test]
+fn who_only_reports_loss_gets_a_layer_that_is_not_lost() {
+    for seed in 0..6 {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&camera());
+        world.add_publisher(stream);
+        world.set_way_down_of_next(0, narrow(1_000));
+        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, |tracks| {
+            tracks.iter_mut().for_each(|track| track.extensions.transport_cc = None);
+        });
+        world.run(seconds(40));
+        let now = world.now;
+        let frames = &world.viewer(viewer).tracks[0].frames;
+        let late = frames.values().filter(|frame| frame.whole_at.is_some_and(|at| at + seconds(20) > now));
+        let (small, all) = late.fold((0, 0), |(small, all), frame| (small + usize::from(frame.tag.layer < 2), all + 1));
+        assert!(all > 450 && small * 10 > all * 9, "seed {seed}: {all} pictures, {small} of layers that fit");
+    }
+}
