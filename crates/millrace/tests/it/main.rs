@@ -3,6 +3,7 @@
 
 mod ab;
 mod broadcast;
+mod clients;
 mod commands;
 mod common;
 mod demo;

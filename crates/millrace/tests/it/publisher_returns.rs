@@ -1,7 +1,9 @@
 //! A publisher that vanishes and comes back under the same name finds its viewers there, and they just watch on.
 
+use std::time::Instant;
+
 use crate::common::{Client, Publisher, Server, Viewer, Way, wait_until};
-use webrtc::{Direction, OfferOptions};
+use webrtc::{Context, Direction, OfferOptions, Peer};
 use wire::codec::Codec;
 
 #[test]
@@ -52,10 +54,7 @@ fn a_publisher_that_returns_with_other_tracks_begins_a_new_stream() {
     let mut viewer = Viewer::join(&server, "news", Way::Udp4);
     publisher.play(&mut [&mut viewer], 50);
 
-    let video = [Codec::Vp8];
-    let with_sound =
-        OfferOptions { direction: Direction::Send, audio: true, video: &video, rids: &[], stream: "news", tcp: false };
-    let _returned = Client::join(&server, "/whip/news", Way::Udp4, &with_sound);
+    let _returned = Client::join(&server, "/whip/news", Way::Udp4, &WITH_SOUND);
 
     wait_until("those who cannot go on are told", || {
         publisher.listen();
@@ -66,6 +65,40 @@ fn a_publisher_that_returns_with_other_tracks_begins_a_new_stream() {
     let viewer = Viewer::join(&server, "news", Way::Udp4);
     assert!(!viewer.client.has_ended);
 }
+
+#[test]
+fn an_offer_that_never_connects_ends_nobody() {
+    let server = Server::start(&[]);
+    let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
+    let mut one = Viewer::join(&server, "news", Way::Udp4);
+    let mut other = Viewer::join(&server, "news", Way::Udp4);
+    publisher.play(&mut [&mut one, &mut other], 50);
+    publisher.finish(&mut [&mut one, &mut other]);
+
+    let context = Context::new().expect("a certificate");
+    let (_, offer) = Peer::offer(&context, Instant::now(), &WITH_SOUND).expect("an offer");
+    let answer = server.ask("POST", "/whip/news", &["Content-Type: application/sdp"], &offer);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+
+    publisher.play(&mut [&mut one, &mut other], 50);
+    publisher.finish(&mut [&mut one, &mut other]);
+    for viewer in [one, other] {
+        viewer.assert_whole(0, &publisher);
+        assert!(!viewer.client.has_ended);
+    }
+    assert!(!publisher.client.has_ended);
+    assert_eq!(server.stream_state("news"), "live");
+}
+
+/// Other tracks than publishers here have.
+const WITH_SOUND: OfferOptions<'static> = OfferOptions {
+    direction: Direction::Send,
+    audio: true,
+    video: &[Codec::Vp8],
+    rids: &[],
+    stream: "news",
+    tcp: false,
+};
 
 /// Plays, and asserts that the viewers get all of it, numbered and timed on from what they had.
 fn goes_on(publisher: &mut Publisher, mut viewers: [Viewer; 2]) {
