@@ -37,6 +37,8 @@ counters! {
         gauge sessions: u64 = "worker_sessions",
         /// Sessions that are being sent.
         gauge playing: u64 = "worker_playing",
+        /// Sessions whose next part is late.
+        gauge starved: u64 = "worker_starved",
         /// Sessions with a monitor.
         gauge monitored: u64 = "monitored_sessions",
         /// Worst jitter of clock references that monitors saw.

@@ -56,7 +56,7 @@ pub(crate) enum Next {
     Wait,
     /// As soon as the outbox has room.
     Full,
-    Ended,
+    Ended(EndReason),
 }
 
 /// What a stream writes to.
@@ -92,6 +92,12 @@ pub(crate) struct Player {
     burst: u8,
     /// Those of one that found no room.
     burst_left: u8,
+    /// Since when it cannot go on as chunks lack.
+    lacking_ns: Option<i64>,
+    /// For so long it may.
+    patience_ns: i64,
+    /// Its end is that of what can be had of the title.
+    is_cut_off: bool,
     /// Who wants to know when it plays.
     pub(crate) start_token: Option<u64>,
 }
@@ -119,6 +125,7 @@ impl Player {
         };
         let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.play.speed_permille) / 1_000;
         let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope: schedule.slope };
+        let patience = spec.play.starved_timeout.unwrap_or(settings.starved_timeout);
         Ok(Player {
             mode,
             activity: Activity::Loading,
@@ -130,6 +137,9 @@ impl Player {
             measure: Measure::new(&spec.play),
             burst: spec.play.burst.unwrap_or(settings.burst).clamp(1, PACKETS as u8),
             burst_left: 0,
+            lacking_ns: None,
+            patience_ns: i64::try_from(patience.as_nanos()).unwrap_or(i64::MAX / 4),
+            is_cut_off: false,
             start_token: None,
             spec,
         })
@@ -173,8 +183,14 @@ impl Player {
         }
     }
 
+    /// The title is gone from a chunk on.
+    pub(crate) fn handle_gone(&mut self, chunk: u32) {
+        self.is_cut_off |= self.reel.queue.cut_off(chunk);
+    }
+
     pub(crate) fn pause(&mut self) {
         self.is_running = false;
+        self.lacking_ns = None;
         if matches!(self.activity, Activity::Playing | Activity::Starved) {
             self.enter(Activity::Paused);
         }
@@ -232,6 +248,7 @@ impl Player {
         self.schedule.leave(&self.reel, now_ns);
         self.reel.queue.replace(plan);
         self.mode = mode;
+        (self.lacking_ns, self.is_cut_off) = (None, false);
         self.burst_left = 0;
         self.enter(Activity::Loading);
     }
@@ -265,8 +282,30 @@ impl Player {
 
     /// Nothing is to be sent: the plan is empty, or all of it is skipped.
     pub(crate) fn has_ended(&self) -> bool {
-        let is_over = self.reel.queue.has_ended() && !matches!(self.mode, Mode::Pictures(_));
-        is_over && !self.spec.play.holds_at_end && !self.is_parity_left()
+        let goes_on = matches!(self.mode, Mode::Pictures(_)) || self.spec.play.holds_at_end;
+        self.reel.queue.has_ended() && (self.is_cut_off || !goes_on) && !self.is_parity_left()
+    }
+
+    /// Why it has ended.
+    pub(crate) fn end_reason(&self) -> EndReason {
+        if self.is_cut_off { EndReason::Gone } else { EndReason::Ended }
+    }
+
+    /// Until when it waits for chunks without which it cannot go on.
+    pub(crate) fn await_chunk(&mut self, now_ns: i64) -> Option<i64> {
+        let waits = matches!(self.activity, Activity::Loading | Activity::Starved) && self.is_running;
+        let lacks = match self.mode {
+            Mode::Through => waits && !self.reel.queue.has_ended(),
+            // More of them are looked for, or a place to go on at.
+            Mode::Pictures(_) => waits,
+            Mode::Live(_) => false,
+        };
+        self.lacking_ns = lacks.then(|| self.lacking_ns.unwrap_or(now_ns));
+        self.patience_ends_ns()
+    }
+
+    fn patience_ends_ns(&self) -> Option<i64> {
+        Some(self.lacking_ns?.saturating_add(self.patience_ns))
     }
 
     /// Goes on at `at_ns`.
@@ -283,7 +322,7 @@ impl Player {
                 }
             }
         }
-        self.burst_left = 0;
+        (self.burst_left, self.lacking_ns) = (0, None);
         self.enter(Activity::Playing);
     }
 
@@ -325,6 +364,9 @@ impl Player {
 
     /// Writes the burst that is due, if one is. **Call it until it is not `Full`.**
     pub(crate) fn transmit(&mut self, now_ns: i64, output: &mut Output<'_>) -> Next {
+        if self.patience_ends_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            return Next::Ended(EndReason::Starved);
+        }
         match self.activity {
             Activity::Loading | Activity::Paused => return Next::Wait,
             Activity::Starved => return self.transmit_starved(now_ns, output),
@@ -392,7 +434,7 @@ impl Player {
             return Next::At(self.release_parity());
         }
         if self.has_ended() {
-            return Next::Ended;
+            return Next::Ended(self.end_reason());
         }
         if let Mode::Pictures(pictures) = &mut self.mode {
             pictures.is_shown = true;
@@ -462,8 +504,9 @@ impl Player {
             }
             self.null_due_ns = (self.null_due_ns + self.interval_ns()).max(now_ns);
         }
-        let next_ns = self.fills_gaps().then_some(self.null_due_ns).into_iter().chain(self.left_over_due_ns()).min();
-        next_ns.map_or(Next::Wait, Next::At)
+        let null_due_ns = self.fills_gaps().then_some(self.null_due_ns);
+        let due_ns = [null_due_ns, self.left_over_due_ns(), self.patience_ends_ns()];
+        due_ns.into_iter().flatten().min().map_or(Next::Wait, Next::At)
     }
 
     /// When the last packets of an input that is silent are sent after all: at once where null packets fill the gap anyway.

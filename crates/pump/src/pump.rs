@@ -51,8 +51,8 @@ pub struct Pump {
 struct Session {
     player: Player,
     phase: Phase,
-    /// It is among `Counters::playing`.
-    is_counted: bool,
+    /// As it is among `Counters::playing` or `Counters::starved`.
+    counted: Activity,
 }
 
 /// What the wheel has to know of a session. These lie close together, as each tick looks at those of many sessions.
@@ -89,6 +89,7 @@ impl Pump {
         match command {
             Command::Open(spec) => self.open(now_ns, spec),
             Command::Chunk { session, chunk } => self.take_chunk(now_ns, session, &chunk),
+            Command::Gone { session, chunk } => self.with(session, now_ns, |player| player.handle_gone(chunk)),
             Command::LiveChunk { input, chunk, oldest, .. } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => self.with(session, now_ns, |player| player.jump(now_ns, to)),
@@ -135,7 +136,7 @@ impl Pump {
         let phase = self.phases.take(player.interval_ns());
         self.totals.counters.sessions += 1;
         self.totals.counters.monitored += u64::from(player.spec.play.is_monitored);
-        let key = self.sessions.insert(Session { player, phase, is_counted: false });
+        let key = self.sessions.insert(Session { player, phase, counted: Activity::Loading });
         self.alarms.resize(self.alarms.len().max(key + 1), Alarm::default());
         self.by_id.insert(id, key);
         self.settle(key, now_ns);
@@ -166,17 +167,19 @@ impl Pump {
             player.begin(at_ns);
             self.schedule(key, at_ns);
         } else if player.has_ended() {
-            return self.end(key, now_ns, EndReason::Ended);
+            let reason = player.end_reason();
+            return self.end(key, now_ns, reason);
+        } else if let Some(at_ns) = player.await_chunk(now_ns).filter(|_| self.alarms[key].timer.is_none()) {
+            self.schedule(key, at_ns);
         }
         self.tell_started(key);
         self.count_playing(key);
     }
 
     fn count_playing(&mut self, key: usize) {
-        let Session { player, is_counted, .. } = &mut self.sessions[key];
-        self.totals.counters.playing -= u64::from(*is_counted);
-        *is_counted = player.activity == Activity::Playing;
-        self.totals.counters.playing += u64::from(*is_counted);
+        let Session { player, counted, .. } = &mut self.sessions[key];
+        let before = std::mem::replace(counted, player.activity);
+        self.totals.move_session(before, player.activity);
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
@@ -242,7 +245,7 @@ impl Pump {
     /// What follows from a burst: one that plays on only asks for what it needs next. What another waits for may be there.
     fn go_on(&mut self, key: usize, now_ns: i64, next: Next) {
         match next {
-            Next::Ended => return self.end(key, now_ns, EndReason::Ended),
+            Next::Ended(reason) => return self.end(key, now_ns, reason),
             Next::At(at_ns) => self.schedule(key, at_ns),
             Next::Wait | Next::Full => {}
         }
@@ -262,7 +265,7 @@ impl Pump {
     }
 
     fn end(&mut self, key: usize, now_ns: i64, reason: EndReason) {
-        let Session { player, phase, is_counted } = self.sessions.remove(key);
+        let Session { player, phase, counted } = self.sessions.remove(key);
         let Alarm { timer, is_due } = std::mem::take(&mut self.alarms[key]);
         let session = player.spec.id;
         self.by_id.remove(&session);
@@ -274,9 +277,9 @@ impl Pump {
             self.due.retain(|due| *due != key);
         }
         self.events.extend(player.start_token.map(|token| Event::Started { token, start: None }));
+        self.totals.move_session(counted, Activity::Loading);
         let counters = &mut self.totals.counters;
         counters.sessions -= 1;
-        counters.playing -= u64::from(is_counted);
         counters.monitored -= u64::from(player.spec.play.is_monitored);
         if counters.sessions == 0 {
             self.totals.forget_worst();

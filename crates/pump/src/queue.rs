@@ -146,6 +146,16 @@ impl Queue {
         is_needed
     }
 
+    /// Nothing can be had from a chunk on that has not come: what is before it is the last. False when no row needs it.
+    pub(crate) fn cut_off(&mut self, chunk: u32) -> bool {
+        let Some(at) = self.rows.iter().position(|row| row.number == chunk && row.chunk.is_none()) else {
+            return false;
+        };
+        self.rows.truncate(at);
+        self.plan = Plan::OVER;
+        true
+    }
+
     /// The number of a chunk to ask for, now or after the next that arrives; each is returned once.
     pub(crate) fn poll_need(&mut self) -> Option<u32> {
         if !self.has_new {
@@ -331,7 +341,7 @@ impl Queue {
             self.empty += 1;
             if self.empty > EMPTY_MAX {
                 self.rows.clear();
-                self.plan = Plan::Through { next: 0, end: 0, again_from: None, splice: false };
+                self.plan = Plan::OVER;
                 return;
             }
             self.refill();
@@ -366,6 +376,8 @@ impl Row {
 }
 
 impl Plan {
+    const OVER: Plan = Plan::Through { next: 0, end: 0, again_from: None, splice: false };
+
     /// Cuts off what lies in one chunk.
     fn next_row(&mut self, cut: Cut) -> Option<Row> {
         match self {

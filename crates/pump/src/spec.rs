@@ -47,6 +47,8 @@ pub struct Settings {
     pub read_ahead: Duration,
     /// A stream that is later than this goes on from there; up to this it catches up, at twice its pace.
     pub late_max: Duration,
+    /// A session whose next chunk is late for longer ends, when it does not say otherwise.
+    pub starved_timeout: Duration,
     /// Sessions on one worker at most; newcomers are refused.
     pub sessions_max: usize,
 }
@@ -58,6 +60,7 @@ impl Default for Settings {
             burst: 2,
             read_ahead: Duration::from_millis(1_500),
             late_max: Duration::from_millis(200),
+            starved_timeout: Duration::from_secs(30),
             sessions_max: 20_000,
         }
     }
@@ -138,6 +141,8 @@ pub struct PlaySpec {
     pub speed_permille: u32,
     /// What is sent while the next chunk is late.
     pub when_starved: WhenStarved,
+    /// It ends when the next chunk is late for longer. `None`: `Settings::starved_timeout`.
+    pub starved_timeout: Option<Duration>,
     /// References and timestamps are made to continue across loops, seeks, pauses and starving. Otherwise they stay as
     /// they are. The discontinuity is flagged in both cases.
     pub restamp: bool,
@@ -161,6 +166,7 @@ impl Default for PlaySpec {
             looped: false,
             speed_permille: 1_000,
             when_starved: WhenStarved::default(),
+            starved_timeout: None,
             restamp: true,
             is_paused: false,
             holds_at_end: false,
@@ -218,12 +224,20 @@ impl SessionSpec {
 pub enum Command {
     /// A session begins as soon as its first chunks are there.
     Open(Box<SessionSpec>),
-    /// A chunk that was asked for (`Event::Need`). One that cannot be had is answered with `Chunk::hole`, and skipped.
+    /// A chunk that was asked for (`Event::Need`). One that cannot be had while others can is answered with `Chunk::hole`, and
+    /// skipped.
     Chunk {
         /// Which session.
         session: SessionId,
         /// The chunk.
         chunk: Arc<Chunk>,
+    },
+    /// The title is gone from this chunk on, which was asked for: what is before it is sent, and the session ends there.
+    Gone {
+        /// Which session.
+        session: SessionId,
+        /// The chunk's number.
+        chunk: u32,
     },
     /// The next chunk of a live input, for all of its sessions that need it. Those before `oldest` are forgotten. To be
     /// sent, in order, from before the first session of the input is opened.
@@ -328,6 +342,10 @@ pub enum EndReason {
     Ended,
     /// Control closed it.
     Closed,
+    /// The next chunk was late for too long (`Settings::starved_timeout`).
+    Starved,
+    /// The title is gone, and all that was there of it is sent.
+    Gone,
     /// There were as many as there may be.
     Full,
     /// The id is in use.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::spec::Counters;
+use crate::spec::{Activity, Counters};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -28,6 +28,15 @@ impl Totals {
         self.counters.delay_factor_max = shown(&mut self.delay_factor);
         self.counters.pcr_jitter_max = shown(&mut self.pcr_jitter);
         self.second_ns = now_ns - passed_ns % SECOND_NS;
+    }
+
+    /// A session does something else now. One that is not there is as one that loads.
+    pub(crate) fn move_session(&mut self, before: Activity, now: Activity) {
+        let Counters { playing, starved, .. } = &mut self.counters;
+        *playing -= u64::from(before == Activity::Playing);
+        *starved -= u64::from(before == Activity::Starved);
+        *playing += u64::from(now == Activity::Playing);
+        *starved += u64::from(now == Activity::Starved);
     }
 
     /// A session's delay factor in its last whole second.

@@ -236,6 +236,8 @@ impl Rtsp {
             let value = match name.to_ascii_lowercase().as_str() {
                 "position" => Npt(inspected.at).to_string(),
                 "scale" => scale_text(inspected.session.scale_permille),
+                "activity" => <&str>::from(inspected.stats.activity).to_owned(),
+                "trouble" => inspected.trouble.as_ref().map_or(String::new(), |trouble| trouble.error.to_string()),
                 _ => return Err(Status::ParameterNotUnderstood),
             };
             text += &format!("{name}: {value}\r\n");

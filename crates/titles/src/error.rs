@@ -159,6 +159,17 @@ impl Error {
         }
     }
 
+    /// The title is not there any more, or is another one. An origin may say so for a moment, as while files are moved.
+    pub fn is_gone(&self) -> bool {
+        use HttpError::Status;
+        matches!(self, Error::Changed { .. } | Error::NotFound { .. } | Error::Http { error: Status(404 | 410), .. })
+    }
+
+    /// It may be had later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Error::Io { .. } | Error::Http { .. }) && !self.is_gone()
+    }
+
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> Error {
         Error::Io { what: what.into(), error: Arc::new(error) }
     }

@@ -9,7 +9,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use pump::chunk::Chunk;
 use pump::title::Title;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use url::Url;
 use wire::Bitrate;
 use wire::ts::PACKET_LEN;
@@ -24,6 +24,7 @@ use crate::http::Part;
 use crate::location::{Location, check_url, join, shown};
 use crate::origins::{Origins, Remote};
 use crate::probe;
+use crate::recovery::{Recovery, Trouble};
 use crate::registry::{Entry, Registry, RemoteSource, Source};
 use crate::settings::Settings;
 use crate::slots::Slots;
@@ -38,6 +39,12 @@ const WRITES_MAX: usize = 16;
 
 /// What the disk cache has not given by then is fetched.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A chunk that failed so often is given up, when others of its title came meanwhile.
+const PART_TRIES: u32 = 5;
+
+/// One who wants a chunk for as long as it takes says so again after this; else it is not asked for any more.
+const AWAIT: Duration = Duration::from_secs(10);
 
 /// All titles, and the chunks of them that are kept. Clones are the same library.
 #[derive(Clone)]
@@ -54,6 +61,8 @@ struct Shared {
     disk: Option<Arc<Disk>>,
     opening: Flight<Location, Arc<Title>>,
     loading: Flight<Key, Arc<Chunk>>,
+    /// Chunks that are wanted for as long as it takes.
+    awaiting: Flight<Key, Arc<Chunk>>,
     /// First parts of chunks.
     looking: Flight<Key, Arc<Chunk>>,
     reads: Slots,
@@ -85,6 +94,7 @@ impl Library {
             disk: settings.disk_cache.as_deref().map(disk).transpose()?,
             opening: Flight::default(),
             loading: Flight::default(),
+            awaiting: Flight::default(),
             looking: Flight::default(),
             reads: Slots::new(READS_MAX),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
@@ -113,18 +123,40 @@ impl Library {
     /// # Errors
     /// Why it cannot be had, when all retries and origins are used up. `Chunk::hole` stands in for it.
     pub async fn chunk(&self, title: &Arc<Title>, index: u64) -> Result<Arc<Chunk>, Error> {
+        let (entry, key) = self.find(title, index)?;
+        match self.shared.cached(key) {
+            Some(chunk) => Ok(chunk),
+            None => self.shared.clone().load_together(entry, key).await,
+        }
+    }
+
+    /// A chunk, asked for again and again while it cannot be had, with pauses that grow: by all who want it together, and
+    /// while nothing comes of the title, one of its chunks at a time. A chunk that cannot be had while others can is a hole.
+    ///
+    /// # Errors
+    /// `Error::is_gone`: the title is, for `Settings::gone_after`. `Error::is_passing`: it did not come for some seconds;
+    /// **who still wants it calls again**.
+    pub async fn await_chunk(&self, title: &Arc<Title>, index: u64) -> Result<Arc<Chunk>, Error> {
+        let (entry, key) = self.find(title, index)?;
         let shared = &self.shared;
-        let entry = lock(&shared.registry).entry_of(title).ok_or(Error::UnknownTitle)?;
+        match shared.cached(key) {
+            Some(chunk) => Ok(chunk),
+            None => shared.awaiting.run(key, || (), shared.clone().await_load(entry, key)).await,
+        }
+    }
+
+    fn find(&self, title: &Arc<Title>, index: u64) -> Result<(Arc<Entry>, Key), Error> {
+        let entry = lock(&self.shared.registry).entry_of(title).ok_or(Error::UnknownTitle)?;
         let count = title.chunk_count();
         let number = u32::try_from(index).ok().filter(|number| *number < count);
         let key = Key { title: entry.id, number: number.ok_or(Error::NoChunk { index, count })? };
-        if let Some(chunk) = shared.cache.get(key) {
-            shared.counts.count(|stats| stats.hits += 1);
-            return Ok(chunk);
-        }
-        shared.counts.count(|stats| stats.misses += 1);
-        let joined = || shared.counts.count(|stats| stats.joined += 1);
-        shared.loading.run(key, joined, shared.clone().load(entry, key)).await
+        Ok((entry, key))
+    }
+
+    /// What keeps a title's parts from coming now.
+    pub fn trouble(&self, title: &Arc<Title>) -> Option<Trouble> {
+        let entry = lock(&self.shared.registry).entry_of(title)?;
+        entry.recovery.trouble()
     }
 
     /// The first packets of a chunk, scanned like one, where that is less to read than all of it: at an origin, when the
@@ -292,7 +324,7 @@ impl Shared {
     async fn is_still_there(&self, entry: &Entry) -> bool {
         let Source::Remote(source) = &entry.source else { return false };
         let answer = self.origins.fetch(&source.remote, 0..1, Some(entry.title.len_bytes)).await;
-        let is_there = !answer.is_err_and(|error| is_gone(&error));
+        let is_there = !answer.is_err_and(|error| error.is_gone());
         if is_there {
             lock(&self.registry).set_checked(&entry.location);
         }
@@ -303,7 +335,57 @@ impl Shared {
         if let Some(chunk) = probed.first {
             self.cache.insert(Key { title: id, number: 0 }, &chunk);
         }
-        lock(&self.registry).insert(Entry::new(probed.title, location, id, source, probed.duration))
+        let recovery = Recovery::new(self.settings.retry_backoff);
+        lock(&self.registry).insert(Entry::new(probed.title, location, id, source, probed.duration, recovery))
+    }
+
+    fn cached(&self, key: Key) -> Option<Arc<Chunk>> {
+        let chunk = self.cache.get(key);
+        self.counts.count(|stats| match chunk {
+            Some(_) => stats.hits += 1,
+            None => stats.misses += 1,
+        });
+        chunk
+    }
+
+    async fn load_together(self: Arc<Self>, entry: Arc<Entry>, key: Key) -> Result<Arc<Chunk>, Error> {
+        let joined = || self.counts.count(|stats| stats.joined += 1);
+        self.loading.run(key, joined, self.clone().load(entry, key)).await
+    }
+
+    /// `load`, until it can be had, is given up, or was tried for `AWAIT`.
+    async fn await_load(self: Arc<Self>, entry: Arc<Entry>, key: Key) -> Result<Arc<Chunk>, Error> {
+        let begun = Instant::now();
+        let (mut gone_since, mut came_before) = (None, None);
+        let mut retry = 0;
+        loop {
+            let turn = entry.recovery.turn().await;
+            let error = match self.clone().load_together(entry.clone(), key).await {
+                Ok(chunk) => return Ok(chunk),
+                Err(error) => error,
+            };
+            drop(turn);
+            if error.is_gone() {
+                let since: Instant = *gone_since.get_or_insert(Instant::now());
+                if since.elapsed() >= self.settings.gone_after {
+                    return Err(error);
+                }
+            } else if error.is_passing() {
+                gone_since = None;
+                let came = entry.recovery.came();
+                if retry + 1 >= PART_TRIES && came > *came_before.get_or_insert(came) {
+                    self.counts.count(|stats| stats.holes += 1);
+                    return Ok(Arc::new(Chunk::hole(&entry.title, key.number)));
+                }
+            } else {
+                return Err(error);
+            }
+            if begun.elapsed() >= AWAIT && gone_since.is_none() {
+                return Err(error);
+            }
+            tokio::time::sleep(entry.recovery.pause(retry)).await;
+            retry += 1;
+        }
     }
 
     async fn load(self: Arc<Self>, entry: Arc<Entry>, key: Key) -> Result<Arc<Chunk>, Error> {
@@ -322,10 +404,13 @@ impl Shared {
             Source::Remote(source) => self.load_remote(source, title, key, range).await,
         };
         let chunk = Arc::new(loaded.inspect_err(|error| {
-            if is_gone(error) {
+            if error.is_gone() {
                 entry.set_stale();
             }
+            let is_first = entry.recovery.handle_failure(error);
+            self.counts.count(|stats| stats.troubles += u64::from(is_first));
         })?);
+        entry.recovery.handle_part();
         self.cache.insert(key, &chunk);
         Ok(chunk)
     }
@@ -406,12 +491,6 @@ fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed,
         _ => probe::estimate(&title),
     };
     Ok(Probed { title, first, duration })
-}
-
-/// Whether a title is no longer what it was, so that whoever opens it should look again.
-fn is_gone(error: &Error) -> bool {
-    use crate::error::HttpError::Status;
-    matches!(error, Error::Changed { .. } | Error::NotFound { .. } | Error::Http { error: Status(404 | 410), .. })
 }
 
 /// Clients choose some of this, so it has to be a hash that nobody finds two texts for.

@@ -117,7 +117,7 @@ impl Origins {
                 self.note_down(url, &error);
                 return Err(error);
             }
-            tokio::time::sleep(backoff(self.settings.retry_backoff, retry)).await;
+            tokio::time::sleep(backoff(self.settings.retry_backoff, BACKOFF_MAX, retry)).await;
             retry += 1;
             self.counts.count(|stats| stats.retries += 1);
         }
@@ -187,10 +187,10 @@ fn is_worth_a_retry(error: &HttpError) -> bool {
     }
 }
 
-/// The pause before a retry: twice as long each time, and half of it random, so that those who failed together do not
-/// come back together.
-fn backoff(first: Duration, retry: u32) -> Duration {
-    let longest = first.saturating_mul(1 << retry.min(16)).min(BACKOFF_MAX);
+/// The pause before a retry: twice as long each time up to `max`, and half of it random, so that those who failed together
+/// do not come back together.
+pub(crate) fn backoff(first: Duration, max: Duration, retry: u32) -> Duration {
+    let longest = first.saturating_mul(1 << retry.min(16)).min(max);
     let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
     longest.mul_f64(0.5 + random / 2.0)
 }
@@ -221,7 +221,7 @@ mod tests {
         let first = Duration::from_millis(100);
         for (retry, longest) in [(0, 100), (1, 200), (3, 800), (10, 2_000), (u32::MAX, 2_000)] {
             let longest = Duration::from_millis(longest);
-            let pause = backoff(first, retry);
+            let pause = backoff(first, BACKOFF_MAX, retry);
             assert!(pause >= longest / 2 && pause <= longest, "{retry}: {pause:?}");
         }
     }

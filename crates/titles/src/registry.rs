@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::file::OpenFile;
 use crate::location::Location;
 use crate::origins::Remote;
+use crate::recovery::Recovery;
 
 /// A title, and how to read it.
 pub(crate) struct Entry {
@@ -20,6 +21,7 @@ pub(crate) struct Entry {
     pub id: u128,
     pub source: Source,
     pub duration: Option<Duration>,
+    pub recovery: Recovery,
     /// It is not what it was; the next who opens it gets what it is now.
     is_stale: AtomicBool,
 }
@@ -36,8 +38,16 @@ pub(crate) struct RemoteSource {
 }
 
 impl Entry {
-    pub fn new(title: Title, location: Location, id: u128, source: Source, duration: Option<Duration>) -> Arc<Entry> {
-        Arc::new(Entry { title: Arc::new(title), location, id, source, duration, is_stale: AtomicBool::new(false) })
+    pub fn new(
+        title: Title,
+        location: Location,
+        id: u128,
+        source: Source,
+        duration: Option<Duration>,
+        recovery: Recovery,
+    ) -> Arc<Entry> {
+        let (title, is_stale) = (Arc::new(title), AtomicBool::new(false));
+        Arc::new(Entry { title, location, id, source, duration, recovery, is_stale })
     }
 
     pub fn set_stale(&self) {
@@ -149,7 +159,14 @@ mod tests {
         let bytes = Sample { pictures: 5, ..Sample::default() }.make();
         let title = probe(&bytes, bytes.len() as u64, 700).unwrap();
         let remote = RemoteSource { remote: Arc::new(Remote::new(name, Vec::new())), has_validator: false };
-        Entry::new(title, Location::Name(name.to_owned()), 1, Source::Remote(remote), None)
+        Entry::new(
+            title,
+            Location::Name(name.to_owned()),
+            1,
+            Source::Remote(remote),
+            None,
+            Recovery::new(Duration::ZERO),
+        )
     }
 
     #[tokio::test]

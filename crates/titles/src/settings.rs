@@ -42,6 +42,8 @@ pub struct Settings {
     pub retries: u32,
     /// Before the first retry; twice as long before each later one, up to two seconds. Half of it is random.
     pub retry_backoff: Duration,
+    /// A title that its origins say is gone, or has changed, is taken to be when they say so for this long.
+    pub gone_after: Duration,
     /// Requests to one origin at a time; others wait. Those under way for longer than a second count apart, up to the
     /// same number, so that slow titles do not hold up others. Each takes up to a chunk's memory.
     pub fetches_per_origin: usize,
@@ -69,6 +71,7 @@ impl Default for Settings {
             fetch_timeout: Duration::from_secs(10),
             retries: 1,
             retry_backoff: Duration::from_millis(100),
+            gone_after: Duration::from_secs(2),
             fetches_per_origin: 64,
             revalidate: Duration::from_secs(10),
             titles_max: 2_000,

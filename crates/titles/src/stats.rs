@@ -41,6 +41,10 @@ counters! {
         gauge fetching: u64 = "fetching",
         /// Requests to an origin that had been asked before.
         counter retries: u64 = "retries_total",
+        /// Times that a title's parts ceased to come.
+        counter troubles: u64 = "troubles_total",
+        /// Parts that were given up, as others of their titles came.
+        counter holes: u64 = "holes_total",
         /// Requests to the next origin.
         counter failovers: u64 = "failovers_total",
         /// Requests that an origin sent elsewhere.

@@ -120,6 +120,8 @@ impl Player {
                 padding.packets += 1;
             }
         }
+        let is_behind = self.schedule.padding.is_some_and(|padding| padding.is_behind);
+        self.lacking_ns = is_behind.then(|| self.lacking_ns.unwrap_or(due_ns));
         let Some(slot) = output.out.slot() else { return Sent::Late };
         let header_len = self.sender.write_header(slot, due_ns);
         slot[header_len..header_len + DATAGRAM_LEN].copy_from_slice(payload.as_flattened());

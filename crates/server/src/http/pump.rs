@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use pump::monitor::Report;
 use pump::spec::{EndReason, SessionId, SessionStats, late_bound};
 use serde_json::{Value, json};
-use titles::Listed;
+use titles::{Listed, Trouble};
 
 use super::live::input_json;
 use super::{App, InPath, Problem};
@@ -123,18 +123,28 @@ fn reason(why: &End) -> String {
         End::Pump(EndReason::Full) => "the worker was full".to_owned(),
         End::Pump(EndReason::InUse) => "the id was in use".to_owned(),
         End::Pump(EndReason::NoPace) => "the title has no clock".to_owned(),
+        End::Pump(EndReason::Starved) | End::Starved(None) => NOTHING_CAME.to_owned(),
+        End::Pump(EndReason::Gone) => "the title is gone".to_owned(),
+        End::Starved(Some(why)) => format!("{NOTHING_CAME}: {why}"),
         End::Refused => "nobody listens at the destination".to_owned(),
         End::Lapsed => "nobody asked for it within its lease".to_owned(),
         End::Unreadable(why) => why.clone(),
     }
 }
 
+const NOTHING_CAME: &str = "the next part of the title did not come for too long (starved_timeout)";
+
 fn inspected_json(inspected: &Inspected) -> Value {
-    let Inspected { session, stats, at } = inspected;
+    let Inspected { session, stats, at, trouble } = inspected;
     let mut value = session_json(session);
     value["statistics"] = stats_json(stats);
     value["position"] = json!(at.as_secs_f64());
+    value["trouble"] = trouble.as_ref().map_or(Value::Null, trouble_json);
     value
+}
+
+fn trouble_json(trouble: &Trouble) -> Value {
+    json!({"seconds": trouble.since.as_secs_f64(), "error": trouble.error.to_string()})
 }
 
 fn stats_json(stats: &SessionStats) -> Value {

@@ -13,10 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::OpenSocket;
-use pump::chunk::Chunk;
 use pump::spec::{self, Command, EndReason, Event, SessionId, SessionStats};
 use pump::title::Title;
-use titles::Library;
+use titles::{Library, Trouble};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use wire::{Bitrate, LinkId, WorkerId};
@@ -25,7 +24,7 @@ use super::connections::Connections;
 use super::destination::{Allowed, DestinationError};
 use super::live::Input;
 use super::outputs::Outputs;
-use super::sessions::{End, FAILURES_MAX, Limits, Session, Sessions};
+use super::sessions::{End, Limits, Session, Sessions};
 use super::times;
 use crate::plane::questions::Questions;
 use crate::plane::workers::Posted;
@@ -82,6 +81,8 @@ pub struct Inspected {
     pub stats: Box<SessionStats>,
     /// How far into the title it is.
     pub at: Duration,
+    /// What keeps the parts of its title from coming now.
+    pub trouble: Option<Trouble>,
 }
 
 /// What control has counted.
@@ -264,7 +265,8 @@ impl PumpControl {
             (None, stats) => stats.unwrap_or_default(),
         };
         let at = session.time_at(stats.position);
-        Ok(Inspected { session, stats, at })
+        let trouble = self.trouble(&session);
+        Ok(Inspected { session, stats, at, trouble })
     }
 
     async fn ask_stats(&self, worker: WorkerId, session: SessionId) -> Result<Option<Box<SessionStats>>, PumpError> {
@@ -276,7 +278,7 @@ impl PumpControl {
     pub fn handle_event(self: &Arc<Self>, event: Event, runtime: &Handle) {
         match event {
             Event::Need { session, chunk } => {
-                if let Ok(found) = self.running(session) {
+                if let Some(found) = self.begin_delivery(session, chunk) {
                     let control = self.clone();
                     runtime.spawn(async move {
                         match &found.content.input {
@@ -288,6 +290,9 @@ impl PumpControl {
             }
             Event::SessionEnded { session, reason, stats } => {
                 let mut state = self.lock();
+                if let Some(starved) = state.sessions.running(session).filter(|_| reason == EndReason::Starved) {
+                    starved.trouble = self.trouble(starved).map(|trouble| trouble.error.to_string());
+                }
                 let ended = state.sessions.handle_ended(&mut self.plane.placement(), session, reason, stats);
                 if let Some(session) = ended {
                     if let Some(input) = &session.content.input {
@@ -316,38 +321,43 @@ impl PumpControl {
         }
     }
 
-    /// Fetches a chunk for a session. One that cannot be had is a hole; after some of them the session ends.
-    async fn deliver(&self, session: Session, number: u32) {
-        let chunk = match self.library.chunk(&session.content.title, number.into()).await {
-            Ok(chunk) => {
-                self.note_chunk(session.id, &chunk);
-                chunk
-            }
-            Err(error) => {
-                let failures = self.note_failure(session.id);
-                tracing::debug!(title = &*session.name, number, %error, "a chunk cannot be had");
-                if failures >= FAILURES_MAX || matches!(error, titles::Error::Changed { .. }) {
-                    return self.close_because(session.id, End::Unreadable(error.to_string()));
-                }
-                Arc::new(Chunk::hole(&session.content.title, number))
-            }
-        };
-        self.post(session.worker, Command::Chunk { session: session.id, chunk });
+    /// A session for which a chunk is not on its way yet.
+    fn begin_delivery(&self, id: SessionId, number: u32) -> Option<Session> {
+        let mut state = self.lock();
+        let session = state.sessions.running(id)?;
+        let is_new = session.content.input.is_some() || session.awaited.insert(number);
+        is_new.then(|| session.clone())
     }
 
-    fn note_chunk(&self, id: SessionId, chunk: &Chunk) {
-        if let Some(session) = self.lock().sessions.running(id) {
-            session.failures = 0;
-            session.seen.note(chunk);
+    /// Fetches a chunk for a session, for as long as there is the session and the title. What could be had of a title that
+    /// is gone is still sent.
+    async fn deliver(&self, session: Session, number: u32) {
+        let Session { id, worker, content, name, .. } = session;
+        loop {
+            let awaited = self.library.await_chunk(&content.title, number.into()).await;
+            let mut state = self.lock();
+            let Some(session) = state.sessions.running(id) else { return };
+            let command = match awaited {
+                Ok(chunk) => {
+                    session.seen.note(&chunk);
+                    Command::Chunk { session: id, chunk }
+                }
+                Err(error) if error.is_passing() => continue,
+                Err(error) => {
+                    tracing::debug!(title = &*name, number, %error, "the title is gone");
+                    session.trouble = Some(error.to_string());
+                    Command::Gone { session: id, chunk: number }
+                }
+            };
+            session.awaited.remove(&number);
+            self.post(worker, command);
+            return;
         }
     }
 
-    /// Returns how many chunks in a row could not be had.
-    fn note_failure(&self, id: SessionId) -> u32 {
-        let mut state = self.lock();
-        let Some(session) = state.sessions.running(id) else { return 0 };
-        session.failures += 1;
-        session.failures
+    /// What keeps the parts of a session's title from coming now.
+    pub fn trouble(&self, session: &Session) -> Option<Trouble> {
+        self.library.trouble(&session.content.title).filter(|_| session.end.is_none())
     }
 
     /// Nobody listens at a destination.

@@ -94,6 +94,12 @@ async fn start(play: &Play) -> anyhow::Result<()> {
         }
         match end {
             Some(End::Unreadable(why)) => anyhow::bail!("{}: {why}", play.request.title),
+            Some(End::Starved(why)) => anyhow::bail!(
+                "{}: nothing came for {:?}{}",
+                play.request.title,
+                play.pump.starved_timeout,
+                why.map_or(String::new(), |why| format!(": {why}"))
+            ),
             Some(End::Pump(EndReason::Ended | EndReason::Closed)) => return Ok(()),
             Some(other) => anyhow::bail!("the session ended: {other:?}"),
             None => anyhow::ensure!(told.is_none_or(|at| at.elapsed() < GOODBYE), "the worker does not answer"),

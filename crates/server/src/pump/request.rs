@@ -18,6 +18,9 @@ const SECONDS_MAX: f64 = 30.0 * 86_400.0;
 /// Longest start at twice the pace, in seconds.
 const BURST_START_MAX: f64 = 30.0;
 
+/// Longest wait for the next part of a title, in seconds.
+const STARVED_TIMEOUT_MAX: f64 = 86_400.0;
+
 /// Seconds of a lease: long enough to be renewed in time.
 const LEASE: RangeInclusive<f64> = 1.0..=86_400.0;
 
@@ -131,6 +134,7 @@ impl OpenRequest {
             looped: typed.looped,
             speed_permille: speed_permille(typed.speed)?,
             when_starved: typed.when_starved,
+            starved_timeout: typed.starved_timeout.map(starved_timeout).transpose()?,
             restamp: typed.restamp,
             is_paused: typed.paused,
             holds_at_end: typed.hold,
@@ -198,6 +202,10 @@ pub fn burst(count: u8) -> Result<u8, RequestError> {
     if (1..=7).contains(&count) { Ok(count) } else { Err(wrong("burst", "1 to 7 datagrams")) }
 }
 
+fn starved_timeout(typed: f64) -> Result<Duration, RequestError> {
+    seconds("starved_timeout", typed, 0.0..=STARVED_TIMEOUT_MAX, "0 to 86400 seconds")
+}
+
 fn span(key: &'static str, typed: f64) -> Result<Duration, RequestError> {
     seconds(key, typed, 0.0..=SECONDS_MAX, "a number of seconds, 0 or more")
 }
@@ -256,6 +264,7 @@ struct Open {
     restamp: bool,
     #[serde(default, with = "Starved")]
     when_starved: WhenStarved,
+    starved_timeout: Option<f64>,
     pids: Option<Vec<u16>>,
     #[serde(default)]
     rename: BTreeMap<String, u16>,
@@ -364,6 +373,7 @@ mod tests {
             (with(r#", "end": 1e300"#), "end is a number of seconds"),
             (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
             (with(r#", "burst": 8"#), "burst is 1 to 7"),
+            (with(r#", "starved_timeout": 86401"#), "starved_timeout is 0 to 86400 seconds"),
             (with(r#", "lease": 0.5"#), "lease is 1 to 86400 seconds"),
             (with(r#", "burst_start": 31"#), "burst_start is 0 to 30 seconds"),
             (with(r#", "burst_start": 1, "pad": 2000000"#), "burst_start is 0 to 30 seconds"),

@@ -3,7 +3,7 @@
 //! In: sessions that want a place, what workers report, the time. Out: places; sessions to close.
 //! Cost: map lookups; a look at all workers for a place. It has no socket, no clock, no lock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +25,6 @@ const ENDED_MAX: usize = 1_000;
 
 /// A destination that is not heard of for this long takes what it gets.
 const REFUSALS_GAP: Duration = Duration::from_secs(2);
-
-/// Chunks in a row that could not be had, until the session ends.
-pub const FAILURES_MAX: u32 = 3;
 
 /// One session, as control knows it.
 #[derive(Clone, Debug)]
@@ -60,8 +57,10 @@ pub struct Session {
     pub(super) fast: Option<Fast>,
     /// It ends when nobody asks for it for this long.
     pub lease: Option<Duration>,
-    /// Chunks in a row that could not be had.
-    pub failures: u32,
+    /// Chunks that are on their way to it.
+    pub(super) awaited: BTreeSet<u32>,
+    /// What keeps it from going on to the title's end.
+    pub(super) trouble: Option<String>,
     /// Why control closes it.
     pub(super) closing: Option<End>,
     /// How it ended, and what it had counted.
@@ -109,7 +108,8 @@ impl Session {
             scale_permille: 1_000,
             fast: None,
             lease: request.lease,
-            failures: 0,
+            awaited: BTreeSet::new(),
+            trouble: None,
             closing: None,
             end: None,
         }
@@ -130,8 +130,10 @@ pub enum End {
     Refused,
     /// Nobody asked for it within its lease.
     Lapsed,
-    /// The title cannot be read any more.
+    /// The title is gone, or is another one.
     Unreadable(String),
+    /// The next part of the title did not come for as long as the session waits; why, if that is known.
+    Starved(Option<String>),
 }
 
 /// Where a new session goes, and what it is called there.
@@ -244,7 +246,12 @@ impl Sessions {
         stats: Box<SessionStats>,
     ) -> Option<&Session> {
         let session = self.sessions.get_mut(&id).filter(|session| session.end.is_none())?;
-        let why = session.closing.take().filter(|_| reason == EndReason::Closed).unwrap_or(End::Pump(reason));
+        let why = match reason {
+            EndReason::Starved => End::Starved(session.trouble.take()),
+            EndReason::Gone => End::Unreadable(session.trouble.take().unwrap_or_default()),
+            EndReason::Closed => session.closing.take().unwrap_or(End::Pump(reason)),
+            _ => End::Pump(reason),
+        };
         session.end = Some((why, stats));
         placement.release(session.worker, session.content.rate);
         self.bandwidth_bps -= session.content.rate.bps();

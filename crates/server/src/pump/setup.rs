@@ -39,6 +39,7 @@ pub fn pump_settings(config: &Config) -> spec::Settings {
         burst: pump.burst,
         read_ahead: pump.read_ahead,
         late_max: pump.late_max,
+        starved_timeout: pump.starved_timeout,
         sessions_max: pump.sessions_max,
     }
 }

@@ -142,15 +142,57 @@ async fn who_would_wait_too_long_for_an_origin_is_told_to_try_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_title_that_cannot_be_read_any_more_ends_its_session() {
+async fn an_origin_that_fails_for_a_while_costs_no_packet() {
+    let test = Harness::start(|_| {});
+    let title = test.title("whole.ts", 100);
+    test.origin_title("fails.ts", title.clone(), 4);
+    test.fail_origin(Some(StatusCode::SERVICE_UNAVAILABLE));
+    let receiver = Receiver::bind();
+    let id = test.open(json!({"title": "fails.ts", "destination": receiver.url("udp")})).await;
+    let starved = test.until(id, |session| session["statistics"]["activity"] == "starved").await;
+    assert_eq!(starved["statistics"]["packet"], json!(4 * harness::CHUNK_PACKETS), "what was there is sent");
+    assert!(starved["trouble"]["error"].as_str().is_some_and(|error| error.contains("503")), "{starved}");
+    let metrics = test.metrics().await;
+    assert!(!metrics.contains("millrace_library_troubles_total 0"), "{metrics}");
+    let starved = metrics.lines().filter(|line| line.starts_with("millrace_pump_worker_starved{"));
+    assert_eq!(starved.filter(|line| line.ends_with(" 1")).count(), 1, "{metrics}");
+
+    test.release_origin();
+    test.fail_origin(None);
+    let ended = test.until_ended(id).await;
+    assert_eq!((&ended["reason"], &ended["trouble"]), (&json!("all was sent"), &json!(null)));
+    assert_eq!((&ended["statistics"]["lost_packets"], &ended["statistics"]["underruns"]), (&json!(0), &json!(1)));
+    let received = packets(&receiver.take_what_is_there());
+    assert_eq!(received.len(), harness::padded(&title).len());
+    assert_continues(&received);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_waits_for_its_title_as_long_as_it_says() {
     let test = Harness::start(|_| {});
     let title = test.title("whole.ts", 250);
     test.origin_title("dead.ts", title, 2);
-    test.kill_origin();
+    test.fail_origin(Some(StatusCode::INTERNAL_SERVER_ERROR));
     let receiver = Receiver::bind();
-    let id = test.open(json!({"title": "dead.ts", "destination": receiver.url("udp")})).await;
+    let request = json!({"title": "dead.ts", "destination": receiver.url("udp"), "starved_timeout": 0.3});
+    let ended = test.until_ended(test.open(request).await).await;
+    let reason = ended["reason"].as_str().expect("a reason");
+    assert!(reason.contains("starved_timeout") && reason.contains("500"), "{ended}");
+    assert_eq!(ended["statistics"]["packet"], json!(2 * harness::CHUNK_PACKETS), "what was there is sent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_there_of_a_title_that_is_gone_is_sent_once() {
+    let test = Harness::start(|_| {});
+    let title = test.title("whole.ts", 250);
+    test.origin_title("gone.ts", title.clone(), 4);
+    test.fail_origin(Some(StatusCode::NOT_FOUND));
+    let receiver = Receiver::bind();
+    let id = test.open(json!({"title": "gone.ts", "destination": receiver.url("udp"), "loop": true})).await;
     let ended = test.until_ended(id).await;
-    assert!(ended["reason"].as_str().is_some_and(|reason| reason.contains("500")), "{ended}");
+    assert!(ended["reason"].as_str().is_some_and(|reason| reason.contains("404")), "{ended}");
+    let received = packets(&receiver.take_what_is_there());
+    assert_eq!(received, &title[..4 * harness::CHUNK_PACKETS * PACKET_LEN]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

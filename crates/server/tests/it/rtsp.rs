@@ -43,8 +43,10 @@ async fn a_player_describes_plays_pauses_seeks_and_ends() {
     assert!((11.0..=12.0).contains(&start), "it begins with the picture before that: {start}");
     let part = client.ask("PLAY", &format!("{session}\r\nRange: npt=3-5")).await;
     assert!(part.header("Range").ends_with("-5.000"), "{}", part.text);
-    let asked = client.ask("GET_PARAMETER", &format!("{session}\r\nContent-Length: 15\r\n\r\nposition\r\nscale")).await;
+    let names = "position\r\nscale\r\nactivity\r\ntrouble";
+    let asked = client.ask("GET_PARAMETER", &format!("{session}\r\nContent-Length: 34\r\n\r\n{names}")).await;
     assert_eq!(asked.code, 200, "{}", asked.text);
+    assert!(asked.text.contains("\r\nactivity: playing\r\ntrouble: \r\n"), "{}", asked.text);
     assert!(asked.text.contains("\r\nposition: ") && asked.text.contains("\r\nscale: 1.000\r\n"), "{}", asked.text);
     assert_eq!(server.pump.totals().open, 1, "it goes on with one pump session");
 

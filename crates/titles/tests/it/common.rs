@@ -27,6 +27,8 @@ pub const CHUNK_BYTES: usize = CHUNK_PACKETS * 188;
 #[derive(Clone)]
 pub enum Fault {
     Status(u16),
+    /// 500 for what begins there.
+    Hole(u64),
     /// The connection ends after so many bytes of the body.
     Truncate(usize),
     /// A Content-Length, and a body, of so many bytes less than Content-Range says.
@@ -217,9 +219,11 @@ async fn answer<S: AsyncWrite + Unpin>(stream: &mut S, asked: &Asked, item: &Ite
         let head = format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {first}-{last}/{len}\r\n");
         format!("{head}Content-Length: {body_len}\r\n{validators}\r\n")
     };
+    let fault = fault.filter(|fault| !matches!(fault, Fault::Hole(at) if *at != range.start));
     match fault {
         None if is_other => write(stream, &whole, &item.bytes).await,
         None => write(stream, &partial(0, len, 0), body).await,
+        Some(Fault::Hole(_)) => write(stream, "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", b"").await,
         Some(Fault::Status(status)) => {
             write(stream, &format!("HTTP/1.1 {status} No\r\nContent-Length: 2\r\n\r\nno"), b"").await
         }

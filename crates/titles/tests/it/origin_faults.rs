@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Fault, Item, Origin, item, library, packets_of, play, sample, settings};
+use crate::common::{CHUNK_BYTES, Fault, Item, Origin, item, library, packets_of, play, sample, settings};
 use titles::{Error, ErrorKind, HttpError, Library, Settings};
 use tokio::net::TcpSocket;
 
@@ -217,6 +217,76 @@ async fn a_title_is_asked_about_again_after_a_while() {
     assert!(std::sync::Arc::ptr_eq(&first, &same));
     assert!(!std::sync::Arc::ptr_eq(&first, &other));
     assert!(std::sync::Arc::ptr_eq(&other, &while_broken));
+}
+
+/// Settings with short pauses between requests for a title of which nothing comes.
+fn patient(origin: &Origin) -> Settings {
+    Settings {
+        retries: 0,
+        retry_backoff: Duration::from_millis(1),
+        gone_after: Duration::from_millis(20),
+        ..settings(&[origin])
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_is_awaited_is_asked_for_until_it_comes() {
+    let faults = || (0..20).map(|number| Fault::Status(if number % 7 == 6 { 404 } else { 503 }));
+    let origin = Origin::start().await;
+    origin.put("/a.ts", item(1));
+    let library = Library::new(patient(&origin)).unwrap();
+    let title = library.open("a.ts").await.unwrap();
+
+    origin.break_next("/a.ts", faults());
+    let chunk = library.await_chunk(&title, 3).await.unwrap();
+
+    assert!(chunk.bytes() == packets_of(&sample(1), 3));
+    let stats = library.stats();
+    assert_eq!((stats.fetches, stats.troubles, stats.holes), (22, 1, 0));
+    assert!(library.trouble(&title).is_none());
+}
+
+#[tokio::test]
+async fn a_title_is_gone_when_its_origin_says_so_for_long_enough() {
+    for is_other in [false, true] {
+        let origin = Origin::start().await;
+        origin.put("/a.ts", item(1));
+        let library = Library::new(patient(&origin)).unwrap();
+        let title = library.open("a.ts").await.unwrap();
+
+        match is_other {
+            false => origin.remove("/a.ts"),
+            true => origin.put("/a.ts", item(2)),
+        }
+        let begun = std::time::Instant::now();
+        let error = library.await_chunk(&title, 3).await.err().unwrap();
+
+        assert!(error.is_gone(), "{error:?}");
+        assert!(begun.elapsed() >= Duration::from_millis(20) && origin.asked().len() > 2);
+        assert_eq!(library.trouble(&title).unwrap().error.to_string(), error.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_cannot_be_had_while_others_come_is_a_hole() {
+    let origin = Origin::start().await;
+    let bytes = item(1).bytes;
+    origin.put("/a.ts", Item { always: Some(Fault::Hole(3 * CHUNK_BYTES as u64)), ..item(1) });
+    let library = Library::new(Settings { cache_bytes: 1, ..patient(&origin) }).unwrap();
+    let title = library.open("a.ts").await.unwrap();
+
+    let awaited = tokio::spawn({
+        let (library, title) = (library.clone(), title.clone());
+        async move { library.await_chunk(&title, 3).await.unwrap() }
+    });
+    let mut others = (4..u64::from(title.chunk_count())).cycle();
+    while !awaited.is_finished() {
+        let number = others.next().unwrap();
+        assert!(library.await_chunk(&title, number).await.unwrap().bytes() == packets_of(&bytes, number));
+    }
+
+    assert_eq!(awaited.await.unwrap().packet_count(), 0);
+    assert_eq!(library.stats().holes, 1);
 }
 
 #[tokio::test]

@@ -156,10 +156,13 @@ impl PumpControl {
     pub(super) async fn find_pictures(&self, session: Session, run: u64) {
         let Some(fast) = session.fast.filter(|fast| fast.run == run) else { return };
         let mut planner = fast.planner.lock().await;
-        let found = planner.plan(&self.library, MORE_PICTURES).await;
-        let picks = match found {
-            Ok(picks) => picks,
-            Err(error) => return self.close_because(session.id, End::Unreadable(error.to_string())),
+        planner.is_patient = true;
+        let picks = loop {
+            match planner.plan(&self.library, MORE_PICTURES).await {
+                Ok(picks) => break picks,
+                Err(error) if error.is_passing() && self.is_open(session.id) => {}
+                Err(error) => return self.close_because(session.id, End::Unreadable(error.to_string())),
+            }
         };
         let behind = planner.place_behind();
         let mut state = self.lock();

@@ -30,6 +30,8 @@ pub(super) fn nearest(scale: f64) -> i32 {
     if scale < 0.0 { -permille } else { permille }
 }
 
+type MaybeChunk = Option<Arc<Chunk>>;
+
 /// What goes through a title at another speed.
 #[derive(Debug)]
 pub(super) struct Planner {
@@ -46,6 +48,8 @@ pub(super) struct Planner {
     /// The last chunk that was looked at, and nanoseconds from the first one's begin to its.
     last: Option<(u32, i128)>,
     picker: Picker,
+    /// A chunk that cannot be had is waited for.
+    pub(super) is_patient: bool,
 }
 
 impl Planner {
@@ -67,6 +71,7 @@ impl Planner {
             next: Some(title.chunk_of(from)),
             last: None,
             picker: Picker::new(scale_permille, slope, SPACING),
+            is_patient: false,
         })
     }
 
@@ -80,30 +85,44 @@ impl Planner {
         if self.is_backward { self.low } else { self.high }
     }
 
-    /// The next `count` pictures, or a few more; none when there are no more.
+    /// The next `count` pictures, or a few more; fewer when a chunk cannot be had behind them; none when there are no more.
     ///
     /// # Errors
-    /// When a chunk cannot be had.
+    /// When a chunk cannot be had. Then this may be tried again.
     pub(super) async fn plan(&mut self, library: &Library, count: usize) -> Result<Vec<Pick>, Error> {
         let mut picks = Vec::new();
         let mut looks = 0;
         while let Some(number) = self.next.filter(|_| picks.len() < count && looks < LOOKS_MAX) {
-            let chunk = library.chunk(&self.title, number.into()).await?;
-            let ends_later = chunk.pictures.last().is_some_and(|picture| picture.end.is_none());
-            let after = match number + 1 {
-                after if ends_later && after < self.title.chunk_count() => {
-                    Some(library.chunk(&self.title, after.into()).await?)
-                }
-                _ => None,
-            };
-            let last = match self.last {
-                Some((last, _)) => Some(library.chunk(&self.title, last.into()).await?),
-                None => None,
-            };
-            self.take(&mut picks, &chunk, after.as_deref(), last.as_deref());
+            match self.read(library, number).await {
+                Ok((chunk, after, last)) => self.take(&mut picks, &chunk, after.as_deref(), last.as_deref()),
+                Err(_) if !picks.is_empty() => break,
+                Err(error) => return Err(error),
+            }
             looks += 1;
         }
         Ok(picks)
+    }
+
+    /// A chunk, the one behind it where its last picture ends there, and the one that was looked at before.
+    async fn read(&self, library: &Library, number: u32) -> Result<(Arc<Chunk>, MaybeChunk, MaybeChunk), Error> {
+        let chunk = self.chunk(library, number).await?;
+        let ends_later = chunk.pictures.last().is_some_and(|picture| picture.end.is_none());
+        let after = match number + 1 {
+            after if ends_later && after < self.title.chunk_count() => Some(self.chunk(library, after).await?),
+            _ => None,
+        };
+        let last = match self.last {
+            Some((last, _)) => Some(self.chunk(library, last).await?),
+            None => None,
+        };
+        Ok((chunk, after, last))
+    }
+
+    async fn chunk(&self, library: &Library, number: u32) -> Result<Arc<Chunk>, Error> {
+        match self.is_patient {
+            true => library.await_chunk(&self.title, number.into()).await,
+            false => library.chunk(&self.title, number.into()).await,
+        }
     }
 
     fn take(&mut self, picks: &mut Vec<Pick>, chunk: &Chunk, after: Option<&Chunk>, last: Option<&Chunk>) {

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// Packets of a chunk: a quarter of a second of the titles here.
-const CHUNK_PACKETS: usize = 350;
+pub const CHUNK_PACKETS: usize = 350;
 
 pub struct Harness {
     pump: Arc<PumpControl>,
@@ -79,6 +79,8 @@ impl Harness {
             stall_timeout: PATIENCE,
             fetch_timeout: PATIENCE,
             retries: 0,
+            retry_backoff: Duration::from_millis(20),
+            gone_after: Duration::from_millis(200),
             ..titles::Settings::default()
         })
         .expect("a library");
@@ -135,9 +137,9 @@ impl Harness {
         self.origin.released.notify_waiters();
     }
 
-    /// It answers with 500 where it would hold back.
-    pub fn kill_origin(&self) {
-        self.origin.is_dead.store(true, Ordering::SeqCst);
+    /// It answers with this status where it would hold back.
+    pub fn fail_origin(&self, status: Option<StatusCode>) {
+        *self.origin.failure.lock().expect("nobody panics") = status;
     }
 
     pub fn pump(&self) -> &Arc<PumpControl> {
@@ -248,7 +250,7 @@ struct Origin {
     titles: Mutex<HashMap<String, (Vec<u8>, usize)>>,
     is_released: AtomicBool,
     released: Notify,
-    is_dead: AtomicBool,
+    failure: std::sync::Mutex<Option<StatusCode>>,
 }
 
 impl Origin {
@@ -277,8 +279,9 @@ impl Origin {
         let last = last.parse().unwrap_or(usize::MAX).min(bytes.len() - 1);
         // The title's head is longer than a chunk.
         if first >= held && first > 0 {
-            if origin.is_dead.load(Ordering::SeqCst) {
-                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            let failure = *origin.failure.lock().expect("nobody panics");
+            if let Some(failure) = failure {
+                return failure.into_response();
             }
             loop {
                 let released = origin.released.notified();
