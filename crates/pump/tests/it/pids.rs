@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Source, World};
 use pump::monitor::Monitor;
-use pump::pids::PidMap;
+use pump::pids::{PidMap, RenameError, check_rename};
 use pump::sample::{AUDIO_PID, PMT_PID, Sample, VIDEO_PID};
 use pump::spec::{Command, Settings};
 use wire::ts::{PACKET_LEN, Packet, Pat, Pid, Pmt, Section, SectionBuffer};
@@ -66,6 +66,28 @@ fn renamed_pids_have_their_names_in_the_tables() {
     let (counts, programs, streams) = read(&world.packets(1));
     assert_eq!(counts.keys().map(|pid| pid.number()).collect::<Vec<_>>(), [0, 0x30, 0x31, 0x32, 0x1fff]);
     assert_eq!((programs, streams), (vec![pid(0x30)], vec![pid(0x31), pid(0x31), pid(0x32)]));
+}
+
+#[test]
+fn a_pid_is_renamed_to_one_that_is_free_or_not_at_all() {
+    let title = &Source::sample(&Sample::default()).title;
+    let pid = |number| Pid::new(number).unwrap();
+    let (video, audio) = (VIDEO_PID.number(), AUDIO_PID.number());
+    let check = |keep: Option<&[Pid]>, rename: &[(u16, u16)]| {
+        let rename: Vec<_> = rename.iter().map(|(from, to)| (pid(*from), pid(*to))).collect();
+        check_rename(title, [pid(500)], keep, &rename)
+    };
+    for number in [0, 1, 17, 31, 8_191] {
+        assert_eq!(check(None, &[(video, number)]), Err(RenameError::Reserved(number)));
+        assert_eq!(check(None, &[(number, 700)]), Err(RenameError::Reserved(number)));
+    }
+    for taken in [audio, PMT_PID.number(), 500] {
+        assert_eq!(check(None, &[(video, taken)]), Err(RenameError::Taken(taken)));
+    }
+    assert_eq!(check(None, &[(video, 600), (audio, 600)]), Err(RenameError::Twice(600)));
+    assert_eq!(check(None, &[(video, 32), (audio, 8_190)]), Ok(()));
+    assert_eq!(check(None, &[(video, audio), (audio, video)]), Ok(()), "they change places");
+    assert_eq!(check(Some(&[VIDEO_PID]), &[(video, audio)]), Ok(()), "what is left out takes no place");
 }
 
 #[test]
