@@ -26,11 +26,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::rtp::RtpPacket;
-use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, SYNC_BYTE, Spacing, set_discontinuity};
+use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, Pid, SYNC_BYTE, Spacing, set_discontinuity};
 
 pub use self::counters::{Counters, State};
 use crate::chunk::{Chunk, Due};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Watch};
 use crate::title::Title;
 use cutter::{Cutter, Piece};
 use recovery::Recovery;
@@ -91,6 +91,8 @@ pub struct Live {
     recovery: Option<Recovery>,
     cutter: Option<Cutter>,
     monitor: Option<Monitor>,
+    /// Looks at packets in their order, as they are handed out.
+    watch: Watch,
     /// When the last reference came.
     clock_ns: i64,
     /// What comes is too early, and left out.
@@ -127,6 +129,7 @@ impl Live {
             recovery: None,
             cutter: None,
             monitor: None,
+            watch: Watch::default(),
             clock_ns: 0,
             is_ahead: false,
             number: 0,
@@ -254,7 +257,7 @@ impl Live {
             rtp_lost: sorted.lost,
             rtp_reordered: sorted.reordered,
             rtp_late: sorted.late,
-            lost: measured.lost,
+            continuity_errors: self.watch.counts.continuity,
             resyncs: self.counters.resyncs + self.recovery.as_ref().map_or(0, |recovery| recovery.steps),
             drift_ppm: self.recovery.as_ref().map_or(0.0, Recovery::drift_ppm),
             jitter: Duration::from_nanos(jitter_ns.max(0) as u64),
@@ -316,6 +319,9 @@ impl Live {
             return self.tune(arrived_ns, found);
         }
         let Some(tuned) = &mut self.tuned else { return };
+        if packet.pid() != Pid::NULL {
+            self.counters.lost += self.watch.packet(arrived_ns.max(0) as u64, packet);
+        }
         let is_clock = Some(packet.pid()) == tuned.title.pcr_pid;
         let mut bytes = *packet.bytes();
         if let Some(pcr) = packet.pcr().filter(|_| is_clock) {

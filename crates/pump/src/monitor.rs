@@ -16,7 +16,7 @@ use wire::ts::{PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
 use wire::{Seq, ts};
 
 use delay::DelayFactor;
-use priorities::Watch;
+pub(crate) use priorities::Watch;
 
 /// What was measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

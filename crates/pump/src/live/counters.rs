@@ -27,8 +27,10 @@ counters! {
         counter rtp_reordered: u64 = "rtp_reordered_total",
         /// RTP packets that came too late, or twice.
         counter rtp_late: u64 = "rtp_late_total",
-        /// Packets missing by their counters.
-        counter lost: u64 = "continuity_errors_total",
+        /// Times that continuity counters did not continue.
+        counter continuity_errors: u64 = "continuity_errors_total",
+        /// Packets missing by these counters, which see no more than 15 in a row.
+        counter lost: u64 = "lost_packets_total",
         /// Times that its clock did not continue.
         counter resyncs: u64 = "resyncs_total",
         /// Times that another source was taken.

@@ -145,7 +145,7 @@ impl Watch {
     }
 
     /// Takes a packet that is no null packet. Returns how many are missing before it.
-    pub(super) fn packet(&mut self, at_ns: u64, packet: &Packet<'_>) -> u64 {
+    pub(crate) fn packet(&mut self, at_ns: u64, packet: &Packet<'_>) -> u64 {
         if self.swept_ns.is_none() {
             self.expect_table(at_ns, Pid::PAT);
         }

@@ -157,6 +157,8 @@ fn rtp_is_put_in_order_and_what_is_lost_is_counted() {
     let counters = world.live.counters(world.now);
     assert_eq!((counters.rtp_lost, counters.rtp_late), (dropped.len() as u64, 1));
     assert!(counters.rtp_reordered > 500);
+    let (events, missing) = (counters.continuity_errors as usize, counters.lost as usize);
+    assert!((1..=2 * dropped.len()).contains(&events) && missing > events, "{events} events, {missing} packets");
     let mut expected = source.clone();
     for index in dropped.iter().rev() {
         expected.drain(index * DATAGRAM_LEN..(index + 1) * DATAGRAM_LEN);
