@@ -6,9 +6,10 @@
 
 use std::time::Instant;
 
+use wire::ts::set_discontinuity;
 use wire::ts::{PACKET_LEN, Packet, Packets, Pat, Pid, Pmt, Section, SectionBuffer, Spacing};
 
-use crate::clock::{Mark, Slope, mean_slope};
+use crate::clock::{Clock, Mark, Slope, mean_slope};
 use crate::picture::{Finder, Found, VideoCodec};
 use crate::title::Title;
 
@@ -58,7 +59,26 @@ pub struct Chunk {
 impl Chunk {
     /// Reads the bytes of a chunk's range (`Title::chunk_range`). Fewer than that is what a truncated title has.
     pub fn scan(title: &Title, number: u32, bytes: Vec<u8>) -> Chunk {
-        Chunk::of_packets(title, number, title.cut().start(number), compact(title, number, bytes))
+        let mut chunk = Chunk::of_packets(title, number, title.cut().start(number), compact(title, number, bytes));
+        chunk.flag_jumps(title);
+        chunk
+    }
+
+    /// A clock that jumps within the chunk without saying so is made to say it. The marks stay as they were read.
+    fn flag_jumps(&mut self, title: &Title) {
+        let (Some(first), Some(slope)) = (self.marks.first(), self.slope.or(title.slope)) else { return };
+        let mut clock = Clock::new(*first, slope);
+        let (packets, _) = self.bytes.as_chunks_mut::<PACKET_LEN>();
+        for next in &self.marks[1..] {
+            let before = clock.jumps();
+            clock.aim(*next);
+            clock.reach();
+            if clock.jumps() > before
+                && let Some(packet) = packets.get_mut((next.position - self.first) as usize)
+            {
+                set_discontinuity(packet, true);
+            }
+        }
     }
 
     /// A piece of a live input: `bytes` are packets, the first of them `first` behind the input's start. The first packet

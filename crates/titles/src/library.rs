@@ -486,11 +486,29 @@ fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed,
     let duration = match (&first, title.chunk_count().checked_sub(1)) {
         (Some(first), Some(last)) => {
             let last = Chunk::scan(&title, last, file.read(title.chunk_range(last))?);
-            probe::duration(&title, first, &last)
+            match probe::duration(&title, first, &last) {
+                Some((_, false)) => probe::duration_by(&title, &look_through(file, &title)?),
+                told => told.map(|(duration, _)| duration),
+            }
         }
         _ => probe::estimate(&title),
     };
     Ok(Probed { title, first, duration })
+}
+
+/// The first packets of chunks from all over a file.
+fn look_through(file: &OpenFile, title: &Title) -> Result<Vec<Chunk>, Error> {
+    let count = title.chunk_count();
+    let looks = count.min(probe::LOOKS);
+    let numbers = (0..looks).map(|look| (u64::from(look) * u64::from(count) / u64::from(looks)) as u32);
+    numbers
+        .map(|number| {
+            let range = title.chunk_range(number);
+            let len = probe::LOOK_PACKETS * title.spacing.stride() as u64;
+            let end = range.end.min(range.start + len);
+            Ok(Chunk::scan(title, number, file.read(range.start..end)?))
+        })
+        .collect()
 }
 
 /// Clients choose some of this, so it has to be a hash that nobody finds two texts for.

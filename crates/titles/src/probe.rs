@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pump::chunk::Chunk;
+use pump::clock::{Mark, Slope};
 use pump::title::{FIRST_CHUNK_PACKETS, Title, TitleError};
 use wire::ts::Pcr;
 
@@ -58,10 +59,10 @@ pub(crate) fn estimate(title: &Title) -> Option<Duration> {
 }
 
 /// How long a title plays by the references in its first and last chunk. The estimate, when they do not belong to one
-/// clock.
-pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<Duration> {
+/// clock. `false`: the two are so far apart that a look at places between them tells better (`duration_by`).
+pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<(Duration, bool)> {
     let (Some(slope), Some(start), Some(end)) = (title.slope, first.marks.first(), last.marks.last()) else {
-        return estimate(title);
+        return Some((estimate(title)?, true));
     };
     let span = (end.pcr.ticks() + Pcr::MODULUS - start.pcr.ticks()) % Pcr::MODULUS;
     // Before the first reference and behind the last one, the mean rate of the head.
@@ -69,7 +70,34 @@ pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<Dur
     let by_clock = Duration::from_nanos(span * 1_000 / 27) + Duration::from_nanos(slope.ns(margins).max(0) as u64);
     let by_rate = estimate(title)?;
     let is_likely = by_clock >= by_rate / 8 && by_clock <= by_rate * 8;
-    Some(if is_likely { by_clock } else { by_rate })
+    let is_sure = by_clock.abs_diff(by_rate) <= by_rate / 32;
+    Some((if is_likely { by_clock } else { by_rate }, is_sure))
+}
+
+/// Places at which a title is looked at when its clock and its rate disagree.
+pub(crate) const LOOKS: u32 = 16;
+
+/// Packets of such a look: with a few references, which are 100 ms apart at most.
+pub(crate) const LOOK_PACKETS: u64 = 700;
+
+/// How long a title plays, by looks at some of its places in order: from one to the next by their references, where these are
+/// likely to be of one clock, else by the rate around. So a jump of the clock counts for nothing, unless it is shorter than
+/// the time between two places.
+pub(crate) fn duration_by(title: &Title, looks: &[Chunk]) -> Option<Duration> {
+    let slope = title.slope?;
+    let marks = looks.iter().filter_map(|look| Some((*look.marks.first()?, look.slope.unwrap_or(slope))));
+    let marks: Vec<(Mark, Slope)> = marks.collect();
+    let ((start, first_slope), (end, last_slope)) = (marks.first()?, marks.last()?);
+    let mut ns = first_slope.ns(start.position) + last_slope.ns(title.packet_count().saturating_sub(end.position));
+    for pair in marks.windows(2) {
+        let [(from, slope), (to, next_slope)] = pair else { continue };
+        let packets = to.position.saturating_sub(from.position);
+        let by_rate_ns = slope.ns(packets) / 2 + next_slope.ns(packets) / 2;
+        let by_clock_ns = from.pcr.ticks_to(to.pcr).saturating_mul(1_000) / 27;
+        let is_likely = (by_rate_ns / 2..=by_rate_ns.saturating_mul(2)).contains(&by_clock_ns);
+        ns = ns.saturating_add(if is_likely { by_clock_ns } else { by_rate_ns });
+    }
+    Some(Duration::from_nanos(ns.max(0) as u64))
 }
 
 #[cfg(test)]
@@ -94,7 +122,7 @@ mod tests {
             for first_pcr in [0, Pcr::MODULUS - 3 * Pcr::HZ] {
                 let (title, first, last) = chunks(&Sample { is_constant, first_pcr, ..Sample::default() }.make());
 
-                let seconds = duration(&title, &first, &last).unwrap().as_secs_f64();
+                let seconds = duration(&title, &first, &last).unwrap().0.as_secs_f64();
 
                 assert!((9.9..10.1).contains(&seconds), "{seconds}");
             }
@@ -107,9 +135,32 @@ mod tests {
         bytes.extend(Sample { first_pcr: 0, ..Sample::default() }.make());
         let (title, first, last) = chunks(&bytes);
 
-        let seconds = duration(&title, &first, &last).unwrap().as_secs_f64();
+        let (by_rate, is_sure) = duration(&title, &first, &last).unwrap();
 
-        assert!((18.0..22.0).contains(&seconds), "{seconds}");
+        assert!((18.0..22.0).contains(&by_rate.as_secs_f64()) && !is_sure, "{by_rate:?}");
+    }
+
+    #[test]
+    fn a_clock_that_jumps_does_not_change_how_long_a_title_plays() {
+        for is_constant in [true, false] {
+            for jump in [-7, 6, 40, 3_600] {
+                let first_pcr = 1_000 * Pcr::HZ;
+                let mut bytes = Sample { first_pcr, is_constant, ..Sample::default() }.make();
+                let first_pcr = (1_010 + jump) as u64 * Pcr::HZ;
+                bytes.extend(Sample { first_pcr, is_constant, seed: 2, ..Sample::default() }.make());
+                let (title, first, last) = chunks(&bytes);
+                let looks = (0..LOOKS).map(|look| {
+                    let number = look * title.chunk_count() / LOOKS;
+                    let range = title.chunk_range(number);
+                    Chunk::scan(&title, number, bytes[range.start as usize..range.end as usize].to_vec())
+                });
+
+                let (_, is_sure) = duration(&title, &first, &last).unwrap();
+                let seconds = duration_by(&title, &looks.collect::<Vec<_>>()).unwrap().as_secs_f64();
+
+                assert!(!is_sure && (18.8..21.2).contains(&seconds), "{jump} s: {seconds}");
+            }
+        }
     }
 
     #[test]
