@@ -42,6 +42,10 @@ use sender::Sender;
 /// Packets of a datagram.
 const PACKETS: u32 = wire::ts::DATAGRAM_PACKETS as u32;
 
+/// A burst takes no longer at the stream's rate, where nobody chose its size: what a receiver sees a reference early by adds
+/// to the time between two of them, of which the standard allows 100 ms (ETSI TR 101 290, 2.3a).
+const BURST_NS_MAX: i64 = 10_000_000;
+
 /// No stream sends more than a datagram in this time over a while (1 Gbit/s), whatever its clock says.
 const DATAGRAM_NS_MIN: i64 = 10_000;
 
@@ -125,6 +129,8 @@ impl Player {
         };
         let ahead_ns = settings.read_ahead.as_nanos() * u128::from(spec.play.speed_permille) / 1_000;
         let read_ahead = ReadAhead { ns: i64::try_from(ahead_ns).unwrap_or(i64::MAX), slope: schedule.slope };
+        let fitting = u8::try_from(BURST_NS_MAX / schedule.interval_ns(1)).unwrap_or(u8::MAX);
+        let burst = spec.play.burst.unwrap_or(settings.burst.min(fitting)).clamp(1, PACKETS as u8);
         let patience = spec.play.starved_timeout.unwrap_or(settings.starved_timeout);
         Ok(Player {
             mode,
@@ -135,7 +141,7 @@ impl Player {
             schedule,
             sender: Sender::new(&spec),
             measure: Measure::new(&spec.play),
-            burst: spec.play.burst.unwrap_or(settings.burst).clamp(1, PACKETS as u8),
+            burst,
             burst_left: 0,
             lacking_ns: None,
             patience_ns: i64::try_from(patience.as_nanos()).unwrap_or(i64::MAX / 4),

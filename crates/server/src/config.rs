@@ -225,7 +225,8 @@ section! {
         bandwidth_max: Bitrate = kbps(10_000_000), between(kbps(100), kbps(10_000_000_000));
         /// Sessions of one worker at most; newcomers over that are refused.
         sessions_max: usize = pump().sessions_max, between(1, 1_000_000);
-        /// Datagrams per send of sessions that do not say: more cost less CPU, fewer are smoother.
+        /// Datagrams per send of sessions that do not say: more cost less CPU, fewer are smoother. At low rates there are
+        /// fewer, so that a send is no more than 10 ms of the stream, or one datagram.
         burst: u8 = pump().burst, between(1, 7);
         /// Deadlines are kept to 50 µs instead of 500 µs, for receivers with tiny buffers. Costs CPU.
         strict: bool = false, any;

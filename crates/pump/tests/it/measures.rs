@@ -37,6 +37,30 @@ fn references(world: &World) -> Vec<(i64, i64)> {
 }
 
 #[test]
+fn a_slow_stream_is_sent_as_the_standard_has_it_where_nobody_chose_a_burst() {
+    for (kbps, is_constant) in [300, 650, 1_000, 2_000].into_iter().flat_map(|kbps| [(kbps, true), (kbps, false)]) {
+        let sample = Sample { rate: Bitrate::from_kbps(kbps), is_constant, pictures: 500, ..Sample::default() };
+        let mut world = World::new(Settings::default());
+        world.open(1, &Source::sample(&sample), |_| ());
+        world.run_to_the_end();
+        let rate = is_constant.then_some(sample.rate);
+        let mut monitor = Monitor::new(rate);
+        world.sent[&1].iter().for_each(|sent| monitor.handle_datagram(sent.ns, &sent.bytes));
+        let report = monitor.report();
+
+        let errors = report.priorities;
+        let found = (errors.pcr_repetition, errors.pcr_discontinuity, errors.pcr_accuracy, errors.continuity);
+        assert_eq!(found, (0, 0, 0, 0), "{kbps} kbit/s: {report:?}");
+        let datagram_ns = 7 * 188 * 8 * 1_000_000 / kbps;
+        let delay_factor_ns = report.delay_factor_max_ns.unwrap_or(0);
+        assert!(delay_factor_ns <= datagram_ns.max(10_000_000) + 1_100_000, "{kbps} kbit/s: {report:?}");
+        if is_constant {
+            assert!(report.pcr_jitter_max_ns <= datagram_ns.max(10_000_000) + 1_100_000, "{kbps} kbit/s: {report:?}");
+        }
+    }
+}
+
+#[test]
 fn a_session_begins_at_twice_its_pace_and_is_ahead_from_then_on() {
     let source = Source::sample(&Sample::default());
     for transport in [Transport::Udp, Transport::Rtp { ssrc: 1, first_seq: 2, first_timestamp: 3 }] {
