@@ -41,7 +41,8 @@ pub const TICK_STRICT: Duration = Duration::from_micros(50);
 pub struct Settings {
     /// Deadlines are served to the next whole tick: a longer one costs less CPU, and more buffer of the receivers.
     pub tick: Duration,
-    /// Datagrams per send of sessions that do not say, 1 to 7: more cost less CPU, fewer are smoother.
+    /// Datagrams per send of sessions that do not say, 1 to 7: more cost less CPU, fewer are smoother. At low rates there are
+    /// fewer, so that a send is no more than 10 ms of the stream, or one datagram.
     pub burst: u8,
     /// So much of its title a session has or has asked for, behind the chunk that is being sent, and one chunk at least.
     pub read_ahead: Duration,
@@ -132,7 +133,7 @@ pub struct PlaySpec {
     pub pacing: Pacing,
     /// Parity, to the ports two and four above: of RTP only, and to ports up to 65,531.
     pub fec: Option<Fec>,
-    /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth. `None`: `Settings::burst`.
+    /// Datagrams per send, 1 to 7: more cost less CPU, and are less smooth. `None`: as `Settings::burst` has it.
     pub burst: Option<u8>,
     /// At the end it goes on at the start.
     pub looped: bool,
@@ -485,6 +486,8 @@ pub struct SessionStats {
     pub nulls: u64,
     /// How often the stream was so late that its schedule was moved.
     pub shifts: u64,
+    /// By how much more the title was late in all than the constant rate that it is padded to leaves room for.
+    pub pad_late: Duration,
     /// References in the title that did not continue and did not say so.
     pub clock_jumps: u64,
     /// The latest burst's lateness at the worst.

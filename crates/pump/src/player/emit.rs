@@ -12,6 +12,9 @@ use crate::trick::Pick;
 /// While pictures are shown a reference is sent at least so often (the standard allows 100 ms, DVB 40 ms).
 const STAMP_NS: i64 = 35_000_000;
 
+/// A padded stream that was starved is on time again when it is no later than this.
+const CAUGHT_UP_NS: i64 = 10_000_000;
+
 /// Runs without a packet to send that are gone over for one datagram; then there is nothing to send in a loop.
 const EMPTY_RUNS_MAX: usize = 3;
 
@@ -158,7 +161,17 @@ impl Player {
             return false;
         }
         let mut late_ns = place_ns - due_ns;
+        let starved = self.schedule.padding.as_mut().is_some_and(|padding| {
+            padding.catches_up = was_behind || (padding.catches_up && late_ns >= CAUGHT_UP_NS);
+            padding.catches_up
+        });
+        if !starved {
+            self.measure.note_pad_late(late_ns);
+        }
         if late_ns > output.settings.late_max.as_nanos() as i64 {
+            if !starved {
+                self.measure.pad_shifted_ns += late_ns;
+            }
             // It goes on from here, and so do its timestamps.
             if self.schedule.shift_behind_padding(&mut self.reel, late_ns) {
                 late_ns = 0;

@@ -24,6 +24,8 @@ pub(super) struct Measure {
     pub(super) second_ns: i64,
     pub(super) low_ns: u32,
     pub(super) high_ns: u32,
+    /// By how much a title that is padded was moved, as there was no room for it.
+    pub(super) pad_shifted_ns: i64,
     pub(super) monitor: Option<Box<Monitor>>,
     /// The time of what is being written, for the monitor.
     pub(super) now_ns: i64,
@@ -110,6 +112,12 @@ impl Measure {
     pub(super) fn count_underrun(&mut self, totals: &mut Totals) {
         self.stats.underruns += 1;
         totals.counters.underruns += 1;
+    }
+
+    /// A packet is late as the constant rate has no room for it.
+    pub(super) fn note_pad_late(&mut self, late_ns: i64) {
+        let late = Duration::from_nanos((self.pad_shifted_ns + late_ns).max(0) as u64);
+        self.stats.pad_late = self.stats.pad_late.max(late);
     }
 
     pub(super) fn count_shift(&mut self, totals: &mut Totals) {

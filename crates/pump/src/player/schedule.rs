@@ -72,6 +72,8 @@ pub(super) struct Padding {
     pub(super) stamped_ns: Option<i64>,
     /// The next chunk is late.
     pub(super) is_behind: bool,
+    /// It was, and its packets are late by that still.
+    pub(super) catches_up: bool,
 }
 
 impl Schedule {
@@ -313,7 +315,7 @@ impl Anchor {
 
 impl Padding {
     fn new(slope: Slope, origin_ns: i64) -> Self {
-        Padding { slope, origin_ns, packets: 0, stamped_ns: None, is_behind: false }
+        Padding { slope, origin_ns, packets: 0, stamped_ns: None, is_behind: false, catches_up: false }
     }
 
     /// When its next packet is due.
