@@ -117,25 +117,23 @@ impl Rtsp {
         interleaved: &mut Interleaved,
         request: &Request<'_>,
         known: Option<&Session>,
-    ) -> Result<Response, Status> {
+    ) -> Result<Response, Refused> {
         match (request.method, known) {
             (Method::Options, _) => Ok(Response::new(Status::Ok).with("Public", PUBLIC)),
             (Method::GetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
             (Method::GetParameter, Some(session)) => self.parameters(session, request.body).await,
-            (Method::GetParameter, None) => Err(Status::SessionNotFound),
+            (Method::GetParameter, None) => Err(Status::SessionNotFound.into()),
             (Method::SetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
-            (Method::SetParameter, _) => Err(Status::ParameterNotUnderstood),
-            (Method::Other, _) => Err(Status::NotImplemented),
-            _ if request.uri == "*" => Err(Status::MethodNotAllowed),
+            (Method::SetParameter, _) => Err(Status::ParameterNotUnderstood.into()),
+            (Method::Other, _) => Err(Status::NotImplemented.into()),
+            _ if request.uri == "*" => Err(Status::MethodNotAllowed.into()),
             (Method::Describe, _) => self.describe(interleaved.ends.server, request).await,
             (Method::Setup, None) => self.setup(now, interleaved, request).await,
-            (Method::Setup, Some(session)) => Err(match is_of(request, session) {
-                true => Status::MethodNotValidInThisState,
-                // Titles are not bundled (§10.4).
-                false => Status::AggregateNotAllowed,
-            }),
-            (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound),
-            (_, Some(session)) if !is_of(request, session) => Err(Status::NotFound),
+            (Method::Setup, Some(session)) if is_of(request, session) => Err(Status::MethodNotValidInThisState.into()),
+            // Titles are not bundled (§10.4).
+            (Method::Setup, Some(_)) => Err(Status::AggregateNotAllowed.into()),
+            (Method::Play | Method::Pause | Method::Teardown, None) => Err(Status::SessionNotFound.into()),
+            (_, Some(session)) if !is_of(request, session) => Err(Status::NotFound.into()),
             (Method::Play, Some(session)) => self.play(now, interleaved, request, session).await,
             (Method::Pause, Some(session)) => self.pause(session).await,
             (Method::Teardown, Some(session)) => {
@@ -146,10 +144,10 @@ impl Rtsp {
         }
     }
 
-    async fn describe(&self, server: IpAddr, request: &Request<'_>) -> Result<Response, Status> {
+    async fn describe(&self, server: IpAddr, request: &Request<'_>) -> Result<Response, Refused> {
         let accepts = |value: &str| value.split(',').any(|kind| kind.trim_start().starts_with("application/sdp"));
         if request.header("Accept").is_some_and(|value| !accepts(value) && !value.contains("*/*")) {
-            return Err(Status::NotAcceptable);
+            return Err(Status::NotAcceptable.into());
         }
         let (name, extent) = self.look_up(request.uri).await?;
         let sdp = Description { id: 1, origin: server, name: &name, extent, track: TRACK }.to_sdp();
@@ -157,11 +155,11 @@ impl Rtsp {
     }
 
     /// The name of the title, and how long it is.
-    async fn look_up(&self, uri: &str) -> Result<(String, Extent), Status> {
+    async fn look_up(&self, uri: &str) -> Result<(String, Extent), Refused> {
         let name = title_of(uri, TRACK).ok_or(Status::NotFound)?;
         // Anybody may ask, so nobody makes this server ask other hosts.
         if name.contains("://") {
-            return Err(Status::NotFound);
+            return Err(Status::NotFound.into());
         }
         if self.pump.is_live(&name) {
             return Ok((name, Extent::Live));
@@ -175,7 +173,7 @@ impl Rtsp {
         now: Instant,
         interleaved: &mut Interleaved,
         request: &Request<'_>,
-    ) -> Result<Response, Status> {
+    ) -> Result<Response, Refused> {
         let client = interleaved.ends.client;
         let offered = request.header("Transport").ok_or(Status::BadRequest)?;
         let (name, way) = ways(offered, client).next().ok_or(Status::UnsupportedTransport)?;
@@ -227,7 +225,7 @@ impl Rtsp {
     }
 
     /// What clients ask of a session (§10.8), each on a line of its own.
-    async fn parameters(&self, session: &Session, body: &[u8]) -> Result<Response, Status> {
+    async fn parameters(&self, session: &Session, body: &[u8]) -> Result<Response, Refused> {
         let names = str::from_utf8(body).map_err(|_| Status::BadRequest)?;
         let source = self.sessions.source(&session.id).ok_or(Status::MethodNotValidInThisState)?;
         let inspected = self.pump.inspect(source.pump).await?;
@@ -237,15 +235,16 @@ impl Rtsp {
                 "position" => Npt(inspected.at).to_string(),
                 "scale" => scale_text(inspected.session.scale_permille),
                 "activity" => <&str>::from(inspected.stats.activity).to_owned(),
-                "trouble" => inspected.trouble.as_ref().map_or(String::new(), |trouble| trouble.error.to_string()),
-                _ => return Err(Status::ParameterNotUnderstood),
+                // Not where titles come from: that is nobody's business here.
+                "trouble" => inspected.trouble.as_ref().map_or("", |trouble| trouble.error.kind().into()).to_owned(),
+                _ => return Err(Status::ParameterNotUnderstood.into()),
             };
             text += &format!("{name}: {value}\r\n");
         }
         Ok(Response::new(Status::Ok).with_body("text/parameters", text))
     }
 
-    async fn pause(&self, session: &Session) -> Result<Response, Status> {
+    async fn pause(&self, session: &Session) -> Result<Response, Refused> {
         let _state = session.state.lock().await;
         let Some(source) = self.sessions.source(&session.id) else { return Ok(Response::new(Status::Ok)) };
         let change = ChangeRequest { paused: Some(true), ..ChangeRequest::default() };
@@ -352,9 +351,35 @@ fn scale_text(permille: i32) -> String {
     format!("{:.3}", f64::from(permille) / 1_000.0)
 }
 
+/// Why a request is not carried out.
+#[derive(Debug)]
+struct Refused {
+    status: Status,
+    /// The API's, where they say more than the status and nothing of this server's inside.
+    words: Option<String>,
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Refused { status, words: None }
+    }
+}
+
+impl From<PumpError> for Refused {
+    fn from(error: PumpError) -> Self {
+        let words = error.to_string();
+        let status = Status::from(error);
+        let is_clients = (400..500).contains(&status.code());
+        Refused { status, words: is_clients.then_some(words) }
+    }
+}
+
 /// The answer to what cannot be, with what that status has to say beside (§11.3, §12).
-fn refusal(status: Status) -> Response {
-    let response = Response::new(status);
+fn refusal(Refused { status, words }: Refused) -> Response {
+    let mut response = Response::new(status);
+    if let Some(words) = words {
+        response = response.with_body("text/plain", words);
+    }
     match status {
         Status::MethodNotAllowed => response.with("Allow", PUBLIC_WITHOUT_TITLE),
         Status::NotImplemented => response.with("Public", PUBLIC),
@@ -372,6 +397,7 @@ impl From<PumpError> for Status {
             PumpError::Destination(DestinationError::NotAllowed(_)) => Status::Forbidden,
             PumpError::Destination(_) => Status::UnsupportedTransport,
             PumpError::Title(titles::Error::NotFound { .. } | titles::Error::Refused { .. }) => Status::NotFound,
+            PumpError::Title(titles::Error::Title { .. }) => Status::UnsupportedMediaType,
             PumpError::Title(titles::Error::Http { .. }) => Status::BadGateway,
             PumpError::Title(titles::Error::Stopped) => Status::ServiceUnavailable,
             PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,

@@ -48,6 +48,9 @@ pub enum Refusal {
     /// It is no name.
     #[error("it is no plain name or path inside the folder")]
     Path,
+    /// No file system has it.
+    #[error("a part of it is longer than 255 bytes, or all of it than 4096")]
+    TooLong,
     /// By a link, or by dots.
     #[error("it leads out of the folder")]
     Outside,

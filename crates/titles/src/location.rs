@@ -9,8 +9,9 @@ use url::Url;
 use crate::error::{Error, Refusal};
 use crate::settings::Settings;
 
-/// No file system and no origin has longer ones.
+/// No file system has longer ones (Linux: NAME_MAX, PATH_MAX), and no origin needs any.
 const LOCATION_LEN_MAX: usize = 4_096;
+const PART_LEN_MAX: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Location {
@@ -26,7 +27,11 @@ impl Location {
     /// `Refused`.
     pub fn parse(location: &str, settings: &Settings) -> Result<Location, Error> {
         let refused = |reason| Error::Refused { location: shown(location), reason };
-        if location.len() > LOCATION_LEN_MAX || location.chars().any(char::is_control) {
+        let is_name = !is_url(location);
+        if location.len() > LOCATION_LEN_MAX || (is_name && location.split('/').any(|part| part.len() > PART_LEN_MAX)) {
+            return Err(refused(Refusal::TooLong));
+        }
+        if location.chars().any(char::is_control) {
             return Err(refused(Refusal::Path));
         }
         if is_url(location) {
@@ -111,7 +116,10 @@ mod tests {
         {
             assert_eq!(parse(name), Err(Refusal::Path), "{name:?}");
         }
-        assert_eq!(parse(&"a".repeat(LOCATION_LEN_MAX + 1)), Err(Refusal::Path));
+        for long in ["a/".repeat(LOCATION_LEN_MAX), "a".repeat(256), format!("/a/{}", "ü".repeat(128))] {
+            assert_eq!(parse(&long), Err(Refusal::TooLong));
+        }
+        assert!(parse(&"a".repeat(255)).is_ok());
     }
 
     #[test]

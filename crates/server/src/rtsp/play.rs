@@ -9,7 +9,7 @@ use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_per
 
 use super::interleaved::Interleaved;
 use super::sessions::{Session, State};
-use super::{Rtsp, scale_text};
+use super::{Refused, Rtsp, scale_text};
 use crate::pump::control::{PumpError, Started};
 use crate::pump::request::{ChangeRequest, OpenRequest};
 use crate::pump::sessions as pumped;
@@ -58,12 +58,12 @@ impl Rtsp {
         interleaved: &Interleaved,
         request: &Request<'_>,
         session: &Session,
-    ) -> Result<Response, Status> {
+    ) -> Result<Response, Refused> {
         let wanted = Wanted::read(request, session.extent)?;
         let mut state = session.state.lock().await;
         if !self.sessions.has(&session.id) {
             // It ended while this waited.
-            return Err(Status::SessionNotFound);
+            return Err(Status::SessionNotFound.into());
         }
         let playing = match self.go_on(session, &state, &wanted).await? {
             Some(playing) => playing,
@@ -95,7 +95,7 @@ impl Rtsp {
         session: &Session,
         state: &State,
         wanted: &Wanted,
-    ) -> Result<Option<pumped::Session>, Status> {
+    ) -> Result<Option<pumped::Session>, Refused> {
         let Some(source) = self.sessions.source(&session.id) else { return Ok(None) };
         let change = ChangeRequest {
             paused: Some(false),
@@ -119,7 +119,7 @@ impl Rtsp {
         worker: Option<WorkerId>,
         session: &Session,
         wanted: &Wanted,
-    ) -> Result<pumped::Session, Status> {
+    ) -> Result<pumped::Session, Refused> {
         let start = wanted.start.unwrap_or(Duration::ZERO);
         let request = OpenRequest { start, end: wanted.end, ..session.opening(worker) };
         let opened = self.pump.open(&request).await?;
@@ -136,7 +136,7 @@ impl Rtsp {
         wanted: &Wanted,
         started: Option<Started>,
         duration: Option<Duration>,
-    ) -> Result<String, Status> {
+    ) -> Result<String, Refused> {
         let at = match (started, wanted.start) {
             (Some(started), _) => started.at,
             // It begins late; this is where it will.

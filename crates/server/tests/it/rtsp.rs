@@ -179,8 +179,8 @@ async fn requests_that_wait_while_their_session_ends_leave_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_is_refused_by_its_status() {
-    let (_server, mut client) = Server::with_client().await;
+async fn what_cannot_be_is_refused_by_its_status_and_in_the_words_of_the_api() {
+    let (server, mut client) = Server::with_client().await;
     let (_socket, port) = receiver();
     for (code, method, headers) in [
         (406, "DESCRIBE", "\r\nAccept: text/html".to_owned()),
@@ -199,6 +199,18 @@ async fn what_cannot_be_is_refused_by_its_status() {
     }
     for uri in ["rtsp://h/none.ts", "rtsp://h/../a%20title.ts", "rtsp://h/http://127.0.0.1/a.ts"] {
         assert_eq!(client.ask_for("DESCRIBE", uri, "").await.code, 404, "{uri}");
+    }
+    server.put("noise.ts", &[7; 5_000]);
+    server.put("empty.ts", &[]);
+    let long = "a".repeat(256);
+    for (code, name, words) in [
+        (415, "noise.ts", "no transport stream"),
+        (415, "empty.ts", "no transport stream"),
+        (404, &*long, "255 bytes"),
+        (404, "none.ts", "there is no title \"none.ts\""),
+    ] {
+        let refused = client.ask_for("DESCRIBE", &format!("rtsp://h/{name}"), "").await;
+        assert!(refused.code == code && refused.text.contains(words), "{name}: {}", refused.text);
     }
     assert!(client.ask_for("DESCRIBE", "*", "").await.header("Allow").starts_with("OPTIONS"));
     let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}")).await;

@@ -16,6 +16,7 @@ pub enum Status {
     NotFound = 404,
     MethodNotAllowed = 405,
     NotAcceptable = 406,
+    UnsupportedMediaType = 415,
     ParameterNotUnderstood = 451,
     NotEnoughBandwidth = 453,
     SessionNotFound = 454,

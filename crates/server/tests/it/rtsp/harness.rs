@@ -29,7 +29,7 @@ pub struct Server {
     listen: std::net::SocketAddr,
     /// What is played.
     pub title: Vec<u8>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -68,7 +68,12 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
         let listen = listener.local_addr().expect("bound");
         tokio::spawn(listener::serve(rtsp.clone(), listener));
-        Server { rtsp, pump, listen, title: bytes, _folder: folder }
+        Server { rtsp, pump, listen, title: bytes, folder }
+    }
+
+    /// Puts a file among the titles.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.folder.path().join(name), bytes).expect("written");
     }
 
     /// With room for everything, and a client of it.
