@@ -201,6 +201,12 @@ impl Library {
         Some(Bitrate::from_bps(8 * PACKET_LEN as u64 * title.packet_count()).scale(1.0 / seconds))
     }
 
+    /// That rate, when it is more than a guess by the title's start.
+    pub fn known_rate(&self, title: &Arc<Title>) -> Option<Bitrate> {
+        let entry = lock(&self.shared.registry).entry_of(title)?;
+        matches!(entry.source, Source::File(_)).then(|| self.rate(title))?
+    }
+
     /// The titles of the watched folder, by name, as of the last look.
     pub fn list(&self) -> Vec<Listed> {
         self.shared.folder.as_ref().map(|folder| folder.list()).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! The pump's API: sessions that play titles to UDP destinations. For admins only.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use pump::monitor::Report;
-use pump::spec::{EndReason, SessionId, SessionStats, late_bound};
+use pump::spec::{SessionId, SessionStats, late_bound};
 use serde_json::{Value, json};
 use titles::{Listed, Trouble};
 
@@ -19,7 +19,7 @@ use super::{App, InPath, Problem};
 use crate::pump::control::{Inspected, PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
 use crate::pump::request::{ChangeRequest, OpenRequest, RequestError};
-use crate::pump::sessions::{End, Session};
+use crate::pump::sessions::Session;
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -99,7 +99,7 @@ fn id_of(text: &str) -> Result<SessionId, Problem> {
 fn session_json(session: &Session) -> Value {
     let (state, reason) = match &session.end {
         None => ("open", None),
-        Some((why, _)) => ("ended", Some(reason(why))),
+        Some((why, _)) => ("ended", Some(why.to_string())),
     };
     json!({
         "id": session.id.0.to_string(),
@@ -116,32 +116,18 @@ fn session_json(session: &Session) -> Value {
     })
 }
 
-fn reason(why: &End) -> String {
-    match why {
-        End::Pump(EndReason::Ended) => "all was sent".to_owned(),
-        End::Pump(EndReason::Closed) => "closed".to_owned(),
-        End::Pump(EndReason::Full) => "the worker was full".to_owned(),
-        End::Pump(EndReason::InUse) => "the id was in use".to_owned(),
-        End::Pump(EndReason::NoPace) => "the title has no clock".to_owned(),
-        End::Pump(EndReason::Starved) | End::Starved(None) => NOTHING_CAME.to_owned(),
-        End::Pump(EndReason::Gone) => "the title is gone".to_owned(),
-        End::Starved(Some(why)) => format!("{NOTHING_CAME}: {why}"),
-        End::Refused => "nobody listens at the destination".to_owned(),
-        End::Lapsed => "nobody asked for it within its lease".to_owned(),
-        End::Unreadable(why) => why.clone(),
-    }
-}
-
-const NOTHING_CAME: &str = "the next part of the title did not come for too long (starved_timeout)";
-
 fn inspected_json(inspected: &Inspected) -> Value {
     let Inspected { session, stats, at, trouble } = inspected;
     let mut value = session_json(session);
     value["statistics"] = stats_json(stats);
     value["position"] = json!(at.as_secs_f64());
-    value["trouble"] = trouble.as_ref().map_or(Value::Null, trouble_json);
+    let pad = (stats.pad_late >= PAD_LATE).then(|| json!({"error": "the title has more than pad leaves room for"}));
+    value["trouble"] = trouble.as_ref().map(trouble_json).or(pad).unwrap_or_default();
     value
 }
+
+/// A title that is padded may be as late at times.
+const PAD_LATE: Duration = Duration::from_millis(200);
 
 fn trouble_json(trouble: &Trouble) -> Value {
     json!({"seconds": trouble.since.as_secs_f64(), "error": trouble.error.to_string()})
@@ -159,6 +145,7 @@ fn stats_json(stats: &SessionStats) -> Value {
         "null_packets": stats.nulls,
         "shifts": stats.shifts,
         "clock_jumps": stats.clock_jumps,
+        "pad_late_ms": stats.pad_late.as_secs_f64() * 1e3,
         "late_max_ms": stats.late_max.as_secs_f64() * 1e3,
         "lateness": lateness_json(stats),
         "delay_factor_ms": stats.delay_factor.as_secs_f64() * 1e3,
@@ -238,6 +225,8 @@ impl From<PumpError> for Problem {
             | PumpError::NoClock
             | PumpError::Empty
             | PumpError::Live(_)
+            | PumpError::Rename(_)
+            | PumpError::PadTooLow { .. }
             | PumpError::NoOutput(_) => StatusCode::UNPROCESSABLE_ENTITY,
             PumpError::NoSession => StatusCode::NOT_FOUND,
             PumpError::Ended => StatusCode::CONFLICT,

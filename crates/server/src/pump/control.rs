@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::OpenSocket;
+use pump::pids::RenameError;
 use pump::spec::{self, Command, EndReason, Event, SessionId, SessionStats};
 use pump::title::Title;
 use titles::{Library, Trouble};
@@ -120,6 +121,13 @@ pub enum PumpError {
     NoClock,
     #[error("nothing lies between start and end")]
     Empty,
+    #[error(transparent)]
+    Rename(#[from] RenameError),
+    #[error(
+        "pad is {pad} bit/s, and the title has {mean} bit/s on average and {peak} bit/s in its fullest part that was looked \
+         at; pad it to more, or not"
+    )]
+    PadTooLow { pad: u64, mean: u64, peak: u64 },
     #[error("there is no output {0:?} (see pump.outputs)")]
     NoOutput(String),
     #[error("nothing comes at this live input, or nothing with a clock")]

@@ -93,15 +93,8 @@ async fn start(play: &Play) -> anyhow::Result<()> {
             screen.show(&control, end.is_some()).await;
         }
         match end {
-            Some(End::Unreadable(why)) => anyhow::bail!("{}: {why}", play.request.title),
-            Some(End::Starved(why)) => anyhow::bail!(
-                "{}: nothing came for {:?}{}",
-                play.request.title,
-                play.pump.starved_timeout,
-                why.map_or(String::new(), |why| format!(": {why}"))
-            ),
             Some(End::Pump(EndReason::Ended | EndReason::Closed)) => return Ok(()),
-            Some(other) => anyhow::bail!("the session ended: {other:?}"),
+            Some(why) => anyhow::bail!("{}: {why}", play.request.title),
             None => anyhow::ensure!(told.is_none_or(|at| at.elapsed() < GOODBYE), "the worker does not answer"),
         }
     }
@@ -188,13 +181,15 @@ impl Screen {
             ms(stats.late_max),
             stats.underruns,
         );
+        let late_s = stats.pad_late.as_secs();
+        let pad = if late_s == 0 { String::new() } else { format!("  too much for --pad, {late_s} s late") };
         let refusals = match control.totals().refusals {
             0 => "",
             _ => "  nobody listened there at times",
         };
         let (before, after) = (if self.is_terminal { "\r" } else { "" }, if is_last { "\n" } else { "" });
         let erase = if self.is_terminal { "\x1b[K" } else { "" };
-        say(&format!("{before}{line}{refusals}{erase}{after}"));
+        say(&format!("{before}{line}{pad}{refusals}{erase}{after}"));
     }
 }
 

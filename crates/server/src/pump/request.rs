@@ -1,12 +1,12 @@
 //! What a client may ask for: JSON in, checked values out.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pump::fec::Fec;
 use pump::spec::{Pacing, PlaySpec, WhenStarved};
 use serde::Deserialize;
+use serde_json::Value;
 use wire::ts::Pid;
 use wire::{Bitrate, Token, WorkerId};
 
@@ -120,21 +120,19 @@ impl OpenRequest {
         let typed: Open = serde_json::from_str(text).map_err(|error| RequestError::Json(error.to_string()))?;
         let pacing = match (typed.rate, typed.pad) {
             (None, None) => Pacing::Clock,
-            (Some(rate), None) => Pacing::Rate(rate.checked("rate")?),
-            (None, Some(rate)) => Pacing::Padded(rate.checked("pad")?),
+            (Some(typed), None) => Pacing::Rate(rate("rate", &typed)?),
+            (None, Some(typed)) => Pacing::Padded(rate("pad", &typed)?),
             (Some(_), Some(_)) => return Err(wrong("pad", "not given together with rate")),
         };
-        let keep = typed.pids.map(|pids| pids.into_iter().map(pid).collect::<Result<Vec<_>, _>>()).transpose()?;
-        let numbers = typed.rename.into_iter().map(|(from, to)| Ok((pid(from.parse().unwrap_or(u16::MAX))?, pid(to)?)));
         let destination = typed.destination.parse()?;
         let play = PlaySpec {
             pacing,
-            fec: typed.fec.map(|of| fec(of.columns, of.rows, of.two_dimensional, &destination)).transpose()?,
-            burst: typed.burst.map(burst).transpose()?,
+            fec: typed.fec.map(|matrix| fec_of(&matrix, &destination)).transpose()?,
+            burst: typed.burst.map(|typed| burst(small(&typed).unwrap_or(0))).transpose()?,
             looped: typed.looped,
-            speed_permille: speed_permille(typed.speed)?,
+            speed_permille: typed.speed.map_or(Ok(1_000), |typed| speed_permille(typed.as_f64().unwrap_or(0.0)))?,
             when_starved: typed.when_starved,
-            starved_timeout: typed.starved_timeout.map(starved_timeout).transpose()?,
+            starved_timeout: starved_timeout(typed.starved_timeout)?,
             restamp: typed.restamp,
             is_paused: typed.paused,
             holds_at_end: typed.hold,
@@ -142,13 +140,13 @@ impl OpenRequest {
             is_monitored: typed.monitor,
         };
         Ok(OpenRequest {
-            start: span("start", typed.start)?,
-            end: typed.end.map(|end| span("end", end)).transpose()?,
-            delay: span("delay", typed.delay)?,
-            lease: typed.lease.map(|lease| seconds("lease", lease, LEASE, "1 to 86400 seconds")).transpose()?,
+            start: span("start", typed.start)?.unwrap_or_default(),
+            end: span("end", typed.end)?,
+            delay: span("delay", typed.delay)?.unwrap_or_default(),
+            lease: seconds("lease", typed.lease, LEASE, "1 to 86400 seconds")?,
             output: typed.output,
-            keep,
-            rename: numbers.collect::<Result<_, RequestError>>()?,
+            keep: typed.pids.map(|typed| pids(&typed)).transpose()?,
+            rename: typed.rename.map(|typed| renamed(&typed)).transpose()?.unwrap_or_default(),
             play,
             ..OpenRequest::new(typed.title, destination)
         })
@@ -160,15 +158,14 @@ impl ChangeRequest {
     /// What is not as it may be.
     pub fn from_json(text: &str) -> Result<Self, RequestError> {
         let typed: Change = serde_json::from_str(text).map_err(|error| RequestError::Json(error.to_string()))?;
-        let scale_is_fine = typed.scale.is_none_or(|scale| scale.is_finite() && scale != 0.0);
-        if !scale_is_fine {
-            return Err(wrong("scale", "a speed, such as 1, 2, 8, -1 or -4; to stand still, pause"));
-        }
+        let speed = |typed: Value| typed.as_f64().filter(|scale| scale.is_finite() && *scale != 0.0);
+        let scale =
+            |typed| speed(typed).ok_or(wrong("scale", "a speed, such as 1, 2, 8, -1 or -4; to stand still, pause"));
         Ok(ChangeRequest {
             paused: typed.paused,
-            seek: typed.seek.map(|at| span("seek", at)).transpose()?,
-            scale: typed.scale,
-            end: typed.end.map(|at| span("end", at)).transpose()?,
+            seek: span("seek", typed.seek)?,
+            scale: typed.scale.map(scale).transpose()?,
+            end: span("end", typed.end)?,
         })
     }
 }
@@ -202,109 +199,114 @@ pub fn burst(count: u8) -> Result<u8, RequestError> {
     if (1..=7).contains(&count) { Ok(count) } else { Err(wrong("burst", "1 to 7 datagrams")) }
 }
 
-fn starved_timeout(typed: f64) -> Result<Duration, RequestError> {
+fn fec_of(typed: &Value, destination: &Destination) -> Result<Fec, RequestError> {
+    let no_size = Value::Null;
+    let is_known = |key: &String| matches!(&**key, "columns" | "rows" | "two_dimensional");
+    let matrix = typed.as_object().filter(|matrix| matrix.keys().all(is_known));
+    let size = |key| small(matrix.and_then(|matrix| matrix.get(key)).unwrap_or(&no_size)).unwrap_or(0);
+    let covers_rows = matrix.and_then(|matrix| matrix.get("two_dimensional")).map_or(Some(false), Value::as_bool);
+    fec(size("columns"), covers_rows.map_or(0, |_| size("rows")), covers_rows.unwrap_or(false), destination)
+}
+
+fn starved_timeout(typed: Option<Value>) -> Result<Option<Duration>, RequestError> {
     seconds("starved_timeout", typed, 0.0..=STARVED_TIMEOUT_MAX, "0 to 86400 seconds")
 }
 
-fn span(key: &'static str, typed: f64) -> Result<Duration, RequestError> {
-    seconds(key, typed, 0.0..=SECONDS_MAX, "a number of seconds, 0 or more")
+fn span(key: &'static str, typed: Option<Value>) -> Result<Option<Duration>, RequestError> {
+    seconds(key, typed, 0.0..=SECONDS_MAX, "a number of seconds, 0 to 2592000")
 }
 
-fn burst_start(typed: f64, pacing: Pacing) -> Result<Duration, RequestError> {
+fn burst_start(typed: Option<Value>, pacing: Pacing) -> Result<Duration, RequestError> {
     let max = if matches!(pacing, Pacing::Padded(_)) { 0.0 } else { BURST_START_MAX };
-    seconds("burst_start", typed, 0.0..=max, "0 to 30 seconds, and not given together with pad")
+    let allowed = "0 to 30 seconds, and not given together with pad";
+    Ok(seconds("burst_start", typed, 0.0..=max, allowed)?.unwrap_or_default())
 }
 
 fn seconds(
     key: &'static str,
-    typed: f64,
+    typed: Option<Value>,
     range: RangeInclusive<f64>,
     allowed: &'static str,
-) -> Result<Duration, RequestError> {
-    if range.contains(&typed) { Ok(Duration::from_secs_f64(typed)) } else { Err(wrong(key, allowed)) }
+) -> Result<Option<Duration>, RequestError> {
+    let Some(typed) = typed else { return Ok(None) };
+    let seconds = typed.as_f64().filter(|seconds| range.contains(seconds)).ok_or(wrong(key, allowed))?;
+    Ok(Some(Duration::from_secs_f64(seconds)))
 }
 
-fn pid(number: u16) -> Result<Pid, RequestError> {
-    Pid::new(number).ok_or(wrong("pids", "a list of numbers, 0 to 8191, as are the keys and values of rename"))
+/// 4500000 or "4.5Mbps".
+fn rate(key: &'static str, typed: &Value) -> Result<Bitrate, RequestError> {
+    let rate = match typed {
+        Value::String(text) => text.parse().ok(),
+        number => number.as_u64().map(Bitrate::from_bps),
+    };
+    let allowed = "a rate of 1 kbit/s to 10 Gbit/s, such as \"4.5Mbps\" or 4500000";
+    rate.and_then(in_range).ok_or(wrong(key, allowed))
+}
+
+fn small(typed: &Value) -> Option<u8> {
+    typed.as_u64()?.try_into().ok()
+}
+
+fn pid(typed: u64) -> Option<Pid> {
+    Pid::new(typed.try_into().ok()?)
+}
+
+fn pids(typed: &Value) -> Result<Vec<Pid>, RequestError> {
+    let numbers = typed.as_array().and_then(|list| list.iter().map(|typed| pid(typed.as_u64()?)).collect());
+    numbers.ok_or(wrong("pids", "a list of numbers, 0 to 8191"))
+}
+
+fn renamed(typed: &Value) -> Result<Vec<(Pid, Pid)>, RequestError> {
+    let pair = |(from, to): (&String, &Value)| Some((pid(from.parse().ok()?)?, pid(to.as_u64()?)?));
+    let pairs = typed.as_object().and_then(|table| table.iter().map(pair).collect());
+    pairs.ok_or(wrong("rename", "a table of PIDs, 32 to 8190 both, such as {\"256\": 512}"))
 }
 
 fn wrong(key: &'static str, allowed: &'static str) -> RequestError {
     RequestError::Value { key, allowed }
 }
 
+/// As it was typed. What is no number where one is wanted gets the same answer as a number that may not be.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Open {
     title: String,
     destination: String,
-    #[serde(default)]
-    start: f64,
-    end: Option<f64>,
+    start: Option<Value>,
+    end: Option<Value>,
     #[serde(default, rename = "loop")]
     looped: bool,
-    #[serde(default = "one")]
-    speed: f64,
-    #[serde(default)]
-    delay: f64,
+    speed: Option<Value>,
+    delay: Option<Value>,
     #[serde(default)]
     paused: bool,
     #[serde(default)]
     hold: bool,
-    lease: Option<f64>,
-    #[serde(default)]
-    burst_start: f64,
+    lease: Option<Value>,
+    burst_start: Option<Value>,
     output: Option<String>,
     #[serde(default)]
     monitor: bool,
-    rate: Option<Rate>,
-    pad: Option<Rate>,
-    fec: Option<Matrix>,
-    burst: Option<u8>,
+    rate: Option<Value>,
+    pad: Option<Value>,
+    fec: Option<Value>,
+    burst: Option<Value>,
     #[serde(default = "yes")]
     restamp: bool,
     #[serde(default, with = "Starved")]
     when_starved: WhenStarved,
-    starved_timeout: Option<f64>,
-    pids: Option<Vec<u16>>,
-    #[serde(default)]
-    rename: BTreeMap<String, u16>,
+    starved_timeout: Option<Value>,
+    pids: Option<Value>,
+    rename: Option<Value>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Change {
     paused: Option<bool>,
-    seek: Option<f64>,
-    scale: Option<f64>,
-    end: Option<f64>,
-}
-
-/// How datagrams stand for parity.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Matrix {
-    columns: u8,
-    rows: u8,
-    #[serde(default)]
-    two_dimensional: bool,
-}
-
-/// 4500000 or "4.5Mbps".
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Rate {
-    Number(u64),
-    Text(String),
-}
-
-impl Rate {
-    fn checked(self, key: &'static str) -> Result<Bitrate, RequestError> {
-        let rate = match self {
-            Rate::Number(bps) => Some(Bitrate::from_bps(bps)),
-            Rate::Text(text) => text.parse().ok(),
-        };
-        rate.and_then(in_range).ok_or(wrong(key, "a rate up to 10 Gbit/s, such as \"4.5Mbps\" or 4500000"))
-    }
+    seek: Option<Value>,
+    scale: Option<Value>,
+    end: Option<Value>,
 }
 
 /// A rate that a session may have.
@@ -318,10 +320,6 @@ pub fn in_range(rate: Bitrate) -> Option<Bitrate> {
 enum Starved {
     Pause,
     Nulls,
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 fn yes() -> bool {
@@ -387,7 +385,17 @@ mod tests {
             (with(r#", "rate": 0"#), "rate is a rate"),
             (with(r#", "rate": 1000000, "pad": 2000000"#), "pad is not given together with rate"),
             (with(r#", "pids": [8192]"#), "pids is a list of numbers"),
-            (with(r#", "rename": {"x": 5}"#), "pids is a list of numbers"),
+            (with(r#", "pids": [70000]"#), "pids is a list of numbers, 0 to 8191"),
+            (with(r#", "rename": {"x": 5}"#), "rename is a table of PIDs, 32 to 8190"),
+            (with(r#", "rename": {"5": 70000}"#), "rename is a table of PIDs, 32 to 8190"),
+            (with(r#", "burst": "many""#), "burst is 1 to 7"),
+            (with(r#", "burst": 300"#), "burst is 1 to 7"),
+            (with(r#", "start": "soon""#), "start is a number of seconds, 0 to 2592000"),
+            (with(r#", "rate": [1]"#), "rate is a rate of 1 kbit/s to 10 Gbit/s"),
+            (with(r#", "fec": {"columns": 300, "rows": 10}"#), "fec is 1 to 20 columns"),
+            (with(r#", "fec": {"columns": 5, "rows": 5, "depth": 1}"#), "fec is 1 to 20 columns"),
+            ("[]".to_owned(), "invalid length 0, expected an object"),
+            ("7".to_owned(), "invalid type: integer `7`, expected an object"),
             (r#"{"title": "a", "destination": "http://h"}"#.to_owned(), "a destination is udp://host:port"),
         ] {
             let error = OpenRequest::from_json(&text).expect_err(&text).to_string();

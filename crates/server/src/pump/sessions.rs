@@ -4,6 +4,7 @@
 //! Cost: map lookups; a look at all workers for a place. It has no socket, no clock, no lock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,6 +135,26 @@ pub enum End {
     Unreadable(String),
     /// The next part of the title did not come for as long as the session waits; why, if that is known.
     Starved(Option<String>),
+}
+
+/// As clients are told.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NOTHING_CAME: &str = "the next part of the title did not come for too long (starved_timeout)";
+        f.write_str(match self {
+            End::Pump(EndReason::Ended) => "all was sent",
+            End::Pump(EndReason::Closed) => "closed",
+            End::Pump(EndReason::Full) => "the worker was full",
+            End::Pump(EndReason::InUse) => "the id was in use",
+            End::Pump(EndReason::NoPace) => "the title has no clock",
+            End::Pump(EndReason::Starved) | End::Starved(None) => NOTHING_CAME,
+            End::Pump(EndReason::Gone) => "the title is gone",
+            End::Refused => "nobody listens at the destination",
+            End::Lapsed => "nobody asked for it within its lease",
+            End::Unreadable(why) => why,
+            End::Starved(Some(why)) => return write!(f, "{NOTHING_CAME}: {why}"),
+        })
+    }
 }
 
 /// Where a new session goes, and what it is called there.

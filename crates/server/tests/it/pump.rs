@@ -232,6 +232,7 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
     let test = Harness::start(|_| {});
     test.title("a.ts", 50);
     std::fs::write(test.media().join("noise.ts"), [7; 5_000]).expect("written");
+    std::fs::write(test.media().join("empty.ts"), []).expect("written");
     let to = |destination: &str| json!({"title": "a.ts", "destination": destination}).to_string();
     let title = |name: &str| json!({"title": name, "destination": "udp://127.0.0.1:9"}).to_string();
     let with = |key: &str, value: serde_json::Value| {
@@ -251,6 +252,13 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
         (title("/etc/passwd"), StatusCode::FORBIDDEN, "absolute paths"),
         (title("noise.ts"), StatusCode::UNPROCESSABLE_ENTITY, "no transport stream"),
         (with("start", json!(100)), StatusCode::UNPROCESSABLE_ENTITY, "nothing lies between"),
+        (title(""), StatusCode::FORBIDDEN, "no plain name"),
+        (title(&"a".repeat(256)), StatusCode::FORBIDDEN, "255 bytes"),
+        (title("empty.ts"), StatusCode::UNPROCESSABLE_ENTITY, "no transport stream"),
+        (with("rename", json!({"256": 17})), StatusCode::UNPROCESSABLE_ENTITY, "32 to 8190"),
+        (with("rename", json!({"256": 8192})), StatusCode::BAD_REQUEST, "32 to 8190"),
+        (with("rename", json!({"256": 257})), StatusCode::UNPROCESSABLE_ENTITY, "another PID 257"),
+        (with("pad", json!("1Mbps")), StatusCode::UNPROCESSABLE_ENTITY, "pad is 1000000 bit/s, and the title has 2"),
         (with("burst", json!(0)), StatusCode::BAD_REQUEST, "burst is 1 to 7"),
         (with("colour", json!(1)), StatusCode::BAD_REQUEST, "unknown field"),
     ] {
@@ -268,6 +276,19 @@ async fn wrong_requests_are_answered_with_what_is_wrong() {
         assert_eq!(test.send(method, path, "").await.status, status, "{method} {path}");
     }
     assert_eq!(test.send("GET", "/pump/sessions", "").await.body, json!([]), "nothing was opened");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pad_below_a_title_from_an_origin_is_said_while_it_plays() {
+    let test = Harness::start(|_| {});
+    let title = test.title("film.ts", 150);
+    test.origin_title("remote.ts", title, usize::MAX / 1_000_000);
+    let receiver = Receiver::bind();
+    let request = json!({"title": "remote.ts", "destination": receiver.url("udp"), "pad": "1Mbps"});
+    let id = test.open(request).await;
+    let said = test.until(id, |session| session["trouble"]["error"].is_string()).await;
+    assert!(said["trouble"]["error"].as_str().is_some_and(|error| error.contains("pad")), "{said}");
+    assert!(said["statistics"]["pad_late_ms"].as_f64().is_some_and(|late| late > 100.0), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

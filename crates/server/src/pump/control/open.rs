@@ -7,8 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pump::clock::Slope;
 use pump::fec::Fec;
-use pump::pids::PidMap;
+use pump::pids::{PidMap, check_rename};
 use pump::spec::{Command, Pacing, SessionSpec, Target, Transport};
 use pump::title::Title;
 use wire::{Bitrate, Path};
@@ -23,6 +24,12 @@ use crate::random::random;
 
 /// What a datagram has beside its packets: IPv4 and UDP headers. 1,316 bytes of packets become 1,344 and more.
 const OVERHEAD: f64 = 1_344.0 / 1_316.0;
+
+/// A rate that a title's mean exceeds by less than one percent may do: the mean is not known better.
+const PAD_SLACK: f64 = 1.01;
+
+/// Parts of a title whose rate is looked at to say what its peak is.
+const PEAK_LOOKS: u64 = 16;
 
 impl PumpControl {
     /// Opens a session: it begins as soon as its first chunks are with the worker.
@@ -51,6 +58,12 @@ impl PumpControl {
         let title = self.library.open(&request.title).await?;
         let rate = rate_of(request, &title, self.library.rate(&title))?;
         let zero = times::zero(&self.library, &title).await?;
+        if !request.rename.is_empty() {
+            let first = self.library.chunk(&title, 0).await?;
+            let seen = first.continuity.iter().map(|(pid, _)| *pid);
+            check_rename(&title, seen, request.keep.as_deref(), &request.rename)?;
+        }
+        self.check_pad(request, &title).await?;
         let place = |at, at_picture| self.position(&title, zero, request.play.pacing, at, at_picture);
         let start = place(request.start, true).await?;
         let end = match request.end {
@@ -61,6 +74,24 @@ impl PumpControl {
             return Err(PumpError::Empty);
         }
         Ok(Content { title, input: None, zero, start, end, rate })
+    }
+
+    /// A title that is known to have more than it is padded to would only get later. Where that is not known, it is counted
+    /// while it plays (`SessionStats::pad_late`).
+    async fn check_pad(&self, request: &OpenRequest, title: &Arc<Title>) -> Result<(), PumpError> {
+        let Pacing::Padded(pad) = request.play.pacing else { return Ok(()) };
+        let Some(mean) = self.library.known_rate(title).filter(|_| request.keep.is_none()) else { return Ok(()) };
+        let speed = f64::from(request.play.speed_permille) / 1_000.0;
+        if pad.scale(PAD_SLACK) >= mean.scale(speed) {
+            return Ok(());
+        }
+        let (mut peak, count) = (mean, u64::from(title.chunk_count()));
+        for look in 0..PEAK_LOOKS.min(count) {
+            let chunk = self.library.chunk(title, look * count / PEAK_LOOKS.min(count)).await?;
+            peak = peak.max(chunk.slope.map_or(Bitrate::ZERO, Slope::rate));
+        }
+        let [pad, mean, peak] = [pad, mean.scale(speed), peak.scale(speed)].map(Bitrate::bps);
+        Err(PumpError::PadTooLow { pad, mean, peak })
     }
 
     /// Finds a worker for a session, and hands it over.
@@ -131,6 +162,7 @@ impl PumpControl {
 fn live_content(request: &OpenRequest, input: &Arc<Input>) -> Result<Content, PumpError> {
     check_open(request)?;
     let title = input.title()?;
+    check_rename(&title, [], request.keep.as_deref(), &request.rename)?;
     let rate = rate_of(request, &title, None)?;
     Ok(Content { title, input: Some(input.clone()), zero: None, start: 0, end: u64::MAX, rate })
 }
