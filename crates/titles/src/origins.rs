@@ -129,7 +129,10 @@ impl Origins {
             let _under_way = self.counts.enter();
             self.client.fetch(url, wish).await
         };
-        self.slots.run(url.origin().ascii_serialization(), request).await
+        // Whoever may name titles makes such requests, as many as he likes; parts of what is played do not wait behind them.
+        let is_opening = wish.len.is_none();
+        let row = if is_opening { "open " } else { "" };
+        self.slots.run(row.to_owned() + &url.origin().ascii_serialization(), request).await
     }
 
     /// All origins in their order, those that did not answer lately behind the others.

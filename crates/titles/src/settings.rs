@@ -44,7 +44,7 @@ pub struct Settings {
     pub retry_backoff: Duration,
     /// A title that its origins say is gone, or has changed, is taken to be when they say so for this long.
     pub gone_after: Duration,
-    /// Requests to one origin at a time; others wait. Those under way for longer than a second count apart, up to the
+    /// Requests to one origin at a time, for parts, and as many to open titles; others wait. Those under way for longer than a second count apart, up to the
     /// same number, so that slow titles do not hold up others. Each takes up to a chunk's memory.
     pub fetches_per_origin: usize,
     /// A title from an origin that was asked about longer ago is asked about again by `open`.

@@ -14,6 +14,32 @@ async fn until(library: &Library, is_reached: impl Fn(&Stats) -> bool) {
 }
 
 #[tokio::test]
+async fn whoever_names_titles_that_do_not_come_keeps_no_part_of_others_waiting() {
+    let origin = Origin::start().await;
+    origin.put("/a.ts", item(1));
+    for name in ["/hangs.ts", "/hangs%20too.ts"] {
+        origin.put(name, Item { always: Some(Fault::Hang), ..item(1) });
+    }
+    let library = Library::new(Settings { fetches_per_origin: 1, ..settings(&[&origin]) }).unwrap();
+    let title = library.open("a.ts").await.unwrap();
+
+    // One in the fast row, and one in that of slow ones.
+    let hang = || {
+        let library = library.clone();
+        tokio::spawn(async move { library.open("hangs.ts").await.map(drop) })
+    };
+    let other = || {
+        let library = library.clone();
+        tokio::spawn(async move { library.open("hangs too.ts").await.map(drop) })
+    };
+    let hanging = [hang(), other()];
+    until(&library, |stats| stats.fetching == 2).await;
+    let chunk = tokio::time::timeout(std::time::Duration::from_secs(30), library.chunk(&title, 3)).await;
+    assert!(chunk.is_ok_and(|chunk| chunk.is_ok()));
+    hanging.iter().for_each(|each| each.abort());
+}
+
+#[tokio::test]
 async fn a_hundred_sessions_cause_one_probe_and_one_fetch_per_chunk() {
     let origin = Origin::start().await;
     let gate = Arc::new(Semaphore::new(0));
