@@ -93,3 +93,21 @@ pub(crate) fn household(ip: IpAddr) -> IpAddr {
         ip => ip,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_what_one_may_have() {
+        let ip = |text: &str| household(text.parse().expect("an address"));
+        let mut clients = PerAddress::default();
+        assert!(clients.enter(ip("2001:db8::1"), 2) && clients.enter(ip("2001:db8::ffff:2"), 2));
+        assert!(!clients.enter(ip("2001:db8:0:0:9::"), 2), "the same network");
+        assert!(clients.enter(ip("2001:db8:0:1::1"), 2));
+        clients.leave(ip("2001:db8::7"));
+        assert!(clients.enter(ip("2001:db8::3"), 2));
+        assert!(clients.enter(ip("192.0.2.1"), 1) && clients.enter(ip("192.0.2.2"), 1));
+        assert!(!clients.enter(ip("::ffff:192.0.2.1"), 1), "the same address");
+    }
+}

@@ -100,8 +100,8 @@ impl Destination {
 }
 
 /// What lies here is allowed only by a prefix that lies here as well: loopback, private and shared networks, link-local
-/// addresses, groups.
-const SPECIAL: [&str; 11] = [
+/// addresses, groups; and networks whose routers send to IPv4 addresses: NAT64 (RFC 6052, RFC 8215), 6to4, Teredo.
+const SPECIAL: [&str; 16] = [
     "127.0.0.0/8",
     "10.0.0.0/8",
     "172.16.0.0/12",
@@ -112,7 +112,12 @@ const SPECIAL: [&str; 11] = [
     "::1/128",
     "fc00::/7",
     "fe80::/10",
+    "fec0::/10",
     "ff00::/8",
+    "64:ff9b::/96",
+    "64:ff9b:1::/48",
+    "2002::/16",
+    "2001::/32",
 ];
 
 /// What nobody may send to: "this network", which Linux takes for itself, the future, and addresses that stand for IPv4

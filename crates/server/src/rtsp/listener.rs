@@ -8,7 +8,7 @@ use tokio::time::interval;
 
 use super::connection::converse;
 use super::{Rtsp, rtcp};
-use crate::accept::{PerAddress, accept, places};
+use crate::accept::{PerAddress, accept, household, places};
 
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
@@ -27,7 +27,7 @@ async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
     let clients = Arc::new(Mutex::new(PerAddress::default()));
     loop {
         let (place, stream, client) = accept(&listener, &places, "RTSP").await;
-        if !lock(&clients).enter(client.ip(), rtsp.limits.connections_per_client) {
+        if !lock(&clients).enter(household(client.ip()), rtsp.limits.connections_per_client) {
             rtsp.count(|stats| stats.refused += 1);
             continue;
         }
@@ -36,7 +36,7 @@ async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
             if let Err(error) = converse(&rtsp, stream, client).await {
                 tracing::debug!(%client, %error, "an RTSP connection failed");
             }
-            lock(&clients).leave(client.ip());
+            lock(&clients).leave(household(client.ip()));
             drop(place);
         });
     }

@@ -13,7 +13,7 @@ use wire::{Token, WorkerId};
 
 use super::limits::Limits;
 use super::stats::Transports;
-use crate::accept::PerAddress;
+use crate::accept::{PerAddress, household};
 use crate::pump::destination::Destination;
 use crate::pump::request::{Channel, OpenRequest};
 
@@ -126,7 +126,8 @@ impl Sessions {
     pub(super) fn add(&self, now: Instant, session: Session) -> Option<Arc<Session>> {
         let Limits { sessions_max, sessions_per_client, .. } = self.limits;
         let mut table = self.lock();
-        if table.sessions.len() >= sessions_max || !table.clients.enter(session.client, sessions_per_client) {
+        if table.sessions.len() >= sessions_max || !table.clients.enter(household(session.client), sessions_per_client)
+        {
             return None;
         }
         let (session, due) = (Arc::new(session), now + self.limits.session_timeout);
@@ -270,7 +271,7 @@ impl Table {
         if let Some(ssrc) = source.and_then(|source| source.ssrc) {
             self.by_ssrc.remove(&ssrc);
         }
-        self.clients.leave(session.client);
+        self.clients.leave(household(session.client));
         Some((session, source))
     }
 }
