@@ -16,12 +16,14 @@ mod sessions;
 mod stats;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
 use pump::spec::{self, PlaySpec};
+use tokio::task::JoinSet;
 use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, ways};
 
+use crate::accept::{PerAddress, household};
 use crate::pump::control::{PumpControl, PumpError};
 use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
@@ -41,6 +43,9 @@ const TRACK: &str = "stream=0";
 const PUBLIC: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 const PUBLIC_WITHOUT_TITLE: &str = "OPTIONS, GET_PARAMETER, SET_PARAMETER";
 
+/// Reports that wait for their sessions' numbers at a time.
+const REPORTS_AT_A_TIME: usize = 256;
+
 /// Seconds after which one who was refused may try again.
 const RETRY_SECONDS: u32 = 5;
 
@@ -50,6 +55,8 @@ pub struct Rtsp {
     sessions: Sessions,
     sockets: Sockets,
     limits: Limits,
+    /// Requests under way that look something up.
+    lookups: Mutex<PerAddress>,
     counters: Mutex<Stats>,
 }
 
@@ -57,7 +64,14 @@ impl Rtsp {
     /// Binds the sockets for RTCP, so it needs a runtime.
     pub fn new(pump: Arc<PumpControl>, limits: Limits) -> Self {
         let sockets = Sockets::bind(pump.senders());
-        Rtsp { pump, sessions: Sessions::new(limits.clone()), sockets, limits, counters: Mutex::default() }
+        Rtsp {
+            pump,
+            sessions: Sessions::new(limits.clone()),
+            sockets,
+            limits,
+            lookups: Mutex::default(),
+            counters: Mutex::default(),
+        }
     }
 
     /// Sessions that there are.
@@ -118,6 +132,9 @@ impl Rtsp {
         request: &Request<'_>,
         known: Option<&Session>,
     ) -> Result<Response, Refused> {
+        let client = interleaved.ends.client;
+        let looks_up = matches!(request.method, Method::Describe | Method::Setup | Method::Play);
+        let _turn = looks_up.then(|| self.look(client)).transpose()?;
         match (request.method, known) {
             (Method::Options, _) => Ok(Response::new(Status::Ok).with("Public", PUBLIC)),
             (Method::GetParameter, _) if request.body.is_empty() => Ok(Response::new(Status::Ok)),
@@ -142,6 +159,17 @@ impl Rtsp {
                 Ok(Response::new(Status::Ok))
             }
         }
+    }
+
+    /// A client's turn to have something looked up in a title.
+    fn look(&self, client: IpAddr) -> Result<Lookup<'_>, Status> {
+        let client = household(client);
+        let has_room = self.lookups().enter(client, self.limits.lookups_per_client);
+        if has_room { Ok(Lookup { rtsp: self, client }) } else { Err(Status::ServiceUnavailable) }
+    }
+
+    fn lookups(&self) -> MutexGuard<'_, PerAddress> {
+        self.lookups.lock().expect("nobody panics under this lock")
     }
 
     async fn describe(&self, server: IpAddr, request: &Request<'_>) -> Result<Response, Refused> {
@@ -217,10 +245,23 @@ impl Rtsp {
             }
             Way::Interleaved { channels } => {
                 interleaved.retain(|id| self.sessions.has(id));
+                if interleaved.is_short_of(channels) {
+                    self.end_those_that_ended(interleaved);
+                }
                 let channels = interleaved.free_channels(channels).ok_or(Status::ServiceUnavailable)?;
                 // The port is only shown.
                 Ok((to(true, client_port), Delivery::Interleaved { connection: interleaved.connection, channels }))
             }
+        }
+    }
+
+    /// Sessions that have played to their end, and could be played anew, make room for others of their connection.
+    fn end_those_that_ended(&self, interleaved: &mut Interleaved) {
+        let ended: Vec<String> =
+            interleaved.sessions().filter(|id| self.sessions.has_ended(id)).map(str::to_owned).collect();
+        for id in ended {
+            interleaved.remove(&id);
+            self.end(&id);
         }
     }
 
@@ -283,15 +324,22 @@ impl Rtsp {
     }
 
     /// Ends the sessions that are due, and sends the reports that are. To be called every half second or so.
-    pub async fn handle_timeout(&self, now: Instant) {
+    pub async fn handle_timeout(self: &Arc<Self>, now: Instant) {
         let is_playing = |connection, id| self.pump.is_connected(connection) && self.pump.is_playing(id);
         for (session, source) in self.sessions.take_due(now, is_playing) {
             tracing::debug!(title = session.title, client = %session.client, "an RTSP session timed out");
             self.close(source);
         }
+        // A worker that is slow to answer keeps others' reports waiting no longer than its own.
+        let mut reports = JoinSet::new();
         for due in self.sessions.take_reports(now, |id| self.pump.is_open(id)) {
-            self.report(due).await;
+            let rtsp = self.clone();
+            reports.spawn(async move { rtsp.report(due).await });
+            if reports.len() >= REPORTS_AT_A_TIME {
+                reports.join_next().await;
+            }
         }
+        while reports.join_next().await.is_some() {}
     }
 
     /// Reports on a stream to its receiver, or says goodbye.
@@ -325,6 +373,18 @@ impl Rtsp {
                 self.close(self.sessions.part(now, &id));
             }
         }
+    }
+}
+
+/// Until it is dropped, a request of that client looks something up.
+struct Lookup<'a> {
+    rtsp: &'a Rtsp,
+    client: IpAddr,
+}
+
+impl Drop for Lookup<'_> {
+    fn drop(&mut self) {
+        self.rtsp.lookups().leave(self.client);
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 use wire::Token;
-use wire::rtsp::{Item, Response, RtspError, Status, next_item};
+use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item};
 
 use super::Rtsp;
 use super::interleaved::{Ends, Interleaved};
@@ -38,6 +38,8 @@ struct Connection<'a> {
     moved: Instant,
     /// Since when there is less than a whole request.
     begun: Option<Instant>,
+    /// A session was spoken of that there is.
+    has_session: bool,
 }
 
 /// Who has the socket.
@@ -64,6 +66,7 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: Socket
         inbox: Vec::with_capacity(READ_LEN),
         moved: Instant::now(),
         begun: None,
+        has_session: false,
     };
     let result = connection.run().await;
     for session in connection.interleaved.sessions() {
@@ -104,7 +107,7 @@ impl Connection<'_> {
     fn deadline(&self) -> Instant {
         let limits = &self.rtsp.limits;
         let begun = self.begun.map(|since| since + limits.request_timeout);
-        begun.into_iter().fold(self.moved + limits.idle_timeout(), Instant::min)
+        begun.into_iter().fold(self.moved + limits.idle_timeout(self.has_session), Instant::min)
     }
 
     /// Sessions that are interleaved keep it, also when their client says nothing; they time out by themselves.
@@ -129,6 +132,9 @@ impl Connection<'_> {
                 Ok(Some((Item::Request(request), len))) => {
                     let response = self.rtsp.answer(Instant::now(), &mut self.interleaved, &request).await;
                     self.rtsp.count(|stats| stats.requests.count(Some(request.method), response.status));
+                    let sets_up = request.method == Method::Setup && response.status == Status::Ok;
+                    let speaks_of = request.header("Session").is_some() && response.status != Status::SessionNotFound;
+                    self.has_session |= sets_up || speaks_of;
                     let text = response.to_text(request.cseq());
                     self.write(text).await?;
                     len

@@ -53,6 +53,12 @@ impl Interleaved {
         asked.into_iter().chain(pairs).find(|(rtp, rtcp)| is_free(*rtp) && is_free(*rtcp))
     }
 
+    /// Whether those that were asked for are taken, or all that there may be.
+    pub(super) fn is_short_of(&self, asked: Option<(u8, u8)>) -> bool {
+        let free = self.free_channels(asked);
+        free.is_none() || asked.is_some_and(|asked| free != Some(asked))
+    }
+
     /// A session on a worker has these channels.
     pub(super) fn add(&mut self, session: String, worker: WorkerId, (rtp, rtcp): (u8, u8)) {
         self.worker = Some(worker);

@@ -18,7 +18,9 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections of one address at a time; further ones are closed.
     pub connections_per_client: usize,
-    /// How long a request may take to arrive.
+    /// Requests of one client's address that look something up in a title (DESCRIBE, SETUP, PLAY) at a time; others are refused.
+    pub lookups_per_client: usize,
+    /// How long a request may take to arrive, and how long a connection may be silent that has not set up a session.
     pub request_timeout: Duration,
     /// A client that takes nothing of what waits for it for so long is gone.
     pub write_timeout: Duration,
@@ -41,6 +43,7 @@ impl Default for Limits {
             goodbye_timeout: Duration::from_secs(5),
             connections_max: 10_000,
             connections_per_client: 1_000,
+            lookups_per_client: 32,
             request_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(10),
             first_report: Duration::from_millis(500),
@@ -53,7 +56,7 @@ impl Default for Limits {
 
 impl Limits {
     /// A connection on which nothing comes for so long is closed. Those of its sessions that do not play have timed out by then.
-    pub(super) fn idle_timeout(&self) -> Duration {
-        self.session_timeout * 2
+    pub(super) fn idle_timeout(&self, has_session: bool) -> Duration {
+        if has_session { self.session_timeout * 2 } else { self.request_timeout }
     }
 }

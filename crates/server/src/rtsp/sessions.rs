@@ -165,6 +165,11 @@ impl Sessions {
         self.lock().sessions.get(id)?.source
     }
 
+    /// Whether the session plays nothing: it has played to its end, and said so.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        self.lock().sessions.get(id).is_some_and(|entry| entry.source.is_none())
+    }
+
     /// Whether there is such a session, whatever it plays.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().sessions.contains_key(id)

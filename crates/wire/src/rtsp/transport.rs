@@ -129,6 +129,10 @@ mod tests {
     fn nothing_is_sent_to_a_third_party() {
         for destination in ["192.0.2.8", "host.example.org", "224.0.0.1", "::1"] {
             assert_eq!(chosen(&format!("RTP/AVP;unicast;destination={destination};client_port=5-6")), None);
+            let own = "destination=192.0.2.7";
+            for several in [format!("{own};destination={destination}"), format!("destination={destination};{own}")] {
+                assert_eq!(chosen(&format!("RTP/AVP;unicast;{several};client_port=5-6")), None);
+            }
         }
     }
 }

@@ -261,6 +261,33 @@ async fn a_session_that_plays_anew_behind_its_goodbye_ends_with_its_connection()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_has_played_to_its_end_leaves_its_channels_to_the_next() {
+    let (server, mut client) = Server::with_client().await;
+    let setup = "\r\nTransport: RTP/AVP/TCP;unicast;interleaved=0-1";
+    let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    assert!(!client.ask("SETUP", setup).await.header("Transport").contains("interleaved=0-1"), "they are taken");
+    assert_eq!(client.ask("PLAY", &format!("{session}\r\nRange: npt=0-0.3")).await.code, 200);
+    server.until("it has ended", |server| server.pump.totals().open == 1).await;
+    for seconds in [1, 2] {
+        server.rtsp.handle_timeout(Instant::now() + Duration::from_secs(seconds)).await;
+    }
+    let next = client.ask("SETUP", setup).await;
+    assert!(next.header("Transport").contains("interleaved=0-1"), "{}", next.text);
+    assert_eq!((server.rtsp.session_count(), client.ask("PLAY", &session).await.code), (2, 454));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_clients_requests_that_read_titles_are_so_many_at_a_time() {
+    let limits = Limits { lookups_per_client: 0, ..Limits::default() };
+    let server = Server::with_limits(limits).await;
+    let mut client = server.connect().await;
+    for method in ["DESCRIBE", "SETUP"] {
+        assert_eq!(client.ask(method, "\r\nTransport: RTP/AVP;unicast;client_port=5000").await.code, 503);
+    }
+    assert_eq!(client.ask("OPTIONS", "").await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_plays_lives_as_long_as_its_client_takes_it() {
     let (server, mut client) = Server::with_client().await;
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
