@@ -37,6 +37,31 @@ fn references(world: &World) -> Vec<(i64, i64)> {
 }
 
 #[test]
+fn a_clock_that_jumps_within_a_part_is_flagged() {
+    let first = Sample { pictures: 50, ..Sample::default() }.make();
+    for seconds in [-5, 3, 7_200] {
+        let first_pcr = (10 + 2 + seconds) as u64 * Pcr::HZ;
+        let second = Sample { pictures: 50, first_pcr, seed: 2, ..Sample::default() }.make();
+        let bytes = [first.clone(), second].concat();
+        // All of it is one part.
+        let source = Source::new(bytes.clone(), 70_000);
+        let mut world = World::new(exact());
+        world.open(1, &source, |_| ());
+        world.run_to_the_end();
+        let packets = world.packets(1);
+        let (sent, read) = (packets.iter(), bytes.as_chunks::<PACKET_LEN>().0.iter());
+        let changed: Vec<usize> =
+            sent.zip(read).enumerate().filter(|(_, (sent, read))| sent != read).map(|(at, _)| at).collect();
+        let [at] = changed[..] else { panic!("{seconds} s: {changed:?}") };
+        assert!(at >= first.len() / PACKET_LEN && Packet::parse(&packets[at]).expect("a packet").discontinuity());
+        assert_eq!(world.ended[0].2.clock_jumps, 1, "it is counted");
+        let mut monitor = Monitor::new(None);
+        world.sent[&1].iter().for_each(|sent| monitor.handle_datagram(sent.ns, &sent.bytes));
+        assert_eq!(monitor.report().priorities.pcr_discontinuity, 0, "{seconds} s");
+    }
+}
+
+#[test]
 fn a_slow_stream_is_sent_as_the_standard_has_it_where_nobody_chose_a_burst() {
     for (kbps, is_constant) in [300, 650, 1_000, 2_000].into_iter().flat_map(|kbps| [(kbps, true), (kbps, false)]) {
         let sample = Sample { rate: Bitrate::from_kbps(kbps), is_constant, pictures: 500, ..Sample::default() };
