@@ -132,6 +132,8 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
 fn payload_types(codec: Codec) -> (u8, Option<u8>) {
     match codec {
         Codec::Opus => (111, None),
+        Codec::Pcmu => (0, None),
+        Codec::Pcma => (8, None),
         Codec::Vp8 => (96, Some(97)),
         Codec::Vp9 => (98, Some(99)),
         Codec::H264 => (102, Some(103)),
@@ -143,7 +145,7 @@ fn payload_types(codec: Codec) -> (u8, Option<u8>) {
 fn format_parameters(codec: Codec) -> &'static str {
     match codec {
         Codec::Opus => "minptime=10;useinbandfec=1",
-        Codec::Vp8 => "",
+        Codec::Pcmu | Codec::Pcma | Codec::Vp8 => "",
         Codec::Vp9 => "profile-id=0",
         Codec::H264 => "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f",
         Codec::Av1 => "level-idx=5;profile=0;tier=0",

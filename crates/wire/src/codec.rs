@@ -21,7 +21,7 @@ const UNITS_MAX: usize = 16;
 /// Audio or video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
-    /// Sound: Opus. Every packet is a frame, and none is asked for again.
+    /// Sound. Every packet is a frame, and none is asked for again.
     Audio,
     /// Pictures, which depend on each other back to the last keyframe.
     Video,
@@ -32,6 +32,10 @@ pub enum MediaKind {
 pub enum Codec {
     /// Sound (RFC 7587); its clock always counts 48,000 units per second.
     Opus,
+    /// Sound of telephones, G.711 with µ-law (RFC 3551 §4.5.14).
+    Pcmu,
+    /// The same with A-law.
+    Pcma,
     /// RFC 7741.
     Vp8,
     /// RFC 9628.
@@ -46,12 +50,15 @@ pub enum Codec {
 
 impl Codec {
     /// All of them.
-    pub const ALL: [Codec; 6] = [Codec::Opus, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
+    pub const ALL: [Codec; 8] =
+        [Codec::Opus, Codec::Pcmu, Codec::Pcma, Codec::Vp8, Codec::Vp9, Codec::H264, Codec::H265, Codec::Av1];
 
     /// The encoding name in `a=rtpmap` (RFC 8866 §6.6), where upper and lower case are the same.
     pub const fn name(self) -> &'static str {
         match self {
             Codec::Opus => "opus",
+            Codec::Pcmu => "PCMU",
+            Codec::Pcma => "PCMA",
             Codec::Vp8 => "VP8",
             Codec::Vp9 => "VP9",
             Codec::H264 => "H264",
@@ -63,16 +70,17 @@ impl Codec {
     /// What it codes.
     pub const fn kind(self) -> MediaKind {
         match self {
-            Codec::Opus => MediaKind::Audio,
+            Codec::Opus | Codec::Pcmu | Codec::Pcma => MediaKind::Audio,
             Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => MediaKind::Video,
         }
     }
 
     /// Units of the RTP timestamp per second.
     pub const fn clock_rate(self) -> u32 {
-        match self.kind() {
-            MediaKind::Audio => 48_000,
-            MediaKind::Video => 90_000,
+        match self {
+            Codec::Opus => 48_000,
+            Codec::Pcmu | Codec::Pcma => 8_000,
+            Codec::Vp8 | Codec::Vp9 | Codec::H264 | Codec::H265 | Codec::Av1 => 90_000,
         }
     }
 }
@@ -126,7 +134,9 @@ pub fn inspect(codec: Codec, payload: &[u8], dependency_descriptor: Option<&[u8]
         return PayloadInfo::default();
     }
     let info = match codec {
-        Codec::Opus => return PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() },
+        Codec::Opus | Codec::Pcmu | Codec::Pcma => {
+            return PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
+        }
         Codec::Vp8 => return vp8::inspect(payload),
         Codec::Vp9 => return vp9::inspect(payload),
         Codec::H264 => h264::inspect(payload),
@@ -149,7 +159,7 @@ pub fn rewrite(codec: Codec, payload: &mut [u8], picture_id: Option<u16>, tl0_pi
     let places = match codec {
         Codec::Vp8 => vp8::places(payload),
         Codec::Vp9 => vp9::places(payload),
-        Codec::Opus | Codec::H264 | Codec::H265 | Codec::Av1 => None,
+        Codec::Opus | Codec::Pcmu | Codec::Pcma | Codec::H264 | Codec::H265 | Codec::Av1 => None,
     };
     let Some(places) = places else { return };
     if let (Some((at, width)), Some(picture_id)) = (places.picture_id, picture_id) {

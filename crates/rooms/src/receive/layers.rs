@@ -61,7 +61,7 @@ impl Layers {
 fn is_silent(codec: Codec) -> bool {
     match codec {
         Codec::Av1 | Codec::H264 => true,
-        Codec::Opus | Codec::Vp8 | Codec::Vp9 | Codec::H265 => false,
+        Codec::Opus | Codec::Pcmu | Codec::Pcma | Codec::Vp8 | Codec::Vp9 | Codec::H265 => false,
     }
 }
 

@@ -116,6 +116,20 @@ fn send_times_are_for_who_watches_without_transport_wide_feedback() {
 }
 
 #[test]
+fn sound_of_telephones_is_passed_on() {
+    let with_g711_alone: String = CHROME_WHIP
+        .lines()
+        .map(|line| if line.starts_with("m=audio") { "m=audio 9 UDP/TLS/RTP/SAVPF 8 0" } else { line })
+        .map(|line| format!("{line}\r\n"))
+        .collect();
+    let negotiated = answer(&with_g711_alone, Purpose::Receive { codecs: &Codec::ALL }).unwrap();
+    assert_eq!((negotiated.media[0].codec, negotiated.media[0].payload_type), (Codec::Pcma, 8));
+    assert!(has(&negotiated, "a=rtpmap:8 PCMA/8000"));
+    let to_send = Purpose::Send { tracks: &[Codec::Pcmu], profiles: &[], stream: "s" };
+    assert_eq!(answer(CHROME_WHEP, to_send).unwrap().media[0].payload_type, 0);
+}
+
+#[test]
 fn a_viewer_gets_the_format_that_decodes_the_stream_s_profile() {
     for (codec, profile, payload_type) in [
         (Codec::H264, Profile::H264(0), Some(103)),

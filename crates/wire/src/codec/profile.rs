@@ -33,7 +33,7 @@ impl Profile {
             Codec::H264 => parameter("profile-level-id").and_then(h264).map_or(Profile::Any, Profile::H264),
             Codec::Vp9 => number("profile-id").map_or(Profile::Any, Profile::Vp9),
             Codec::Av1 => number("profile").map_or(Profile::Any, Profile::Av1),
-            Codec::Opus | Codec::Vp8 | Codec::H265 => Profile::Any,
+            Codec::Opus | Codec::Pcmu | Codec::Pcma | Codec::Vp8 | Codec::H265 => Profile::Any,
         }
     }
 
