@@ -180,7 +180,7 @@ fn an_ice_restart_changes_the_credentials_and_moves_the_path() {
 #[test]
 fn a_peer_may_restart_ice_eight_times_at_once_and_then_once_in_15_seconds() {
     let mut pair = Pair::connected(&WATCH, TO_SEND);
-    let mut restarts = |pair: &mut Pair, count: usize| {
+    let restarts = |pair: &mut Pair, count: usize| {
         let fragments = (0..count).map(|_| pair.client.peer.start_restart().unwrap()).collect::<Vec<_>>();
         fragments.iter().filter(|fragment| pair.server.peer.handle_fragment(fragment).is_ok()).count()
     };
