@@ -24,6 +24,7 @@ use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    end_at_panics();
     let done = match Cli::parse().command {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
@@ -57,6 +58,17 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
     start_logging(&config)?;
     server::run::run(&config, args.demo)?;
     Ok(true)
+}
+
+/// A panic ends the process, on whatever thread, but where it can only be about one session (`webrtc::is_guarded`).
+fn end_at_panics() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        if !webrtc::is_guarded() {
+            std::process::abort();
+        }
+    }));
 }
 
 /// Prints what is in effect, or the reference.
@@ -101,9 +113,29 @@ fn log_filter(config: &Config) -> anyhow::Result<EnvFilter> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
     use tracing::Level;
 
     use super::*;
+
+    /// The test runs itself once more, as a process that panics.
+    #[test]
+    fn a_panic_on_any_thread_is_said_and_ends_the_process() {
+        const PANICS: &str = "MILLRACE_TEST_PANICS";
+        if std::env::var_os(PANICS).is_some() {
+            end_at_panics();
+            drop(std::thread::spawn(|| panic!("on purpose")).join());
+            return;
+        }
+        let name = "tests::a_panic_on_any_thread_is_said_and_ends_the_process";
+        let itself = std::env::current_exe().expect("a path");
+        let run =
+            Command::new(itself).args(["--exact", name, "--nocapture"]).env(PANICS, "").output().expect("it runs");
+        assert_eq!(run.status.signal(), Some(6), "SIGABRT");
+        assert!(String::from_utf8_lossy(&run.stderr).contains("on purpose"), "{run:?}");
+    }
 
     #[test]
     fn what_a_peer_makes_a_library_say_is_not_written() {

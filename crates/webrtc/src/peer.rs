@@ -23,6 +23,7 @@ use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
 use crate::context::{CertificateNotEcdsa, Context, KeySlot};
 use crate::fragment::Fragment;
+use crate::guard::{Panicked, guarded};
 use crate::media::Negotiated;
 use crate::nomination::Nomination;
 use crate::offer::{self, OfferOptions, Pending};
@@ -87,6 +88,8 @@ pub enum EndReason {
     NoSrtp,
     /// The other side has no ECDSA certificate, which is the only kind that is taken (RFC 8827 §6.5 wants it of everybody).
     CertificateNotEcdsa,
+    /// str0m or dimpl panicked over what the peer sent.
+    Panicked,
     /// The handshake failed, for instance over a certificate with another fingerprint.
     Failed(String),
 }
@@ -150,6 +153,10 @@ pub struct Peer {
     /// When something was last put in, and what str0m has said since.
     now: Instant,
     outputs: u32,
+    /// str0m has panicked.
+    is_broken: bool,
+    #[cfg(debug_assertions)]
+    has_fault: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,14 +241,20 @@ impl Peer {
             queue: VecDeque::new(),
             now,
             outputs: 0,
+            is_broken: false,
+            #[cfg(debug_assertions)]
+            has_fault: false,
         })
     }
 
     fn start(&mut self, remote: &RemoteTransport, is_dtls_client: bool) -> Result<(), Error> {
-        let mut api = self.rtc.direct_api();
-        api.set_remote_ice_credentials(remote.credentials.clone());
-        api.set_remote_fingerprint(remote.fingerprint.clone());
-        api.start_dtls(is_dtls_client).map_err(|error| Error::SetUp(error.to_string()))?;
+        let started = self.call(|rtc| {
+            let mut api = rtc.direct_api();
+            api.set_remote_ice_credentials(remote.credentials.clone());
+            api.set_remote_fingerprint(remote.fingerprint.clone());
+            api.start_dtls(is_dtls_client).map_err(|error| Error::SetUp(error.to_string()))
+        });
+        started.unwrap_or_else(|| Err(Error::SetUp("str0m panicked".into())))?;
         self.remote = Some(remote.credentials.clone());
         Ok(())
     }
@@ -289,9 +302,11 @@ impl Peer {
     }
 
     fn handle_stun(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
-        let message = StunMessage::parse(data).map_err(|_| Refused::Malformed)?;
+        let parsed = guarded(|| StunMessage::parse(data));
+        let message = self.survive(parsed).ok_or(Refused::Ended)?.map_err(|_| Refused::Malformed)?;
         let input = input(now, remote, data).ok_or(Refused::Malformed)?;
-        if !self.is_authentic(&message) {
+        let is_authentic = guarded(|| self.is_authentic(&message));
+        if !self.survive(is_authentic).ok_or(Refused::Ended)? {
             return Err(Refused::NotAuthentic);
         }
         if !self.is_server {
@@ -348,8 +363,33 @@ impl Peer {
         }
     }
 
+    /// Calls str0m. A panic in there ends this session and no other; what it has left half done is not called again.
+    fn call<T>(&mut self, call: impl FnOnce(&mut Rtc) -> T) -> Option<T> {
+        let result = guarded(|| {
+            #[cfg(debug_assertions)]
+            assert!(!self.has_fault, "a fault, injected");
+            call(&mut self.rtc)
+        });
+        self.survive(result)
+    }
+
+    fn survive<T>(&mut self, result: Result<T, Panicked>) -> Option<T> {
+        if result.is_err() {
+            self.end(EndReason::Panicked);
+            self.is_broken = true;
+        }
+        result.ok()
+    }
+
+    /// For tests: from now on str0m seems to panic whenever it is called.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn inject_fault(&mut self) {
+        self.has_fault = true;
+    }
+
     fn put_in(&mut self, input: str0m::Input<'_>) {
-        if let Err(error) = self.rtc.handle_input(input) {
+        if let Some(Err(error)) = self.call(|rtc| rtc.handle_input(input)) {
             self.end(EndReason::Failed(error.to_string()));
         }
     }
@@ -411,7 +451,7 @@ impl Peer {
             self.dtls_remote = Some(remote);
         }
         let input = input(now, remote, data).ok_or(Refused::BadDtls)?;
-        if self.rtc.handle_input(input).is_ok() {
+        if self.call(|rtc| rtc.handle_input(input)).is_some_and(|taken| taken.is_ok()) {
             return Ok(Received::Handshake);
         }
         // Anybody can send a record that does not decrypt, so an error as such is no reason to end.
@@ -425,7 +465,7 @@ impl Peer {
     pub fn handle_timeout(&mut self, now: Instant) {
         (self.now, self.outputs) = (now, 0);
         if self.state != State::Ended
-            && let Err(error) = self.rtc.handle_input(str0m::Input::Timeout(now))
+            && let Some(Err(error)) = self.call(|rtc| rtc.handle_input(str0m::Input::Timeout(now)))
         {
             self.end(EndReason::Failed(error.to_string()));
         }
@@ -468,15 +508,18 @@ impl Peer {
 
     /// New credentials and no checked pairs; the old path goes on being used until another is nominated (RFC 8445 §9).
     fn switch_credentials(&mut self, local: IceCreds, remote: IceCreds) -> Result<(), Error> {
-        let mut api = self.rtc.direct_api();
-        api.set_local_ice_credentials(local.clone());
-        api.set_remote_ice_credentials(remote.clone());
-        // Taking our candidates back and adding them again forgets all pairs and makes new ones.
-        for candidate in made_up_candidates(self.is_server, true)? {
-            if self.rtc.direct_api().invalidate_candidate(&candidate) {
-                self.rtc.add_local_candidate(candidate);
+        let candidates = made_up_candidates(self.is_server, true)?;
+        self.call(|rtc| {
+            let mut api = rtc.direct_api();
+            api.set_local_ice_credentials(local.clone());
+            api.set_remote_ice_credentials(remote.clone());
+            // Taking our candidates back and adding them again forgets all pairs and makes new ones.
+            for candidate in candidates {
+                if rtc.direct_api().invalidate_candidate(&candidate) {
+                    rtc.add_local_candidate(candidate);
+                }
             }
-        }
+        });
         self.local = local;
         self.remote = Some(remote);
         // Media's current address stays known, since DTLS may still come from there.
@@ -489,15 +532,17 @@ impl Peer {
 
     fn add_remote_candidate(&mut self, text: &str) {
         // What cannot be read (a protocol of tomorrow, a host name of mDNS) is a candidate less, not an error.
-        if let Ok(candidate) = IceCandidate::from_sdp_string(text) {
-            self.rtc.add_remote_candidate(candidate);
-        }
+        self.call(|rtc| {
+            if let Ok(candidate) = IceCandidate::from_sdp_string(text) {
+                rtc.add_remote_candidate(candidate);
+            }
+        });
     }
 
     /// Says goodbye: `poll` gives the DTLS close_notify to send, then `Ended`.
     pub fn close(&mut self) {
         self.outputs = 0;
-        if self.state != State::Ended && self.rtc.close().is_err() {
+        if self.state != State::Ended && self.call(Rtc::close).is_some_and(|closed| closed.is_err()) {
             self.end(EndReason::Closed);
         }
     }
@@ -508,7 +553,7 @@ impl Peer {
             if let Some(output) = self.queue.pop_front() {
                 return output;
             }
-            if self.outputs >= OUTPUTS_MAX {
+            if self.outputs >= OUTPUTS_MAX || self.is_broken {
                 if self.state == State::Ended {
                     return Output::Timeout(self.now + AT_REST);
                 }
@@ -516,7 +561,9 @@ impl Peer {
                 continue;
             }
             self.outputs += 1;
-            match self.rtc.poll_output() {
+            // Who has panicked has ended, and says so next.
+            let Some(output) = self.call(Rtc::poll_output) else { continue };
+            match output {
                 Ok(str0m::Output::Transmit(transmit)) => {
                     let mut remote = Remote { addr: transmit.destination, tcp: transmit.proto != Protocol::Udp };
                     match transmit.contents.first() {

@@ -119,3 +119,23 @@ fn checks_of_ours_have_a_tie_breaker() {
         assert_ne!(check[at + 4..at + 12], [0; 8]);
     }
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_below_ends_its_session_and_no_other() {
+    let start = Instant::now();
+    let (mut server, mut client) = pair(start);
+    server.inject_fault();
+    client.handle_timeout(start);
+    server.handle_timeout(start);
+    assert!(matches!(server.poll(), Output::Ended(EndReason::Panicked)));
+    assert!(matches!(server.poll(), Output::Timeout(_)));
+    server.has_fault = false;
+    assert_eq!(server.handle_datagram(start, CLIENT, &[0, 1]), Err(Refused::Ended));
+    server.close();
+    assert!(matches!(server.poll(), Output::Timeout(_)), "nothing that panicked is called again");
+    assert!(!crate::is_guarded());
+    let mut kinds = Vec::new();
+    drive(start, &mut client, &mut server, CLIENT, &mut kinds);
+    assert!(!kinds.is_empty(), "others go on");
+}

@@ -118,6 +118,11 @@ where
         &self.counters
     }
 
+    #[cfg(test)]
+    pub(super) fn peer_mut(&mut self, session: SessionId) -> &mut Peer {
+        &mut self.sessions[self.by_id[&session]].peer
+    }
+
     /// Takes what comes into its mailbox.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
@@ -408,6 +413,14 @@ where
                     }
                 }
                 Output::Ended(reason) => {
+                    if reason == webrtc::EndReason::Panicked {
+                        // One line for each session, beside what the panic itself has said.
+                        tracing::error!(
+                            session = session.id.0,
+                            "a library panicked over this session, which has ended"
+                        );
+                        self.counters.panicked += 1;
+                    }
                     if let Phase::Handshaking { .. } = session.phase {
                         self.counters.failed += 1;
                         if reason == webrtc::EndReason::CertificateNotEcdsa {

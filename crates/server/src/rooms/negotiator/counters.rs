@@ -23,7 +23,9 @@ counters! {
         counter made_room: u64 = "made_room_total",
         /// Sessions whose handshake failed.
         counter failed: u64 = "failed_total",
-        /// Of these: for want of an ECDSA certificate.
+        /// Of all sessions: those over which a library panicked. A defect; only they have ended.
+        counter panicked: u64 = "panicked_total",
+        /// Of those that failed: for want of an ECDSA certificate.
         counter certificates_refused: u64 = "certificates_refused_total",
         /// ICE restarts.
         counter restarts: u64 = "restarts_total",

@@ -221,6 +221,27 @@ fn a_client_without_an_ecdsa_certificate_ends_at_once_and_is_counted() {
     assert!(harness.heard.borrow().transmits.iter().any(|(_, data)| data.first() == Some(&21)), "an alert");
 }
 
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_in_a_library_ends_its_session_everywhere_and_no_other() {
+    let mut harness = Harness::new();
+    let (mut one, _) = harness.client(1, &WATCH);
+    let (mut other, _) = harness.client(2, &PUBLISH);
+    let (mut third, _) = harness.client(3, &WATCH);
+    harness.run(&mut [&mut one, &mut other], Duration::from_secs(3));
+    assert_eq!(harness.counted().connected, 2);
+    harness.commands();
+
+    harness.negotiator.peer_mut(SessionId(1)).inject_fault();
+    harness.run(&mut [&mut one, &mut other, &mut third], Duration::from_secs(3));
+
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::Panicked))], "the directory is told");
+    let is_removed = |command: &Command| matches!(command, Command::RemoveSession(SessionId(1)));
+    assert_eq!(harness.commands().iter().filter(|command| is_removed(command)).count(), 1, "and so is the worker");
+    let counted = harness.counted();
+    assert_eq!((counted.panicked, counted.failed, counted.connected, counted.sessions), (1, 0, 3, 2));
+}
+
 #[test]
 fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     let mut harness = Harness::new();
