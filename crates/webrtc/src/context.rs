@@ -3,7 +3,7 @@
 //! str0m gets its DTLS from a provider of ours, which drives dimpl. When the handshake yields SRTP keys, they stay in
 //! the session's `KeySlot` and str0m hears `Connected` once more, which to it is nothing new.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,17 @@ thread_local! {
     /// The slot for the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
     /// on the thread that builds the session, before `build` returns.
     static NEXT_SLOT: RefCell<Option<KeySlot>> = const { RefCell::new(None) };
+    /// What time it is for str0m, which tells it to dimpl only when a timer is due. By an older one dimpl would repeat flights
+    /// as soon as they are sent.
+    static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Runs `call`, which calls str0m, at that time.
+pub(crate) fn at<T>(now: Instant, call: impl FnOnce() -> T) -> T {
+    NOW.set(Some(now));
+    let result = call();
+    NOW.set(None);
+    result
 }
 
 #[derive(Debug)]
@@ -111,7 +122,7 @@ impl DtlsProvider for Provider {
             .ok_or_else(|| CryptoError::Other("a session is built through Context::with_key_slot".into()))?;
         // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
         let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
-        Ok(Box::new(Instance { dtls, keys }))
+        Ok(Box::new(Instance { dtls, keys, told: now }))
     }
 }
 
@@ -119,11 +130,24 @@ impl DtlsProvider for Provider {
 struct Instance {
     dtls: dimpl::Dtls,
     keys: KeySlot,
+    /// The time that dimpl was told last.
+    told: Instant,
+}
+
+impl Instance {
+    fn tell_time(&mut self) -> Result<(), DtlsImplError> {
+        match NOW.get() {
+            Some(now) if now > self.told => self.handle_timeout(now),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl DtlsInstance for Instance {
     fn poll_output<'a>(&mut self, buf: &'a mut [u8]) -> DtlsOutput<'a> {
         let is_client = self.dtls.is_active();
+        // It fails where a timer is due that str0m has not seen to; it will.
+        let _ = self.tell_time();
         match self.dtls.poll_output(buf) {
             DtlsOutput::KeyingMaterial(material, profile) => {
                 if let Some(profile) = known_profile(profile)
@@ -146,6 +170,7 @@ impl DtlsInstance for Instance {
     }
 
     fn handle_packet(&mut self, packet: &[u8]) -> Result<(), DtlsImplError> {
+        self.tell_time()?;
         self.dtls.handle_packet(packet).inspect_err(|error| {
             if is_of_certificate(error) {
                 // Where keys are, nothing of this comes any more.
@@ -155,6 +180,7 @@ impl DtlsInstance for Instance {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {
+        self.told = now;
         self.dtls.handle_timeout(now)
     }
 

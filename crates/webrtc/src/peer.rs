@@ -21,7 +21,7 @@ use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
-use crate::context::{CertificateNotEcdsa, Context, KeySlot};
+use crate::context::{self, CertificateNotEcdsa, Context, KeySlot};
 use crate::fragment::Fragment;
 use crate::guard::{Panicked, guarded};
 use crate::media::Negotiated;
@@ -363,12 +363,12 @@ impl Peer {
         }
     }
 
-    /// Calls str0m. A panic in there ends this session and no other; what it has left half done is not called again.
+    /// Calls str0m, with the time of what was last put in. A panic in there ends this session and no other; what it has left half done is not called again.
     fn call<T>(&mut self, call: impl FnOnce(&mut Rtc) -> T) -> Option<T> {
         let result = guarded(|| {
             #[cfg(debug_assertions)]
             assert!(!self.has_fault, "a fault, injected");
-            call(&mut self.rtc)
+            context::at(self.now, || call(&mut self.rtc))
         });
         self.survive(result)
     }

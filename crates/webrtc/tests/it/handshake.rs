@@ -54,6 +54,27 @@ fn the_handshake_survives_a_loss_of_20_percent() {
     }
 }
 
+/// How many DTLS datagrams each side sends on a path that loses nothing, when the client comes so long after its answer.
+fn dtls_datagrams(later: Duration) -> [usize; 2] {
+    let mut pair = Pair::new(&WATCH, TO_SEND);
+    pair.now += later;
+    pair.client.peer.handle_timeout(pair.now);
+    pair.run_until(Duration::from_secs(10), Pair::is_connected);
+    assert!(pair.is_connected());
+    [&pair.server, &pair.client].map(|side| side.sent.iter().filter(|data| (20..=63).contains(&data[0])).count())
+}
+
+#[test]
+fn no_flight_is_sent_twice_however_long_the_client_takes_to_come() {
+    for later in [0, 300, 1_000, 3_000] {
+        assert_eq!(
+            dtls_datagrams(Duration::from_millis(later)),
+            [2, 2],
+            "{later} ms later: a datagram for each flight"
+        );
+    }
+}
+
 #[test]
 fn ice_tcp_connects_too() {
     let pair = Pair::connected(&OfferOptions { tcp: true, ..WATCH }, TO_SEND);
