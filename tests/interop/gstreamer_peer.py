@@ -1,4 +1,5 @@
-"""GStreamer's webrtcbin, by its defaults; with the system's Python, for which Debian packs the bindings.
+"""GStreamer's webrtcbin, by its defaults but for what it waits for late packets; with the system's Python, for which Debian packs
+the bindings.
 
     /usr/bin/python3 gstreamer_peer.py publish URL CODEC        until its input ends
     /usr/bin/python3 gstreamer_peer.py watch FRAMES URL...      until each has so many frames, or its input ends
@@ -97,6 +98,8 @@ class Viewer(Peer):
         pipeline = Gst.Pipeline.new()
         peer = Gst.ElementFactory.make("webrtcbin", "peer")
         peer.set_property("bundle-policy", GstWebRTC.WebRTCBundlePolicy.MAX_BUNDLE)
+        # In milliseconds. A packet that comes later counts as lost, and beside other stacks' encoders many do within the usual 200.
+        peer.set_property("latency", 2000)
         pipeline.add(peer)
         super().__init__(url, pipeline)
         self.counts = {kind: {"packets": 0, "lost": 0, "frames": 0} for kind in RECEIVED}

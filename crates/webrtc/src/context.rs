@@ -57,11 +57,11 @@ impl Context {
 }
 
 /// Where a session's keys appear when DTLS is done.
-pub(crate) type KeySlot = Arc<OnceLock<Result<SessionKeys, CertificateNotEcdsa>>>;
+pub(crate) type KeySlot = Arc<OnceLock<Result<SessionKeys, CertificateRefused>>>;
 
-/// The peer has no certificate that dimpl could verify: it knows ECDSA alone, and asks for nothing else.
+/// The peer has no certificate that dimpl could verify: it knows ECDSA and, as we have it, RSA, and asks for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CertificateNotEcdsa;
+pub(crate) struct CertificateRefused;
 
 thread_local! {
     /// The slot for the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
@@ -174,7 +174,7 @@ impl DtlsInstance for Instance {
         self.dtls.handle_packet(packet).inspect_err(|error| {
             if is_of_certificate(error) {
                 // Where keys are, nothing of this comes any more.
-                let _ = self.keys.set(Err(CertificateNotEcdsa));
+                let _ = self.keys.set(Err(CertificateRefused));
             }
         })
     }
@@ -209,8 +209,8 @@ impl DtlsInstance for Instance {
     }
 }
 
-/// Whether the handshake failed for want of an ECDSA certificate. OpenSSL with an RSA one sends none, since dimpl's request
-/// does not name RSA; others send theirs all the same, and its signature is of an unknown kind.
+/// Whether the handshake failed for want of an ECDSA or RSA certificate. OpenSSL with another one sends none, since dimpl's
+/// request does not name it; others send theirs all the same, and its signature is of an unknown kind.
 fn is_of_certificate(error: &DtlsImplError) -> bool {
     use dimpl::{CertificateError, CryptoError};
     match error {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn no_certificate_and_one_of_another_kind_are_told_from_a_wrong_signature() {
-        let signature = SignatureAlgorithm::RSA;
+        let signature = SignatureAlgorithm::DSA;
         let hash = HashAlgorithm::SHA256;
         let group = dimpl::NamedGroup::Secp256r1;
         for error in [

@@ -21,7 +21,7 @@ use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
 
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, RemoteTransport};
-use crate::context::{self, CertificateNotEcdsa, Context, KeySlot};
+use crate::context::{self, CertificateRefused, Context, KeySlot};
 use crate::fragment::Fragment;
 use crate::guard::{Panicked, guarded};
 use crate::media::Negotiated;
@@ -86,8 +86,8 @@ pub enum EndReason {
     Closed,
     /// DTLS was done without SRTP (RFC 5764 §4.1).
     NoSrtp,
-    /// The other side has no ECDSA certificate, which is the only kind that is taken (RFC 8827 §6.5 wants it of everybody).
-    CertificateNotEcdsa,
+    /// The other side has no certificate, or one that is neither ECDSA (RFC 8827 §6.5 wants it of everybody) nor RSA.
+    CertificateRefused,
     /// str0m or dimpl panicked over what the peer sent.
     Panicked,
     /// The handshake failed, for instance over a certificate with another fingerprint.
@@ -455,8 +455,8 @@ impl Peer {
             return Ok(Received::Handshake);
         }
         // Anybody can send a record that does not decrypt, so an error as such is no reason to end.
-        if self.keys.get() == Some(&Err(CertificateNotEcdsa)) {
-            self.end(EndReason::CertificateNotEcdsa);
+        if self.keys.get() == Some(&Err(CertificateRefused)) {
+            self.end(EndReason::CertificateRefused);
         }
         Err(Refused::BadDtls)
     }

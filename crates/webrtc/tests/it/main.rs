@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod certificates;
 mod common;
 mod corpus;
 mod handshake;

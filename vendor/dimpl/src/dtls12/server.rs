@@ -1321,9 +1321,7 @@ fn handshake_serialize_certificate_request(
     body: &mut Buf,
     sig_algs: &SignatureAndHashAlgorithmVec,
 ) -> Result<(), Error> {
-    // Only advertise ECDSA_SIGN (the only supported client cert type)
-    let mut cert_types = CertificateTypeVec::new();
-    cert_types.push(ClientCertificateType::ECDSA_SIGN);
+    let cert_types: CertificateTypeVec = ClientCertificateType::supported().iter().copied().collect();
 
     // If intersection is empty (e.g., client didn't advertise), fall back to our supported set
     // Build the selected list with the capacity expected by CertificateRequest

@@ -423,7 +423,7 @@ where
                     }
                     if let Phase::Handshaking { .. } = session.phase {
                         self.counters.failed += 1;
-                        if reason == webrtc::EndReason::CertificateNotEcdsa {
+                        if reason == webrtc::EndReason::CertificateRefused {
                             self.counters.certificates_refused += 1;
                         }
                     }

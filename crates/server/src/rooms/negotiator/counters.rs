@@ -25,7 +25,7 @@ counters! {
         counter failed: u64 = "failed_total",
         /// Of all sessions: those over which a library panicked. A defect; only they have ended.
         counter panicked: u64 = "panicked_total",
-        /// Of those that failed: for want of an ECDSA certificate.
+        /// Of those that failed: for want of a certificate, ECDSA or RSA.
         counter certificates_refused: u64 = "certificates_refused_total",
         /// ICE restarts.
         counter restarts: u64 = "restarts_total",

@@ -194,7 +194,7 @@ impl Client {
 }
 
 #[test]
-fn a_client_without_an_ecdsa_certificate_ends_at_once_and_is_counted() {
+fn a_client_without_a_certificate_ends_at_once_and_is_counted() {
     let mut harness = Harness::new();
     let (mut client, _) = harness.client(1, &WATCH);
     let is_dtls = |data: &[u8]| data.first() == Some(&22);
@@ -215,7 +215,7 @@ fn a_client_without_an_ecdsa_certificate_ends_at_once_and_is_counted() {
     let record = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 15, 11, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0];
     harness.deliver(client.path, &record);
 
-    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::CertificateNotEcdsa))]);
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::CertificateRefused))]);
     let counted = harness.counted();
     assert_eq!((counted.failed, counted.certificates_refused, counted.sessions), (1, 1, 0));
     assert!(harness.heard.borrow().transmits.iter().any(|(_, data)| data.first() == Some(&21)), "an alert");

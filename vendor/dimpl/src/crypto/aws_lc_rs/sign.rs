@@ -191,6 +191,9 @@ impl SignatureVerifier for AwsLcSignatureVerifier {
         hash_alg: HashAlgorithm,
         sig_alg: SignatureAlgorithm,
     ) -> Result<(), CryptoError> {
+        if sig_alg == SignatureAlgorithm::RSA {
+            return verify_rsa(cert_der, data, signature, hash_alg);
+        }
         if sig_alg != SignatureAlgorithm::ECDSA {
             return Err(CryptoError::UnsupportedSignatureAlgorithm(sig_alg));
         }
@@ -245,6 +248,37 @@ impl SignatureVerifier for AwsLcSignatureVerifier {
                 group,
             })
     }
+}
+
+/// millrace: PKCS #1 v1.5 signatures of clients with RSA certificates of 2,048 bits or more (RFC 5246 §7.4.8).
+fn verify_rsa(
+    cert_der: &[u8],
+    data: &[u8],
+    signature: &[u8],
+    hash_alg: HashAlgorithm,
+) -> Result<(), CryptoError> {
+    use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384};
+    const OID_RSA_ENCRYPTION: ObjectIdentifier =
+        ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+
+    let cert =
+        X509Certificate::from_der(cert_der).map_err(|_| CryptoError::CertificateParseFailed)?;
+    let spki = cert.tbs_certificate().subject_public_key_info();
+    if spki.algorithm.oid != OID_RSA_ENCRYPTION {
+        return Err(CryptoError::UnsupportedPublicKeyAlgorithm);
+    }
+    let key = spki
+        .subject_public_key
+        .as_bytes()
+        .ok_or(CryptoError::InvalidSubjectPublicKey)?;
+    let algorithm = match hash_alg {
+        HashAlgorithm::SHA256 => &RSA_PKCS1_2048_8192_SHA256,
+        HashAlgorithm::SHA384 => &RSA_PKCS1_2048_8192_SHA384,
+        _ => return Err(CryptoError::UnsupportedSignatureAlgorithm(SignatureAlgorithm::RSA)),
+    };
+    UnparsedPublicKey::new(algorithm, key)
+        .verify(data, signature)
+        .map_err(|_| CryptoError::OperationFailed(CryptoOperation::VerifySignature))
 }
 
 /// Static instance of the key provider.

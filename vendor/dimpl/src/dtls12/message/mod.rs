@@ -265,8 +265,9 @@ impl ClientCertificateType {
     }
 
     /// Supported client certificate types.
-    pub const fn supported() -> &'static [ClientCertificateType; 1] {
-        &[ClientCertificateType::ECDSA_SIGN]
+    pub const fn supported() -> &'static [ClientCertificateType; 2] {
+        // millrace: clients may have RSA certificates; the provider verifies their signatures.
+        &[ClientCertificateType::ECDSA_SIGN, ClientCertificateType::RSA_SIGN]
     }
 
     pub const fn as_u8(&self) -> u8 {
@@ -350,10 +351,13 @@ impl SignatureAndHashAlgorithm {
     }
 
     /// Supported signature+hash combinations.
-    pub const fn supported() -> &'static [SignatureAndHashAlgorithm; 2] {
-        const SUPPORTED: &[SignatureAndHashAlgorithm; 2] = &[
+    pub const fn supported() -> &'static [SignatureAndHashAlgorithm; 4] {
+        // millrace: RSA too.
+        const SUPPORTED: &[SignatureAndHashAlgorithm; 4] = &[
             SignatureAndHashAlgorithm::new(HashAlgorithm::SHA256, SignatureAlgorithm::ECDSA),
             SignatureAndHashAlgorithm::new(HashAlgorithm::SHA384, SignatureAlgorithm::ECDSA),
+            SignatureAndHashAlgorithm::new(HashAlgorithm::SHA256, SignatureAlgorithm::RSA),
+            SignatureAndHashAlgorithm::new(HashAlgorithm::SHA384, SignatureAlgorithm::RSA),
         ];
 
         SUPPORTED
