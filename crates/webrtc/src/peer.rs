@@ -363,7 +363,8 @@ impl Peer {
         }
     }
 
-    /// Calls str0m, with the time of what was last put in. A panic in there ends this session and no other; what it has left half done is not called again.
+    /// Calls str0m, with the time of what was last put in. A panic in there ends this session and no other; what it has left
+    /// half done is not called again.
     fn call<T>(&mut self, call: impl FnOnce(&mut Rtc) -> T) -> Option<T> {
         let result = guarded(|| {
             #[cfg(debug_assertions)]
