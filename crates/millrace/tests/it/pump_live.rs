@@ -34,10 +34,37 @@ fn what_comes_in_is_sent_on_until_ctrl_c() {
     std::fs::remove_file(&file).expect("it was there");
 
     assert_eq!(output.code(), Some(0));
-    let mut places = title.windows(DATAGRAM_LEN).step_by(PACKET_LEN);
-    let start = places.position(|part| received.starts_with(part)).expect("it is of the title") * PACKET_LEN;
-    assert!(title[start..].starts_with(&received), "nothing is changed, and nothing is missing");
+    // On a busy machine a stream that is late by more than the pump makes up for goes on with another clock, flagged.
+    let (title, received) = (without_clocks(&title), without_clocks(&received));
+    let start = title.windows(7).position(|part| received.starts_with(part)).expect("it is of the title");
+    assert!(title[start..].starts_with(&received), "nothing else is changed, and nothing is missing");
 }
+
+/// The packets, with zeros for clock references, time stamps and what flags that they jump.
+fn without_clocks(packets: &[u8]) -> Vec<Vec<u8>> {
+    let mut packets: Vec<Vec<u8>> = packets.chunks(PACKET_LEN).map(Vec::from).collect();
+    for packet in &mut packets {
+        let mut payload = 4;
+        if packet[3] & 0x20 != 0 {
+            payload += 1 + usize::from(packet[4]);
+            if packet[4] > 0 {
+                packet[5] &= !DISCONTINUITY;
+            }
+            if packet[4] > 6 && packet[5] & HAS_PCR != 0 {
+                packet[6..12].fill(0);
+            }
+        }
+        if packet[1] & STARTS_PES != 0 && packet[payload..].starts_with(&[0, 0, 1]) {
+            let stamps = usize::from(packet[payload + 8]);
+            packet[payload + 9..][..stamps].fill(0);
+        }
+    }
+    packets
+}
+
+const DISCONTINUITY: u8 = 0x80;
+const HAS_PCR: u8 = 0x10;
+const STARTS_PES: u8 = 0x40;
 
 fn pump(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
