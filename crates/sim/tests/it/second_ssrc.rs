@@ -1,5 +1,7 @@
 //! A publisher's packets under SSRCs that nobody announced.
 
+use std::time::Duration;
+
 use crate::common::*;
 use rooms::drops::DropReason;
 use sim::check::{Holes, check_track};
@@ -41,15 +43,21 @@ fn two_ssrcs_in_one_section_leave_the_first_as_it_was() {
     assert!(world.viewer(viewer).tracks[0].whole_frames() > 115);
 }
 
-#[test]
-fn another_ssrc_takes_the_place_of_one_that_is_silent() {
+/// A world whose publisher has sent for a second and then nothing for that long.
+fn silent_for(silence: Duration) -> (World, PeerId) {
     let mut world = World::new(3, quiet());
     let stream = world.open_stream(&[vp8()]);
     let publisher = world.add_publisher(stream);
     world.run(seconds(1));
     let now = world.now;
     world.publisher(publisher).set_sending(now, false);
-    world.run(millis(250));
+    world.run(silence);
+    (world, publisher)
+}
+
+#[test]
+fn another_ssrc_takes_the_place_of_one_that_is_silent() {
+    let (mut world, publisher) = silent_for(millis(250));
     let before = world.counters(0).packets_in;
     for seq in 0..10 {
         send_other(&mut world, publisher, seq);
@@ -60,13 +68,7 @@ fn another_ssrc_takes_the_place_of_one_that_is_silent() {
 
 #[test]
 fn another_ssrc_takes_the_place_of_one_that_says_goodbye() {
-    let mut world = World::new(3, quiet());
-    let stream = world.open_stream(&[vp8()]);
-    let publisher = world.add_publisher(stream);
-    world.run(seconds(1));
-    let now = world.now;
-    world.publisher(publisher).set_sending(now, false);
-    world.run(millis(20));
+    let (mut world, publisher) = silent_for(millis(20));
     let mut bye = [0; 64];
     let ssrc = world.publisher(publisher).ssrc(0, 0);
     let len = rtcp::write_bye(&mut bye, &[ssrc]).unwrap();
