@@ -18,6 +18,8 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
+
+	"millrace/tests/pion/ogg"
 )
 
 const (
@@ -47,28 +49,8 @@ func readClip(t *testing.T) *clip {
 	}
 	audio, err := os.ReadFile("../../assets/demo.ogg")
 	check(t, err)
-	c.audio = oggPackets(audio)
+	c.audio = ogg.Packets(audio)
 	return c
-}
-
-// oggPackets reads the lacing values of each page itself: pion's reader gives a page as one payload.
-func oggPackets(file []byte) [][]byte {
-	var packets [][]byte
-	var packet []byte
-	for len(file) > 0 {
-		count := int(file[26])
-		lacing, body := file[27:27+count], file[27+count:]
-		for _, size := range lacing {
-			packet = append(packet, body[:size]...)
-			body = body[size:]
-			if size < 255 {
-				packets = append(packets, packet)
-				packet = nil
-			}
-		}
-		file = body
-	}
-	return packets[2:]
 }
 
 // publisher plays the clip in a loop until the test ends.

@@ -21,6 +21,8 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
+
+	"millrace/tests/pion/ogg"
 )
 
 const (
@@ -114,10 +116,11 @@ func publish(endpoint string) error {
 	if err != nil {
 		return err
 	}
-	packets, err := oggPackets()
+	sound, err := os.ReadFile(assets + "demo.ogg")
 	if err != nil {
 		return err
 	}
+	packets := ogg.Packets(sound)
 	pc, err := newPeer()
 	if err != nil {
 		return err
@@ -204,30 +207,6 @@ func ivfFrames() ([][]byte, error) {
 		}
 		frames = append(frames, frame)
 	}
-}
-
-// oggPackets reads the packets of the clip's sound (RFC 3533 §6), behind Opus's two headers (RFC 7845 §3).
-func oggPackets() ([][]byte, error) {
-	file, err := os.ReadFile(assets + "demo.ogg")
-	if err != nil {
-		return nil, err
-	}
-	var packets [][]byte
-	var packet []byte
-	for len(file) > 0 {
-		count := int(file[26])
-		lacing, body := file[27:27+count], file[27+count:]
-		for _, size := range lacing {
-			packet = append(packet, body[:size]...)
-			body = body[size:]
-			if size < 255 {
-				packets = append(packets, packet)
-				packet = nil
-			}
-		}
-		file = body
-	}
-	return packets[2:], nil
 }
 
 // count is what came of one track.
