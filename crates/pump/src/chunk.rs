@@ -70,14 +70,13 @@ impl Chunk {
         let mut clock = Clock::new(*first, slope);
         let (packets, _) = self.bytes.as_chunks_mut::<PACKET_LEN>();
         for next in &self.marks[1..] {
-            let before = clock.jumps();
-            clock.aim(*next);
-            clock.reach();
-            if clock.jumps() > before
+            if clock.jumps_to(*next)
                 && let Some(packet) = packets.get_mut((next.position - self.first) as usize)
             {
                 set_discontinuity(packet, true);
             }
+            clock.aim(*next);
+            clock.reach();
         }
     }
 

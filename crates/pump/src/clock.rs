@@ -116,8 +116,13 @@ impl Clock {
         let packets = i128::from(next.position) - i128::from(self.from.position);
         let (all, step) = (i128::from(self.slope.packets), i128::from(self.slope.ticks));
         self.ticks = self.ticks.saturating_add((packets * step + all - 1).div_euclid(all) as i64);
-        self.jumps += u64::from(!next.discontinuity && self.believed(next).is_none());
+        self.jumps += u64::from(self.jumps_to(next));
         self.from = next;
+    }
+
+    /// Whether a mark behind `from` does not continue it, and does not say so.
+    pub fn jumps_to(&self, next: Mark) -> bool {
+        !next.discontinuity && self.believed(next).is_none()
     }
 
     /// Nanoseconds from the first mark to the packet at `position`, which may also lie before it.

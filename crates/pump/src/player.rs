@@ -181,6 +181,7 @@ impl Player {
 
     pub(crate) fn handle_chunk(&mut self, chunk: &Arc<Chunk>, counters: &mut Counters) {
         if self.reel.queue.take(chunk) {
+            self.reel.flag_seam();
             let expected = match self.mode {
                 Mode::Live(_) => 0,
                 Mode::Through | Mode::Pictures(_) => self.spec.title.packets_of(chunk.number),

@@ -109,6 +109,11 @@ impl Rewriter {
         self.state(pid).last
     }
 
+    /// The next reference of the PID is flagged.
+    pub(crate) fn flag(&mut self, pid: Pid) {
+        self.state(pid).needs_flag = true;
+    }
+
     /// Whether the next reference of the PID is to be flagged; it is seen to.
     pub(crate) fn take_flag(&mut self, pid: Pid) -> bool {
         std::mem::take(&mut self.state(pid).needs_flag)

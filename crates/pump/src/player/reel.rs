@@ -6,6 +6,7 @@ use wire::ts::{PACKET_LEN, Pid};
 
 use super::PACKETS;
 use crate::chunk::Chunk;
+use crate::clock::{Clock, Mark, Slope};
 use crate::queue::{Plan, Queue, ReadAhead, Supply};
 use crate::rewrite::Rewriter;
 use crate::spec::SessionSpec;
@@ -23,6 +24,9 @@ pub(super) struct Reel {
     pub(super) tables_left: usize,
     /// The only packets that are sent of single pictures.
     pub(super) video: Option<Pid>,
+    /// The last reference of the chunk before, and the rate there, until one behind it was seen.
+    seam: Option<(Mark, Slope)>,
+    slope: Option<Slope>,
 }
 
 impl Reel {
@@ -34,6 +38,8 @@ impl Reel {
             tables: spec.title.table_packets(),
             tables_left: 0,
             video: spec.title.video.map(|(pid, _)| pid),
+            seam: None,
+            slope: spec.title.slope,
         }
     }
 
@@ -68,6 +74,7 @@ impl Reel {
     /// reference of each PID says so.
     pub(super) fn splice(&mut self, flag: bool) {
         self.queue.pass_splice();
+        self.seam = None;
         self.rewriter.splice(flag);
         self.tables_left = self.tables.len();
     }
@@ -112,16 +119,37 @@ impl Reel {
     fn advance(&mut self) -> Option<Pick> {
         let pick = self.queue.pick();
         self.end = self.queue.position().map_or(self.end, |position| position + 1);
-        if let Some((done, played)) = self.queue.advance()
-            && !self.rewriter.is_active
-        {
+        if let Some((done, played)) = self.queue.advance() {
+            self.leave(&done, played);
+        }
+        pick
+    }
+
+    /// The first packets of a chunk were played, and the next one's come.
+    fn leave(&mut self, done: &Chunk, played: u32) {
+        if !self.rewriter.is_active {
             if played == done.packet_count() {
                 self.rewriter.learn(done.continuity.iter().copied());
             } else {
-                self.rewriter.learn(counters(&done, played));
+                self.rewriter.learn(counters(done, played));
             }
         }
-        pick
+        self.seam = done.marks.last().copied().zip(done.slope.or(self.slope)).or(self.seam);
+        self.flag_seam();
+    }
+
+    /// A clock that jumps from one chunk to the next without saying so is made to say it, as one within a chunk is when
+    /// that is read. Does nothing until the next chunk is there.
+    pub(super) fn flag_seam(&mut self) {
+        let (Some((last, slope)), Some((chunk, _))) = (self.seam, self.queue.current()) else { return };
+        let Some(next) = chunk.marks.first() else { return };
+        let pid = chunk.packet((next.position - chunk.first) as u32).map(pid_of);
+        let jumps = self.queue.pick().is_none() && Clock::new(last, slope).jumps_to(*next);
+        self.seam = None;
+        if let Some(pid) = pid.filter(|_| jumps) {
+            self.activate();
+            self.rewriter.flag(pid);
+        }
     }
 
     fn is_kept(&self, packet: &[u8; PACKET_LEN]) -> bool {

@@ -37,14 +37,15 @@ fn references(world: &World) -> Vec<(i64, i64)> {
 }
 
 #[test]
-fn a_clock_that_jumps_within_a_part_is_flagged() {
+fn a_clock_that_jumps_within_a_part_or_from_one_to_the_next_is_flagged() {
     let first = Sample { pictures: 50, ..Sample::default() }.make();
-    for seconds in [-5, 3, 7_200] {
+    // All of it is one part; or the jump is where the second begins.
+    let parts = [70_000, (first.len() / PACKET_LEN) as u32];
+    for (seconds, packets_in_part) in [-5, 3, 7_200].into_iter().flat_map(|seconds| parts.map(|part| (seconds, part))) {
         let first_pcr = (10 + 2 + seconds) as u64 * Pcr::HZ;
         let second = Sample { pictures: 50, first_pcr, seed: 2, ..Sample::default() }.make();
         let bytes = [first.clone(), second].concat();
-        // All of it is one part.
-        let source = Source::new(bytes.clone(), 70_000);
+        let source = Source::new(bytes.clone(), packets_in_part);
         let mut world = World::new(exact());
         world.open(1, &source, |_| ());
         world.run_to_the_end();
@@ -59,6 +60,24 @@ fn a_clock_that_jumps_within_a_part_is_flagged() {
         world.sent[&1].iter().for_each(|sent| monitor.handle_datagram(sent.ns, &sent.bytes));
         assert_eq!(monitor.report().priorities.pcr_discontinuity, 0, "{seconds} s");
     }
+}
+
+#[test]
+fn a_clock_that_jumps_from_a_part_to_one_that_comes_late_is_flagged() {
+    let first = Sample { pictures: 50, ..Sample::default() }.make();
+    let second = Sample { pictures: 50, first_pcr: 7_200 * Pcr::HZ, seed: 2, ..Sample::default() }.make();
+    let seam = first.len() / PACKET_LEN;
+    let source = Source::new([first, second].concat(), seam as u32);
+    let mut world = World::new(exact());
+    world.delay = |_, number| millis(if number == 1 { 5_000 } else { 0 });
+    world.open(1, &source, |_| ());
+    world.run_to_the_end();
+
+    assert!(world.ended[0].2.underruns > 0, "it had to be waited for");
+    let is_flagged = |packet: &[u8; PACKET_LEN]| Packet::parse(packet).expect("a packet").discontinuity();
+    let flagged: Vec<usize> =
+        (0..).zip(&world.packets(1)).filter(|(_, packet)| is_flagged(packet)).map(|(at, _)| at).collect();
+    assert!(matches!(flagged[..], [at] if at >= seam), "{flagged:?}");
 }
 
 #[test]
