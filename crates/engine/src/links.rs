@@ -20,7 +20,7 @@ mod udp;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -188,28 +188,32 @@ impl Links {
         }
     }
 
-    /// Whether a listener may have one more connection, from there. The oldest stranger makes room if that is what it takes.
+    /// Whether a listener may have one more connection, from there. Who has come first of the same source, where that has
+    /// enough strangers, or else of all, makes room if that is what it takes.
     fn has_place(&mut self, id: LinkId, remote: SocketAddr) -> bool {
-        let oldest = self.oldest_stranger(id);
+        let source = Some(remote.ip());
+        // Each time, so that neither queue grows by those who are strangers no more.
+        let (oldest_of_source, oldest) = (self.oldest_stranger(id, source), self.oldest_stranger(id, None));
         let Some(listener) = self.listener_mut(id) else { return false };
-        if listener.has_enough_of(remote.ip()) {
-            return false;
+        let makes_room = match (listener.has_enough_of(remote.ip()), listener.is_full()) {
+            (true, _) => oldest_of_source,
+            (false, true) => oldest,
+            (false, false) => return true,
+        };
+        if let Some(link) = makes_room {
+            self.close(link, CloseReason::Stranger);
         }
-        if listener.is_full() {
-            let Some(oldest) = oldest else { return false };
-            self.close(oldest, CloseReason::Stranger);
-        }
-        true
+        makes_room.is_some()
     }
 
-    /// The stranger who came to a listener first.
-    fn oldest_stranger(&mut self, listener: LinkId) -> Option<LinkId> {
+    /// The stranger who came to a listener first, of all or of one source.
+    fn oldest_stranger(&mut self, listener: LinkId, of: Option<IpAddr>) -> Option<LinkId> {
         loop {
-            let oldest = self.listener_mut(listener)?.strangers.oldest()?;
+            let oldest = self.listener_mut(listener)?.strangers.oldest(of)?;
             if matches!(self.table.get(oldest), Some(Link { body: Body::Stream(stream), .. }) if stream.is_stranger) {
                 return Some(oldest);
             }
-            self.listener_mut(listener)?.strangers.pass_over_oldest();
+            self.listener_mut(listener)?.strangers.pass_over_oldest(of);
         }
     }
 

@@ -117,9 +117,10 @@ section! {
         /// HTTP and RTSP may take, leaves fewer.
         tcp_links_max: usize = ListenOptions::default().links_max, between(1, 1_000_000);
         /// TCP connections from one address (of IPv6: one network of 64 bits) to one worker's address at most that have not
-        /// shown yet, by an ICE check, that they belong to a session. They have ten seconds for it. Behind a TCP load
-        /// balancer, where all come from its address, make it larger.
-        tcp_strangers_max: usize = 64, between(1, 1_000_000);
+        /// shown yet, by an ICE check, that they belong to a session. They have ten seconds for it, and the oldest makes room for
+        /// a newcomer. It is to hold all who join at once from one office. Behind a TCP load balancer, where all come from its
+        /// address, make it larger.
+        tcp_strangers_max: usize = 256, between(1, 1_000_000);
         /// Several packets for one receiver in one system call (UDP GSO), where the kernel can.
         gso: bool = socket().gso, any;
         /// Several packets from one sender in one system call (UDP GRO), where the kernel can.

@@ -395,7 +395,7 @@ pub struct StreamOptions {
 pub struct Strangers {
     /// Who is a stranger for this long is closed, within a second or so, whatever he sends.
     pub age_max: Duration,
-    /// At one listener from one source at one time (`source_network`); a newcomer beyond that is turned away.
+    /// At one listener from one source at one time (`source_network`); for a newcomer beyond that the oldest of them is closed.
     pub per_source_max: usize,
 }
 

@@ -1,7 +1,8 @@
 //! Strangers among the connections of one listener: those to which nothing was sent yet.
 //!
-//! In: connections as they come, are answered, and go. Out: whether one more may come, and who makes room for it.
-//! Cost: an entry of 16 bytes for each connection of the last seconds, as a stranger's time is short.
+//! In: connections as they come, are answered, and go. Out: how many a source has, and who came first, of all or of one
+//! source.
+//! Cost: two entries of 8 bytes for each connection of the last seconds, as a stranger's time is short.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,40 +13,57 @@ use wire::{LinkId, source_network};
 pub(super) struct Strangers {
     /// In the order in which they came. Some are none any more, or gone.
     queue: VecDeque<LinkId>,
-    /// How many each source has now.
-    by_source: HashMap<IpAddr, usize>,
+    by_source: HashMap<IpAddr, Source>,
+}
+
+/// Those of one source, of which there are some now.
+#[derive(Default)]
+struct Source {
+    count: usize,
+    /// As the queue of all.
+    queue: VecDeque<LinkId>,
 }
 
 impl Strangers {
     /// How many one source has now.
     pub(super) fn count_of(&self, ip: IpAddr) -> usize {
-        self.by_source.get(&source_network(ip)).copied().unwrap_or(0)
+        self.by_source.get(&source_network(ip)).map_or(0, |source| source.count)
     }
 
     /// One has come.
     pub(super) fn enter(&mut self, link: LinkId, ip: IpAddr) {
         self.queue.push_back(link);
-        *self.by_source.entry(source_network(ip)).or_default() += 1;
+        let source = self.by_source.entry(source_network(ip)).or_default();
+        source.count += 1;
+        source.queue.push_back(link);
     }
 
     /// One is none any more, or gone.
     pub(super) fn leave(&mut self, ip: IpAddr) {
-        let source = source_network(ip);
-        if let Some(count) = self.by_source.get_mut(&source) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_source.remove(&source);
+        let network = source_network(ip);
+        if let Some(source) = self.by_source.get_mut(&network) {
+            source.count -= 1;
+            if source.count == 0 {
+                self.by_source.remove(&network);
             }
         }
     }
 
-    /// The one that came first, if it may be one still.
-    pub(super) fn oldest(&self) -> Option<LinkId> {
-        self.queue.front().copied()
+    /// The one that came first, of all or of one source, if it may be one still.
+    pub(super) fn oldest(&self, of: Option<IpAddr>) -> Option<LinkId> {
+        let queue = match of {
+            Some(ip) => &self.by_source.get(&source_network(ip))?.queue,
+            None => &self.queue,
+        };
+        queue.front().copied()
     }
 
     /// The one that came first is none any more.
-    pub(super) fn pass_over_oldest(&mut self) {
-        self.queue.pop_front();
+    pub(super) fn pass_over_oldest(&mut self, of: Option<IpAddr>) {
+        let queue = match of {
+            Some(ip) => self.by_source.get_mut(&source_network(ip)).map(|source| &mut source.queue),
+            None => Some(&mut self.queue),
+        };
+        queue.and_then(VecDeque::pop_front);
     }
 }

@@ -455,21 +455,26 @@ fn the_oldest_stranger_makes_room_and_nobody_who_is_known() {
 }
 
 #[test]
-fn one_address_has_so_many_strangers_and_others_have_theirs() {
+fn one_address_has_so_many_strangers_and_its_oldest_makes_room_for_its_next() {
     let start = Instant::now();
     let (mut links, listener, addr) = guarded(100, 2);
-    let (_first, known) = accepted(&mut links, start, listener, addr, 1);
-    let (second, _) = accepted(&mut links, start, listener, addr, 1);
-    let mut refused = connect_from(1, addr);
-    links.accept(start, listener);
-    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
-    let _other = accepted(&mut links, start, listener, addr, 2);
-
+    let accept = |links: &mut Links, from| accepted(links, start, listener, addr, from);
+    let (_other, of_other) = accept(&mut links, 2);
+    let (_first, known) = accept(&mut links, 1);
     answer(&mut links, known);
-    let _third = accepted(&mut links, start, listener, addr, 1);
-    let gone = links.oldest_stranger(listener).expect("the second");
-    links.close(gone, CloseReason::Failed);
-    let _fourth = accepted(&mut links, start, listener, addr, 1);
-    assert_eq!((links.counts.tcp_links, links.counts.tcp_strangers, links.counts.tcp_refused), (4, 3, 1));
-    drop(second);
+    let (mut second, oldest) = accept(&mut links, 1);
+    let (_third, third) = accept(&mut links, 1);
+
+    let (_fourth, fourth) = accept(&mut links, 1);
+    assert!(matches!(second.read(&mut [0]), Ok(0) | Err(_)));
+    assert_eq!(
+        [oldest, of_other, known, third, fourth].map(|link| links.is_open(link)),
+        [false, true, true, true, true]
+    );
+    let counts = &links.counts;
+    assert_eq!((counts.tcp_links, counts.tcp_strangers, counts.tcp_strangers_closed, counts.tcp_refused), (4, 3, 1, 0));
+
+    links.close(third, CloseReason::Failed);
+    let _fifth = accept(&mut links, 1);
+    assert_eq!((links.counts.tcp_strangers, links.counts.tcp_strangers_closed), (3, 1), "there was room");
 }
