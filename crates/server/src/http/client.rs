@@ -50,15 +50,15 @@ impl Proxies {
 
     fn client(&self, remote: IpAddr, headers: &HeaderMap) -> IpAddr {
         let lines = headers.get_all(self.by.header());
-        let said: Vec<&str> =
-            lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).collect();
+        // Bytes, as a client may have written any, and what its proxy has put behind them is none the worse.
+        let said: Vec<&[u8]> = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
         let mut client = remote;
         for hop in said.iter().rev() {
             if !self.has(client) {
                 break;
             }
             // Who is hidden, or written in a way that nobody knows, stays behind the proxy that said so.
-            let Some(before) = self.address(hop) else { break };
+            let Some(before) = str::from_utf8(hop).ok().and_then(|hop| self.address(hop)) else { break };
             client = before;
         }
         client
@@ -88,18 +88,19 @@ mod tests {
 
     use super::*;
 
-    fn client(by: ForwardedBy, remote: &str, lines: &[&'static str]) -> String {
+    fn client<T: AsRef<[u8]>>(by: ForwardedBy, remote: &str, lines: &[T]) -> String {
         let networks = ["127.0.0.0/8", "10.0.0.0/8"].map(|network| network.parse().expect("a network")).to_vec();
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append(HeaderName::from_static(by.header()), HeaderValue::from_static(line));
+            let value = HeaderValue::from_bytes(line.as_ref()).expect("a line");
+            headers.append(HeaderName::from_static(by.header()), value);
         }
         Proxies { networks, by }.client(remote.parse().expect("an address"), &headers).to_string()
     }
 
     #[test]
     fn a_proxy_is_believed_and_nobody_else() {
-        let by = |remote, lines: &[&'static str]| client(ForwardedBy::XForwardedFor, remote, lines);
+        let by = |remote, lines: &[&str]| client(ForwardedBy::XForwardedFor, remote, lines);
         assert_eq!(by("192.0.2.9", &["198.51.100.1"]), "192.0.2.9", "who is no proxy speaks for itself");
         assert_eq!(by("127.0.0.1", &[]), "127.0.0.1");
         assert_eq!(by("127.0.0.1", &["198.51.100.1"]), "198.51.100.1");
@@ -114,10 +115,20 @@ mod tests {
 
     #[test]
     fn the_header_of_the_standard_is_read_where_it_is_chosen() {
-        let by = |remote, lines: &[&'static str]| client(ForwardedBy::Forwarded, remote, lines);
+        let by = |remote, lines: &[&str]| client(ForwardedBy::Forwarded, remote, lines);
         assert_eq!(by("127.0.0.1", &["for=198.51.100.1;proto=https"]), "198.51.100.1");
         assert_eq!(by("127.0.0.1", &["for=203.0.113.7, proto=http;For=\"[2001:db8::1]:4711\""]), "2001:db8::1");
         assert_eq!(by("127.0.0.1", &["for=_hidden"]), "127.0.0.1");
         assert_eq!(by("192.0.2.9", &["for=198.51.100.1"]), "192.0.2.9");
+    }
+
+    #[test]
+    fn what_a_client_wrote_hides_nothing_of_what_its_proxy_has_put_behind_it() {
+        let by = |line: &[u8]| client(ForwardedBy::XForwardedFor, "127.0.0.1", &[line]);
+        assert_eq!(by(b"\xff\xfe, 198.51.100.1"), "198.51.100.1");
+        assert_eq!(by(b"\xff,198.51.100.1, 10.0.0.3"), "198.51.100.1");
+        assert_eq!(by(b"198.51.100.1, \xe9"), "127.0.0.1", "the proxy's own word is unknown");
+        let by = |line: &[u8]| client(ForwardedBy::Forwarded, "127.0.0.1", &[line]);
+        assert_eq!(by(b"for=\xff, for=198.51.100.1"), "198.51.100.1");
     }
 }
