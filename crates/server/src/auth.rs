@@ -170,6 +170,12 @@ impl Rights {
         self.admin || self.publish.iter().any(|pattern| covers(pattern, stream))
     }
 
+    /// The names of streams that may be watched, of which some end in `*`.
+    pub fn watchable(&self) -> Vec<&str> {
+        let all = self.admin.then_some("*").into_iter();
+        all.chain(self.publish.iter().chain(&self.watch).map(String::as_str)).collect()
+    }
+
     /// Whether a stream may be watched.
     pub fn may_watch(&self, stream: &str) -> bool {
         self.may_publish(stream) || self.watch.iter().any(|pattern| covers(pattern, stream))

@@ -1,14 +1,17 @@
 //! The JSON API: streams, statistics, and the choice of layers.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{AppendHeaders, IntoResponse};
 use rooms::spec::{LayerLimit, LayerStats, SessionId, SessionStats, TrackSpec};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wire::codec::MediaKind;
 
@@ -16,11 +19,46 @@ use super::{App, InPath, Problem};
 use crate::rooms::control::ControlError;
 use crate::rooms::directory::{DirectoryError, Role, Session, StreamView};
 
-/// `GET /api/streams`: those that the sender may watch.
-pub(super) async fn list_streams(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+/// Entries of one answer at most. They are copied under a lock that everybody needs.
+const PAGE_MAX: usize = 1_000;
+
+/// Which part of a list is wanted: `?after=NAME&limit=100`.
+#[derive(Deserialize)]
+struct Page<T> {
+    after: Option<T>,
+    limit: Option<usize>,
+}
+
+impl<T: DeserializeOwned> Page<T> {
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        let read = Query::try_from_uri(uri).map_err(|error| Problem::new(error.status(), error.body_text()))?;
+        Ok(read.0)
+    }
+
+    fn count(&self) -> usize {
+        self.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)
+    }
+}
+
+/// A list, or a part of it: then a link leads to the next (RFC 8288 §3), from wherever a proxy has this one.
+fn page(path: &str, entries: Vec<Value>, count: usize, last: Option<impl Display>) -> impl IntoResponse {
+    let next = last.filter(|_| entries.len() == count);
+    let link = next.map(|last| (header::LINK, format!("<{path}?after={last}&limit={count}>; rel=\"next\"")));
+    (AppendHeaders(link), Json(Value::from(entries)))
+}
+
+/// `GET /api/streams`: those that the sender may watch, by name.
+pub(super) async fn list_streams(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<impl IntoResponse, Problem> {
     let rights = app.rights(&headers)?;
-    let streams = app.rooms.streams();
-    Ok(Json(streams.iter().filter(|stream| rights.may_watch(&stream.name)).map(stream_json).collect()))
+    let wanted = Page::<String>::read(&uri)?;
+    let (after, count) = (wanted.after.as_deref().unwrap_or_default(), wanted.count());
+    let streams = app.rooms.streams(&rights.watchable(), after, count);
+    let entries = streams.iter().map(stream_json).collect();
+    Ok(page("streams", entries, count, streams.last().map(|stream| stream.name.clone())))
 }
 
 /// `DELETE /api/streams/{stream}`: ends it for everybody.
@@ -35,8 +73,14 @@ pub(super) async fn close_stream(
 }
 
 /// `GET /api/sessions`: all of them, the oldest first.
-pub(super) async fn list_sessions(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+pub(super) async fn list_sessions(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<impl IntoResponse, Problem> {
     app.authorize_admin(&headers, "list sessions")?;
+    let wanted = Page::<u64>::read(&uri)?;
+    let (after, count) = (SessionId(wanted.after.unwrap_or(0)), wanted.count());
     let (now, now_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let at = |at: Instant| {
         let since_1970 =
@@ -60,7 +104,9 @@ pub(super) async fn list_sessions(State(app): State<Arc<App>>, headers: HeaderMa
             "ends": session.client.ends_at.map(at),
         })
     };
-    Ok(Json(app.rooms.sessions().iter().map(session_json).collect()))
+    let sessions = app.rooms.sessions(after, count);
+    let entries = sessions.iter().map(session_json).collect();
+    Ok(page("sessions", entries, count, sessions.last().map(|(id, _)| id.0)))
 }
 
 /// `DELETE /api/sessions/{session}`: ends it, as its client could. A publisher takes its stream along.

@@ -230,12 +230,9 @@ impl RoomsControl {
         if is_taken { Ok(()) } else { Err(ControlError::Busy) }
     }
 
-    /// All streams, by name.
-    pub fn streams(&self) -> Vec<StreamView> {
-        let mut views = self.lock().directory.streams();
-        // Not under the lock, which everybody needs.
-        views.sort_by(|one, other| one.name.cmp(&other.name));
-        views
+    /// As `Directory::streams`. Everybody needs the lock, so `count` is to be small.
+    pub fn streams(&self, names: &[&str], after: &str, count: usize) -> Vec<StreamView> {
+        self.lock().directory.streams(names, after, count)
     }
 
     /// Ends a stream and its sessions.
@@ -246,11 +243,10 @@ impl RoomsControl {
         Ok(self.with_directory(|directory| directory.close_stream(name))?)
     }
 
-    /// All sessions, the oldest first.
-    pub fn sessions(&self) -> Vec<(SessionId, Session)> {
-        let mut all: Vec<_> = self.lock().directory.sessions().map(|(id, session)| (id, session.clone())).collect();
-        all.sort_by_key(|(id, _)| *id);
-        all
+    /// So many sessions behind one, the oldest first. As with `streams`, `count` is to be small.
+    pub fn sessions(&self, after: SessionId, count: usize) -> Vec<(SessionId, Session)> {
+        let state = self.lock();
+        state.directory.sessions(after).take(count).map(|(id, session)| (id, session.clone())).collect()
     }
 
     /// The session may go on until `at`: its client has shown a newer token.

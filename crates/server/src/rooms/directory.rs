@@ -12,7 +12,8 @@
 //! Other tracks make a new stream, which takes the name from the old one, and ends that, when its publisher is connected.
 //! Until then viewers get the old one; of several that wait each takes the name when it is connected.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,8 +66,8 @@ impl Default for Settings {
 pub struct Directory {
     settings: Settings,
     streams: FxHashMap<StreamId, Stream>,
-    by_name: HashMap<Arc<str>, StreamId>,
-    sessions: FxHashMap<SessionId, Session>,
+    by_name: BTreeMap<Arc<str>, StreamId>,
+    sessions: BTreeMap<SessionId, Session>,
     waiting: Waiting,
     /// When sessions end because their tokens do.
     ends: BTreeSet<(Instant, SessionId)>,
@@ -224,8 +225,8 @@ impl Directory {
         Directory {
             settings,
             streams: FxHashMap::default(),
-            by_name: HashMap::new(),
-            sessions: FxHashMap::default(),
+            by_name: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             waiting: Waiting::default(),
             ends: BTreeSet::new(),
             counts: vec![0; workers],
@@ -448,9 +449,10 @@ impl Directory {
         self.commands.pop_front()
     }
 
-    /// All sessions, in no order.
-    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
-        self.sessions.iter().map(|(id, session)| (*id, session))
+    /// The sessions behind one, the oldest first.
+    pub fn sessions(&self, after: SessionId) -> impl Iterator<Item = (SessionId, &Session)> {
+        let behind = (Bound::Excluded(after), Bound::Unbounded);
+        self.sessions.range(behind).map(|(id, session)| (*id, session))
     }
 
     /// The session ends at `at` instead, when that is later: its client has shown a newer token.
@@ -475,9 +477,21 @@ impl Directory {
         self.sessions.get(&session)
     }
 
-    /// All streams that have a name to be watched by, in no order.
-    pub fn streams(&self) -> Vec<StreamView> {
-        self.by_name.values().filter_map(|id| self.streams.get(id)).map(Stream::view).collect()
+    /// Streams behind the name `after` that have a name to be watched by, which is one of `names` or begins as one of those
+    /// that end in `*`: by name, and so many at most. Others are not looked at.
+    pub fn streams(&self, names: &[&str], after: &str, count: usize) -> Vec<StreamView> {
+        let mut found: Vec<_> = names.iter().flat_map(|name| self.named(name, after).take(count)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(count);
+        found.into_iter().filter_map(|(_, id)| self.streams.get(id)).map(Stream::view).collect()
+    }
+
+    fn named<'a>(&'a self, name: &'a str, after: &str) -> impl Iterator<Item = (&'a Arc<str>, &'a StreamId)> {
+        let (begin, is_whole) = name.strip_suffix('*').map_or((name, true), |begin| (begin, false));
+        let from = if after < begin { Bound::Included(begin) } else { Bound::Excluded(after) };
+        let is_it = move |found: &str| if is_whole { found == begin } else { found.starts_with(begin) };
+        self.by_name.range::<str, _>((from, Bound::Unbounded)).take_while(move |(found, _)| is_it(found))
     }
 
     /// How many of what there are.

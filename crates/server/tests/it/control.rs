@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use engine::{Mailbox, Receiver, mailbox};
-use rooms::spec::Command;
+use rooms::spec::{Command, SessionId};
 use server::plane::workers::Workers;
 use server::plane::{Plane, ProductControl, placement};
 use server::rooms::client::Client;
@@ -38,7 +38,8 @@ async fn commands_that_find_no_room_wait_and_keep_their_order() {
 #[tokio::test]
 async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
     let test = Harness::new(100, true);
-    let codec = || test.rooms.streams()[0].tracks[0].codec;
+    let streams = || test.rooms.streams(&["*"], "", 10);
+    let codec = || streams()[0].tracks[0].codec;
 
     test.publish("a", "VP8").await;
     let opened =
@@ -47,7 +48,7 @@ async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
     test.connect("a", &opened);
 
     assert_eq!(test.commands(), ["open 2", "close 1"]);
-    assert_eq!((test.rooms.streams().len(), codec()), (1, Codec::H264));
+    assert_eq!((streams().len(), codec()), (1, Codec::H264));
     assert_eq!(test.requests(), ["publish 1", "publish 2"]);
 }
 
@@ -99,7 +100,7 @@ async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
     test.rooms.handle_timeout(now + Duration::from_secs(59));
     assert_eq!(test.rooms.census().viewers, (1, 0));
     test.rooms.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!((test.rooms.census().viewers, test.rooms.sessions().len()), ((0, 0), 1));
+    assert_eq!((test.rooms.census().viewers, test.rooms.sessions(SessionId(0), 10).len()), ((0, 0), 1));
     assert_eq!(test.requests(), ["publish 1", "watch 1", "end"]);
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
 use server::rooms::client::Client;
-use server::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, StreamState};
+use server::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, StreamState, StreamView};
 use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -146,7 +146,7 @@ fn of_several_publishers_that_wait_each_takes_the_name_when_it_connects() {
     for place in [live, two] {
         test.end(place.session);
     }
-    assert_eq!((test.state("a"), test.directory.streams().len()), (Some(StreamState::Live), 1));
+    assert_eq!((test.state("a"), test.streams().len()), (Some(StreamState::Live), 1));
 }
 
 #[test]
@@ -348,6 +348,28 @@ fn a_stream_has_so_many_viewers_and_a_place_when_one_leaves() {
     assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::StreamFull));
 }
 
+#[test]
+fn streams_are_listed_by_name_and_only_those_that_are_asked_for() {
+    let mut test = Harness::new(1);
+    for name in ["a", "b", "event-1", "event-2", "event-10", "events", "z"] {
+        test.publish(name);
+    }
+    let list = |names: &[&str], after, count| {
+        let views = test.directory.streams(names, after, count);
+        views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(list(&["*"], "", 9), "a b event-1 event-10 event-2 events z");
+    assert_eq!(list(&["*"], "", 3), "a b event-1");
+    assert_eq!(list(&["*"], "event-1", 3), "event-10 event-2 events");
+    assert_eq!(list(&["*"], "y", 3), "z");
+    assert_eq!(list(&["event-*", "b", "event-1*", "c"], "", 9), "b event-1 event-10 event-2");
+    assert_eq!(list(&["event-*", "b", "event-1*"], "", 2), "b event-1");
+    assert_eq!(list(&["event-*", "b"], "event-1", 9), "event-10 event-2");
+    assert_eq!(list(&["event-*", "b"], "events", 9), "");
+    assert_eq!(list(&["a"], "a", 9), "");
+    assert_eq!(list(&[], "", 9), "");
+}
+
 struct Harness {
     directory: Directory,
     placement: Placement,
@@ -398,10 +420,14 @@ impl Harness {
         place
     }
 
+    fn streams(&self) -> Vec<StreamView> {
+        self.directory.streams(&["*"], "", usize::MAX)
+    }
+
     /// What a walk over everything would count.
     fn census(&self) -> Census {
         let mut census = Census::default();
-        for (_, session) in self.directory.sessions() {
+        for (_, session) in self.directory.sessions(SessionId(0)) {
             let (all, connected) = match session.role {
                 Role::Publisher => (&mut census.publishers.0, &mut census.publishers.1),
                 Role::Viewer => (&mut census.viewers.0, &mut census.viewers.1),
@@ -409,7 +435,7 @@ impl Harness {
             *all += 1;
             *connected += usize::from(session.is_connected);
         }
-        for stream in self.directory.streams() {
+        for stream in self.streams() {
             census.streams[stream.state as usize] += 1;
         }
         census
@@ -425,7 +451,7 @@ impl Harness {
     }
 
     fn state(&self, name: &str) -> Option<StreamState> {
-        self.directory.streams().into_iter().find(|stream| &*stream.name == name).map(|stream| stream.state)
+        self.streams().into_iter().find(|stream| &*stream.name == name).map(|stream| stream.state)
     }
 
     /// Commands since the last call, in short words.

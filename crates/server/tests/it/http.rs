@@ -234,6 +234,51 @@ async fn an_admin_lists_sessions_and_ends_single_ones() {
 }
 
 #[tokio::test]
+async fn lists_come_in_parts_of_which_each_leads_to_the_next() {
+    let test = Harness::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        test.open(&format!("/whip/{name}")).await;
+    }
+    let entries = async |path: &str, key: &str| {
+        let (mut path, mut seen) = (path.to_owned(), Vec::new());
+        loop {
+            let response = test.send("GET", &path, &[], "").await;
+            assert_eq!(response.status(), StatusCode::OK, "{path}");
+            let link = header(&response, "link").to_owned();
+            let list: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
+            let list = list.as_array().expect("a list");
+            seen.push(list.iter().map(|entry| entry[key].as_str().expect("a text").to_owned()).collect::<String>());
+            let Some(next) = link.strip_suffix(">; rel=\"next\"").and_then(|link| link.strip_prefix('<')) else {
+                return seen;
+            };
+            path = format!("/api/{next}");
+        }
+    };
+    assert_eq!(entries("/api/streams?limit=2", "name").await, ["ab", "cd", "e"]);
+    assert_eq!(entries("/api/streams?limit=0&after=c", "name").await, ["d", "e", ""]);
+    assert_eq!(entries("/api/streams", "name").await, ["abcde"]);
+    assert_eq!(entries("/api/streams?limit=999999", "name").await, ["abcde"]);
+    assert_eq!(entries("/api/sessions?limit=2", "stream").await, ["ab", "cd", "e"]);
+    assert_eq!(entries("/api/sessions?after=3", "stream").await, ["de"]);
+    for path in ["/api/streams?limit=x", "/api/sessions?after=x"] {
+        assert_problem(test.send("GET", path, &[], "").await, StatusCode::BAD_REQUEST, "query").await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_has_a_thousand_streams_at_most() {
+    let test = Harness::new();
+    for index in 0..1_003 {
+        let opened = test.rooms.publish(&format!("s{index:04}"), &offer("/whip/a"), Default::default()).await;
+        opened.expect("answered");
+    }
+    let list = test.get_json("/api/streams?limit=5000").await;
+    assert_eq!(list.as_array().map(Vec::len), Some(1_000));
+    assert_eq!(test.get_json("/api/streams?after=s0999").await.as_array().map(Vec::len), Some(3));
+    assert_eq!(test.get_json("/api/sessions").await.as_array().map(Vec::len), Some(1_000));
+}
+
+#[tokio::test]
 async fn pages_of_other_origins_are_let_in_also_to_read_errors() {
     let test = Harness::new();
     for response in [
