@@ -15,21 +15,21 @@ use tokio::time::sleep;
 /// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Room for so many connections at a time; further ones wait in the kernel's backlog.
+/// Room for so many connections at a time.
 pub(crate) fn places(connections_max: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Waits for room, and then for a connection. `what` it would be is for the log.
-pub(crate) async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    what: &str,
-) -> (OwnedSemaphorePermit, TcpStream, SocketAddr) {
-    let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+/// Waits for room.
+pub(crate) async fn find_place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    places.clone().acquire_owned().await.expect("nobody closes the semaphore")
+}
+
+/// Waits for a connection. `what` it would be is for the log.
+pub(crate) async fn accept(listener: &TcpListener, what: &str) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, client)) => return (place, stream, client),
+            Ok(accepted) => return accepted,
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "no {what} connection can be accepted");

@@ -6,6 +6,7 @@
 mod accept;
 pub mod auth;
 pub mod config;
+mod crowd;
 pub mod demo;
 pub mod host;
 pub mod http;

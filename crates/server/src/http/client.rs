@@ -6,7 +6,8 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -14,6 +15,7 @@ use axum::http::request::Parts;
 use ipnet::IpNet;
 
 use super::App;
+use crate::accept::household;
 use crate::config::ForwardedBy;
 
 /// The other end of a connection, beside each of its requests.
@@ -29,6 +31,10 @@ impl FromRequestParts<Arc<App>> for ClientAddress {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
         let remote = parts.extensions.get::<Remote>().map(|remote| remote.0.to_canonical());
+        let says_for_whom = parts.headers.contains_key(app.proxies.by.header());
+        if let Some(ip) = remote.filter(|ip| says_for_whom && !app.proxies.has(*ip)) {
+            app.connections.doubted.note(ip);
+        }
         Ok(ClientAddress(remote.map(|remote| app.proxies.client(remote, &parts.headers))))
     }
 }
@@ -72,6 +78,36 @@ impl Proxies {
                 name.eq_ignore_ascii_case("for").then(|| address(value.trim_matches('"')))?
             }),
         }
+    }
+}
+
+/// Who says for whom it asks, and is not believed: somebody's proxy, which is to be configured, or anybody.
+#[derive(Debug, Default)]
+pub(super) struct Doubted {
+    /// Who did so last, by its network: those behind a proxy ask all the time.
+    last: Mutex<Option<IpAddr>>,
+    has_warned: AtomicBool,
+}
+
+impl Doubted {
+    /// It has said so.
+    fn note(&self, ip: IpAddr) {
+        *self.last.lock().expect("nobody panics under this lock") = Some(household(ip));
+    }
+
+    /// A client is refused for a limit of its own. If that is a proxy, all behind it are: then one line says what to do about
+    /// it. Returns whether it was this time.
+    pub(super) fn reach_limit(&self, ip: IpAddr) -> bool {
+        let is_doubted = *self.last.lock().expect("nobody panics under this lock") == Some(household(ip));
+        let is_said = is_doubted && !self.has_warned.swap(true, Ordering::Relaxed);
+        if is_said {
+            tracing::warn!(
+                address = %ip,
+                "an address that says for whom it asks, and is not believed, has reached a limit per client: if it is your \
+                 proxy, add it to http.trusted_proxies"
+            );
+        }
+        is_said
     }
 }
 
@@ -130,5 +166,15 @@ mod tests {
         assert_eq!(by(b"198.51.100.1, \xe9"), "127.0.0.1", "the proxy's own word is unknown");
         let by = |line: &[u8]| client(ForwardedBy::Forwarded, "127.0.0.1", &[line]);
         assert_eq!(by(b"for=\xff, for=198.51.100.1"), "198.51.100.1");
+    }
+
+    #[test]
+    fn a_proxy_that_nobody_named_is_told_of_once_and_only_when_it_is_in_the_way() {
+        let [proxy, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().expect("an address"));
+        let doubted = Doubted::default();
+        assert!(!doubted.reach_limit(proxy), "it has said nothing");
+        doubted.note(proxy);
+        assert!(!doubted.reach_limit(other));
+        assert_eq!([(); 3].map(|()| doubted.reach_limit(proxy)), [true, false, false]);
     }
 }

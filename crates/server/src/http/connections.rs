@@ -1,13 +1,15 @@
 //! HTTP's connections: how many there are, and how long each may take.
 //!
 //! In: a listening socket, the router, limits. Out: answers; nothing else depends on who is slow or never ends.
-//! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends.
+//! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends; when all places are taken, a look at each
+//! connection per newcomer.
 //! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use counters::counters;
@@ -18,16 +20,18 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::client::{Proxies, Remote};
-use crate::accept::{PerAddress, accept, household, places};
+use super::client::{Doubted, Proxies, Remote};
+use crate::accept::{accept, find_place, household, places};
+use crate::crowd::Crowd;
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; when there are so many, further ones wait in the kernel's backlog.
+    /// Connections at a time; when there are so many, the one makes room for a newcomer that was idle for longest, of the
+    /// client that has most. Where all are those of proxies that are believed, newcomers wait in the kernel's backlog.
     pub connections_max: usize,
     /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number.
     pub connections_per_client: usize,
@@ -53,12 +57,14 @@ counters! {
     pub struct Counters: "millrace_http_connections" {
         /// HTTP connections now.
         gauge open: u64 = "",
-        /// HTTP connections at a time at most; further ones wait.
+        /// HTTP connections at a time at most.
         gauge max: u64 = "_max",
         /// HTTP connections since the start.
         counter accepted: u64 = "_accepted_total",
         /// HTTP connections that were closed at once, because their client had too many.
         counter refused: u64 = "_refused_total",
+        /// HTTP connections that were closed to make room for a newcomer when there were as many as there may be.
+        counter made_room: u64 = "_made_room_total",
     }
 }
 
@@ -77,7 +83,18 @@ pub struct Connections {
     open: Arc<()>,
     accepted: AtomicU64,
     refused: AtomicU64,
-    clients: Mutex<PerAddress>,
+    made_room: AtomicU64,
+    /// All of them by their clients' networks, which those of proxies have not; and how each is told to end.
+    crowd: Mutex<Crowd<IpAddr, oneshot::Sender<()>>>,
+    pub(super) doubted: Doubted,
+}
+
+/// One connection's place, until it is dropped.
+struct Place {
+    connections: Arc<Connections>,
+    number: usize,
+    _counted: Arc<()>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Connections {
@@ -90,7 +107,9 @@ impl Connections {
             open: Arc::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            clients: Mutex::default(),
+            made_room: AtomicU64::new(0),
+            crowd: Mutex::default(),
+            doubted: Doubted::default(),
         }
     }
 
@@ -102,12 +121,39 @@ impl Connections {
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
         let open = Arc::strong_count(&self.open) as u64 - 1;
-        let [accepted, refused] = [&self.accepted, &self.refused].map(|count| count.load(Ordering::Relaxed));
-        Counters { open, max: self.limits.connections_max as u64, accepted, refused }
+        let counts = [&self.accepted, &self.refused, &self.made_room];
+        let [accepted, refused, made_room] = counts.map(|count| count.load(Ordering::Relaxed));
+        Counters { open, max: self.limits.connections_max as u64, accepted, refused, made_room }
     }
 
-    fn clients(&self) -> MutexGuard<'_, PerAddress> {
-        self.clients.lock().expect("nobody panics under this lock")
+    fn crowd(&self) -> MutexGuard<'_, Crowd<IpAddr, oneshot::Sender<()>>> {
+        self.crowd.lock().expect("nobody panics under this lock")
+    }
+
+    /// Takes a place for a connection of a client's network, or of a proxy. What is returned beside it resolves when the
+    /// connection is to make room.
+    async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> (Place, oneshot::Receiver<()>) {
+        let permit = match self.places.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.make_room();
+                find_place(&self.places).await
+            }
+        };
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed) as usize;
+        let (end, ended) = oneshot::channel();
+        self.crowd().enter(number, Instant::now(), [network, None], end);
+        (Place { connections: self.clone(), number, _counted: self.open.clone(), _permit: permit }, ended)
+    }
+
+    /// Ends the connection that was idle for longest, of the client that has most.
+    fn make_room(&self) {
+        let mut crowd = self.crowd();
+        if let Some(end) = crowd.first_to_go().and_then(|number| crowd.leave(number)) {
+            self.made_room.fetch_add(1, Ordering::Relaxed);
+            // It may have ended by itself just now.
+            let _ = end.send(());
+        }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -122,26 +168,22 @@ impl Connections {
         let mut closing = pin!(closing);
         let (open, is_open) = watch::channel(());
         loop {
-            let (place, stream, client) = tokio::select! {
+            let (stream, client) = tokio::select! {
                 _ = closing.as_mut() => break,
-                accepted = accept(&listener, &self.places, "HTTP") => accepted,
+                accepted = accept(&listener, "HTTP") => accepted,
             };
             let remote = client.ip().to_canonical();
-            let household = (!proxies.has(remote)).then(|| household(remote));
-            if household.is_some_and(|ip| !self.clients().enter(ip, self.limits.connections_per_client)) {
+            let network = (!proxies.has(remote)).then(|| household(remote));
+            if network.is_some_and(|network| self.crowd().count(&network) >= self.limits.connections_per_client) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
+                self.doubted.reach_limit(remote);
                 continue;
             }
-            self.accepted.fetch_add(1, Ordering::Relaxed);
-            let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
-            let counted = self.open.clone();
-            tokio::spawn(async move {
-                converse(stream, Remote(remote), router, &connections.limits, is_open).await;
-                if let Some(ip) = household {
-                    connections.clients().leave(ip);
-                }
-                drop((counted, place));
-            });
+            let (place, ended) = tokio::select! {
+                _ = closing.as_mut() => break,
+                entered = self.enter(network) => entered,
+            };
+            tokio::spawn(converse(stream, Remote(remote), router.clone(), place, ended, is_open.clone()));
         }
         drop((listener, open));
         let all = u32::try_from(self.limits.connections_max).unwrap_or(u32::MAX);
@@ -151,23 +193,46 @@ impl Connections {
     }
 }
 
-/// Answers one connection's requests until it ends, gets too old, or the server ends.
+impl Place {
+    /// A request has come, or was answered.
+    fn touch(&self) {
+        self.connections.crowd().touch(self.number, Instant::now());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.crowd().leave(self.number);
+    }
+}
+
+/// Answers one connection's requests until it ends, gets too old, has to make room, or the server ends.
 async fn converse(
     stream: TcpStream,
     remote: Remote,
     router: Router,
-    limits: &Limits,
+    place: Place,
+    ended: oneshot::Receiver<()>,
     mut is_open: watch::Receiver<()>,
 ) {
-    let answer = service_fn(move |mut request: Request<Incoming>| {
+    let place = Arc::new(place);
+    let limits = &place.connections.limits;
+    let answer = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(remote);
-        TowerToHyperService::new(router.clone()).call(request)
+        place.touch();
+        let (answering, place) = (TowerToHyperService::new(router.clone()).call(request), place.clone());
+        async move {
+            let answer = answering.await;
+            place.touch();
+            answer
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
         result = connection.as_mut() => return trace(result),
+        _ = ended => return,
         _ = is_open.changed() => {}
         () = sleep(limits.age_max) => {}
     }

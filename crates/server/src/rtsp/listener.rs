@@ -8,7 +8,7 @@ use tokio::time::interval;
 
 use super::connection::converse;
 use super::{Rtsp, rtcp};
-use crate::accept::{PerAddress, accept, household, places};
+use crate::accept::{PerAddress, accept, find_place, household, places};
 
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
@@ -26,7 +26,8 @@ async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
     let places = places(rtsp.limits.connections_max);
     let clients = Arc::new(Mutex::new(PerAddress::default()));
     loop {
-        let (place, stream, client) = accept(&listener, &places, "RTSP").await;
+        let place = find_place(&places).await;
+        let (stream, client) = accept(&listener, "RTSP").await;
         if !lock(&clients).enter(household(client.ip()), rtsp.limits.connections_per_client) {
             rtsp.count(|stats| stats.refused += 1);
             continue;

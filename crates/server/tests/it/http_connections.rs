@@ -12,7 +12,7 @@ use server::plane::{Plane, placement};
 use server::rooms::control::RoomsControl;
 use server::rooms::directory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -84,8 +84,38 @@ async fn a_body_beyond_all_measure_is_refused_whether_its_length_is_said_or_not(
 }
 
 #[tokio::test]
-async fn over_the_limit_connections_wait_until_another_ends() {
-    let server = Server::start(Limits { connections_max: 2, ..Limits::default() }).await;
+async fn who_has_most_connections_makes_room_by_the_idlest() {
+    let server = Server::start(Limits { connections_max: 4, ..Limits::default() }).await;
+    let mut lone = server.connect_from(2).await;
+    assert_eq!(ask(&mut lone, GET).await, 200);
+    let mut many = Vec::new();
+    for _ in 0..3 {
+        let mut client = server.connect_from(1).await;
+        assert_eq!(ask(&mut client, GET).await, 200);
+        many.push(client);
+    }
+    // The first is heard of again, and one has sent no more than the beginning of a request.
+    assert_eq!(ask(&mut many[0], GET).await, 200);
+    many[1].write_all(&GET.as_bytes()[..20]).await.expect("written");
+
+    let mut newcomer = server.connect_from(3).await;
+    assert_eq!(ask(&mut newcomer, GET).await, 200);
+    assert_eq!(read_to_end(&mut many[1]).await, "");
+    let mut another = server.connect_from(4).await;
+    assert_eq!(ask(&mut another, GET).await, 200);
+    assert_eq!(read_to_end(&mut many[2]).await, "");
+    for client in [&mut lone, &mut many[0], &mut newcomer] {
+        assert_eq!(ask(client, GET).await, 200);
+    }
+    let counters = server.service.connections.counters();
+    assert_eq!((counters.open, counters.accepted, counters.made_room), (4, 6, 2));
+}
+
+#[tokio::test]
+async fn a_proxys_connections_make_no_room_and_newcomers_wait_until_one_ends() {
+    let networks = vec!["127.0.0.0/8".parse().expect("a network")];
+    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let server = Server::start_with(limits, |app| app.proxies.networks = networks).await;
     let mut first = server.connect().await;
     let mut second = server.connect().await;
     assert_eq!(ask(&mut first, GET).await, 200);
@@ -223,6 +253,13 @@ impl Server {
 
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.addr).await.expect("it listens")
+    }
+
+    /// From an address of its own.
+    async fn connect_from(&self, host: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, host], 0).into()).expect("an address of loopback");
+        socket.connect(self.addr).await.expect("it listens")
     }
 
     async fn wait_for_open(&self, count: u64) {
