@@ -12,7 +12,7 @@ mod service;
 mod viewer;
 
 use std::net::Ipv4Addr;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -98,20 +98,11 @@ pub fn run(args: &Args) -> Result<bool> {
 /// # Errors
 /// As `run`.
 pub fn measure(args: &Args) -> Result<Report> {
-    let (run, common) = (Run::start(args)?, &args.common);
-    let mut resources = run.publish()?;
-    resources.extend(run.watch(0, args.subscribers, None, "joining")?);
-    thread::sleep(common.warm_up);
-
-    run.tell_all(|| Message::Reset);
-    // Who is not asked may be another server, without such a page.
-    let api = Some(&run.target.api).filter(|_| common.server_pid.is_none());
-    let join = || run.watch(args.subscribers, args.joiners, args.stay, "joining while others watch");
-    let (joined, counted) = common.count(api, join)?;
-    resources.extend(joined);
-    let report = Report::new(&run.totals()?, (args.subscribers + args.joiners) as usize, &counted);
-    run.leave(&resources);
-    Ok(report)
+    let run = Run::start(args)?;
+    let report = run.measure();
+    // Whatever came of it: the server is to be as it was before.
+    run.leave(&run.resources());
+    report
 }
 
 /// The threads that play the clients, and how to join more.
@@ -120,6 +111,8 @@ struct Run<'a> {
     target: Target,
     workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
     video: Video,
+    /// The URLs of sessions that are open until the end.
+    resources: Mutex<Vec<String>>,
 }
 
 /// A viewer that has joined: the URL of its session, and where it is played.
@@ -163,38 +156,58 @@ impl<'a> Run<'a> {
         };
         let (bitrate, frames_per_second, simulcast) = (args.bitrate, args.fps, args.simulcast);
         let video = Video { bitrate, frames_per_second, simulcast, epoch };
-        Ok(Run { args, target, workers, video })
+        Ok(Run { args, target, workers, video, resources: Mutex::default() })
     }
 
-    fn publish(&self) -> Result<Vec<String>> {
-        let publish = |number| {
-            let stream = format!("{}-{number}", self.args.name);
-            let (joining, resource) = join::publish(&self.target, number as usize, &stream, self.video)?;
-            self.hand_over(0, joining)?;
-            Ok(resource)
-        };
-        (0..self.args.publishers).map(publish).collect()
+    fn measure(&self) -> Result<Report> {
+        let Args { subscribers, joiners, stay, common, .. } = self.args;
+        (0..self.args.publishers).try_for_each(|number| self.publish(number))?;
+        self.watch(0, *subscribers, None, "joining")?;
+        thread::sleep(common.warm_up);
+
+        self.tell_all(|| Message::Reset);
+        // Who is not asked may be another server, without such a page.
+        let api = Some(&self.target.api).filter(|_| common.server_pid.is_none());
+        let join = || self.watch(*subscribers, *joiners, *stay, "joining while others watch");
+        let ((), counted) = common.count(api, join)?;
+        Ok(Report::new(&self.totals()?, (subscribers + joiners) as usize, &counted))
     }
 
-    /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`. Returns the resources of
-    /// those who stay.
-    fn watch(&self, first: u32, count: u32, stay: Option<Duration>, what: &str) -> Result<Vec<String>> {
+    fn publish(&self, number: u32) -> Result<()> {
+        let stream = format!("{}-{number}", self.args.name);
+        let (joining, resource) = join::publish(&self.target, number as usize, &stream, self.video)?;
+        self.resources().push(resource);
+        self.hand_over(0, joining)
+    }
+
+    fn resources(&self) -> MutexGuard<'_, Vec<String>> {
+        self.resources.lock().expect("nobody panics under this lock")
+    }
+
+    /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`.
+    fn watch(&self, first: u32, count: u32, stay: Option<Duration>, what: &str) -> Result<()> {
         let progress = self.args.common.progress(count.into(), what);
         let (joined, to_leave) = mpsc::sync_channel::<(Instant, Watching)>(count as usize);
-        let staying = thread::scope(|scope| {
+        let done = thread::scope(|scope| {
             scope.spawn(move || to_leave.into_iter().for_each(|(at, watching)| self.end(at, &watching)));
-            let (staying, done) = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
-                let watching = self.watch_one(first + index as u32)?;
+            let (_, done) = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
+                let (joining, watching) = self.watch_one(first + index as u32)?;
+                let handed = self.hand_over(watching.thread, joining);
+                match stay {
+                    None => self.resources().push(watching.resource),
+                    Some(stay) => {
+                        let leaving = joined.send((Instant::now() + stay, watching));
+                        leaving.ok().context("the other end listens until all have joined")?;
+                    }
+                }
                 progress.inc(1);
-                let Some(stay) = stay else { return Ok(Some(watching.resource)) };
-                let leaving = joined.send((Instant::now() + stay, watching));
-                leaving.context("the other end listens until all have joined").map(|()| None)
+                handed
             });
             drop(joined);
-            done.map(|()| staying.into_iter().flatten().collect())
+            done
         });
         progress.finish_and_clear();
-        staying
+        done
     }
 
     fn end(&self, at: Instant, watching: &Watching) {
@@ -206,7 +219,7 @@ impl<'a> Run<'a> {
         self.leave(std::slice::from_ref(&watching.resource));
     }
 
-    fn watch_one(&self, viewer: u32) -> Result<Watching> {
+    fn watch_one(&self, viewer: u32) -> Result<(Joining, Watching)> {
         let args = self.args;
         let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
         let threads = usize::from(args.common.threads.max(1));
@@ -215,8 +228,7 @@ impl<'a> Run<'a> {
         ensure!(client < Addresses::MAX, "more than {} clients on one thread; use --threads", Addresses::MAX);
         let is_sample = (viewer as usize).is_multiple_of(one_in(args.sample));
         let (joining, resource) = join::watch(&self.target, client, &stream, is_sample)?;
-        self.hand_over(thread, joining)?;
-        Ok(Watching { resource, thread, client })
+        Ok((joining, Watching { resource, thread, client }))
     }
 
     fn hand_over(&self, thread: usize, joining: Joining) -> Result<()> {

@@ -81,7 +81,6 @@ pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> R
             joined => break (started, joined?),
         }
     };
-    ensure!(!media.rx.is_empty(), "the answer for {stream} names no SSRC");
     let check = Check { is_sample, by_frame: target.by_frame };
     Ok((Joining { client, peer, started, media, part: Part::Watch(check) }, resource))
 }
@@ -99,10 +98,22 @@ fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant
         404 => bail!(NotFound(format!("POST {url}: 404: {body}"))),
         _ => bail!("POST {url}: {status}: {body}"),
     }
-    let negotiated = peer.accept_answer(&body).with_context(|| format!("answer of {url}"))?;
-    let media = negotiated.media.into_iter().find(|media| media.codec.kind() == MediaKind::Video);
-    let media = media.with_context(|| format!("POST {url}: the answer has no video"))?;
-    Ok((peer, media, resolve(url, &location)?))
+    let resource = resolve(url, &location)?;
+    match video(&mut peer, &body, options.direction).with_context(|| format!("answer of {url}")) {
+        Ok(media) => Ok((peer, media, resource)),
+        Err(error) => {
+            // What comes to nothing is not left open.
+            target.api.delete(&resource).ok();
+            Err(error)
+        }
+    }
+}
+
+fn video(peer: &mut Peer, answer: &str, direction: Direction) -> Result<Media> {
+    let mut media = peer.accept_answer(answer)?.media.into_iter();
+    let video = media.find(|media| media.codec.kind() == MediaKind::Video).context("it has no video")?;
+    ensure!(direction == Direction::Send || !video.rx.is_empty(), "it names no SSRC");
+    Ok(video)
 }
 
 /// Where a `Location` leads that came from `url` (RFC 3986 §5.2).

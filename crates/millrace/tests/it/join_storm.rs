@@ -24,6 +24,23 @@ fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
 }
 
 #[test]
+fn a_load_of_which_a_join_fails_leaves_no_session_behind() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    // With "-10" behind it, it is one byte too long.
+    let name = "x".repeat(62);
+    let words = ["load", "--url", &url, "--publishers", "11", "--name", &name, "--bitrate", "100k", "--json"];
+
+    let error = load::measure(&load::Args::parse_from(words)).expect_err("the last has no good name");
+
+    assert!(format!("{error:#}").contains(": 400: "), "{error:#}");
+    // Those that only fall silent are kept for longer than a test waits.
+    wait_until("nothing is left of them", || {
+        ["millrace_rooms_sessions", "millrace_handshake_sessions"].iter().all(|gauge| server.metric(gauge) == 0.0)
+    });
+}
+
+#[test]
 fn who_comes_and_goes_costs_those_who_stay_no_packet() {
     let server = Server::start(&[]);
     let url = server.url();
