@@ -280,3 +280,33 @@ impl Table {
         Some((session, source))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_the_sessions_that_a_client_may_have() {
+        let sessions = Sessions::new(Limits { sessions_per_client: 2, ..Limits::default() });
+        let add = |client: &str| sessions.add(Instant::now(), session(client)).is_some();
+        assert!(add("2001:db8::1") && add("2001:db8::2"));
+        assert!(!add("2001:db8::3") && !add("2001:db8:0:0:ffff::1"), "the same network");
+        assert!(add("2001:db8:0:1::1") && add("192.0.2.1"));
+        drop(sessions.remove("2001:db8::1"));
+        assert!(add("2001:db8::4"), "one has gone");
+    }
+
+    /// A session of that client, which is also its id.
+    fn session(client: &str) -> Session {
+        Session {
+            id: client.to_owned(),
+            title: "title".to_owned(),
+            extent: Extent::Live,
+            track: String::new(),
+            client: client.parse().expect("an address"),
+            destination: Destination { is_rtp: true, host: client.to_owned(), port: 5_004 },
+            delivery: Delivery::Datagrams { rtcp: None },
+            state: tokio::sync::Mutex::default(),
+        }
+    }
+}
