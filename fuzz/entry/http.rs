@@ -99,11 +99,7 @@ fn rooms() -> Arc<RoomsControl> {
     thread::spawn(move || {
         let candidates = vec![Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }];
         let settings = Settings { candidates, ..Settings::default() };
-        let notify = |notice| {
-            if let Some(rooms) = tells.upgrade() {
-                rooms.handle_notice(notice);
-            }
-        };
+        let notify = |notice| tells.upgrade().is_some_and(|rooms| rooms.handle_notice(notice));
         let mut negotiator = Negotiator::new(settings, CONTEXT.clone(), |_: Message| Posted::Sent, notify);
         while let Ok(input) = requests.recv_timeout(None) {
             negotiator.handle(Instant::now(), input);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
 use server::plane::workers::Posted;
+use server::rooms::client::Client;
 use server::rooms::directory::{Admitted, Role};
 use server::rooms::negotiator::{Answer, Input, Negotiator, Notice, Request, Settings};
 use server::worker::Message;
@@ -64,7 +65,7 @@ struct Heard {
 }
 
 type Send = Box<dyn FnMut(Message) -> Posted>;
-type Notify = Box<dyn FnMut(Notice)>;
+type Notify = Box<dyn FnMut(Notice) -> bool>;
 
 struct World {
     now: Instant,
@@ -84,7 +85,10 @@ impl World {
         let heard = Rc::<RefCell<Heard>>::default();
         let (worker, control) = (heard.clone(), heard.clone());
         let send: Send = Box::new(move |message| worker.borrow_mut().obey(message));
-        let notify: Notify = Box::new(move |notice| control.borrow_mut().hear(&notice));
+        let notify: Notify = Box::new(move |notice| {
+            control.borrow_mut().hear(&notice);
+            true
+        });
         let settings = Settings {
             candidates: vec![Candidate { addr: ([192, 0, 2, 2], 7_000).into(), tcp: false }],
             sessions_max: SESSIONS_MAX,
@@ -126,7 +130,9 @@ impl World {
 
     fn open(&mut self, number: u8, role: Role, tracks: Vec<TrackSpec>, offer: String) -> Option<Answer> {
         let (session, stream, name) = (SessionId(number.into()), StreamId(1), "fuzz".into());
-        let place = Admitted { session, role, worker: WorkerId(0), stream, name, tracks };
+        // Some share a network, and so make room for each other.
+        let client = Client { address: Some([192, 0, 2, number % 4].into()), ..Client::default() };
+        let place = Admitted { session, role, worker: WorkerId(0), stream, name, tracks, client };
         let (reply, mut answer) = oneshot::channel();
         self.negotiator.handle(self.now, Input::Request(Request::Open { place, offer, reply }));
         let answer = answer.try_recv().expect("each request is answered at once").ok()?;

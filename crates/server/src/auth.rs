@@ -6,6 +6,8 @@
 //! `"millrace": {"publish": ["studio", "event-*"], "watch": ["*"], "admin": false}`. A name ends in `*` to stand for
 //! all names that begin so. Who may publish a stream may watch it; an admin may do everything.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jsonwebtoken::errors::ErrorKind;
@@ -23,6 +25,8 @@ pub struct Auth {
     /// Without keys everyone may do everything (`auth.dev`).
     keys: Option<Vec<(Algorithm, DecodingKey)>>,
     validation: Validation,
+    /// By which tokens without a subject are told apart.
+    hashes: RandomState,
 }
 
 /// The claims of a token.
@@ -69,6 +73,8 @@ pub struct Bearer {
     pub rights: Rights,
     /// Who it is, by its token.
     pub subject: Option<String>,
+    /// Tells its token from others where that does not say who it is.
+    pub token: Option<u64>,
     /// Until when its token holds, in seconds since 1970. Without tokens that is never over.
     pub expires: Option<u64>,
 }
@@ -127,7 +133,8 @@ impl Auth {
             (true, Some((name, _))) => return Err(KeyError::DevWithKey(name)),
             _ => {}
         }
-        Ok(Auth { keys: (!config.dev).then_some(keys), validation: validation(config) })
+        let (keys, hashes) = ((!config.dev).then_some(keys), RandomState::new());
+        Ok(Auth { keys, validation: validation(config), hashes })
     }
 
     /// Returns what the sender of a request may do; `authorization` is the header's value.
@@ -155,7 +162,10 @@ impl Auth {
         let claims =
             jsonwebtoken::decode::<Claims>(token, key, &validation).map_err(|error| bad_token(error.kind()))?;
         let Claims { sub, exp, millrace, .. } = claims.claims;
-        Ok(Bearer { rights: millrace, subject: sub, expires: Some(exp) })
+        // What is signed, as one signature may be written in several ways.
+        let signed = token.rsplit_once('.').map(|(signed, _)| self.hashes.hash_one(signed));
+        let token = signed.filter(|_| sub.is_none());
+        Ok(Bearer { rights: millrace, subject: sub, token, expires: Some(exp) })
     }
 }
 

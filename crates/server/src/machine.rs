@@ -131,9 +131,7 @@ impl Machine {
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;
-        let config::Rooms { reconnect_grace, sessions_max, waiting_per_client, viewers_per_stream, .. } = config.rooms;
-        let directory = directory::Settings { reconnect_grace, sessions_max, waiting_per_client, viewers_per_stream };
-        let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory));
+        let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory_settings(&config.rooms)));
         let mut helpers = vec![report::listen(reports, Some(rooms.clone()), pump.clone(), Handle::current())?];
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
             let (plane, notified) = (plane.clone(), rooms.clone());
@@ -280,6 +278,17 @@ fn playout_delay(least: Duration) -> [u8; 3] {
     let most = if least == 0 { 0 } else { 0xfff };
     let [_, high, middle, low] = (least << 12 | most).to_be_bytes();
     [high, middle, low]
+}
+
+fn directory_settings(rooms: &config::Rooms) -> directory::Settings {
+    directory::Settings {
+        reconnect_grace: rooms.reconnect_grace,
+        sessions_max: rooms.sessions_max,
+        waiting_per_client: rooms.waiting_per_client,
+        sessions_per_client: rooms.sessions_per_client,
+        sessions_per_token: rooms.sessions_per_token,
+        viewers_per_stream: rooms.viewers_per_stream,
+    }
 }
 
 fn settings(config: &Config) -> anyhow::Result<Settings> {

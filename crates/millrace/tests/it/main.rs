@@ -16,6 +16,7 @@ mod ice_tcp;
 mod join_storm;
 mod late_joiners;
 mod leaving;
+mod offers;
 mod offloads;
 mod proof_pump;
 mod publisher_returns;

@@ -17,8 +17,8 @@ use super::client::ClientAddress;
 use super::{App, InPath, Problem, api};
 use crate::config::IceServer;
 use crate::rooms::client::Client;
-use crate::rooms::control::Opened;
-use crate::rooms::directory::Role;
+use crate::rooms::control::{ControlError, Opened};
+use crate::rooms::directory::{DirectoryError, Role};
 
 /// Media type of trickle fragments (RFC 8840 §9).
 pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
@@ -40,17 +40,23 @@ async fn open(
     role: Role,
     State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
-    ClientAddress(address): ClientAddress,
+    ClientAddress { ip: address, is_proxy }: ClientAddress,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let bearer = app.authorize(&headers, role, &stream)?;
     let offer = app.read_body(&headers, body, SDP).await?;
-    let client = Client { address, ends_at: app.end_of(&bearer), subject: bearer.subject.map(Arc::from) };
-    let Opened { key, answer } = match role {
-        Role::Publisher => app.rooms.publish(&stream, &offer, client).await?,
-        Role::Viewer => app.rooms.watch(&stream, &offer, client).await?,
+    let (ends_at, subject) = (app.end_of(&bearer), bearer.subject.map(Arc::from));
+    let client = Client { address, is_proxy, subject, token: bearer.token, ends_at };
+    let opened = match role {
+        Role::Publisher => app.rooms.publish(&stream, &offer, client).await,
+        Role::Viewer => app.rooms.watch(&stream, &offer, client).await,
     };
+    use DirectoryError::{TooManySessions, TooManyWaiting};
+    if let (Err(ControlError::Directory(TooManyWaiting | TooManySessions)), Some(ip)) = (&opened, address) {
+        app.connections.doubted.reach_limit(ip);
+    }
+    let Opened { key, answer } = opened?;
     let mut response = (StatusCode::CREATED, answer.sdp).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(SDP));

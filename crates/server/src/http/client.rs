@@ -22,9 +22,14 @@ use crate::config::ForwardedBy;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote(pub IpAddr);
 
-/// The address of who asks; `None` where requests come by no connection, as in tests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClientAddress(pub Option<IpAddr>);
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClientAddress {
+    /// Where it is; `None` where requests come by no connection, as in tests.
+    pub ip: Option<IpAddr>,
+    /// It is a proxy that is believed, and has not said for whom it asks.
+    pub is_proxy: bool,
+}
 
 impl FromRequestParts<Arc<App>> for ClientAddress {
     type Rejection = Infallible;
@@ -35,7 +40,8 @@ impl FromRequestParts<Arc<App>> for ClientAddress {
         if let Some(ip) = remote.filter(|ip| says_for_whom && !app.proxies.has(*ip)) {
             app.connections.doubted.note(ip);
         }
-        Ok(ClientAddress(remote.map(|remote| app.proxies.client(remote, &parts.headers))))
+        let ip = remote.map(|remote| app.proxies.client(remote, &parts.headers));
+        Ok(ClientAddress { ip, is_proxy: ip.is_some_and(|ip| app.proxies.has(ip)) })
     }
 }
 

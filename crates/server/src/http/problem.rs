@@ -80,7 +80,7 @@ impl From<ControlError> for Problem {
             ControlError::Directory(error) => {
                 let retry_after_seconds = match error {
                     DirectoryError::TooManyWaiting => Some(WAITING_RETRY_SECONDS),
-                    DirectoryError::StreamFull => Some(OVERLOAD_RETRY_SECONDS),
+                    DirectoryError::StreamFull | DirectoryError::TooManySessions => Some(OVERLOAD_RETRY_SECONDS),
                     _ => None,
                 };
                 Problem { retry_after_seconds, ..Problem::new(directory_status(error), detail) }
@@ -100,7 +100,7 @@ fn directory_status(error: DirectoryError) -> StatusCode {
         DirectoryError::TooManyStreams | DirectoryError::StreamFull | DirectoryError::Overloaded => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        DirectoryError::TooManyWaiting => StatusCode::TOO_MANY_REQUESTS,
+        DirectoryError::TooManyWaiting | DirectoryError::TooManySessions => StatusCode::TOO_MANY_REQUESTS,
     }
 }
 

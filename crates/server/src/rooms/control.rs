@@ -35,12 +35,16 @@ pub const OVERLOAD_RETRY_SECONDS: u32 = 10;
 pub const WAITING_RETRY_SECONDS: u32 = 5;
 
 counters! {
-    /// Offers that were refused before they had a place, since the start.
+    /// Offers that were refused before they had a place, or when their client had connected and there was none left, since
+    /// the start.
     pub struct Counters: "millrace_offers_" {
         /// Offers that cannot be read, or not be answered with what there is.
         counter unreadable: u64 = "unreadable_total",
         /// Offers of clients of which too many wait already (`rooms.waiting_per_client`).
         counter too_many_waiting: u64 = "too_many_waiting_total",
+        /// Offers of clients, or with tokens, that have as many sessions as they may have (`rooms.sessions_per_client`,
+        /// `rooms.sessions_per_token`).
+        counter too_many_sessions: u64 = "too_many_sessions_total",
         /// Offers for streams that have as many viewers as they may have (`rooms.viewers_per_stream`).
         counter stream_full: u64 = "stream_full_total",
         /// Offers that came while every worker was busy.
@@ -269,14 +273,18 @@ impl RoomsControl {
         self.plane.workers().ids().zip(self.negotiators.iter().map(|negotiator| negotiator.counters.load()))
     }
 
-    /// Takes what a negotiator reports.
-    pub fn handle_notice(&self, notice: Notice) {
+    /// Takes what a negotiator reports. False: there is no room any more for who has connected.
+    pub fn handle_notice(&self, notice: Notice) -> bool {
         match notice {
-            Notice::Connected { session } => self.with_directory(|directory| directory.handle_connected(session)),
+            Notice::Connected { session } => self.with_state(|state| {
+                let result = state.directory.handle_connected(session);
+                result.inspect_err(|error| state.counters.add(*error)).is_ok()
+            }),
             Notice::Ended { session, reason } => {
                 tracing::debug!(session = session.0, ?reason, "session ended");
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.
                 self.end(session, reason == EndReason::Asked);
+                true
             }
         }
     }
@@ -332,6 +340,7 @@ impl Counters {
     fn add(&mut self, refusal: DirectoryError) {
         match refusal {
             DirectoryError::TooManyWaiting => self.too_many_waiting += 1,
+            DirectoryError::TooManySessions => self.too_many_sessions += 1,
             DirectoryError::StreamFull => self.stream_full += 1,
             DirectoryError::Overloaded => self.overloaded += 1,
             // These are of nobody's load.

@@ -11,6 +11,9 @@
 //! A stream without publisher waits for its return; who comes back with the same tracks finds the viewers still there.
 //! Other tracks make a new stream, which takes the name from the old one, and ends that, when its publisher is connected.
 //! Until then viewers get the old one; of several that wait each takes the name when it is connected.
+//!
+//! Who waits has no part in any limit but those for who waits, so that offers which come to nothing keep nobody out. The
+//! limits for sessions are looked at twice: when there is an offer, and when its client is connected.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -24,12 +27,12 @@ use wire::codec::MediaKind;
 use wire::{Bitrate, WorkerId};
 
 use crate::plane::placement::Placement;
-use crate::rooms::client::{Client, Waiting};
+use crate::rooms::client::{Client, Shares};
 
 /// Names end up in URLs, so they consist of characters that need no escape there (RFC 3986 §2.3).
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Streams at one time; publications of further names are refused.
+/// Streams at one time that somebody has been connected to; publications of further names are refused.
 pub const STREAMS_MAX: usize = 10_000;
 
 /// What one video track is expected to take, for the placement: that of a good camera. The codec and the network decide.
@@ -46,8 +49,18 @@ pub struct Settings {
     /// Sessions of one worker; newcomers go to others.
     pub sessions_max: usize,
     /// Offers of one client, by its address or its token's subject, that wait for it to connect; further ones are refused.
+    /// Publishers and viewers are counted apart.
     pub waiting_per_client: usize,
-    /// Viewers of one stream, connected or not; further ones are refused.
+    /// Sessions of one client, by its address or its token's subject; further ones are refused. Publishers and viewers are
+    /// counted apart.
+    ///
+    /// The default is what the largest schools and offices behind one address may have, and a tenth of a worker's sessions.
+    pub sessions_per_client: usize,
+    /// Sessions of one token without a subject, which may be one for a whole audience; further ones are refused.
+    ///
+    /// The default is half of a worker's sessions.
+    pub sessions_per_token: usize,
+    /// Viewers of one stream; further ones are refused.
     pub viewers_per_stream: usize,
 }
 
@@ -57,6 +70,8 @@ impl Default for Settings {
             reconnect_grace: Duration::from_secs(10),
             sessions_max: 20_000,
             waiting_per_client: 1_000,
+            sessions_per_client: 2_000,
+            sessions_per_token: 10_000,
             viewers_per_stream: 1_000_000,
         }
     }
@@ -67,11 +82,13 @@ pub struct Directory {
     settings: Settings,
     streams: FxHashMap<StreamId, Stream>,
     by_name: BTreeMap<Arc<str>, StreamId>,
+    /// Streams that are open.
+    open: usize,
     sessions: BTreeMap<SessionId, Session>,
-    waiting: Waiting,
+    shares: Shares,
     /// When sessions end because their tokens do.
     ends: BTreeSet<(Instant, SessionId)>,
-    /// How many sessions each worker has.
+    /// How many sessions each worker has that are connected.
     counts: Vec<usize>,
     commands: VecDeque<(WorkerId, Command)>,
     census: Census,
@@ -135,7 +152,7 @@ impl Census {
 }
 
 /// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It brings a stream.
     Publisher,
@@ -179,6 +196,8 @@ pub struct Admitted {
     pub name: Arc<str>,
     /// Of the stream; empty for a publisher, who brings them.
     pub tracks: Vec<TrackSpec>,
+    /// Who asked for it.
+    pub client: Client,
 }
 
 /// Why there is no place, or no session.
@@ -195,6 +214,8 @@ pub enum DirectoryError {
     Overloaded,
     #[error("too many offers of this client wait for it to connect")]
     TooManyWaiting,
+    #[error("this client, or its token, has as many sessions as it may have")]
+    TooManySessions,
     #[error("the stream has as many viewers as it may have")]
     StreamFull,
     #[error("no such session")]
@@ -215,8 +236,6 @@ struct Stream {
     is_open: bool,
     /// Viewers on each worker that are connected. Another worker than its own has it for these.
     viewers: Vec<usize>,
-    /// All of its viewers, connected or not.
-    admitted: usize,
 }
 
 impl Directory {
@@ -226,8 +245,9 @@ impl Directory {
             settings,
             streams: FxHashMap::default(),
             by_name: BTreeMap::new(),
+            open: 0,
             sessions: BTreeMap::new(),
-            waiting: Waiting::default(),
+            shares: Shares::default(),
             ends: BTreeSet::new(),
             counts: vec![0; workers],
             commands: VecDeque::new(),
@@ -250,7 +270,8 @@ impl Directory {
     /// own.
     ///
     /// # Errors
-    /// `BadName`, `TooManyWaiting`, `TooManyStreams`, `Overloaded`; who comes back to a stream is not told the last two.
+    /// `BadName`, `TooManyWaiting`, `TooManySessions`, `TooManyStreams`, `Overloaded`; who comes back to a stream is not told
+    /// the last two.
     pub fn begin_publish(
         &mut self,
         placement: &mut Placement,
@@ -262,7 +283,7 @@ impl Directory {
         if !is_name(name) {
             return Err(DirectoryError::BadName);
         }
-        self.check_waiting(&client)?;
+        self.shares.check(Role::Publisher, &client, &self.settings)?;
         let current = self.by_name.get(name).and_then(|id| Some((*id, self.streams.get(id)?)));
         let (id, worker, name) = match current {
             Some((id, stream)) if stream.tracks == tracks => (id, stream.worker, stream.name.clone()),
@@ -284,7 +305,7 @@ impl Directory {
         name: &str,
         tracks: &[TrackSpec],
     ) -> Result<(StreamId, WorkerId, Arc<str>), DirectoryError> {
-        if self.streams.len() >= STREAMS_MAX {
+        if self.open >= STREAMS_MAX {
             return Err(DirectoryError::TooManyStreams);
         }
         let worker = self.find_worker(placement, None)?;
@@ -300,7 +321,6 @@ impl Directory {
             vacant_since: None,
             is_open: false,
             viewers: vec![0; self.counts.len()],
-            admitted: 0,
         };
         self.census.change(None, Some(stream.state()));
         self.streams.insert(id, stream);
@@ -311,7 +331,7 @@ impl Directory {
     /// Finds a place for a viewer.
     ///
     /// # Errors
-    /// `NoStream`, `TooManyWaiting`, `StreamFull`, `Overloaded`.
+    /// `NoStream`, `TooManyWaiting`, `TooManySessions`, `StreamFull`, `Overloaded`.
     pub fn begin_watch(
         &mut self,
         placement: &mut Placement,
@@ -321,29 +341,36 @@ impl Directory {
     ) -> Result<Admitted, DirectoryError> {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
         let stream = self.streams.get(&id).ok_or(DirectoryError::NoStream)?;
-        self.check_waiting(&client)?;
-        if stream.admitted >= self.settings.viewers_per_stream {
+        self.shares.check(Role::Viewer, &client, &self.settings)?;
+        if stream.viewer_count() >= self.settings.viewers_per_stream {
             return Err(DirectoryError::StreamFull);
         }
         let worker = self.find_worker(placement, Some(stream.worker))?;
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.admitted += 1;
-        }
         Ok(self.add_session(placement, now, Role::Viewer, (id, worker, name), tracks, client))
     }
 
     /// A session has keys, and is its worker's next: its stream comes to that worker, and a publisher takes the name from
     /// who had it. For a stream that is closed by now nothing is done; the worker ends who comes for it.
-    pub fn handle_connected(&mut self, session: SessionId) {
-        let Some(entry) = self.sessions.get_mut(&session).filter(|entry| !entry.is_connected) else { return };
+    ///
+    /// # Errors
+    /// As when it was offered, by what others have taken since. Then nothing is done, and it has to be ended.
+    pub fn handle_connected(&mut self, session: SessionId) -> Result<(), DirectoryError> {
+        let Some(entry) = self.sessions.get(&session).filter(|entry| !entry.is_connected) else { return Ok(()) };
+        self.check_connected(entry)?;
+        let Some(entry) = self.sessions.get_mut(&session) else { return Ok(()) };
         entry.is_connected = true;
-        self.census.of(entry.role).1 += 1;
-        self.waiting.leave(&entry.client);
         let (role, worker, id) = (entry.role, entry.worker, entry.stream);
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        self.census.of(role).1 += 1;
+        self.shares.end_wait(role, &entry.client);
+        self.shares.enter(role, &entry.client);
+        if let Some(count) = self.counts.get_mut(worker.index()) {
+            *count += 1;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if !stream.is_open {
             stream.is_open = true;
+            self.open += 1;
             self.commands.push_back((stream.worker, stream.open(id)));
         }
         match role {
@@ -358,13 +385,30 @@ impl Directory {
                 }
             }
             Role::Viewer => {
-                let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return };
+                let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return Ok(()) };
                 *viewers += 1;
                 if *viewers == 1 && worker != stream.worker {
                     self.commands.push_back((worker, stream.open(id)));
                     self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: true }));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Whether there is room still for a session whose client has connected.
+    fn check_connected(&self, session: &Session) -> Result<(), DirectoryError> {
+        let Session { role, worker, stream, client, .. } = session;
+        self.shares.check_connected(*role, client, &self.settings)?;
+        if !self.has_room(*worker) {
+            return Err(DirectoryError::Overloaded);
+        }
+        match self.streams.get(stream) {
+            Some(stream) if !stream.is_open && self.open >= STREAMS_MAX => Err(DirectoryError::TooManyStreams),
+            Some(stream) if *role == Role::Viewer && stream.viewer_count() >= self.settings.viewers_per_stream => {
+                Err(DirectoryError::StreamFull)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -377,24 +421,21 @@ impl Directory {
         census.0 -= 1;
         if is_connected {
             census.1 -= 1;
+            self.shares.leave(role, &client);
+            if let Some(count) = self.counts.get_mut(worker.index()) {
+                *count -= 1;
+            }
         } else {
-            self.waiting.leave(&client);
+            self.shares.end_wait(role, &client);
         }
         if let Some(at) = client.ends_at {
             self.ends.remove(&(at, session));
         }
         placement.release(worker, cost);
-        if let Some(count) = self.counts.get_mut(worker.index()) {
-            *count -= 1;
-        }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match role {
-            Role::Viewer => {
-                stream.admitted -= 1;
-                if is_connected {
-                    self.remove_viewer(id, worker);
-                }
-            }
+            Role::Viewer if is_connected => self.remove_viewer(id, worker),
+            Role::Viewer => {}
             Role::Publisher => {
                 let before = stream.state();
                 stream.publishers.retain(|publisher| *publisher != session);
@@ -515,17 +556,15 @@ impl Directory {
             Role::Publisher => VIDEO,
             Role::Viewer => cost(&tracks),
         };
+        // For the balance, which nobody is refused by. A storm of joins is spread before the first of them is connected.
         placement.take(worker, cost);
-        if let Some(count) = self.counts.get_mut(worker.index()) {
-            *count += 1;
-        }
-        self.waiting.enter(&client);
+        self.shares.wait(role, &client);
         self.census.of(role).0 += 1;
         self.ends.extend(client.ends_at.map(|at| (at, id)));
-        let session =
-            Session { role, worker, stream, name: name.clone(), is_connected: false, client, since: now, cost };
+        let place = Admitted { session: id, role, worker, stream, name: name.clone(), tracks, client: client.clone() };
+        let session = Session { role, worker, stream, name, is_connected: false, client, since: now, cost };
         self.sessions.insert(id, session);
-        Admitted { session: id, role, worker, stream, name, tracks }
+        place
     }
 
     fn remove_viewer(&mut self, id: StreamId, worker: WorkerId) {
@@ -546,6 +585,7 @@ impl Directory {
             self.by_name.remove(&stream.name);
         }
         if stream.is_open {
+            self.open -= 1;
             self.commands.push_back((stream.worker, Command::CloseStream(id)));
         }
         for (worker, viewers) in WorkerId::all(stream.viewers.len()).zip(&stream.viewers) {
@@ -555,15 +595,12 @@ impl Directory {
         }
     }
 
-    fn check_waiting(&self, client: &Client) -> Result<(), DirectoryError> {
-        let has_room = self.waiting.has_room(client, self.settings.waiting_per_client);
-        if has_room { Ok(()) } else { Err(DirectoryError::TooManyWaiting) }
+    fn find_worker(&self, placement: &Placement, near: Option<WorkerId>) -> Result<WorkerId, DirectoryError> {
+        placement.find(near, |worker| self.has_room(worker)).ok_or(DirectoryError::Overloaded)
     }
 
-    fn find_worker(&self, placement: &Placement, near: Option<WorkerId>) -> Result<WorkerId, DirectoryError> {
-        let has_room =
-            |worker: WorkerId| self.counts.get(worker.index()).is_some_and(|count| *count < self.settings.sessions_max);
-        placement.find(near, has_room).ok_or(DirectoryError::Overloaded)
+    fn has_room(&self, worker: WorkerId) -> bool {
+        self.counts.get(worker.index()).is_some_and(|count| *count < self.settings.sessions_max)
     }
 }
 
@@ -580,9 +617,14 @@ impl Stream {
         }
     }
 
+    /// Those that are connected.
+    fn viewer_count(&self) -> usize {
+        self.viewers.iter().sum()
+    }
+
     fn view(&self) -> StreamView {
-        let viewers = self.viewers.iter().sum();
-        StreamView { name: self.name.clone(), state: self.state(), tracks: self.tracks.clone(), viewers }
+        let (name, tracks) = (self.name.clone(), self.tracks.clone());
+        StreamView { name, state: self.state(), tracks, viewers: self.viewer_count() }
     }
 }
 

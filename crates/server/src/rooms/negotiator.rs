@@ -35,8 +35,8 @@ pub struct Settings {
     pub candidates: Vec<Candidate>,
     /// Sessions in all; further offers are refused with `NegotiationError::Overloaded`.
     pub sessions_max: usize,
-    /// Sessions without keys yet. When there are more, the oldest goes that has not proved an address; where all have,
-    /// further offers are refused with `NegotiationError::Overloaded`.
+    /// Sessions without keys yet. When there are more, one goes that has not proved an address, of the client or token that
+    /// has most; where all have, further offers are refused with `NegotiationError::Overloaded`.
     pub handshakes_max: usize,
     /// From the answer to the first address of the peer that is proved; a session that takes longer is dropped.
     pub proof_timeout: Duration,
@@ -159,7 +159,7 @@ pub enum NegotiationError {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are named for their types")]
 pub enum Notice {
-    /// ICE and DTLS are done; the worker has the session.
+    /// ICE and DTLS are done; the worker gets the session, unless control says that there is no room for it any more.
     Connected { session: SessionId },
     /// The session is gone, here and on the worker. Comes once for each session that was answered.
     Ended { session: SessionId, reason: EndReason },
@@ -174,6 +174,8 @@ pub enum EndReason {
     HandshakeTimeout,
     /// The peer had proved no address yet, and a newer session needed its place.
     MadeRoom,
+    /// Control had no room for it any more when the peer had connected.
+    Refused,
     /// The peer said goodbye, or its DTLS failed.
     Peer(webrtc::EndReason),
     /// The worker ended it.

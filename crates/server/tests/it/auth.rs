@@ -104,6 +104,28 @@ fn a_token_holds_for_five_seconds_longer_than_it_says_and_no_more() {
     assert_eq!(bearer(now() - 6), Err(Refusal::BadToken("has expired (exp)".to_owned())));
 }
 
+#[test]
+fn tokens_that_name_nobody_are_told_apart_and_those_that_do_are_not() {
+    let auth = Auth::new(&both_keys()).expect("good keys");
+    let bearer = |change: fn(&mut Claims)| {
+        let mut claims = claims();
+        change(&mut claims);
+        let token = mint(&claims, SigningKey::Hs256(SECRET)).expect("signed");
+        let bearer = auth.bearer(Some(format!("Bearer {token}").as_bytes())).expect("let in");
+        (bearer.subject, bearer.token)
+    };
+    assert_eq!(bearer(|_| {}), (Some("alice".to_owned()), None));
+    let nobody = |claims: &mut Claims| (claims.sub, claims.exp) = (None, EXPIRES);
+    let (subject, token) = bearer(nobody);
+    assert!(subject.is_none() && token.is_some());
+    let same = |claims: &mut Claims| (claims.sub, claims.exp, claims.nbf) = (None, EXPIRES, Some(1));
+    assert_eq!(bearer(same), bearer(same));
+    assert_ne!(bearer(same).1, token);
+}
+
+/// In the year 2100.
+const EXPIRES: u64 = 4_102_444_800;
+
 fn both_keys() -> config::Auth {
     config::Auth {
         hs256_secret: Some(Secret(SECRET.to_owned())),

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use rooms::spec::{Command, SessionId, StreamId, TrackSpec, WorkerId};
 use server::plane::placement::{self, Placement};
 use server::rooms::client::Client;
-use server::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, StreamState, StreamView};
+use server::rooms::directory::{
+    self, Admitted, Census, Directory, DirectoryError, Role, STREAMS_MAX, StreamState, StreamView,
+};
 use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -42,7 +44,7 @@ fn a_stream_comes_to_another_worker_with_its_first_viewer_and_goes_with_the_last
 
     let remote = test.begin_watch("a").expect("a place");
     assert!(test.commands().is_empty(), "an offer alone moves nothing");
-    test.directory.handle_connected(remote.session);
+    test.connect(&remote);
     let local = test.watch("a");
     let remote_too = test.watch("a");
     assert_eq!((remote.worker.0, local.worker.0, remote_too.worker.0), (1, 0, 1));
@@ -101,7 +103,7 @@ fn other_tracks_take_the_name_from_the_old_stream_when_they_are_connected() {
     assert_ne!(new.stream, old.stream);
     assert_eq!(test.begin_watch("a").expect("a place").stream, old.stream, "until then viewers get the old one");
     assert!(test.commands().is_empty());
-    test.directory.handle_connected(new.session);
+    test.connect(&new);
 
     assert_eq!(test.commands(), [format!("0 open {}", new.stream.0), format!("0 close {}", old.stream.0)]);
     // What the worker reports of the old stream's sessions does not touch the new one.
@@ -138,9 +140,9 @@ fn of_several_publishers_that_wait_each_takes_the_name_when_it_connects() {
     let (one, two) = (test.begin_publish_other("a"), test.begin_publish_other("a"));
     test.commands();
 
-    test.directory.handle_connected(two.session);
+    test.connect(&two);
     assert_eq!(test.commands(), [format!("0 open {}", two.stream.0), format!("0 close {}", live.stream.0)]);
-    test.directory.handle_connected(one.session);
+    test.connect(&one);
     assert_eq!(test.commands(), [format!("0 open {}", one.stream.0), format!("0 close {}", two.stream.0)]);
 
     for place in [live, two] {
@@ -190,7 +192,7 @@ fn a_session_whose_stream_was_closed_meanwhile_opens_nothing() {
     test.commands();
 
     for place in [viewer, publisher] {
-        test.directory.handle_connected(place.session);
+        test.connect(&place);
         test.end(place.session);
     }
     assert!(test.commands().is_empty());
@@ -257,7 +259,7 @@ fn what_is_counted_is_what_a_walk_would_find() {
     let live = test.publish("a");
     let other = test.begin_publish_other("a");
     assert_eq!(test.directory.census().streams, [1, 1, 0]);
-    test.directory.handle_connected(other.session);
+    test.connect(&other);
     test.end(live.session);
     check(&mut test);
 }
@@ -281,7 +283,7 @@ fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
     let from = |address: &str, subject: Option<&str>| Client {
         address: Some(address.parse().expect("an address")),
         subject: subject.map(Into::into),
-        ends_at: None,
+        ..Client::default()
     };
     let mut ask = |client: Client| test.directory.begin_watch(&mut test.placement, test.now, "a", client);
     let refused = Err(DirectoryError::TooManyWaiting);
@@ -302,7 +304,7 @@ fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
     assert!(ask(from("192.0.2.3", Some("bob"))).is_ok());
     assert_eq!(ask(from("192.0.2.4", Some("bob"))), refused, "from wherever");
 
-    test.directory.handle_connected(one.session);
+    test.connect(&one);
     let next = test
         .directory
         .begin_watch(&mut test.placement, test.now, "a", from("192.0.2.1", None))
@@ -313,6 +315,19 @@ fn a_client_has_so_many_offers_that_wait_and_others_are_not_its_victims() {
         .expect_err("that one did not");
     test.end(next.session);
     test.directory.begin_watch(&mut test.placement, test.now, "a", from("192.0.2.1", None)).expect("one less waits");
+}
+
+#[test]
+fn two_hundred_of_an_office_join_at_once_and_its_publisher_too() {
+    let mut test = Harness::set(directory::Settings::default());
+    test.publish("a");
+    let office = Client { address: Some([192, 0, 2, 1].into()), ..Client::default() };
+    let mut watch = || test.directory.begin_watch(&mut test.placement, test.now, "a", office.clone());
+    let waiting: Vec<_> = (0..200).map(|_| watch().expect("a place")).collect();
+    // Somebody there floods the server besides.
+    assert!((0..10_000).any(|_| watch() == Err(DirectoryError::TooManyWaiting)));
+    assert!(test.publish_as(&office).is_ok());
+    waiting.iter().for_each(|place| test.connect(place));
 }
 
 #[test]
@@ -349,8 +364,112 @@ fn a_stream_has_so_many_viewers_and_a_place_when_one_leaves() {
 }
 
 #[test]
-fn streams_are_listed_by_name_and_only_those_that_are_asked_for() {
+fn offers_that_wait_take_no_place_of_those_who_connect() {
+    let mut test = Harness::new(2);
+    test.publish("a");
+    let waiting: Vec<_> = (0..100).map(|_| test.begin_watch("a").expect("a place")).collect();
+    let viewers: Vec<_> = (0..VIEWERS_MAX).map(|_| test.watch("a")).collect();
+    assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::StreamFull));
+    let late = test.directory.handle_connected(waiting[0].session);
+    assert_eq!(late, Err(DirectoryError::StreamFull), "who was offered a place is no exception");
+    assert_eq!(test.streams()[0].viewers, VIEWERS_MAX);
+
+    test.end(waiting[0].session);
+    test.end(viewers[0].session);
+    test.connect(&waiting[1]);
+    assert_eq!((test.directory.census(), test.directory.census().viewers.1), (test.census(), VIEWERS_MAX));
+}
+
+#[test]
+fn offers_that_wait_take_no_place_of_a_worker() {
     let mut test = Harness::new(1);
+    test.publish("a");
+    let waiting: Vec<_> = (0..100).map(|_| test.begin_watch("a").expect("a place")).collect();
+    for _ in 1..SESSIONS_MAX {
+        test.watch("a");
+    }
+    assert_eq!(test.begin_watch("a").err(), Some(DirectoryError::Overloaded));
+    assert_eq!(test.directory.handle_connected(waiting[0].session), Err(DirectoryError::Overloaded));
+}
+
+#[test]
+fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
+    let mut test = Harness::set(directory::Settings { sessions_max: 100_000, ..directory::Settings::default() });
+    test.publish("a");
+    let waiting: Vec<_> = (0..STREAMS_MAX + 5).map(|_| test.begin_publish_other("a")).collect();
+    let mut streams: Vec<_> = (1..STREAMS_MAX).map(|index| test.publish(&format!("s{index}"))).collect();
+    assert_eq!(test.begin_publish("b").err(), Some(DirectoryError::TooManyStreams));
+    assert_eq!(test.directory.handle_connected(waiting[0].session), Err(DirectoryError::TooManyStreams));
+    test.commands();
+    let returning = test.begin_publish("s1").expect("it has a stream");
+    test.connect(&returning);
+    assert!(test.commands().is_empty());
+
+    let gone = streams.pop().expect("a stream");
+    test.directory.handle_ended(&mut test.placement, test.now, gone.session, true);
+    test.connect(&waiting[0]);
+    // That one has ended the former stream of its name.
+    test.publish("c");
+    assert_eq!(test.begin_publish("b").err(), Some(DirectoryError::TooManyStreams));
+}
+
+#[test]
+fn a_household_or_a_subject_has_so_many_sessions_and_others_have_theirs() {
+    let settings = directory::Settings { sessions_per_client: 3, sessions_per_token: 5, ..Default::default() };
+    let mut test = Harness::set(settings);
+    test.publish("a");
+    let at = |address: &str| Client { address: address.parse().ok(), ..Client::default() };
+    let named = |address: &str, name: &str| Client { subject: Some(name.into()), ..at(address) };
+    let full = Some(DirectoryError::TooManySessions);
+    let (first, second) = (at("192.0.2.1"), at("192.0.2.2"));
+    let one = test.watch_as(&first).expect("a place");
+    let early = test.directory.begin_watch(&mut test.placement, test.now, "a", first.clone()).expect("a place");
+    for _ in 1..3 {
+        test.watch_as(&first).expect("a place");
+    }
+    assert_eq!(test.watch_as(&first).err(), full);
+    assert_eq!(test.directory.handle_connected(early.session).err(), full, "who waited is no exception");
+    test.end(early.session);
+    assert!(test.watch_as(&second).is_ok());
+    assert!(test.watch_as(&at("::ffff:192.0.2.1")).is_err(), "it is the same address");
+    assert!(test.publish_as(&first).is_ok(), "a publisher is not kept out by viewers");
+
+    test.end(one.session);
+    assert!(test.watch_as(&first).is_ok(), "one has left");
+    assert_eq!(test.watch_as(&first).err(), full);
+
+    for host in 1..=3 {
+        assert!(test.watch_as(&named(&format!("2001:db8:{host}::1"), "alice")).is_ok());
+    }
+    assert_eq!(test.watch_as(&named("198.51.100.7", "alice")).err(), full, "from wherever");
+    assert!(test.watch_as(&named("198.51.100.7", "bob")).is_ok());
+}
+
+#[test]
+fn a_token_without_a_name_has_more_sessions_than_a_client_and_a_proxy_by_itself_is_none() {
+    let settings = directory::Settings { sessions_per_client: 3, sessions_per_token: 5, ..Default::default() };
+    let mut test = Harness::set(settings);
+    test.publish("a");
+    let full = Some(DirectoryError::TooManySessions);
+    let client = |host: u8| Client { address: Some([192, 0, 2, host].into()), token: Some(7), ..Client::default() };
+    for host in [1, 1, 1, 2, 2] {
+        test.watch_as(&client(host)).expect("a place");
+    }
+    assert_eq!(test.watch_as(&client(3)).err(), full, "of all who have it");
+    assert!(test.watch_as(&Client { token: Some(8), ..client(3) }).is_ok());
+
+    let proxy = Client { address: Some([127, 0, 0, 1].into()), is_proxy: true, ..Client::default() };
+    for _ in 0..7 {
+        test.watch_as(&proxy).expect("a place");
+    }
+    let named = Client { subject: Some("alice".into()), ..proxy };
+    let results = [0; 4].map(|_| test.watch_as(&named).err());
+    assert_eq!(results, [None, None, None, full], "but who it asks for may have a name");
+}
+
+#[test]
+fn streams_are_listed_by_name_and_only_those_that_are_asked_for() {
+    let mut test = Harness::set(directory::Settings::default());
     for name in ["a", "b", "event-1", "event-2", "event-10", "events", "z"] {
         test.publish(name);
     }
@@ -389,8 +508,24 @@ impl Harness {
             sessions_max: SESSIONS_MAX,
             waiting_per_client: WAITING_MAX,
             viewers_per_stream: VIEWERS_MAX,
+            ..directory::Settings::default()
         };
         Harness { directory: Directory::new(workers, settings), placement, now: Instant::now() }
+    }
+
+    /// One worker, and settings.
+    fn set(settings: directory::Settings) -> Self {
+        Harness { directory: Directory::new(1, settings), ..Harness::new(1) }
+    }
+
+    fn connect(&mut self, place: &Admitted) {
+        self.directory.handle_connected(place.session).expect("there is room");
+    }
+
+    /// A viewer that has a place and connects.
+    fn watch_as(&mut self, client: &Client) -> Result<Admitted, DirectoryError> {
+        let place = self.directory.begin_watch(&mut self.placement, self.now, "a", client.clone())?;
+        self.directory.handle_connected(place.session).map(|()| place)
     }
 
     fn begin_publish(&mut self, name: &str) -> Result<Admitted, DirectoryError> {
@@ -407,16 +542,22 @@ impl Harness {
         self.directory.begin_watch(&mut self.placement, self.now, name, Client::default())
     }
 
+    fn publish_as(&mut self, client: &Client) -> Result<Admitted, DirectoryError> {
+        let (placement, tracks) = (&mut self.placement, tracks());
+        let place = self.directory.begin_publish(placement, self.now, "a", &tracks, client.clone())?;
+        self.directory.handle_connected(place.session).map(|()| place)
+    }
+
     fn publish(&mut self, name: &str) -> Admitted {
         let place = self.begin_publish(name).expect("a place");
-        self.directory.handle_connected(place.session);
+        self.connect(&place);
         place
     }
 
     fn watch(&mut self, name: &str) -> Admitted {
         let place = self.begin_watch(name).expect("a place");
         assert_eq!(place.tracks, tracks());
-        self.directory.handle_connected(place.session);
+        self.connect(&place);
         place
     }
 

@@ -12,7 +12,9 @@ use srtp::SessionKeys;
 use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
 use wire::{LinkId, LinkKind, Path};
 
+use crate::crowd::Crowd;
 use crate::plane::workers::Posted;
+use crate::rooms::client::{Client, Key};
 use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
 
@@ -36,7 +38,8 @@ const RETRY_AFTER_SECONDS: u32 = 2;
 
 /// Sessions of one worker that are being set up or are up. It has no thread, no socket and no clock.
 ///
-/// `C` hands a message to the worker, behind what control has for it; `N` tells the control plane.
+/// `C` hands a message to the worker, behind what control has for it; `N` tells the control plane, and is told whether that
+/// has room for a session that has connected.
 pub struct Negotiator<C, N> {
     settings: Settings,
     context: Context,
@@ -51,8 +54,8 @@ pub struct Negotiator<C, N> {
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
     handshakes: usize,
-    /// Those of these that have yet to prove an address, and until when; the oldest first.
-    strangers: BTreeSet<(Instant, usize)>,
+    /// Those of these that have yet to prove an address.
+    strangers: Crowd<Key, ()>,
     counters: Counters,
 }
 
@@ -93,7 +96,7 @@ enum Phase {
 impl<C, N> Negotiator<C, N>
 where
     C: FnMut(Message) -> Posted,
-    N: FnMut(Notice),
+    N: FnMut(Notice) -> bool,
 {
     /// Without sessions.
     pub fn new(settings: Settings, context: Context, send: C, notify: N) -> Self {
@@ -108,7 +111,7 @@ where
             by_remote: HashMap::new(),
             deadlines: BTreeSet::new(),
             handshakes: 0,
-            strangers: BTreeSet::new(),
+            strangers: Crowd::default(),
             counters: Counters::default(),
         }
     }
@@ -184,8 +187,8 @@ where
     }
 
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
-        let Admitted { session, role, stream, name, tracks, .. } = place;
-        self.check_room(session)?;
+        let Admitted { session, role, stream, name, tracks, client, .. } = place;
+        let makes_room = self.find_room(session)?;
         let (codecs, profiles) = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
@@ -202,32 +205,40 @@ where
             }
         };
         let cname = convert::cname(&media, &name);
-        Ok(Answer { sdp, etag: self.insert(now, session, peer, cname, begin) })
+        if let Some(stranger) = makes_room {
+            self.counters.made_room += 1;
+            self.remove(stranger, EndReason::MadeRoom);
+        }
+        Ok(Answer { sdp, etag: self.insert(now, session, &client, peer, cname, begin) })
     }
 
-    fn check_room(&self, id: SessionId) -> Result<(), NegotiationError> {
+    /// Whether there is room for a new session, and who makes it if that is what it takes: one who has proved nothing, of the
+    /// client or the token that has most of these, so that offers which never connect do not keep others out.
+    fn find_room(&self, id: SessionId) -> Result<Option<usize>, NegotiationError> {
         if self.by_id.contains_key(&id) {
             return Err(NegotiationError::SessionExists);
         }
-        if self.is_full() && self.strangers.is_empty() {
-            return Err(NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS });
+        if !self.is_full() {
+            return Ok(None);
         }
-        Ok(())
+        let overloaded = NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS };
+        self.strangers.first_to_go().ok_or(overloaded).map(Some)
     }
 
     fn is_full(&self) -> bool {
         self.sessions.len() >= self.settings.sessions_max || self.handshakes >= self.settings.handshakes_max
     }
 
-    /// Keeps a new session and returns its ETag. Who has proved nothing for longest makes room, so that offers which never
-    /// connect do not keep others out.
-    fn insert(&mut self, now: Instant, id: SessionId, peer: Peer, cname: Option<Arc<str>>, begin: Command) -> String {
-        if self.is_full()
-            && let Some((_, oldest)) = self.strangers.first().copied()
-        {
-            self.counters.made_room += 1;
-            self.remove(oldest, EndReason::MadeRoom);
-        }
+    /// Keeps a new session and returns its ETag.
+    fn insert(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        client: &Client,
+        peer: Peer,
+        cname: Option<Arc<str>>,
+        begin: Command,
+    ) -> String {
         let ufrag = peer.ufrag().to_owned();
         let until = now + self.settings.proof_timeout;
         let phase = Phase::Handshaking { until, has_proved: false, begin };
@@ -238,7 +249,7 @@ where
         self.by_id.insert(id, key);
         self.by_ufrag.insert(ufrag.clone(), key);
         self.deadlines.insert((until, key));
-        self.strangers.insert((until, key));
+        self.strangers.enter(key, now, client.keys(), ());
         self.handshakes += 1;
         self.count_sessions();
         self.drive(now, key);
@@ -374,7 +385,7 @@ where
         if let Phase::Handshaking { until, has_proved, .. } = &mut self.sessions[key].phase
             && !*has_proved
         {
-            self.strangers.remove(&(*until, key));
+            self.strangers.leave(key);
             (*until, *has_proved) = (now + self.settings.handshake_timeout, true);
         }
     }
@@ -404,7 +415,9 @@ where
                 Output::Connected { keys, remote } => {
                     // Its checks came from there, and checks are what `paths` is made from.
                     let Some(path) = session.path(remote) else { continue };
-                    self.connect(now, key, path, keys);
+                    if !self.connect(now, key, path, keys) {
+                        return self.remove(key, EndReason::Refused);
+                    }
                 }
                 Output::PathChanged(remote) => {
                     if let Some(path) = session.path(remote) {
@@ -434,18 +447,21 @@ where
         }
     }
 
-    fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) {
-        let session = &mut self.sessions[key];
-        let id = session.id;
-        let before = std::mem::replace(&mut session.phase, Phase::Connected { last_consent: now });
+    /// Hands a session to the worker. False: control has no room for it any more.
+    fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) -> bool {
+        let id = self.sessions[key].id;
+        // First, because control opens the stream there for it: what it commands comes before what we do.
+        if !(self.notify)(Notice::Connected { session: id }) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.sessions[key].phase, Phase::Connected { last_consent: now });
         let Phase::Handshaking { begin, .. } = before else {
-            return debug_assert!(false, "a session is connected once");
+            debug_assert!(false, "a session is connected once");
+            return true;
         };
         self.handshakes -= 1;
         self.counters.connected += 1;
         self.count_sessions();
-        // First, because control opens the stream there for it: what it commands comes before what we do.
-        (self.notify)(Notice::Connected { session: id });
         self.command(Command::AddSession(PeerSpec {
             session: id,
             path,
@@ -453,6 +469,7 @@ where
             cname: self.sessions[key].cname.clone(),
         }));
         self.command(begin);
+        true
     }
 
     fn set_deadline(&mut self, key: usize, at: Instant) {
@@ -491,9 +508,9 @@ where
             }
         }
         match session.phase {
-            Phase::Handshaking { until, .. } => {
+            Phase::Handshaking { .. } => {
                 self.handshakes -= 1;
-                self.strangers.remove(&(until, key));
+                self.strangers.leave(key);
             }
             Phase::Connected { .. } if matches!(reason, EndReason::Worker(_)) => {}
             Phase::Connected { .. } => self.command(Command::RemoveSession(session.id)),

@@ -1,7 +1,7 @@
 //! A negotiator, the clients of its sessions in memory, and a worker that only keeps what it is told.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use wire::{LinkId, Path, WorkerId};
 
 use super::*;
 use crate::plane::workers::Posted;
+use crate::rooms::client as rooms_client;
 use crate::rooms::directory::Role;
 use crate::worker::Message;
 
@@ -30,7 +31,7 @@ const WATCH: OfferOptions<'static> = OfferOptions {
 const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["f", "h", "q"], ..WATCH };
 
 type Sender = Box<dyn FnMut(Message) -> Posted>;
-type Notifier = Box<dyn FnMut(Notice)>;
+type Notifier = Box<dyn FnMut(Notice) -> bool>;
 
 /// What the worker and the control plane were told.
 #[derive(Default)]
@@ -40,6 +41,8 @@ struct Heard {
     notices: Vec<Notice>,
     /// For each notice.
     commands_before: Vec<usize>,
+    /// Control has no room for who connects.
+    is_full: bool,
 }
 
 struct Harness {
@@ -80,6 +83,7 @@ impl Harness {
             let before = heard.commands.len();
             heard.commands_before.push(before);
             heard.notices.push(notice);
+            !heard.is_full
         });
         let context = Context::new().unwrap();
         let negotiator = Negotiator::new(settings, context.clone(), send, notify);
@@ -167,10 +171,16 @@ impl Harness {
     }
 }
 
+/// Clients of these and higher numbers have a network each; all others are in one.
+const APART: u64 = 1_000;
+
 /// A place in the stream. A publisher brings the tracks.
 fn place(session: u64, role: Role) -> Admitted {
+    let network = session.saturating_sub(APART - 1) as u16;
+    let address = Some(IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, 1]));
+    let client = rooms_client::Client { address, ..Default::default() };
     let (session, name) = (SessionId(session), "stream".into());
-    Admitted { session, role, worker: WorkerId(0), stream: STREAM, name, tracks: Vec::new() }
+    Admitted { session, role, worker: WorkerId(0), stream: STREAM, name, tracks: Vec::new(), client }
 }
 
 impl Client {
@@ -341,6 +351,32 @@ fn offers_that_never_connect_keep_nobody_out() {
     let counted = harness.counted();
     assert_eq!((counted.overloaded, counted.made_room), (0, 81));
     assert!(harness.ended().iter().all(|(_, reason)| *reason == EndReason::MadeRoom), "{:?}", harness.ended());
+}
+
+#[test]
+fn who_has_most_offers_that_wait_makes_room_whoever_came_first() {
+    let mut harness = Harness::with(Settings { handshakes_max: 20, ..Settings::default() });
+    let (mut early, _) = harness.client(APART, &WATCH);
+    for session in 1..=100 {
+        let _ = harness.client(session, &WATCH);
+    }
+    let (mut late, _) = harness.client(APART + 1, &WATCH);
+    harness.run(&mut [&mut early, &mut late], Duration::from_secs(1));
+    assert!(early.keys.is_some() && late.keys.is_some());
+    assert_eq!((harness.counted().overloaded, harness.counted().made_room), (0, 82));
+    assert!(harness.ended().iter().all(|(session, _)| *session < APART), "{:?}", harness.ended());
+}
+
+#[test]
+fn who_has_connected_when_there_is_no_room_any_more_is_told_goodbye_and_no_worker_of_it() {
+    let mut harness = Harness::new();
+    harness.heard.borrow_mut().is_full = true;
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    assert!(client.has_ended && harness.commands().is_empty());
+    assert_eq!(harness.ended(), [(1, EndReason::Refused)]);
+    let counted = harness.counted();
+    assert_eq!((counted.connected, counted.sessions, counted.handshakes), (0, 0, 0));
 }
 
 #[test]
@@ -527,7 +563,7 @@ fn the_thread_ends_with_its_last_sender() {
     let (inputs, receiver) = engine::mailbox(8).unwrap();
     let context = Context::new().unwrap();
     let thread = std::thread::spawn(move || {
-        let negotiator = Negotiator::new(Settings::default(), context, |_| Posted::Sent, |_| ());
+        let negotiator = Negotiator::new(Settings::default(), context, |_| Posted::Sent, |_| true);
         run(negotiator, &receiver, &::counters::Published::default());
     });
     let (reply, answer) = oneshot::channel();

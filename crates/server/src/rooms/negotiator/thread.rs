@@ -19,7 +19,7 @@ const BATCH: usize = 64;
 pub fn run<C, N>(mut negotiator: Negotiator<C, N>, inputs: &Receiver<Input>, counters: &Published<Counters>)
 where
     C: FnMut(Message) -> Posted,
-    N: FnMut(Notice),
+    N: FnMut(Notice) -> bool,
 {
     if let Err(error) = engine::sys::set_nice(NICE) {
         tracing::debug!(%error, "cannot lower the negotiator's priority");
