@@ -12,6 +12,7 @@ use wire::{Bitrate, Random, Seq};
 
 use crate::bwe::LayerChooser;
 use crate::drops::{DropCounters, DropReason};
+use crate::former::Former;
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
 use crate::keyframe::{KeyframeBudget, LayerKey, Urgency};
@@ -70,6 +71,8 @@ pub struct DownTrack {
     /// The running numbers.
     pub forwarder: Forwarder,
     /// Where in the log of the current layer the next packet stands.
+    /// The layer before, where something of it was missing.
+    former: Option<Box<Former>>,
     position: u64,
     /// The log's epoch at the switch to the current layer.
     epoch: u32,
@@ -123,11 +126,15 @@ pub enum Again {
 }
 
 /// The next packet for the viewer, with its numbers given.
-struct Next<'a> {
-    logged: Logged<'a>,
-    forwarded: Forwarded,
-    layer: u8,
-    position: u64,
+pub struct Next<'a> {
+    /// As it was stored.
+    pub logged: Logged<'a>,
+    /// Its numbers.
+    pub forwarded: Forwarded,
+    /// Of the track.
+    pub layer: u8,
+    /// In the layer's log.
+    pub position: u64,
 }
 
 impl DownTrack {
@@ -146,6 +153,7 @@ impl DownTrack {
             kind: track.spec.codec.kind(),
             codec: track.spec.codec,
             spec,
+            former: None,
             forwarder: Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
             epoch: 0,
@@ -305,7 +313,7 @@ impl DownTrack {
     pub fn send(&mut self, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         let Io { now, streams, settings, counters, out, .. } = io;
         let (now, track) = (*now, self.track(streams));
-        self.update(track);
+        self.update(now, track);
         if !self.is_behind(track) {
             return Progress::Done;
         }
@@ -356,7 +364,7 @@ impl DownTrack {
     }
 
     /// Moves to the target layer when that can be done now. Comes once per batch, before `next`.
-    fn update(&mut self, track: &Track) {
+    fn update(&mut self, now: Instant, track: &Track) {
         if self.current() == Some(self.target) {
             return;
         }
@@ -382,7 +390,10 @@ impl DownTrack {
         if packet.arrival < not_before {
             return;
         }
-        let from = self.current().and_then(|current| track.layers.get(usize::from(current))?.clock);
+        let left = self.current().and_then(|current| track.layers.get(usize::from(current)));
+        let former = left.and_then(|left| Former::of(now, &self.forwarder, &left.log, (self.epoch, self.position)));
+        self.former = former.or(self.former.take());
+        let from = left.and_then(|left| left.clock);
         self.forwarder.switch(self.target, &packet, SwitchClocks { from, to: layer.clock });
         self.position = first_position;
         self.epoch = layer.log.epoch();
@@ -395,7 +406,7 @@ impl DownTrack {
             let layer = self.current()?;
             let log = &track.layers.get(usize::from(layer))?.log;
             if self.position >= log.head() {
-                return None;
+                return self.next_late(now, track);
             }
             let Some(logged) = log.at(self.position).filter(|_| log.epoch() == self.epoch) else {
                 self.fall_out(now, log);
@@ -412,10 +423,21 @@ impl DownTrack {
         }
     }
 
-    /// Whether packets wait in the log for this track.
+    /// The next packet of the layer before that was missing when it was left.
+    #[inline(never)]
+    fn next_late<'a>(&mut self, now: Instant, track: &'a Track) -> Option<Next<'a>> {
+        if self.former.as_ref()?.is_over(now, track) {
+            self.former = None;
+        }
+        let former = self.former.as_mut()?;
+        std::iter::from_fn(|| former.next(track)).find(|next| !self.sent.has(next.forwarded.seq))
+    }
+
+    /// Whether packets wait for this track in the logs that it reads.
     fn is_behind(&self, track: &Track) -> bool {
         let Some(layer) = self.current() else { return false };
-        track.layers.get(usize::from(layer)).is_some_and(|layer| self.position < layer.log.head())
+        let is_behind = track.layers.get(usize::from(layer)).is_some_and(|layer| self.position < layer.log.head());
+        is_behind || self.former.as_ref().is_some_and(|former| former.is_behind(track))
     }
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.

@@ -6,7 +6,8 @@
 //! Source: RFC 3550 §5.1 (header fields), RFC 7667 §3.7 (selective forwarding middlebox), RFC 7741 (VP8), RFC 9628 (VP9).
 //!
 //! A packet that the publisher's network lost stays a hole in the output, too: the viewer asks for it, and when it
-//! comes late it gets the number that was kept for it. No number is ever given to two packets.
+//! comes late it gets the number that was kept for it, also when its layer was left meanwhile (`Kept`). No number is ever
+//! given to two packets.
 
 mod numbers;
 mod pictures;
@@ -16,6 +17,7 @@ mod property_tests;
 mod tests;
 mod timeline;
 
+use std::ops::Range;
 use std::time::Instant;
 
 use wire::codec::PayloadInfo;
@@ -52,16 +54,29 @@ pub struct SwitchClocks {
 /// One down track's choice of layers, and its running numbers.
 #[derive(Debug)]
 pub struct Forwarder {
-    numbers: Numbers,
+    row: Row,
     timeline: Timeline,
-    pictures: Pictures,
     current: Option<u8>,
     /// The layer of the last `switch`.
     last_layer: Option<u8>,
     temporal_max: u8,
     /// The highest temporal layer that the viewer can decode now; reaches `temporal_max` at the next chance.
     temporal: u8,
+}
+
+/// How one layer's numbers become the output's, since the last switch.
+#[derive(Clone, Debug)]
+struct Row {
+    numbers: Numbers,
+    pictures: Pictures,
     last: LastPacket,
+}
+
+/// The numbers of a layer that was left, which are kept for what was missing of it then.
+#[derive(Debug)]
+pub struct Kept {
+    row: Row,
+    timestamp_shift: u32,
 }
 
 /// The packet with the highest incoming number, which may have been dropped.
@@ -79,20 +94,22 @@ impl Forwarder {
     /// `first_seq` and `first_timestamp` should be random (RFC 3550 §5.1).
     pub fn new(clock_rate: u32, first_seq: u16, first_timestamp: u32) -> Self {
         Forwarder {
-            numbers: Numbers::new((1 << 16) + u64::from(first_seq)),
+            row: Row {
+                numbers: Numbers::new((1 << 16) + u64::from(first_seq)),
+                pictures: Pictures::default(),
+                last: LastPacket::default(),
+            },
             timeline: Timeline::new(clock_rate, first_timestamp),
-            pictures: Pictures::default(),
             current: None,
             last_layer: None,
             temporal_max: u8::MAX,
             temporal: u8::MAX,
-            last: LastPacket::default(),
         }
     }
 
     /// Reads a value from each of its cache lines.
     pub fn touch(&self) -> u64 {
-        self.numbers.last() ^ u64::from(self.timeline.last ^ self.last.timestamp)
+        self.row.numbers.last() ^ u64::from(self.timeline.last ^ self.row.last.timestamp)
     }
 
     /// Limits the temporal layers. Down at the next frame; up at the next one that says so, or at a keyframe.
@@ -105,13 +122,13 @@ impl Forwarder {
     ///
     /// Going on with the same layer after a pause, or after `stop`, is a switch, too.
     pub fn switch(&mut self, layer: u8, packet: &PacketMeta, clocks: SwitchClocks) {
-        self.numbers.switch(packet.seq);
+        self.row.numbers.switch(packet.seq);
         self.timeline.switch(packet, self.last_layer == Some(layer), clocks);
         if let Some(numbers) = &packet.payload.picture {
-            self.pictures.switch(numbers);
+            self.row.pictures.switch(numbers);
         }
         self.temporal = self.temporal_max;
-        self.last.known = false;
+        self.row.last.known = false;
         self.current = Some(layer);
         self.last_layer = Some(layer);
     }
@@ -129,32 +146,42 @@ impl Forwarder {
         if self.current.is_none() {
             return Err(DropReason::NotForwarding);
         }
-        if self.numbers.is_late(packet.seq) {
+        if self.row.numbers.is_late(packet.seq) {
             return self.forward_late(packet);
         }
-        let dropped = if self.last.known && packet.timestamp == self.last.timestamp {
-            self.last.dropped
+        let dropped = if self.row.last.known && packet.timestamp == self.row.last.timestamp {
+            self.row.last.dropped
         } else {
             !self.admits(&packet.payload)
         };
         if self.gap_is_dropped(packet, dropped) {
-            self.numbers.drop_before(packet.seq);
+            self.row.numbers.drop_before(packet.seq);
         }
         let (timestamp, marker) = (packet.timestamp, packet.marker);
-        self.last = LastPacket { timestamp, marker, dropped, known: true };
+        self.row.last = LastPacket { timestamp, marker, dropped, known: true };
         if dropped {
-            self.numbers.drop(packet.seq);
+            self.row.numbers.drop(packet.seq);
             if let Some(numbers) = &packet.payload.picture {
-                self.pictures.leave_out(numbers);
+                self.row.pictures.leave_out(numbers);
             }
             return Err(DropReason::TemporalLayer);
         }
         Ok(Forwarded {
-            seq: self.numbers.forward(packet.seq),
+            seq: self.row.numbers.forward(packet.seq),
             timestamp: self.timeline.forward(packet),
             marker,
-            picture: packet.payload.picture.as_ref().map(|numbers| self.pictures.forward(numbers)),
+            picture: packet.payload.picture.as_ref().map(|numbers| self.row.pictures.forward(numbers)),
         })
+    }
+
+    /// The numbers of the current layer, for what comes late of it after the next `switch`.
+    pub fn keep(&self) -> Kept {
+        Kept { row: self.row.clone(), timestamp_shift: self.timeline.shift }
+    }
+
+    /// The numbers of the current layer's packets that may have come since the last `switch`.
+    pub fn span(&self) -> Range<u64> {
+        self.row.numbers.span()
     }
 
     /// The layer that is forwarded now.
@@ -169,7 +196,7 @@ impl Forwarder {
 
     /// The last number given to any packet.
     pub fn last_seq(&self) -> Option<u64> {
-        self.last_layer.map(|_| self.numbers.last())
+        self.last_layer.map(|_| self.row.numbers.last())
     }
 
     /// The publisher's clock of the current layer, in the output's timestamp units: for our own sender reports.
@@ -179,11 +206,7 @@ impl Forwarder {
 
     /// A late packet fills the hole that was left for it, whatever its temporal layer, unless its frame is left out.
     fn forward_late(&mut self, packet: &PacketMeta) -> Result<Forwarded, DropReason> {
-        let seq = self.numbers.late(packet.seq)?;
-        if self.last.dropped && packet.timestamp == self.last.timestamp {
-            return Err(DropReason::TemporalLayer);
-        }
-        let picture = packet.payload.picture.as_ref().map(|numbers| self.pictures.late(numbers)).transpose()?;
+        let (seq, picture) = self.row.late(packet)?;
         Ok(Forwarded { seq, timestamp: self.timeline.forward(packet), marker: packet.marker, picture })
     }
 
@@ -204,15 +227,39 @@ impl Forwarder {
     /// Whether all packets that are missing before this one belong to frames that are left out: they then leave no
     /// hole for which the viewer would ask in vain.
     fn gap_is_dropped(&self, packet: &PacketMeta, dropped: bool) -> bool {
-        if !self.last.known || self.numbers.gap(packet.seq) == 0 {
+        if !self.row.last.known || self.row.numbers.gap(packet.seq) == 0 {
             return false;
         }
-        if packet.timestamp == self.last.timestamp {
+        if packet.timestamp == self.row.last.timestamp {
             return dropped;
         }
-        let adjacent = packet.payload.picture.as_ref().is_some_and(|numbers| self.pictures.follows(numbers));
-        let all_of_last = packet.payload.starts_frame && self.last.dropped;
-        let all_of_this = self.last.marker && dropped;
-        adjacent && (all_of_last || all_of_this || (self.last.dropped && dropped))
+        let adjacent = packet.payload.picture.as_ref().is_some_and(|numbers| self.row.pictures.follows(numbers));
+        let all_of_last = packet.payload.starts_frame && self.row.last.dropped;
+        let all_of_this = self.row.last.marker && dropped;
+        adjacent && (all_of_last || all_of_this || (self.row.last.dropped && dropped))
+    }
+}
+
+impl Row {
+    /// The number and the picture's numbers that were kept for a packet.
+    fn late(&self, packet: &PacketMeta) -> Result<(u64, Option<PictureRewrite>), DropReason> {
+        let seq = self.numbers.late(packet.seq)?;
+        if self.last.dropped && packet.timestamp == self.last.timestamp {
+            return Err(DropReason::TemporalLayer);
+        }
+        let picture = packet.payload.picture.as_ref().map(|numbers| self.pictures.late(numbers)).transpose()?;
+        Ok((seq, picture))
+    }
+}
+
+impl Kept {
+    /// Renumbers a packet of the layer that was left. `None` when it has no place, or came after it was left.
+    pub fn forward_late(&self, packet: &PacketMeta) -> Option<Forwarded> {
+        if !self.row.numbers.is_late(packet.seq) {
+            return None;
+        }
+        let (seq, picture) = self.row.late(packet).ok()?;
+        let timestamp = packet.timestamp.wrapping_add(self.timestamp_shift);
+        Some(Forwarded { seq, timestamp, marker: packet.marker, picture })
     }
 }

@@ -9,6 +9,7 @@ pub mod counters;
 mod down_track;
 mod downs;
 pub mod drops;
+mod former;
 mod forward;
 mod io;
 mod keyframe;

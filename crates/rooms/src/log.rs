@@ -9,6 +9,7 @@
 //! whatever the rate, nothing that was stored is ever moved, and a layer that nobody sends takes 0.3 KB.
 //! Cost: one copy in, none out; no allocation while the rate stays as it is.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use srtp::Window;
@@ -140,6 +141,11 @@ impl Log {
         self.start = self.head;
         self.keyframe = None;
         self.stored = Window::default();
+    }
+
+    /// Whether some of these sequence numbers of the present start have not come, as far as that is known.
+    pub fn lacks_some(&self, seqs: Range<u64>) -> bool {
+        self.stored.lacks_some(seqs)
     }
 
     /// The newest position whose low half is `low`.

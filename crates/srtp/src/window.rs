@@ -3,6 +3,8 @@
 //! In: packet indexes or extended sequence numbers, in any order. Out: whether one is new. Cost: O(1), 136 bytes per SSRC.
 //! Source: the ring of words is RFC 6479's, so that moving on clears whole words and shifts nothing.
 
+use std::ops::Range;
+
 const WORDS: u64 = 16;
 const WORD_BITS: u64 = 64;
 
@@ -36,6 +38,21 @@ impl Window {
     /// Whether `index` is so far behind the newest that it is not known any more.
     pub fn is_too_old(&self, index: u64) -> bool {
         self.next.saturating_sub(index) > WINDOW
+    }
+
+    /// Whether one of `indexes`, which are not new, was not seen; what is too old to tell is left out.
+    pub fn lacks_some(&self, indexes: Range<u64>) -> bool {
+        let mut at = indexes.start.max(self.next.saturating_sub(WINDOW));
+        while at < indexes.end {
+            let count = (WORD_BITS - at % WORD_BITS).min(indexes.end - at);
+            let (word, first) = place(at);
+            let mask = u64::MAX >> (WORD_BITS - count) << first.trailing_zeros();
+            if self.seen[word] & mask != mask {
+                return true;
+            }
+            at += count;
+        }
+        false
     }
 
     /// Remembers `index`, which is authentic and `is_new`.
@@ -97,6 +114,10 @@ mod tests {
                     set.insert(index);
                     newest = newest.max(index);
                     prop_assert_eq!(window.newest(), Some(newest));
+                    let (start, end) = (newest.saturating_sub(distance), newest + 1);
+                    let known = start.max(end.saturating_sub(WINDOW))..end;
+                    let lacks_some = known.clone().any(|index| !set.contains(&index));
+                    prop_assert_eq!(window.lacks_some(start..end), lacks_some, "{:?}", known);
                 }
             }
         }

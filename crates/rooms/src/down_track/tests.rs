@@ -40,7 +40,7 @@ fn a_switch_waits_for_a_keyframe_that_is_as_new_as_what_was_sent() {
     let mut down = DownTrack::new(start, 0, spec, &stream.tracks[0], &settings, &mut Random::new(1));
     let mut drops = DropCounters::default();
     let mut send = |down: &mut DownTrack, stream: &Stream| {
-        down.update(&stream.tracks[0]);
+        down.update(start, &stream.tracks[0]);
         while down.next(start, &stream.tracks[0], &mut drops).is_some() {}
         down.current()
     };

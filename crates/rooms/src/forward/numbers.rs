@@ -3,12 +3,14 @@
 //! In: extended sequence numbers in arrival order. Out: extended output numbers, in the same order.
 //! Cost: O(1); 88 bytes.
 
+use std::ops::Range;
+
 use crate::drops::DropReason;
 
 /// So many packets back it is known which were dropped. A later one has no place any more.
 const WINDOW: u64 = 512;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Numbers {
     /// The first packet that has a place: the one at which the layer was switched to.
     first: u64,
@@ -35,6 +37,11 @@ impl Numbers {
     /// The last output number in use.
     pub(super) fn last(&self) -> u64 {
         self.next.wrapping_add(self.shift).wrapping_sub(1)
+    }
+
+    /// The incoming numbers that have a place, up to the highest.
+    pub(super) fn span(&self) -> Range<u64> {
+        self.first..self.next
     }
 
     /// Whether a higher number was there before.

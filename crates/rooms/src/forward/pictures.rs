@@ -26,7 +26,7 @@ impl PictureRewrite {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pictures {
     /// The incoming picture id last in order; its low bits count when the incoming ids have 7.
     highest: u16,

@@ -16,7 +16,7 @@ const DISAGREEMENT_MAX_S: i64 = 3;
 pub(super) struct Timeline {
     clock_rate: u32,
     /// What is added to the publisher's timestamps; wraps.
-    shift: u32,
+    pub(super) shift: u32,
     /// The newest timestamp sent.
     pub(super) last: u32,
     /// When its packet came from the publisher; `None` before the first packet.
