@@ -28,6 +28,9 @@ const RTT_ASSUMED: Duration = Duration::from_millis(100);
 /// Round trips beyond this are not waited for.
 const RTT_MAX: Duration = Duration::from_secs(1);
 
+/// After so many answers in a row that are none to a first request, the round trip has grown.
+const REPEATED_MAX: u8 = 8;
+
 /// Requests for one packet are at least this far apart, however short the round trip.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 
@@ -43,6 +46,8 @@ pub(super) struct Nacks {
     gave_up_at: Option<Instant>,
     /// How long an answer takes.
     rtt: Option<Duration>,
+    /// Answers to repeated requests since one to a first request.
+    repeated: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,17 +104,19 @@ impl Nacks {
         }
     }
 
-    /// Learns from an answer. To a repeated request it may be the answer to any: to the first, where nothing is known or
-    /// the last was just made.
+    /// Learns from an answer. To a repeated request it may be the answer to any of them, and says nothing (Karn's rule); on
+    /// a lossy path many are. But when all answers are such, the round trip has grown beyond the time to the repetition.
     fn learn_rtt(&mut self, now: Instant, missing: &Missing) {
+        let is_first = missing.tries == 1;
+        self.repeated = if is_first { 0 } else { self.repeated + 1 };
+        if !is_first && self.rtt.is_some() && self.repeated < REPEATED_MAX {
+            return;
+        }
+        self.repeated = 0;
         let since_first = now.saturating_duration_since(missing.since + REORDER_WAIT).min(RTT_MAX);
-        let asked_last = missing.due.checked_sub(retry_after(self.rtt, missing.tries, missing.seq)).unwrap_or(now);
-        let since_last = now.saturating_duration_since(asked_last);
         self.rtt = match self.rtt {
-            None => Some(since_first),
-            Some(rtt) if missing.tries == 1 && since_first > rtt * 2 => Some(since_first),
-            Some(rtt) if missing.tries == 1 || since_last < rtt / 2 => Some((rtt * 7 + since_first) / 8),
-            known => known,
+            Some(rtt) if is_first && since_first <= rtt * 2 => Some((rtt * 7 + since_first) / 8),
+            _ => Some(since_first),
         };
     }
 
