@@ -167,7 +167,7 @@ impl DownTrack {
             keyframes: KeyframeBudget::new(now),
             sent: SentPackets::new(track.spec.codec.kind()),
             send_time: [0; 3],
-            rtx_seq: (1 << 16) + (first >> 48),
+            rtx_seq: (1 << 16) + (first >> 49),
             packet_count: 0,
             octet_count: 0,
             packets: 0,

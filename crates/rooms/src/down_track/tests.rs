@@ -57,3 +57,17 @@ fn a_switch_waits_for_a_keyframe_that_is_as_new_as_what_was_sent() {
     push(&mut stream, 1, packet(start, 2, 330, 330, true));
     assert_eq!(send(&mut down, &stream), Some(1));
 }
+
+#[test]
+fn numbers_of_retransmissions_begin_in_the_lower_half_so_that_they_do_not_wrap_at_once() {
+    let settings = Settings::new(1, (Instant::now(), 0));
+    let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids: Vec::new() };
+    let stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
+    let mut random = Random::new(1);
+    for _ in 0..100 {
+        let extensions = ExtensionIds::default();
+        let spec = DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, extensions };
+        let down = DownTrack::new(Instant::now(), 0, spec, &stream.tracks[0], &settings, &mut random);
+        assert_eq!(down.rtx_seq >> 15, 2);
+    }
+}
