@@ -24,50 +24,115 @@ fn a_keyframe_whose_first_packet_was_lost_counts_as_come_with_what_overtook_it()
     }
 }
 
+/// A stream with two layers, `small` and `large`, and a down track of it.
+struct Bench {
+    start: Instant,
+    stream: Stream,
+    posts: Posts,
+    down: DownTrack,
+    /// The number of the first packet.
+    first: Option<u64>,
+}
+
+impl Bench {
+    fn new(random: &mut Random) -> Self {
+        let start = Instant::now();
+        let settings = Settings::new(1, (start, 0));
+        let rids = vec!["small".into(), "large".into()];
+        let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids };
+        let stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
+        let extensions = ExtensionIds::default();
+        let spec = DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, extensions };
+        let down = DownTrack::new(start, 0, spec, &stream.tracks[0], &settings, random);
+        Bench { start, stream, posts: Posts::new(WorkerId(0), BatchPool::new(1)), down, first: None }
+    }
+
+    fn push(&mut self, layer: u8, meta: PacketMeta) {
+        self.stream.push(LayerStart { track: 0, layer, epoch: 1 }, &meta, &[], &[0; 9], &mut self.posts);
+    }
+
+    /// The layers and numbers, from the first on, of what is to be sent.
+    fn send(&mut self, now_ms: u64) -> Vec<(u8, u64)> {
+        let (now, track) = (self.start + Duration::from_millis(now_ms), &self.stream.tracks[0]);
+        let mut drops = DropCounters::default();
+        self.down.update(now, track);
+        let next = || self.down.next(now, track, &mut drops);
+        let sent: Vec<_> = std::iter::from_fn(next).map(|next| (next.layer, next.forwarded.seq)).collect();
+        let first = *self.first.get_or_insert_with(|| sent[0].1);
+        sent.into_iter().map(|(layer, seq)| (layer, seq - first)).collect()
+    }
+}
+
 #[test]
 fn a_switch_waits_for_a_keyframe_that_is_as_new_as_what_was_sent() {
-    let start = Instant::now();
-    let settings = Settings::new(1, (start, 0));
-    let rids = vec!["small".into(), "large".into()];
-    let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids };
-    let mut stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
-    let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
-    let mut push = |stream: &mut Stream, layer, meta| {
-        stream.push(LayerStart { track: 0, layer, epoch: 1 }, &meta, &[], &[0; 9], &mut posts);
-    };
-    let extensions = ExtensionIds::default();
-    let spec = DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, extensions };
-    let mut down = DownTrack::new(start, 0, spec, &stream.tracks[0], &settings, &mut Random::new(1));
-    let mut drops = DropCounters::default();
-    let mut send = |down: &mut DownTrack, stream: &Stream| {
-        down.update(start, &stream.tracks[0]);
-        while down.next(start, &stream.tracks[0], &mut drops).is_some() {}
-        down.current()
-    };
+    let mut bench = Bench::new(&mut Random::new(1));
+    let start = bench.start;
+    bench.down.set_target(start, 0);
+    bench.push(0, packet(start, 0, 0, 0, true));
+    assert_eq!(bench.send(0), [(0, 0)]);
+    bench.down.set_target(start + Duration::from_millis(10), 1);
+    bench.push(1, packet(start, 1, 100, 100, false));
+    bench.push(0, packet(start, 1, 300, 300, false));
+    assert_eq!(bench.send(300), [(0, 1)], "the first packet of the keyframe is missing");
+    bench.push(1, packet(start, 0, 100, 310, true));
+    assert_eq!(bench.send(310), [], "it is of a time that was seen");
+    bench.push(1, packet(start, 2, 330, 330, true));
+    assert_eq!(bench.send(330), [(1, 2)]);
+}
 
-    down.set_target(start, 0);
-    push(&mut stream, 0, packet(start, 0, 0, 0, true));
-    assert_eq!(send(&mut down, &stream), Some(0));
-    down.set_target(start + Duration::from_millis(10), 1);
-    push(&mut stream, 1, packet(start, 1, 100, 100, false));
-    push(&mut stream, 0, packet(start, 1, 300, 300, false));
-    assert_eq!(send(&mut down, &stream), Some(0), "the first packet of the keyframe is missing");
-    push(&mut stream, 1, packet(start, 0, 100, 310, true));
-    assert_eq!(send(&mut down, &stream), Some(0), "it is of a time that was seen");
-    push(&mut stream, 1, packet(start, 2, 330, 330, true));
-    assert_eq!(send(&mut down, &stream), Some(1));
+#[test]
+fn what_is_missing_of_a_layer_that_is_left_comes_under_its_number() {
+    let mut bench = Bench::new(&mut Random::new(1));
+    let start = bench.start;
+    bench.down.set_target(start, 0);
+    bench.push(0, packet(start, 0, 0, 0, true));
+    bench.push(0, packet(start, 2, 60, 60, false));
+    bench.push(0, packet(start, 4, 120, 120, false));
+    assert_eq!(bench.send(120), [(0, 0), (0, 2), (0, 4)]);
+    bench.down.set_target(start, 1);
+    bench.push(0, packet(start, 3, 90, 130, false));
+    bench.push(1, packet(start, 9, 130, 130, true));
+    bench.push(0, packet(start, 5, 150, 150, false));
+    assert_eq!(bench.send(150), [(1, 5), (0, 3)], "the next one of the layer that was left has no number");
+    bench.push(1, packet(start, 10, 160, 160, false));
+    bench.push(0, packet(start, 1, 30, 160, false));
+    assert_eq!(bench.send(160), [(1, 6), (0, 1)]);
+    assert!(bench.down.former.is_some());
+    bench.push(1, packet(start, 11, 2_200, 2_200, false));
+    assert_eq!(bench.send(2_200), [(1, 7)]);
+    assert!(bench.down.former.is_none(), "nothing is waited for that long");
+}
+
+#[test]
+fn what_came_of_a_layer_just_before_it_is_left_comes_under_its_number() {
+    let mut bench = Bench::new(&mut Random::new(1));
+    let start = bench.start;
+    bench.down.set_target(start, 0);
+    [0, 2].into_iter().for_each(|seq| bench.push(0, packet(start, seq, 30, 30, seq == 0)));
+    assert_eq!(bench.send(30), [(0, 0), (0, 2)]);
+    bench.down.set_target(start, 1);
+    bench.push(0, packet(start, 1, 30, 130, false));
+    bench.push(1, packet(start, 9, 130, 130, true));
+    assert_eq!(bench.send(130), [(1, 3), (0, 1)]);
+}
+
+#[test]
+fn a_layer_of_which_nothing_is_missing_is_forgotten_when_it_is_left() {
+    let mut bench = Bench::new(&mut Random::new(1));
+    let start = bench.start;
+    bench.down.set_target(start, 0);
+    (0..3).for_each(|seq| bench.push(0, packet(start, seq, 30, 30, seq == 0)));
+    bench.send(30);
+    bench.down.set_target(start, 1);
+    bench.push(1, packet(start, 9, 130, 130, true));
+    assert_eq!(bench.send(130), [(1, 3)]);
+    assert!(bench.down.former.is_none());
 }
 
 #[test]
 fn numbers_of_retransmissions_begin_in_the_lower_half_so_that_they_do_not_wrap_at_once() {
-    let settings = Settings::new(1, (Instant::now(), 0));
-    let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids: Vec::new() };
-    let stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
     let mut random = Random::new(1);
     for _ in 0..100 {
-        let extensions = ExtensionIds::default();
-        let spec = DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, extensions };
-        let down = DownTrack::new(Instant::now(), 0, spec, &stream.tracks[0], &settings, &mut random);
-        assert_eq!(down.rtx_seq >> 15, 2);
+        assert_eq!(Bench::new(&mut random).down.rtx_seq >> 15, 2);
     }
 }
