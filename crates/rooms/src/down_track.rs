@@ -15,7 +15,7 @@ use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
-use crate::keyframe::{KeyframeBudget, LayerKey, Urgency};
+use crate::keyframe::{ASK_AGAIN, KeyframeBudget, LayerKey, Request, Urgency};
 use crate::layer_order::LayerOrder;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
@@ -52,9 +52,6 @@ const ALL_TEMPORAL: u8 = TEMPORAL_CHOICES as u8 - 1;
 /// that is left out does not.
 const THIN_FIT: f64 = 0.8;
 
-/// A keyframe that is still missing is asked for again after this time.
-const ASK_AGAIN: Duration = Duration::from_millis(1_000);
-
 /// How long a keyframe takes to come and to be sent, as a rule.
 const KEYFRAME_TIME: Duration = Duration::from_millis(100);
 
@@ -71,11 +68,11 @@ pub struct DownTrack {
     /// The running numbers.
     pub forwarder: Forwarder,
     /// Where in the log of the current layer the next packet stands.
-    /// The layer before, where something of it was missing.
-    former: Option<Box<Former>>,
     position: u64,
     /// The log's epoch at the switch to the current layer.
     epoch: u32,
+    /// The layer before, where something of it was missing.
+    former: Option<Box<Former>>,
     chooser: LayerChooser,
     /// Chooses among the ways to send the smallest layer, see `Track::thinned_rates`.
     thinner: LayerChooser,
@@ -153,10 +150,10 @@ impl DownTrack {
             kind: track.spec.codec.kind(),
             codec: track.spec.codec,
             spec,
-            former: None,
             forwarder: Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32),
             position: 0,
             epoch: 0,
+            former: None,
             chooser: LayerChooser::default(),
             thinner: LayerChooser::at(ALL_TEMPORAL),
             thinned: ALL_TEMPORAL,
@@ -279,23 +276,16 @@ impl DownTrack {
     pub fn on_keyframe_request(&mut self, rtt: Option<Duration>, io: &mut Io<'_>) {
         let Some(current) = self.current() else { return };
         let Some(layer) = self.track(io.streams).layers.get(usize::from(current)) else { return };
-        if self.is_under_way(io.now, rtt, &layer.log) {
+        let (log, came_at) = (&layer.log, layer.keyframes.came_at());
+        let newest = log.keyframe().filter(|_| log.epoch() == self.epoch);
+        if newest.is_some_and(|position| position >= self.position) || is_unseen(io.now, rtt, came_at) {
             return;
         }
-        if self.keyframes.take(io.now) {
-            io.wishes.add(self.layer_key(current), Urgency::Now);
-        } else {
-            io.counters.drops.add(DropReason::KeyframeBudgetSpent);
+        match self.keyframes.request(io.now, came_at) {
+            Request::Passed => io.wishes.add(self.layer_key(current), Urgency::Now),
+            Request::Repeated => {}
+            Request::Refused => io.counters.drops.add(DropReason::KeyframeBudgetSpent),
         }
-    }
-
-    /// Whether the last keyframe in the log of the current layer is still to be sent, or was sent so lately that the peer
-    /// cannot have said anything about it.
-    fn is_under_way(&self, now: Instant, rtt: Option<Duration>, log: &Log) -> bool {
-        let Some(position) = log.keyframe().filter(|_| log.epoch() == self.epoch) else { return false };
-        let came_at = log.at(position).map(|logged| logged.meta.arrival);
-        let unseen = rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX) + KEYFRAME_TIME;
-        position >= self.position || came_at.is_some_and(|at| now.saturating_duration_since(at) < unseen)
     }
 
     fn layer_key(&self, layer: u8) -> LayerKey {
@@ -592,6 +582,12 @@ impl DownTrack {
         self.forwarder.stop();
         self.asked_at = None;
     }
+}
+
+/// Whether a keyframe was sent so lately that the peer cannot have said anything about it.
+fn is_unseen(now: Instant, rtt: Option<Duration>, came_at: Option<Instant>) -> bool {
+    let unseen = rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX) + KEYFRAME_TIME;
+    came_at.is_some_and(|at| now.saturating_duration_since(at) < unseen)
 }
 
 /// Where in the log to start for the keyframe that begins at `position` with `seq`: its first packet may have come late,

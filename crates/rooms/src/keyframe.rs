@@ -47,30 +47,55 @@ impl KeyframeWishes {
 }
 
 /// What one viewer may ask for of one track: `REQUESTS_MAX` keyframes at once, and one each `REQUEST_INTERVAL` in the long
-/// run. Whoever has asked for more waits for what others ask for.
+/// run. Whoever has asked for more waits for what others ask for. Until a keyframe comes all requests are for that one.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyframeBudget {
     /// When all may be asked for again.
     full_at: Instant,
+    /// When the last request was passed on.
+    asked_at: Option<Instant>,
+}
+
+/// What becomes of a viewer's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// It is passed on.
+    Passed,
+    /// It is for a keyframe that was asked for before.
+    Repeated,
+    /// The budget is spent.
+    Refused,
 }
 
 const REQUESTS_MAX: u32 = 3;
 const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A keyframe that is still missing is asked for again after this time.
+pub const ASK_AGAIN: Duration = Duration::from_millis(1_000);
+
 impl KeyframeBudget {
     /// All may be asked for.
     pub fn new(now: Instant) -> Self {
-        KeyframeBudget { full_at: now }
+        KeyframeBudget { full_at: now, asked_at: None }
     }
 
-    /// Takes one. False when none is left.
-    pub fn take(&mut self, now: Instant) -> bool {
-        let full_at = self.full_at.max(now) + REQUEST_INTERVAL;
-        let has_one = full_at <= now + REQUEST_INTERVAL * REQUESTS_MAX;
-        if has_one {
+    /// Takes a request; `came_at` is when the last keyframe came.
+    pub fn request(&mut self, now: Instant, came_at: Option<Instant>) -> Request {
+        if let Some(asked_at) = self.asked_at
+            && came_at.is_none_or(|came_at| came_at < asked_at)
+        {
+            if now.saturating_duration_since(asked_at) < ASK_AGAIN {
+                return Request::Repeated;
+            }
+        } else {
+            let full_at = self.full_at.max(now) + REQUEST_INTERVAL;
+            if full_at > now + REQUEST_INTERVAL * REQUESTS_MAX {
+                return Request::Refused;
+            }
             self.full_at = full_at;
         }
-        has_one
+        self.asked_at = Some(now);
+        Request::Passed
     }
 }
 
@@ -116,6 +141,11 @@ impl KeyframeThrottle {
     pub fn on_keyframe(&mut self, now: Instant) {
         // A timer that is set will find nothing to do.
         (self.held_until, self.came_at) = (None, Some(now));
+    }
+
+    /// When the last keyframe began to come.
+    pub fn came_at(&self) -> Option<Instant> {
+        self.came_at
     }
 
     /// When to call `handle_timeout` for a request that is held back, unless a timer is set already.
@@ -228,8 +258,28 @@ mod tests {
     fn one_viewer_asks_for_three_and_then_for_one_in_five_seconds() {
         let start = Instant::now();
         let mut budget = KeyframeBudget::new(start);
-        let taken = (0..200).filter(|step| budget.take(start + Duration::from_millis(100) * *step));
-        assert_eq!(taken.collect::<Vec<_>>(), [0, 1, 2, 50, 100, 150]);
+        let passed = (0..200).filter(|step| {
+            let now = start + Duration::from_millis(100) * *step;
+            budget.request(now, Some(now)) == Request::Passed
+        });
+        assert_eq!(passed.collect::<Vec<_>>(), [0, 1, 2, 50, 100, 150]);
+    }
+
+    #[test]
+    fn requests_until_a_keyframe_comes_are_for_that_one() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut budget = KeyframeBudget::new(start);
+        let asked: Vec<_> = (0..25).map(|step| budget.request(at(200 * step), None)).collect();
+        let passed = |step: &usize| asked[*step] == Request::Passed;
+        assert_eq!((0..25).filter(passed).collect::<Vec<_>>(), [0, 5, 10, 15, 20], "the first may be lost");
+        assert!(!asked.contains(&Request::Refused));
+        for (ms, request) in [(5_000, Request::Passed), (5_001, Request::Repeated)] {
+            assert_eq!(budget.request(at(ms), Some(at(4_900))), request);
+        }
+        // Of three, with the one before.
+        let more = [6_000, 7_000, 8_000].map(|ms| budget.request(at(ms), Some(at(ms))));
+        assert_eq!(more, [Request::Passed, Request::Passed, Request::Refused]);
     }
 
     #[test]

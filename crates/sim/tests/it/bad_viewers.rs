@@ -78,6 +78,31 @@ fn one_that_asks_for_keyframes_a_hundred_times_a_second_costs_the_others_one_in_
 }
 
 #[test]
+fn who_asks_until_a_far_publisher_answers_has_asked_once() {
+    let mut world = World::new(7, quiet());
+    let stream = world.open_stream(&[vp8()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(3));
+    world.set_path(publisher, sim::network::LinkConfig { delay: millis(450), ..quiet() });
+    world.run(seconds(5));
+    let before = world.publisher(publisher).keyframe_requests.len();
+    for _ in 0..3 {
+        // As libwebrtc does until it has a picture again.
+        for _ in 0..5 {
+            let mut pli = [0; 64];
+            let ssrc = world.viewer(viewer).tracks[0].ssrc;
+            let len = wire::rtcp::write_pli(&mut pli, 1, ssrc).unwrap();
+            world.viewer(viewer).send_rtcp(&pli[..len]);
+            world.run(millis(200));
+        }
+        world.run(seconds(1));
+    }
+    assert_eq!(world.publisher(publisher).keyframe_requests.len() - before, 3);
+    assert_eq!(world.counters(0).drops.count(rooms::drops::DropReason::KeyframeBudgetSpent), 0);
+}
+
+#[test]
 fn one_on_a_path_too_narrow_for_anything_harms_only_itself() {
     let (expected, ..) = run(None);
     let mut world = World::new(7, quiet());
