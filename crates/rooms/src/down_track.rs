@@ -307,9 +307,13 @@ impl DownTrack {
         if !self.is_behind(track) {
             return Progress::Done;
         }
-        let budget = match transport.pacer.budget(now) {
-            Ok(budget) => budget,
-            Err(at) => return Progress::Later(at),
+        let budget = match self.kind {
+            // It is little, and is heard when it is late: it counts, and is not held back, as in libwebrtc's pacing controller.
+            MediaKind::Audio => usize::MAX,
+            MediaKind::Video => match transport.pacer.budget(now) {
+                Ok(budget) => budget,
+                Err(at) => return Progress::Later(at),
+            },
         };
         self.note_send_time(now, settings);
         let (mut sent, mut count) = (0, 0);
@@ -527,7 +531,7 @@ impl DownTrack {
         (self.forwarder.last_seq().unwrap_or(0) as u16).wrapping_sub(back)
     }
 
-    /// Remembers as many packets as go out in a second. Comes once a second.
+    /// Remembers more packets where more go out. Comes once a second.
     pub fn follow_rate(&mut self) {
         self.sent.follow(self.packet_count.wrapping_sub(self.packet_count_then));
         self.packet_count_then = self.packet_count;

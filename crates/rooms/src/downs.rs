@@ -18,7 +18,7 @@ use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
 use crate::transport::Transport;
 
-/// Down tracks of one session, of any streams. Audio stands first: it is small, and late audio is heard.
+/// Down tracks of one session, of any streams. Audio stands first.
 #[derive(Debug)]
 pub struct Downs {
     /// Keys of the streams that are watched, each once; perhaps without a track of theirs.
@@ -26,7 +26,7 @@ pub struct Downs {
     tracks: Vec<DownTrack>,
     /// All SSRCs that were ever sent under the session's keys.
     ssrcs: Vec<u32>,
-    /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before what is new.
+    /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
     wanted: VecDeque<(u32, Seq)>,
     limit: LayerLimit,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
@@ -135,27 +135,46 @@ impl Downs {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
     }
 
-    /// Writes what the peer lost, and the packets of `stream`, or of all, that it has not had yet, until the outbox is full
-    /// or the burst is spent.
+    /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
+    /// spent: sound first, which waits for nothing, then what the peer lost, then pictures.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
-        transport.paced_until = None;
         if !self.has_chosen {
             self.choose_layers(transport, io.streams, io.now);
         }
-        let mut progress = if self.has_wanted() { self.resend(transport, io) } else { Progress::Done };
-        for down in &mut self.tracks {
-            if progress != Progress::Done {
-                break;
-            }
-            if stream.is_none_or(|stream| down.stream == stream) {
-                progress = down.send(transport, io);
-                down.wish_for_keyframe(io);
-            }
+        let mut progress = self.send_tracks(MediaKind::Audio, stream, transport, io);
+        if transport.paced_until.is_some_and(|until| until > io.now) {
+            // The turn of the others comes with the timer; until then the log keeps what is new.
+            return progress;
+        }
+        transport.paced_until = None;
+        if progress == Progress::Done && self.has_wanted() {
+            progress = self.resend(transport, io);
+        }
+        if progress == Progress::Done {
+            progress = self.send_tracks(MediaKind::Video, stream, transport, io);
         }
         if let Progress::Later(at) = progress {
             transport.paced_until = Some(at);
         }
         progress
+    }
+
+    fn send_tracks(
+        &mut self,
+        kind: MediaKind,
+        stream: Option<usize>,
+        transport: &mut Transport,
+        io: &mut Io<'_>,
+    ) -> Progress {
+        let is_meant = |down: &&mut DownTrack| down.kind == kind && stream.is_none_or(|stream| down.stream == stream);
+        for down in self.tracks.iter_mut().filter(is_meant) {
+            let progress = down.send(transport, io);
+            down.wish_for_keyframe(io);
+            if progress != Progress::Done {
+                return progress;
+            }
+        }
+        Progress::Done
     }
 
     /// Takes one of the peer's reports, in plain text.

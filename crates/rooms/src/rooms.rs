@@ -525,8 +525,8 @@ impl Rooms {
     fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
         let (sessions, mut io) = self.split(now, out);
         let Session { transport, downs, .. } = &mut sessions[key];
-        if transport.is_cut_off || transport.paced_until.is_some_and(|until| until > now) {
-            // Its turn comes with its timer or another path; until then the log keeps what is new.
+        if transport.is_cut_off {
+            // Its turn comes with another path; until then the log keeps what is new.
             return Progress::Done;
         }
         let progress = downs.send(stream, transport, &mut io);

@@ -6,9 +6,13 @@
 
 use crate::common::*;
 use sim::check::{Holes, check_track};
+use sim::media::LayerPlan;
 use sim::network::LinkConfig;
+use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
 use sim::world::World;
+use wire::Bitrate;
+use wire::codec::Codec;
 
 #[test]
 fn viewers_get_every_frame_that_retransmission_can_give() {
@@ -58,6 +62,49 @@ fn a_publisher_300_ms_away_is_asked_once_for_what_is_lost() {
     let lost = world.counters(0).packets_in / 20;
     assert!(asked < lost * 3 / 2, "{asked} requests for some {lost} packets");
     check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
+}
+
+#[test]
+fn sound_waits_neither_for_what_is_sent_again_nor_for_the_pace() {
+    for seed in 0..4 {
+        let mut world =
+            World::with_workers(seed, quiet(), 1, |settings| settings.estimate_max = Bitrate::from_kbps(300));
+        let stream = world.open_stream(&[video(Codec::Vp8, &[2_000]), opus()]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(3));
+        for _ in 0..5 {
+            world.set_way_down(viewer, LinkConfig { loss: 0.9, ..quiet() });
+            world.run(millis(400));
+            world.set_way_down(viewer, LinkConfig { loss: 0.2, ..quiet() });
+            world.run(seconds(2));
+        }
+        assert!(world.counters(0).packets_resent > 300, "seed {seed}: {}", world.counters(0).packets_resent);
+        let start = world.start;
+        // The way is 20 ms long.
+        let latest = world.viewer(viewer).tracks[1].lateness(start).pop().unwrap();
+        assert!(latest < millis(25), "seed {seed}: {latest:?}");
+    }
+}
+
+#[test]
+fn pictures_do_not_queue_behind_what_is_sent_again() {
+    let mut lateness = Vec::new();
+    for nacks_everything in [false, true] {
+        let mut world = World::with_workers(6, quiet(), 1, |settings| settings.estimate_max = Bitrate::from_kbps(300));
+        let stream = world.open_stream(&[TrackPlan { layers: vec![steady(2_000)], codec: Codec::Vp8 }]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer(stream, Behaviour { nacks_everything, ..Behaviour::GOOD });
+        world.run(seconds(20));
+        let start = world.start;
+        lateness.push(nine_in_ten(&world.viewer(viewer).tracks[0].lateness(start)));
+    }
+    assert!(lateness[1] < lateness[0] + millis(30), "{lateness:?}");
+}
+
+/// One layer without temporal ones, none of which is ever left out.
+fn steady(kbps: u64) -> LayerPlan {
+    LayerPlan { bitrate: Bitrate::from_kbps(kbps), frames_per_second: 30, temporal_layers: 1 }
 }
 
 #[test]
