@@ -347,7 +347,8 @@ impl Downs {
                 down.thin(now, Bitrate::from_bps(less(patient, beside - own)), &track.thinned_rates(0, now));
             }
         }
-        transport.pacer.follow(transport.measured_estimate(), self.sent_rate(streams, now));
+        let sent = self.sent_rate(streams, now).bps() + transport.resend.rate(now).bps();
+        transport.pacer.follow(transport.measured_estimate(), Bitrate::from_bps(sent));
     }
 
     /// What all tracks together take now.
