@@ -2,17 +2,15 @@
 //! The viewer knows of the gap, and asks for it until it gives up, with what stands behind it waiting.
 //!
 //! In: what is appended to that layer's log. Out: what of it has a number.
-//! Cost: nothing where nothing was missing; else 176 bytes, and for `KEPT` a look at each packet of the layer.
+//! Cost: nothing where nothing was missing; else 176 bytes, and for `REPAIRED_FOR` a look at each packet of the layer.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::down_track::Next;
 use crate::forward::{Forwarder, Kept};
 use crate::log::Log;
+use crate::packet::REPAIRED_FOR;
 use crate::stream::Track;
-
-/// For how long something of the layer may come: so long a publisher is asked (`receive::nacks`), and no viewer waits longer.
-const KEPT: Duration = Duration::from_secs(2);
 
 /// A layer that was left.
 #[derive(Debug)]
@@ -30,11 +28,13 @@ impl Former {
     /// The layer that `forwarder` is about to leave, with what is unread from `position` on; `None` when nothing of it is
     /// missing.
     pub fn of(now: Instant, forwarder: &Forwarder, log: &Log, (epoch, position): (u32, u64)) -> Option<Box<Self>> {
-        let layer = forwarder.current()?;
-        if log.epoch() != epoch || !log.lacks_some(forwarder.span()) {
+        let (layer, span) = (forwarder.current()?, forwarder.span());
+        let mut unread = (position..log.head()).map_while(|position| log.at(position));
+        let may_come = log.lacks_some(span.clone()) || unread.any(|logged| span.contains(&logged.meta.seq));
+        if log.epoch() != epoch || !may_come {
             return None;
         }
-        Some(Box::new(Former { layer, epoch, position, until: now + KEPT, numbers: forwarder.keep() }))
+        Some(Box::new(Former { layer, epoch, position, until: now + REPAIRED_FOR, numbers: forwarder.keep() }))
     }
 
     /// Whether nothing of it may come any more.

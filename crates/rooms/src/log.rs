@@ -6,15 +6,13 @@
 //!
 //! It lies in chunks of `CHUNK_PACKETS`. With each chunk that begins, the oldest is used again when all of it is older than
 //! `LogSize::span`, or when the log has `LogSize::bytes_max`; otherwise there is one more. So a log holds what came lately,
-//! whatever the rate, nothing that was stored is ever moved, and a layer that nobody sends takes 0.3 KB.
+//! whatever the rate, nothing that was stored is ever moved, and a layer that nobody sends takes 1.2 KB.
 //! Cost: one copy in, none out; no allocation while the rate stays as it is.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use srtp::Window;
-
-use crate::packet::PacketMeta;
+use crate::packet::{Arrived, PacketMeta};
 
 /// How much a log remembers. The older end goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +75,7 @@ pub struct Log {
     head: u64,
     keyframe: Option<u64>,
     /// Which sequence numbers of this epoch were stored.
-    stored: Window,
+    stored: Arrived,
     epoch: u32,
     /// Position of the publisher's first packet.
     start: u64,
@@ -140,7 +138,7 @@ impl Log {
         self.epoch = epoch;
         self.start = self.head;
         self.keyframe = None;
-        self.stored = Window::default();
+        self.stored = Arrived::default();
     }
 
     /// Whether some of these sequence numbers of the present start have not come, as far as that is known.
@@ -388,9 +386,11 @@ mod tests {
         log.restart(1);
         log.push(&meta(5, 0, false, now), &[], &[0]);
         assert_eq!(log.head(), 4);
-        log.push(&meta(5_000, 0, false, now), &[], &[0]);
-        log.push(&meta(6, 0, false, now), &[], &[0]);
+        log.push(&meta(5 + Arrived::SIZE, 0, false, now), &[], &[0]);
+        log.push(&meta(5, 0, false, now), &[], &[0]);
         assert_eq!(log.head(), 5, "too far behind to tell");
+        log.push(&meta(6, 0, false, now), &[], &[0]);
+        assert_eq!(log.head(), 6);
     }
 
     #[test]

@@ -1,8 +1,15 @@
 //! What is known about one media packet, worked out once where it arrives and read by every down track.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use srtp::Window;
 use wire::codec::PayloadInfo;
+
+/// What was lost may come again for so long: publishers are asked, logs keep it, and viewers are answered.
+pub const REPAIRED_FOR: Duration = Duration::from_secs(2);
+
+/// Which packets of a layer came, of the last 8,128: `REPAIRED_FOR` at 4,000 a second, which is 38 Mbit/s.
+pub type Arrived = Window<128>;
 
 /// One RTP packet of one layer, without its bytes.
 #[derive(Clone, Copy, Debug)]

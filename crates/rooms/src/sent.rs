@@ -1,12 +1,14 @@
 //! What one viewer was sent lately of one track, so that it can be sent again and no number goes out twice.
 //!
 //! In: output numbers with their places in the log. Out: the place of a number that the viewer asks for.
-//! Cost: a store per packet; 16 bytes for each packet of about a second, 8 KB to 128 KB for video. It grows where no
+//! Cost: a store per packet; 16 bytes for each packet of about `REPAIRED_FOR`, 8 KB to 128 KB for video. It grows where no
 //! packet passes, and stays large.
 
 use wire::codec::MediaKind;
 
-/// Packets that are remembered, powers of two. Of video more are where a second has more.
+use crate::packet::REPAIRED_FOR;
+
+/// Packets that are remembered, powers of two. Of video more are where `REPAIRED_FOR` has more.
 const VIDEO_MIN: usize = 512;
 const VIDEO_MAX: usize = 8_192;
 const AUDIO: usize = 64;
@@ -77,6 +79,10 @@ impl SentPackets {
     /// Takes note of a packet that goes out under `seq`.
     #[inline]
     pub fn insert(&mut self, seq: u64, sent: Sent) {
+        if seq + self.ring.len() as u64 <= self.newest {
+            // Its place is that of a newer one.
+            return;
+        }
         self.newest = self.newest.max(seq);
         let index = self.index(seq as u16);
         self.ring[index] = sent;
@@ -88,9 +94,10 @@ impl SentPackets {
         self.ring[index].resent_at_ms = at_ms.max(1);
     }
 
-    /// Grows to hold as many packets as went out in the last second.
+    /// Grows to hold what goes out in `REPAIRED_FOR`.
     pub fn follow(&mut self, packets_per_second: u32) {
-        let wanted = (packets_per_second as usize).next_power_of_two().min(VIDEO_MAX);
+        let packets = u64::from(packets_per_second) * REPAIRED_FOR.as_secs();
+        let wanted = (packets as usize).next_power_of_two().min(VIDEO_MAX);
         if self.kind == MediaKind::Audio || wanted <= self.ring.len() {
             return;
         }
@@ -121,13 +128,21 @@ mod tests {
         let mut packets = SentPackets::new(MediaKind::Video);
         let first = (1 << 17) - 600;
         send(&mut packets, first..first + 550);
-        packets.follow(1_800);
+        packets.follow(900);
         send(&mut packets, first + 550..first + 2_048);
         let known: Vec<u64> = (0..2_048).filter(|n| packets.has(first + n)).collect();
         assert_eq!(known, (38..2_048).collect::<Vec<_>>(), "the first were gone before it grew");
         assert!(!packets.has(first + 2_048) && !packets.has(first - 1));
         packets.follow(10);
         assert_eq!(packets.get((first + 38) as u16).map(|sent| sent.position), Some((first + 38) as u32));
+    }
+
+    #[test]
+    fn what_comes_too_late_takes_no_newer_one_s_place() {
+        let mut packets = SentPackets::new(MediaKind::Video);
+        send(&mut packets, 70_600..71_200);
+        send(&mut packets, 70_500..70_501);
+        assert!(packets.has(70_500 + VIDEO_MIN as u64) && !packets.has(70_500));
     }
 
     #[test]

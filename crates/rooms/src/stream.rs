@@ -8,7 +8,7 @@ use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
 use crate::layer_order::LayerOrder;
 use crate::log::{Log, LogSize};
-use crate::packet::{LayerStart, PacketMeta, SenderClock};
+use crate::packet::{LayerStart, PacketMeta, REPAIRED_FOR, SenderClock};
 use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{StreamId, StreamSpec, TrackSpec, WorkerId};
@@ -18,10 +18,6 @@ use crate::transport::IP_UDP_HEADERS;
 pub const TRACKS_MAX: usize = 8;
 /// Simulcast layers of a track at most.
 pub const LAYERS_MAX: usize = 4;
-
-/// A log holds at least so much time: a viewer who is further behind goes on at a keyframe, and a retransmission would be
-/// of no use.
-const LOG_SPAN: Duration = Duration::from_secs(2);
 
 /// Bytes around a payload on a viewer's path: RTP header and extensions, SRTP tag, and what is below.
 const PACKET_OVERHEAD: usize = 12 + 8 + 16 + IP_UDP_HEADERS;
@@ -245,8 +241,8 @@ impl Track {
 
 impl Layer {
     fn new(settings: &Settings) -> Self {
-        // Somewhat longer than newcomers start in the past.
-        let span = LOG_SPAN.max(settings.keyframe_age_max + Duration::from_millis(500));
+        // A viewer who is further behind goes on at a keyframe. Somewhat longer than newcomers start in the past.
+        let span = REPAIRED_FOR.max(settings.keyframe_age_max + Duration::from_millis(500));
         Layer {
             log: Log::new(LogSize { span, bytes_max: settings.log_bytes_max }),
             clock: None,

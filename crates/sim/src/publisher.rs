@@ -24,7 +24,7 @@ pub fn extensions() -> ExtensionIds {
 }
 
 /// Sent packets that are kept for retransmission, per layer.
-const HISTORY_LEN: usize = 1_000;
+const HISTORY_LEN: usize = 4_000;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What one track sends.

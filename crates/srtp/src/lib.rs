@@ -27,4 +27,4 @@ mod window;
 pub use keys::{KeyError, Profile, SessionKeys};
 pub use opener::{Opener, SSRCS_MAX, SrtpError};
 pub use sealer::Sealer;
-pub use window::{WINDOW, Window};
+pub use window::Window;

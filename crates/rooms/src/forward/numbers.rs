@@ -1,13 +1,13 @@
 //! Sequence numbers of one down track: what is left out closes up, what is missing stays a hole.
 //!
 //! In: extended sequence numbers in arrival order. Out: extended output numbers, in the same order.
-//! Cost: O(1); 88 bytes.
+//! Cost: O(1); 96 bytes.
 
 use std::ops::Range;
 
 use crate::drops::DropReason;
 
-/// So many packets back it is known which were dropped. A later one has no place any more.
+/// So many packets back it is known which were dropped. A later one has a place only where nothing was dropped since.
 const WINDOW: u64 = 512;
 
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Numbers {
     next: u64,
     /// What is added to `next` for its output number; wraps.
     shift: u64,
+    /// The highest number that was dropped; 0 for none.
+    last_dropped: u64,
     /// Bit `seq % WINDOW`: that packet was dropped and has no output number.
     dropped: [u64; (WINDOW / 64) as usize],
 }
@@ -25,7 +27,7 @@ pub(super) struct Numbers {
 impl Numbers {
     /// `first_output` is the number that the first packet gets.
     pub(super) fn new(first_output: u64) -> Self {
-        Numbers { first: 0, next: 0, shift: first_output, dropped: [0; 8] }
+        Numbers { first: 0, next: 0, shift: first_output, last_dropped: 0, dropped: [0; 8] }
     }
 
     /// Goes on with another row of incoming numbers, in which `seq` comes next.
@@ -68,14 +70,20 @@ impl Numbers {
 
     /// Leaves out all that is missing before `seq`, which is not late.
     pub(super) fn drop_before(&mut self, seq: u64) {
-        self.shift = self.shift.wrapping_sub(seq - self.next);
-        self.mark(seq, true);
+        if seq > self.next {
+            self.shift = self.shift.wrapping_sub(seq - self.next);
+            self.last_dropped = seq - 1;
+            self.mark(seq, true);
+        }
     }
 
     /// The output number that a late packet would have had.
     pub(super) fn late(&self, seq: u64) -> Result<u64, DropReason> {
         if seq < self.first {
             return Err(DropReason::BeforeSwitch);
+        }
+        if seq > self.last_dropped {
+            return Ok(seq.wrapping_add(self.shift));
         }
         if self.next - seq > WINDOW {
             return Err(DropReason::BehindHistory);
@@ -155,6 +163,18 @@ mod tests {
         numbers.forward(1_000 + WINDOW);
         assert_eq!(numbers.late(1_000), Err(DropReason::BehindHistory));
         assert_eq!(numbers.late(1_002), Ok(70_001));
+    }
+
+    #[test]
+    fn where_nothing_is_dropped_a_late_packet_has_a_place_however_far_behind() {
+        let mut numbers = started(1_000);
+        numbers.drop(1_001);
+        numbers.forward(9_000);
+        assert_eq!(numbers.late(1_002), Ok(70_001));
+        assert_eq!([1_000, 1_001].map(|seq| numbers.late(seq)), [Err(DropReason::BehindHistory); 2]);
+        numbers.drop(9_001);
+        assert_eq!(numbers.late(1_002), Err(DropReason::BehindHistory));
+        assert_eq!(numbers.late(8_999), Ok(70_000 + 7_998));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //! where pictures were left out; VP9's keep it, as their references are told by the distance (RFC 9628 §4.2).
 //!
 //! In: the numbers of the payload descriptor. Out: what to write in their place, in the same widths.
-//! Cost: O(1); 16 bytes.
+//! Cost: O(1); 24 bytes.
 //! Source: RFC 7741 §4.2 (PictureID is the number of the picture in coding order, TL0PICIDX that of the base layer's).
 
 use wire::codec::PictureNumbers;
 
 use crate::drops::DropReason;
 
-/// So many pictures back it is known which were dropped.
+/// So many pictures back it is known which were dropped. One before has its numbers only where none was dropped since.
 const WINDOW: u16 = 64;
 
 /// New values for a payload descriptor; `None` where it has no such field.
@@ -34,6 +34,8 @@ pub(super) struct Pictures {
     shift: u16,
     /// Bit n: the picture n before `highest` was dropped.
     dropped: u64,
+    /// Pictures from the last that was dropped, or from an encoder's start, to `highest`.
+    since_dropped: u16,
     started: bool,
     tl0_started: bool,
     tl0_shift: u8,
@@ -82,6 +84,7 @@ impl Pictures {
         {
             self.shift = self.shift.wrapping_sub(1);
             self.dropped |= 1;
+            self.since_dropped = 0;
         }
     }
 
@@ -95,7 +98,8 @@ impl Pictures {
             return Ok(self.rewrite(numbers, 0));
         }
         if behind >= WINDOW {
-            return Err(DropReason::BehindHistory);
+            let is_known = behind < self.since_dropped;
+            return if is_known { Ok(self.rewrite(numbers, 0)) } else { Err(DropReason::BehindHistory) };
         }
         if self.dropped >> behind & 1 == 1 {
             return Err(DropReason::TemporalLayer);
@@ -111,11 +115,13 @@ impl Pictures {
             ahead if ahead < WINDOW => {
                 self.dropped <<= ahead;
                 self.highest = self.highest.wrapping_add(ahead);
+                self.since_dropped = self.since_dropped.saturating_add(ahead);
             }
             // The encoder started anew, or more was lost than can be told from that.
             _ => {
                 self.restart(picture_id, mask);
                 self.highest = self.highest.wrapping_add(1);
+                self.since_dropped = 1;
             }
         }
         true
@@ -126,7 +132,7 @@ impl Pictures {
         let last = self.highest.wrapping_add(self.shift);
         self.highest = picture_id.wrapping_sub(1) & mask;
         self.shift = last.wrapping_sub(self.highest);
-        self.dropped = 0;
+        (self.dropped, self.since_dropped) = (0, 0);
     }
 
     /// Pictures from `highest` to this one, modulo the id's width.
@@ -149,6 +155,8 @@ fn mask(numbers: &PictureNumbers) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn picture(picture_id: u16) -> PictureNumbers {
@@ -175,6 +183,23 @@ mod tests {
         assert_eq!(pictures.forward(&picture(2)).picture_id, Some(1));
         assert_eq!(pictures.late(&picture(1)), Err(DropReason::TemporalLayer));
         assert_eq!(pictures.late(&picture(0)).unwrap().picture_id, Some(0));
+    }
+
+    #[test]
+    fn a_late_picture_is_known_from_the_last_that_was_left_out_on() {
+        let mut pictures = started(picture(100));
+        let forward = |pictures: &mut Pictures, mut ids: Range<u16>| {
+            ids.all(|id| pictures.forward(&picture(id)).picture_id.is_some())
+        };
+        assert!(forward(&mut pictures, 100..103));
+        pictures.leave_out(&picture(103));
+        assert!(forward(&mut pictures, 104..400));
+        assert_eq!(pictures.late(&picture(104)).unwrap().picture_id, Some(103));
+        assert_eq!(pictures.late(&picture(102)), Err(DropReason::BehindHistory));
+        pictures.switch(&picture(1_000));
+        assert!(forward(&mut pictures, 1_000..1_100));
+        assert_eq!(pictures.late(&picture(1_000)).unwrap().picture_id, Some(399));
+        assert_eq!(pictures.late(&picture(999)), Err(DropReason::BehindHistory), "it was never begun");
     }
 
     #[test]

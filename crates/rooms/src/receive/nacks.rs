@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::packet::REPAIRED_FOR;
+
 /// Packets that may be missing at a time. When there are more all are given up.
 pub const MISSING_MAX: usize = 256;
 
@@ -19,7 +21,7 @@ const REORDER_WAIT: Duration = Duration::from_millis(5);
 const TRIES_MAX: u8 = 10;
 
 /// A packet that is missing for longer than this and a round trip would come too late to be shown.
-const AGE_MAX: Duration = Duration::from_secs(1);
+const AGE_MAX: Duration = REPAIRED_FOR.saturating_sub(RTT_MAX);
 
 /// A request is repeated after this, and after twice as long each further time, until the round trip is known. As long as
 /// nothing is known libwebrtc's receivers wait so long, too (nack_requester.cc).

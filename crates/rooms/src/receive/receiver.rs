@@ -13,7 +13,7 @@ use wire::{Seq, SeqExtender};
 
 use super::nacks::Nacks;
 use crate::drops::DropReason;
-use srtp::{WINDOW, Window};
+use crate::packet::Arrived;
 
 /// Receives one SSRC and, under it, what its RTX stream repairs.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Receiver {
     /// Where the arrival times of the jitter count from.
     start: Instant,
     extender: SeqExtender,
-    window: Window,
+    window: Arrived,
     nacks: Nacks,
     /// The lowest extended number.
     base: Option<u64>,
@@ -52,7 +52,7 @@ impl Receiver {
             clock_rate: codec.clock_rate(),
             start: now,
             extender: SeqExtender::default(),
-            window: Window::default(),
+            window: Arrived::default(),
             nacks: if codec.kind() == MediaKind::Video { Nacks::new() } else { Nacks::default() },
             base: None,
             received: 0,
@@ -102,7 +102,7 @@ impl Receiver {
 
     /// Hands out the numbers to ask for now, in sending order.
     pub fn poll_nacks(&mut self, now: Instant, lost: &mut impl FnMut(u16)) {
-        let oldest = self.extender.highest().map_or(0, |highest| highest.saturating_sub(WINDOW - 1));
+        let oldest = self.extender.highest().map_or(0, |highest| highest.saturating_sub(Arrived::SIZE - 1));
         self.nacks.poll(now, oldest, lost);
     }
 

@@ -47,7 +47,7 @@ fn numbers_are_extended_and_told_apart_from_duplicates() {
     assert_eq!(receive(1), Ok(2 * 65_536 + 1));
     assert_eq!(receive(0), Ok(2 * 65_536));
     assert_eq!(receive(65_535), Err(DropReason::Duplicate));
-    assert_eq!(receive(64_000), Err(DropReason::TooOld));
+    assert_eq!(receive(57_000), Err(DropReason::TooOld));
 }
 
 #[test]
