@@ -27,6 +27,9 @@ const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
 const REFUSALS_MAX: u32 = 64;
 const REFUSERS_MAX: usize = 3;
 
+/// After so many in a row nobody else is sent anything that could be split, and it does not matter whose fault it is.
+const REFUSALS_OF_FEW_MAX: u32 = 1_024;
+
 /// Attempts for one message when errors may be those of others: what ICMP says, true or forged, fails one send each.
 const RETRIES_MAX: u32 = 8;
 
@@ -168,7 +171,8 @@ impl Refusals {
         {
             *place = Some(network);
         }
-        self.count >= REFUSALS_MAX && self.sources.iter().all(Option::is_some)
+        let are_many = self.sources.iter().all(Option::is_some);
+        self.count >= if are_many { REFUSALS_MAX } else { REFUSALS_OF_FEW_MAX }
     }
 }
 

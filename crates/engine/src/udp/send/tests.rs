@@ -173,6 +173,35 @@ fn a_destination_whose_sends_the_kernel_does_not_split_makes_those_to_others_no_
 }
 
 #[test]
+fn a_kernel_that_refuses_to_split_for_one_or_two_destinations_is_not_asked_for_a_minute_when_there_are_no_others() {
+    for destinations in [1, 2] {
+        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+        sys::refuse_gso(a.as_fd()).expect("option");
+        let out = outbox_of(&b, destinations);
+        let mut sender = Sender::default();
+        for _ in 0..=REFUSALS_OF_FEW_MAX / u32::from(destinations) {
+            sender.send(&a, &out);
+            assert_eq!(receive(&b, 2 * usize::from(destinations)).1, sent(&out), "every datagram by itself");
+        }
+        assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_OF_FEW_MAX.into(), 1));
+    }
+}
+
+#[test]
+fn a_destination_whose_sends_the_kernel_never_splits_makes_those_to_another_no_dearer() {
+    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    let out = outbox_of(&b, 2);
+    let mut sender = Sender::default();
+    for _ in 0..REFUSALS_OF_FEW_MAX {
+        // The first run is refused, the second is split.
+        sender.queue.faults.push_back(libc::EIO);
+        sender.send(&a, &out);
+        assert_eq!(receive(&b, 4).1, sent(&out));
+    }
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_OF_FEW_MAX.into(), 0));
+}
+
+#[test]
 fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
     let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
