@@ -35,6 +35,8 @@ pub struct Report {
     pub packets: u64,
     /// TS packets that are missing by the continuity counters or RTP's sequence numbers.
     pub lost: u64,
+    /// RTP packets that came late or twice.
+    pub reordered: u64,
     /// Datagrams that are no whole packets.
     pub malformed: u64,
     /// Sessions in which any are missing.
@@ -95,6 +97,7 @@ impl Report {
             bytes: sum(|seen| seen.report.bytes),
             packets: sum(|seen| seen.report.packets),
             lost: sum(lost),
+            reordered: sum(|seen| seen.report.rtp_reordered),
             malformed: sum(|seen| seen.report.malformed),
             sessions_with_loss: seen().filter(|seen| lost(seen) > 0).count(),
             dropped_here: parts.iter().map(|part| part.dropped).sum(),
@@ -184,6 +187,7 @@ impl Report {
             "mbit_per_second": mbit_per_second(*bytes),
             "ts_packets": self.packets,
             "loss": self.loss(),
+            "rtp_reordered": self.reordered,
             "malformed": self.malformed,
             "dropped_here": self.dropped_here,
             "errors_priority_1": self.errors[0],
@@ -257,7 +261,8 @@ impl fmt::Display for Report {
         table.fact("received", format!("{datagrams:.0} datagrams/s, {mbit:.1} Mbit/s over {seconds:.1} s"));
         let share = self.loss() * 100.0;
         let here = unless_0(*dropped_here, format!("; {dropped_here} messages found no room in our sockets"));
-        table.fact("lost", format!("{lost} packets ({share:.5} %), {sessions_with_loss} sessions{here}"));
+        let late = unless_0(self.reordered, format!("; {} RTP packets late or twice", self.reordered));
+        table.fact("lost", format!("{lost} packets ({share:.5} %), {sessions_with_loss} sessions{late}{here}"));
         let Report { matched, restamped, damaged, newcomers, refused, faulty, errors: [first, second], .. } = self;
         if matched + restamped + damaged > 0 {
             let clock = unless_0(*restamped, format!(", {restamped} with another clock"));
