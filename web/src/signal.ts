@@ -104,7 +104,7 @@ export interface ServerStats {
 export interface LayerStats {
   mid: string;
   current: number | null;
-  target: number | null;
+  target: number;
   layer_count: number;
   rid: string | null;
   temporal_max: number;

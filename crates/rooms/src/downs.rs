@@ -408,7 +408,7 @@ impl Downs {
             stats.layers.push(LayerStats {
                 mid: down.spec.mid.clone(),
                 current: current.map(|layer| track.order.rank(layer)),
-                target: Some(track.order.rank(down.target)),
+                target: track.order.rank(down.target),
                 layer_count: track.layers.len() as u8,
                 rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
                 temporal_max: down.temporal_max(),

@@ -280,7 +280,7 @@ pub struct LayerStats {
     /// `None` before the first keyframe.
     pub current: Option<u8>,
     /// Reached at its next keyframe.
-    pub target: Option<u8>,
+    pub target: u8,
     /// How many there are.
     pub layer_count: u8,
     /// The name of the current one.

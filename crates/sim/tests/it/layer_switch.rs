@@ -76,7 +76,7 @@ fn layers_that_are_named_in_the_wrong_order_are_told_by_what_they_carry() {
             assert_eq!(layer_now(&mut world, viewer), layer);
             world.command(usize::from(workers) - 1, Command::Inspect { session, token: 1 });
             let Some((_, Event::Stats { stats: Some(stats), .. })) = world.events.pop() else { panic!("no stats") };
-            assert_eq!((stats.layers[0].current, stats.layers[0].target), (Some(spatial_max), Some(spatial_max)));
+            assert_eq!((stats.layers[0].current, stats.layers[0].target), (Some(spatial_max), spatial_max));
             assert_eq!(stats.layers[0].rid.as_deref(), Some(format!("l{layer}").as_str()));
         }
         check_track(&world.viewer(viewer).tracks[0], VIDEO_CLOCK, seconds(1), Holes::Refused).unwrap();
