@@ -77,9 +77,11 @@ pub(crate) fn media(
     })
 }
 
-/// The offered feedback that we take part in.
+/// The offered feedback that we take part in. Of sound nothing is sent again, in neither direction.
 pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
-    format.feedback.iter().copied().filter(|value| FEEDBACK.contains(value)).collect()
+    let is_sound = codec_of(format).is_some_and(|codec| codec.kind() == MediaKind::Audio);
+    let suits = |value: &&str| FEEDBACK.contains(value) && !(is_sound && value.starts_with("nack"));
+    format.feedback.iter().copied().filter(suits).collect()
 }
 
 /// The offered header extensions that we know. Ids above 14 need the two-byte form (RFC 8285 §4.3), which is only used

@@ -116,6 +116,20 @@ fn send_times_are_for_who_watches_without_transport_wide_feedback() {
 }
 
 #[test]
+fn sound_is_not_asked_for_again() {
+    let tracks = [Codec::Opus, Codec::Vp8];
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
+    for (offer, purpose) in [(CHROME_WHIP, TO_RECEIVE), (CHROME_WHEP, to_send)] {
+        let feedback = "a=rtcp-fb:111 transport-cc";
+        assert!(offer.contains(feedback));
+        let offer = offer.replace(feedback, &format!("{feedback}\r\na=rtcp-fb:111 nack"));
+        let negotiated = answer(&offer, purpose).unwrap();
+        assert!(has(&negotiated, feedback) && has(&negotiated, "a=rtcp-fb:96 nack"));
+        assert!(!negotiated.sdp.contains("a=rtcp-fb:111 nack"), "{}", negotiated.sdp);
+    }
+}
+
+#[test]
 fn sound_of_telephones_is_passed_on() {
     let with_g711_alone: String = CHROME_WHIP
         .lines()
