@@ -148,7 +148,7 @@ fn what_arrives_in_pieces_is_measured_all_the_same() {
     let wide = Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 60, probe_kb: 600 };
     check(0..5, &camera(), &[(30, LinkConfig { aggregation: millis(10), ..narrow(20_000) })], &wide);
     check(0..5, &camera(), &[(30, LinkConfig { aggregation: millis(30), ..narrow(20_000) })], &wide);
-    let narrower = Bounds { layers: 1..=1, first_picture_ms: 200, lateness_ms: 80, ..wide };
+    let narrower = Bounds { layers: 1..=1, first_picture_ms: 200, switches: 2, lateness_ms: 80, ..wide };
     check(0..5, &camera(), &[(60, LinkConfig { aggregation: millis(20), ..narrow(1_000) })], &narrower);
 }
 
