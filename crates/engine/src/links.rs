@@ -131,8 +131,8 @@ impl Links {
 
     /// A UDP socket, and what those who asked for it call it.
     #[inline]
-    pub(crate) fn udp(&self, id: LinkId) -> Option<(Token, &UdpSocket)> {
-        match self.table.get(id)? {
+    pub(crate) fn udp(&mut self, id: LinkId) -> Option<(Token, &mut UdpSocket)> {
+        match self.table.get_mut(id)? {
             Link { token, body: Body::Udp(socket) } => Some((*token, socket)),
             _ => None,
         }
@@ -447,7 +447,7 @@ impl Links {
         }
         self.next_drops = now + SWEEP_INTERVAL;
         for (_, link) in self.table.iter_mut() {
-            if let Body::Udp(socket) = &link.body {
+            if let Body::Udp(socket) = &mut link.body {
                 self.counts.dropped_receive_full += u64::from(socket.new_drops());
             }
         }

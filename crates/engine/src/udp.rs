@@ -10,9 +10,9 @@ mod send;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use self::send::Refusals;
 use crate::sys::{self, BufferSide, Oversize};
 
 pub use self::send::SendQueue;
@@ -26,16 +26,16 @@ pub struct UdpSocket {
     local_addr: SocketAddr,
     /// The kernel can split, as far as it says.
     gso: bool,
-    opened: Instant,
-    /// Until when the kernel is not asked to split, in milliseconds since the socket was opened.
-    gso_lowered_until_ms: AtomicU64,
+    gso_refusals: Refusals,
+    /// Until when the kernel is not asked to split.
+    gso_lowered_until: Option<Instant>,
     /// No fragments are made; lowered for good at the first datagram that is told to be longer than its path takes. Media
     /// is not: 1,200 bytes and a little pass everywhere (1,280 bytes with headers, RFC 8200 §5).
-    whole: AtomicBool,
+    whole: bool,
     /// What `new_drops` has told.
-    drops: AtomicU32,
+    drops: u32,
     /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
-    stalled: AtomicBool,
+    stalled: bool,
     gro: bool,
     send_only: bool,
     refusals: bool,
@@ -100,11 +100,11 @@ impl UdpSocket {
             socket,
             local_addr,
             gso,
-            opened: Instant::now(),
-            gso_lowered_until_ms: AtomicU64::new(0),
-            whole: whole.into(),
-            drops: AtomicU32::new(0),
-            stalled: false.into(),
+            gso_refusals: Refusals::default(),
+            gso_lowered_until: None,
+            whole,
+            drops: 0,
+            stalled: false,
             gro,
             send_only,
             refusals: options.refusals,
@@ -119,8 +119,7 @@ impl UdpSocket {
 
     /// Whether several datagrams leave as one message; false for a while when the kernel has refused.
     pub fn gso(&self) -> bool {
-        let until_ms = self.gso_lowered_until_ms.load(Ordering::Relaxed);
-        self.gso && (until_ms == 0 || self.opened.elapsed() >= Duration::from_millis(until_ms))
+        self.gso && self.gso_lowered_until.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Whether several datagrams may arrive as one message.
@@ -156,25 +155,25 @@ impl UdpSocket {
         self.receive_buffer_bytes
     }
 
-    fn lower_gso(&self) {
-        let until = self.opened.elapsed() + GSO_PAUSE;
-        self.gso_lowered_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
+    fn lower_gso(&mut self) {
+        self.gso_refusals = Refusals::default();
+        self.gso_lowered_until = Some(Instant::now() + GSO_PAUSE);
     }
 
     /// Lets fragments be made from now on; false when they may be already.
-    pub(crate) fn allow_fragments(&self) -> bool {
-        let was_whole = self.whole.swap(false, Ordering::Relaxed);
+    pub(crate) fn allow_fragments(&mut self) -> bool {
+        let was_whole = std::mem::take(&mut self.whole);
         was_whole && sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()
     }
 
     /// Datagrams that found no room in the receive buffer since this was asked last. What a socket does not want is not
     /// among them.
-    pub(crate) fn new_drops(&self) -> u32 {
+    pub(crate) fn new_drops(&mut self) -> u32 {
         if self.send_only {
             return 0;
         }
         let Ok(drops) = sys::receive_drops(self.as_fd()) else { return 0 };
-        drops.wrapping_sub(self.drops.swap(drops, Ordering::Relaxed))
+        drops.wrapping_sub(std::mem::replace(&mut self.drops, drops))
     }
 }
 

@@ -179,7 +179,7 @@ impl Sender {
 
     pub(super) fn flush(&mut self) {
         if self.sends {
-            self.queue.send_outbox(&self.socket, &self.out, &mut self.counts);
+            self.queue.send_outbox(&mut self.socket, &self.out, &mut self.counts);
         } else {
             self.unsent += self.out.runs().iter().map(|run| run.segment_count() as u64).sum::<u64>();
         }

@@ -6,7 +6,6 @@ mod tests;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use wire::{Outbox, Run, RunBytes, source_network};
@@ -37,7 +36,6 @@ const RETRIES_MAX: u32 = 8;
 #[derive(Default)]
 pub struct SendQueue {
     batch: SendBatch,
-    refusals: Refusals,
     /// For how long this flush may still wait.
     patience: Duration,
     /// Errors that the next calls meet instead of the kernel.
@@ -48,7 +46,7 @@ pub struct SendQueue {
 impl SendQueue {
     /// Sends all that is queued in `out`, whatever link it names, through `socket`. Everything is sent, or counted as
     /// dropped.
-    pub fn send_outbox(&mut self, socket: &UdpSocket, out: &Outbox, counts: &mut CountersSnapshot) {
+    pub fn send_outbox(&mut self, socket: &mut UdpSocket, out: &Outbox, counts: &mut CountersSnapshot) {
         self.begin_flush();
         self.send_runs(socket, (out, &[]), out.runs(), counts);
     }
@@ -62,7 +60,7 @@ impl SendQueue {
     /// sent, or counted as dropped.
     pub(crate) fn send_runs(
         &mut self,
-        socket: &UdpSocket,
+        socket: &mut UdpSocket,
         (out, received): (&Outbox, &[u8]),
         runs: &[Run],
         counts: &mut CountersSnapshot,
@@ -74,14 +72,14 @@ impl SendQueue {
             match self.send(socket, pieces.clone()) {
                 Ok(count) => {
                     retries = 0;
-                    socket.stalled.store(false, Ordering::Relaxed);
-                    self.count_sent(pieces.by_ref().take(count), counts);
+                    socket.stalled = false;
+                    count_sent(socket, pieces.by_ref().take(count), counts);
                 }
                 Err(error) => match Refusal::of(&error, pieces.first_is_gso()) {
                     Refusal::Interrupted => {}
                     Refusal::Full => {
                         counts.send_would_block += 1;
-                        if self.patience.is_zero() || socket.stalled.load(Ordering::Relaxed) {
+                        if self.patience.is_zero() || socket.stalled {
                             counts.dropped_socket_full +=
                                 pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
@@ -90,7 +88,7 @@ impl SendQueue {
                     }
                     Refusal::QueueFull => {
                         counts.send_queue_full += 1;
-                        let has_waited = self.patience.is_zero() || socket.stalled.load(Ordering::Relaxed);
+                        let has_waited = self.patience.is_zero() || socket.stalled;
                         if has_waited {
                             // It has dropped this one; there may be room for the next, which goes another way perhaps.
                             counts.dropped_queue_full += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
@@ -104,9 +102,8 @@ impl SendQueue {
                         pieces.split_first = true;
                         // What is too long is its path's fault, however often.
                         if let (Refusal::Gso, Some(run)) = (refusal, pieces.runs.first())
-                            && self.refusals.add(run.path.remote.ip())
+                            && socket.gso_refusals.add(run.path.remote.ip())
                         {
-                            self.refusals = Refusals::default();
                             counts.gso_lowered += 1;
                             pieces.gso = false;
                             socket.lower_gso();
@@ -124,10 +121,10 @@ impl SendQueue {
     }
 
     /// Waits for room, as long as this flush may.
-    fn wait(&mut self, socket: &UdpSocket, error: &io::Error) {
+    fn wait(&mut self, socket: &mut UdpSocket, error: &io::Error) {
         self.patience = self.patience.saturating_sub(wait_for_room(socket, error, self.patience));
         // Only who had all the time that there is.
-        socket.stalled.store(self.patience.is_zero(), Ordering::Relaxed);
+        socket.stalled = self.patience.is_zero();
     }
 
     fn send<'a>(&mut self, socket: &UdpSocket, messages: impl Iterator<Item = Outgoing<'a>>) -> io::Result<usize> {
@@ -137,22 +134,22 @@ impl SendQueue {
         }
         self.batch.send(socket.as_fd(), messages)
     }
+}
 
-    fn count_sent<'a>(&mut self, pieces: impl Iterator<Item = Outgoing<'a>>, counts: &mut CountersSnapshot) {
-        for piece in pieces {
-            counts.datagrams_out += piece.datagram_count() as u64;
-            counts.bytes_out += piece.len_bytes() as u64;
-            if piece.segment_bytes.is_some() {
-                counts.gso_sends += 1;
-                self.refusals.count = 0;
-            }
+fn count_sent<'a>(socket: &mut UdpSocket, pieces: impl Iterator<Item = Outgoing<'a>>, counts: &mut CountersSnapshot) {
+    for piece in pieces {
+        counts.datagrams_out += piece.datagram_count() as u64;
+        counts.bytes_out += piece.len_bytes() as u64;
+        if piece.segment_bytes.is_some() {
+            counts.gso_sends += 1;
+            socket.gso_refusals.count = 0;
         }
     }
 }
 
-/// Refusals to split since the kernel split something.
-#[derive(Default)]
-struct Refusals {
+/// Refusals to split since the kernel split something, of one socket.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
     count: u32,
     /// Whose the first ones were, and those of others.
     sources: [Option<IpAddr>; REFUSERS_MAX],

@@ -99,7 +99,7 @@ impl End {
         let mut out = Outbox::new(1 << 20);
         let path = Path { link: LinkId::datagrams(0), remote: to, local: None };
         datagrams.iter().for_each(|datagram| assert!(out.push(&path, datagram)));
-        self.queue.send_outbox(&self.socket, &out, &mut CountersSnapshot::default());
+        self.queue.send_outbox(&mut self.socket, &out, &mut CountersSnapshot::default());
     }
 
     fn expect(&self, datagrams: &[Vec<u8>]) {

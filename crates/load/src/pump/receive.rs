@@ -155,7 +155,7 @@ mod tests {
 
     /// Sends three datagrams, and receives them later; true when their times are those of the sending.
     fn are_apart_and_timed(socket: &UdpSocket) -> bool {
-        let sender = engine::udp::UdpSocket::bind(([127, 0, 0, 1], 0).into(), &Options::default()).unwrap();
+        let mut sender = engine::udp::UdpSocket::bind(([127, 0, 0, 1], 0).into(), &Options::default()).unwrap();
         let mut out = Outbox::new(1 << 16);
         for (host, number) in [(7, 1_u8), (7, 2), (9, 3)] {
             let path =
@@ -163,7 +163,7 @@ mod tests {
             assert!(out.push(&path, &[number; 1_316]));
         }
         let before = now_ns();
-        SendQueue::default().send_outbox(&sender, &out, &mut engine::CountersSnapshot::default());
+        SendQueue::default().send_outbox(&mut sender, &out, &mut engine::CountersSnapshot::default());
         let after = now_ns();
 
         let (mut batch, mut seen, mut is_timed) = (Batch::new(), Vec::new(), true);

@@ -1,6 +1,5 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::Ordering;
 
 use wire::{LinkId, Path, Token};
 
@@ -31,12 +30,12 @@ impl Sender {
         Sender { queue: SendQueue { faults: errors.into(), ..SendQueue::default() }, ..Sender::default() }
     }
 
-    fn send(&mut self, socket: &UdpSocket, out: &Outbox) {
+    fn send(&mut self, socket: &mut UdpSocket, out: &Outbox) {
         self.queue.send_outbox(socket, out, &mut self.counts);
     }
 
     /// The same, as one part of a flush.
-    fn send_part(&mut self, socket: &UdpSocket, out: &Outbox) {
+    fn send_part(&mut self, socket: &mut UdpSocket, out: &Outbox) {
         self.queue.send_runs(socket, (out, &[]), out.runs(), &mut self.counts);
     }
 }
@@ -75,10 +74,10 @@ fn sent(out: &Outbox) -> Vec<Vec<u8>> {
 #[test]
 fn eight_datagrams_for_one_receiver_leave_and_arrive_as_one_message() {
     for ip in LOOPBACKS {
-        let (a, b) = (bind(ip, true, true), bind(ip, true, true));
+        let (mut a, b) = (bind(ip, true, true), bind(ip, true, true));
         let out = outbox(&path_to(&b), &[1_200; 8]);
         let mut sender = Sender::default();
-        sender.send(&a, &out);
+        sender.send(&mut a, &out);
 
         let expected =
             CountersSnapshot { datagrams_out: 8, bytes_out: 9_600, send_calls: 1, gso_sends: 1, ..Default::default() };
@@ -92,11 +91,11 @@ fn the_same_bytes_arrive_with_and_without_gso_and_gro() {
     let lens = [1_200, 1_200, 700, 30, 30, 30, 1_400, 1];
     for ip in LOOPBACKS {
         for (gso, gro) in [(true, true), (true, false), (false, true), (false, false)] {
-            let (a, b) = (bind(ip, gso, gro), bind(ip, gso, gro));
+            let (mut a, b) = (bind(ip, gso, gro), bind(ip, gso, gro));
             assert_eq!((a.gso(), b.gro()), (gso, gro));
             let out = outbox(&path_to(&b), &lens);
             let mut sender = Sender::default();
-            sender.send(&a, &out);
+            sender.send(&mut a, &out);
 
             assert_eq!(receive(&b, lens.len()).1, sent(&out), "{ip}, GSO {gso}, GRO {gro}");
             assert_eq!(sender.counts.gso_sends, if gso { 3 } else { 0 });
@@ -106,7 +105,8 @@ fn the_same_bytes_arrive_with_and_without_gso_and_gro() {
 
 #[test]
 fn many_receivers_are_served_by_few_calls() {
-    let (a, b, c) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b, c) =
+        (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let mut out = Outbox::new(1 << 20);
     for _ in 0..100 {
         for receiver in [&b, &c] {
@@ -115,7 +115,7 @@ fn many_receivers_are_served_by_few_calls() {
         }
     }
     let mut sender = Sender::default();
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
 
     assert_eq!((sender.counts.send_calls, sender.counts.gso_sends), (2, 200));
     assert_eq!((receive(&b, 200).1.len(), receive(&c, 200).1.len()), (200, 200));
@@ -135,35 +135,52 @@ fn outbox_of(socket: &UdpSocket, addresses: u8) -> Outbox {
 
 #[test]
 fn a_kernel_that_refuses_to_split_for_several_destinations_is_not_asked_for_a_minute() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
     sys::refuse_gso(a.as_fd()).expect("option");
     let out = outbox_of(&b, REFUSERS_MAX as u8);
     let mut sender = Sender::default();
     for _ in 0..=REFUSALS_MAX / REFUSERS_MAX as u32 {
-        sender.send(&a, &out);
+        sender.send(&mut a, &out);
         assert_eq!(receive(&b, 2 * REFUSERS_MAX).1, sent(&out), "every datagram by itself");
     }
     assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_MAX.into(), 1));
     assert!(!a.gso());
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends), (REFUSALS_MAX.into(), 0), "it is not tried");
 
     // As if the minute was over.
-    a.gso_lowered_until_ms.store(1, Ordering::Relaxed);
+    a.gso_lowered_until = Some(Instant::now());
     assert!(a.gso());
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(sender.counts.gso_refused, u64::from(REFUSALS_MAX) + REFUSERS_MAX as u64);
+}
+
+#[test]
+fn a_socket_whose_card_does_not_split_is_known_beside_one_whose_card_does() {
+    let [mut a, mut other] = [(); 2].map(|()| bind(LOOPBACKS[0], true, true));
+    let b = bind(Ipv4Addr::UNSPECIFIED.into(), true, true);
+    sys::refuse_gso(a.as_fd()).expect("option");
+    let out = outbox_of(&b, REFUSERS_MAX as u8);
+    let mut sender = Sender::default();
+    for _ in 0..=REFUSALS_MAX / REFUSERS_MAX as u32 {
+        for socket in [&mut a, &mut other] {
+            sender.send(socket, &out);
+            assert_eq!(receive(&b, 2 * REFUSERS_MAX).1, sent(&out));
+        }
+    }
+    assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_MAX.into(), 1));
+    assert_eq!([a.gso(), other.gso()], [false, true]);
 }
 
 #[test]
 fn a_destination_whose_sends_the_kernel_does_not_split_makes_those_to_others_no_dearer() {
     for errno in [libc::EIO, libc::EINVAL] {
-        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+        let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
         let out = outbox(&path_to(&b), &[500, 500]);
         let mut sender = Sender::default();
         for _ in 0..2 * REFUSALS_MAX {
             sender.queue.faults.push_back(errno);
-            sender.send(&a, &out);
+            sender.send(&mut a, &out);
             assert_eq!(receive(&b, 2).1, sent(&out));
         }
         let counts = &sender.counts;
@@ -175,12 +192,12 @@ fn a_destination_whose_sends_the_kernel_does_not_split_makes_those_to_others_no_
 #[test]
 fn a_kernel_that_refuses_to_split_for_one_or_two_destinations_is_not_asked_for_a_minute_when_there_are_no_others() {
     for destinations in [1, 2] {
-        let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+        let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
         sys::refuse_gso(a.as_fd()).expect("option");
         let out = outbox_of(&b, destinations);
         let mut sender = Sender::default();
         for _ in 0..=REFUSALS_OF_FEW_MAX / u32::from(destinations) {
-            sender.send(&a, &out);
+            sender.send(&mut a, &out);
             assert_eq!(receive(&b, 2 * usize::from(destinations)).1, sent(&out), "every datagram by itself");
         }
         assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_OF_FEW_MAX.into(), 1));
@@ -189,13 +206,13 @@ fn a_kernel_that_refuses_to_split_for_one_or_two_destinations_is_not_asked_for_a
 
 #[test]
 fn a_destination_whose_sends_the_kernel_never_splits_makes_those_to_another_no_dearer() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
     let out = outbox_of(&b, 2);
     let mut sender = Sender::default();
     for _ in 0..REFUSALS_OF_FEW_MAX {
         // The first run is refused, the second is split.
         sender.queue.faults.push_back(libc::EIO);
-        sender.send(&a, &out);
+        sender.send(&mut a, &out);
         assert_eq!(receive(&b, 4).1, sent(&out));
     }
     assert_eq!((sender.counts.gso_refused, sender.counts.gso_lowered), (REFUSALS_OF_FEW_MAX.into(), 0));
@@ -203,30 +220,30 @@ fn a_destination_whose_sends_the_kernel_never_splits_makes_those_to_another_no_d
 
 #[test]
 fn a_datagram_longer_than_its_path_takes_is_sent_in_fragments_from_then_on() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
     let mut sender = Sender::failing([libc::EMSGSIZE]);
-    assert!(a.whole.load(Ordering::Relaxed));
-    sender.send(&a, &out);
+    assert!(a.whole);
+    sender.send(&mut a, &out);
     assert_eq!(receive(&b, 3).1, sent(&out));
     assert_eq!((sender.counts.gso_refused, sender.counts.gso_sends, sender.counts.dropped_refused), (0, 1, 0));
-    assert!(!a.whole.load(Ordering::Relaxed));
+    assert!(!a.whole);
 
     // With fragments allowed it is the split that was refused, and at last the datagram.
     sender.queue.faults = [libc::EMSGSIZE, libc::EMSGSIZE].into();
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(receive(&b, 2).1, sent(&out)[1..]);
     assert_eq!((sender.counts.gso_refused, sender.counts.dropped_refused), (1, 1));
 }
 
 #[test]
 fn a_remote_behind_a_narrow_path_does_not_make_the_sends_to_all_others_dearer() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500]);
     let mut sender = Sender::failing([libc::EMSGSIZE]);
     for _ in 0..2 * REFUSALS_MAX {
         sender.queue.faults.push_back(libc::EMSGSIZE);
-        sender.send(&a, &out);
+        sender.send(&mut a, &out);
         assert_eq!(receive(&b, 2).1, sent(&out));
     }
     assert_eq!((sender.counts.gso_refused, a.gso()), (u64::from(2 * REFUSALS_MAX), true));
@@ -235,21 +252,21 @@ fn a_remote_behind_a_narrow_path_does_not_make_the_sends_to_all_others_dearer() 
 #[test]
 fn what_icmp_said_of_another_path_costs_no_datagram() {
     let options = Options::sender();
-    let a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
+    let mut a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
     let b = bind(LOOPBACKS[0], true, true);
     let out = outbox(&path_to(&b), &[500]);
     let mut sender = Sender::failing([libc::EMSGSIZE; 3]);
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(receive(&b, 1).1, sent(&out));
     assert_eq!(sender.counts.dropped_refused, 0);
 }
 
 #[test]
 fn a_socket_that_is_full_for_a_moment_loses_nothing() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200]);
     let mut sender = Sender::failing([libc::EAGAIN, libc::ENOBUFS, libc::EINTR]);
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
 
     assert_eq!(receive(&b, 3).1, sent(&out));
     let counts = &sender.counts;
@@ -258,35 +275,35 @@ fn a_socket_that_is_full_for_a_moment_loses_nothing() {
 
 #[test]
 fn a_socket_that_stays_full_is_waited_for_once_and_its_drops_are_counted() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
     let mut sender = Sender::failing(vec![libc::EAGAIN; 1 << 20]);
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     let calls = sender.counts.send_calls;
     assert!(calls >= 2, "it is waited for");
     assert_eq!((sender.counts.dropped_socket_full, sender.counts.datagrams_out), (4, 0));
 
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!((sender.counts.dropped_socket_full, sender.counts.send_calls), (8, calls + 1));
 
     sender.queue.faults.clear();
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(receive(&b, 4).1, sent(&out));
 }
 
 #[test]
 fn a_socket_that_stays_full_costs_the_others_neither_their_wait_nor_one_more() {
-    let [a, b, c, d] = [(); 4].map(|()| bind(LOOPBACKS[0], true, true));
+    let [mut a, mut b, mut c, d] = [(); 4].map(|()| bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&d), &[500]);
     let mut sender = Sender::failing(vec![libc::EAGAIN; 1 << 20]);
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(sender.counts.dropped_socket_full, 1);
 
     // Another is full for a moment, in the same flush as one that is not.
     let full = sender.counts.send_would_block;
     sender.queue.faults = [libc::EAGAIN; 2].into();
     sender.queue.begin_flush();
-    for socket in [&a, &b, &c] {
+    for socket in [&mut a, &mut b, &mut c] {
         sender.send_part(socket, &out);
     }
     assert_eq!(
@@ -299,33 +316,33 @@ fn a_socket_that_stays_full_costs_the_others_neither_their_wait_nor_one_more() {
     // All that are full in one flush wait as long as one.
     sender.queue.faults = vec![libc::EAGAIN; 1 << 20].into();
     sender.queue.begin_flush();
-    sender.send_part(&b, &out);
+    sender.send_part(&mut b, &out);
     let calls = sender.counts.send_calls;
-    sender.send_part(&c, &out);
+    sender.send_part(&mut c, &out);
     assert_eq!(sender.counts.send_calls, calls + 1);
     assert_eq!(sender.counts.dropped_socket_full, 4);
 }
 
 #[test]
 fn of_a_queue_below_the_socket_that_stays_full_only_what_it_drops_is_lost() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let out = outbox(&path_to(&b), &[500, 500, 200, 900]);
     let mut sender = Sender::failing([libc::ENOBUFS; 100]);
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!((sender.counts.dropped_queue_full, sender.counts.datagrams_out), (4, 0));
     let full = sender.counts.send_queue_full;
     assert!((2..=13).contains(&full), "{full} times in two milliseconds");
 
     // It stays full for the first run, and nobody waits.
     sender.queue.faults = [libc::ENOBUFS].into();
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
     assert_eq!(receive(&b, 1).1, sent(&out)[3..]);
     assert_eq!((sender.counts.send_queue_full - full, sender.counts.dropped_queue_full), (1, 7));
 }
 
 #[test]
 fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
+    let (mut a, b) = (bind(LOOPBACKS[0], true, true), bind(LOOPBACKS[0], true, true));
     let nowhere = Path { remote: ([255, 255, 255, 255], 9).into(), ..path_to(&b) };
     let mut out = Outbox::new(1 << 20);
     out.push(&path_to(&b), &[1; 10]);
@@ -333,7 +350,7 @@ fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
     out.push(&nowhere, &[2; 10]);
     out.push(&path_to(&b), &[3; 10]);
     let mut sender = Sender::default();
-    sender.send(&a, &out);
+    sender.send(&mut a, &out);
 
     assert_eq!(receive(&b, 2).1, [[1; 10], [3; 10]]);
     assert_eq!((sender.counts.datagrams_out, sender.counts.dropped_refused), (2, 2));
@@ -343,28 +360,28 @@ fn what_the_kernel_refuses_is_counted_and_the_rest_is_sent() {
 fn on_a_wildcard_address_the_answer_leaves_from_the_address_that_was_asked() {
     // All of 127.0.0.0/8 is ours; without packet info the answer would leave from 127.0.0.1.
     let asked = Ipv4Addr::new(127, 0, 0, 77);
-    let (a, b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
+    let (mut a, mut b) = (bind(LOOPBACKS[0], true, true), bind(Ipv4Addr::UNSPECIFIED.into(), true, true));
     let question = Path { remote: (asked, b.local_addr().port()).into(), ..path_to(&b) };
     let mut sender = Sender::default();
-    sender.send(&a, &outbox(&question, &[10, 10]));
+    sender.send(&mut a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
     assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(asked.into()) }]);
-    sender.send(&b, &outbox(&paths[0], &[20, 20]));
+    sender.send(&mut b, &outbox(&paths[0], &[20, 20]));
     assert_eq!(paths_of(&a), [Path { link: LinkId::datagrams(4), remote: question.remote, local: None }]);
     assert_eq!(sender.counts.gso_sends, 2);
 }
 
 #[test]
 fn on_an_ipv6_wildcard_address_the_local_address_is_known_and_used() {
-    let (a, b) = (bind(LOOPBACKS[1], true, true), bind(Ipv6Addr::UNSPECIFIED.into(), true, true));
+    let (mut a, mut b) = (bind(LOOPBACKS[1], true, true), bind(Ipv6Addr::UNSPECIFIED.into(), true, true));
     let question = Path { remote: (Ipv6Addr::LOCALHOST, b.local_addr().port()).into(), ..path_to(&b) };
     let mut sender = Sender::default();
-    sender.send(&a, &outbox(&question, &[10, 10]));
+    sender.send(&mut a, &outbox(&question, &[10, 10]));
 
     let paths = paths_of(&b);
     assert_eq!(paths, [Path { link: LinkId::datagrams(4), remote: a.local_addr(), local: Some(LOOPBACKS[1]) }]);
-    sender.send(&b, &outbox(&paths[0], &[20, 20]));
+    sender.send(&mut b, &outbox(&paths[0], &[20, 20]));
     assert_eq!(receive(&a, 2).0, [2]);
 }
 
