@@ -18,7 +18,11 @@ use crate::sys::{self, Outgoing, Payload, SendBatch};
 const STALL_MAX: Duration = Duration::from_millis(2);
 
 /// Pause after ENOBUFS: a queue below the socket is full, and nothing tells when it has room again.
-const NO_BUFFERS_PAUSE: Duration = Duration::from_micros(200);
+const QUEUE_FULL_PAUSE: Duration = Duration::from_micros(200);
+
+/// After a flush has waited so long for a queue below a socket and none had room, no other waits for one for this time. The
+/// error does not name the queue, so what goes another way meanwhile says nothing of it.
+const QUEUES_PAUSE: Duration = Duration::from_millis(100);
 
 /// Refusals in a row, with no GSO send accepted in between, and destinations that they were for, until they count as the
 /// socket's own fault. Linux refuses to split (EIO) also where an IPsec policy holds for the route, and EINVAL may be a small
@@ -38,6 +42,8 @@ pub struct SendQueue {
     batch: SendBatch,
     /// For how long this flush may still wait.
     patience: Duration,
+    /// Until when no flush waits for a queue below a socket.
+    queues_paused_until: Option<Instant>,
     /// Errors that the next calls meet instead of the kernel.
     #[cfg(test)]
     faults: std::collections::VecDeque<i32>,
@@ -84,16 +90,22 @@ impl SendQueue {
                                 pieces.map(|piece| piece.datagram_count() as u64).sum::<u64>();
                             return;
                         }
-                        self.wait(socket, &error);
+                        // An error here shows again in the next send, where it is handled.
+                        self.wait(|limit| drop(sys::wait_writable(socket.as_fd(), Some(limit))));
+                        // Only who had all the time that there is.
+                        socket.stalled = self.patience.is_zero();
                     }
                     Refusal::QueueFull => {
                         counts.send_queue_full += 1;
-                        let has_waited = self.patience.is_zero() || socket.stalled;
-                        if has_waited {
+                        let is_paused = self.queues_paused_until.is_some_and(|until| Instant::now() < until);
+                        if self.patience.is_zero() || is_paused {
                             // It has dropped this one; there may be room for the next, which goes another way perhaps.
                             counts.dropped_queue_full += pieces.next().map_or(0, |piece| piece.datagram_count() as u64);
                         } else {
-                            self.wait(socket, &error);
+                            self.wait(|limit| std::thread::sleep(limit.min(QUEUE_FULL_PAUSE)));
+                            if self.patience.is_zero() {
+                                self.queues_paused_until = Some(Instant::now() + QUEUES_PAUSE);
+                            }
                         }
                     }
                     Refusal::TooLong if socket.allow_fragments() => {}
@@ -121,10 +133,10 @@ impl SendQueue {
     }
 
     /// Waits for room, as long as this flush may.
-    fn wait(&mut self, socket: &mut UdpSocket, error: &io::Error) {
-        self.patience = self.patience.saturating_sub(wait_for_room(socket, error, self.patience));
-        // Only who had all the time that there is.
-        socket.stalled = self.patience.is_zero();
+    fn wait(&mut self, for_room: impl FnOnce(Duration)) {
+        let start = Instant::now();
+        for_room(self.patience);
+        self.patience = self.patience.saturating_sub(start.elapsed());
     }
 
     fn send<'a>(&mut self, socket: &UdpSocket, messages: impl Iterator<Item = Outgoing<'a>>) -> io::Result<usize> {
@@ -171,18 +183,6 @@ impl Refusals {
         let are_many = self.sources.iter().all(Option::is_some);
         self.count >= if are_many { REFUSALS_MAX } else { REFUSALS_OF_FEW_MAX }
     }
-}
-
-/// Waits for at most `limit` and returns how long it was.
-fn wait_for_room(socket: &UdpSocket, error: &io::Error, limit: Duration) -> Duration {
-    let start = Instant::now();
-    if error.raw_os_error() == Some(libc::ENOBUFS) {
-        std::thread::sleep(limit.min(NO_BUFFERS_PAUSE));
-    } else {
-        // An error here shows again in the next send, where it is handled.
-        sys::wait_writable(socket.as_fd(), Some(limit)).ok();
-    }
-    start.elapsed()
 }
 
 /// What a failed send means for the first of its messages.

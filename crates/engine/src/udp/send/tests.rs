@@ -30,6 +30,12 @@ impl Sender {
         Sender { queue: SendQueue { faults: errors.into(), ..SendQueue::default() }, ..Sender::default() }
     }
 
+    /// The pause after a wait in vain goes on, however slow the machine is.
+    fn stop_time(&mut self) {
+        assert!(self.queue.queues_paused_until.is_some(), "it has waited in vain");
+        self.queue.queues_paused_until = Some(Instant::now() + Duration::from_secs(3_600));
+    }
+
     fn send(&mut self, socket: &mut UdpSocket, out: &Outbox) {
         self.queue.send_outbox(socket, out, &mut self.counts);
     }
@@ -334,10 +340,38 @@ fn of_a_queue_below_the_socket_that_stays_full_only_what_it_drops_is_lost() {
     assert!((2..=13).contains(&full), "{full} times in two milliseconds");
 
     // It stays full for the first run, and nobody waits.
+    sender.stop_time();
     sender.queue.faults = [libc::ENOBUFS].into();
     sender.send(&mut a, &out);
     assert_eq!(receive(&b, 1).1, sent(&out)[3..]);
     assert_eq!((sender.counts.send_queue_full - full, sender.counts.dropped_queue_full), (1, 7));
+}
+
+#[test]
+fn a_queue_that_stays_full_is_waited_for_once_in_a_while_though_others_have_room() {
+    let [mut a, mut other, b] = [(); 3].map(|()| bind(LOOPBACKS[0], true, true));
+    let out = outbox(&path_to(&b), &[500]);
+    let mut sender = Sender::default();
+    let mut calls_of_full = |sender: &mut Sender| {
+        let before = sender.counts.send_calls;
+        sender.queue.faults = vec![libc::ENOBUFS; 1 << 10].into();
+        sender.send(&mut a, &out);
+        sender.queue.faults.clear();
+        // What goes another way, of this socket and of another, goes.
+        sender.send(&mut a, &out);
+        sender.send(&mut other, &out);
+        assert_eq!(receive(&b, 2).1.len(), 2);
+        sender.counts.send_calls - before - 2
+    };
+    assert!(calls_of_full(&mut sender) > 1, "it is waited for");
+    sender.stop_time();
+    for _ in 0..3 {
+        assert_eq!(calls_of_full(&mut sender), 1);
+    }
+    // As if the pause was over.
+    sender.queue.queues_paused_until = Some(Instant::now());
+    assert!(calls_of_full(&mut sender) > 1, "it is waited for again");
+    assert_eq!((sender.counts.dropped_queue_full, sender.counts.datagrams_out), (5, 10));
 }
 
 #[test]
