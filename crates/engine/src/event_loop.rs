@@ -32,8 +32,8 @@ const RECEIVE_BATCHES_MAX: usize = 4;
 /// Reads from one connection before everything else gets its turn.
 const LINK_READS_MAX: usize = 4;
 
-/// Bytes read from all connections before everything else gets its turn, and for how many a connection counts that brings
-/// fewer. What is read at once of one is not cut short.
+/// Bytes read from all connections, and written of what waits for room in them, before everything else gets its turn; and for
+/// how many a connection counts with fewer, or that is accepted. What is read or written at once of one is not cut short.
 const CONNECTION_BYTES_MAX: usize = 128 * 1_024;
 const CONNECTION_BYTES_MIN: usize = 512;
 
@@ -146,18 +146,16 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     /// Handles what a listener or a connection has. It may be gone since the kernel said so; then there is nothing. Returns
-    /// the bytes that were read.
+    /// the bytes that were read and written.
     fn handle_connection(&mut self, service: &mut impl Service, now: Instant, ready: Ready) -> usize {
         let links = &mut self.egress.links;
         let link = LinkId::from_bits(ready.token);
         if link.kind() == LinkKind::Listener {
-            links.accept(now, link);
-            return 0;
+            return links.accept(now, link) * CONNECTION_BYTES_MIN;
         }
-        if ready.writable || ready.failed {
-            links.handle_writable(now, link);
-        }
-        if ready.readable || ready.failed { self.read_link(service, link) } else { 0 }
+        let written = if ready.writable || ready.failed { links.handle_writable(now, link) } else { 0 };
+        let read = if ready.readable || ready.failed { self.read_link(service, link) } else { 0 };
+        written + read
     }
 
     /// Hands the service what one UDP socket has received.
@@ -357,5 +355,51 @@ impl<M: Send + 'static> Loop<M> {
         let counts = &mut self.egress.links.counts;
         counts.mailbox_full = self.receiver.refused();
         self.counters.published.store(counts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::tests::with_backlogs;
+    use crate::mailbox::mailbox;
+
+    /// Does nothing.
+    struct Nobody;
+
+    impl Service for Nobody {
+        type Message = ();
+
+        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+    }
+
+    impl wire::Product for Nobody {
+        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_waits_for_room_in_connections_leaves_in_shares_of_turns() {
+        const WAITING: usize = 50_000;
+        let (links, clients) = with_backlogs(20, WAITING);
+        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
+        let mut own = Loop::new(4_096, links, receiver, Arc::default(), Arc::default()).expect("epoll");
+        let mut waiting = own.egress.links.backlog_bytes();
+        assert!(waiting >= clients.len() * WAITING);
+        let mut turns = 0;
+        while waiting > 0 {
+            own.handle_connections(&mut Nobody, Instant::now()).expect("epoll");
+            let rest = own.egress.links.backlog_bytes();
+            assert!(waiting - rest < CONNECTION_BYTES_MAX + WAITING * 2, "{} bytes in one turn", waiting - rest);
+            (waiting, turns) = (rest, turns + 1);
+        }
+        assert!(turns > 1);
     }
 }

@@ -15,7 +15,7 @@ mod strangers;
 mod stream;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod udp;
 
 use std::collections::VecDeque;
@@ -159,10 +159,10 @@ impl Links {
         matches!(self.table.get(id), Some(Link { body: Body::Stream(stream), .. }) if stream.is_open())
     }
 
-    /// Accepts what waits at one listener, bounded.
-    pub(crate) fn accept(&mut self, now: Instant, id: LinkId) {
-        for _ in 0..ACCEPTS_MAX {
-            let Some(Link { token, body: Body::Listener(listener) }) = self.table.get(id) else { return };
+    /// Accepts what waits at one listener, bounded. Returns how many connections that were, those that are turned away too.
+    pub(crate) fn accept(&mut self, now: Instant, id: LinkId) -> usize {
+        for accepted in 0..ACCEPTS_MAX {
+            let Some(Link { token, body: Body::Listener(listener) }) = self.table.get(id) else { return accepted };
             match listener.accept() {
                 Accepted::Connection(socket, remote, options) => {
                     let token = *token;
@@ -178,14 +178,16 @@ impl Links {
                     }
                 }
                 Accepted::Aborted => {}
-                Accepted::Nobody => return,
+                Accepted::Nobody => return accepted,
                 Accepted::Trouble(error) => {
                     self.counts.tcp_refused += 1;
                     tracing::warn!(%error, listener = %listener.local_addr(), "newcomers wait");
-                    return self.pause(now, id);
+                    self.pause(now, id);
+                    return accepted;
                 }
             }
         }
+        ACCEPTS_MAX
     }
 
     /// Whether a listener may have one more connection, from there. Who has come first of the same source, where that has
@@ -374,30 +376,34 @@ impl Links {
         }
     }
 
-    /// The kernel has room for a connection, or has answered one that was asked for.
-    pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId) {
+    /// The kernel has room for a connection, or has answered one that was asked for. Returns how many bytes were written.
+    pub(crate) fn handle_writable(&mut self, now: Instant, id: LinkId) -> usize {
         match self.table.get(id) {
             Some(Link { body: Body::Stream(stream), .. }) if stream.is_connecting() => {
                 self.finish_connecting(now, id);
+                0
             }
             Some(_) => self.write(id),
-            None => {}
+            None => 0,
         }
     }
 
-    /// Writes what waits, and tells who waits for room.
-    fn write(&mut self, id: LinkId) {
-        let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
-        if stream.write_backlog(&mut self.buffers).is_err() {
-            return self.close(id, CloseReason::Failed);
-        }
+    /// Writes what waits, and tells who waits for room. Returns how many bytes were written.
+    fn write(&mut self, id: LinkId) -> usize {
+        let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return 0 };
+        let Ok(written) = stream.write_backlog(&mut self.buffers) else {
+            self.close(id, CloseReason::Failed);
+            return 0;
+        };
         if stream.is_closing() && !stream.has_backlog() {
-            return self.end_output(id);
+            self.end_output(id);
+            return written;
         }
         if stream.announces_room() {
             self.news.push_back((*token, LinkEvent::Writable { link: id }));
         }
         self.watch_as_wanted(id);
+        written
     }
 
     /// All that waited on a link that nobody wants has left.

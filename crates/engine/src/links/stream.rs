@@ -268,18 +268,24 @@ impl Stream {
         true
     }
 
-    /// Writes until all that waits is written or the kernel has no room.
-    pub(super) fn write_backlog(&mut self, buffers: &mut Buffers) -> io::Result<()> {
-        while !self.backlog.is_empty() {
-            match self.socket.write(self.backlog.bytes()) {
+    /// Writes until all that waits is written, or the kernel has no room, or others are to have their turn. Returns how many
+    /// bytes were.
+    pub(super) fn write_backlog(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
+        let mut written = 0;
+        while !self.backlog.is_empty() && written < WRITE_MAX {
+            let bytes = self.backlog.bytes();
+            match self.socket.write(&bytes[..bytes.len().min(WRITE_MAX - written)]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => self.backlog.consume(count, buffers),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Ok(count) => {
+                    written += count;
+                    self.backlog.consume(count, buffers);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Writes pieces as far as the kernel takes them. A piece that was copied is taken whole or not at all: what the
@@ -342,6 +348,11 @@ impl Stream {
     /// Whether something waits until the kernel has room.
     pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.backlog.len()
     }
 
     /// The writer wants to be told when there is room.

@@ -43,6 +43,40 @@ fn streaming(options: StreamOptions) -> (Links, LinkId, TcpStream) {
     (links, link, client)
 }
 
+/// So many framed connections, in each of which at least so many bytes wait though the kernel has room; and their other ends.
+pub(crate) fn with_backlogs(count: usize, bytes: usize) -> (Links, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let mut links = Links::new().expect("epoll");
+    let framing = Some(Framing::Length16);
+    let clients = (0..count).map(|_| {
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+        let descriptor = listener.accept().expect("it connects").0.into();
+        let options = StreamOptions { framing, backlog_max: 2 * bytes, ..StreamOptions::default() };
+        let adopt = LinkRequest::Adopt { token: Token::default(), descriptor, kind: Adopted::Stream(options) };
+        links.handle_request(Instant::now(), adopt);
+        let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
+        let Some(Link { body: Body::Stream(stream), .. }) = links.table.get_mut(link) else { panic!("it is there") };
+        while stream.backlog_bytes() < bytes {
+            assert!(stream.queue_frame(Framing::Length16, [&[7; 1_000], &[]], &mut links.buffers), "there is room");
+        }
+        links.watch_as_wanted(link);
+        client
+    });
+    let clients = clients.collect();
+    (links, clients)
+}
+
+impl Links {
+    /// What waits in all connections.
+    pub(crate) fn backlog_bytes(&self) -> usize {
+        let bytes = self.table.iter().map(|(_, link)| match &link.body {
+            Body::Stream(stream) => stream.backlog_bytes(),
+            Body::Udp(_) | Body::Listener(_) => 0,
+        });
+        bytes.sum()
+    }
+}
+
 #[test]
 fn a_link_that_stays_silent_is_closed() {
     let (mut links, listener, addr) = listening();
