@@ -182,6 +182,7 @@ impl<M: Send + 'static> Loop<M> {
                 }
             }
             now = Instant::now();
+            self.egress.links.expect_drops(now);
             for index in 0..self.batch.message_count() {
                 self.handle_message(service, now, link, index);
             }

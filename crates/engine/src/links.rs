@@ -80,8 +80,10 @@ pub(crate) struct Links {
     /// Links that are not to stay as they are for ever.
     impatient: usize,
     next_sweep: Option<Instant>,
-    /// When to ask UDP sockets for what they dropped, if there is a turn then.
-    next_drops: Instant,
+    /// UDP sockets that receive.
+    receivers: Vec<LinkId>,
+    /// When to ask them for what they dropped: only what has received something since can have dropped anything.
+    next_drops: Option<Instant>,
 }
 
 struct Link {
@@ -125,7 +127,8 @@ impl Links {
             paused: Vec::new(),
             impatient: 0,
             next_sweep: None,
-            next_drops: Instant::now(),
+            receivers: Vec::new(),
+            next_drops: None,
         })
     }
 
@@ -416,9 +419,9 @@ impl Links {
         }
     }
 
-    /// When `sweep` next has work.
+    /// When `sweep` or `count_drops` next has work.
     pub(crate) fn next_sweep(&self) -> Option<Instant> {
-        self.next_sweep
+        [self.next_sweep, self.next_drops].into_iter().flatten().min()
     }
 
     /// Closes links that were silent or closing for too long, bounded, and opens paused listeners again.
@@ -446,14 +449,18 @@ impl Links {
         self.next_sweep = (self.impatient > 0).then_some(now + pause);
     }
 
-    /// Counts what found no room in the receive buffers of UDP sockets, about once a second while there are turns.
+    /// Something was received by UDP, so something else may have found no room.
+    pub(crate) fn expect_drops(&mut self, now: Instant) {
+        self.next_drops.get_or_insert(now + SWEEP_INTERVAL);
+    }
+
+    /// Counts what found no room in the receive buffers of UDP sockets, a second after something was received.
     pub(crate) fn count_drops(&mut self, now: Instant) {
-        if now < self.next_drops {
+        if self.next_drops.take_if(|at| *at <= now).is_none() {
             return;
         }
-        self.next_drops = now + SWEEP_INTERVAL;
-        for (_, link) in self.table.iter_mut() {
-            if let Body::Udp(socket) = &mut link.body {
+        for id in &self.receivers {
+            if let Some(Link { body: Body::Udp(socket), .. }) = self.table.get_mut(*id) {
                 self.counts.dropped_receive_full += u64::from(socket.new_drops());
             }
         }
@@ -476,6 +483,7 @@ impl Links {
         let Link { token, body } = self.table.remove(id)?;
         // Somebody else may have the descriptor as well, and closing ours would not end the watch.
         self.set_of(body.kind()).remove(body.as_fd()).ok();
+        self.receivers.retain(|receiver| *receiver != id);
         let Body::Stream(mut stream) = body else { return Some((token, None, false)) };
         stream.release(&mut self.buffers);
         debug_assert!(

