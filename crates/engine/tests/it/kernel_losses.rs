@@ -70,13 +70,24 @@ fn what_finds_no_room_in_a_receive_buffer_is_counted() {
         WorkerConfig { sockets: vec![Socket::udp(Token::default(), loopback, options)], ..WorkerConfig::default() };
     let bound = Worker::bind(config).expect("loopback can be bound");
     let client = UdpSocket::bind(loopback).expect("a port");
-    // Nobody reads yet.
+    // Nobody reads before some have found no room.
+    let to = bound.sockets()[0].local;
     for _ in 0..COUNT {
-        client.send_to(&[7; 1_000], bound.sockets()[0].local).expect("sent");
+        client.send_to(&[7; 1_000], to).expect("sent");
     }
+    eventually("some find no room", || drops_at(to.port()) > 0);
     let worker = EchoWorker::run(bound);
     eventually("all are counted", || {
         let counters = worker.handle.counters();
         counters.datagrams_in + counters.dropped_receive_full == COUNT as u64 && counters.dropped_receive_full > 0
     });
+}
+
+/// Datagrams that found no room in the receive buffer of the UDP socket at a port of an IPv4 address: the last column of
+/// `/proc/net/udp`. The second is the address, in hexadecimal digits.
+fn drops_at(port: u16) -> u64 {
+    let sockets = std::fs::read_to_string("/proc/net/udp").expect("the kernel tells");
+    let mine = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mine = mine.filter(|words| words.get(1).is_some_and(|addr| addr.ends_with(&format!(":{port:04X}"))));
+    mine.filter_map(|words| words.last()?.parse::<u64>().ok()).sum()
 }
