@@ -230,7 +230,7 @@ impl<M: Send + 'static> Loop<M> {
             match socket.next_refusal() {
                 // A datagram that was too long for the path is no refusal.
                 Ok(Some(refused)) if refused.errno == libc::EMSGSIZE => {
-                    socket.allow_fragments();
+                    socket.hear_too_long(refused.is_local);
                     self.egress.links.counts.icmp_too_long += u64::from(!refused.is_local);
                 }
                 Ok(Some(refused)) if refused.is_local => {}

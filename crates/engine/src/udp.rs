@@ -29,9 +29,11 @@ pub struct UdpSocket {
     gso_refusals: Refusals,
     /// Until when the kernel is not asked to split.
     gso_lowered_until: Option<Instant>,
-    /// No fragments are made; lowered for good at the first datagram that is told to be longer than its path takes. Media
-    /// is not: 1,200 bytes and a little pass everywhere (1,280 bytes with headers, RFC 8200 §5).
+    /// No fragments are made; lowered for good at the first datagram that is said to be longer than its path takes, and may
+    /// be (`hear_too_long`).
     whole: bool,
+    /// The longest datagram that was sent.
+    datagram_bytes_max: usize,
     /// What `new_drops` has told.
     drops: u32,
     /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
@@ -103,6 +105,7 @@ impl UdpSocket {
             gso_refusals: Refusals::default(),
             gso_lowered_until: None,
             whole,
+            datagram_bytes_max: 0,
             drops: 0,
             stalled: false,
             gro,
@@ -160,10 +163,16 @@ impl UdpSocket {
         self.gso_lowered_until = Some(Instant::now() + GSO_PAUSE);
     }
 
-    /// Lets fragments be made from now on; false when they may be already.
-    pub(crate) fn allow_fragments(&mut self) -> bool {
-        let was_whole = std::mem::take(&mut self.whole);
-        was_whole && sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()
+    /// Somebody says that a datagram was longer than its path takes: lets fragments be made from now on; false when nothing
+    /// changes. The kernel is right (`is_local`), but anybody can forge ICMP, so that is believed only where some datagram
+    /// was longer than what passes everywhere. Media of 1,200 bytes is not.
+    pub(crate) fn hear_too_long(&mut self, is_local: bool) -> bool {
+        let header_bytes = if self.local_addr.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let is_believed = is_local || self.datagram_bytes_max + header_bytes > PATH_BYTES_MIN;
+        if !is_believed || !std::mem::take(&mut self.whole) {
+            return false;
+        }
+        sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()
     }
 
     /// Datagrams that found no room in the receive buffer since this was asked last. What a socket does not want is not
@@ -182,6 +191,9 @@ impl AsFd for UdpSocket {
         self.socket.as_fd()
     }
 }
+
+/// The longest IP packet that passes everywhere: of IPv6 by RFC 8200 §5, of IPv4 in practice.
+const PATH_BYTES_MIN: usize = 1_280;
 
 /// When the kernel that refused to split is asked again: routes and cards change.
 const GSO_PAUSE: Duration = Duration::from_secs(60);

@@ -108,7 +108,9 @@ impl SendQueue {
                             }
                         }
                     }
-                    Refusal::TooLong if socket.allow_fragments() => {}
+                    // On a socket that keeps refusals it may be what ICMP said of another path. What the kernel says itself is
+                    // also among the refusals.
+                    Refusal::TooLong if socket.hear_too_long(!socket.refusals) => {}
                     refusal @ (Refusal::Gso | Refusal::TooLong) if pieces.first_is_gso() => {
                         counts.gso_refused += 1;
                         pieces.split_first = true;
@@ -152,6 +154,8 @@ fn count_sent<'a>(socket: &mut UdpSocket, pieces: impl Iterator<Item = Outgoing<
     for piece in pieces {
         counts.datagrams_out += piece.datagram_count() as u64;
         counts.bytes_out += piece.len_bytes() as u64;
+        let datagram_bytes = piece.segment_bytes.map_or(piece.len_bytes(), usize::from);
+        socket.datagram_bytes_max = socket.datagram_bytes_max.max(datagram_bytes);
         if piece.segment_bytes.is_some() {
             counts.gso_sends += 1;
             socket.gso_refusals.count = 0;

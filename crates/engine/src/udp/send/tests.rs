@@ -256,15 +256,31 @@ fn a_remote_behind_a_narrow_path_does_not_make_the_sends_to_all_others_dearer() 
 }
 
 #[test]
-fn what_icmp_said_of_another_path_costs_no_datagram() {
-    let options = Options::sender();
-    let mut a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &options).expect("loopback can be bound");
+fn what_icmp_said_of_another_path_costs_no_datagram_and_changes_nothing() {
+    let mut a = UdpSocket::bind((LOOPBACKS[0], 0).into(), &Options::sender()).expect("loopback can be bound");
     let b = bind(LOOPBACKS[0], true, true);
-    let out = outbox(&path_to(&b), &[500]);
+    let out = outbox(&path_to(&b), &[1_252]);
     let mut sender = Sender::failing([libc::EMSGSIZE; 3]);
     sender.send(&mut a, &out);
     assert_eq!(receive(&b, 1).1, sent(&out));
-    assert_eq!(sender.counts.dropped_refused, 0);
+    assert_eq!((sender.counts.dropped_refused, a.whole), (0, true));
+}
+
+#[test]
+fn icmp_is_believed_where_a_datagram_was_longer_than_what_passes_everywhere_and_the_kernel_at_once() {
+    for (ip, passes) in LOOPBACKS.into_iter().zip([1_252, 1_232]) {
+        let mut a = UdpSocket::bind((ip, 0).into(), &Options::sender()).expect("loopback can be bound");
+        let b = bind(ip, true, true);
+        let mut sender = Sender::default();
+        sender.send(&mut a, &outbox(&path_to(&b), &[passes, passes, passes]));
+        assert!(!a.hear_too_long(false) && a.whole);
+        sender.send(&mut a, &outbox(&path_to(&b), &[passes + 1, passes + 1]));
+        assert!(a.hear_too_long(false) && !a.whole);
+
+        let mut other = bind(ip, true, true);
+        assert!(other.hear_too_long(true) && !other.whole);
+        assert!(!other.hear_too_long(true), "it is known");
+    }
 }
 
 #[test]
