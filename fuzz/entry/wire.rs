@@ -1,6 +1,7 @@
 //! What each fuzz target does with its bytes: parse them, read all there is, and where there is a writer, write what
 //! was read and read it again. Shared by the fuzz targets and by `crates/wire/tests`, which replays the corpora.
 
+use wire::codec::red::{self, Red};
 use wire::codec::{self, Codec, dependency};
 use wire::framing::{Frame, Framing};
 use wire::rtcp::{self, Packet};
@@ -112,6 +113,12 @@ pub fn codec(data: &[u8]) {
     assert_eq!(with.temporal_id, without.temporal_id);
     assert!(without.temporal_id < 8);
 
+    if let Some(red) = Red::parse(payload) {
+        let blocks: Vec<_> = red.redundant().collect();
+        let mut again = vec![0; payload.len()];
+        let len = red::write(&mut again, &blocks, red.payload_type, red.primary);
+        assert_eq!(again[..len.expect("room for the same blocks")], *payload);
+    }
     if let Some(structure) = dependency::Structure::parse(descriptor) {
         for value in [descriptor, payload] {
             let Some(layer) = structure.layer(value) else { continue };

@@ -10,6 +10,7 @@ pub mod dependency;
 pub mod h264;
 pub mod h265;
 mod profile;
+pub mod red;
 pub mod vp8;
 pub mod vp9;
 
