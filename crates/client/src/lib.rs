@@ -224,6 +224,7 @@ mod tests {
             codec: Codec::Vp8,
             payload_type: 96,
             rtx_payload_type: Some(97),
+            red: None,
             fmtp: String::new(),
             extensions: Vec::new(),
             tx: vec![(11, Some(12))],

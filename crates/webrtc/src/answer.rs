@@ -234,10 +234,8 @@ fn write_accepted(
     purpose: Purpose<'_>,
 ) {
     let payload_type = media.payload_type;
-    match media.rtx_payload_type {
-        Some(rtx) => writer.line(format_args!("m={} 9 {} {payload_type} {rtx}", section.media, section.protocol)),
-        None => writer.line(format_args!("m={} 9 {} {payload_type}", section.media, section.protocol)),
-    }
+    let formats: String = media.payload_types().map(|format| format!(" {format}")).collect();
+    writer.line(format_args!("m={} 9 {}{formats}", section.media, section.protocol));
     writer.line("c=IN IP4 0.0.0.0");
     if !media.mid.is_empty() {
         writer.line(format_args!("a=mid:{}", media.mid));
@@ -254,6 +252,9 @@ fn write_accepted(
     }
     let feedback = section.format(payload_type).map(select::feedback).unwrap_or_default();
     writer.codec(media.codec, payload_type, media.rtx_payload_type, &media.fmtp, &feedback);
+    if let Some(red) = media.red {
+        writer.red(red, payload_type);
+    }
     if let Purpose::Send { stream, .. } = purpose {
         let track = format!("{}{}", section.media, media.track);
         let tx: &[Ssrcs] = &media.tx;

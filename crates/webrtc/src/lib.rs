@@ -32,7 +32,7 @@ pub use context::Context;
 pub use error::Error;
 pub use fragment::Fragment;
 pub use guard::is_guarded;
-pub use media::{Direction, Extension, Media, Negotiated, Ssrcs};
+pub use media::{Direction, Extension, Media, Negotiated, Red, Ssrcs};
 pub use offer::OfferOptions;
 pub use peer::{EndReason, Output, Peer, Received, Refused, Remote};
 pub use sdp::SECTIONS_MAX;

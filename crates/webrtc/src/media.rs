@@ -39,6 +39,8 @@ pub struct Media {
     pub payload_type: u8,
     /// That of retransmissions (RFC 4588 §8.6); without it nothing is sent again.
     pub rtx_payload_type: Option<u8>,
+    /// For audio with redundancy, where the offerer has it for this codec.
+    pub red: Option<Red>,
     /// Format parameters of the codec as the other side wrote them; empty without.
     pub fmtp: String,
     /// Header extensions that both sides know, with their ids (RFC 8285).
@@ -55,7 +57,25 @@ pub struct Media {
     pub reduced_size: bool,
 }
 
+/// Audio that carries the packets before it once more (RFC 2198), beside the codec alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Red {
+    /// The offerer's number for it; 7 bits.
+    pub payload_type: u8,
+    /// It stands before the codec.
+    pub is_preferred: bool,
+}
+
 impl Media {
+    /// The payload types in the order of the offerer's preference, and that of retransmissions.
+    pub fn payload_types(&self) -> impl Iterator<Item = u8> {
+        let (before, behind) = match self.red {
+            Some(Red { payload_type, is_preferred: true }) => (Some(payload_type), None),
+            red => (None, red.map(|red| red.payload_type)),
+        };
+        [before, Some(self.payload_type), behind, self.rtx_payload_type].into_iter().flatten()
+    }
+
     /// The id of a header extension in this section.
     pub fn extension_id(&self, extension: Extension) -> Option<u8> {
         self.extensions.iter().find(|(_, known)| *known == extension).map(|(id, _)| *id)

@@ -12,6 +12,7 @@ use str0m::crypto::Fingerprint;
 use strum::EnumString;
 
 use crate::Error;
+use crate::media::Red;
 
 /// The longest text that is read, in bytes. Chromium's largest offers have about 10 KB.
 pub(crate) const OFFER_BYTES_MAX: usize = 64 * 1024;
@@ -129,6 +130,19 @@ impl<'a> Section<'a> {
                 && format.parameter("apt").and_then(|apt| apt.parse().ok()) == Some(payload_type)
         };
         self.formats.iter().find(is_rtx).map(|format| format.payload_type)
+    }
+
+    /// Redundancy of which all blocks are of one payload type ("111/111", RFC 2198 §5), with that one's clock.
+    pub fn red_for(&self, payload_type: u8) -> Option<Red> {
+        let place = self.formats.iter().position(|format| format.payload_type == payload_type)?;
+        let clock_rate = self.formats[place].clock_rate;
+        let is_red = |format: &Format<'_>| {
+            format.name.eq_ignore_ascii_case("red")
+                && format.clock_rate == clock_rate
+                && format.fmtp.split('/').all(|block| block.trim().parse() == Ok(payload_type))
+        };
+        let red = self.formats.iter().position(is_red)?;
+        Some(Red { payload_type: self.formats[red].payload_type, is_preferred: red < place })
     }
 }
 

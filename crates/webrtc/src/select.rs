@@ -67,6 +67,8 @@ pub(crate) fn media(
         codec,
         payload_type: format.payload_type,
         rtx_payload_type: section.rtx_for(format.payload_type),
+        // Of G.711 nobody makes any.
+        red: section.red_for(format.payload_type).filter(|_| codec == Codec::Opus),
         fmtp: format.fmtp.into(),
         extensions: extensions(section, kind, direction, has_feedback),
         tx: Vec::new(),

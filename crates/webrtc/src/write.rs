@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use wire::codec::Codec;
 
-use crate::media::{Media, Ssrcs};
+use crate::media::{Media, Red, Ssrcs};
 
 /// A host candidate (RFC 8445 §5.1.1): an address at which this process is reached. TCP candidates are passive (RFC 6544).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +79,12 @@ impl Writer {
             self.line(format_args!("a=rtpmap:{rtx} rtx/90000"));
             self.line(format_args!("a=fmtp:{rtx} apt={payload_type}"));
         }
+    }
+
+    /// Redundancy of the packets of `payload_type`.
+    pub fn red(&mut self, red: Red, payload_type: u8) {
+        self.line(format_args!("a=rtpmap:{} red/48000/2", red.payload_type));
+        self.line(format_args!("a=fmtp:{} {payload_type}/{payload_type}", red.payload_type));
     }
 
     /// What we send: the stream's name groups tracks that belong together (RFC 8830), and is their CNAME.

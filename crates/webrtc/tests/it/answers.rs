@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::{ALL, TO_RECEIVE, TO_SEND, addr, udp};
-use webrtc::{AnswerOptions, Candidate, Context, Direction, Error, Extension, Media, Negotiated, Peer, Purpose};
+use webrtc::{AnswerOptions, Candidate, Context, Direction, Error, Extension, Media, Negotiated, Peer, Purpose, Red};
 use wire::codec::{Codec, MediaKind, Profile};
 
 const CHROME_WHIP: &str = include_str!("../offers/chrome-whip-simulcast.sdp");
@@ -40,7 +40,7 @@ fn chrome_publishes_simulcast() {
         "a=group:BUNDLE 0 1",
         "a=setup:passive",
         "a=recvonly",
-        "m=audio 9 UDP/TLS/RTP/SAVPF 111",
+        "m=audio 9 UDP/TLS/RTP/SAVPF 111 63",
         "m=video 9 UDP/TLS/RTP/SAVPF 96 97",
         "a=rtpmap:96 VP8/90000",
         "a=fmtp:97 apt=96",
@@ -59,7 +59,7 @@ fn chrome_publishes_simulcast() {
     ] {
         assert!(has(&negotiated, line), "{line} is not in\n{}", negotiated.sdp);
     }
-    assert_eq!(negotiated.sdp.matches("a=rtpmap:").count(), 3);
+    assert_eq!(negotiated.sdp.matches("a=rtpmap:").count(), 4);
     assert_eq!(negotiated.sdp.matches("typ host").count(), 3, "candidates stand once in a bundle");
     assert!(!negotiated.sdp.contains("a=msid:"));
     let video = video(&negotiated);
@@ -127,6 +127,32 @@ fn sound_is_not_asked_for_again() {
         assert!(has(&negotiated, feedback) && has(&negotiated, "a=rtcp-fb:96 nack"));
         assert!(!negotiated.sdp.contains("a=rtcp-fb:111 nack"), "{}", negotiated.sdp);
     }
+}
+
+#[test]
+fn opus_with_redundancy_is_taken_in_the_order_of_the_offer() {
+    let tracks = send(Codec::Vp8);
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
+    let red_first = |offer: &str| offer.replace("SAVPF 111 63", "SAVPF 63 111");
+    for (offer, purpose, formats, is_preferred) in [
+        (CHROME_WHEP.to_owned(), to_send, "111 63", false),
+        (red_first(CHROME_WHEP), to_send, "63 111", true),
+        (CHROME_WHIP.to_owned(), TO_RECEIVE, "111 63", false),
+        (red_first(CHROME_WHIP), TO_RECEIVE, "63 111", true),
+    ] {
+        let negotiated = answer(&offer, purpose).unwrap();
+        assert!(has(&negotiated, &format!("m=audio 9 UDP/TLS/RTP/SAVPF {formats}")), "{}", negotiated.sdp);
+        assert!(has(&negotiated, "a=rtpmap:63 red/48000/2") && has(&negotiated, "a=fmtp:63 111/111"));
+        let audio = &negotiated.media[0];
+        assert_eq!((audio.codec, audio.payload_type), (Codec::Opus, 111));
+        assert_eq!(audio.red, Some(Red { payload_type: 63, is_preferred }));
+    }
+    for blocks in ["", "a=fmtp:63 111/110\r\n", "a=fmtp:63 111/\r\n", "a=fmtp:63 x\r\n"] {
+        let negotiated = answer(&CHROME_WHEP.replace("a=fmtp:63 111/111\r\n", blocks), to_send).unwrap();
+        assert_eq!(negotiated.media[0].red, None, "{blocks}");
+        assert!(has(&negotiated, "m=audio 9 UDP/TLS/RTP/SAVPF 111") && !negotiated.sdp.contains(" red/"));
+    }
+    assert_eq!(answer(FIREFOX_WHEP, to_send).unwrap().media[0].red, None);
 }
 
 #[test]

@@ -131,6 +131,7 @@ mod tests {
             codec: wire::codec::Codec::Vp8,
             payload_type: 96,
             rtx_payload_type: Some(97),
+            red: None,
             fmtp: String::new(),
             extensions: Vec::new(),
             tx: Vec::new(),
