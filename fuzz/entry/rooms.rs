@@ -11,7 +11,7 @@ use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{
-    Command, DownTrackSpec, ExtensionIds, LayerLimit, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec,
+    Command, DownTrackSpec, ExtensionIds, LayerLimit, PeerSpec, RedSpec, SessionId, StreamId, StreamSpec, TrackSpec,
     UpTrackSpec, WorkerId,
 };
 use srtp::{Opener, Profile, Sealer, SessionKeys, SrtpError};
@@ -145,13 +145,14 @@ const EXTENSIONS: ExtensionIds = ExtensionIds {
 type Lane = (u32, u8, &'static [u8], Option<(u8, &'static [u8])>);
 
 /// What the publisher sends.
-const LANES: [Lane; 6] = [
+const LANES: [Lane; 7] = [
     (0x11, 111, b"0", None),
     (0x21, 96, b"1", Some((2, b"q"))),
     (0x22, 96, b"1", Some((2, b"h"))),
     (0x31, 98, b"2", None),
     (0x41, 97, b"1", Some((3, b"q"))),
     (0x32, 99, b"2", None),
+    (0x11, 63, b"0", None),
 ];
 
 struct World {
@@ -269,6 +270,7 @@ impl World {
             mid: track.to_string().into(),
             payload_type,
             rtx_payload_type: (track > 0).then_some(payload_type + 1),
+            red_payload_type: (track == 0).then_some(63),
             ssrcs: ssrcs.to_vec(),
             other_ssrcs: Vec::new(),
             extensions: EXTENSIONS,
@@ -290,6 +292,7 @@ impl World {
             ssrc: 0x100 + u32::from(track),
             payload_type: 96 + 2 * track,
             rtx: (viewer == 0 && track > 0).then_some((0x200 + u32::from(track), 97 + 2 * track)),
+            red: (track == 0).then_some(RedSpec { payload_type: 63, is_preferred: viewer == 0 }),
             extensions: EXTENSIONS,
         };
         let (session, tracks) = (peer.session, (0..3).map(track).collect());
@@ -339,8 +342,9 @@ impl World {
         let lane = usize::from(*lane) % LANES.len();
         let (ssrc, payload_type, mid, rid) = LANES[lane];
         let step = [1, 1, 1, 0, 2, 17, 300, 5_000][usize::from(how >> 5)];
-        let seq = self.lanes[lane] + step;
-        self.lanes[lane] = seq;
+        let row = LANES.iter().position(|other| other.0 == ssrc).expect("its own");
+        let seq = self.lanes[row] + step;
+        self.lanes[row] = seq;
         let timestamp = self.timestamp.wrapping_add(u32::from(how >> 1 & 3) * 3_000);
         self.timestamp = timestamp;
         let header = RtpHeader { payload_type, marker: how & 1 != 0, seq: Seq(seq as u16), timestamp, ssrc };

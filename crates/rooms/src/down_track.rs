@@ -20,6 +20,7 @@ use crate::layer_order::LayerOrder;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
+use crate::redundancy::{self, Redundancy};
 use crate::reports;
 use crate::sent::{Sent, SentPackets};
 use crate::settings::Settings;
@@ -87,6 +88,9 @@ pub struct DownTrack {
     asked_at: Option<Instant>,
     /// What the peer may ask for by itself.
     keyframes: KeyframeBudget,
+    redundancy: Redundancy,
+    /// So many packets are repeated in each now.
+    repeated: u8,
     sent: SentPackets,
     rtx_seq: u64,
     /// When the packets leave that are being written, as the header extension has it.
@@ -145,6 +149,7 @@ impl DownTrack {
         random: &mut Random,
     ) -> Self {
         let first = random.next_u64();
+        let redundancy = Redundancy::new(now, spec.red.is_some_and(|red| red.is_preferred));
         DownTrack {
             stream,
             kind: track.spec.codec.kind(),
@@ -162,6 +167,8 @@ impl DownTrack {
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
+            repeated: redundancy.least,
+            redundancy,
             sent: SentPackets::new(track.spec.codec.kind()),
             send_time: [0; 3],
             rtx_seq: (1 << 16) + (first >> 49),
@@ -191,6 +198,19 @@ impl DownTrack {
     /// Whether its packets may be sent again and are heard of.
     pub fn can_probe(&self) -> bool {
         self.spec.rtx.is_some() && self.is_numbered()
+    }
+
+    /// Takes the share of its packets that the peer lost, in 256ths.
+    pub fn on_loss(&mut self, now: Instant, fraction_lost: u8) {
+        if self.spec.red.is_some() {
+            self.repeated = self.redundancy.on_report(now, fraction_lost, self.repeated);
+        }
+    }
+
+    /// What it takes on the wire now, in the layer that is or will be sent.
+    pub fn rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
+        let rate = self.track(streams).rate(self.current().unwrap_or(self.target), now);
+        Bitrate::from_bps(rate.bps() * (1 + u64::from(self.repeated)))
     }
 
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
@@ -323,7 +343,12 @@ impl DownTrack {
             }
             let Some(slot) = out.slot() else { break Some(Progress::Full) };
             let Some(next) = self.next(now, track, &mut counters.drops) else { break Some(Progress::Done) };
-            let len = self.write(slot, &next, transport);
+            let len = if self.repeated == 0 {
+                self.write(slot, &next, transport)
+            } else {
+                counters.packets_redundant += 1;
+                self.write_redundant(slot, &next, track, transport)
+            };
             if len == 0 {
                 counters.drops.add(DropReason::DatagramTooLarge);
                 continue;
@@ -438,26 +463,13 @@ impl DownTrack {
     #[inline]
     fn write(&mut self, slot: &mut [u8], next: &Next<'_>, transport: &Transport) -> usize {
         let Next { logged, forwarded, .. } = next;
-        let header = RtpHeader {
-            payload_type: self.spec.payload_type,
-            marker: forwarded.marker,
-            seq: Seq(forwarded.seq as u16),
-            timestamp: forwarded.timestamp,
-            ssrc: self.spec.ssrc,
-        };
-        let with_mid = self.packets < PACKETS_WITH_MID;
-        let Some(header_len) = self.write_header(slot, &header, logged, transport.transport_seq, with_mid) else {
-            return 0;
-        };
+        let Some(header_len) = self.write_new_header(slot, next, self.spec.payload_type, transport) else { return 0 };
         let payload_end = header_len + logged.payload.len();
         let padded_end = header_len + logged.padded_len.max(usize::from(logged.payload.is_empty()));
         if padded_end + transport.sealer.rtp_overhead() > slot.len() {
             return 0;
         }
-        self.remember(next);
-        self.packets += 1;
-        self.packet_count = self.packet_count.wrapping_add(1);
-        self.octet_count = self.octet_count.wrapping_add(logged.payload.len() as u32);
+        self.remember(next, logged.payload.len());
         let rewrite =
             forwarded.picture.filter(|rewrite| !rewrite.changes_nothing(logged.meta.payload.picture.as_ref()));
         if rewrite.is_none() && padded_end == payload_end {
@@ -470,6 +482,26 @@ impl DownTrack {
         }
         let len = rtp::pad(slot, payload_end, padded_end);
         transport.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
+    }
+
+    /// The same of a packet with those before it once more, where the peer takes that (RFC 2198).
+    #[cold]
+    fn write_redundant(&mut self, slot: &mut [u8], next: &Next<'_>, track: &Track, transport: &Transport) -> usize {
+        let Next { logged, forwarded, layer, position } = next;
+        let Some(red) = self.spec.red.filter(|_| !logged.payload.is_empty()) else {
+            return self.write(slot, next, transport);
+        };
+        let log = track.layers.get(usize::from(*layer)).map(|layer| &layer.log);
+        let header_len = self.write_new_header(slot, next, red.payload_type, transport);
+        let (Some(header_len), Some(log)) = (header_len, log) else { return 0 };
+        let room = slot.len() - transport.sealer.rtp_overhead();
+        let Some(payload) = slot.get_mut(header_len..room) else { return 0 };
+        let packet = (*position, logged);
+        let Some(payload_len) = redundancy::write(payload, log, packet, self.spec.payload_type, self.repeated) else {
+            return 0;
+        };
+        self.remember(next, payload_len);
+        transport.sealer.seal_rtp(slot, header_len, header_len + payload_len, self.spec.ssrc, forwarded.seq)
     }
 
     /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).
@@ -537,6 +569,25 @@ impl DownTrack {
         self.packet_count_then = self.packet_count;
     }
 
+    #[inline(always)]
+    fn write_new_header(
+        &self,
+        slot: &mut [u8],
+        next: &Next<'_>,
+        payload_type: u8,
+        transport: &Transport,
+    ) -> Option<usize> {
+        let Next { logged, forwarded, .. } = next;
+        let header = RtpHeader {
+            payload_type,
+            marker: forwarded.marker,
+            seq: Seq(forwarded.seq as u16),
+            timestamp: forwarded.timestamp,
+            ssrc: self.spec.ssrc,
+        };
+        self.write_header(slot, &header, logged, transport.transport_seq, self.packets < PACKETS_WITH_MID)
+    }
+
     fn write_header(
         &self,
         slot: &mut [u8],
@@ -562,7 +613,11 @@ impl DownTrack {
         Some(writer.finish())
     }
 
-    fn remember(&mut self, next: &Next<'_>) {
+    /// Takes note of a packet that goes out for the first time.
+    fn remember(&mut self, next: &Next<'_>, payload_len: usize) {
+        self.packets += 1;
+        self.packet_count = self.packet_count.wrapping_add(1);
+        self.octet_count = self.octet_count.wrapping_add(payload_len as u32);
         let picture = next.forwarded.picture.unwrap_or_default();
         let sent = Sent {
             position: next.position as u32,

@@ -196,9 +196,11 @@ impl Downs {
     }
 
     /// Takes what one report says of our tracks. The path loses what the worst of them lost.
-    fn on_blocks(&self, blocks: impl Iterator<Item = ReportBlock>, transport: &mut Transport, io: &Io<'_>) {
+    fn on_blocks(&mut self, blocks: impl Iterator<Item = ReportBlock>, transport: &mut Transport, io: &Io<'_>) {
         let (mut fraction_lost, mut rtt) = (None, None);
-        for block in blocks.filter(|block| self.tracks.iter().any(|down| down.spec.ssrc == block.ssrc)) {
+        for block in blocks {
+            let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == block.ssrc) else { continue };
+            down.on_loss(io.now, block.fraction_lost);
             fraction_lost = fraction_lost.max(Some(block.fraction_lost));
             rtt = reports::round_trip(io.now, io.settings.ntp_epoch, &block).or(rtt);
         }
@@ -319,8 +321,7 @@ impl Downs {
         let estimate = transport.estimate();
         let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
         let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
-        let fixed =
-            self.tracks.iter().filter(|down| !is_simulcast(down)).map(|down| down.track(streams).rate(0, now).bps());
+        let fixed = self.tracks.iter().filter(|down| !is_simulcast(down)).map(|down| down.rate(streams, now).bps());
         let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
         let less = |estimate: Option<Bitrate>, beside| estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside);
         let share = Bitrate::from_bps(less(estimate, beside) / count);
@@ -353,11 +354,7 @@ impl Downs {
 
     /// What all tracks together take now.
     fn sent_rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
-        let rates = self.tracks.iter().map(|down| {
-            let layer = down.current().unwrap_or(down.target);
-            down.track(streams).rate(layer, now).bps()
-        });
-        Bitrate::from_bps(rates.sum())
+        Bitrate::from_bps(self.tracks.iter().map(|down| down.rate(streams, now).bps()).sum())
     }
 
     /// When `handle_timeout` next has work.

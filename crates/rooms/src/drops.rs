@@ -25,6 +25,8 @@ pub enum DropReason {
     MalformedRtp,
     /// The plain packet is no RTCP.
     MalformedRtcp,
+    /// Redundant audio (RED) that is cut short, or whose primary is of another payload type.
+    MalformedRed,
     /// No track is known under this SSRC, MID, RID or payload type.
     UnknownSsrc,
     /// Padding without media, sent to probe the path.

@@ -20,6 +20,7 @@ pub mod packet;
 mod passthrough;
 mod rate;
 pub mod receive;
+mod redundancy;
 mod reports;
 #[allow(clippy::module_inception)]
 pub mod rooms;

@@ -100,6 +100,8 @@ pub struct UpTrackSpec {
     pub payload_type: u8,
     /// Of retransmissions (RFC 4588), where the publisher sends them.
     pub rtx_payload_type: Option<u8>,
+    /// Of audio with redundancy (RFC 2198), where the publisher may send it.
+    pub red_payload_type: Option<u8>,
     /// SSRC and RTX SSRC per layer where the SDP names them; otherwise both are learned from MID and RID extensions.
     pub ssrcs: Vec<(u32, Option<u32>)>,
     /// Further SSRCs that the SDP names in the section: what comes under these is not taken.
@@ -121,8 +123,19 @@ pub struct DownTrackSpec {
     pub payload_type: u8,
     /// SSRC and payload type for retransmissions (RFC 4588), where the viewer takes them.
     pub rtx: Option<(u32, u8)>,
+    /// For audio with redundancy, where the viewer takes it.
+    pub red: Option<RedSpec>,
     /// As the viewer numbers them.
     pub extensions: ExtensionIds,
+}
+
+/// How a viewer takes audio with redundancy (RFC 2198).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedSpec {
+    /// Instead of that of the codec.
+    pub payload_type: u8,
+    /// Rather than the codec alone; otherwise only while packets are lost.
+    pub is_preferred: bool,
 }
 
 /// What control asks of a worker's rooms.

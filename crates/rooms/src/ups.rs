@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slab::Slab;
+use wire::codec::red::Red;
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Bye, SenderReport};
 use wire::rtp::RtpPacket;
@@ -71,6 +72,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// A layer that was heard of within this time keeps its SSRC, whatever comes under others: two at a time would restart it
 /// with each packet.
 const SILENCE: Duration = Duration::from_millis(200);
+
+/// Of the packets before one that has them once more, so many are looked at: more are lost only where nothing is heard
+/// anyway, and one packet is not to become hundreds.
+const RECOVERED_MAX: usize = 4;
 
 impl Ups {
     /// No tracks yet.
@@ -146,6 +151,8 @@ impl Ups {
             (true, [high, low, payload @ ..]) => (Seq(u16::from_be_bytes([*high, *low])), payload),
             (true, _) => return Err(DropReason::Padding),
         };
+        let is_red = !is_rtx && up.spec.red_payload_type == Some(packet.payload_type());
+        let payload = if is_red { source.undo_redundancy(packet, up, io)? } else { payload };
         source.heard_at = Some(io.now);
         let extended = source.receiver.on_packet(io.now, seq, packet.timestamp(), is_rtx)?;
         let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
@@ -315,8 +322,10 @@ impl Ups {
             mid == Some(up.spec.mid.as_bytes())
         });
         let payload_type = packet.payload_type();
-        let takes =
-            |spec: &UpTrackSpec| spec.payload_type == payload_type || spec.rtx_payload_type == Some(payload_type);
+        let takes = |spec: &UpTrackSpec| {
+            spec.payload_type == payload_type
+                || [spec.rtx_payload_type, spec.red_payload_type].contains(&Some(payload_type))
+        };
         by_mid.or_else(|| {
             let mut fitting = (0..self.tracks.len()).filter(|up| takes(&self.tracks[*up].spec));
             fitting.next().filter(|_| fitting.next().is_none())
@@ -340,6 +349,37 @@ impl Ups {
 }
 
 impl Source {
+    /// Takes the redundancy off a packet that has some (RFC 2198), after what was lost is taken from it. Returns the payload
+    /// of its own: viewers are given redundancy of ours, as each needs it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is of something else than the track's codec.
+    fn undo_redundancy<'a>(
+        &mut self,
+        packet: &RtpPacket<'a>,
+        up: &UpTrack,
+        io: &mut Io<'_>,
+    ) -> Result<&'a [u8], DropReason> {
+        let red = Red::parse(packet.payload()).filter(|red| red.payload_type == up.spec.payload_type);
+        let red = red.ok_or(DropReason::MalformedRed)?;
+        let count = red.redundant().len();
+        for (block, back) in red.redundant().zip((1..=count).rev()).filter(|(_, back)| *back <= RECOVERED_MAX) {
+            let seq = packet.seq().plus((back as u16).wrapping_neg());
+            let timestamp = packet.timestamp().wrapping_sub(block.offset);
+            let is_media = block.payload_type == up.spec.payload_type && !block.payload.is_empty();
+            if !is_media || !self.receiver.misses(seq, timestamp) {
+                continue;
+            }
+            let Ok(seq) = self.receiver.on_packet(io.now, seq, timestamp, true) else { continue };
+            let payload = self.layers.inspect(self.codec, seq, block.payload, None);
+            let meta = PacketMeta { seq, timestamp, arrival: io.now, marker: false, payload };
+            let start = LayerStart { track: up.spec.track, layer: self.layer, epoch: self.epoch };
+            io.streams[up.stream].push(start, &meta, &[], block.payload, io.posts);
+            io.counters.packets_recovered += 1;
+        }
+        Ok(red.primary)
+    }
+
     fn is_heard(&self, now: Instant) -> bool {
         self.heard_at.is_some_and(|at| now.saturating_duration_since(at) < SILENCE)
     }

@@ -23,13 +23,22 @@ fn extensions() -> ExtensionIds {
 pub fn up_track() -> UpTrackSpec {
     let (payload_type, rtx_payload_type, ssrcs) = (96, Some(97), vec![(SSRC, None)]);
     let (other_ssrcs, extensions) = (Vec::new(), extensions());
-    UpTrackSpec { track: 0, mid: "0".into(), payload_type, rtx_payload_type, ssrcs, other_ssrcs, extensions }
+    UpTrackSpec {
+        track: 0,
+        mid: "0".into(),
+        payload_type,
+        rtx_payload_type,
+        red_payload_type: None,
+        ssrcs,
+        other_ssrcs,
+        extensions,
+    }
 }
 
 /// What a viewer negotiated.
 pub fn down_track(ssrc: u32) -> DownTrackSpec {
     let rtx = Some((ssrc + 10_000, 97));
-    DownTrackSpec { track: 0, mid: "0".into(), ssrc, payload_type: 96, rtx, extensions: extensions() }
+    DownTrackSpec { track: 0, mid: "0".into(), ssrc, payload_type: 96, rtx, red: None, extensions: extensions() }
 }
 
 /// The path of a peer by its last byte and port.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::{ExtensionIds, StreamSpec, TrackSpec, UpTrackSpec};
 use srtp::{Opener, Sealer, SessionKeys};
+use wire::codec::red::{self, Block};
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Packet, SenderInfo};
 use wire::rtp::{HeaderWriter, RtpHeader};
@@ -55,6 +56,9 @@ impl TrackPlan {
     }
 }
 
+/// The payload type of audio with redundancy, with which packets of Opus may come and go.
+pub const RED: u8 = 63;
+
 /// The stream that such tracks make.
 pub fn stream_spec(id: rooms::spec::StreamId, plans: &[TrackPlan]) -> StreamSpec {
     let tracks =
@@ -91,6 +95,8 @@ pub struct Publisher {
     report_due: Instant,
     outgoing: VecDeque<Vec<u8>>,
     sending: bool,
+    /// So many packets of sound go with each once more (RED).
+    redundancy: usize,
     /// What it did so far.
     pub counters: PublisherCounters,
     /// When keyframes were asked for: track and layer.
@@ -179,6 +185,7 @@ impl Publisher {
             report_due: now,
             outgoing: VecDeque::new(),
             sending: true,
+            redundancy: 0,
             counters: PublisherCounters::default(),
             keyframe_requests: Vec::new(),
         }
@@ -191,6 +198,7 @@ impl Publisher {
             mid: track.mid.clone(),
             payload_type: track.payload_type,
             rtx_payload_type: track.has_rtx.then_some(track.payload_type + 1),
+            red_payload_type: (!track.has_rtx).then_some(RED),
             ssrcs: Vec::new(),
             other_ssrcs: Vec::new(),
             extensions: extensions(),
@@ -204,6 +212,11 @@ impl Publisher {
         layer.paused = paused;
         layer.keyframe_wanted |= !paused;
         layer.frame_due = layer.frame_due.max(now);
+    }
+
+    /// Sends so many packets of sound with each once more (RED).
+    pub fn set_redundancy(&mut self, count: usize) {
+        self.redundancy = count;
     }
 
     /// Turns everything off, or on again.
@@ -332,7 +345,11 @@ impl Publisher {
             layer.bytes = layer.bytes.wrapping_add(payload.len() as u32);
             let marker = index + 1 == count;
             let sent = Sent { seq, timestamp: frame.timestamp, marker, payload };
-            let packet = self.make_packet(track, layer_index, &sent, None);
+            let packet = if self.redundancy > 0 && !self.tracks[track].has_rtx {
+                self.make_redundant_packet(track, layer_index, &sent)
+            } else {
+                self.make_packet(track, layer_index, &sent, None)
+            };
             self.outgoing.push_back(packet);
             let history = &mut self.tracks[track].layers[layer_index].history;
             history.push_back(sent);
@@ -353,20 +370,44 @@ impl Publisher {
         self.outgoing.push_back(packet);
     }
 
+    /// The same with those before it (RFC 2198).
+    fn make_redundant_packet(&mut self, track: usize, layer: usize, sent: &Sent) -> Vec<u8> {
+        let Track { payload_type, layers, .. } = &self.tracks[track];
+        let before = layers[layer].history.iter().rev().take(self.redundancy).rev();
+        let blocks: Vec<_> = before
+            .map(|before| Block {
+                payload_type: *payload_type,
+                offset: sent.timestamp.wrapping_sub(before.timestamp),
+                payload: &before.payload,
+            })
+            .collect();
+        let mut payload = vec![0; DATAGRAM_MAX];
+        let len = red::write(&mut payload, &blocks, *payload_type, &sent.payload).expect("packets of sound are small");
+        payload.truncate(len);
+        self.seal_packet(track, layer, &Sent { payload, ..*sent }, RED, None)
+    }
+
     /// Writes and seals a packet; with `rtx_seq` as a retransmission on the RTX stream.
     fn make_packet(&mut self, track: usize, layer: usize, sent: &Sent, rtx_seq: Option<u64>) -> Vec<u8> {
-        let Track { mid, payload_type, layers, .. } = &self.tracks[track];
+        let payload_type = self.tracks[track].payload_type + u8::from(rtx_seq.is_some());
+        self.seal_packet(track, layer, sent, payload_type, rtx_seq)
+    }
+
+    fn seal_packet(
+        &mut self,
+        track: usize,
+        layer: usize,
+        sent: &Sent,
+        payload_type: u8,
+        rtx_seq: Option<u64>,
+    ) -> Vec<u8> {
+        let Track { mid, layers, .. } = &self.tracks[track];
         let layer = &layers[layer];
         let is_rtx = rtx_seq.is_some();
         let (ssrc, seq) = rtx_seq.map_or((layer.ssrc, sent.seq), |seq| (layer.rtx_ssrc, seq));
         let mut packet = vec![0; DATAGRAM_MAX];
-        let header = RtpHeader {
-            payload_type: payload_type + u8::from(is_rtx),
-            marker: sent.marker,
-            seq: Seq(seq as u16),
-            timestamp: sent.timestamp,
-            ssrc,
-        };
+        let header =
+            RtpHeader { payload_type, marker: sent.marker, seq: Seq(seq as u16), timestamp: sent.timestamp, ssrc };
         let mut writer = HeaderWriter::new(&mut packet, &header).expect("a datagram holds a header");
         let ids = extensions();
         let rid_id = if is_rtx { ids.repaired_rid } else { ids.rid };

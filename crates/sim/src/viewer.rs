@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rooms::spec::DownTrackSpec;
 use srtp::{Opener, Sealer, SessionKeys};
+use wire::codec::red::Red;
 use wire::codec::{self, Codec, MediaKind, PictureNumbers};
 use wire::rtcp::{self, Packet, ReportBlock};
 use wire::rtp::{self, Kind, RtpPacket};
@@ -67,6 +68,10 @@ pub struct ViewerCounters {
     pub reduced: u64,
     /// Sources that rooms said goodbye to.
     pub goodbyes: u64,
+    /// Packets of sound with redundancy (RED).
+    pub redundant: u64,
+    /// Packets that were lost and taken from that.
+    pub recovered: u64,
 }
 
 /// One media packet as it came, after RTX was undone.
@@ -100,6 +105,7 @@ pub struct ReceivedTrack {
     /// Under which its media is sent.
     pub ssrc: u32,
     rtx_ssrc: Option<u32>,
+    red_payload_type: Option<u8>,
     codec: Codec,
     extender: SeqExtender,
     first_seq: Option<u64>,
@@ -110,6 +116,8 @@ pub struct ReceivedTrack {
     /// By layer and frame number.
     pub frames: BTreeMap<(u8, u32), FrameRecord>,
     missing: BTreeMap<u64, Missing>,
+    /// Of the records, those that came as another packet's redundancy.
+    recovered: u64,
     /// For the fraction in receiver reports.
     reported_expected: u64,
     reported_received: u64,
@@ -160,6 +168,7 @@ pub fn down_tracks(plans: &[TrackPlan], random: &mut Random) -> Vec<DownTrackSpe
             ssrc,
             payload_type,
             rtx,
+            red: None,
             extensions: extensions(),
         }
     });
@@ -180,6 +189,7 @@ impl Viewer {
         let tracks = plans.iter().zip(specs).map(|(plan, spec)| ReceivedTrack {
             ssrc: spec.ssrc,
             rtx_ssrc: spec.rtx.map(|(ssrc, _)| ssrc),
+            red_payload_type: spec.red.map(|red| red.payload_type),
             codec: plan.codec,
             extender: SeqExtender::default(),
             first_seq: None,
@@ -187,6 +197,7 @@ impl Viewer {
             padding: BTreeSet::new(),
             frames: BTreeMap::new(),
             missing: BTreeMap::new(),
+            recovered: 0,
             reported_expected: 0,
             reported_received: 0,
             last_sr: None,
@@ -302,6 +313,15 @@ impl Viewer {
             let extended = track.note_seq(now, seq);
             track.padding.insert(extended);
             return Some(());
+        }
+        if track.red_payload_type == Some(packet.payload_type()) {
+            let Some(red) = Red::parse(payload) else {
+                self.counters.spoilt += 1;
+                return Some(());
+            };
+            payload = red.primary;
+            self.counters.redundant += 1;
+            self.counters.recovered += track.recover(now, &packet, &red);
         }
         let Some(tag) = Tag::parse(payload) else {
             self.counters.spoilt += 1;
@@ -451,6 +471,27 @@ impl ReceivedTrack {
         extended
     }
 
+    /// Takes what is missing from a packet's redundancy. Returns how many packets that were.
+    fn recover(&mut self, now: Instant, packet: &RtpPacket<'_>, red: &Red<'_>) -> u64 {
+        let newest = self.note_seq(now, packet.seq());
+        let count = red.redundant().len() as u64;
+        let mut recovered = 0;
+        for (block, back) in red.redundant().zip((1..=count).rev()) {
+            let Some(tag) = Tag::parse(block.payload) else { continue };
+            let (seq, timestamp) = (newest - back, packet.timestamp().wrapping_sub(block.offset));
+            if self.first_seq.is_some_and(|first| first > seq) || self.records.contains_key(&seq) {
+                continue;
+            }
+            let record = Record { arrival: now, timestamp, marker: true, numbers: None, tag };
+            self.records.insert(seq, record);
+            self.missing.remove(&seq);
+            self.note_frame(now, tag);
+            recovered += 1;
+        }
+        self.recovered += recovered;
+        recovered
+    }
+
     fn note_frame(&mut self, now: Instant, tag: Tag) {
         let frame =
             self.frames.entry((tag.layer, tag.frame)).or_insert(FrameRecord { tag, packets: 0, whole_at: None });
@@ -467,7 +508,7 @@ impl ReceivedTrack {
     fn report_block(&mut self, now: Instant) -> Option<ReportBlock> {
         let highest = self.extender.highest()?;
         let expected = highest - self.first_seq? + 1;
-        let received = (self.records.len() + self.padding.len()) as u64;
+        let received = (self.records.len() + self.padding.len()) as u64 - self.recovered;
         let (new_expected, new_received) =
             (expected - self.reported_expected, received.saturating_sub(self.reported_received));
         (self.reported_expected, self.reported_received) = (expected, received);

@@ -201,5 +201,5 @@ fn settings() -> Settings {
 fn down_track(index: u32) -> DownTrackSpec {
     let extensions = ExtensionIds { transport_cc: Some(3), ..ExtensionIds::default() };
     let (ssrc, rtx) = (2 * index + 1, Some((2 * index + 2, 97)));
-    DownTrackSpec { track: 0, mid: Arc::from("0"), ssrc, payload_type: 96, rtx, extensions }
+    DownTrackSpec { track: 0, mid: Arc::from("0"), ssrc, payload_type: 96, rtx, red: None, extensions }
 }

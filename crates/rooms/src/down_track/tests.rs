@@ -42,7 +42,8 @@ impl Bench {
         let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids };
         let stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
         let extensions = ExtensionIds::default();
-        let spec = DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, extensions };
+        let spec =
+            DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, red: None, extensions };
         let down = DownTrack::new(start, 0, spec, &stream.tracks[0], &settings, random);
         Bench { start, stream, posts: Posts::new(WorkerId(0), BatchPool::new(1)), down, first: None }
     }

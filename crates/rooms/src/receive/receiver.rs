@@ -27,7 +27,7 @@ pub struct Receiver {
     nacks: Nacks,
     /// The lowest extended number.
     base: Option<u64>,
-    /// Packets that came without RTX, each counted once.
+    /// Packets that came by themselves, each counted once.
     received: u64,
     /// What there was to expect and what came, at the last report.
     reported: (u64, u64),
@@ -66,17 +66,11 @@ impl Receiver {
 
     /// Takes a packet and returns its extended sequence number.
     ///
-    /// A packet that RTX brought back counts as lost in reports, for it was.
+    /// A packet that RTX or RED brought back counts as lost in reports, for it was.
     ///
     /// # Errors
     /// When the packet was here before, or is too old to tell.
-    pub fn on_packet(
-        &mut self,
-        now: Instant,
-        seq: Seq,
-        timestamp: u32,
-        recovered_by_rtx: bool,
-    ) -> Result<u64, DropReason> {
+    pub fn on_packet(&mut self, now: Instant, seq: Seq, timestamp: u32, is_recovered: bool) -> Result<u64, DropReason> {
         let highest = self.extender.highest();
         let extended = self.extender.peek(seq);
         if !self.window.is_new(extended) {
@@ -86,18 +80,25 @@ impl Receiver {
         self.window.accept(extended);
         self.extender.extend(seq);
         match highest {
-            Some(highest) if extended <= highest => self.nacks.on_late(now, extended, recovered_by_rtx),
+            Some(highest) if extended <= highest => self.nacks.on_late(now, extended, is_recovered),
             Some(highest) => self.nacks.on_gap(now, highest + 1, extended),
             None => {}
         }
         self.base = Some(self.base.map_or(extended, |base| base.min(extended)));
-        if !recovered_by_rtx {
+        if !is_recovered {
             self.received += 1;
             if highest.is_none_or(|highest| extended > highest) {
                 self.update_jitter(now, timestamp);
             }
         }
         Ok(extended)
+    }
+
+    /// Whether the packet with that number and timestamp, of which a later one tells, is missing. Redundancy (RED) names no
+    /// numbers, so its timestamp has to be that of none that came.
+    pub fn misses(&self, seq: Seq, timestamp: u32) -> bool {
+        let is_ahead = self.extender.highest().is_some_and(|highest| self.extender.peek(seq) > highest);
+        is_ahead && self.transit.is_some_and(|(_, last)| timestamp.wrapping_sub(last) as i32 > 0)
     }
 
     /// Hands out the numbers to ask for now, in sending order.

@@ -90,6 +90,7 @@ fn publishes() -> UpTrackSpec {
         mid: "0".into(),
         payload_type: 45,
         rtx_payload_type: None,
+        red_payload_type: None,
         ssrcs: vec![(7, None)],
         other_ssrcs: Vec::new(),
         extensions: ExtensionIds { dependency_descriptor: Some(UP_ID), ..ExtensionIds::default() },
@@ -115,6 +116,7 @@ impl World {
             ssrc: 8,
             payload_type: 41,
             rtx: None,
+            red: None,
             extensions: ExtensionIds { dependency_descriptor: Some(DOWN_ID), ..ExtensionIds::default() },
         };
         let peer = |session, path, keys| PeerSpec { session, path, keys, cname: None };

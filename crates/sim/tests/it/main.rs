@@ -10,6 +10,7 @@ mod lossy_network;
 mod publisher_returns;
 mod quality;
 mod random_limits;
+mod redundancy;
 mod replay;
 mod reports;
 mod second_ssrc;

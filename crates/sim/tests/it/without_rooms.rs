@@ -33,6 +33,7 @@ fn run(link: LinkConfig, plans: &[TrackPlan], seed: u64) -> Pair {
             ssrc: publisher.ssrc(index, 0),
             payload_type: TrackPlan::payload_type(index),
             rtx: Some((publisher.rtx_ssrc(index, 0), TrackPlan::payload_type(index) + 1)),
+            red: None,
             extensions: extensions(),
         })
         .collect();

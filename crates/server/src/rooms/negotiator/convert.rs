@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rooms::spec::{DownTrackSpec, ExtensionIds, TrackSpec, UpTrackSpec};
+use rooms::spec::{DownTrackSpec, ExtensionIds, RedSpec, TrackSpec, UpTrackSpec};
 use webrtc::{Extension, Media, Ssrcs};
 use wire::codec::Profile;
 
@@ -59,6 +59,7 @@ pub(super) fn up_track(media: &Media) -> UpTrackSpec {
         mid: media.mid.as_str().into(),
         payload_type: media.payload_type,
         rtx_payload_type: media.rtx_payload_type,
+        red_payload_type: media.red.map(|red| red.payload_type),
         ssrcs,
         extensions: extension_ids(media),
     }
@@ -73,6 +74,7 @@ pub(super) fn down_track(media: &Media) -> Option<DownTrackSpec> {
         ssrc,
         payload_type: media.payload_type,
         rtx: rtx_ssrc.zip(media.rtx_payload_type),
+        red: media.red.map(|red| RedSpec { payload_type: red.payload_type, is_preferred: red.is_preferred }),
         extensions: extension_ids(media),
     })
 }
