@@ -158,6 +158,36 @@ mod tests {
     }
 
     #[test]
+    fn what_says_how_a_picture_is_to_be_shown_passes_as_it_came() {
+        let header = RtpHeader { payload_type: 96, marker: true, seq: Seq(1), timestamp: 2, ssrc: 3 };
+        let ids = |first: u8| ExtensionIds {
+            video_orientation: Some(first),
+            color_space: Some(first + 1),
+            video_content_type: Some(first + 2),
+            ..Default::default()
+        };
+        // Primaries, transfer, matrix and range; HDR metadata makes 28 bytes of it, for which the two-byte form is.
+        for color_space in [&[9, 16, 9, 1][..], &[7; 28]] {
+            let mut sent = [0; 100];
+            let mut writer = HeaderWriter::new(&mut sent, &header).unwrap();
+            for (id, value) in [(4, &[2][..]), (5, color_space), (6, &[1])] {
+                assert!(writer.extension(id, value));
+            }
+            let len = writer.finish();
+            let passage = Passage { ids: ids(4), frame_shift: 0, ntp_offset: Some(5), playout_delay: None };
+            let mut gathered = [0; PASSED_MAX];
+            let used = gather(&RtpPacket::parse(&sent[..len]).unwrap(), &passage, &mut gathered);
+            let mut received = [0; 100];
+            let mut writer = HeaderWriter::new(&mut received, &header).unwrap();
+            scatter(&gathered[..used], &ids(11), &mut writer);
+            let len = writer.finish();
+            let packet = RtpPacket::parse(&received[..len]).unwrap();
+            let expected = [(11, &[2][..]), (12, color_space), (13, &[1])];
+            assert_eq!(packet.extensions().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
     fn the_operator_s_playout_delay_stands_for_the_publisher_s() {
         let header = RtpHeader { payload_type: 96, marker: false, seq: Seq(1), timestamp: 2, ssrc: 3 };
         let ids = ExtensionIds { playout_delay: Some(1), color_space: Some(2), ..Default::default() };

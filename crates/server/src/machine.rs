@@ -309,3 +309,15 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         ..Settings::new(seed, (Instant::now(), ntp(SystemTime::now())))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_playout_delay_is_told_in_hundredths_of_a_second() {
+        for (ms, expected) in [(0, [0, 0, 0]), (400, [0x02, 0x8f, 0xff]), (100_000, [0xff, 0xff, 0xff])] {
+            assert_eq!(playout_delay(Duration::from_millis(ms)), expected, "{ms} ms");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Makes frames that look like VP8, H.264 or Opus to a forwarder, and that a receiver can check.
+//! Makes frames that look like VP8, H.264, Opus or G.711 to a forwarder, and that a receiver can check.
 //!
 //! In: a plan of one layer, and when it is time for a frame. Out: the frame's RTP payloads.
 //! Each payload starts with the codec's own header and ends with a `Tag`, which says where it belongs, when it was sent and
@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use wire::codec::Codec;
+use wire::codec::{Codec, MediaKind};
 use wire::{Bitrate, Random};
 
 /// Bytes of a `Tag`.
@@ -124,7 +124,8 @@ pub struct Encoder {
 impl Encoder {
     /// Starts with timestamps and picture ids anywhere, as real encoders do.
     pub fn new(codec: Codec, track: u8, layer: u8, plan: LayerPlan, mut random: Random) -> Self {
-        assert!(matches!(codec, Codec::Vp8 | Codec::H264 | Codec::Opus), "no factory for {codec:?}");
+        let is_known = codec.kind() == MediaKind::Audio || matches!(codec, Codec::Vp8 | Codec::H264);
+        assert!(is_known, "no factory for {codec:?}");
         Encoder {
             codec,
             track,
@@ -153,7 +154,7 @@ impl Encoder {
 
     /// Makes the next frame; the first one is a keyframe in any case.
     pub fn next_frame(&mut self, sent_us: u64, keyframe: bool) -> Frame {
-        let keyframe = keyframe || self.frame_count == 0 || self.codec == Codec::Opus;
+        let keyframe = keyframe || self.frame_count == 0 || self.codec.kind() == MediaKind::Audio;
         if keyframe {
             self.in_group = 0;
         }
@@ -195,7 +196,7 @@ impl Encoder {
     /// The plan's mean, up to a fifth more or less.
     fn frame_bytes(&mut self, keyframe: bool) -> usize {
         let mean = self.plan.bitrate.bps() as f64 / 8.0 / f64::from(self.plan.frames_per_second);
-        let scale = if keyframe && self.codec != Codec::Opus { KEYFRAME_SCALE } else { 1.0 };
+        let scale = if keyframe && self.codec.kind() == MediaKind::Video { KEYFRAME_SCALE } else { 1.0 };
         let bytes = mean * scale * (0.8 + 0.4 * self.random.unit());
         (bytes as usize).max(TAG_LEN + 40)
     }
@@ -205,7 +206,9 @@ impl Encoder {
             Codec::Vp8 => self.vp8_header(tag, layer_sync),
             Codec::H264 => h264_header(tag),
             // 20 ms, CELT, stereo (RFC 6716 §3.1).
-            _ => vec![0xfc],
+            Codec::Opus => vec![0xfc],
+            // Samples, and nothing before them.
+            _ => Vec::new(),
         }
     }
 

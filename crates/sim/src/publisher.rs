@@ -31,7 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// What one track sends.
 #[derive(Clone, Debug)]
 pub struct TrackPlan {
-    /// VP8, H.264 or Opus, which `Encoder` can make.
+    /// VP8, H.264, Opus or G.711, which `Encoder` can make.
     pub codec: Codec,
     /// Smallest picture first.
     pub layers: Vec<LayerPlan>,

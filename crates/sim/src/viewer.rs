@@ -438,7 +438,7 @@ impl Viewer {
     fn ask_for_keyframes(&mut self, always: bool) {
         for index in 0..self.tracks.len() {
             let track = &self.tracks[index];
-            if track.codec == Codec::Opus || !always && track.has_keyframe() {
+            if track.codec.kind() == MediaKind::Audio || !always && track.has_keyframe() {
                 continue;
             }
             let mut buf = [0; 64];

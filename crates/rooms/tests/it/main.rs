@@ -6,4 +6,5 @@ mod places;
 mod sessions;
 mod temporal_layers;
 mod turns;
+mod what_passes;
 mod world;

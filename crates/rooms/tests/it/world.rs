@@ -37,10 +37,16 @@ pub fn addr(session: SessionId) -> SocketAddr {
 impl World {
     /// A worker that knows `streams`, of one VP8 track each.
     pub fn new(streams: &[StreamId]) -> Self {
+        World::with(streams, |_| ())
+    }
+
+    /// The same with other settings.
+    pub fn with(streams: &[StreamId], change: impl FnOnce(&mut Settings)) -> Self {
         let now = Instant::now();
         // Where no time passes nothing is paced.
         let burst = Burst { packets: 64, rate_min: Bitrate::from_kbps(1_000_000_000) };
-        let settings = Settings { burst, ..Settings::new(1, (now, 100 << 32)) };
+        let mut settings = Settings { burst, ..Settings::new(1, (now, 100 << 32)) };
+        change(&mut settings);
         let rooms = Rooms::new(now, WorkerId(0), settings, BatchPool::new(1));
         let mut world = World { now, rooms, out: Outbox::new(512 * 1_024), sources: HashMap::new() };
         for id in streams {
