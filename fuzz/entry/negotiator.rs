@@ -132,7 +132,7 @@ impl World {
         let (session, stream, name) = (SessionId(number.into()), StreamId(1), "fuzz".into());
         // Some share a network, and so make room for each other.
         let client = Client { address: Some([192, 0, 2, number % 4].into()), ..Client::default() };
-        let place = Admitted { session, role, worker: WorkerId(0), stream, name, tracks, client };
+        let place = Admitted { session, role, worker: WorkerId(0), stream, name, tracks, chosen: Vec::new(), client };
         let (reply, mut answer) = oneshot::channel();
         self.negotiator.handle(self.now, Input::Request(Request::Open { place, offer, reply }));
         let answer = answer.try_recv().expect("each request is answered at once").ok()?;

@@ -23,9 +23,10 @@ pub fn offer(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let addr = ([192, 0, 2, 1], 7_000).into();
     let candidates = [Candidate { addr, tcp: false }, Candidate { addr, tcp: true }];
-    for purpose in
-        [Purpose::Receive { codecs: &CODECS }, Purpose::Send { tracks: &TRACKS, profiles: &[], stream: "fuzz" }]
-    {
+    for purpose in [
+        Purpose::Receive { codecs: &CODECS },
+        Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz" },
+    ] {
         let options = AnswerOptions { purpose, candidates: &candidates };
         let Ok((mut peer, negotiated)) = Peer::answer(&CONTEXT, Instant::now(), &text, &options) else { continue };
         assert_eq!(section_count(&negotiated.sdp), section_count(&text), "{}", negotiated.sdp);
@@ -77,7 +78,7 @@ pub fn fragment(data: &[u8]) {
 
     let now = Instant::now();
     let (mut client, offer) = Peer::offer(&CONTEXT, now, &WATCH).expect("an offer");
-    let purpose = Purpose::Send { tracks: &TRACKS, profiles: &[], stream: "fuzz" };
+    let purpose = Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz" };
     let (mut server, negotiated) =
         Peer::answer(&CONTEXT, now, &offer, &AnswerOptions { purpose, candidates: &[] }).expect("a good offer");
     client.accept_answer(&negotiated.sdp).expect("a good answer");

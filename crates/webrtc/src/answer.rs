@@ -43,7 +43,9 @@ pub enum Purpose<'a> {
         tracks: &'a [Codec],
         /// Of the tracks, in the same order; where one is missing, any will do.
         profiles: &'a [Profile],
-        /// The stream's name, which becomes the msid's and the CNAME.
+        /// Indices of those that are wanted, in the order of the wish; empty for all.
+        chosen: &'a [usize],
+        /// The stream's name, which becomes the CNAME and the first media stream's (`media_stream`).
         stream: &'a str,
     },
 }
@@ -75,7 +77,9 @@ impl<'a> Plan<'a> {
         }
         let accepted = match purpose {
             Purpose::Receive { codecs } => choose_to_receive(&offer, codecs)?,
-            Purpose::Send { tracks, profiles, .. } => choose_to_send(&offer, tracks, profiles, new_ssrc)?,
+            Purpose::Send { tracks, profiles, chosen, .. } => {
+                choose_to_send(&offer, (tracks, profiles, chosen), new_ssrc)?
+            }
         };
         let first = accepted.iter().position(Option::is_some);
         let Some(section) = first.and_then(|index| offer.sections.get(index)) else {
@@ -109,7 +113,10 @@ impl<'a> Plan<'a> {
                 write_refused(&mut writer, section);
                 continue;
             };
-            write_accepted(&mut writer, section, media, transport, options.purpose);
+            let is_before = |other: &&Media| other.mid != media.mid;
+            let is_alike = |other: &&Media| other.codec.kind() == media.codec.kind();
+            let number = self.media().take_while(is_before).filter(is_alike).count();
+            write_accepted(&mut writer, section, (media, number), transport, options.purpose);
             // In a bundle the first section's candidates hold for all (RFC 8843 §10.2).
             writer.candidates(std::mem::take(&mut candidates));
         }
@@ -146,22 +153,20 @@ fn choose_to_receive(offer: &Description<'_>, codecs: &[Codec]) -> Result<Vec<Op
 
 fn choose_to_send(
     offer: &Description<'_>,
-    tracks: &[Codec],
-    profiles: &[Profile],
+    (tracks, profiles, chosen): (&[Codec], &[Profile], &[usize]),
     mut new_ssrc: impl FnMut() -> u32,
 ) -> Result<Vec<Option<Media>>, Error> {
-    let mut is_placed = vec![false; tracks.len()];
+    let mut waiting: Vec<usize> = if chosen.is_empty() { (0..tracks.len()).collect() } else { chosen.to_vec() };
     let choose = |section: &Section<'_>| {
         let receives = matches!(section.flow, Flow::SendRecv | Flow::RecvOnly);
         let kind = select::kind_of(section).filter(|_| receives && is_usable(offer, section));
-        let free = |(place, _): &(usize, &Codec)| !is_placed[*place];
-        let track =
-            kind.and_then(|kind| tracks.iter().enumerate().filter(free).find(|(_, codec)| codec.kind() == kind));
-        let Some((place, codec)) = track else { return Ok(None) };
+        let is_fitting = |place: &usize| tracks.get(*place).map(|codec| codec.kind()) == kind;
+        let Some(next) = waiting.iter().position(is_fitting).filter(|_| kind.is_some()) else { return Ok(None) };
+        let place = waiting.remove(next);
+        let codec = &tracks[place];
         let profile = profiles.get(place).copied().unwrap_or_default();
         let media = select::media(section, codec.kind(), (&[*codec], profile), Direction::Send, place)
             .ok_or(Error::CodecNotOffered { codec: *codec })?;
-        is_placed[place] = true;
         let tx = vec![(new_ssrc(), media.rtx_payload_type.map(|_| new_ssrc()))];
         Ok(Some(Media { tx, ..media }))
     };
@@ -226,10 +231,19 @@ fn write_refused(writer: &mut Writer, section: &Section<'_>) {
     }
 }
 
+/// The media stream (RFC 8830) of the sound and the picture of that number, counted from 0 in the answer: browsers play what
+/// is in one together, and each further pair apart.
+fn media_stream(stream: &str, number: usize) -> String {
+    match number {
+        0 => token(stream),
+        number => token(&format!("{number}.{stream}")),
+    }
+}
+
 fn write_accepted(
     writer: &mut Writer,
     section: &Section<'_>,
-    media: &Media,
+    (media, number): (&Media, usize),
     transport: &Transport<'_>,
     purpose: Purpose<'_>,
 ) {
@@ -258,7 +272,7 @@ fn write_accepted(
     if let Purpose::Send { stream, .. } = purpose {
         let track = format!("{}{}", section.media, media.track);
         let tx: &[Ssrcs] = &media.tx;
-        writer.sources(&token(stream), &track, tx);
+        writer.sources(&token(stream), &media_stream(stream, number), &track, tx);
     }
     writer.simulcast("recv", &media.rids);
 }

@@ -123,7 +123,8 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
     if options.direction == Direction::Send {
         // With RIDs, SSRCs are learnt from header extensions; browsers do not list them either.
         let named = if section.rids.is_empty() { &section.tx[..] } else { &[] };
-        writer.sources(&token(options.stream), medium, named);
+        let stream = token(options.stream);
+        writer.sources(&stream, &stream, medium, named);
     }
     writer.simulcast("send", &section.rids);
 }

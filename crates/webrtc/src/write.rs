@@ -87,16 +87,16 @@ impl Writer {
         self.line(format_args!("a=fmtp:{} {payload_type}/{payload_type}", red.payload_type));
     }
 
-    /// What we send: the stream's name groups tracks that belong together (RFC 8830), and is their CNAME.
-    pub fn sources(&mut self, stream: &str, track: &str, tx: &[Ssrcs]) {
-        self.line(format_args!("a=msid:{stream} {track}"));
+    /// What we send: a media stream has the tracks that belong together (RFC 8830), and one CNAME all that one clock counts.
+    pub fn sources(&mut self, cname: &str, media_stream: &str, track: &str, tx: &[Ssrcs]) {
+        self.line(format_args!("a=msid:{media_stream} {track}"));
         for (ssrc, rtx) in tx {
             if let Some(rtx) = rtx {
                 self.line(format_args!("a=ssrc-group:FID {ssrc} {rtx}"));
             }
         }
         for ssrc in tx.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten() {
-            self.line(format_args!("a=ssrc:{ssrc} cname:{stream}"));
+            self.line(format_args!("a=ssrc:{ssrc} cname:{cname}"));
         }
     }
 

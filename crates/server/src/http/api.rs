@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use wire::codec::MediaKind;
 
 use super::{App, InPath, Problem};
-use crate::rooms::control::ControlError;
+use crate::rooms::control::{ControlError, track_id};
 use crate::rooms::directory::{DirectoryError, Role, Session, StreamView};
 
 /// Entries of one answer at most. They are copied under a lock that everybody needs.
@@ -165,17 +165,17 @@ pub(super) async fn limit_layers(
 }
 
 fn stream_json(stream: &StreamView) -> Value {
-    let tracks: Vec<Value> = stream.tracks.iter().map(track_json).collect();
+    let tracks: Vec<Value> = stream.tracks.iter().enumerate().map(track_json).collect();
     json!({"name": &*stream.name, "state": <&str>::from(stream.state), "viewers": stream.viewers, "tracks": tracks})
 }
 
-fn track_json(track: &TrackSpec) -> Value {
+fn track_json((index, track): (usize, &TrackSpec)) -> Value {
     let kind = match track.codec.kind() {
         MediaKind::Audio => "audio",
         MediaKind::Video => "video",
     };
     let rids: Vec<&str> = track.rids.iter().map(|rid| &**rid).collect();
-    json!({"kind": kind, "codec": track.codec.name(), "rids": rids})
+    json!({"id": track_id(index, track), "kind": kind, "codec": track.codec.name(), "rids": rids})
 }
 
 fn stats_json(stats: &SessionStats) -> Value {

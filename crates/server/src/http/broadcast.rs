@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
@@ -26,7 +26,7 @@ const SDP: &str = "application/sdp";
 
 /// The endpoint and its resources. Other methods are refused with 405 (RFC 9725 §4.2).
 pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<App>> {
-    let open = move |state, path, client, headers, body| open(role, state, path, client, headers, body);
+    let open = move |state, path, query, client, headers, body| open(role, state, path, query, client, headers, body);
     let amend = move |state, path, headers, body| amend(role, state, path, headers, body);
     let close = move |state, path, headers| close(role, state, path, headers);
     let stats = move |state, path, headers| api::stats(role, state, path, headers);
@@ -40,6 +40,7 @@ async fn open(
     role: Role,
     State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
+    RawQuery(query): RawQuery,
     ClientAddress { ip: address, is_proxy }: ClientAddress,
     headers: HeaderMap,
     body: Body,
@@ -50,7 +51,10 @@ async fn open(
     let client = Client { address, is_proxy, subject, token: bearer.token, ends_at };
     let opened = match role {
         Role::Publisher => app.rooms.publish(&stream, &offer, client).await,
-        Role::Viewer => app.rooms.watch(&stream, &offer, client).await,
+        Role::Viewer => {
+            let tracks: Vec<&str> = query.iter().flat_map(|query| wanted_tracks(query)).collect();
+            app.rooms.watch(&stream, &offer, &tracks, client).await
+        }
     };
     use DirectoryError::{TooManySessions, TooManyWaiting};
     if let (Err(ControlError::Directory(TooManyWaiting | TooManySessions)), Some(ip)) = (&opened, address) {
@@ -68,6 +72,11 @@ async fn open(
         headers.append(header::LINK, header_value(&link(server))?);
     }
     Ok(response)
+}
+
+/// The tracks that a viewer wants: "track=audio1&track=video2".
+fn wanted_tracks(query: &str) -> impl Iterator<Item = &str> {
+    query.split('&').filter_map(|pair| pair.strip_prefix("track="))
 }
 
 async fn amend(

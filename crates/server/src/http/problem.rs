@@ -88,6 +88,7 @@ impl From<ControlError> for Problem {
             ControlError::Negotiation(NegotiationError::Overloaded { retry_after_seconds }) => {
                 Problem::unavailable(detail, retry_after_seconds)
             }
+            ControlError::NoTrack { .. } => Problem::new(StatusCode::NOT_FOUND, detail),
             ControlError::Negotiation(error) => Problem::new(negotiation_status(&error), detail),
         }
     }

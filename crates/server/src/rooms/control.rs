@@ -12,9 +12,10 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use counters::{Published, counters};
 use engine::Mailbox;
-use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats};
+use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
 use tokio::sync::oneshot;
 use wire::WorkerId;
+use wire::codec::MediaKind;
 
 use crate::plane::placement::Placement;
 use crate::plane::questions::{ANSWER_TIMEOUT, Questions};
@@ -99,6 +100,8 @@ pub enum ControlError {
     Directory(#[from] DirectoryError),
     #[error(transparent)]
     Negotiation(#[from] NegotiationError),
+    #[error("the stream has no track {id:?}; it has {known}")]
+    NoTrack { id: String, known: String },
 }
 
 impl RoomsControl {
@@ -136,15 +139,26 @@ impl RoomsControl {
         .await
     }
 
-    /// Opens a viewer's session.
+    /// Opens a viewer's session, for the tracks that it names (`track_id`), or for all where it names none.
     ///
     /// # Errors
     /// `Draining`, `Busy`, and what the directory and the negotiator refuse.
-    pub async fn watch(&self, name: &str, offer: &str, client: Client) -> Result<Opened, ControlError> {
+    pub async fn watch(
+        &self,
+        name: &str,
+        offer: &str,
+        tracks: &[&str],
+        client: Client,
+    ) -> Result<Opened, ControlError> {
         self.check_draining()?;
-        let tracks = self.lock().directory.tracks(name)?;
-        self.read(negotiator::check_viewer(offer, &tracks))?;
-        self.open(offer, |directory, placement| directory.begin_watch(placement, Instant::now(), name, client)).await
+        let known = self.lock().directory.tracks(name)?;
+        let chosen = choose(&known, tracks)?;
+        self.read(negotiator::check_viewer(offer, &known, &chosen))?;
+        self.open(offer, |directory, placement| {
+            let admitted = directory.begin_watch(placement, Instant::now(), name, client)?;
+            Ok(Admitted { chosen, ..admitted })
+        })
+        .await
     }
 
     fn read<T>(&self, read: Result<T, webrtc::Error>) -> Result<T, ControlError> {
@@ -398,6 +412,34 @@ async fn wait<T>(answer: oneshot::Receiver<T>) -> Result<T, ControlError> {
         Ok(Err(_)) | Err(_) => Err(ControlError::Busy),
     }
 }
+
+/// How a viewer names a track, and how the answer does in `a=msid`: by what it is and its place in the stream.
+pub fn track_id(index: usize, track: &TrackSpec) -> String {
+    let kind = match track.codec.kind() {
+        MediaKind::Audio => "audio",
+        MediaKind::Video => "video",
+    };
+    format!("{kind}{index}")
+}
+
+/// The indices of the tracks with these ids, each once.
+fn choose(tracks: &[TrackSpec], ids: &[&str]) -> Result<Vec<usize>, ControlError> {
+    let known: Vec<String> = tracks.iter().enumerate().map(|(index, track)| track_id(index, track)).collect();
+    let mut chosen = Vec::new();
+    for id in ids {
+        let index = known.iter().position(|known| known == id).ok_or_else(|| {
+            let id = id.chars().take(NAME_SHOWN_MAX).collect();
+            ControlError::NoTrack { id, known: known.join(", ") }
+        })?;
+        if !chosen.contains(&index) {
+            chosen.push(index);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Characters of an unknown name that are said again.
+const NAME_SHOWN_MAX: usize = 40;
 
 /// 128 random bits.
 fn new_key() -> Result<Arc<str>, ControlError> {

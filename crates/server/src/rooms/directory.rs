@@ -198,6 +198,8 @@ pub struct Admitted {
     pub tracks: Vec<TrackSpec>,
     /// Who asked for it.
     pub client: Client,
+    /// Indices of the tracks that a viewer chose, in the order of its wish; empty for all.
+    pub chosen: Vec<usize>,
 }
 
 /// Why there is no place, or no session.
@@ -561,7 +563,16 @@ impl Directory {
         self.shares.wait(role, &client);
         self.census.of(role).0 += 1;
         self.ends.extend(client.ends_at.map(|at| (at, id)));
-        let place = Admitted { session: id, role, worker, stream, name: name.clone(), tracks, client: client.clone() };
+        let place = Admitted {
+            session: id,
+            role,
+            worker,
+            stream,
+            name: name.clone(),
+            tracks,
+            chosen: Vec::new(),
+            client: client.clone(),
+        };
         let session = Session { role, worker, stream, name, is_connected: false, client, since: now, cost };
         self.sessions.insert(id, session);
         place

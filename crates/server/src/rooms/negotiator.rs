@@ -108,13 +108,14 @@ pub fn published_tracks(offer: &str) -> Result<Vec<TrackSpec>, webrtc::Error> {
     Ok(webrtc::read_offer(offer, PUBLISH)?.iter().map(convert::track).collect())
 }
 
-/// Whether an offer can be answered with the tracks of a stream. Takes no session and no place either.
+/// Whether an offer can be answered with the tracks of a stream, or those chosen by their indices. Takes no session and no place either.
 ///
 /// # Errors
 /// What is wrong with the offer, or lacks for the stream.
-pub fn check_viewer(offer: &str, tracks: &[TrackSpec]) -> Result<(), webrtc::Error> {
+pub fn check_viewer(offer: &str, tracks: &[TrackSpec], chosen: &[usize]) -> Result<(), webrtc::Error> {
     let (codecs, profiles) = formats(tracks);
-    webrtc::read_offer(offer, Purpose::Send { tracks: &codecs, profiles: &profiles, stream: "" }).map(|_| ())
+    let purpose = Purpose::Send { tracks: &codecs, profiles: &profiles, chosen, stream: "" };
+    webrtc::read_offer(offer, purpose).map(|_| ())
 }
 
 const PUBLISH: Purpose<'_> = Purpose::Receive { codecs: &Codec::ALL };

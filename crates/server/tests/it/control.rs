@@ -60,7 +60,7 @@ async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
 
     let not_one = |result| matches!(result, Err(ControlError::Negotiation(NegotiationError::Sdp(_))));
     for offer in ["", "v=0\r\n", &offers::video("recvonly", "H264", &[]), &offers::video("sendonly", "VP8", &[])] {
-        assert!(not_one(test.rooms.watch("a", offer, Client::default()).await), "{offer}");
+        assert!(not_one(test.rooms.watch("a", offer, &[], Client::default()).await), "{offer}");
     }
     for offer in ["", "v=0\r\n", &offers::video("sendonly", "H263", &[]), &offers::video("recvonly", "VP8", &[])] {
         assert!(not_one(test.rooms.publish("a", offer, Client::default()).await), "{offer}");
@@ -95,7 +95,7 @@ async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
     let now = Instant::now();
     let client = Client { ends_at: Some(now + Duration::from_secs(60)), ..Client::default() };
     let viewer = offers::video("recvonly", "VP8", &[]);
-    test.rooms.watch("a", &viewer, client).await.expect("answered");
+    test.rooms.watch("a", &viewer, &[], client).await.expect("answered");
 
     test.rooms.handle_timeout(now + Duration::from_secs(59));
     assert_eq!(test.rooms.census().viewers, (1, 0));
@@ -139,7 +139,7 @@ async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
     work(0, 50, 99);
     let refused = Err(ControlError::Directory(DirectoryError::Overloaded));
     assert_eq!(test.rooms.publish("b", &vp8(), Client::default()).await, refused);
-    assert_eq!(test.rooms.watch("a", &offers::video("recvonly", "VP8", &[]), Client::default()).await, refused);
+    assert_eq!(test.rooms.watch("a", &offers::video("recvonly", "VP8", &[]), &[], Client::default()).await, refused);
     test.rooms.publish("a", &vp8(), Client::default()).await.expect("who comes back is welcome");
     work(50, 60, 20);
     test.rooms.publish("b", &vp8(), Client::default()).await.expect("answered");

@@ -32,7 +32,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 #[tokio::test]
 async fn an_offer_is_answered_with_a_resource_an_etag_and_ice_servers() {
     let test = Harness::new();
-    for endpoint in ["/whip/a", "/whep/a"] {
+    for endpoint in ["/whip/a", "/whep/a", "/whep/a?track=video0&x=y"] {
         let response = test.send("POST", endpoint, &[SDP], &offer(endpoint)).await;
         assert_eq!(response.status(), StatusCode::CREATED, "{endpoint}");
         assert_eq!(header(&response, "content-type"), "application/sdp");
@@ -63,6 +63,7 @@ async fn offers_that_do_not_do_are_refused_each_in_its_way() {
         ("/whip/a", SDP, &h263, StatusCode::NOT_ACCEPTABLE, "no Video codec in media section 0"),
         ("/whep/live", SDP, &h264, StatusCode::NOT_ACCEPTABLE, "Vp8 was not offered"),
         ("/whep/live", SDP, &sends, StatusCode::NOT_ACCEPTABLE, "no media section to send on"),
+        ("/whep/live?track=video0&track=audio1", SDP, &h264, StatusCode::NOT_FOUND, "\"audio1\"; it has video0"),
         ("/whip/a", SDP, &offer("/whep/a"), StatusCode::NOT_ACCEPTABLE, "no media section to receive from"),
         ("/whip/a", SDP, &two, StatusCode::UNPROCESSABLE_ENTITY, "BUNDLE"),
         ("/whip/a", SDP, &overload, StatusCode::SERVICE_UNAVAILABLE, "try again in 2 s"),
@@ -168,7 +169,7 @@ async fn streams_statistics_and_layers_are_json() {
     let publisher = test.open("/whip/a").await;
     let viewer = test.open("/whep/a").await;
 
-    let tracks = serde_json::json!([{"kind": "video", "codec": "VP8", "rids": ["q", "h", "f"]}]);
+    let tracks = serde_json::json!([{"id": "video0", "kind": "video", "codec": "VP8", "rids": ["q", "h", "f"]}]);
     let stream = serde_json::json!({"name": "a", "state": "live", "viewers": 1, "tracks": tracks});
     assert_eq!(test.get_json("/api/streams").await, serde_json::json!([stream]));
 

@@ -14,5 +14,6 @@ mod redundancy;
 mod replay;
 mod reports;
 mod second_ssrc;
+mod tracks;
 mod without_rooms;
 mod workers;

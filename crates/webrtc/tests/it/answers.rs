@@ -82,7 +82,8 @@ fn chrome_watches_each_codec() {
     {
         let tracks = send(codec);
         let negotiated =
-            answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "my stream" }).unwrap();
+            answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "my stream" })
+                .unwrap();
         let video = video(&negotiated);
         assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (codec, payload_type, Some(rtx)));
         assert_eq!(negotiated.sdp.matches("a=sendonly").count(), 2);
@@ -95,14 +96,15 @@ fn chrome_watches_each_codec() {
         assert_eq!(negotiated.media[0].tx[0].1, None, "Opus has no RTX");
     }
     let tracks = send(Codec::H265);
-    let refused = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap_err();
+    let refused =
+        answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap_err();
     assert_eq!(refused, Error::CodecNotOffered { codec: Codec::H265 });
 }
 
 #[test]
 fn send_times_are_for_who_watches_without_transport_wide_feedback() {
     let tracks = [Codec::Vp8];
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
     let without: String =
         CHROME_WHEP.lines().filter(|line| !line.contains("transport-")).map(|line| format!("{line}\r\n")).collect();
     for (offer, purpose, is_there) in
@@ -118,7 +120,7 @@ fn send_times_are_for_who_watches_without_transport_wide_feedback() {
 #[test]
 fn sound_is_not_asked_for_again() {
     let tracks = [Codec::Opus, Codec::Vp8];
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
     for (offer, purpose) in [(CHROME_WHIP, TO_RECEIVE), (CHROME_WHEP, to_send)] {
         let feedback = "a=rtcp-fb:111 transport-cc";
         assert!(offer.contains(feedback));
@@ -132,7 +134,7 @@ fn sound_is_not_asked_for_again() {
 #[test]
 fn opus_with_redundancy_is_taken_in_the_order_of_the_offer() {
     let tracks = send(Codec::Vp8);
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
     let red_first = |offer: &str| offer.replace("SAVPF 111 63", "SAVPF 63 111");
     for (offer, purpose, formats, is_preferred) in [
         (CHROME_WHEP.to_owned(), to_send, "111 63", false),
@@ -165,7 +167,7 @@ fn sound_of_telephones_is_passed_on() {
     let negotiated = answer(&with_g711_alone, Purpose::Receive { codecs: &Codec::ALL }).unwrap();
     assert_eq!((negotiated.media[0].codec, negotiated.media[0].payload_type), (Codec::Pcma, 8));
     assert!(has(&negotiated, "a=rtpmap:8 PCMA/8000"));
-    let to_send = Purpose::Send { tracks: &[Codec::Pcmu], profiles: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &[Codec::Pcmu], profiles: &[], chosen: &[], stream: "s" };
     assert_eq!(answer(CHROME_WHEP, to_send).unwrap().media[0].payload_type, 0);
 }
 
@@ -182,9 +184,50 @@ fn a_viewer_gets_the_format_that_decodes_the_stream_s_profile() {
         (Codec::Av1, Profile::Av1(0), Some(45)),
         (Codec::Av1, Profile::Av1(1), None),
     ] {
-        let purpose = Purpose::Send { tracks: &[codec], profiles: &[profile], stream: "s" };
+        let purpose = Purpose::Send { tracks: &[codec], profiles: &[profile], chosen: &[], stream: "s" };
         let got = answer(CHROME_WHEP, purpose).map(|negotiated| video(&negotiated).payload_type);
         assert_eq!(got, payload_type.ok_or(Error::CodecNotOffered { codec }), "{profile:?}");
+    }
+}
+
+/// The offer with its sections a second time, under other names and SSRCs.
+fn doubled(offer: &str) -> String {
+    let sections = &offer[offer.find("m=audio").unwrap()..];
+    let again =
+        sections.replace("a=mid:0", "a=mid:2").replace("a=mid:1", "a=mid:3").replace("ssrc:1733295487", "ssrc:5");
+    format!("{offer}{again}").replace("a=group:BUNDLE 0 1", "a=group:BUNDLE 0 1 2 3")
+}
+
+#[test]
+fn several_tracks_of_a_kind_are_told_apart() {
+    let published = answer(&doubled(CHROME_WHIP), TO_RECEIVE).unwrap();
+    assert!(has(&published, "a=group:BUNDLE 0 1 2 3"));
+    let sections: Vec<_> = published.media.iter().map(|media| (&*media.mid, media.track, media.codec)).collect();
+    let [sound, picture] = [Codec::Opus, Codec::Vp8];
+    assert_eq!(sections, [("0", 0, sound), ("1", 1, picture), ("2", 2, sound), ("3", 3, picture)]);
+    assert_eq!(
+        (&published.media[0].rx[..], &published.media[2].rx[..]),
+        (&[(1_733_295_487, None)][..], &[(5, None)][..])
+    );
+
+    let tracks = [sound, picture, sound, picture];
+    for (chosen, sent) in [
+        (&[][..], &[(0, "s audio0"), (1, "s video1"), (2, "1.s audio2"), (3, "1.s video3")][..]),
+        (&[3, 2, 0], &[(2, "s audio2"), (3, "s video3"), (0, "1.s audio0")]),
+        // One that is gone by now.
+        (&[7, 1], &[(1, "s video1")]),
+    ] {
+        let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen, stream: "s" };
+        let watched = answer(&doubled(CHROME_WHEP), purpose).unwrap();
+        let got: Vec<_> = watched.media.iter().map(|media| media.track).collect();
+        assert_eq!(got, sent.iter().map(|(track, _)| *track).collect::<Vec<_>>(), "{chosen:?}");
+        let names: Vec<_> = watched.sdp.lines().filter_map(|line| line.strip_prefix("a=msid:")).collect();
+        assert_eq!(names, sent.iter().map(|(_, name)| *name).collect::<Vec<_>>(), "{chosen:?}");
+        // One clock counts all of them.
+        assert_eq!(watched.sdp.matches("cname:").count(), watched.sdp.matches(" cname:s\r\n").count());
+        let mut ssrcs: Vec<_> = watched.media.iter().map(|media| media.tx[0].0).collect();
+        ssrcs.dedup();
+        assert_eq!(ssrcs.len(), sent.len());
     }
 }
 
@@ -213,16 +256,19 @@ fn bundled_sections_may_leave_the_transport_to_the_first() {
     let is_kept = |line: &&str| !transport.iter().any(|prefix| line.starts_with(prefix));
     let second: String = second.lines().filter(is_kept).map(|line| format!("{line}\r\n")).collect();
     let tracks = [Codec::Vp8];
-    let negotiated =
-        answer(&format!("{first}m=video{second}"), Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" })
-            .unwrap();
+    let negotiated = answer(
+        &format!("{first}m=video{second}"),
+        Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" },
+    )
+    .unwrap();
     assert_eq!(negotiated.media.len(), 1);
 }
 
 #[test]
 fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
     let tracks = [Codec::Vp8];
-    let negotiated = answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap();
+    let negotiated =
+        answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap();
     assert!(has(&negotiated, "m=audio 0 UDP/TLS/RTP/SAVPF 111") && has(&negotiated, "a=group:BUNDLE 1"));
     assert!(negotiated.sdp.find("a=candidate").unwrap() > negotiated.sdp.find("m=video").unwrap());
 }
@@ -231,7 +277,8 @@ fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
 fn firefox_watches_vp8_and_h264() {
     for (codec, payload_type, rtx) in [(Codec::Vp8, 120, 124), (Codec::H264, 126, 127)] {
         let tracks = send(codec);
-        let negotiated = answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], stream: "s" }).unwrap();
+        let negotiated =
+            answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap();
         let video = video(&negotiated);
         assert_eq!((video.payload_type, video.rtx_payload_type), (payload_type, Some(rtx)));
         assert_eq!(video.extension_id(Extension::PlayoutDelay), Some(6));

@@ -187,12 +187,12 @@ where
     }
 
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
-        let Admitted { session, role, stream, name, tracks, client, .. } = place;
+        let Admitted { session, role, stream, name, tracks, chosen, client, .. } = place;
         let makes_room = self.find_room(session)?;
         let (codecs, profiles) = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
-            Role::Viewer => Purpose::Send { tracks: &codecs, profiles: &profiles, stream: &name },
+            Role::Viewer => Purpose::Send { tracks: &codecs, profiles: &profiles, chosen: &chosen, stream: &name },
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
         let (peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;

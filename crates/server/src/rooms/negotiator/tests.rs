@@ -180,7 +180,8 @@ fn place(session: u64, role: Role) -> Admitted {
     let address = Some(IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, 1]));
     let client = rooms_client::Client { address, ..Default::default() };
     let (session, name) = (SessionId(session), "stream".into());
-    Admitted { session, role, worker: WorkerId(0), stream: STREAM, name, tracks: Vec::new(), client }
+    let (tracks, chosen) = (Vec::new(), Vec::new());
+    Admitted { session, role, worker: WorkerId(0), stream: STREAM, name, tracks, chosen, client }
 }
 
 impl Client {
@@ -280,6 +281,24 @@ fn an_offer_tells_its_tracks_with_layers_from_small_to_large() {
     let tracks = published_tracks(&offer).unwrap();
     assert_eq!(tracks.iter().map(|track| track.codec).collect::<Vec<_>>(), [Codec::Opus, Codec::Vp8]);
     assert_eq!(tracks[1].rids.iter().map(|rid| &**rid).collect::<Vec<_>>(), ["q", "h", "f"]);
+}
+
+#[test]
+fn a_viewer_gets_the_tracks_that_it_chose() {
+    let mut harness = Harness::new();
+    let tracks = [Codec::Opus, Codec::Vp8, Codec::Opus];
+    let tracks = tracks.map(|codec| TrackSpec { codec, profile: Default::default(), rids: Vec::new() });
+    for (session, chosen, sent, refused) in
+        [(1, vec![], ["audio0", "video1"], "audio2"), (2, vec![2, 1, 0], ["audio2", "video1"], "audio0")]
+    {
+        let (_, offer) = Peer::offer(&harness.context, harness.now, &WATCH).unwrap();
+        let place = Admitted { tracks: tracks.to_vec(), chosen, ..place(session, Role::Viewer) };
+        let answer = harness.request(|reply| Request::Open { place, offer, reply }).unwrap();
+        for track in sent {
+            assert!(answer.sdp.contains(&format!("a=msid:stream {track}\r\n")), "{}", answer.sdp);
+        }
+        assert!(!answer.sdp.contains(refused));
+    }
 }
 
 #[test]
