@@ -106,8 +106,9 @@ impl Nacks {
         }
     }
 
-    /// Learns from an answer. To a repeated request it may be the answer to any of them, and says nothing (Karn's rule); on
-    /// a lossy path many are. But when all answers are such, the round trip has grown beyond the time to the repetition.
+    /// Learns from an answer: the mean, or what is another round trip altogether. To a repeated request it may be the answer
+    /// to any of them, and says nothing (Karn's rule); on a lossy path many are. But when all answers are such, the round
+    /// trip has grown beyond the time to the repetition.
     fn learn_rtt(&mut self, now: Instant, missing: &Missing) {
         let is_first = missing.tries == 1;
         self.repeated = if is_first { 0 } else { self.repeated + 1 };
@@ -117,7 +118,7 @@ impl Nacks {
         self.repeated = 0;
         let since_first = now.saturating_duration_since(missing.since + REORDER_WAIT).min(RTT_MAX);
         self.rtt = match self.rtt {
-            Some(rtt) if is_first && since_first <= rtt * 2 => Some((rtt * 7 + since_first) / 8),
+            Some(rtt) if is_first && (rtt / 2..=rtt * 2).contains(&since_first) => Some((rtt * 7 + since_first) / 8),
             _ => Some(since_first),
         };
     }
@@ -140,7 +141,7 @@ impl Nacks {
                 }
                 lost(missing.seq as u16);
                 missing.tries += 1;
-                missing.due = now + retry_after(rtt, missing.tries, missing.seq);
+                missing.due = now + retry_after(rtt, missing.tries);
             }
             next_at = Some(next_at.map_or(missing.due, |at: Instant| at.min(missing.due)));
             true
@@ -164,16 +165,10 @@ impl Nacks {
 }
 
 /// How long the answer to the request of that number is waited for: longer and longer, as the round trip may be longer
-/// than it was. For one packet in seven the first time is twice as long, for one in 49 eight times: their answers tell of a
-/// round trip that grew.
-fn retry_after(rtt: Option<Duration>, tries: u8, seq: u64) -> Duration {
-    let longer = match tries {
-        1 if seq.is_multiple_of(49) => 3,
-        1 if seq.is_multiple_of(7) => 1,
-        _ => 0,
-    };
+/// than it was.
+fn retry_after(rtt: Option<Duration>, tries: u8) -> Duration {
     match rtt {
-        Some(rtt) => (rtt + rtt / 4).max(RETRY_MIN) * (1 << (u32::from(tries / 3) + longer)),
+        Some(rtt) => (rtt + rtt / 4).max(RETRY_MIN) * (1 << (tries / 3)),
         None => RTT_ASSUMED * (1 << tries.saturating_sub(1).min(4)),
     }
 }

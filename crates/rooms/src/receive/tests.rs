@@ -134,6 +134,24 @@ fn a_lossy_path_seems_no_longer_than_it_is() {
 }
 
 #[test]
+fn what_was_taken_for_the_round_trip_before_one_was_known_is_corrected_by_the_first_answer() {
+    let mut bench = Bench::new();
+    bench.receive([10, 12]);
+    let mut repair = |asked_ms: &[u64], came_ms, seq| {
+        for ms in asked_ms {
+            assert_eq!(bench.at_ms(*ms).nacks(), [seq]);
+        }
+        bench.at_ms(came_ms);
+        assert_eq!(bench.receiver.on_packet(bench.now, Seq(seq), 0, true), Ok(65_536 + u64::from(seq)));
+        bench.receive([seq + 3]);
+    };
+    repair(&[5, 105], 125, 11);
+    repair(&[130], 150, 13);
+    // Lost three times.
+    repair(&[155, 180, 205, 255], 275, 15);
+}
+
+#[test]
 fn what_requests_do_not_bring_within_a_second_needs_a_keyframe() {
     let mut bench = Bench::new();
     bench.receive([10, 12]);
