@@ -12,9 +12,6 @@ use crate::viewer::{ReceivedTrack, Record};
 /// moment.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(70);
 
-/// So long before a change of layer its last packets may be missing.
-const LEAVING: Duration = Duration::from_millis(250);
-
 /// How a track was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -35,8 +32,6 @@ pub struct Summary {
 pub enum Holes {
     /// None at all: everything was repaired.
     Refused,
-    /// Of a layer that is left within `LEAVING` they may: what comes late of it is not forwarded any more.
-    BeforeSwitch,
     /// On a path that is too narrow for a while, repair comes too late for some.
     Allowed,
 }
@@ -76,8 +71,7 @@ pub fn check_track(track: &ReceivedTrack, clock_rate: u32, tail: Duration, holes
             let step = match (missing, holes) {
                 (0, _) => check_step(last, record),
                 (_, Holes::Allowed) => Ok(()),
-                (_, Holes::BeforeSwitch) if is_left_soon(track, *seq, record) => Ok(()),
-                (_, _) => Err(format!("{missing} numbers missing")),
+                (_, Holes::Refused) => Err(format!("{missing} numbers missing")),
             };
             step.map_err(|what| format!("{what} {}", place()))?;
         }
@@ -92,15 +86,6 @@ pub fn check_track(track: &ReceivedTrack, clock_rate: u32, tail: Duration, holes
         previous = Some((*seq, record));
     }
     Ok(summary)
-}
-
-/// Whether the layer of this packet, or the one before it, is left with a keyframe at once or soon after.
-fn is_left_soon(track: &ReceivedTrack, seq: u64, record: &Record) -> bool {
-    let until_us = record.tag.sent_us + LEAVING.as_micros() as u64;
-    let before = track.records.range(..seq).next_back().map_or(record.tag.layer, |(_, before)| before.tag.layer);
-    let soon = track.records.range(seq..).map(|(_, record)| record).take_while(|record| record.tag.sent_us <= until_us);
-    let mut soon = soon.skip_while(|record| record.tag.layer == before);
-    soon.next().is_some_and(|first| first.tag.keyframe && first.tag.index == 0)
 }
 
 /// Checks two packets with neighbouring numbers.

@@ -9,8 +9,8 @@ use sim::world::World;
 use wire::Random;
 
 /// 202, 205, 229 and 250: the first packet of a keyframe was overtaken by others of it, which were never sent. 413: it was
-/// lost and came again, when the viewer had seen later pictures of another layer.
-const SEEDS: [u64; 11] = [200, 201, 202, 203, 204, 205, 211, 229, 247, 250, 413];
+/// lost and came again, when the viewer had seen later pictures of another layer. 146: a packet was given up too soon.
+const SEEDS: [u64; 12] = [146, 200, 201, 202, 203, 204, 205, 211, 229, 247, 250, 413];
 
 #[test]
 fn whatever_layers_are_asked_for_the_output_has_no_seam() {
@@ -38,10 +38,9 @@ fn whatever_layers_are_asked_for_the_output_has_no_seam() {
                 world.run(millis(random.below(1_500)));
             }
         }
-        let holes = if loss == 0.0 { Holes::Refused } else { Holes::BeforeSwitch };
         for viewer in viewers {
             let track = &world.viewer(viewer).tracks[0];
-            let summary = check_track(track, VIDEO_CLOCK, seconds(2), holes);
+            let summary = check_track(track, VIDEO_CLOCK, seconds(2), Holes::Refused);
             let summary = summary.unwrap_or_else(|what| panic!("seed {seed}, {viewer:?}: {what}"));
             assert!(summary.frames > 300, "seed {seed}, {viewer:?}: {summary:?}");
         }
