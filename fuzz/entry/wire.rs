@@ -60,6 +60,7 @@ fn write_again(buf: &mut [u8], packet: Packet<'_>) -> Option<usize> {
             let arrivals: Vec<_> = feedback.arrivals().map(|(_, arrival)| arrival).collect();
             Some(rtcp::write_transport_feedback(buf, 1, 2, feedback.base_seq, 3, &arrivals)?.0)
         }
+        Packet::Remb(rate) => rtcp::write_remb(buf, 1, rate, &[2]),
         Packet::Bye(_) | Packet::Other | Packet::Malformed => None,
     }
 }
@@ -69,6 +70,9 @@ fn assert_same(before: Packet<'_>, after: Packet<'_>) {
         (Packet::SenderReport(before), Packet::SenderReport(after)) => {
             assert_eq!(before.info, after.info);
             assert!(before.blocks().eq(after.blocks()));
+        }
+        (Packet::Remb(before), Packet::Remb(after)) => {
+            assert!(after <= before && before.bps() - after.bps() <= before.bps() >> 17);
         }
         (Packet::ReceiverReport(before), Packet::ReceiverReport(after)) => {
             assert_eq!(before.ssrc, after.ssrc);

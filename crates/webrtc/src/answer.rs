@@ -9,7 +9,7 @@ use str0m::IceCreds;
 use str0m::crypto::Fingerprint;
 
 use crate::Error;
-use crate::media::{Direction, Media, Ssrcs};
+use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{self, Description, Flow, Section, Setup};
 use crate::select;
 use crate::write::{Candidate, Transport, Writer, token};
@@ -108,6 +108,8 @@ impl<'a> Plan<'a> {
         writer.line("a=ice-options:trickle");
         writer.line("a=msid-semantic: WMS *");
         let mut candidates = options.candidates;
+        let is_numbered = |media: &Media| media.transport_cc && media.extension_id(Extension::TransportCc).is_some();
+        let takes_remb = matches!(options.purpose, Purpose::Send { .. }) && !self.media().any(is_numbered);
         for (section, media) in self.offer.sections.iter().zip(&self.accepted) {
             let Some(media) = media else {
                 write_refused(&mut writer, section);
@@ -116,7 +118,7 @@ impl<'a> Plan<'a> {
             let is_before = |other: &&Media| other.mid != media.mid;
             let is_alike = |other: &&Media| other.codec.kind() == media.codec.kind();
             let number = self.media().take_while(is_before).filter(is_alike).count();
-            write_accepted(&mut writer, section, (media, number), transport, options.purpose);
+            write_accepted(&mut writer, section, (media, number), transport, options.purpose, takes_remb);
             // In a bundle the first section's candidates hold for all (RFC 8843 §10.2).
             writer.candidates(std::mem::take(&mut candidates));
         }
@@ -246,6 +248,7 @@ fn write_accepted(
     (media, number): (&Media, usize),
     transport: &Transport<'_>,
     purpose: Purpose<'_>,
+    takes_remb: bool,
 ) {
     let payload_type = media.payload_type;
     let formats: String = media.payload_types().map(|format| format!(" {format}")).collect();
@@ -264,7 +267,7 @@ fn write_accepted(
     if section.rtcp_rsize {
         writer.line("a=rtcp-rsize");
     }
-    let feedback = section.format(payload_type).map(select::feedback).unwrap_or_default();
+    let feedback = section.format(payload_type).map(|format| select::feedback(format, takes_remb)).unwrap_or_default();
     writer.codec(media.codec, payload_type, media.rtx_payload_type, &media.fmtp, &feedback);
     if let Some(red) = media.red {
         writer.red(red, payload_type);

@@ -59,7 +59,7 @@ pub(crate) fn media(
     track: usize,
 ) -> Option<Media> {
     let (codec, format) = choose(section, wanted, profile).filter(|(codec, _)| codec.kind() == kind)?;
-    let has_feedback = feedback(format).contains(&"transport-cc");
+    let has_feedback = format.feedback.contains(&"transport-cc");
     Some(Media {
         mid: section.mid.into(),
         direction,
@@ -79,10 +79,15 @@ pub(crate) fn media(
     })
 }
 
+/// What a receiver without transport-wide feedback may say of its path: the rate that it takes at most
+/// (draft-alvestrand-rmcat-remb-03 §2.1).
+const REMB: &str = "goog-remb";
+
 /// The offered feedback that we take part in. Of sound nothing is sent again, in neither direction.
-pub(crate) fn feedback<'a>(format: &Format<'a>) -> Vec<&'a str> {
+pub(crate) fn feedback<'a>(format: &Format<'a>, takes_remb: bool) -> Vec<&'a str> {
     let is_sound = codec_of(format).is_some_and(|codec| codec.kind() == MediaKind::Audio);
-    let suits = |value: &&str| FEEDBACK.contains(value) && !(is_sound && value.starts_with("nack"));
+    let is_known = |value: &str| FEEDBACK.contains(&value) || takes_remb && value == REMB;
+    let suits = |value: &&str| is_known(value) && !(is_sound && value.starts_with("nack"));
     format.feedback.iter().copied().filter(suits).collect()
 }
 

@@ -4,7 +4,7 @@
 //! Out: the packets one by one, borrowed; or the bytes of one packet.
 //! Cost: headers are read twice, once to check the whole compound; no copy, no allocation.
 //! Source: RFC 3550 §6, RFC 4585 §6 (feedback), RFC 5104 §4.3.1 (FIR), RFC 5506 (reduced size: any packet may come
-//! first), draft-holmer-rmcat-transport-wide-cc-extensions-01.
+//! first), draft-holmer-rmcat-transport-wide-cc-extensions-01, draft-alvestrand-rmcat-remb-03.
 
 mod feedback;
 mod report;
@@ -12,9 +12,14 @@ mod transport;
 mod write;
 
 pub use feedback::{Fir, Nack};
+use feedback::{REMB_NAME, parse_remb};
 pub use report::{Bye, ReceiverReport, ReportBlock, SenderInfo, SenderReport};
 pub use transport::{Arrivals, STATUS_COUNT_MAX, TransportFeedback, write_transport_feedback};
-pub use write::{write_bye, write_nack, write_pli, write_receiver_report, write_sdes_cname, write_sender_report};
+pub use write::{
+    write_bye, write_nack, write_pli, write_receiver_report, write_remb, write_sdes_cname, write_sender_report,
+};
+
+use crate::Bitrate;
 
 const HEADER_LEN: usize = 4;
 
@@ -31,6 +36,8 @@ const FORMAT_NACK: u8 = 1;
 const FORMAT_TRANSPORT: u8 = 15;
 const FORMAT_PLI: u8 = 1;
 const FORMAT_FIR: u8 = 4;
+/// Application layer feedback (RFC 4585 §6.4), of which only REMB is known.
+const FORMAT_APPLICATION: u8 = 15;
 
 /// What is wrong with a compound. The sender's doing, so never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +73,8 @@ pub enum Packet<'a> {
     Fir(Fir<'a>),
     /// When each packet arrived (draft-holmer-rmcat-transport-wide-cc-extensions-01).
     TransportFeedback(TransportFeedback<'a>),
+    /// What the receiver takes at most of all that it names, which is all of a session (draft-alvestrand-rmcat-remb-03 §2).
+    Remb(Bitrate),
     /// A type that nobody here reads, such as source descriptions.
     Other,
     /// A known type whose body does not hold what the type promises.
@@ -148,6 +157,7 @@ impl<'a> RawPacket<'a> {
             (RTPFB, FORMAT_TRANSPORT) => TransportFeedback::parse(body).map(Packet::TransportFeedback),
             (PSFB, FORMAT_PLI) => split_ssrcs(body).map(|(_, media_ssrc, _)| Packet::Pli { media_ssrc }),
             (PSFB, FORMAT_FIR) => Fir::parse(body).map(Packet::Fir),
+            (PSFB, FORMAT_APPLICATION) if body.get(8..12) == Some(&REMB_NAME) => parse_remb(body).map(Packet::Remb),
             _ => Some(Packet::Other),
         };
         packet.unwrap_or(Packet::Malformed)

@@ -158,6 +158,25 @@ fn opus_with_redundancy_is_taken_in_the_order_of_the_offer() {
 }
 
 #[test]
+fn remb_is_for_who_watches_without_transport_wide_feedback() {
+    let tracks = send(Codec::Vp8);
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let without = |what: &str| -> String {
+        CHROME_WHEP.lines().filter(|line| !line.contains(what)).map(|line| format!("{line}\r\n")).collect()
+    };
+    for (offer, purpose, is_there) in [
+        (CHROME_WHEP, to_send, false),
+        (&without("transport-cc"), to_send, true),
+        (&without("transport-wide-cc"), to_send, true),
+        (&without("transport-wide-cc").replace("goog-remb", "x"), to_send, false),
+        (CHROME_WHIP, TO_RECEIVE, false),
+    ] {
+        assert!(CHROME_WHEP.contains("goog-remb"));
+        assert_eq!(answer(offer, purpose).unwrap().sdp.contains("goog-remb"), is_there);
+    }
+}
+
+#[test]
 fn sound_of_telephones_is_passed_on() {
     let with_g711_alone: String = CHROME_WHIP
         .lines()

@@ -1,7 +1,7 @@
-//! Feedback that asks for something: packets again (NACK), keyframes (FIR).
+//! Feedback that asks for something: packets again (NACK), keyframes (FIR), no more than a rate (REMB).
 
 use super::split_ssrcs;
-use crate::Seq;
+use crate::{Bitrate, Seq};
 
 /// The packets that a receiver misses (RFC 4585 §6.2.1).
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +46,21 @@ impl<'a> Fir<'a> {
     }
 }
 
+/// What tells REMB from other application layer feedback.
+pub(super) const REMB_NAME: [u8; 4] = *b"REMB";
+
+/// Reads the rate of a REMB: a number of 18 bits, and how many bits it is shifted by (draft-alvestrand-rmcat-remb-03 §2.2).
+pub(super) fn parse_remb(body: &[u8]) -> Option<Bitrate> {
+    let (.., rest) = split_ssrcs(body)?;
+    let &[_, _, _, _, ssrc_count, first, second, third, ref ssrcs @ ..] = rest else { return None };
+    let mantissa = u64::from(first & 3) << 16 | u64::from(second) << 8 | u64::from(third);
+    let bps = u128::from(mantissa) << (first >> 2);
+    (ssrcs.len() >= 4 * usize::from(ssrc_count)).then(|| Bitrate::from_bps(bps.min(u64::MAX.into()) as u64))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Packet, packets, write_nack, write_pli};
+    use super::super::{Packet, packets, write_nack, write_pli, write_remb};
     use super::*;
 
     fn only(data: &[u8]) -> Packet<'_> {
@@ -81,5 +93,31 @@ mod tests {
         let data = [0x84, 206, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9, 0, 0, 0];
         let Packet::Fir(fir) = only(&data) else { panic!() };
         assert!(fir.media_ssrcs().eq([2]));
+    }
+
+    #[test]
+    fn a_remb_is_a_rate_in_the_form_of_a_floating_point_number() {
+        let mut buf = [0; 28];
+        for (bps, read) in [(0, 0), (262_143, 262_143), (262_145, 262_144), (2_500_000, 2_500_000), (1 << 40, 1 << 40)]
+        {
+            assert_eq!(write_remb(&mut buf, 1, Bitrate::from_bps(bps), &[2, 3]), Some(28));
+            assert!(matches!(only(&buf), Packet::Remb(rate) if rate == Bitrate::from_bps(read)), "{bps}");
+        }
+        assert_eq!(write_remb(&mut buf[..27], 1, Bitrate::ZERO, &[2, 3]), None);
+        // The largest that can be said is more than a rate holds.
+        buf[17..20].copy_from_slice(&[0xff; 3]);
+        assert!(matches!(only(&buf), Packet::Remb(rate) if rate == Bitrate::from_bps(u64::MAX)));
+    }
+
+    #[test]
+    fn a_remb_is_malformed_when_it_is_cut_and_other_application_feedback_is_not_read() {
+        let mut buf = [0; 24];
+        write_remb(&mut buf, 1, Bitrate::from_kbps(500), &[2]).unwrap();
+        let (mut cut, mut other) = (buf, buf);
+        cut[16] = 2;
+        assert!(matches!(only(&cut), Packet::Malformed));
+        other[12] = b'X';
+        assert!(matches!(only(&other), Packet::Other));
+        assert!(matches!(only(&[0x8f, 206, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, b'R', b'E', b'M', b'B']), Packet::Malformed));
     }
 }

@@ -2,12 +2,13 @@
 //! All return `None` where the buffer has no room or a count does not fit its field; the buffer's content is then
 //! unspecified. A compound is written packet behind packet.
 
+use super::feedback::REMB_NAME;
 use super::report::SENDER_INFO_LEN;
 use super::{
-    BYE, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB, ReportBlock, SDES, SENDER_REPORT,
-    SenderInfo,
+    BYE, FORMAT_APPLICATION, FORMAT_NACK, FORMAT_PLI, HEADER_LEN, PSFB, RECEIVER_REPORT, RTPFB, ReportBlock, SDES,
+    SENDER_REPORT, SenderInfo,
 };
-use crate::Seq;
+use crate::{Bitrate, Seq};
 
 /// Type of the SDES item that holds the CNAME (RFC 3550 §6.5.1).
 const SDES_CNAME: u8 = 1;
@@ -134,6 +135,20 @@ pub fn write_nack(
 /// Writes a picture loss indication (RFC 4585 §6.3.1).
 pub fn write_pli(buf: &mut [u8], sender_ssrc: u32, media_ssrc: u32) -> Option<usize> {
     feedback(buf, sender_ssrc, media_ssrc)?.finish(PSFB, FORMAT_PLI)
+}
+
+/// Writes what the receiver takes at most of the media with these SSRCs (draft-alvestrand-rmcat-remb-03 §2.2). The rate is
+/// cut to 18 significant bits.
+pub fn write_remb(buf: &mut [u8], sender_ssrc: u32, rate: Bitrate, ssrcs: &[u32]) -> Option<usize> {
+    let shift = (u64::BITS - rate.bps().leading_zeros()).saturating_sub(18);
+    let [.., first, second, third] = (rate.bps() >> shift).to_be_bytes();
+    let mut packet = feedback(buf, sender_ssrc, 0)?;
+    packet.put(&REMB_NAME)?;
+    packet.put(&[u8::try_from(ssrcs.len()).ok()?, (shift as u8) << 2 | first, second, third])?;
+    for ssrc in ssrcs {
+        packet.put_u32(*ssrc)?;
+    }
+    packet.finish(PSFB, FORMAT_APPLICATION)
 }
 
 /// Starts a feedback packet (RFC 4585 §6.1).
