@@ -17,6 +17,8 @@ pub struct LayerOrder {
     indexes: [u8; LAYERS_MAX],
     /// What the rates said when they were last looked at.
     wanted: [u8; LAYERS_MAX],
+    /// The most that each carried lately, by index: of a picture that stands still the larger layers carry no more.
+    peaks: [Bitrate; LAYERS_MAX],
     /// Of layers that the track has.
     count: usize,
     due_at: Option<Instant>,
@@ -30,11 +32,18 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// factor of two and more; less is what encoders do when they lack bandwidth.
 const MARGIN: f64 = 1.5;
 
+/// Peaks are forgotten by this factor each second: in 20 s one is down to what the margin allows for.
+const FORGOTTEN: f64 = 0.98;
+
+/// What carries less than this says nothing about its size.
+const TELLING: Bitrate = Bitrate::from_kbps(100);
+
 impl LayerOrder {
     /// As the layers stand in the specification.
     pub fn new(count: usize) -> Self {
         let indexes = std::array::from_fn(|index| index as u8);
-        LayerOrder { indexes, wanted: indexes, count: count.clamp(1, LAYERS_MAX), due_at: None }
+        let peaks = [Bitrate::ZERO; LAYERS_MAX];
+        LayerOrder { indexes, wanted: indexes, peaks, count: count.clamp(1, LAYERS_MAX), due_at: None }
     }
 
     /// The layer of a rank; of one that there is not, the largest.
@@ -63,16 +72,19 @@ impl LayerOrder {
 
     /// Takes the rates, by index. Layers that are not sent keep their ranks.
     pub fn follow(&mut self, rates: &[Bitrate; LAYERS_MAX]) {
-        let rate = |index: u8| rates[usize::from(index)];
+        for (peak, rate) in self.peaks.iter_mut().zip(rates) {
+            *peak = peak.scale(FORGOTTEN).max(*rate);
+        }
+        let peak = |index: u8| self.peaks[usize::from(index)];
         let mut wanted = self.indexes;
         for _ in 1..self.count {
             let mut before: Option<usize> = None;
             for rank in 0..self.count {
-                if rate(wanted[rank]) == Bitrate::ZERO {
+                if rates[usize::from(wanted[rank])] == Bitrate::ZERO {
                     continue;
                 }
                 if let Some(lower) = before
-                    && rate(wanted[lower]) > rate(wanted[rank]).scale(MARGIN)
+                    && peak(wanted[lower]) > peak(wanted[rank]).scale(MARGIN).max(TELLING)
                 {
                     wanted.swap(lower, rank);
                 }
@@ -118,10 +130,34 @@ mod tests {
             layers.follow(&kbps([150, 500, 2_500]));
             assert_eq!(order(&layers), [0, 1, 2], "{rates:?}");
         }
+        let mut layers = LayerOrder::new(3);
         for _ in 0..2 {
             layers.follow(&kbps([150, 0, 50]));
         }
         assert_eq!(order(&layers), [2, 1, 0], "one that is not sent stays between them");
+    }
+
+    #[test]
+    fn a_picture_that_stands_still_changes_no_rank() {
+        let mut layers = LayerOrder::new(3);
+        layers.follow(&kbps([150, 500, 2_500]));
+        for second in 0..600 {
+            layers.follow(&kbps([40, 20, 12]));
+            assert_eq!(order(&layers), [0, 1, 2], "second {second}");
+        }
+        // One that did from the start, with a keyframe once.
+        let mut layers = LayerOrder::new(3);
+        layers.follow(&kbps([90, 250, 800]));
+        (0..600).for_each(|_| layers.follow(&kbps([40, 20, 12])));
+        assert_eq!(order(&layers), [0, 1, 2]);
+    }
+
+    #[test]
+    fn layers_that_change_their_sizes_are_sorted_anew_within_half_a_minute() {
+        let mut layers = LayerOrder::new(2);
+        (0..10).for_each(|_| layers.follow(&kbps([150, 2_500])));
+        (0..30).for_each(|_| layers.follow(&kbps([2_500, 150])));
+        assert_eq!(order(&layers), [1, 0]);
     }
 
     #[test]
