@@ -77,6 +77,8 @@ pub(super) struct Cluster {
     last_seq: u16,
     sent: Side,
     received: Side,
+    /// Packets that a report says did not arrive.
+    lost: u32,
     last_reported: bool,
 }
 
@@ -85,6 +87,8 @@ pub(super) struct Cluster {
 enum Proof {
     /// Nothing: it was not sent whole, or its arrivals are no measurement.
     Unknown,
+    /// Too little was heard of it: reports were lost.
+    Unheard,
     /// Too little of it arrived.
     Lost,
     /// So much came through, in bits per second; never more than was asked for.
@@ -147,6 +151,7 @@ impl Prober {
             last_seq: 0,
             sent: Side::default(),
             received: Side::default(),
+            lost: 0,
             last_reported: false,
         });
     }
@@ -170,8 +175,9 @@ impl Prober {
     /// Takes one line of a report; `arrival_us` of a packet that arrived. Returns whether the packet was of a cluster.
     pub(super) fn on_report(&mut self, seq: u16, arrival: Option<(i64, u16)>) -> bool {
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.covers(seq)) else { return false };
-        if let Some((arrival_us, bytes)) = arrival {
-            cluster.received.add(arrival_us, bytes.into());
+        match arrival {
+            Some((arrival_us, bytes)) => cluster.received.add(arrival_us, bytes.into()),
+            None => cluster.lost = cluster.lost.saturating_add(1),
         }
         cluster.last_reported |= seq == cluster.last_seq;
         true
@@ -189,7 +195,7 @@ impl Prober {
         self.schedule(now, &cluster, proof, estimate_bps);
         match proof {
             Proof::Carried(bps) => Some(bps),
-            Proof::Lost | Proof::Unknown => None,
+            Proof::Lost | Proof::Unheard | Proof::Unknown => None,
         }
     }
 
@@ -211,6 +217,7 @@ impl Prober {
         match proof {
             // The caller had no time or nothing to send: that says nothing about the path.
             Proof::Unknown if !cluster.is_sent => self.not_before = Some(now + PAUSE),
+            Proof::Unheard => self.not_before = Some(now + PAUSE),
             Proof::Unknown => {
                 self.duration = (self.duration * 2).min(DURATION_MAX);
                 self.not_before = Some(now + PAUSE);
@@ -263,7 +270,8 @@ impl Cluster {
         if f64::from(received.packets) < RECEIVED_MIN * f64::from(sent.packets)
             || (received.bytes as f64) < RECEIVED_MIN * sent.bytes as f64
         {
-            return Proof::Lost;
+            let is_lost = f64::from(self.lost) > (1.0 - RECEIVED_MIN) * f64::from(sent.packets);
+            return if is_lost { Proof::Lost } else { Proof::Unheard };
         }
         // What arrived in one piece, or much faster than it was sent, was gathered on the way.
         let Some(sent_bps) = bits_over(sent.bytes - sent.last_group_bytes, sent.span_us()) else {
@@ -316,4 +324,40 @@ impl Side {
 /// Bits per second; `None` when no time passed.
 fn bits_over(bytes: u64, span_us: i64) -> Option<f64> {
     (span_us > 0).then(|| bytes as f64 * 8e6 / span_us as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a cluster of 2 Mbit/s and lets `report` say of each packet whether a report has it, and whether it arrived.
+    /// Returns the time to the next one.
+    fn pause_after(report: impl Fn(u16) -> Option<bool>) -> Duration {
+        let start = Instant::now();
+        let mut prober = Prober::new();
+        let (mut now, mut seq) = (start, 0);
+        while prober.poll(now, 2e6, 1e6, None).is_some() {
+            prober.on_sent(now, seq, now.duration_since(start).as_micros() as i64, 1_000);
+            (now, seq) = (now + SLICE, seq + 1);
+        }
+        for seq in 0..seq {
+            let arrival = (i64::from(seq) * SLICE.as_micros() as i64, 1_000);
+            if let Some(arrived) = report(seq) {
+                prober.on_report(seq, arrived.then_some(arrival));
+            }
+        }
+        now += REPORT_TIMEOUT;
+        prober.expire(now);
+        assert!(prober.cluster.is_none(), "it is over");
+        prober.not_before.map_or(Duration::ZERO, |at| at.duration_since(now)) + (prober.pause - PAUSE)
+    }
+
+    #[test]
+    fn a_probe_of_which_nothing_is_heard_is_not_taken_for_a_lost_one() {
+        assert_eq!(pause_after(|_| Some(false)), 2 * PAUSE, "lost: the next pause is longer");
+        assert_eq!(pause_after(|seq| Some(seq % 2 == 0)), 2 * PAUSE);
+        assert_eq!(pause_after(|_| None), PAUSE);
+        assert_eq!(pause_after(|seq| (seq < 4).then_some(true)), PAUSE);
+        assert_eq!(pause_after(|_| Some(true)), PAUSE_FOLLOW_UP);
+    }
 }
