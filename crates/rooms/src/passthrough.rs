@@ -47,8 +47,9 @@ pub fn gather(packet: &RtpPacket<'_>, passage: &Passage, buf: &mut [u8; PASSED_M
         buf[..5].copy_from_slice(&[PLAYOUT_DELAY as u8, 3, delay[0], delay[1], delay[2]]);
         used = 5;
     }
+    let ids = passed_ids(&passage.ids);
     for (id, value) in packet.extensions() {
-        let Some(kind) = passed_ids(&passage.ids).iter().position(|passed| *passed == Some(id)) else { continue };
+        let Some(kind) = ids.iter().position(|passed| *passed == Some(id)) else { continue };
         if kind == PLAYOUT_DELAY && passage.playout_delay.is_some() {
             continue;
         }
@@ -94,9 +95,10 @@ pub fn frame_number(gathered: &[u8]) -> Option<u16> {
 /// Writes what was gathered into the header of a packet for a viewer with `ids`.
 pub fn scatter(gathered: &[u8], ids: &ExtensionIds, header: &mut HeaderWriter<'_>) {
     let mut rest = gathered;
+    let ids = passed_ids(ids);
     while let [kind, len, tail @ ..] = rest {
         let Some((value, tail)) = tail.split_at_checked((*len).into()) else { return };
-        if let Some(Some(id)) = passed_ids(ids).get(usize::from(*kind)) {
+        if let Some(Some(id)) = ids.get(usize::from(*kind)) {
             header.extension(*id, value);
         }
         rest = tail;

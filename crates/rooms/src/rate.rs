@@ -7,10 +7,12 @@ use wire::Bitrate;
 const BUCKETS: usize = 10;
 const BUCKET: Duration = Duration::from_millis(100);
 
-/// Ten buckets of 100 ms. Cost: an addition per packet.
+/// Ten buckets of 100 ms. Cost: two additions per packet.
 #[derive(Clone, Debug, Default)]
 pub struct RateMeter {
     bytes: [u32; BUCKETS],
+    /// Of them all.
+    sum: u64,
     current: usize,
     current_until: Option<Instant>,
     /// When what is in the buckets began to come.
@@ -25,35 +27,54 @@ impl RateMeter {
     pub fn add(&mut self, now: Instant, bytes: usize) {
         self.turn_to(now);
         self.since.get_or_insert(now);
-        self.bytes[self.current] = self.bytes[self.current].saturating_add(bytes as u32);
+        let before = self.bytes[self.current];
+        self.bytes[self.current] = before.saturating_add(bytes as u32);
+        self.sum += u64::from(self.bytes[self.current] - before);
     }
 
     /// The rate over the last second, or over what there was of it.
     pub fn rate(&self, now: Instant) -> Bitrate {
-        let mut meter = self.clone();
-        if meter.current_until.is_none() {
+        let Some(until) = self.current_until else { return Bitrate::ZERO };
+        let behind = buckets_behind(now, until);
+        if behind >= BUCKETS as u64 {
             return Bitrate::ZERO;
         }
-        meter.turn_to(now);
-        let bytes = meter.bytes.iter().map(|count| u64::from(*count)).sum();
-        let passed = meter.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        Bitrate::of(bytes, passed.clamp(SPAN_MIN, BUCKET * BUCKETS as u32))
+        let gone: u64 =
+            (1..=behind as usize).map(|ahead| u64::from(self.bytes[(self.current + ahead) % BUCKETS])).sum();
+        let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let passed = passed.clamp(SPAN_MIN, BUCKET * BUCKETS as u32);
+        // Not `Bitrate::of`, whose 128-bit division is felt in reports.
+        let micros = passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros());
+        Bitrate::from_bps((self.sum - gone) * 8_000_000 / micros)
+    }
+
+    /// Whether anything came within about the last second.
+    pub fn is_flowing(&self, now: Instant) -> bool {
+        self.current_until.is_some_and(|until| buckets_behind(now, until) < BUCKETS as u64)
     }
 
     fn turn_to(&mut self, now: Instant) {
         let until = *self.current_until.get_or_insert(now + BUCKET);
-        if now < until {
+        let behind = buckets_behind(now, until);
+        if behind == 0 {
             return;
         }
-        let behind = now.duration_since(until).as_nanos() / BUCKET.as_nanos() + 1;
-        for _ in 0..behind.min(BUCKETS as u128) {
+        for _ in 0..behind.min(BUCKETS as u64) {
             self.current = (self.current + 1) % BUCKETS;
-            self.bytes[self.current] = 0;
+            self.sum -= u64::from(std::mem::take(&mut self.bytes[self.current]));
         }
-        if self.bytes == [0; BUCKETS] {
+        if self.sum == 0 {
             self.since = None;
         }
         self.current_until = Some(until + BUCKET * u32::try_from(behind).unwrap_or(u32::MAX));
+    }
+}
+
+/// Buckets that have begun since the current one's end.
+fn buckets_behind(now: Instant, until: Instant) -> u64 {
+    match now.checked_duration_since(until) {
+        Some(since) => (since.as_millis() as u64) / (BUCKET.as_millis() as u64) + 1,
+        None => 0,
     }
 }
 
