@@ -75,6 +75,7 @@ pub(super) struct LossBound {
 /// Finds out whether less is lost when less is sent (the question of libwebrtc's loss_based_bwe_v2.cc, asked once).
 #[derive(Clone, Copy, Debug)]
 struct Trial {
+    began: Instant,
     sent_bps: f64,
     loss: f64,
     /// Fractions since so much less was sent that it should be felt: how many, and their sum.
@@ -86,6 +87,8 @@ struct Trial {
 const TRIAL_SENT: f64 = 0.7;
 const TRIAL_COUNT: u32 = 4;
 const TRIAL_LOSS: f64 = 0.6;
+/// What was lost longer ago says nothing about what is lost now.
+const TRIAL_TIME: Duration = Duration::from_secs(15);
 /// How fast it is forgotten when less is lost, per fraction.
 const INHERENT_DECAY: f64 = 0.1;
 /// More than this is never taken for the path's nature.
@@ -102,7 +105,7 @@ impl LossBound {
     pub(super) fn on_loss(&mut self, now: Instant, loss: f64, smoothed: f64, sent_bps: f64, rtt: Duration) {
         let seconds = now.saturating_duration_since(self.changed).as_secs_f64().min(1.0);
         self.changed = now;
-        self.judge(loss, sent_bps);
+        self.judge(now, loss, sent_bps);
         if loss <= LOSS_LOW + self.inherent {
             self.bps = (self.bps * GROWTH.powf(seconds) + 1_000.0).min(self.max_bps);
         } else if self.is_high(loss) && self.is_high(smoothed) {
@@ -110,7 +113,7 @@ impl LossBound {
             if self.reduced.is_none_or(|at| now.saturating_duration_since(at) >= pause) {
                 self.bps = self.bps.min(sent_bps * (1.0 - loss / 2.0)).max(self.min_bps);
                 self.reduced = Some(now);
-                self.before.get_or_insert(Trial { sent_bps, loss: smoothed, count: 0, sum: 0.0 });
+                self.before.get_or_insert(Trial { began: now, sent_bps, loss: smoothed, count: 0, sum: 0.0 });
             }
         }
     }
@@ -120,8 +123,9 @@ impl LossBound {
         loss > LOSS_HIGH + self.inherent
     }
 
-    fn judge(&mut self, loss: f64, sent_bps: f64) {
+    fn judge(&mut self, now: Instant, loss: f64, sent_bps: f64) {
         self.inherent -= INHERENT_DECAY * (self.inherent - loss).max(0.0);
+        self.before = self.before.filter(|trial| now.saturating_duration_since(trial.began) < TRIAL_TIME);
         let Some(trial) = &mut self.before else { return };
         if sent_bps > TRIAL_SENT * trial.sent_bps {
             return;
@@ -198,6 +202,18 @@ mod tests {
         let start = Instant::now();
         let mut window = LossWindow::new(start);
         for _ in 0..19 {
+    #[test]
+    fn what_is_lost_long_after_a_decrease_is_not_held_against_it() {
+        let start = Instant::now();
+        for (later, is_inherent) in [(Duration::from_secs(5), true), (Duration::from_secs(60), false)] {
+            let mut bound = LossBound::new(start, 1e6, 50e3, 5e6);
+            lose(&mut bound, start, 4, 0.15, 1e6);
+            // The viewer wants less by itself, and meets other loss.
+            lose(&mut bound, start + later, 4, 0.12, 300e3);
+            assert_eq!(bound.inherent > 0.0, is_inherent, "{later:?}");
+        }
+    }
+
             window.on_received(false);
         }
         assert_eq!(window.poll(start + INTERVAL), None);
