@@ -1,6 +1,6 @@
 //! How much a viewer's path carries: Google congestion control, sender's side.
 //!
-//! In: each packet as it leaves, with its transport-wide sequence number; transport feedback; receiver reports.
+//! In: each packet as it leaves, with its transport-wide sequence number; transport feedback; receiver reports; REMB.
 //! Out: an estimate in bits per second, and requests for probes, since a viewer of a small simulcast layer shows nothing
 //! about what more would fit. Cost: `on_sent` is a store into a ring; feedback is O(1) per packet in it. 17 KiB per
 //! viewer once the first packet is sent, 1 KiB before.
@@ -8,7 +8,8 @@
 //! modules/congestion_controller/goog_cc/goog_cc_network_control.cc for how the parts work together.
 //!
 //! The parts: `history` knows what was sent, `delay` sees the queue grow, `acked` measures what arrives, `rate` makes
-//! a bound of these three, `loss` another one, and `probe` looks for more.
+//! a bound of these three, `loss` another one, and `probe` looks for more. Without transport feedback `loss` and `remb`, what
+//! the viewer says itself, are the bounds.
 //! `layers` chooses a simulcast layer by the estimate.
 
 mod acked;
@@ -18,6 +19,7 @@ mod layers;
 mod loss;
 mod probe;
 mod rate;
+mod remb;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,7 @@ use loss::{INHERENT_MAX, LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, SLICE as PROBE_SLICE};
 use rate::RateControl;
+use remb::RembBound;
 
 /// One tick of an arrival time, in µs (draft-holmer §3.1.5).
 const TICK_US: i64 = 250;
@@ -65,7 +68,10 @@ pub struct Estimator {
     rate: RateControl,
     loss_window: LossWindow,
     loss_bound: LossBound,
+    /// What the viewer says that it takes, where it says so.
+    remb: Option<RembBound>,
     prober: Prober,
+    min_bps: f64,
     max_bps: f64,
     /// Share of packets lost, 0 to 1, smoothed.
     loss: f32,
@@ -95,7 +101,9 @@ impl Estimator {
             rate: RateControl::new(now, start_bps, min_bps, max_bps),
             loss_window: LossWindow::new(now),
             loss_bound: LossBound::new(now, start_bps, min_bps, max_bps),
+            remb: None,
             prober: Prober::new(),
+            min_bps,
             max_bps,
             loss: 0.0,
             rtt: None,
@@ -173,6 +181,21 @@ impl Estimator {
         }
     }
 
+    /// Takes the rate that the viewer takes at most (REMB), and that of what was sent lately. It counts where there is no
+    /// transport-wide feedback.
+    pub fn on_remb(&mut self, now: Instant, said: Bitrate, sent: Bitrate) {
+        let (said_bps, sent_bps) = (said.bps() as f64, sent.bps() as f64);
+        match &mut self.remb {
+            Some(bound) => bound.on_message(now, said_bps, sent_bps),
+            None => self.remb = Some(RembBound::new(now, said_bps, sent_bps)),
+        }
+    }
+
+    /// Whether the viewer said what it takes, and nothing more is heard of its path.
+    pub fn is_bounded_by_remb(&self) -> bool {
+        self.remb.is_some() && self.last_feedback.is_none()
+    }
+
     /// The bytes to send now for a cluster that tells whether `wanted` fits, when that is more than the estimate holds and
     /// might fit; `None` when there is no cluster. Call it again after `PROBE_SLICE` while there is one, and otherwise some
     /// ten times per second while there is a larger layer than the one that is sent.
@@ -215,7 +238,7 @@ impl Estimator {
     fn bps(&self) -> f64 {
         match self.last_feedback {
             Some(_) => self.rate.bps.min(self.loss_bound.bps),
-            None => self.loss_bound.bps,
+            None => self.remb.map_or(self.loss_bound.bps, |remb| remb.bps.clamp(self.min_bps, self.loss_bound.bps)),
         }
     }
 

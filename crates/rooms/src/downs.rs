@@ -191,6 +191,10 @@ impl Downs {
                     self.choose_layers(transport, io.streams, io.now);
                 }
             }
+            Packet::Remb(said) => {
+                transport.on_remb(io.now, *said);
+                self.choose_layers(transport, io.streams, io.now);
+            }
             _ => {}
         }
     }

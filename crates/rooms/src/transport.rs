@@ -33,8 +33,8 @@ pub struct Transport {
     pub estimator: Option<Estimator>,
     /// Whether the peer gives transport-wide feedback.
     is_fed_back: bool,
-    /// When the last report came that counted, and what had been sent then, in bytes.
-    reported: (Instant, u64),
+    /// What its receiver reports say.
+    reports: Reports,
     /// What was counted so far; `Session::stats` adds what is known of the tracks.
     pub stats: SessionStats,
     opener: Opener,
@@ -74,7 +74,7 @@ impl Transport {
             resend: ResendBudget::new(now),
             estimator: None,
             is_fed_back: false,
-            reported: (now, 0),
+            reports: Reports::new(now),
             stats: SessionStats::default(),
             opener: Opener::new(&peer.keys)?,
             cname: peer.cname.clone(),
@@ -126,9 +126,7 @@ impl Transport {
     /// Takes note of new packets that were queued one after the other.
     pub fn on_sent(&mut self, now: Instant, count: u64, bytes: usize, settings: &Settings) {
         self.pacer.on_sent(now, bytes);
-        // On a path that loses half of everything, sending more again only loses more.
-        let share = settings.resend_share * f64::from((1.0 - 2.0 * self.stats.loss).max(0.0));
-        self.resend.on_sent(bytes, share);
+        self.resend.on_sent(bytes, settings.resend_share * f64::from(resend_part(self.stats.loss)));
         self.stats.packets_sent += count;
         self.stats.bytes_sent += bytes as u64;
     }
@@ -156,9 +154,10 @@ impl Transport {
         self.estimator.as_ref().map(Estimator::estimate)
     }
 
-    /// What the path is known to carry: reports say only what it does not.
+    /// What the path is known to carry: receiver reports say only what it does not.
     pub fn measured_estimate(&self) -> Option<Bitrate> {
-        self.estimate().filter(|_| self.is_fed_back)
+        self.estimate()
+            .filter(|_| self.is_fed_back || self.estimator.as_ref().is_some_and(Estimator::is_bounded_by_remb))
     }
 
     /// `estimate` for decisions that are worse than loss, see `Estimator::patient_estimate`.
@@ -168,15 +167,18 @@ impl Transport {
 
     /// Takes what a report says of the path.
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
-        self.stats.loss = f32::from(fraction_lost) / 256.0;
         self.rtt = rtt.or(self.rtt);
-        let (at, bytes_sent) = self.reported;
-        let span = now.saturating_duration_since(at);
-        if let Some(estimator) = &mut self.estimator
-            && span >= REPORT_SPAN_MIN
-        {
-            self.reported = (now, self.stats.bytes_sent);
-            estimator.on_report(now, fraction_lost, rtt, Bitrate::of(self.stats.bytes_sent - bytes_sent, span));
+        let is_time = self.reports.add(now, fraction_lost, self.stats.bytes_sent);
+        self.stats.loss = f32::from(self.reports.worst.max(self.reports.last_worst)) / 256.0;
+        if let Some(estimator) = self.estimator.as_mut().filter(|_| is_time) {
+            estimator.on_report(now, self.reports.last_worst, rtt, self.reports.sent);
+        }
+    }
+
+    /// Takes the rate that the peer takes at most.
+    pub fn on_remb(&mut self, now: Instant, said: Bitrate) {
+        if let Some(estimator) = &mut self.estimator {
+            estimator.on_remb(now, said, self.reports.sent);
         }
     }
 
@@ -190,6 +192,38 @@ impl Transport {
         let way = u64::from(self.path.remote.port()) ^ self.sealer.rtp_overhead() as u64;
         let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
         way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
+    }
+}
+
+/// What receiver reports said since they were last looked at. Some receivers send one for each track: the path loses what the
+/// worst of them lost.
+#[derive(Debug)]
+struct Reports {
+    since: Instant,
+    /// What had been sent then.
+    bytes_sent: u64,
+    /// The worst share since then, in 1/256.
+    worst: u8,
+    /// The same of the time before, and the rate of what was sent in it.
+    last_worst: u8,
+    sent: Bitrate,
+}
+
+impl Reports {
+    fn new(now: Instant) -> Self {
+        Reports { since: now, bytes_sent: 0, worst: 0, last_worst: 0, sent: Bitrate::ZERO }
+    }
+
+    /// Adds a share. Returns whether it is time to look.
+    fn add(&mut self, now: Instant, fraction_lost: u8, bytes_sent: u64) -> bool {
+        self.worst = self.worst.max(fraction_lost);
+        let span = now.saturating_duration_since(self.since);
+        if span < REPORT_SPAN_MIN {
+            return false;
+        }
+        let sent = Bitrate::of(bytes_sent - self.bytes_sent, span);
+        *self = Reports { since: now, bytes_sent, worst: 0, last_worst: self.worst, sent };
+        true
     }
 }
 
@@ -215,6 +249,12 @@ pub struct ResendBudget {
     bytes: i64,
     refilled_at: Instant,
     rate: RateMeter,
+}
+
+/// How much of `Settings::resend_share` is given when so much is lost. What repairs a third is half of what is sent; on a path
+/// that loses half of everything, sending more again only loses more.
+fn resend_part(loss: f32) -> f32 {
+    (3.0 - 6.0 * loss).clamp(0.0, 1.0)
 }
 
 /// The most that is saved up, in bytes.
@@ -255,5 +295,33 @@ impl ResendBudget {
             self.refilled_at = now;
         }
         self.bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_reports_the_worst_counts_whichever_comes_first() {
+        let start = Instant::now();
+        let mut reports = Reports::new(start);
+        // Each second one of sound and, 100 ms later, one of pictures.
+        let mut looked_at = Vec::new();
+        for second in 1..=3 {
+            for (millis, fraction_lost) in [(0, 3), (100, 80)] {
+                let now = start + Duration::from_millis(1_000 * second + millis);
+                if reports.add(now, fraction_lost, 125_000 * second) {
+                    looked_at.push(reports.last_worst);
+                }
+            }
+        }
+        assert_eq!(looked_at, [3, 80, 80]);
+        assert_eq!(reports.sent, Bitrate::from_kbps(1_000));
+    }
+
+    #[test]
+    fn the_share_for_retransmissions_repairs_a_third_and_gives_half_up() {
+        assert_eq!([0.0, 0.2, 0.33, 0.5, 1.0].map(resend_part), [1.0, 1.0, 1.0, 0.0, 0.0]);
     }
 }

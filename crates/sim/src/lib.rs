@@ -8,5 +8,6 @@ pub mod check;
 pub mod media;
 pub mod network;
 pub mod publisher;
+pub mod remb;
 pub mod viewer;
 pub mod world;

@@ -67,7 +67,7 @@ pub struct Policer {
 }
 
 /// Bytes of the headers of IPv4 and UDP (RFC 791 §3.1, RFC 768).
-const HEADERS: usize = 28;
+pub(crate) const HEADERS: usize = 28;
 
 /// A datagram on its way, or at its destination. Ordered by its first two fields, which are another pair for each.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,7 +17,9 @@ use wire::rtp::{self, Kind, RtpPacket};
 use wire::{Random, Seq, SeqExtender};
 
 use crate::media::Tag;
+use crate::network::HEADERS;
 use crate::publisher::{TrackPlan, extensions, seal_rtcp};
+use crate::remb::ReceiverEstimate;
 
 /// A gap is asked for after so long, when mere reordering has had its time, …
 const NACK_DELAY: Duration = Duration::from_millis(10);
@@ -40,11 +42,14 @@ pub struct Behaviour {
     pub nacks_everything: bool,
     /// Asks for a keyframe every 10 ms.
     pub hammers_for_keyframes: bool,
+    /// Says by REMB what it takes.
+    pub sends_remb: bool,
 }
 
 impl Behaviour {
     /// Does what browsers do.
-    pub const GOOD: Behaviour = Behaviour { is_deaf: false, nacks_everything: false, hammers_for_keyframes: false };
+    pub const GOOD: Behaviour =
+        Behaviour { is_deaf: false, nacks_everything: false, hammers_for_keyframes: false, sends_remb: false };
     /// Costs next to nothing: for crowds of viewers that only have to be sent to.
     pub const DEAF: Behaviour = Behaviour { is_deaf: true, ..Behaviour::GOOD };
 }
@@ -151,6 +156,7 @@ pub struct Viewer {
     report_due: Instant,
     keyframe_due: Instant,
     mischief_due: Instant,
+    estimate: ReceiverEstimate,
     outgoing: VecDeque<Vec<u8>>,
     /// What it counted so far.
     pub counters: ViewerCounters,
@@ -218,6 +224,7 @@ impl Viewer {
             report_due: now + REPORT_INTERVAL,
             keyframe_due: now + KEYFRAME_INTERVAL,
             mischief_due: now + MISCHIEF_INTERVAL,
+            estimate: ReceiverEstimate::default(),
             outgoing: VecDeque::new(),
             counters: ViewerCounters::default(),
         }
@@ -240,7 +247,7 @@ impl Viewer {
 
     /// When it next has to report, to ask again or to misbehave; `None` when it does nothing of that.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let Behaviour { is_deaf, nacks_everything, hammers_for_keyframes } = self.behaviour;
+        let Behaviour { is_deaf, nacks_everything, hammers_for_keyframes, .. } = self.behaviour;
         let missing = self.tracks.iter().flat_map(|track| track.missing.values().map(|missing| missing.ask_at));
         let mischief = (nacks_everything || hammers_for_keyframes).then_some(self.mischief_due);
         let ordinary = [self.feedback_due, self.report_due, self.keyframe_due].into_iter().chain(missing);
@@ -268,6 +275,9 @@ impl Viewer {
         if self.feedback_due <= now {
             self.feedback_due = now + FEEDBACK_INTERVAL;
             self.send_feedback();
+            if self.behaviour.sends_remb {
+                self.send_remb(now);
+            }
         }
         if self.report_due <= now {
             self.report_due = now + REPORT_INTERVAL;
@@ -291,6 +301,7 @@ impl Viewer {
     }
 
     fn handle_rtp(&mut self, now: Instant, datagram: &mut [u8]) -> Option<()> {
+        let datagram_len = datagram.len() + HEADERS;
         let len = self.opener.open_rtp(datagram).ok()?;
         let packet = RtpPacket::parse(&datagram[..len]).ok()?;
         let ssrc = packet.ssrc();
@@ -327,6 +338,11 @@ impl Viewer {
             self.counters.spoilt += 1;
             return Some(());
         };
+        let made_at = self.start + Duration::from_micros(tag.sent_us);
+        let delay = (track.ssrc == ssrc).then(|| now.saturating_duration_since(made_at));
+        if self.behaviour.sends_remb {
+            self.estimate.on_datagram(now, datagram_len, delay);
+        }
         let numbers = codec::inspect(track.codec, payload, None).picture;
         let record = Record { arrival: now, timestamp: packet.timestamp(), marker: packet.marker(), numbers, tag };
         let extended = track.note_seq(now, seq);
@@ -424,6 +440,15 @@ impl Viewer {
         }
         self.next_feedback_seq = Some(base);
         self.arrivals = self.arrivals.split_off(&base);
+    }
+
+    fn send_remb(&mut self, now: Instant) {
+        let Some(rate) = self.estimate.poll(now) else { return };
+        let ssrcs: Vec<u32> = self.tracks.iter().map(|track| track.ssrc).collect();
+        let mut buf = [0; 128];
+        if let Some(len) = rtcp::write_remb(&mut buf, self.ssrc, rate, &ssrcs) {
+            self.send_rtcp(&buf[..len]);
+        }
     }
 
     fn send_report(&mut self, now: Instant) {
