@@ -228,9 +228,12 @@ impl Estimator {
         Bitrate::from_bps(self.bps() as u64)
     }
 
-    /// The same without what loss says, unless more is lost than a path may lose by its nature: for decisions that are worse
-    /// than loss which is repaired.
+    /// The same without what loss says, unless more is lost than a path may lose by its nature, and no bound at all until
+    /// something says that the path is narrow: for decisions that are worse than loss which is repaired.
     pub fn patient_estimate(&self) -> Bitrate {
+        if !self.rate.was_lowered && !self.loss_bound.was_lowered() && self.remb.is_none() {
+            return Bitrate::from_bps(self.max_bps as u64);
+        }
         let counts_loss = self.last_feedback.is_none() || f64::from(self.loss) > INHERENT_MAX;
         if counts_loss { self.estimate() } else { Bitrate::from_bps(self.rate.bps as u64) }
     }

@@ -142,6 +142,11 @@ impl LossBound {
         self.before = None;
     }
 
+    /// Whether it ever fell.
+    pub(super) fn was_lowered(&self) -> bool {
+        self.reduced.is_some()
+    }
+
     pub(super) fn raise_to(&mut self, proven_bps: f64) {
         self.bps = self.bps.max(proven_bps).min(self.max_bps);
     }
@@ -198,11 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn a_window_waits_for_packets_and_time_and_takes_late_arrivals_back() {
-        let start = Instant::now();
-        let mut window = LossWindow::new(start);
-        for _ in 0..19 {
-    #[test]
     fn what_is_lost_long_after_a_decrease_is_not_held_against_it() {
         let start = Instant::now();
         for (later, is_inherent) in [(Duration::from_secs(5), true), (Duration::from_secs(60), false)] {
@@ -214,6 +214,11 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_window_waits_for_packets_and_time_and_takes_late_arrivals_back() {
+        let start = Instant::now();
+        let mut window = LossWindow::new(start);
+        for _ in 0..19 {
             window.on_received(false);
         }
         assert_eq!(window.poll(start + INTERVAL), None);

@@ -43,6 +43,8 @@ pub(super) struct RateControl {
     /// When the rate was last raised or looked at, and last lowered.
     changed: Instant,
     reduced: Option<Instant>,
+    /// Whether it was ever lowered: until then nothing says that the path is narrow.
+    pub(super) was_lowered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,16 @@ enum Phase {
 impl RateControl {
     pub(super) fn new(now: Instant, start_bps: f64, min_bps: f64, max_bps: f64) -> Self {
         let bps = start_bps.clamp(min_bps, max_bps);
-        RateControl { bps, min_bps, max_bps, phase: Phase::Hold, capacity: None, changed: now, reduced: None }
+        RateControl {
+            bps,
+            min_bps,
+            max_bps,
+            phase: Phase::Hold,
+            capacity: None,
+            changed: now,
+            reduced: None,
+            was_lowered: false,
+        }
     }
 
     /// Takes what a feedback message said, and what arrives: over some time, and lately.
@@ -90,6 +101,7 @@ impl RateControl {
     /// Lowers the rate by `factor`, for a reason other than delay.
     pub(super) fn scale_down(&mut self, factor: f64) {
         self.bps = (self.bps * factor).max(self.min_bps);
+        self.was_lowered = true;
     }
 
     fn increase(&mut self, now: Instant, acked_bps: Option<f64>, rtt: Duration) {
@@ -142,6 +154,7 @@ impl RateControl {
             lowered_bps = capacity.kbps * 1e3 * BACKOFF;
         }
         self.bps = lowered_bps.min(self.bps).max(self.min_bps);
+        self.was_lowered = true;
         self.reduced = Some(now);
         self.note_capacity(acked_bps / 1e3);
     }
