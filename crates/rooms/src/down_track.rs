@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -10,22 +11,21 @@ use wire::codec::{self, Codec, MediaKind, PictureNumbers};
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
-use crate::bwe::LayerChooser;
 use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
 use crate::keyframe::{ASK_AGAIN, KeyframeBudget, LayerKey, Request, Urgency};
-use crate::layer_order::LayerOrder;
+use crate::layer_choice::LayerChoice;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
 use crate::redundancy::{self, Redundancy};
 use crate::reports;
-use crate::sent::{Sent, SentPackets};
+use crate::sent::{Sent, SentLayer, SentPackets};
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
-use crate::stream::{Stream, TEMPORAL_CHOICES, Track};
+use crate::stream::{Place, Stream, Track};
 use crate::transport::Transport;
 
 /// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC. It goes with
@@ -45,13 +45,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The round trip as long as none was measured.
 const RTT_ASSUMED: Duration = Duration::from_millis(20);
-
-/// The last of `Track::thinned_rates`: nothing is left out.
-const ALL_TEMPORAL: u8 = TEMPORAL_CHOICES as u8 - 1;
-
-/// Frames are left out when less than this share of their layer fits, and no sooner: what is lost comes again, and a frame
-/// that is left out does not.
-const THIN_FIT: f64 = 0.8;
 
 /// How long a keyframe takes to come and to be sent, as a rule.
 const KEYFRAME_TIME: Duration = Duration::from_millis(100);
@@ -74,15 +67,14 @@ pub struct DownTrack {
     epoch: u32,
     /// The layer before, where something of it was missing.
     former: Option<Box<Former>>,
-    chooser: LayerChooser,
-    /// Chooses among the ways to send the smallest layer, see `Track::thinned_rates`.
-    thinner: LayerChooser,
-    /// What it chose.
-    thinned: u8,
-    /// The highest temporal layer that the viewer asked for.
-    temporal_limit: u8,
+    /// What is to be sent, by the estimate and by what the viewer asked for.
+    pub choice: LayerChoice,
+    /// Whether that was chosen since something of the track came.
+    pub is_chosen: bool,
     /// The layer to be on.
-    pub target: u8,
+    target: u8,
+    /// Nothing is sent for now.
+    is_paused: bool,
     /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
     not_before: Instant,
     asked_at: Option<Instant>,
@@ -159,10 +151,9 @@ impl DownTrack {
             position: 0,
             epoch: 0,
             former: None,
-            chooser: LayerChooser::default(),
-            thinner: LayerChooser::at(ALL_TEMPORAL),
-            thinned: ALL_TEMPORAL,
-            temporal_limit: u8::MAX,
+            choice: LayerChoice::new(track, settings.pause && track.spec.codec.kind() == MediaKind::Video),
+            is_chosen: false,
+            is_paused: false,
             target: track.order.top(),
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
@@ -209,8 +200,9 @@ impl DownTrack {
 
     /// What it takes on the wire now, in the layer that is or will be sent.
     pub fn rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
-        let rate = self.track(streams).rate(self.current().unwrap_or(self.target), now);
-        Bitrate::from_bps(rate.bps() * (1 + u64::from(self.repeated)))
+        let track = self.track(streams);
+        let rank = self.current_rank(track).unwrap_or_else(|| track.rank_of(self.choice.place));
+        Bitrate::from_bps(track.rate(rank, now).bps() * (1 + u64::from(self.repeated)))
     }
 
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
@@ -218,6 +210,7 @@ impl DownTrack {
         if self.target == layer {
             return;
         }
+        self.choice.place.layer = layer;
         self.target = layer;
         self.asked_at = None;
         if self.current().is_some() {
@@ -225,68 +218,40 @@ impl DownTrack {
         }
     }
 
-    /// Chooses the best of the layers with `rates`, by rank, that `share` carries. False: none is sent, and all stays as it
-    /// is.
-    pub fn choose_target(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate], order: &LayerOrder) -> bool {
-        self.chooser.is_at(order.rank(self.target));
-        let Some(rank) = self.chooser.choose(now, share, rates) else { return false };
-        debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
-        self.set_target(now, order.index(rank));
-        true
-    }
-
-    /// Leaves out temporal layers where not even the smallest layer fits `share`; `rates` are `Track::thinned_rates`.
-    pub fn thin(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate]) {
-        let thinned = self.thinner.choose(now, share.scale(1.0 / THIN_FIT), rates);
-        self.set_thinned(thinned.unwrap_or(ALL_TEMPORAL));
-    }
-
-    /// Sends all temporal layers that the viewer asked for.
-    pub fn send_all_temporal(&mut self) {
-        if self.thinned != ALL_TEMPORAL {
-            self.thinner = LayerChooser::at(ALL_TEMPORAL);
-            self.set_thinned(ALL_TEMPORAL);
+    /// Does what was chosen: at once, at the next picture, or at the next keyframe.
+    pub fn follow_choice(&mut self, now: Instant) {
+        let Place { layer, spatial_max } = self.choice.place;
+        self.forwarder.set_temporal_max(self.choice.temporal_max());
+        self.forwarder.set_spatial_max(spatial_max);
+        self.set_target(now, layer);
+        if self.choice.is_paused() != self.is_paused {
+            self.is_paused = !self.is_paused;
+            (self.not_before, self.asked_at) = (now, None);
+            self.forwarder.stop();
         }
     }
 
-    /// Takes the highest temporal layer that the viewer asks for.
-    pub fn set_temporal_limit(&mut self, temporal_max: u8) {
-        self.temporal_limit = temporal_max;
-        self.forwarder.set_temporal_max(self.temporal_max());
-    }
-
-    /// The highest temporal layer that is sent.
-    pub fn temporal_max(&self) -> u8 {
-        if self.thinned == ALL_TEMPORAL { self.temporal_limit } else { self.temporal_limit.min(self.thinned) }
-    }
-
-    fn set_thinned(&mut self, thinned: u8) {
-        if thinned != self.thinned {
-            self.thinned = thinned;
-            self.forwarder.set_temporal_max(self.temporal_max());
-        }
-    }
-
-    /// What is sent of a layer with these `Track::thinned_rates`, and what would be with more temporal layers, where that would be
-    /// taken if it fitted.
-    pub fn thinned_rate(&self, now: Instant, rates: &[Bitrate]) -> (Bitrate, Option<Bitrate>) {
-        let sent = rates.get(usize::from(self.thinned)).copied().unwrap_or(Bitrate::ZERO);
-        (sent, self.thinner.wanted_rate(now, rates, self.thinned))
-    }
-
-    /// What the next larger layer takes, of those with `rates` by rank, where it would be taken if it fitted.
-    pub fn wanted_rate(&self, now: Instant, rates: &[Bitrate], rank: u8) -> Option<Bitrate> {
-        self.chooser.wanted_rate(now, rates, rank)
+    /// What is sent now, by its rank; `None` when nothing is.
+    pub fn current_rank(&self, track: &Track) -> Option<u8> {
+        self.current().map(|layer| track.rank_of(Place { layer, spatial_max: self.forwarder.spatial() }))
     }
 
     /// Wishes for a keyframe when this track can only go on or switch with one, and it is time to ask for it.
     pub fn wish_for_keyframe(&mut self, io: &mut Io<'_>) {
-        let waits = self.kind == MediaKind::Video && self.current() != Some(self.target);
+        let waits_for_spatial = self.forwarder.waits_for_spatial();
+        let waits = self.kind == MediaKind::Video
+            && !self.is_paused
+            && (self.current() != Some(self.target) || waits_for_spatial);
         let asked = self.asked_at.is_some_and(|at| io.now.duration_since(at) < ASK_AGAIN);
         if waits && !asked {
             self.asked_at = Some(io.now);
             let order = &self.track(io.streams).order;
-            let climbs = self.current().is_some_and(|current| order.rank(current) < order.rank(self.target));
+            let climbs =
+                self.current().is_some_and(|current| match order.rank(current).cmp(&order.rank(self.target)) {
+                    Ordering::Less => true,
+                    Ordering::Equal => waits_for_spatial,
+                    Ordering::Greater => false,
+                });
             let urgency = if climbs { Urgency::CanWait } else { Urgency::Now };
             io.wishes.add(self.layer_key(self.target), urgency);
         }
@@ -384,7 +349,7 @@ impl DownTrack {
 
     /// Moves to the target layer when that can be done now. Comes once per batch, before `next`.
     fn update(&mut self, now: Instant, track: &Track) {
-        if self.current() == Some(self.target) {
+        if self.current() == Some(self.target) || self.is_paused {
             return;
         }
         let Some(layer) = track.layers.get(usize::from(self.target)) else { return };
@@ -522,7 +487,7 @@ impl DownTrack {
     ) -> Option<usize> {
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
         let sent = self.sent.get(seq)?;
-        let log = &track.layers.get(usize::from(sent.layer))?.log;
+        let log = &track.layers.get(usize::from(sent.layer.layer()))?.log;
         let logged = log.at(log.position_of(sent.position))?;
         let mut pause = transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX);
         if transport.resend.is_short() {
@@ -535,7 +500,7 @@ impl DownTrack {
         }
         let header = RtpHeader {
             payload_type: rtx_payload_type,
-            marker: logged.meta.marker,
+            marker: sent.layer.marker(),
             seq: Seq(self.rtx_seq as u16),
             timestamp: sent.timestamp,
             ssrc: rtx_ssrc,
@@ -626,7 +591,7 @@ impl DownTrack {
             resent_at_ms: 0,
             picture_id: picture.picture_id.unwrap_or(0),
             tl0_pic_idx: picture.tl0_pic_idx.unwrap_or(0),
-            layer: next.layer,
+            layer: SentLayer::new(next.layer, next.forwarded.marker),
         };
         self.sent.insert(next.forwarded.seq, sent);
     }

@@ -95,7 +95,8 @@ impl Downs {
         for spec in specs.into_iter().take(TRACKS_MAX) {
             if let Some(track) = stream.tracks.get(usize::from(spec.track)) {
                 let mut down = DownTrack::new(now, key, spec, track, settings, random);
-                down.set_temporal_limit(self.limit.temporal_max);
+                down.choice.set_temporal_limit(self.limit.temporal_max);
+                down.follow_choice(now);
                 self.tracks.push(down);
             }
         }
@@ -135,10 +136,15 @@ impl Downs {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
     }
 
+    /// Whether something came of a track for which nothing was chosen since.
+    fn has_choice_to_make(&self, streams: &Slab<Stream>, now: Instant) -> bool {
+        self.tracks.iter().any(|down| !down.is_chosen && down.track(streams).is_flowing(now))
+    }
+
     /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
     /// spent: sound first, which waits for nothing, then what the peer lost, then pictures.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
-        if !self.has_chosen {
+        if !self.has_chosen && self.has_choice_to_make(io.streams, io.now) {
             self.choose_layers(transport, io.streams, io.now);
         }
         let mut progress = self.send_tracks(MediaKind::Audio, stream, transport, io);
@@ -290,12 +296,11 @@ impl Downs {
         let mut now_sent = transport.resend.rate(now).bps();
         let mut more = None;
         for down in &self.tracks {
-            let Some(layer) = down.current() else { continue };
             let track = down.track(streams);
-            let (current, thicker) = down.thinned_rate(now, &track.thinned_rates(layer, now));
+            let Some(rank) = down.current_rank(track) else { continue };
+            let (current, thicker) = down.choice.thinned_rate(now, &track.thinned_rates(rank, now));
             now_sent += current.bps();
-            let next =
-                thicker.or_else(|| down.wanted_rate(now, &self.rates(down, streams, now), track.order.rank(layer)));
+            let next = thicker.or_else(|| down.choice.wanted_rate(now, &self.rates(down, streams, now), rank));
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current.bps())));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
@@ -313,7 +318,7 @@ impl Downs {
     pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         self.limit = limit;
         for down in &mut self.tracks {
-            down.set_temporal_limit(limit.temporal_max);
+            down.choice.set_temporal_limit(limit.temporal_max);
         }
         self.choose_layers(transport, streams, now);
     }
@@ -322,35 +327,39 @@ impl Downs {
     /// tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left out. The
     /// pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
-        let estimate = transport.estimate();
-        let is_simulcast = |down: &DownTrack| down.track(streams).layers.len() > 1;
-        let count = self.tracks.iter().filter(|down| is_simulcast(down)).count().max(1) as u64;
-        let fixed = self.tracks.iter().filter(|down| !is_simulcast(down)).map(|down| down.rate(streams, now).bps());
+        let has_choice = |down: &DownTrack| down.track(streams).rank_count() > 1;
+        let count = self.tracks.iter().filter(|down| has_choice(down)).count().max(1) as u64;
+        let fixed = self.tracks.iter().filter(|down| !has_choice(down)).map(|down| down.rate(streams, now).bps());
         let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
         let less = |estimate: Option<Bitrate>, beside| estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside);
-        let share = Bitrate::from_bps(less(estimate, beside) / count);
+        let share = Bitrate::from_bps(less(transport.estimate(), beside) / count);
         let patient = transport.patient_estimate();
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
             let down = &self.tracks[index];
-            let (track, rates) = (down.track(streams), self.rates(down, streams, now));
+            let track = down.track(streams);
+            let is_one_of_several = has_choice(down);
+            let rates = is_one_of_several.then(|| self.rates(down, streams, now));
             let down = &mut self.tracks[index];
-            if track.layers.len() > 1 {
-                self.has_chosen &= down.choose_target(now, share, &rates, &track.order);
-                let smallest = rates.iter().position(|rate| *rate > Bitrate::ZERO);
-                if smallest == Some(track.order.rank(down.target).into()) {
-                    down.thin(
-                        now,
-                        Bitrate::from_bps(less(patient, beside) / count),
-                        &track.thinned_rates(down.target, now),
-                    );
-                } else {
-                    down.send_all_temporal();
-                }
-            } else if down.kind == MediaKind::Video {
-                let own = track.rate(0, now).bps();
-                down.thin(now, Bitrate::from_bps(less(patient, beside - own)), &track.thinned_rates(0, now));
+            down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, &rates, track));
+            self.has_chosen &= down.is_chosen;
+            if down.kind == MediaKind::Audio {
+                continue;
             }
+            let rank = track.rank_of(down.choice.place);
+            let is_smallest = rates.is_none_or(|rates| rates[..rank.into()].iter().all(|rate| *rate == Bitrate::ZERO));
+            if is_smallest {
+                let own = if is_one_of_several { 0 } else { down.rate(streams, now).bps() };
+                let parts = if is_one_of_several { count } else { 1 };
+                let share = Bitrate::from_bps(less(patient, beside - own) / parts);
+                let thinned = track.thinned_rates(rank, now);
+                down.choice.thin(now, share, &thinned);
+                down.choice.pause(now, share, &thinned);
+            } else {
+                down.choice.send_all_temporal();
+                down.choice.resume();
+            }
+            down.follow_choice(now);
         }
         let sent = self.sent_rate(streams, now).bps() + transport.resend.rate(now).bps();
         transport.pacer.follow(transport.measured_estimate(), Bitrate::from_bps(sent));
@@ -358,7 +367,8 @@ impl Downs {
 
     /// What all tracks together take now.
     fn sent_rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
-        Bitrate::from_bps(self.tracks.iter().map(|down| down.rate(streams, now).bps()).sum())
+        let sent = self.tracks.iter().filter(|down| !down.choice.is_paused());
+        Bitrate::from_bps(sent.map(|down| down.rate(streams, now).bps()).sum())
     }
 
     /// When `handle_timeout` next has work.
@@ -406,13 +416,14 @@ impl Downs {
         for down in self.tracks.iter().filter(|down| down.kind == MediaKind::Video) {
             let track = down.track(streams);
             let current = down.current();
+            let target = track.rank_of(down.choice.place);
             stats.layers.push(LayerStats {
                 mid: down.spec.mid.clone(),
-                current: current.map(|layer| track.order.rank(layer)),
-                target: track.order.rank(down.target),
-                layer_count: track.layers.len() as u8,
+                current: down.current_rank(track),
+                target,
+                layer_count: track.rank_count(),
                 rid: current.and_then(|layer| track.spec.rids.get(usize::from(layer)).cloned()),
-                temporal_max: down.temporal_max(),
+                temporal_max: down.choice.temporal_max(),
             });
         }
     }
@@ -422,4 +433,50 @@ impl Downs {
 fn on_grid(at: Instant, epoch: Instant) -> Instant {
     let since_epoch = at.saturating_duration_since(epoch);
     at - Duration::from_nanos(since_epoch.as_nanos() as u64 % REPORT_GRID.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use srtp::{Profile, SessionKeys};
+    use wire::codec::{Codec, PayloadInfo};
+    use wire::{LinkId, Path};
+
+    use super::*;
+    use crate::batch::{BatchPool, Posts};
+    use crate::packet::{LayerStart, PacketMeta};
+    use crate::spec::{ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
+
+    #[test]
+    fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
+        let start = Instant::now();
+        let settings = Settings::new(1, (start, 0));
+        let rids = vec!["small".into(), "large".into()];
+        let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids };
+        let mut streams = Slab::new();
+        let key = streams.insert(Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings));
+        let path = Path { link: LinkId::datagrams(0), remote: ([10, 0, 0, 2], 1).into(), local: None };
+        let (keys, _) = SessionKeys::made_up_pair(Profile::AeadAes128Gcm, 1);
+        let peer = PeerSpec { session: SessionId(1), path, keys, cname: None };
+        let mut transport = Transport::new(start, &peer, &settings).unwrap();
+        let mut downs = Downs::new(start);
+        let extensions = ExtensionIds::default();
+        let spec =
+            DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, red: None, extensions };
+        downs.add(start, key, &streams[key], vec![spec], &settings, &mut Random::new(1));
+        let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+
+        assert!(!downs.has_choice_to_make(&streams, start), "nothing came yet");
+        for (at_ms, seq) in [(0, 0), (5_000, 1)] {
+            let arrival = start + Duration::from_millis(at_ms);
+            let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
+            let meta = PacketMeta { seq: 65_536 + seq, timestamp: 0, arrival, marker: true, payload };
+            streams[key].push(LayerStart { track: 0, layer: 0, epoch: 1 }, &meta, &[], &[0; 9], &mut posts);
+            assert!(downs.has_choice_to_make(&streams, arrival));
+            downs.choose_layers(&mut transport, &streams, arrival);
+            assert!(downs.has_chosen && !downs.has_choice_to_make(&streams, arrival));
+            let silent_since = arrival + Duration::from_secs(2);
+            downs.choose_layers(&mut transport, &streams, silent_since);
+            assert!(!downs.has_chosen && !downs.has_choice_to_make(&streams, silent_since));
+        }
+    }
 }

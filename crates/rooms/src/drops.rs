@@ -37,6 +37,8 @@ pub enum DropReason {
     TooOld,
     /// The viewer does not get this temporal layer now.
     TemporalLayer,
+    /// The viewer does not get this spatial layer now.
+    SpatialLayer,
     /// The packet was sent before the one at which the down track switched to its layer.
     BeforeSwitch,
     /// The packet came so late that its number in the output is not known any more.

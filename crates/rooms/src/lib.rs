@@ -13,6 +13,7 @@ mod former;
 mod forward;
 mod io;
 mod keyframe;
+mod layer_choice;
 mod layer_order;
 mod log;
 pub mod pacer;

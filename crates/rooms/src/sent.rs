@@ -28,15 +28,45 @@ pub struct Sent {
     pub picture_id: u16,
     /// The same.
     pub tl0_pic_idx: u8,
-    /// Of the track; `NOTHING_SENT` where no packet was.
-    pub layer: u8,
+    /// Of the track, and whether it had the marker bit.
+    pub layer: SentLayer,
 }
 
-const NOTHING_SENT: u8 = u8::MAX;
+/// A layer and a marker bit in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentLayer(u8);
+
+impl SentLayer {
+    /// No packet was sent.
+    const NONE: SentLayer = SentLayer(0x7f);
+    const MARKER: u8 = 0x80;
+
+    /// Of a packet with a layer of the track, which has a handful.
+    pub fn new(layer: u8, marker: bool) -> Self {
+        SentLayer(layer | u8::from(marker) << 7)
+    }
+
+    /// The layer of the track.
+    pub fn layer(self) -> u8 {
+        self.0 & !SentLayer::MARKER
+    }
+
+    /// As it was sent.
+    pub fn marker(self) -> bool {
+        self.0 & SentLayer::MARKER != 0
+    }
+}
 
 impl Sent {
-    const NOTHING: Sent =
-        Sent { position: 0, timestamp: 0, seq: 0, resent_at_ms: 0, picture_id: 0, tl0_pic_idx: 0, layer: NOTHING_SENT };
+    const NOTHING: Sent = Sent {
+        position: 0,
+        timestamp: 0,
+        seq: 0,
+        resent_at_ms: 0,
+        picture_id: 0,
+        tl0_pic_idx: 0,
+        layer: SentLayer::NONE,
+    };
 }
 
 /// The packets of one down track that were sent last.
@@ -73,7 +103,7 @@ impl SentPackets {
     /// What went out lately under the number with these low 16 bits.
     pub fn get(&self, seq: u16) -> Option<Sent> {
         let sent = self.ring[self.index(seq)];
-        (sent.layer != NOTHING_SENT && sent.seq == seq).then_some(sent)
+        (sent.layer != SentLayer::NONE && sent.seq == seq).then_some(sent)
     }
 
     /// Takes note of a packet that goes out under `seq`.
@@ -102,7 +132,7 @@ impl SentPackets {
             return;
         }
         let before = std::mem::replace(&mut self.ring, vec![Sent::NOTHING; wanted].into());
-        for sent in before.into_iter().filter(|sent| sent.layer != NOTHING_SENT) {
+        for sent in before.into_iter().filter(|sent| sent.layer != SentLayer::NONE) {
             let index = self.index(sent.seq);
             self.ring[index] = sent;
         }
@@ -119,7 +149,10 @@ mod tests {
 
     fn send(packets: &mut SentPackets, seqs: std::ops::Range<u64>) {
         for seq in seqs {
-            packets.insert(seq, Sent { position: seq as u32, seq: seq as u16, layer: 0, ..Sent::NOTHING });
+            packets.insert(
+                seq,
+                Sent { position: seq as u32, seq: seq as u16, layer: SentLayer::new(0, false), ..Sent::NOTHING },
+            );
         }
     }
 

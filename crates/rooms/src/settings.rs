@@ -27,6 +27,8 @@ pub struct Settings {
     pub playout_delay: Option<[u8; 3]>,
     /// Retransmissions may take this share of a viewer's rate.
     pub resend_share: f64,
+    /// A viewer's picture is not sent where the path does not carry half of the least of it.
+    pub pause: bool,
     /// The bandwidth estimate of a new viewer.
     pub estimate_start: Bitrate,
     /// The bandwidth estimate never exceeds this.
@@ -51,6 +53,7 @@ impl Settings {
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             playout_delay: None,
             resend_share: 0.5,
+            pause: false,
             estimate_start: Bitrate::from_kbps(1_000),
             estimate_max: Bitrate::from_kbps(50_000),
             sessions_max: 20_000,

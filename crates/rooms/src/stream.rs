@@ -74,10 +74,31 @@ pub struct Layer {
     rate: RateMeter,
     /// Of it, packets of the temporal layers from 1 on, and from 2 on.
     upper: [RateMeter; TEMPORAL_CHOICES - 1],
+    /// Of it, packets of the spatial layers from 1 on, from 2 on, and from 3 on.
+    upper_spatial: [RateMeter; LAYERS_MAX - 1],
+    spatial: SpatialCount,
+}
+
+/// How many spatial layers one SSRC brings: as many as since the last keyframe but one.
+#[derive(Clone, Copy, Debug, Default)]
+struct SpatialCount {
+    /// The highest.
+    top: u8,
+    /// The highest since the last keyframe.
+    seen: u8,
 }
 
 /// So many ways there are to send a layer: with its lowest temporal layer, with two, and with all.
 pub const TEMPORAL_CHOICES: usize = 3;
+
+/// What is sent of a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index of the simulcast layer.
+    pub layer: u8,
+    /// The highest of the spatial layers that share its SSRC; `u8::MAX` for all.
+    pub spatial_max: u8,
+}
 
 /// Another worker that has viewers of the stream, and what is gathered for it.
 #[derive(Debug)]
@@ -204,28 +225,58 @@ impl Track {
         Track { spec, layers, order: LayerOrder::new(count) }
     }
 
-    /// What one layer takes on the wire now.
-    pub fn rate(&self, layer: u8, now: Instant) -> Bitrate {
-        self.layers.get(usize::from(layer)).map_or(Bitrate::ZERO, |layer| layer.rate.rate(now))
+    /// How many sizes of its picture there are: simulcast layers, or spatial layers of the only one.
+    pub fn rank_count(&self) -> u8 {
+        match &self.layers[..] {
+            [only] => only.spatial.top + 1,
+            layers => layers.len() as u8,
+        }
     }
 
-    /// What each layer takes on the wire now, by rank, the smallest picture first; zero for one that is not sent.
+    /// The simulcast layer of a rank, and the highest spatial layer of it.
+    pub fn place_of(&self, rank: u8) -> Place {
+        if self.layers.len() > 1 {
+            return Place { layer: self.order.index(rank), spatial_max: u8::MAX };
+        }
+        Place { layer: 0, spatial_max: if rank + 1 < self.rank_count() { rank } else { u8::MAX } }
+    }
+
+    /// The rank of what is sent of these layers.
+    pub fn rank_of(&self, place: Place) -> u8 {
+        match self.layers.len() {
+            1 => place.spatial_max.min(self.rank_count() - 1),
+            _ => self.order.rank(place.layer),
+        }
+    }
+
+    /// Whether anything of it came within about the last second.
+    pub fn is_flowing(&self, now: Instant) -> bool {
+        self.layers.iter().any(|layer| layer.rate.is_flowing(now))
+    }
+
+    /// What a rank takes on the wire now.
+    pub fn rate(&self, rank: u8, now: Instant) -> Bitrate {
+        let Place { layer, spatial_max } = self.place_of(rank);
+        self.layers.get(usize::from(layer)).map_or(Bitrate::ZERO, |layer| layer.rate_up_to(spatial_max, now))
+    }
+
+    /// What each rank takes on the wire now, the smallest picture first; zero for one that is not sent.
     pub fn rates(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
-        let rates = self.rates_by_index(now);
-        let count = self.layers.len();
-        std::array::from_fn(
-            |rank| if rank < count { rates[usize::from(self.order.index(rank as u8))] } else { Bitrate::ZERO },
-        )
+        let count = self.rank_count();
+        std::array::from_fn(|rank| if rank < count.into() { self.rate(rank as u8, now) } else { Bitrate::ZERO })
     }
 
-    /// What one layer takes with its lowest temporal layer, with two, and with all; zero where that is what all take.
-    pub fn thinned_rates(&self, layer: u8, now: Instant) -> [Bitrate; TEMPORAL_CHOICES] {
+    /// What a rank takes with its lowest temporal layer, with two, and with all; zero where that is what all take. Of spatial
+    /// layers each is taken to have the same share of temporal ones.
+    pub fn thinned_rates(&self, rank: u8, now: Instant) -> [Bitrate; TEMPORAL_CHOICES] {
+        let Place { layer, spatial_max } = self.place_of(rank);
         let Some(layer) = self.layers.get(usize::from(layer)) else { return [Bitrate::ZERO; TEMPORAL_CHOICES] };
-        let all = layer.rate.rate(now);
+        let (whole, all) = (layer.rate.rate(now), layer.rate_up_to(spatial_max, now));
         let [from_1, from_2] = layer.upper.each_ref().map(|upper| upper.rate(now));
-        let without = |upper: Bitrate| match upper {
-            Bitrate::ZERO => Bitrate::ZERO,
-            upper => Bitrate::from_bps(all.bps().saturating_sub(upper.bps())),
+        let without = |upper: Bitrate| match (upper, whole) {
+            (Bitrate::ZERO, _) | (_, Bitrate::ZERO) => Bitrate::ZERO,
+            (upper, whole) if whole == all => Bitrate::from_bps(all.bps().saturating_sub(upper.bps())),
+            (upper, whole) => all.scale(1.0 - (upper.bps() as f64 / whole.bps() as f64).min(1.0)),
         };
         [without(from_1), without(from_2), all]
     }
@@ -248,8 +299,16 @@ impl Layer {
             clock: None,
             keyframes: KeyframeThrottle::new(settings.keyframe_interval_min),
             rate: RateMeter::default(),
-            upper: [RateMeter::default(), RateMeter::default()],
+            upper: Default::default(),
+            upper_spatial: Default::default(),
+            spatial: SpatialCount::default(),
         }
+    }
+
+    /// What it takes without the spatial layers above the given one.
+    fn rate_up_to(&self, spatial_max: u8, now: Instant) -> Bitrate {
+        let above = self.upper_spatial.get(usize::from(spatial_max)).map_or(Bitrate::ZERO, |upper| upper.rate(now));
+        Bitrate::from_bps(self.rate.rate(now).bps().saturating_sub(above.bps()))
     }
 
     fn push(&mut self, epoch: u32, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
@@ -262,10 +321,23 @@ impl Layer {
         for rate in self.upper.iter_mut().take(meta.payload.temporal_id.into()) {
             rate.add(meta.arrival, bytes);
         }
+        let spatial_id = meta.payload.spatial_id;
+        for rate in self.upper_spatial.iter_mut().take(spatial_id.into()) {
+            rate.add(meta.arrival, bytes);
+        }
         if meta.payload.keyframe && meta.payload.starts_frame {
             self.keyframes.on_keyframe(meta.arrival);
+            self.spatial = SpatialCount { top: self.spatial.seen, seen: 0 };
         }
+        self.spatial.add(spatial_id);
         self.log.push(meta, extensions, payload);
+    }
+}
+
+impl SpatialCount {
+    fn add(&mut self, spatial_id: u8) {
+        let spatial_id = spatial_id.min(LAYERS_MAX as u8 - 1);
+        (self.top, self.seen) = (self.top.max(spatial_id), self.seen.max(spatial_id));
     }
 }
 

@@ -185,6 +185,9 @@ section! {
         playout_delay: Option<Duration> = None, any;
         /// Share of a viewer's rate that retransmissions may take.
         resend_share: f64 = rooms().resend_share, between(0.0, 1.0);
+        /// A viewer whose path has not carried half of the smallest picture for 3 s, with as few frames as can be, gets sound alone,
+        /// until it does, or a try every 5 to 40 s goes well.
+        pause: bool = rooms().pause, any;
         /// Bandwidth estimate of a new viewer.
         estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.

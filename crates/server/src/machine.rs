@@ -303,6 +303,7 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         burst: Burst { packets: rooms.burst_packets, rate_min: rooms.burst_rate_min },
         playout_delay: rooms.playout_delay.map(playout_delay),
         resend_share: rooms.resend_share,
+        pause: rooms.pause,
         estimate_start: rooms.estimate_start,
         estimate_max: rooms.estimate_max,
         sessions_max: rooms.sessions_max,

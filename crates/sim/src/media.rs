@@ -1,10 +1,11 @@
-//! Makes frames that look like VP8, H.264, Opus or G.711 to a forwarder, and that a receiver can check.
+//! Makes frames that look like VP8, VP9, AV1, H.264, Opus or G.711 to a forwarder, and that a receiver can check.
 //!
 //! In: a plan of one layer, and when it is time for a frame. Out: the frame's RTP payloads.
 //! Each payload starts with the codec's own header and ends with a `Tag`, which says where it belongs, when it was sent and
 //! what bytes stand before it. So a viewer knows of each frame whether it is whole, in whatever layer it comes.
-//! Source: RFC 7741 §4.2, RFC 6386 §9.1 (VP8); RFC 6184 §5.4–5.8 (H.264); RFC 7587 §4.2 (Opus).
+//! Source: RFC 7741 §4.2, RFC 6386 §9.1 (VP8); RFC 9628 §4.2 (VP9); RTP Payload Format For AV1 (AV1); RFC 6184 §5.4–5.8 (H.264); RFC 7587 §4.2 (Opus).
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use wire::codec::{Codec, MediaKind};
@@ -27,6 +28,28 @@ pub struct LayerPlan {
     pub frames_per_second: u32,
     /// 1 to 3; only VP8 says so in its payload.
     pub temporal_layers: u8,
+    /// More than one only of VP9 and AV1.
+    pub spatial: Spatial,
+}
+
+/// The spatial layers that one SSRC brings (SVC). Each takes three times what the ones below take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spatial {
+    /// How many, 1 to 3.
+    pub layers: u8,
+    /// Only those of a keyframe depend on each other (L3T3_KEY in the W3C's names).
+    pub key_only: bool,
+}
+
+impl Spatial {
+    /// No other layers.
+    pub const ONE: Spatial = Spatial { layers: 1, key_only: false };
+
+    /// The share of a picture's bytes that a layer takes.
+    fn share(self, layer: u8) -> f64 {
+        let below = 4_f64.powi(i32::from(layer) + 1 - i32::from(self.layers));
+        if layer == 0 { below } else { 0.75 * below }
+    }
 }
 
 /// The last bytes of each payload.
@@ -34,9 +57,9 @@ pub struct LayerPlan {
 pub struct Tag {
     /// Index of the track in the stream.
     pub track: u8,
-    /// Index of the layer in the track, 0 the smallest picture.
+    /// Index of the layer in the track, simulcast or spatial, 0 the smallest picture.
     pub layer: u8,
-    /// Frames of this layer, counted from where its encoder began.
+    /// Frames of this layer, counted from where its encoder began; the spatial layers of a picture have one number.
     pub frame: u32,
     /// The packet's place in its frame, from 0.
     pub index: u16,
@@ -102,6 +125,8 @@ pub struct Frame {
     pub keyframe: bool,
     /// One per packet, in sending order, at least one.
     pub payloads: Vec<Vec<u8>>,
+    /// The dependency descriptor of each, of AV1.
+    pub descriptors: Vec<Vec<u8>>,
 }
 
 /// The encoder of one layer.
@@ -118,14 +143,15 @@ pub struct Encoder {
     tl0_pic_idx: u8,
     /// Frames since the last keyframe, which gives the temporal pattern.
     in_group: u32,
+    /// Of the next frame's dependency descriptor.
+    frame_number: u16,
     random: Random,
 }
 
 impl Encoder {
     /// Starts with timestamps and picture ids anywhere, as real encoders do.
     pub fn new(codec: Codec, track: u8, layer: u8, plan: LayerPlan, mut random: Random) -> Self {
-        let is_known = codec.kind() == MediaKind::Audio || matches!(codec, Codec::Vp8 | Codec::H264);
-        assert!(is_known, "no factory for {codec:?}");
+        assert!(codec != Codec::H265, "no factory for {codec:?}");
         Encoder {
             codec,
             track,
@@ -137,6 +163,7 @@ impl Encoder {
             picture_id: random.below(1 << 15) as u16,
             tl0_pic_idx: random.next_u64() as u8,
             in_group: 0,
+            frame_number: 65_500,
             random,
         }
     }
@@ -162,25 +189,31 @@ impl Encoder {
         if temporal_id == 0 {
             self.tl0_pic_idx = self.tl0_pic_idx.wrapping_add(1);
         }
-        let bytes = self.frame_bytes(keyframe);
-        let count = bytes.div_ceil(PAYLOAD_MAX).max(1);
-        let mut tag = Tag {
-            track: self.track,
-            layer: self.layer,
-            frame: self.first_frame + self.frame_count,
-            index: 0,
-            count: count as u16,
-            keyframe,
-            temporal_id,
-            sent_us,
-        };
-        let payloads = (0..count).map(|index| {
-            tag.index = index as u16;
-            let mut payload = self.payload_header(&tag, layer_sync);
-            tag.finish(&mut payload, bytes / count);
-            payload
-        });
-        let frame = Frame { timestamp: self.timestamp(sent_us), keyframe, payloads: payloads.collect() };
+        let picture_bytes = self.frame_bytes(keyframe);
+        let (mut payloads, mut descriptors) = (Vec::new(), Vec::new());
+        for spatial_id in 0..self.plan.spatial.layers {
+            let bytes = ((picture_bytes as f64 * self.plan.spatial.share(spatial_id)) as usize).max(TAG_LEN + 40);
+            let count = bytes.div_ceil(PAYLOAD_MAX).max(1);
+            let mut tag = Tag {
+                track: self.track,
+                layer: self.layer + spatial_id,
+                frame: self.first_frame + self.frame_count,
+                index: 0,
+                count: count as u16,
+                keyframe,
+                temporal_id,
+                sent_us,
+            };
+            for index in 0..count {
+                tag.index = index as u16;
+                let mut payload = self.payload_header(&tag, layer_sync);
+                tag.finish(&mut payload, bytes / count);
+                payloads.push(payload);
+                descriptors.push(if self.codec == Codec::Av1 { self.descriptor(&tag) } else { Vec::new() });
+            }
+            self.frame_number = self.frame_number.wrapping_add(1);
+        }
+        let frame = Frame { timestamp: self.timestamp(sent_us), keyframe, payloads, descriptors };
         self.frame_count += 1;
         self.in_group += 1;
         self.picture_id = (self.picture_id + 1) & 0x7fff;
@@ -204,12 +237,36 @@ impl Encoder {
     fn payload_header(&self, tag: &Tag, layer_sync: bool) -> Vec<u8> {
         match self.codec {
             Codec::Vp8 => self.vp8_header(tag, layer_sync),
+            Codec::Vp9 => self.vp9_header(tag),
+            Codec::Av1 => av1_header(tag),
             Codec::H264 => h264_header(tag),
             // 20 ms, CELT, stereo (RFC 6716 §3.1).
             Codec::Opus => vec![0xfc],
             // Samples, and nothing before them.
             _ => Vec::new(),
         }
+    }
+
+    /// I, L, B and E, and P and D by what the frame refers to.
+    fn vp9_header(&self, tag: &Tag) -> Vec<u8> {
+        let (starts, ends) = (tag.index == 0, tag.index + 1 == tag.count);
+        let refers_below = tag.layer > 0 && (tag.keyframe || !self.plan.spatial.key_only);
+        let first = 0xa0 | u8::from(!tag.keyframe) << 6 | u8::from(starts) << 3 | u8::from(ends) << 2;
+        let [high, low] = (0x8000 | self.picture_id).to_be_bytes();
+        let layers = tag.temporal_id << 5 | tag.layer << 1 | u8::from(refers_below);
+        vec![first, high, low, layers, self.tl0_pic_idx]
+    }
+
+    /// Template 2 s of `svc_structure` is that of spatial layer s, and the one behind it that of its keyframes.
+    fn descriptor(&self, tag: &Tag) -> Vec<u8> {
+        let (starts, ends) = (tag.index == 0, tag.index + 1 == tag.count);
+        let [high, low] = self.frame_number.to_be_bytes();
+        let template_id = 2 * tag.layer + u8::from(tag.keyframe);
+        let mut value = vec![u8::from(starts) << 7 | u8::from(ends) << 6 | template_id, high, low];
+        if tag.keyframe && tag.layer == 0 && starts {
+            value.extend(svc_structure(self.plan.spatial));
+        }
+        value
     }
 
     fn vp8_header(&self, tag: &Tag, layer_sync: bool) -> Vec<u8> {
@@ -229,6 +286,12 @@ impl Encoder {
         }
         header
     }
+}
+
+/// One OBU element, of a frame; N in a keyframe's first packet, Z in continuations.
+fn av1_header(tag: &Tag) -> Vec<u8> {
+    let is_new = tag.keyframe && tag.layer == 0 && tag.index == 0;
+    vec![0x10 | u8::from(is_new) << 3 | u8::from(tag.index > 0) << 7, 0x30]
 }
 
 /// Temporal layer of a frame, and whether it depends on the lowest layer only.
@@ -292,6 +355,36 @@ pub fn l1t3(offset: u8) -> Vec<u8> {
     ])
 }
 
+/// The same for spatial layers with one temporal layer each, as libwebrtc writes it, with template ids from 0 on: two for
+/// each layer, that of its frames and that of its keyframes.
+pub fn svc_structure(spatial: Spatial) -> Vec<u8> {
+    let Spatial { layers, key_only } = spatial;
+    let (not_present, switch, required) = (0, 2, 3);
+    let mut fields = vec![(0b10000, 5), (0, 6), (u64::from(layers) - 1, 5)];
+    for layer in 0..layers {
+        fields.extend([(0, 2), (if layer + 1 == layers { 3 } else { 2 }, 2)]);
+    }
+    for layer in 0..layers {
+        for is_key in [false, true] {
+            fields.extend((0..layers).map(|target| match target.cmp(&layer) {
+                Ordering::Less => (not_present, 2),
+                Ordering::Equal => (switch, 2),
+                Ordering::Greater if is_key => (switch, 2),
+                Ordering::Greater => (if key_only { not_present } else { required }, 2),
+            }));
+        }
+    }
+    for layer in 0..layers {
+        // Its last frame is one picture back, and the frame below is the one before it.
+        fields.extend([(1, 1), (u64::from(layers) - 1, 4)]);
+        fields.extend((layer > 0 && !key_only).then_some([(1, 1), (0, 4)]).into_iter().flatten());
+        fields.push((0, 1));
+        fields.extend((layer > 0).then_some([(1, 1), (0, 4)]).into_iter().flatten());
+        fields.push((0, 1));
+    }
+    pack_bits(&fields)
+}
+
 /// Packs (value, width) fields from the highest bit on.
 pub fn pack_bits(fields: &[(u64, usize)]) -> Vec<u8> {
     let bits = fields.iter().flat_map(|(value, width)| (0..*width).rev().map(move |bit| (value >> bit & 1) as u8));
@@ -304,7 +397,7 @@ mod tests {
     use super::*;
 
     fn plan(temporal_layers: u8) -> LayerPlan {
-        LayerPlan { bitrate: Bitrate::from_kbps(1_000), frames_per_second: 30, temporal_layers }
+        LayerPlan { bitrate: Bitrate::from_kbps(1_000), frames_per_second: 30, temporal_layers, spatial: Spatial::ONE }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::viewer::is_whole_compound;
 /// Header extensions that all sides of this world agree on.
 pub fn extensions() -> ExtensionIds {
     let (mid, rid, repaired_rid, transport_cc) = (Some(1), Some(2), Some(3), Some(4));
-    ExtensionIds { mid, rid, repaired_rid, transport_cc, ..ExtensionIds::default() }
+    ExtensionIds { mid, rid, repaired_rid, transport_cc, dependency_descriptor: Some(5), ..ExtensionIds::default() }
 }
 
 /// Sent packets that are kept for retransmission, per layer.
@@ -31,7 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// What one track sends.
 #[derive(Clone, Debug)]
 pub struct TrackPlan {
-    /// VP8, H.264, Opus or G.711, which `Encoder` can make.
+    /// What `Encoder` can make: VP8, VP9, AV1, H.264, Opus or G.711.
     pub codec: Codec,
     /// Smallest picture first.
     pub layers: Vec<LayerPlan>,
@@ -133,6 +133,8 @@ struct Sent {
     timestamp: u32,
     marker: bool,
     payload: Vec<u8>,
+    /// Empty where it has none.
+    descriptor: Vec<u8>,
 }
 
 impl Publisher {
@@ -337,14 +339,14 @@ impl Publisher {
         let frame = layer.encoder.next_frame(sent_us, keyframe);
         layer.frame_due += layer.encoder.interval();
         let count = frame.payloads.len();
-        for (index, payload) in frame.payloads.into_iter().enumerate() {
+        for (index, (payload, descriptor)) in frame.payloads.into_iter().zip(frame.descriptors).enumerate() {
             let layer = &mut self.tracks[track].layers[layer_index];
             let seq = layer.next_seq;
             layer.next_seq += 1;
             layer.packets = layer.packets.wrapping_add(1);
             layer.bytes = layer.bytes.wrapping_add(payload.len() as u32);
             let marker = index + 1 == count;
-            let sent = Sent { seq, timestamp: frame.timestamp, marker, payload };
+            let sent = Sent { seq, timestamp: frame.timestamp, marker, payload, descriptor };
             let packet = if self.redundancy > 0 && !self.tracks[track].has_rtx {
                 self.make_redundant_packet(track, layer_index, &sent)
             } else {
@@ -384,7 +386,7 @@ impl Publisher {
         let mut payload = vec![0; DATAGRAM_MAX];
         let len = red::write(&mut payload, &blocks, *payload_type, &sent.payload).expect("packets of sound are small");
         payload.truncate(len);
-        self.seal_packet(track, layer, &Sent { payload, ..*sent }, RED, None)
+        self.seal_packet(track, layer, &Sent { payload, descriptor: Vec::new(), ..*sent }, RED, None)
     }
 
     /// Writes and seals a packet; with `rtx_seq` as a retransmission on the RTX stream.
@@ -415,6 +417,7 @@ impl Publisher {
             (ids.mid, Some(mid.as_bytes())),
             (rid_id, layer.rid.as_ref().map(|rid| rid.as_bytes())),
             (ids.transport_cc, Some(&self.transport_seq.to_be_bytes()[..])),
+            (ids.dependency_descriptor, Some(&sent.descriptor[..]).filter(|descriptor| !descriptor.is_empty())),
         ];
         for (id, value) in values {
             if let (Some(id), Some(value)) = (id, value) {

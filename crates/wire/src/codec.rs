@@ -100,6 +100,10 @@ pub struct PayloadInfo {
     /// Bit t: who decodes this packet's frame may take the temporal layers up to t from here on. Only dependency
     /// descriptors say so.
     pub switch_to: u8,
+    /// Size of the picture among those that share the packet's SSRC, 0 the smallest.
+    pub spatial_id: u8,
+    /// The last packet of its frame in its spatial layer. Only VP9's header and dependency descriptors say so.
+    pub ends_layer: bool,
     /// VP8's and VP9's running numbers, which a forwarder has to carry on from one layer to another.
     pub picture: Option<PictureNumbers>,
 }

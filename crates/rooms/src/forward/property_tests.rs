@@ -148,6 +148,7 @@ impl Case {
                         switch_up: temporal_id > 0 && frame % 32 < 8,
                         switch_to: if frame % 32 == 16 { 0b111 } else { 0 },
                         picture: Some(numbers),
+                        ..PayloadInfo::default()
                     };
                     let meta = PacketMeta {
                         seq: *seq,

@@ -220,5 +220,83 @@ fn what_was_sent_before_the_switch_has_no_place() {
 
 #[test]
 fn a_forwarder_stays_small() {
-    assert!(size_of::<Forwarder>() <= 168, "{}", size_of::<Forwarder>());
+    assert!(size_of::<Forwarder>() <= 176, "{}", size_of::<Forwarder>());
+}
+
+/// The packets of the next picture of spatial layers, two packets for each.
+fn spatial_picture(source: &mut Source, layers: u8, keyframe: bool) -> Vec<PacketMeta> {
+    let mut packets = source.frame(0, 2 * usize::from(layers));
+    for (packet, place) in packets.iter_mut().zip(0u8..) {
+        let (spatial_id, begins) = (place / 2, place.is_multiple_of(2));
+        packet.payload.picture = packet.payload.picture.map(|numbers| PictureNumbers { keeps_gaps: true, ..numbers });
+        packet.payload = PayloadInfo {
+            starts_frame: place == 0,
+            keyframe: place == 0 && keyframe,
+            spatial_id,
+            ends_layer: !begins,
+            ..packet.payload
+        };
+    }
+    packets
+}
+
+/// Number and marker of what goes out.
+fn marked(forwarder: &mut Forwarder, packets: &[PacketMeta]) -> Vec<(u64, bool)> {
+    let forwarded = packets.iter().filter_map(|packet| forwarder.forward(packet).ok());
+    forwarded.map(|forwarded| (forwarded.seq - 65_536, forwarded.marker)).collect()
+}
+
+#[test]
+fn upper_spatial_layers_go_with_the_next_picture_and_leave_no_hole() {
+    let mut source = Source::new(70_000, 1);
+    let first = spatial_picture(&mut source, 3, true);
+    let mut forwarder = started(&first[0]);
+    assert_eq!(marked(&mut forwarder, &first[..3]), [(100, false), (101, false), (102, false)]);
+    forwarder.set_spatial_max(1);
+    let all = [(103, false), (104, false), (105, true)];
+    assert_eq!(marked(&mut forwarder, &first[3..]), all, "what has begun is finished");
+    let second = spatial_picture(&mut source, 3, false);
+    assert_eq!(marked(&mut forwarder, &second), [(106, false), (107, false), (108, false), (109, true)]);
+    assert_eq!(forwarder.forward(&second[4]), Err(DropReason::TemporalLayer), "again, and late");
+    assert_eq!(marked(&mut forwarder, &spatial_picture(&mut source, 3, false)[..1]), [(110, false)]);
+}
+
+#[test]
+fn upper_spatial_layers_come_with_the_next_keyframe() {
+    let mut source = Source::new(70_000, 1);
+    let first = spatial_picture(&mut source, 3, true);
+    let mut forwarder = Forwarder::new(RATE, 100, 5_000);
+    forwarder.set_spatial_max(0);
+    forwarder.switch(0, &first[0], SwitchClocks::default());
+    assert_eq!(marked(&mut forwarder, &first).len(), 2);
+    forwarder.set_spatial_max(u8::MAX);
+    assert!(forwarder.waits_for_spatial());
+    assert_eq!(marked(&mut forwarder, &spatial_picture(&mut source, 3, false)), [(102, false), (103, true)]);
+    let keyframe = spatial_picture(&mut source, 3, true);
+    let all = [(104, false), (105, false), (106, false), (107, false), (108, false), (109, true)];
+    assert_eq!(marked(&mut forwarder, &keyframe), all);
+    assert!(!forwarder.waits_for_spatial());
+}
+
+#[test]
+fn what_is_lost_of_upper_spatial_layers_leaves_no_hole_and_of_lower_ones_does() {
+    let mut source = Source::new(70_000, 1);
+    let first = spatial_picture(&mut source, 3, true);
+    let mut forwarder = Forwarder::new(RATE, 100, 5_000);
+    forwarder.set_spatial_max(1);
+    forwarder.switch(0, &first[0], SwitchClocks::default());
+    assert_eq!(marked(&mut forwarder, &first), [(100, false), (101, false), (102, false), (103, true)]);
+    // The last picture's upper layer is lost, in part and whole.
+    for lost in [5..6, 4..5, 4..6] {
+        let mut packets = spatial_picture(&mut source, 3, false);
+        packets.drain(lost);
+        marked(&mut forwarder, &packets);
+    }
+    let fifth = spatial_picture(&mut source, 3, false);
+    assert_eq!(marked(&mut forwarder, &fifth[..3]), [(116, false), (117, false), (118, false)]);
+    // The end of layer 1 is lost, and comes late.
+    assert_eq!(marked(&mut forwarder, &fifth[4..]), []);
+    let sixth = spatial_picture(&mut source, 3, false);
+    assert_eq!(marked(&mut forwarder, &sixth[..2]), [(120, false), (121, false)]);
+    assert_eq!(marked(&mut forwarder, &fifth[3..4]), [(119, true)]);
 }

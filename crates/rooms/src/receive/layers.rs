@@ -1,7 +1,7 @@
-//! The temporal layer of packets whose own header does not name it: their dependency descriptors do.
+//! The layers of packets whose own header does not name them: their dependency descriptors do.
 //!
 //! In: packets of one SSRC as they arrive. Structures come with keyframes, and each holds until the next.
-//! Out: `PayloadInfo` with temporal layer and switching points. Without the structure that a packet belongs to it stays
+//! Out: `PayloadInfo` with layers and switching points. Without the structure that a packet belongs to it stays
 //! as the payload says, so that more is forwarded rather than less.
 //! Cost: a table look-up per packet; 1.1 KB per layer with descriptors, allocated once.
 //! Source: RTP Payload Format For AV1, appendix A.
@@ -25,11 +25,14 @@ impl Layers {
         let info = codec::inspect(codec, payload, descriptor);
         let Some(value) = descriptor.filter(|_| is_silent(codec) && !payload.is_empty()) else { return info };
         self.learn(seq, value);
-        let Some(layer) = self.structure.as_ref().and_then(|structure| structure.layer(value)) else {
+        let layer = self.structure.as_ref().and_then(|structure| structure.layer(value));
+        let Some((layer, descriptor)) = layer.zip(Descriptor::parse(value)) else {
             self.unknown += 1;
             return info;
         };
         PayloadInfo {
+            spatial_id: layer.spatial_id,
+            ends_layer: descriptor.end_of_frame,
             // The frames of higher spatial layers belong to the picture that the lowest has begun.
             starts_frame: info.starts_frame && layer.spatial_id == 0,
             temporal_id: layer.temporal_id,
@@ -67,7 +70,7 @@ fn is_silent(codec: Codec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sim::media::{l1t3, pack_bits};
+    use sim::media::{Spatial, l1t3, pack_bits, svc_structure};
 
     use super::*;
 
@@ -167,5 +170,20 @@ mod tests {
         ]);
         assert!(layers.inspect(Codec::Av1, 1, &PAYLOAD, Some(&structure)).starts_frame);
         assert!(!layers.inspect(Codec::Av1, 2, &PAYLOAD, Some(&frame(1))).starts_frame);
+    }
+
+    #[test]
+    fn packets_know_their_spatial_layer_and_where_its_frame_ends() {
+        let mut layers = Layers::default();
+        let structure = svc_structure(Spatial { layers: 3, key_only: true });
+        let mut inspect = |first: u8, rest: &[u8]| {
+            let info = layers.inspect(Codec::Av1, 1, &PAYLOAD, Some(&[&[first, 0, 7], rest].concat()));
+            (info.spatial_id, info.ends_layer, info.starts_frame)
+        };
+        // Of each layer template 2 s is that of its frames, and the one behind it that of its keyframes.
+        assert_eq!(inspect(0x81, &structure), (0, false, true));
+        assert_eq!(inspect(0x41, &[]), (0, true, false));
+        assert_eq!(inspect(0xc3, &[]), (1, true, false));
+        assert_eq!(inspect(0xc4, &[]), (2, true, false));
     }
 }

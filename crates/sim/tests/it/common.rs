@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim::media::LayerPlan;
+use sim::media::{LayerPlan, Spatial};
 use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
 use sim::world::{PeerId, World};
@@ -31,6 +31,7 @@ pub fn video(codec: Codec, layers_kbps: &[u64]) -> TrackPlan {
         bitrate: Bitrate::from_kbps(*kbps),
         frames_per_second: 30,
         temporal_layers: 2,
+        spatial: Spatial::ONE,
     });
     TrackPlan { codec, layers: layers.collect() }
 }
@@ -40,7 +41,12 @@ pub fn opus() -> TrackPlan {
 }
 
 pub fn sound(kbps: u64) -> TrackPlan {
-    let layer = LayerPlan { bitrate: Bitrate::from_kbps(kbps), frames_per_second: 50, temporal_layers: 1 };
+    let layer = LayerPlan {
+        bitrate: Bitrate::from_kbps(kbps),
+        frames_per_second: 50,
+        temporal_layers: 1,
+        spatial: Spatial::ONE,
+    };
     TrackPlan { codec: Codec::Opus, layers: vec![layer] }
 }
 

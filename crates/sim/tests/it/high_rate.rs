@@ -4,7 +4,7 @@ use crate::common::*;
 use rooms::drops::DropReason;
 use rooms::spec::DownTrackSpec;
 use sim::check::{Holes, check_track};
-use sim::media::LayerPlan;
+use sim::media::{LayerPlan, Spatial};
 use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
@@ -14,7 +14,12 @@ use wire::codec::Codec;
 
 /// Frames of 250 KB, keyframes of 1 MB.
 fn four_k() -> TrackPlan {
-    let layer = LayerPlan { bitrate: Bitrate::from_kbps(10_000), frames_per_second: 5, temporal_layers: 1 };
+    let layer = LayerPlan {
+        bitrate: Bitrate::from_kbps(10_000),
+        frames_per_second: 5,
+        temporal_layers: 1,
+        spatial: Spatial::ONE,
+    };
     TrackPlan { codec: Codec::Vp8, layers: vec![layer] }
 }
 
@@ -37,7 +42,12 @@ fn a_keyframe_of_a_megabyte_reaches_a_viewer_that_is_paced_at_20_mbit_s() {
 
 /// Some 1,700 packets a second.
 fn at_16_mbit_s() -> TrackPlan {
-    let layer = LayerPlan { bitrate: Bitrate::from_kbps(16_000), frames_per_second: 30, temporal_layers: 1 };
+    let layer = LayerPlan {
+        bitrate: Bitrate::from_kbps(16_000),
+        frames_per_second: 30,
+        temporal_layers: 1,
+        spatial: Spatial::ONE,
+    };
     TrackPlan { codec: Codec::Vp8, layers: vec![layer] }
 }
 

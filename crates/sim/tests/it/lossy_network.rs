@@ -6,7 +6,7 @@
 
 use crate::common::*;
 use sim::check::{Holes, check_track};
-use sim::media::LayerPlan;
+use sim::media::{LayerPlan, Spatial};
 use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
@@ -104,7 +104,7 @@ fn pictures_do_not_queue_behind_what_is_sent_again() {
 
 /// One layer without temporal ones, none of which is ever left out.
 fn steady(kbps: u64) -> LayerPlan {
-    LayerPlan { bitrate: Bitrate::from_kbps(kbps), frames_per_second: 30, temporal_layers: 1 }
+    LayerPlan { bitrate: Bitrate::from_kbps(kbps), frames_per_second: 30, temporal_layers: 1, spatial: Spatial::ONE }
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod redundancy;
 mod replay;
 mod reports;
 mod second_ssrc;
+mod svc;
 mod tracks;
 mod without_rooms;
 mod workers;

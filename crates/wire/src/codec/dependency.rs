@@ -23,6 +23,8 @@ const SWITCH: u8 = 2;
 pub struct Descriptor {
     /// The first packet of a frame, in one spatial layer.
     pub start_of_frame: bool,
+    /// The last packet of a frame, in one spatial layer.
+    pub end_of_frame: bool,
     /// 6 bits.
     pub template_id: u8,
     /// A structure is attached, as on the first packet of a keyframe.
@@ -38,6 +40,7 @@ impl Descriptor {
         let flags = extended.first().copied().unwrap_or(0);
         Some(Descriptor {
             start_of_frame: first & 0x80 != 0,
+            end_of_frame: first & 0x40 != 0,
             template_id: first & 0x3f,
             has_structure: flags & 0x80 != 0,
             has_active_decode_targets: flags & 0x40 != 0,
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn the_mandatory_fields_are_read() {
         let descriptor = Descriptor::parse(&[0x45, 0x12, 0x34]).unwrap();
-        assert!(!descriptor.start_of_frame && !descriptor.has_structure);
+        assert!(!descriptor.start_of_frame && descriptor.end_of_frame && !descriptor.has_structure);
         assert_eq!(descriptor.template_id, 5);
         assert!(Descriptor::parse(&l1t3()).unwrap().has_structure);
         assert_eq!(Descriptor::parse(&[0x80, 0]), None);

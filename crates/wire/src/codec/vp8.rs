@@ -59,8 +59,8 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
         keyframe: starts_frame && is_key,
         temporal_id: descriptor.temporal_id,
         switch_up: descriptor.layer_sync,
-        switch_to: 0,
         picture: Some(descriptor.numbers.read(payload, false)),
+        ..PayloadInfo::default()
     }
 }
 
@@ -92,6 +92,7 @@ mod tests {
             switch_up: true,
             switch_to: 0,
             picture: Some(numbers),
+            ..PayloadInfo::default()
         };
         assert_eq!(inspect(&LAYERED), expected);
     }

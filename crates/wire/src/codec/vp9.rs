@@ -45,6 +45,8 @@ pub(super) fn inspect(payload: &[u8]) -> PayloadInfo {
         temporal_id: layers >> 5,
         switch_up: layers & 0x10 != 0,
         switch_to: 0,
+        spatial_id,
+        ends_layer: first & 0x04 != 0,
         picture: Some(numbers.read(payload, true)),
     }
 }
@@ -72,8 +74,8 @@ mod tests {
             keyframe: false,
             temporal_id: 2,
             switch_up: true,
-            switch_to: 0,
             picture: Some(numbers),
+            ..PayloadInfo::default()
         };
         assert_eq!(inspect(&[0xe8, 0x81, 0x23, 0x50, 7]), expected(numbers(0x123, true)));
         assert_eq!(inspect(&[0xe8, 0x01, 0x50, 7]), expected(numbers(1, false)), "short picture id");
@@ -101,6 +103,17 @@ mod tests {
         assert!(!inspect(&[0x00, 0]).keyframe, "continuation");
         let upper_layer = inspect(&[0x28, 0x02, 0]);
         assert!(!upper_layer.keyframe && !upper_layer.starts_frame);
+    }
+
+    #[test]
+    fn spatial_layers_have_an_end_each() {
+        let info = |first, layers| {
+            let PayloadInfo { spatial_id, ends_layer, .. } = inspect(&[first, layers, 0, 1]);
+            (spatial_id, ends_layer)
+        };
+        assert_eq!(info(0x28, 0x03), (1, false));
+        assert_eq!(info(0x24, 0x05), (2, true));
+        assert_eq!(info(0x2c, 0x00), (0, true));
     }
 
     #[test]
