@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::rate::APP_LIMITED;
+use super::rate::{APP_LIMITED, GROWTH_LIMIT};
 
 /// How much more than the wanted rate is asked for: the room that a switch up needs.
 pub const HEADROOM: f64 = 1.2;
@@ -135,9 +135,10 @@ impl Prober {
         if goal_bps <= estimate_bps || self.not_before.is_some_and(|at| now < at) {
             return;
         }
-        // After the ramp only while little of the estimate is used; otherwise media finds out by itself, as in libwebrtc,
-        // which probes in the application-limited region alone (alr_detector.cc).
-        if !self.ramping && acked_bps.is_some_and(|acked_bps| acked_bps > APP_LIMITED * estimate_bps) {
+        // After the ramp not while media finds out by itself: while most of the estimate is used, and it may grow to the goal.
+        // libwebrtc, whose encoder uses all of it, probes in the application-limited region alone (alr_detector.cc).
+        let finds_out = |acked_bps| acked_bps > APP_LIMITED * estimate_bps && goal_bps <= GROWTH_LIMIT * acked_bps;
+        if !self.ramping && acked_bps.is_some_and(finds_out) {
             return;
         }
         let step = if self.ramping { STEP_FIRST } else { STEP };

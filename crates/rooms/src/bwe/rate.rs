@@ -18,7 +18,7 @@ const GROWTH: f64 = 1.08;
 /// The estimate does not grow beyond this many times the acknowledged rate, plus a margin (`ChangeBitrate`,
 /// throughput-based limit). There it is 1.5, for an encoder that finds out by a little more than fits; of a layer, little more
 /// is never sent, so that would be half as much again which nobody has seen. Probes see it.
-const GROWTH_LIMIT: f64 = 1.2;
+pub(super) const GROWTH_LIMIT: f64 = 1.2;
 const GROWTH_MARGIN_BPS: f64 = 10_000.0;
 /// Slowest additive growth per second (`GetNearMaxIncreaseRateBpsPerSecond`).
 const ADD_MIN_BPS: f64 = 4_000.0;

@@ -106,6 +106,17 @@ fn probes_that_a_receiver_ignores_do_no_harm() {
 }
 
 #[test]
+fn a_path_whose_first_probes_failed_is_tried_again() {
+    let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(10_000), ..Link::default() });
+    path.probes_ignored = true;
+    path.wanted = Some(Bitrate::from_kbps(2_300));
+    path.send_frames(Bitrate::from_kbps(500), Duration::from_secs(20));
+    path.probes_ignored = false;
+    path.send_frames(Bitrate::from_kbps(500), Duration::from_secs(60));
+    assert!(path.estimate() >= Bitrate::from_kbps(2_500), "{}", path.estimate());
+}
+
+#[test]
 fn packets_that_arrive_together_prove_nothing_until_the_probe_is_longer() {
     let capacity = Bitrate::from_kbps(2_000);
     let mut path = PathTest::new(Link { capacity, aggregation: Duration::from_millis(40), ..Link::default() });
