@@ -19,6 +19,7 @@ mod log;
 pub mod pacer;
 pub mod packet;
 mod passthrough;
+mod places;
 mod rate;
 pub mod receive;
 mod redundancy;

@@ -5,7 +5,6 @@
 //! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -15,13 +14,14 @@ use wheel::Wheel;
 use wire::codec::MediaKind;
 use wire::rtcp;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
+use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Random, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
 use crate::down_track::Progress;
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::keyframe::{KeyframeWishes, LayerKey, Urgency};
+use crate::places::Places;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::spec::{
@@ -29,13 +29,14 @@ use crate::spec::{
     WorkerId,
 };
 use crate::stream::Stream;
+use crate::transport::Transport;
 
 /// The selective forwarding unit of one worker.
 pub struct Rooms {
     settings: Settings,
     sessions: Slab<Session>,
     streams: Slab<Stream>,
-    session_by_path: HashMap<(LinkId, SocketAddr), usize>,
+    places: Places,
     session_by_id: HashMap<SessionId, usize, FxBuildHasher>,
     stream_by_id: HashMap<StreamId, usize, FxBuildHasher>,
     wheel: Wheel<Timer>,
@@ -77,8 +78,8 @@ enum Turn {
 /// The wheel's tick: a burst leaves at most so much late.
 const TICK: Duration = Duration::from_micros(500);
 
-/// A session keeps its path's packets from others for so long after something authentic last came from it.
-const HOLDS_PATH: Duration = Duration::from_secs(3);
+/// A session keeps its place's packets from others for so long after something authentic last came from it.
+const HOLDS_PLACE: Duration = Duration::from_secs(3);
 
 impl Rooms {
     /// Nobody is there yet. Batches for other workers are taken from `pool`.
@@ -88,7 +89,7 @@ impl Rooms {
             settings,
             sessions: Slab::new(),
             streams: Slab::new(),
-            session_by_path: HashMap::default(),
+            places: Places::default(),
             session_by_id: HashMap::default(),
             stream_by_id: HashMap::default(),
             wheel: Wheel::new(now, TICK),
@@ -151,7 +152,7 @@ impl Rooms {
     }
 
     fn session_at(&self, path: &Path) -> Result<usize, DropReason> {
-        self.session_by_path.get(&(path.link, path.remote)).copied().ok_or(DropReason::UnknownPeer)
+        self.places.holder(path).ok_or(DropReason::UnknownPeer)
     }
 
     /// The sessions, and what a call on one of them works with.
@@ -201,7 +202,7 @@ impl Rooms {
                 if let Some(&key) = self.session_by_id.get(&session) {
                     self.sessions[key].transport.last_heard = now;
                     // Should its place be another's.
-                    self.claim_path(now, key);
+                    self.claim_place(now, key);
                 }
             }
             Command::RemoveSession(session) => {
@@ -255,6 +256,9 @@ impl Rooms {
 
     fn add_session(&mut self, now: Instant, peer: PeerSpec) {
         let id = peer.session;
+        if !self.places.is_open(&peer.path) {
+            return self.refuse(id, EndReason::Disconnected);
+        }
         if self.sessions.len() >= self.settings.sessions_max {
             return self.refuse(id, EndReason::Full);
         }
@@ -264,7 +268,7 @@ impl Rooms {
         let key = self.sessions.insert(session);
         let previous = self.session_by_id.insert(id, key);
         debug_assert!(previous.is_none(), "{id:?} is unique");
-        self.claim_path(now, key);
+        self.claim_place(now, key);
         self.counters.sessions += 1;
         self.reschedule(key);
     }
@@ -338,7 +342,7 @@ impl Rooms {
         let Session { transport, downs, .. } = &mut self.sessions[key];
         let ssrcs = downs.remove(stream);
         // Where another session is by now nobody could read it.
-        let is_there = self.session_by_path.get(&(transport.path.link, transport.path.remote)) == Some(&key);
+        let is_there = self.places.holder(&transport.path) == Some(key);
         if let Some(first) = ssrcs.first().filter(|_| is_there) {
             transport.send_rtcp(out, *first, |buf| rtcp::write_bye(buf, &ssrcs));
         }
@@ -359,44 +363,28 @@ impl Rooms {
 
     fn move_path(&mut self, now: Instant, session: SessionId, path: Path) {
         let Some(&key) = self.session_by_id.get(&session) else { return };
-        let previous = std::mem::replace(&mut self.sessions[key].transport.path, path);
-        let had_rival = std::mem::take(&mut self.sessions[key].has_rival);
-        self.leave_path(key, &previous, had_rival);
-        self.claim_path(now, key);
-        if std::mem::take(&mut self.sessions[key].transport.is_cut_off) {
+        let transport = &mut self.sessions[key].transport;
+        let previous = std::mem::replace(&mut transport.path, path);
+        let was_cut_off = std::mem::replace(&mut transport.is_cut_off, !self.places.is_open(&path));
+        self.places.leave(key, &previous);
+        self.claim_place(now, key);
+        if was_cut_off {
             self.queue_due(key);
         }
     }
 
     /// Packets from a session's path are its own, unless another is there that was heard from lately: then they stay that
     /// one's. Both have shown that they receive there, as with a NAT that gives a port away again.
-    fn claim_path(&mut self, now: Instant, key: usize) {
-        let path = &self.sessions[key].transport.path;
-        let place = (path.link, path.remote);
-        let holder = self.session_by_path.get(&place).copied().filter(|holder| *holder != key);
-        if let Some(holder) = holder {
-            let heard = self.sessions[holder].transport.last_heard;
-            let is_held = now.saturating_duration_since(heard) < HOLDS_PATH;
-            self.sessions[if is_held { holder } else { key }].has_rival = true;
-            if is_held {
-                return;
-            }
-        }
-        self.session_by_path.insert(place, key);
-    }
-
-    /// A session's packets come from there no more. Where another session wanted the place, it is that one's.
-    fn leave_path(&mut self, key: usize, path: &Path, had_rival: bool) {
-        let place = (path.link, path.remote);
-        if self.session_by_path.get(&place) != Some(&key) {
+    fn claim_place(&mut self, now: Instant, key: usize) {
+        let Transport { path, is_cut_off, .. } = &self.sessions[key].transport;
+        if *is_cut_off {
             return;
         }
-        self.session_by_path.remove(&place);
-        let is_there = |session: &Session| (session.transport.path.link, session.transport.path.remote) == place;
-        if had_rival && let Some((rival, session)) = self.sessions.iter_mut().find(|(_, session)| is_there(session)) {
-            session.has_rival = true;
-            self.session_by_path.insert(place, rival);
-        }
+        let was_heard = |holder: usize| {
+            let heard = self.sessions[holder].transport.last_heard;
+            now.saturating_duration_since(heard) < HOLDS_PLACE
+        };
+        self.places.claim(key, path, was_heard);
     }
 
     fn set_mirror(&mut self, now: Instant, id: StreamId, to: WorkerId, on: bool) {
@@ -431,7 +419,7 @@ impl Rooms {
         }
         let session = self.sessions.remove(key);
         self.session_by_id.remove(&session.id);
-        self.leave_path(key, &session.transport.path, session.has_rival);
+        self.places.leave(key, &session.transport.path);
         if let Some((_, timer)) = session.timer {
             self.wheel.cancel(timer);
         }
@@ -650,9 +638,14 @@ impl Product for Rooms {
     /// Who is on a TCP connection that is gone is sent no media until ICE has brought another way, for as long as it may be
     /// silent.
     fn handle_link(&mut self, _now: Instant, _token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
-        let LinkEvent::Closed { link, remote: Some(remote), .. } = event else { return };
-        if let Some(key) = self.session_by_path.remove(&(link, remote)) {
-            self.sessions[key].transport.is_cut_off = true;
+        match event {
+            LinkEvent::Opened { link, .. } => self.places.open(link),
+            LinkEvent::Closed { link, remote: Some(remote), .. } => {
+                for key in self.places.close(link, remote) {
+                    self.sessions[key].transport.is_cut_off = true;
+                }
+            }
+            _ => {}
         }
     }
 

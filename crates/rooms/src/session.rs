@@ -29,8 +29,6 @@ pub struct Session {
     pub id: SessionId,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
-    /// Another session wants the packets that come from this one's path.
-    pub has_rival: bool,
 }
 
 impl Session {
@@ -45,7 +43,6 @@ impl Session {
             ups: Ups::new(now),
             id: peer.session,
             timer: None,
-            has_rival: false,
         })
     }
 

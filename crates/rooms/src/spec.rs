@@ -251,6 +251,8 @@ pub enum EndReason {
     Full,
     /// The handshake gave keys that do not fit their profile.
     BadKeys,
+    /// The TCP connection of its handshake ended meanwhile.
+    Disconnected,
 }
 
 /// A session's counters, for people and for the API.

@@ -141,17 +141,26 @@ fn a_session_that_loses_one_of_two_publications_goes_on_with_the_other() {
     assert_eq!(world.rooms.counters().publishers, 2);
 }
 
+/// Where Eve comes from by TCP.
+const TCP: LinkId = LinkId::new(LinkKind::Framed, 7, 1);
+
 /// Ann publishes the first stream, Eve watches it over a TCP connection.
 fn over_tcp() -> (World, Path) {
     let mut world = World::new(&[FIRST]);
     world.add_session(ANN);
     world.publish(ANN, FIRST);
-    let tcp = Path { link: LinkId::new(LinkKind::Framed, 7, 1), remote: addr(EVE), local: None };
+    let tcp = Path { link: TCP, remote: addr(EVE), local: None };
+    open(&mut world, tcp);
     world.command(Command::AddSession(PeerSpec { session: EVE, path: tcp, keys: keys(EVE).1, cname: None }));
     world.watch(EVE, FIRST, down_track(21));
     world.frame(ANN, true);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);
     (world, tcp)
+}
+
+fn open(world: &mut World, path: Path) {
+    let opened = LinkEvent::Opened { link: path.link, local: path.remote, remote: Some(path.remote) };
+    world.rooms.handle_link(world.now, Token::default(), opened, &mut world.out);
 }
 
 fn close(world: &mut World, path: Path) {
@@ -166,8 +175,12 @@ fn who_has_lost_a_tcp_connection_goes_on_over_another_path_where_it_was() {
     world.frame(ANN, false);
     assert_eq!(media_to(EVE, &world.drain()), [], "nothing is sent to nobody");
 
-    let link = LinkId::new(LinkKind::Framed, 8, 1);
-    world.command(Command::MovePath { session: EVE, path: Path { link, ..tcp } });
+    world.command(Command::MovePath { session: EVE, path: tcp });
+    assert_eq!(media_to(EVE, &world.drain()), [], "it is gone for good");
+
+    let other = Path { link: LinkId::new(LinkKind::Framed, 8, 1), ..tcp };
+    open(&mut world, other);
+    world.command(Command::MovePath { session: EVE, path: other });
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "the frame that was missed");
     // The end of the old one, heard late, is none of the new one.
     close(&mut world, tcp);
@@ -188,4 +201,20 @@ fn who_has_lost_a_tcp_connection_and_has_no_other_path_ends_when_it_was_silent_f
     let ended: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
     let is_eves = |event: &Event| matches!(event, Event::SessionEnded { session: EVE, reason: EndReason::Silent });
     assert!(ended.iter().any(is_eves), "{ended:?}");
+}
+
+#[test]
+fn who_comes_by_a_tcp_connection_that_has_ended_meanwhile_ends_at_once() {
+    let (mut world, tcp) = over_tcp();
+    let other = Path { remote: addr(BEN), link: LinkId::new(LinkKind::Framed, 8, 1), local: None };
+    open(&mut world, other);
+    close(&mut world, other);
+    world.command(Command::AddSession(PeerSpec { session: BEN, path: other, keys: keys(BEN).1, cname: None }));
+    let event = world.rooms.poll_event();
+    let is_bens = matches!(event, Some(Event::SessionEnded { session: BEN, reason: EndReason::Disconnected }));
+    assert!(is_bens, "{event:?}");
+    world.watch(BEN, FIRST, down_track(22));
+    assert!(world.rooms.poll_event().is_none(), "and is not heard of again");
+    world.frame(ANN, false);
+    assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "{tcp:?} is none the worse");
 }
