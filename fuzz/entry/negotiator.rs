@@ -14,7 +14,7 @@ use server::plane::workers::Posted;
 use server::rooms::client::Client;
 use server::rooms::directory::{Admitted, Role};
 use server::rooms::negotiator::{Answer, Input, Negotiator, Notice, Request, Settings};
-use server::worker::Message;
+use server::worker::{Message, Ticket};
 use tokio::sync::oneshot;
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::Codec;
@@ -187,7 +187,7 @@ impl World {
     }
 
     fn deliver(&mut self, path: Path, data: &[u8]) {
-        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into() });
+        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into(), ticket: Ticket::default() });
         let transmits = std::mem::take(&mut self.heard.borrow_mut().transmits);
         let from = Remote { addr: ([192, 0, 2, 2], 7_000).into(), tcp: false };
         for (to, data) in transmits {

@@ -57,6 +57,8 @@ pub enum DropReason {
     MailboxFull,
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.
     EventQueueFull,
+    /// A session's peer sent more STUN or DTLS datagrams than its share.
+    HandshakeBudgetSpent,
     /// By its first byte STUN or DTLS, but neither a connectivity check, nor an answer to one, nor a record, or too long.
     MalformedHandshake,
     /// A STUN or DTLS datagram of ours was too long, or found no room on its way out; it is sent again when nobody answers.

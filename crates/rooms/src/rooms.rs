@@ -14,7 +14,7 @@ use wheel::Wheel;
 use wire::codec::MediaKind;
 use wire::rtcp;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Random, Token};
+use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Random, Rate, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
 use crate::down_track::Progress;
@@ -55,6 +55,15 @@ pub struct Rooms {
     counters: Counters,
 }
 
+/// Who sends a datagram of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Who is where no session is.
+    Stranger,
+    /// Who is where a session is.
+    Session,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     /// The session's own next deadline.
@@ -80,6 +89,9 @@ const TICK: Duration = Duration::from_micros(500);
 
 /// A session keeps its place's packets from others for so long after something authentic last came from it.
 const HOLDS_PLACE: Duration = Duration::from_secs(3);
+
+/// STUN and DTLS datagrams of one session. Browsers send 20 checks a second at most, and a few in ten seconds while all is well.
+const HANDSHAKES: Rate = Rate { burst: 64, interval: Duration::from_millis(50) };
 
 impl Rooms {
     /// Nobody is there yet. Batches for other workers are taken from `pool`.
@@ -146,9 +158,11 @@ impl Rooms {
         result
     }
 
-    /// Whether a session is there.
-    pub fn knows(&self, path: &Path) -> bool {
-        self.session_at(path).is_ok()
+    /// Whether a STUN or DTLS datagram comes from a session, which has so many of them, or from a stranger.
+    pub fn admit_handshake(&mut self, now: Instant, path: &Path) -> Result<Sender, DropReason> {
+        let Some(key) = self.places.holder(path) else { return Ok(Sender::Stranger) };
+        let has_some = self.sessions[key].handshakes.take(now, HANDSHAKES);
+        has_some.then_some(Sender::Session).ok_or(DropReason::HandshakeBudgetSpent)
     }
 
     fn session_at(&self, path: &Path) -> Result<usize, DropReason> {

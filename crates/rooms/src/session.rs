@@ -5,6 +5,7 @@ use std::time::Instant;
 use slab::Slab;
 use srtp::KeyError;
 use wheel::TimerId;
+use wire::Budget;
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 
@@ -29,6 +30,8 @@ pub struct Session {
     pub id: SessionId,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
+    /// What it may still send to the negotiator.
+    pub handshakes: Budget,
 }
 
 impl Session {
@@ -43,6 +46,7 @@ impl Session {
             ups: Ups::new(now),
             id: peer.session,
             timer: None,
+            handshakes: Budget::new(now),
         })
     }
 

@@ -6,6 +6,7 @@
 
 mod outgoing;
 mod refusals;
+mod shares;
 mod turns;
 
 use std::net::SocketAddr;
@@ -25,6 +26,8 @@ use crate::owner::{PUMP, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
+use shares::Shares;
+pub use shares::Ticket;
 use turns::Turns;
 
 /// What a worker's mailbox takes.
@@ -96,6 +99,7 @@ pub struct Products {
     pump: Pump,
     workers: Vec<Mailbox<Message>>,
     negotiator: Option<Outgoing<Input>>,
+    shares: Shares,
     control: Outgoing<Report>,
     refusals: Refusals,
     numbers: Numbers,
@@ -115,6 +119,7 @@ impl Products {
             pump,
             workers: ways.workers,
             negotiator: ways.negotiator.map(Outgoing::new),
+            shares: Shares::default(),
             control: Outgoing::new(ways.control),
             refusals: Refusals::new(now),
             numbers: ways.numbers,
@@ -223,10 +228,17 @@ impl Product for Products {
                         self.rooms.count_drop(DropReason::MalformedHandshake);
                         continue;
                     }
-                    // A flood of strangers leaves room for those who have a session, and for HTTP.
-                    let quarters_kept = if self.rooms.knows(&path) { 1 } else { 2 };
+                    let sender = match self.rooms.admit_handshake(now, &path) {
+                        Ok(sender) => sender,
+                        Err(reason) => {
+                            self.rooms.count_drop(reason);
+                            continue;
+                        }
+                    };
                     // Handshakes are the one thing on the packet path that is copied to the heap.
-                    if !negotiator.offer(Input::Datagram { path, data: (&*data).into() }, quarters_kept) {
+                    let input = |ticket| Input::Datagram { path, data: (&*data).into(), ticket };
+                    let ticket = self.shares.take(sender, negotiator.size());
+                    if !ticket.is_some_and(|ticket| negotiator.offer(input(ticket))) {
                         self.rooms.count_drop(DropReason::EventQueueFull);
                     }
                 }
@@ -243,7 +255,7 @@ impl Product for Products {
             && self.refusals.is_news(now, remote)
         {
             // What finds no room is told again by the next refusal.
-            self.control.offer(Report::Refused { remote }, 1);
+            self.control.offer(Report::Refused { remote });
         }
         self.owner(token).handle_link(now, token, event, out);
     }
@@ -304,14 +316,22 @@ mod tests {
         (Products::new(now, rooms, Pump::new(now, Settings::default()), ways), inputs)
     }
 
-    fn receive(products: &mut Products, port: u16, data: &[u8]) {
+    fn add_session(products: &mut Products, now: Instant, port: u16) {
+        let (_, keys) = srtp::SessionKeys::made_up_pair(srtp::Profile::AeadAes128Gcm, 1);
+        let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], port).into(), local: None };
+        let peer = rooms::spec::PeerSpec { session: SessionId(port.into()), path, keys, cname: None };
+        let add = Message::Command(Command::AddSession(peer));
+        products.handle_message(now, add, &mut Outbox::new(10_000));
+    }
+
+    fn receive(products: &mut Products, now: Instant, port: u16, data: &[u8]) {
         let remote = ([192, 0, 2, 1], port).into();
         let token = Token { owner: ROOMS, number: 0 };
         let path = Path { link: LinkId::datagrams(0), remote, local: None };
         let len = data.len().try_into().expect("a datagram");
         let mut data = data.to_vec();
         let run = DatagramRun::new(token, path, len, &mut data);
-        products.handle_run(Instant::now(), run, &mut Outbox::new(10_000));
+        products.handle_run(now, run, &mut Outbox::new(10_000));
     }
 
     const RECORD: [u8; 14] = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1];
@@ -320,21 +340,38 @@ mod tests {
     fn a_flood_of_strangers_leaves_room_for_who_has_a_session_and_for_http() {
         let now = Instant::now();
         let (mut products, inputs) = products_with_negotiator(now, 8);
-        let (_, keys) = srtp::SessionKeys::made_up_pair(srtp::Profile::AeadAes128Gcm, 1);
-        let path = Path { link: LinkId::datagrams(0), remote: ([192, 0, 2, 1], 7).into(), local: None };
-        let peer = rooms::spec::PeerSpec { session: SessionId(1), path, keys, cname: None };
-        let add = Message::Command(Command::AddSession(peer));
-        products.handle_message(now, add, &mut Outbox::new(10_000));
-        (0..100).for_each(|_| receive(&mut products, 8, &RECORD));
-        (0..100).for_each(|_| receive(&mut products, 7, &RECORD));
-        let ports: Vec<u16> = std::iter::from_fn(|| inputs.try_recv())
-            .map(|input| match input {
-                Input::Datagram { path, .. } => path.remote.port(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(ports, [8, 8, 8, 8, 7, 7]);
-        assert_eq!(products.rooms.counters().drops.count(DropReason::EventQueueFull), 194);
+        add_session(&mut products, now, 7);
+        (0..60).for_each(|_| receive(&mut products, now, 8, &RECORD));
+        (0..60).for_each(|_| receive(&mut products, now, 7, &RECORD));
+        assert_eq!(ports(&inputs), [8, 8, 8, 7, 7, 7]);
+        assert_eq!(products.rooms.counters().drops.count(DropReason::EventQueueFull), 114);
+        // And a flood of sessions leaves room for strangers.
+        (0..4).for_each(|_| receive(&mut products, now, 7, &RECORD));
+        receive(&mut products, now, 8, &RECORD);
+        assert_eq!(ports(&inputs), [7, 7, 7, 8]);
+    }
+
+    fn ports(inputs: &Receiver<Input>) -> Vec<u16> {
+        let port = |input| match input {
+            Input::Datagram { path, .. } => path.remote.port(),
+            other => panic!("{other:?}"),
+        };
+        std::iter::from_fn(|| inputs.try_recv()).map(port).collect()
+    }
+
+    #[test]
+    fn one_session_has_so_many_datagrams_for_the_negotiator_and_others_have_theirs() {
+        let now = Instant::now();
+        let (mut products, inputs) = products_with_negotiator(now, 8_192);
+        [7, 9].into_iter().for_each(|port| add_session(&mut products, now, port));
+        (0..10_000).for_each(|_| receive(&mut products, now, 7, &RECORD));
+        (0..3).for_each(|_| receive(&mut products, now, 9, &RECORD));
+        let taken = ports(&inputs);
+        assert_eq!((taken.len(), taken.iter().filter(|port| **port == 9).count()), (67, 3));
+        assert_eq!(products.rooms.counters().drops.count(DropReason::HandshakeBudgetSpent), 9_936);
+        let later = now + Duration::from_secs(1);
+        (0..100).for_each(|_| receive(&mut products, later, 7, &RECORD));
+        assert_eq!(ports(&inputs).len(), 20);
     }
 
     #[test]
@@ -345,12 +382,12 @@ mod tests {
         long[..14].copy_from_slice(&RECORD);
         let check = b"\x00\x01\x00\x08\x21\x12\xa4\x42............\x00\x06\x00\x03a:b\x00";
         for data in [&long[..], &[0; 100], &[22; 100], &check[..27], &RECORD[..13], &[3]] {
-            receive(&mut products, 8, data);
+            receive(&mut products, now, 8, data);
         }
         assert!(inputs.try_recv().is_none());
         assert_eq!(products.rooms.counters().drops.count(DropReason::MalformedHandshake), 6);
-        receive(&mut products, 8, check);
-        receive(&mut products, 8, &long[..1_500]);
+        receive(&mut products, now, 8, check);
+        receive(&mut products, now, 8, &long[..1_500]);
         assert_eq!(std::iter::from_fn(|| inputs.try_recv()).count(), 2);
     }
 

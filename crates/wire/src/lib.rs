@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bitrate;
+mod budget;
 pub mod codec;
 mod datagram;
 pub mod dtls;
@@ -22,6 +23,7 @@ pub mod ts;
 mod worker;
 
 pub use bitrate::Bitrate;
+pub use budget::{Budget, Rate};
 pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
     Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Strangers, StreamOptions,

@@ -26,6 +26,7 @@ use wire::codec::{Codec, Profile};
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
 use super::directory::Admitted;
+use crate::worker::Ticket;
 pub use thread::run;
 
 /// What one negotiator may choose.
@@ -70,6 +71,8 @@ pub enum Input {
         path: Path,
         /// The whole of it.
         data: Box<[u8]>,
+        /// Counts it while it waits.
+        ticket: Ticket,
     },
     /// From the worker's rooms.
     Event(spec::Event),

@@ -22,12 +22,17 @@ impl<T> Outgoing<T> {
         self.waiting.push_back(value);
     }
 
-    /// Sends at once, or drops what finds no room and returns false. So many quarters of the mailbox are not for it, one at
-    /// least: strangers may offer as much as they like, and what must not be lost finds room all the same.
-    pub(super) fn offer(&mut self, value: T, quarters_kept: usize) -> bool {
+    /// Sends at once, or drops what finds no room and returns false. A quarter of the mailbox is not for it: strangers may
+    /// offer as much as they like, and what must not be lost finds room all the same.
+    pub(super) fn offer(&mut self, value: T) -> bool {
         self.flush();
-        let has_room = self.waiting.is_empty() && self.mailbox.room() > self.mailbox.size() * quarters_kept / 4;
+        let has_room = self.waiting.is_empty() && self.mailbox.room() > self.mailbox.size() / 4;
         has_room && self.mailbox.send(value).is_ok()
+    }
+
+    /// Values that the mailbox holds at most.
+    pub(super) fn size(&self) -> usize {
+        self.mailbox.size()
     }
 
     /// Sends what has room.
@@ -59,12 +64,12 @@ mod tests {
             outgoing.send(value);
         }
         outgoing.flush();
-        assert!(!outgoing.offer(9, 1), "others wait");
+        assert!(!outgoing.offer(9), "others wait");
         assert_eq!([receiver.try_recv(), receiver.try_recv(), receiver.try_recv()], [Some(0), Some(1), None]);
 
         outgoing.flush();
         assert_eq!([receiver.try_recv(), receiver.try_recv()], [Some(2), Some(3)]);
-        assert!(outgoing.offer(10, 1));
+        assert!(outgoing.offer(10));
         assert_eq!([receiver.try_recv(), receiver.try_recv()], [Some(10), None]);
     }
 
@@ -72,12 +77,12 @@ mod tests {
     fn what_is_offered_leaves_a_quarter_to_what_must_not_be_lost() {
         let (mailbox, receiver) = mailbox(8).expect("a mailbox");
         let mut outgoing = Outgoing::new(mailbox.clone());
-        assert_eq!((0..100).filter(|value| outgoing.offer(*value, 1)).count(), 6);
+        assert_eq!((0..100).filter(|value| outgoing.offer(*value)).count(), 6);
         outgoing.send(100);
         outgoing.flush();
         assert!(!outgoing.is_behind() && mailbox.send(101).is_ok(), "others than this worker have room as well");
         let received: Vec<_> = std::iter::from_fn(|| receiver.try_recv()).collect();
         assert_eq!(received, [0, 1, 2, 3, 4, 5, 100, 101]);
-        assert!(outgoing.offer(200, 1));
+        assert!(outgoing.offer(200));
     }
 }

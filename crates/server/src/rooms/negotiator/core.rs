@@ -129,7 +129,7 @@ where
     /// Takes what comes into its mailbox.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Datagram { path, data } => self.handle_datagram(now, path, &data),
+            Input::Datagram { path, data, .. } => self.handle_datagram(now, path, &data),
             Input::Event(Event::SessionEnded { session, reason }) => {
                 if let Some(key) = self.by_id.get(&session).copied() {
                     self.remove(key, EndReason::Worker(reason));

@@ -16,7 +16,7 @@ use super::*;
 use crate::plane::workers::Posted;
 use crate::rooms::client as rooms_client;
 use crate::rooms::directory::Role;
-use crate::worker::Message;
+use crate::worker::{Message, Ticket};
 
 const SERVER: &str = "127.0.0.1:7000";
 const STREAM: StreamId = StreamId(5);
@@ -127,7 +127,7 @@ impl Harness {
     }
 
     fn deliver(&mut self, path: Path, data: &[u8]) {
-        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into() });
+        self.negotiator.handle(self.now, Input::Datagram { path, data: data.into(), ticket: Ticket::default() });
     }
 
     /// Lets so much time pass, in steps of 10 ms.
