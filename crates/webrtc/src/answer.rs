@@ -10,7 +10,7 @@ use str0m::crypto::Fingerprint;
 
 use crate::Error;
 use crate::media::{Direction, Extension, Media, Ssrcs};
-use crate::sdp::{self, Description, Flow, Section, Setup};
+use crate::sdp::{self, Description, Flow, Section, Setup, credentials};
 use crate::select;
 use crate::write::{Candidate, Transport, Writer, token};
 
@@ -217,7 +217,7 @@ pub(crate) fn remote_transport(section: &Section<'_>, tagged: Option<&Section<'_
             why: "none is SHA-256, which everybody has (RFC 8122 §5)",
         });
     }
-    Ok(RemoteTransport { credentials: IceCreds { ufrag: ufrag.into(), pass: pwd.into() }, fingerprint })
+    Ok(RemoteTransport { credentials: credentials(ufrag, pwd)?, fingerprint })
 }
 
 /// A refused section keeps its place, with port 0 (RFC 8829 §5.3.1).

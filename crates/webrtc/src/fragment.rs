@@ -3,7 +3,7 @@
 use str0m::IceCreds;
 
 use crate::Error;
-use crate::sdp::{OFFER_BYTES_MAX, ice_chars};
+use crate::sdp::{OFFER_BYTES_MAX, credentials, ice_chars};
 use crate::write::{Candidate, Writer};
 
 /// The most candidates that are read from one fragment.
@@ -67,8 +67,8 @@ impl<'a> Fragment<'a> {
     }
 
     /// User fragment and password, where the fragment has them.
-    pub(crate) fn credentials(&self) -> Option<IceCreds> {
-        self.ufrag.zip(self.pwd).map(|(ufrag, pwd)| IceCreds { ufrag: ufrag.into(), pass: pwd.into() })
+    pub(crate) fn credentials(&self) -> Result<Option<IceCreds>, Error> {
+        self.ufrag.zip(self.pwd).map(|(ufrag, pwd)| credentials(ufrag, pwd)).transpose()
     }
 
     /// Writes a fragment with credentials and host candidates: what answers an ICE restart, or asks for one.

@@ -7,12 +7,13 @@
 //! Source: RFC 8829 (JSEP), RFC 8843 (BUNDLE), RFC 8853 (simulcast), RFC 8445 (ICE), RFC 8840 (trickle fragments),
 //! RFC 5763 and RFC 5764 (DTLS-SRTP), RFC 9725 (WHIP).
 //!
-//! ICE and DTLS are str0m's and dimpl's; SDP is read and written here, because an answer of ours keeps one codec per
-//! section, groups by stream name, and lists header extensions that only the forwarder understands. str0m knows of no
-//! media section and gets no key, so it cannot send a media packet: it would use a nonce of ours twice.
+//! DTLS is str0m's and dimpl's, and so is ICE but for a server's checks; SDP is read and written here, because an answer of
+//! ours keeps one codec per section, groups by stream name, and lists header extensions that only the forwarder understands.
+//! str0m knows of no media section and gets no key, so it cannot send a media packet: it would use a nonce of ours twice.
 #![forbid(unsafe_code)]
 
 mod answer;
+mod checks;
 mod context;
 mod error;
 mod fragment;
@@ -34,6 +35,9 @@ pub use fragment::Fragment;
 pub use guard::is_guarded;
 pub use media::{Direction, Extension, Media, Negotiated, Red, Ssrcs};
 pub use offer::OfferOptions;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use peer::Fault;
 pub use peer::{EndReason, Output, Peer, Received, Refused, Remote};
 pub use sdp::SECTIONS_MAX;
 pub use write::Candidate;

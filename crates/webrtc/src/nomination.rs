@@ -40,6 +40,12 @@ impl Nomination {
         self.is_stale = true;
     }
 
+    /// The peer answers there and not where it wanted to be sent to.
+    pub fn follow(&mut self, now: Instant, remote: Remote) {
+        let current = self.current.unwrap_or(Nominated { remote, priority: 0, first: now });
+        self.current = Some(Nominated { remote, ..current });
+    }
+
     /// Takes a nominating check, and returns true when the address to send to has changed by it.
     pub fn nominate(&mut self, now: Instant, remote: Remote, priority: u32) -> bool {
         let Some(current) = self.current.filter(|_| !self.is_stale) else {

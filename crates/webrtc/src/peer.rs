@@ -1,4 +1,6 @@
-//! One peer connection, up to its keys: ICE and DTLS by str0m, driven by datagrams and time from outside.
+//! One peer connection, up to its keys, driven by datagrams and time from outside. DTLS is str0m's, and so is a client's ICE;
+//! a server, a lite agent, has but to answer checks, to ask whether the peer is where it says (`checks`, `reach`), and to
+//! follow its nominations (`nomination`).
 //!
 //! **Drive it so: after `answer`, `accept_answer`, `handle_datagram`, `handle_timeout`, `handle_fragment` and `close`,
 //! call `poll` until it returns `Timeout`.**
@@ -6,6 +8,7 @@
 //! Addresses of ours do not matter to it: a session of a server answers from where it was asked, and the caller knows
 //! by which socket a remote address came in. To str0m, which wants to know, we are always at the same made-up address.
 
+mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -13,14 +16,19 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use srtp::SessionKeys;
-use str0m::crypto::Sha1HmacProvider;
 use str0m::ice::StunMessage;
 use str0m::net::{DatagramRecv, Protocol, Receive, TcpType};
 use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
+use wire::{Budget, Rate};
+
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use spec::Fault;
+pub use spec::{EndReason, Output, Received, Refused, Remote};
 
 use crate::Error;
-use crate::answer::{AnswerOptions, Plan, RemoteTransport};
+use crate::answer::{AnswerOptions, Plan, Purpose, RemoteTransport};
+use crate::checks::Checks;
 use crate::context::{self, CertificateRefused, Context, KeySlot};
 use crate::fragment::Fragment;
 use crate::guard::{Panicked, guarded};
@@ -28,15 +36,18 @@ use crate::media::Negotiated;
 use crate::nomination::Nomination;
 use crate::offer::{self, OfferOptions, Pending};
 use crate::random;
-use crate::reach::{RESTART_INTERVAL, Reach, Transaction};
+use crate::reach::{Answered, Reach, Standing};
 use crate::write::{Candidate, Transport};
 
 /// DTLS datagrams that wait for the proof of their address: a ClientHello in pieces. Further ones are refused; the client
 /// repeats them.
 const HELD_MAX: usize = 4;
 
-/// The priority of a peer-reflexive candidate of ours (RFC 8445 §5.1.2): what we would be, were we one.
-const PRIORITY: u32 = (110 << 24) | (65_535 << 8) | 255;
+/// ICE restarts of one session.
+const RESTARTS: Rate = Rate { burst: 8, interval: Duration::from_secs(15) };
+
+/// How often media moves to another address; what is nominated meanwhile counts when it may.
+const MOVES: Rate = Rate { burst: 4, interval: Duration::from_secs(1) };
 
 /// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams; a
 /// session that never comes to rest is ended.
@@ -45,106 +56,25 @@ const OUTPUTS_MAX: u32 = 1_000;
 /// When a session that has ended so may be asked again.
 const AT_REST: Duration = Duration::from_secs(3_600);
 
-/// Where the other side is, and by which protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Remote {
-    /// Where datagrams come from and go to.
-    pub addr: SocketAddr,
-    /// Over a TCP connection, with RFC 4571 framing around each datagram; else UDP.
-    pub tcp: bool,
-}
-
-/// What a peer connection wants its caller to do or know.
-#[derive(Debug)]
-pub enum Output {
-    /// Send this datagram.
-    Transmit {
-        /// Where to; by which socket is the caller's to know.
-        remote: Remote,
-        /// STUN or DTLS, never media.
-        data: Box<[u8]>,
-    },
-    /// ICE and DTLS are done. Comes once.
-    Connected {
-        /// Of both ways (RFC 5764 §4.2).
-        keys: SessionKeys,
-        /// Where to send media.
-        remote: Remote,
-    },
-    /// The other side wants to be sent to at another address. Only after `Connected`, and only on the server's side.
-    PathChanged(Remote),
-    /// It is over. Comes once; the session is good for nothing any more.
-    Ended(EndReason),
-    /// Nothing to do before this time, unless a datagram comes.
-    Timeout(Instant),
-}
-
-/// Why a peer connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndReason {
-    /// The other side said goodbye (DTLS close_notify), or we did.
-    Closed,
-    /// DTLS was done without SRTP (RFC 5764 §4.1).
-    NoSrtp,
-    /// The other side has no certificate, or one that is neither ECDSA (RFC 8827 §6.5 wants it of everybody) nor RSA.
-    CertificateRefused,
-    /// str0m or dimpl panicked over what the peer sent.
-    Panicked,
-    /// The handshake failed, for instance over a certificate with another fingerprint.
-    Failed(String),
-}
-
-/// What an accepted datagram was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// An authenticated connectivity check from an address that is proved: the peer is there and consents to be sent to
-    /// (RFC 7675).
-    Consent,
-    /// An authenticated connectivity check from an address that is yet to be proved.
-    Check,
-    /// The answer by which the address is proved.
-    Proof,
-    /// DTLS, or an answer to a check of ours.
-    Handshake,
-}
-
-/// Why a datagram went no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "each says itself what it is")]
-pub enum Refused {
-    #[error("neither STUN nor DTLS")]
-    NotHandshake,
-    #[error("malformed STUN")]
-    Malformed,
-    #[error("STUN with other credentials, or DTLS from an address that never proved itself")]
-    NotAuthentic,
-    #[error("DTLS from an address that is yet to be proved")]
-    NotProved,
-    #[error("more addresses than one peer may have")]
-    TooManyAddresses,
-    #[error("DTLS that cannot be used")]
-    BadDtls,
-    #[error("the session is over")]
-    Ended,
-}
-
 /// One peer connection: SDP, ICE and DTLS, but no media.
 pub struct Peer {
     rtc: Rtc,
-    hmac: &'static dyn Sha1HmacProvider,
     keys: KeySlot,
     state: State,
     is_server: bool,
-    local: IceCreds,
-    remote: Option<IceCreds>,
+    /// The peer is sent media, and not reports alone.
+    is_viewer: bool,
+    checks: Checks,
     pending: Option<Pending>,
     /// What a restart's fragment lists.
     candidates: Vec<Candidate>,
     nomination: Nomination,
     /// Where authenticated checks came from since the last restart.
     reach: Reach,
-    /// What the ids of our own requests begin with.
-    tag: [u8; 4],
+    restarts: Budget,
+    /// Where media goes, as was said last.
+    media_at: Option<Remote>,
+    moves: Budget,
     /// DTLS from addresses that are yet to be proved.
     held: Vec<(Remote, Box<[u8]>)>,
     /// Where the last DTLS datagram came from; where we are the one who nominates, where the last one went to.
@@ -180,7 +110,9 @@ impl Peer {
         let plan = Plan::new(offer, options.purpose, || ssrcs.next().unwrap_or_default())?;
         let mut peer = Peer::new(context, now, true, true)?;
         peer.candidates = options.candidates.to_vec();
+        peer.is_viewer = matches!(options.purpose, Purpose::Send { .. });
         peer.start(&plan.remote, false)?;
+        peer.stand_in_for_ice();
         let sdp = peer.with_transport("passive", |number, transport| plan.write(number, transport, options))?;
         let media = plan.media().cloned().collect();
         Ok((peer, Negotiated { sdp, media }))
@@ -225,17 +157,18 @@ impl Peer {
         }
         Ok(Peer {
             rtc,
-            hmac: context.crypto.sha1_hmac_provider,
             keys,
             state: State::Handshaking,
             is_server,
-            local,
-            remote: None,
+            is_viewer: false,
+            checks: Checks::new(local, context.crypto.sha1_hmac_provider),
             pending: None,
             candidates: Vec::new(),
             nomination: Nomination::default(),
             reach: Reach::new(now),
-            tag: [0; 4],
+            restarts: Budget::new(now),
+            media_at: None,
+            moves: Budget::new(now),
             held: Vec::new(),
             dtls_remote: None,
             queue: VecDeque::new(),
@@ -255,7 +188,7 @@ impl Peer {
             api.start_dtls(is_dtls_client).map_err(|error| Error::SetUp(error.to_string()))
         });
         started.unwrap_or_else(|| Err(Error::SetUp("str0m panicked".into())))?;
-        self.remote = Some(remote.credentials.clone());
+        self.checks.remote = Some(remote.credentials.clone());
         Ok(())
     }
 
@@ -263,19 +196,19 @@ impl Peer {
         // A random number below 2^62 (RFC 8829 §5.2.1).
         let number = u64::from_be_bytes(random::random()?) >> 2;
         let fingerprint = self.rtc.direct_api().local_dtls_fingerprint().to_string();
-        let (ufrag, pwd) = (&self.local.ufrag, &self.local.pass);
+        let IceCreds { ufrag, pass: pwd } = &self.checks.local;
         Ok(write(number, &Transport { ufrag, pwd, fingerprint: &fingerprint, setup }))
     }
 
     /// Has the transaction ids of our own requests begin with `tag`, so that the caller knows for whom a response is. What
     /// is behind it nobody can guess.
     pub fn set_tag(&mut self, tag: [u8; 4]) {
-        self.tag = tag;
+        self.checks.tag = tag;
     }
 
     /// Our user fragment: the first half of USERNAME in each check that is for this session. Changes with a restart.
     pub fn ufrag(&self) -> &str {
-        &self.local.ufrag
+        &self.checks.local.ufrag
     }
 
     /// Whether `Output::Connected` was given out, or is next, and the session has not ended.
@@ -283,9 +216,9 @@ impl Peer {
         self.state == State::Connected
     }
 
-    /// Whether the peer has shown that it receives there.
-    pub fn is_proved(&self, remote: Remote) -> bool {
-        self.reach.is_proved(remote)
+    /// Whether the peer has shown lately that it receives there.
+    pub fn is_proved(&self, now: Instant, remote: Remote) -> bool {
+        self.reach.is_proved(now, remote)
     }
 
     /// Takes a STUN or DTLS datagram. What is refused changes nothing.
@@ -302,27 +235,37 @@ impl Peer {
     }
 
     fn handle_stun(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
-        let parsed = guarded(|| StunMessage::parse(data));
-        let message = self.survive(parsed).ok_or(Refused::Ended)?.map_err(|_| Refused::Malformed)?;
-        let input = input(now, remote, data).ok_or(Refused::Malformed)?;
-        let is_authentic = guarded(|| self.is_authentic(&message));
-        if !self.survive(is_authentic).ok_or(Refused::Ended)? {
-            return Err(Refused::NotAuthentic);
-        }
+        let message = self.checks.read(data)?;
         if !self.is_server {
-            self.reach.trust(remote)?;
+            let input = input(now, remote, data).ok_or(Refused::Malformed)?;
+            self.reach.trust(now, remote, None);
             self.put_in(input);
             return Ok(if message.is_binding_request() { Received::Consent } else { Received::Handshake });
         }
-        if !message.is_binding_request() {
-            return self.handle_response(now, remote, &message, data);
-        }
-        if remote.tcp {
-            self.reach.trust(remote)?;
+        if message.is_binding_request() {
+            self.handle_check(now, remote, &message)
         } else {
-            self.reach.handle_check(now, remote, self.transaction()?)?;
+            self.handle_response(now, remote, &message, data)
         }
-        let is_proved = self.reach.is_proved(remote);
+    }
+
+    /// Takes a check of the peer's and answers it (RFC 8445 §7.3.1).
+    fn handle_check(&mut self, now: Instant, remote: Remote, message: &StunMessage<'_>) -> Result<Received, Refused> {
+        let is_conflict = message.ice_controlled().is_some();
+        let answer =
+            if is_conflict { self.checks.role_conflict(message) } else { self.checks.answer(message, remote.addr) };
+        self.queue.extend(answer.map(|data| Output::Transmit { remote, data }));
+        if is_conflict {
+            return Ok(Received::Check);
+        }
+        let in_use = self.media_remote();
+        if remote.tcp {
+            self.reach.trust(now, remote, in_use);
+        } else {
+            let transaction = self.checks.transaction().map_err(|_| Refused::Ended)?;
+            self.reach.handle_check(now, remote, in_use, transaction);
+        }
+        let is_proved = self.reach.is_proved(now, remote);
         if message.use_candidate() {
             let priority = message.prio().unwrap_or_default();
             match is_proved {
@@ -330,11 +273,15 @@ impl Peer {
                 false => self.reach.keep_nomination(remote, priority),
             }
         }
-        self.put_in(input);
-        Ok(if is_proved { Received::Consent } else { Received::Check })
+        self.see_to_consent();
+        let is_consent = match self.state {
+            State::Connected => self.media_remote() == Some(remote) && (is_proved || !self.is_viewer),
+            _ => is_proved,
+        };
+        Ok(if is_consent { Received::Consent } else { Received::Check })
     }
 
-    /// Takes an answer to a request of ours; str0m, a lite agent, knows of none.
+    /// Takes an answer to a request of ours.
     fn handle_response(
         &mut self,
         now: Instant,
@@ -343,9 +290,18 @@ impl Peer {
         data: &[u8],
     ) -> Result<Received, Refused> {
         let transaction = data.get(8..20).filter(|_| message.is_successful_binding_response());
-        let priority = self.reach.handle_response(remote, transaction.ok_or(Refused::NotAuthentic)?)?;
-        if let Some(priority) = priority {
-            self.nominate(now, remote, priority);
+        let nomination = match self.reach.handle_response(now, remote, transaction.ok_or(Refused::NotAuthentic)?)? {
+            Answered::Proof(nomination) => nomination,
+            Answered::Renewal => return Ok(Received::Consent),
+            Answered::Late => return Ok(Received::Handshake),
+        };
+        match (nomination, self.media_remote()) {
+            (Some(priority), _) => self.nominate(now, remote, priority),
+            // A peer that is somewhere else, perhaps because a NAT has given it another port, is asked where it was.
+            (None, Some(in_use)) if self.state == State::Connected && in_use != remote => {
+                self.ask_again(in_use);
+            }
+            (None, _) => {}
         }
         for (from, data) in std::mem::take(&mut self.held) {
             if from == remote {
@@ -357,10 +313,41 @@ impl Peer {
     }
 
     fn nominate(&mut self, now: Instant, remote: Remote, priority: u32) {
-        let has_moved = self.nomination.nominate(now, remote, priority);
-        if has_moved && self.state == State::Connected {
-            self.queue.push_back(Output::PathChanged(remote));
+        self.nomination.nominate(now, remote, priority);
+        self.say_where();
+    }
+
+    /// Says where media goes when that is somewhere else than it was.
+    fn say_where(&mut self) {
+        let in_use = self.media_remote();
+        if self.state == State::Connected && in_use != self.media_at && self.moves.take(self.now, MOVES) {
+            self.media_at = in_use;
+            self.queue.extend(in_use.map(Output::PathChanged));
         }
+    }
+
+    fn ask_again(&mut self, in_use: Remote) {
+        if let Ok(transaction) = self.checks.transaction() {
+            self.reach.renew(self.now, in_use, transaction);
+        }
+    }
+
+    /// Media goes on only where the peer keeps answering; else to another address where it does; else nowhere (RFC 7675). Who
+    /// publishes is sent reports alone, and is there as long as its media comes: FFmpeg's, once connected, answers nothing.
+    fn see_to_consent(&mut self) {
+        let Some(in_use) = self.media_remote().filter(|_| self.is_server && self.state == State::Connected) else {
+            return;
+        };
+        match self.reach.standing(self.now, in_use) {
+            Standing::Good => {}
+            Standing::Old => self.ask_again(in_use),
+            standing => match self.reach.successor(self.now, in_use) {
+                Some(successor) => self.nomination.follow(self.now, successor),
+                None if standing == Standing::Lapsed && self.is_viewer => self.end(EndReason::ConsentLapsed),
+                None => {}
+            },
+        }
+        self.say_where();
     }
 
     /// Calls str0m, with the time of what was last put in. A panic in there ends this session and no other; what it has left
@@ -382,11 +369,25 @@ impl Peer {
         result.ok()
     }
 
-    /// For tests: from now on str0m seems to panic whenever it is called.
+    /// For tests: from now on str0m seems to panic.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
-    pub fn inject_fault(&mut self) {
-        self.has_fault = true;
+    pub fn inject_fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Session => self.has_fault = true,
+            Fault::Parser => self.checks.has_fault = true,
+        }
+    }
+
+    /// Lets str0m, which the server has for DTLS alone, believe in a path: it hears one check, made up here, and no other. So
+    /// however many addresses the peer has, and however often it restarts ICE, str0m remembers nothing of it.
+    fn stand_in_for_ice(&mut self) {
+        let nobody = Remote { addr: made_up_address(false), tcp: false };
+        if let Some(check) = self.checks.made_up()
+            && let Some(input) = input(self.now, nobody, &check)
+        {
+            self.put_in(input);
+        }
     }
 
     fn put_in(&mut self, input: str0m::Input<'_>) {
@@ -395,53 +396,12 @@ impl Peer {
         }
     }
 
-    fn transaction(&self) -> Result<Transaction, Refused> {
-        let mut transaction = random::random().map_err(|_| Refused::Ended)?;
-        transaction[..4].copy_from_slice(&self.tag);
-        Ok(transaction)
-    }
-
-    /// A connectivity check of ours (RFC 8445 §7.2.2), to an address that is to be proved.
-    fn request(&self, transaction: Transaction) -> Option<Box<[u8]>> {
-        let remote = self.remote.as_ref()?;
-        // A message of no more than a header, since str0m makes an id by drawing or by reading one.
-        let header = [&[0, 0x11, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &transaction].concat();
-        let id = StunMessage::parse(&header).ok()?.trans_id();
-        let username = format!("{}:{}", remote.ufrag, self.local.ufrag);
-        // Never zero, which libjuice takes for none at all.
-        let tie_breaker = u64::from_be_bytes(random::random().ok()?) | 1;
-        let message = StunMessage::binding_request(&username, id, false, tie_breaker, PRIORITY, false);
-        let mut buf = vec![0; 1_000];
-        let hmac = |key: &[u8], payloads: &[&[u8]]| self.hmac.sha1_hmac(key, payloads);
-        let len = message.to_bytes(Some(remote.pass.as_bytes()), &mut buf, hmac).ok()?;
-        buf.truncate(len);
-        Some(buf.into())
-    }
-
-    /// Whether the message's integrity was proved against this session's credentials.
-    ///
-    /// str0m looks again and drops what is not, but does not say so, and consent hangs on it.
-    fn is_authentic(&self, message: &StunMessage<'_>) -> bool {
-        let Some(remote) = &self.remote else { return false };
-        let password = if message.is_binding_request() {
-            let is_ours = |(local, other)| local == self.local.ufrag && other == remote.ufrag;
-            if !message.split_username().is_some_and(is_ours) {
-                return false;
-            }
-            &self.local.pass
-        } else if message.is_successful_binding_response() || message.is_failed_binding_response() {
-            &remote.pass
-        } else {
-            return false;
-        };
-        message.verify(password.as_bytes(), |key, payloads| self.hmac.sha1_hmac(key, payloads))
-    }
-
     fn handle_dtls(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
         if !self.reach.knows(remote) {
             return Err(Refused::NotAuthentic);
         }
-        if !self.reach.is_proved(remote) {
+        let is_in_use = self.state == State::Connected && self.media_remote() == Some(remote);
+        if !is_in_use && !self.reach.is_proved(now, remote) {
             if self.held.len() >= HELD_MAX || self.state != State::Handshaking {
                 return Err(Refused::NotProved);
             }
@@ -452,12 +412,17 @@ impl Peer {
             self.dtls_remote = Some(remote);
         }
         let input = input(now, remote, data).ok_or(Refused::BadDtls)?;
-        if self.call(|rtc| rtc.handle_input(input)).is_some_and(|taken| taken.is_ok()) {
-            return Ok(Received::Handshake);
-        }
-        // Anybody can send a record that does not decrypt, so an error as such is no reason to end.
+        let error = match self.call(|rtc| rtc.handle_input(input)) {
+            Some(Ok(())) => return Ok(Received::Handshake),
+            Some(Err(error)) => error,
+            None => return Err(Refused::BadDtls),
+        };
+        // dimpl drops what does not decrypt or makes no sense; after an error the handshake is over. Once keys are there, only
+        // a goodbye may come, so nobody who forges what else there is ends anything.
         if self.keys.get() == Some(&Err(CertificateRefused)) {
             self.end(EndReason::CertificateRefused);
+        } else if self.state == State::Handshaking {
+            self.end(EndReason::Failed(error.to_string()));
         }
         Err(Refused::BadDtls)
     }
@@ -470,19 +435,21 @@ impl Peer {
         {
             self.end(EndReason::Failed(error.to_string()));
         }
+        self.see_to_consent();
     }
 
     /// Takes the body of a WHIP or WHEP PATCH (RFC 8840 §9). Other credentials than before are an ICE restart, and
     /// give the fragment to answer with; the user fragment is another one afterwards.
     pub fn handle_fragment(&mut self, text: &str) -> Result<Option<String>, Error> {
         let fragment = Fragment::parse(text)?;
-        let answer = match fragment.credentials() {
-            Some(remote) if self.remote.as_ref() != Some(&remote) => {
-                if !self.reach.may_restart(self.now) {
-                    return Err(Error::TooManyRestarts { seconds: RESTART_INTERVAL.as_secs() });
+        let answer = match fragment.credentials()? {
+            Some(remote) if self.checks.remote.as_ref() != Some(&remote) => {
+                if !self.restarts.take(self.now, RESTARTS) {
+                    return Err(Error::TooManyRestarts { seconds: RESTARTS.interval.as_secs() });
                 }
                 self.switch_credentials(random::credentials()?, remote)?;
-                Some(Fragment::write(&self.local.ufrag, &self.local.pass, fragment.mid, &self.candidates))
+                let IceCreds { ufrag, pass } = &self.checks.local;
+                Some(Fragment::write(ufrag, pass, fragment.mid, &self.candidates))
             }
             _ => None,
         };
@@ -497,35 +464,37 @@ impl Peer {
     /// Takes fresh credentials, as a client, and returns the fragment that asks the server for an ICE restart. The
     /// server's fragment then goes to `accept_restart`.
     pub fn start_restart(&mut self) -> Result<String, Error> {
-        self.local = random::credentials()?;
-        Ok(Fragment::write(&self.local.ufrag, &self.local.pass, Some("0"), &[]))
+        self.checks.local = random::credentials()?;
+        let IceCreds { ufrag, pass } = &self.checks.local;
+        Ok(Fragment::write(ufrag, pass, Some("0"), &[]))
     }
 
     /// Finishes the restart that `start_restart` began.
     pub fn accept_restart(&mut self, text: &str) -> Result<(), Error> {
-        let remote = Fragment::parse(text)?.credentials().ok_or(Error::Missing { what: "a=ice-ufrag" })?;
-        self.switch_credentials(self.local.clone(), remote)
+        let remote = Fragment::parse(text)?.credentials()?.ok_or(Error::Missing { what: "a=ice-ufrag" })?;
+        self.switch_credentials(self.checks.local.clone(), remote)
     }
 
     /// New credentials and no checked pairs; the old path goes on being used until another is nominated (RFC 8445 §9).
     fn switch_credentials(&mut self, local: IceCreds, remote: IceCreds) -> Result<(), Error> {
-        let candidates = made_up_candidates(self.is_server, true)?;
-        self.call(|rtc| {
-            let mut api = rtc.direct_api();
-            api.set_local_ice_credentials(local.clone());
-            api.set_remote_ice_credentials(remote.clone());
-            // Taking our candidates back and adding them again forgets all pairs and makes new ones.
-            for candidate in candidates {
-                if rtc.direct_api().invalidate_candidate(&candidate) {
-                    rtc.add_local_candidate(candidate);
+        if !self.is_server {
+            let candidates = made_up_candidates(false, true)?;
+            self.call(|rtc| {
+                let mut api = rtc.direct_api();
+                api.set_local_ice_credentials(local.clone());
+                api.set_remote_ice_credentials(remote.clone());
+                // Taking our candidates back and adding them again forgets all pairs and makes new ones.
+                for candidate in candidates {
+                    if rtc.direct_api().invalidate_candidate(&candidate) {
+                        rtc.add_local_candidate(candidate);
+                    }
                 }
-            }
-        });
-        self.local = local;
-        self.remote = Some(remote);
-        // Media's current address stays known, since DTLS may still come from there.
-        let current = self.nomination.remote();
-        self.reach.restart(current);
+            });
+        }
+        self.checks.local = local;
+        self.checks.remote = Some(remote);
+        // Where media goes it goes on, for as long as that address is proved.
+        self.reach.restart(self.media_remote());
         self.held.clear();
         self.nomination.restart();
         Ok(())
@@ -574,6 +543,8 @@ impl Peer {
                             None => continue,
                         },
                         Some(20..=63) => self.dtls_remote = Some(remote),
+                        // The answer to a check that nobody has sent.
+                        Some(0..=3) if self.is_server => continue,
                         // The rule that keeps nonces unique: no media ever comes from here.
                         Some(128..=191) => continue,
                         _ => {}
@@ -598,12 +569,17 @@ impl Peer {
             return None;
         }
         let (remote, transaction) = self.reach.poll_request(self.now)?;
-        Some(Output::Transmit { remote, data: self.request(transaction)? })
+        Some(Output::Transmit { remote, data: self.checks.request(transaction)? })
     }
 
     fn rest(&self, at: Instant) -> Output {
-        let asks_at = self.reach.poll_timeout().filter(|_| self.state != State::Ended);
-        Output::Timeout(asks_at.map_or(at, |asks_at| at.min(asks_at)))
+        if self.state == State::Ended {
+            return Output::Timeout(at);
+        }
+        let in_use = self.media_remote().filter(|_| self.is_server && self.state == State::Connected);
+        let moves_at = in_use.filter(|_| in_use != self.media_at).map(|_| self.moves.next_at(MOVES));
+        let asks_at = self.reach.poll_timeout(self.now, in_use);
+        Output::Timeout([moves_at, asks_at].into_iter().flatten().fold(at, Instant::min))
     }
 
     /// Where to send DTLS and media: an address that is proved, on the server's side.
@@ -615,6 +591,7 @@ impl Peer {
         match (self.keys.get().cloned(), self.media_remote()) {
             (Some(Ok(keys)), Some(remote)) => {
                 self.enter(State::Connected);
+                self.media_at = Some(remote);
                 self.queue.push_back(Output::Connected { keys, remote });
             }
             _ => self.end(EndReason::NoSrtp),
@@ -645,7 +622,7 @@ impl Peer {
 
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("ufrag", &self.local.ufrag).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Peer").field("ufrag", &self.ufrag()).field("state", &self.state).finish_non_exhaustive()
     }
 }
 

@@ -21,8 +21,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
 
 /// A user fragment of 72 bits and a password of 144 (RFC 8445 §5.3 wants 24 and 128).
 pub(crate) fn credentials() -> Result<IceCreds, Error> {
-    Ok(IceCreds { ufrag: ice_chars(&random::<12>()?), pass: ice_chars(&random::<24>()?) })
+    Ok(IceCreds { ufrag: ice_chars(&random::<UFRAG_LEN>()?), pass: ice_chars(&random::<24>()?) })
 }
+
+/// Characters of a user fragment.
+pub(crate) const UFRAG_LEN: usize = 12;
 
 fn ice_chars(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(ICE_CHARS[usize::from(byte % 64)])).collect()

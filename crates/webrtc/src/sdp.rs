@@ -8,10 +8,12 @@
 //!
 //! Unknown lines and attributes are skipped, as RFC 8866 §5 wants it.
 
+use str0m::IceCreds;
 use str0m::crypto::Fingerprint;
 use strum::EnumString;
 
 use crate::Error;
+use crate::checks::UFRAG_MAX;
 use crate::media::Red;
 
 /// The longest text that is read, in bytes. Chromium's largest offers have about 10 KB.
@@ -293,6 +295,14 @@ pub(crate) fn ice_chars(text: &str, min: usize) -> Option<&str> {
     let fits = (min..=256).contains(&text.len());
     // Some senders use base64url, so '-', '_' and '=' are let through beside RFC 8839's '+' and '/'.
     (fits && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_=".contains(&byte))).then_some(text)
+}
+
+/// What the other side's checks are told by.
+pub(crate) fn credentials(ufrag: &str, pwd: &str) -> Result<IceCreds, Error> {
+    if ufrag.len() > UFRAG_MAX {
+        return Err(Error::Invalid { what: "a=ice-ufrag", why: "this server takes no more than 115 characters" });
+    }
+    Ok(IceCreds { ufrag: ufrag.into(), pass: pwd.into() })
 }
 
 /// Keeps the first SHA-256 fingerprint, or the first of all where there is none (RFC 8122 §5.1).

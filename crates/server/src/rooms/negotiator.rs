@@ -39,9 +39,10 @@ pub struct Settings {
     /// Sessions without keys yet. When there are more, one goes that has not proved an address, of the client or token that
     /// has most; where all have, further offers are refused with `NegotiationError::Overloaded`.
     pub handshakes_max: usize,
-    /// From the answer to the first address of the peer that is proved; a session that takes longer is dropped.
+    /// From the answer to the peer's first check; a session that takes longer is dropped.
     pub proof_timeout: Duration,
-    /// From then to the keys; a session that takes longer is dropped.
+    /// From then to the first address of the peer that is proved, and again from there to the keys; a session that takes
+    /// longer is dropped.
     pub handshake_timeout: Duration,
     /// A connected peer's checks are reported to the worker this often at most; several times in the idle timeout.
     pub consent_interval: Duration,

@@ -400,3 +400,19 @@ fn an_offer_and_its_answer_mean_the_same_to_both_sides() {
         assert!(ALL.contains(&pair.accepted.media[1].codec));
     }
 }
+
+#[test]
+fn a_user_fragment_that_no_check_of_ours_can_name_is_refused_at_once() {
+    let line = CHROME_WHEP.lines().find(|line| line.starts_with("a=ice-ufrag")).unwrap();
+    let with = |len| answer(&CHROME_WHEP.replace(line, &format!("a=ice-ufrag:{}", "u".repeat(len))), TO_SEND);
+    assert!(with(115).is_ok());
+    let refused = Error::Invalid { what: "a=ice-ufrag", why: "this server takes no more than 115 characters" };
+    assert_eq!(with(116).err(), Some(refused.clone()));
+    assert_eq!(with(256).err(), Some(refused.clone()));
+    assert_eq!(refused.to_string(), "a=ice-ufrag is not valid: this server takes no more than 115 characters");
+
+    let options = AnswerOptions { purpose: TO_SEND, candidates: &[udp("203.0.113.5:7000")] };
+    let (mut peer, _) = Peer::answer(&Context::new().unwrap(), Instant::now(), CHROME_WHEP, &options).unwrap();
+    let restart = format!("a=ice-ufrag:{}\r\na=ice-pwd:{}\r\n", "u".repeat(116), "p".repeat(24));
+    assert_eq!(peer.handle_fragment(&restart), Err(refused));
+}

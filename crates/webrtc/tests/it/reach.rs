@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use webrtc::{OfferOptions, Output, Received, Refused, Remote};
+use webrtc::{EndReason, OfferOptions, Output, Received, Refused, Remote};
 
-use crate::common::{Pair, TO_SEND, WATCH, addr};
+use crate::common::{PUBLISH, Pair, TO_RECEIVE, TO_SEND, WATCH, addr};
 
 fn victim() -> Remote {
     Remote { addr: addr("203.0.113.9:4444"), tcp: false }
@@ -116,7 +116,7 @@ fn an_answer_to_another_request_or_from_elsewhere_proves_nothing() {
     for answer in &answers {
         assert_eq!(pair.server.peer.handle_datagram(pair.now, victim(), answer), Err(Refused::NotAuthentic));
     }
-    assert!(!pair.server.peer.is_proved(victim()));
+    assert!(!pair.server.peer.is_proved(pair.now, victim()));
 }
 
 /// How long the handshake takes where each datagram is under way for 30 ms: the client's ClientHello, whose time to its
@@ -158,4 +158,29 @@ fn handshake_time(tcp: bool) -> Duration {
 #[test]
 fn the_proof_costs_no_round_trip() {
     assert_eq!(handshake_time(false), handshake_time(true));
+}
+
+/// As FFmpeg does, which once it is connected reads no checks and sends none.
+#[test]
+fn a_publisher_that_answers_no_checks_goes_on_and_its_goodbye_is_heard() {
+    let mut pair = Pair::connected(&PUBLISH, TO_RECEIVE);
+    let end = pair.now + Duration::from_secs(120);
+    let (mut requests, mut wakeups) = (0, 0);
+    let mut next = pair.now;
+    while next < end {
+        pair.server.peer.handle_timeout(next);
+        wakeups += 1;
+        loop {
+            match pair.server.peer.poll() {
+                Output::Transmit { .. } => requests += 1,
+                Output::Timeout(at) => break next = at.max(next + Duration::from_millis(1)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(requests <= 6 && wakeups < 120, "{requests} requests, {wakeups} wake-ups");
+    pair.now = end;
+    pair.client.peer.close();
+    pair.run_until(Duration::from_secs(1), |pair| pair.server.ended.is_some());
+    assert_eq!(pair.server.ended, Some(EndReason::Closed));
 }

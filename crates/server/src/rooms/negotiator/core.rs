@@ -14,6 +14,7 @@ use wire::{LinkId, LinkKind, Path};
 
 use crate::crowd::Crowd;
 use crate::plane::workers::Posted;
+use crate::random::random;
 use crate::rooms::client::{Client, Key};
 use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
@@ -23,7 +24,7 @@ use super::{
     formats,
 };
 
-/// Addresses of one peer that are remembered; the oldest goes when there are more, as many ICE restarts could make them.
+/// Addresses of one peer that are remembered; of more the one goes from which nothing came for longest.
 const PATHS_MAX: usize = 64;
 
 /// Who has proved an address and is shaking hands from there keeps it for so long after its last check, which is longer than
@@ -49,6 +50,8 @@ pub struct Negotiator<C, N> {
     by_id: FxHashMap<SessionId, usize>,
     /// By our user fragment, which peers put first in USERNAME.
     by_ufrag: HashMap<String, usize>,
+    /// By what the ids of our own checks begin with, and so those of answers to them. Drawn, as who answers is not known yet.
+    by_tag: HashMap<Tag, usize>,
     /// By where authenticated checks came from: one session at a place (`claim`).
     by_remote: HashMap<(LinkId, SocketAddr), usize>,
     /// When each session next wants `handle_timeout`; one entry per session.
@@ -59,8 +62,12 @@ pub struct Negotiator<C, N> {
     counters: Counters,
 }
 
+type Tag = [u8; 4];
+
 struct Session {
     id: SessionId,
+    /// The key in `by_tag`.
+    tag: Tag,
     peer: Peer,
     /// Which way each remote address is reached.
     paths: Vec<Way>,
@@ -84,13 +91,24 @@ struct Way {
 enum Phase {
     Handshaking {
         until: Instant,
-        has_proved: bool,
+        progress: Progress,
         /// What its worker is told once it is connected, behind its keys.
         begin: Command,
     },
     Connected {
         last_consent: Instant,
     },
+}
+
+/// How far a peer has come with ICE. Each step gives it time for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// It has its answer.
+    Answered,
+    /// It has sent an authentic check: it is on its way, over a satellite or a relay perhaps.
+    Checked,
+    /// It has proved an address, and is a stranger no more.
+    Proved,
 }
 
 impl<C, N> Negotiator<C, N>
@@ -108,6 +126,7 @@ where
             sessions: Slab::new(),
             by_id: FxHashMap::default(),
             by_ufrag: HashMap::new(),
+            by_tag: HashMap::new(),
             by_remote: HashMap::new(),
             deadlines: BTreeSet::new(),
             handshakes: 0,
@@ -189,13 +208,15 @@ where
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
         let Admitted { session, role, stream, name, tracks, chosen, client, .. } = place;
         let makes_room = self.find_room(session)?;
+        let overloaded = NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS };
+        let tag = self.free_tag().ok_or(overloaded)?;
         let (codecs, profiles) = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
             Role::Viewer => Purpose::Send { tracks: &codecs, profiles: &profiles, chosen: &chosen, stream: &name },
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
-        let (peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;
+        let (mut peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;
         let begin = match role {
             Role::Publisher => {
                 Command::Publish { session, stream, tracks: media.iter().map(convert::up_track).collect() }
@@ -209,7 +230,17 @@ where
             self.counters.made_room += 1;
             self.remove(stranger, EndReason::MadeRoom);
         }
-        Ok(Answer { sdp, etag: self.insert(now, session, &client, peer, cname, begin) })
+        peer.set_tag(tag);
+        let phase =
+            Phase::Handshaking { until: now + self.settings.proof_timeout, progress: Progress::Answered, begin };
+        let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
+        let session = Session { id: session, tag, peer, paths, ufrag, deadline: now, cname, phase };
+        Ok(Answer { sdp, etag: self.insert(now, &client, session) })
+    }
+
+    /// A tag that no session has; some draws at most, since one of the first is free.
+    fn free_tag(&self) -> Option<Tag> {
+        std::iter::repeat_with(random).take(4).flatten().find(|tag| !self.by_tag.contains_key(tag))
     }
 
     /// Whether there is room for a new session, and who makes it if that is what it takes: one who has proved nothing, of the
@@ -230,25 +261,13 @@ where
     }
 
     /// Keeps a new session and returns its ETag.
-    fn insert(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        client: &Client,
-        peer: Peer,
-        cname: Option<Arc<str>>,
-        begin: Command,
-    ) -> String {
-        let ufrag = peer.ufrag().to_owned();
-        let until = now + self.settings.proof_timeout;
-        let phase = Phase::Handshaking { until, has_proved: false, begin };
-        let session = Session { id, peer, paths: Vec::new(), ufrag: ufrag.clone(), deadline: until, cname, phase };
+    fn insert(&mut self, now: Instant, client: &Client, session: Session) -> String {
+        let (id, tag, ufrag, deadline) = (session.id, session.tag, session.ufrag.clone(), session.deadline);
         let key = self.sessions.insert(session);
-        // By this an answer to a check of ours finds the session.
-        self.sessions[key].peer.set_tag((key as u32).to_be_bytes());
         self.by_id.insert(id, key);
         self.by_ufrag.insert(ufrag.clone(), key);
-        self.deadlines.insert((until, key));
+        self.by_tag.insert(tag, key);
+        self.deadlines.insert((deadline, key));
         self.strangers.enter(key, now, client.keys(), ());
         self.handshakes += 1;
         self.count_sessions();
@@ -303,9 +322,7 @@ where
             // RFC 7983: STUN. Checks, and answers to those of ours.
             Some(0..=3) => match (wire::stun::local_ufrag(data), wire::stun::answered_transaction(data)) {
                 (Some(ufrag), _) => self.by_ufrag.get(ufrag).copied(),
-                (None, Some([a, b, c, d, ..])) => {
-                    Some(u32::from_be_bytes([a, b, c, d]) as usize).filter(|key| self.sessions.contains(*key))
-                }
+                (None, Some([a, b, c, d, ..])) => self.by_tag.get(&[a, b, c, d]).copied(),
                 (None, None) => return self.counters.malformed += 1,
             },
             _ => self.by_remote.get(&(path.link, path.remote)).copied(),
@@ -316,14 +333,17 @@ where
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
             Ok(Received::Consent) => {
                 self.learn(now, key, remote, path);
-                self.note_proof(now, key);
+                self.note(now, key, Progress::Proved);
                 self.pass_consent(now, key);
             }
-            Ok(Received::Check) => self.learn(now, key, remote, path),
+            Ok(Received::Check) => {
+                self.learn(now, key, remote, path);
+                self.note(now, key, Progress::Checked);
+            }
             Ok(Received::Proof) => {
                 self.counters.proved += 1;
                 self.learn(now, key, remote, path);
-                self.note_proof(now, key);
+                self.note(now, key, Progress::Proved);
             }
             Ok(Received::Handshake) | Err(Refused::Ended) => {}
             // DTLS that is wrong may still have changed something in its state, so it is driven like what is right.
@@ -331,7 +351,6 @@ where
             Err(Refused::NotHandshake | Refused::Malformed) => return self.counters.malformed += 1,
             Err(Refused::NotAuthentic) => return self.counters.not_authentic += 1,
             Err(Refused::NotProved) => return self.counters.not_proved += 1,
-            Err(Refused::TooManyAddresses) => return self.counters.too_many_addresses += 1,
         }
         self.drive(now, key);
     }
@@ -349,11 +368,13 @@ where
                 }
             }
             None => {
-                if session.paths.len() >= PATHS_MAX {
-                    let oldest = session.paths.remove(0).path;
-                    self.leave(key, &oldest);
+                let oldest = session.paths.iter().enumerate().min_by_key(|(_, way)| way.heard).map(|(index, _)| index);
+                let oldest = oldest.filter(|_| session.paths.len() >= PATHS_MAX);
+                let left = oldest.map(|index| session.paths.swap_remove(index).path);
+                session.paths.push(Way { remote, path, heard: now });
+                if let Some(left) = left {
+                    self.leave(key, &left);
                 }
-                self.sessions[key].paths.push(Way { remote, path, heard: now });
             }
         }
         self.claim(now, key, remote, &path);
@@ -364,7 +385,7 @@ where
     /// session that was displaced claims the place again with each of its checks.
     fn claim(&mut self, now: Instant, key: usize, remote: Remote, path: &Path) {
         let place = (path.link, path.remote);
-        let is_proved = self.sessions[key].peer.is_proved(remote);
+        let is_proved = self.sessions[key].peer.is_proved(now, remote);
         let holder = self.by_remote.get(&place).and_then(|holder| self.sessions.get(*holder));
         let is_held = holder.is_some_and(|holder| !is_proved || holder.holds(now, remote));
         if !is_held {
@@ -380,13 +401,15 @@ where
         }
     }
 
-    /// A peer that has proved an address has time for DTLS from then on.
-    fn note_proof(&mut self, now: Instant, key: usize) {
-        if let Phase::Handshaking { until, has_proved, .. } = &mut self.sessions[key].phase
-            && !*has_proved
+    /// A peer that has come further has time for what comes next.
+    fn note(&mut self, now: Instant, key: usize, reached: Progress) {
+        if let Phase::Handshaking { until, progress, .. } = &mut self.sessions[key].phase
+            && *progress < reached
         {
-            self.strangers.leave(key);
-            (*until, *has_proved) = (now + self.settings.handshake_timeout, true);
+            (*until, *progress) = (now + self.settings.handshake_timeout, reached);
+            if reached == Progress::Proved {
+                self.strangers.leave(key);
+            }
         }
     }
 
@@ -433,6 +456,9 @@ where
                             "a library panicked over this session, which has ended"
                         );
                         self.counters.panicked += 1;
+                    }
+                    if reason == webrtc::EndReason::ConsentLapsed {
+                        self.counters.consent_lapsed += 1;
                     }
                     if let Phase::Handshaking { .. } = session.phase {
                         self.counters.failed += 1;
@@ -491,6 +517,7 @@ where
         let mut session = self.sessions.remove(key);
         self.by_id.remove(&session.id);
         self.by_ufrag.remove(&session.ufrag);
+        self.by_tag.remove(&session.tag);
         self.deadlines.remove(&(session.deadline, key));
         for way in &session.paths {
             self.leave(key, &way.path);
@@ -537,6 +564,7 @@ where
     /// Counts what there is after each change, which left every session in every table.
     fn count_sessions(&mut self) {
         debug_assert_eq!(self.by_id.len(), self.sessions.len(), "each session has its number");
+        debug_assert_eq!(self.by_tag.len(), self.sessions.len(), "each session has a tag");
         debug_assert_eq!(self.deadlines.len(), self.sessions.len(), "each session has one deadline");
         debug_assert!(self.handshakes <= self.sessions.len(), "{} of {}", self.handshakes, self.sessions.len());
         debug_assert!(self.strangers.len() <= self.handshakes, "strangers shake hands");
@@ -555,7 +583,7 @@ impl Session {
     fn holds(&self, now: Instant, remote: Remote) -> bool {
         let was_heard = |way: &Way| way.remote == remote && now.saturating_duration_since(way.heard) < HOLDS_PLACE;
         matches!(self.phase, Phase::Handshaking { .. })
-            && self.peer.is_proved(remote)
+            && self.peer.is_proved(now, remote)
             && self.paths.iter().any(was_heard)
     }
 }

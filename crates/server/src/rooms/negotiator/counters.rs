@@ -25,6 +25,8 @@ counters! {
         counter failed: u64 = "failed_total",
         /// Of all sessions: those over which a library panicked. A defect; only they have ended.
         counter panicked: u64 = "panicked_total",
+        /// Of those that were connected: where media went nobody answered any more, for 30 s.
+        counter consent_lapsed: u64 = "consent_lapsed_total",
         /// Of those that failed: for want of a certificate, ECDSA or RSA.
         counter certificates_refused: u64 = "certificates_refused_total",
         /// ICE restarts.
@@ -41,8 +43,6 @@ counters! {
         counter not_authentic: u64 = "datagrams_not_authentic_total",
         /// DTLS from an address that is yet to be proved.
         counter not_proved: u64 = "datagrams_not_proved_total",
-        /// From more addresses than a peer may have.
-        counter too_many_addresses: u64 = "datagrams_too_many_addresses_total",
         /// Not taken because the worker's mailbox was full; peers repeat theirs.
         counter transmits_dropped: u64 = "transmits_dropped_total",
         /// Commands that had to wait for room in the worker's mailbox.
@@ -53,6 +53,6 @@ counters! {
 impl Counters {
     /// Datagrams that were of no use, for whatever reason.
     pub fn refused_datagrams(&self) -> u64 {
-        self.malformed + self.unknown + self.not_authentic + self.not_proved + self.too_many_addresses
+        self.malformed + self.unknown + self.not_authentic + self.not_proved
     }
 }

@@ -243,7 +243,7 @@ fn a_panic_in_a_library_ends_its_session_everywhere_and_no_other() {
     assert_eq!(harness.counted().connected, 2);
     harness.commands();
 
-    harness.negotiator.peer_mut(SessionId(1)).inject_fault();
+    harness.negotiator.peer_mut(SessionId(1)).inject_fault(webrtc::Fault::Session);
     harness.run(&mut [&mut one, &mut other, &mut third], Duration::from_secs(3));
 
     assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::Panicked))], "the directory is told");
@@ -339,6 +339,39 @@ fn who_proves_no_address_within_5_seconds_is_dropped() {
     assert!(harness.commands().is_empty(), "the worker never knew");
     assert_eq!((harness.counted().sessions, harness.counted().handshakes), (0, 0));
     assert_eq!(harness.negotiator.poll_timeout(), None);
+}
+
+/// Behind a relay, or on a satellite link, a round trip takes its time.
+#[test]
+fn who_has_sent_a_check_has_10_seconds_to_prove_an_address() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [], Duration::from_millis(4_900));
+    client.peer.handle_timeout(harness.now);
+    client.drain(&mut harness);
+    harness.heard.borrow_mut().transmits.clear();
+    harness.run(&mut [], Duration::from_millis(9_900));
+    assert_eq!(harness.ended(), []);
+    harness.run(&mut [], Duration::from_millis(200));
+    assert_eq!(harness.ended(), [(1, EndReason::HandshakeTimeout)]);
+}
+
+#[test]
+fn checks_alone_keep_nobody_out() {
+    let mut harness = Harness::with(Settings { handshakes_max: 20, ..Settings::default() });
+    let come_and_check = |harness: &mut Harness, session| {
+        harness.now += Duration::from_millis(1);
+        let (mut client, _) = harness.client(session, &WATCH);
+        client.peer.handle_timeout(harness.now);
+        client.drain(harness);
+    };
+    (1..=100).for_each(|session| come_and_check(&mut harness, session));
+    harness.now += Duration::from_millis(1);
+    let (mut slow, _) = harness.client(101, &WATCH);
+    (102..=120).for_each(|session| come_and_check(&mut harness, session));
+    harness.run(&mut [&mut slow], Duration::from_secs(1));
+    assert!(slow.keys.is_some(), "who came before and has checked goes before it");
+    assert_eq!(harness.counted().made_room, 100);
 }
 
 #[test]
@@ -482,6 +515,22 @@ fn consent_is_passed_on_now_and_then() {
 }
 
 #[test]
+fn a_session_ends_when_nobody_answers_any_more_where_its_media_goes() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    // Its checks come, and what is sent to it gets nowhere.
+    for _ in 0..400 {
+        client.peer.handle_timeout(harness.now);
+        client.drain(&mut harness);
+        harness.run(&mut [], Duration::from_millis(100));
+    }
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::ConsentLapsed))]);
+    assert!(matches!(harness.commands()[..], [.., Command::RemoveSession(SessionId(1))]));
+    assert_eq!((harness.counted().consent_lapsed, harness.counted().failed), (1, 0));
+}
+
+#[test]
 fn a_peer_that_moves_takes_its_session_along() {
     let mut harness = Harness::new();
     let (mut client, _) = harness.client(1, &WATCH);
@@ -575,6 +624,37 @@ fn malformed_and_foreign_datagrams_are_counted_and_harm_no_session() {
     assert!(after.malformed - before.malformed >= 4, "{after:?}");
     harness.run(&mut [&mut client], Duration::from_secs(20));
     assert_eq!((harness.ended(), after.sessions), (vec![], 1));
+}
+
+/// Answers name their session by its tag before they are known to be authentic.
+#[test]
+fn answers_of_others_find_no_session() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    let before = harness.counted();
+    for key in 0..1_000_u32 {
+        let mut answer = [1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
+        answer[8..12].copy_from_slice(&key.to_be_bytes());
+        harness.deliver(client.path, &answer);
+    }
+    assert_eq!(harness.counted().unknown - before.unknown, 1_000);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_over_a_datagram_that_only_names_a_session_ends_nobody() {
+    let mut harness = Harness::new();
+    let (mut client, answer) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    harness.negotiator.peer_mut(SessionId(1)).inject_fault(webrtc::Fault::Parser);
+    let name = format!("{}:abcd", answer.etag);
+    assert_eq!(name.len(), 17);
+    let mut check = vec![0, 1, 0, 24, 0x21, 0x12, 0xa4, 0x42, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 6, 0, 17];
+    check.extend(name.bytes().chain([0; 3]));
+    let elsewhere = Path { remote: "127.0.0.1:1234".parse().unwrap(), ..client.path };
+    harness.deliver(elsewhere, &check);
+    assert_eq!((harness.ended(), harness.counted().malformed, harness.counted().panicked), (vec![], 1, 0));
 }
 
 #[test]
