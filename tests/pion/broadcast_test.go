@@ -27,7 +27,7 @@ func TestViewerGetsEveryFrameUnchanged(t *testing.T) {
 		t.Fatalf("%d frames in 4 s, wanted at least 90", len(indices))
 	}
 	for i := 1; i < len(indices); i++ {
-		if indices[i] != (indices[i-1]+1)%len(c.frames) {
+		if indices[i] != (indices[i-1]+1)%len(c.Frames) {
 			t.Fatalf("frame %d comes after frame %d", indices[i], indices[i-1])
 		}
 	}
@@ -35,7 +35,7 @@ func TestViewerGetsEveryFrameUnchanged(t *testing.T) {
 		t.Fatalf("%d audio packets in 4 s, wanted at least 150", len(audio))
 	}
 	known := map[string]bool{}
-	for _, packet := range c.audio {
+	for _, packet := range c.Audio {
 		known[string(packet)] = true
 	}
 	for _, packet := range audio {
@@ -196,7 +196,7 @@ func assertRepaired(t *testing.T, c *clip, video []*rtp.Packet, lost int) {
 		t.Fatalf("%d frames in 5 s, wanted at least 90", len(indices))
 	}
 	for i := 1; i < len(indices)-15; i++ {
-		if indices[i] != (indices[i-1]+1)%len(c.frames) {
+		if indices[i] != (indices[i-1]+1)%len(c.Frames) {
 			t.Fatalf("frame %d comes after frame %d; missing of %d packets: %v",
 				indices[i], indices[i-1], len(video), missing(video))
 		}

@@ -1,56 +1,28 @@
 package pion
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"errors"
-	"io"
-	"os"
 	"slices"
 	"sort"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
-	"github.com/pion/webrtc/v4/pkg/media"
-	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
 
-	"millrace/tests/pion/ogg"
-)
-
-const (
-	frameDuration = time.Second / 30
-	audioDuration = 20 * time.Millisecond
+	"millrace/tests/pion/client"
 )
 
 // clip is the demo clip: what is published, and what must arrive byte by byte.
-type clip struct {
-	frames, audio [][]byte
-}
+type clip struct{ *client.Clip }
 
 func readClip(t *testing.T) *clip {
 	t.Helper()
-	c := &clip{}
-	video, err := os.ReadFile("../../assets/demo.ivf")
+	read, err := client.ReadClip("../../assets")
 	check(t, err)
-	ivf, _, err := ivfreader.NewWith(bytes.NewReader(video))
-	check(t, err)
-	for {
-		frame, _, err := ivf.ParseNextFrame()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		check(t, err)
-		c.frames = append(c.frames, frame)
-	}
-	audio, err := os.ReadFile("../../assets/demo.ogg")
-	check(t, err)
-	c.audio = ogg.Packets(audio)
-	return c
+	return &clip{read}
 }
 
 // publisher plays the clip in a loop until the test ends.
@@ -64,38 +36,19 @@ type publisher struct {
 func publish(t *testing.T, name string, c *clip, options peerOptions) *publisher {
 	t.Helper()
 	pc := newPeer(t, options)
-	video, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8}, "video", name)
+	video, videoSender, err := client.AddTrack(pc, webrtc.MimeTypeVP8, "video", name)
 	check(t, err)
-	audio, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus}, "audio", name)
-	check(t, err)
-	videoSender, err := pc.AddTrack(video)
-	check(t, err)
-	audioSender, err := pc.AddTrack(audio)
+	audio, audioSender, err := client.AddTrack(pc, webrtc.MimeTypeOpus, "audio", name)
 	check(t, err)
 	p := &publisher{session: open(t, pc, "/whip/"+name)}
 	go p.countRequests(videoSender)
 	go p.countRequests(audioSender)
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
-	go play(video, c.frames, frameDuration, stop)
-	go play(audio, c.audio[:500], audioDuration, stop)
+	go client.Play(video, c.Frames, client.FrameDuration, stop)
+	go client.Play(audio, c.Audio[:500], client.AudioDuration, stop)
 	waitForStream(t, name)
 	return p
-}
-
-func play(track *webrtc.TrackLocalStaticSample, units [][]byte, duration time.Duration, stop chan struct{}) {
-	ticker := time.NewTicker(duration)
-	defer ticker.Stop()
-	for index := 0; ; index++ {
-		select {
-		case <-stop:
-			return
-		case <-ticker.C:
-		}
-		if track.WriteSample(media.Sample{Data: units[index%len(units)], Duration: duration}) != nil {
-			return
-		}
-	}
 }
 
 func (p *publisher) countRequests(sender *webrtc.RTPSender) {
@@ -189,7 +142,7 @@ func (v *viewer) requestKeyframe(t *testing.T) {
 func (c *clip) frameIndices(t *testing.T, packets []*rtp.Packet) []int {
 	t.Helper()
 	places := map[[32]byte]int{}
-	for index, frame := range c.frames {
+	for index, frame := range c.Frames {
 		places[sha256.Sum256(frame)] = index
 	}
 	sort.SliceStable(packets, func(i, j int) bool {

@@ -2,16 +2,15 @@ package pion
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/pion/dtls/v3"
 	"github.com/pion/interceptor"
 	"github.com/pion/webrtc/v4"
+
+	"millrace/tests/pion/client"
 )
 
 // session is a peer connection and the resource on the server that belongs to it.
@@ -61,37 +60,15 @@ func newPeer(t *testing.T, options peerOptions) *webrtc.PeerConnection {
 // open exchanges SDP with /whip/NAME or /whep/NAME and waits until the connection stands.
 func open(t *testing.T, pc *webrtc.PeerConnection, path string) *session {
 	t.Helper()
-	connected := make(chan struct{})
-	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
-		if state == webrtc.PeerConnectionStateConnected {
-			close(connected)
-		}
-	})
-	offer, err := pc.CreateOffer(nil)
+	connected := client.Connected(pc)
+	location, err := client.Exchange(pc, baseURL+path)
 	check(t, err)
-	gathered := webrtc.GatheringCompletePromise(pc)
-	check(t, pc.SetLocalDescription(offer))
-	<-gathered
-	response, err := http.Post(baseURL+path, "application/sdp", strings.NewReader(pc.LocalDescription().SDP))
-	check(t, err)
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	check(t, err)
-	if response.StatusCode != http.StatusCreated {
-		t.Fatalf("POST %s: %s\n%s", path, response.Status, answer)
-	}
-	if got := response.Header.Get("Content-Type"); got != "application/sdp" {
-		t.Fatalf("POST %s: Content-Type %q", path, got)
-	}
-	location, err := url.Parse(response.Header.Get("Location"))
-	check(t, err)
-	s := &session{pc: pc, url: response.Request.URL.ResolveReference(location).String()}
+	s := &session{pc: pc, url: location}
 	t.Cleanup(func() { s.close(t) })
-	check(t, pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(answer)}))
 	select {
 	case <-connected:
 	case <-time.After(10 * time.Second):
-		t.Fatalf("POST %s: no connection within 10 s; answer:\n%s", path, answer)
+		t.Fatalf("POST %s: no connection within 10 s; answer:\n%s", path, pc.RemoteDescription().SDP)
 	}
 	return s
 }
@@ -118,12 +95,9 @@ func waitForStream(t *testing.T, name string) {
 // close deletes the resource; a second call does no harm. Returns the status of the DELETE.
 func (s *session) close(t *testing.T) int {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodDelete, s.url, nil)
+	status, err := client.End(s.url)
 	check(t, err)
-	response, err := http.DefaultClient.Do(request)
-	check(t, err)
-	response.Body.Close()
-	return response.StatusCode
+	return status
 }
 
 // gone waits until the server knows the resource no more.

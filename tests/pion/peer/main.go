@@ -5,12 +5,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -19,17 +17,13 @@ import (
 	"time"
 
 	"github.com/pion/webrtc/v4"
-	"github.com/pion/webrtc/v4/pkg/media"
-	"github.com/pion/webrtc/v4/pkg/media/ivfreader"
 
-	"millrace/tests/pion/ogg"
+	"millrace/tests/pion/client"
 )
 
 const (
 	// assets is where the clip lies, as seen from tests/interop.
-	assets        = "../../assets/"
-	frameDuration = time.Second / 30
-	audioDuration = 20 * time.Millisecond
+	assets = "../../assets/"
 	// audioPackets is how many of each stream a watcher waits for: two seconds.
 	audioPackets = 100
 )
@@ -62,49 +56,6 @@ func ended() <-chan struct{} {
 	return done
 }
 
-// refused is the status of an answer that is none.
-type refused int
-
-func (r refused) Error() string { return fmt.Sprintf("status %d", int(r)) }
-
-// connect exchanges offer and answer; it returns the session's address.
-func connect(pc *webrtc.PeerConnection, endpoint string) (string, error) {
-	offer, err := pc.CreateOffer(nil)
-	if err != nil {
-		return "", err
-	}
-	gathered := webrtc.GatheringCompletePromise(pc)
-	if err := pc.SetLocalDescription(offer); err != nil {
-		return "", err
-	}
-	<-gathered
-	response, err := http.Post(endpoint, "application/sdp", strings.NewReader(pc.LocalDescription().SDP))
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", err
-	}
-	if response.StatusCode != http.StatusCreated {
-		return "", refused(response.StatusCode)
-	}
-	location, err := response.Request.URL.Parse(response.Header.Get("Location"))
-	if err != nil {
-		return "", err
-	}
-	return location.String(), pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(answer)})
-}
-
-func closeSession(location string) {
-	if request, err := http.NewRequest(http.MethodDelete, location, nil); err == nil {
-		if response, err := http.DefaultClient.Do(request); err == nil {
-			response.Body.Close()
-		}
-	}
-}
-
 func newPeer() (*webrtc.PeerConnection, error) {
 	settings := webrtc.SettingEngine{}
 	settings.SetIncludeLoopbackCandidate(true)
@@ -112,25 +63,15 @@ func newPeer() (*webrtc.PeerConnection, error) {
 }
 
 func publish(endpoint string) error {
-	frames, err := ivfFrames()
+	clip, err := client.ReadClip(assets)
 	if err != nil {
 		return err
 	}
-	sound, err := os.ReadFile(assets + "demo.ogg")
-	if err != nil {
-		return err
-	}
-	packets := ogg.Packets(sound)
 	pc, err := newPeer()
 	if err != nil {
 		return err
 	}
-	connected := make(chan struct{})
-	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
-		if state == webrtc.PeerConnectionStateConnected {
-			close(connected)
-		}
-	})
+	connected := client.Connected(pc)
 	video, err := addTrack(pc, webrtc.MimeTypeVP8, "video")
 	if err != nil {
 		return err
@@ -139,33 +80,28 @@ func publish(endpoint string) error {
 	if err != nil {
 		return err
 	}
-	location, err := connect(pc, endpoint)
+	location, err := client.Exchange(pc, endpoint)
 	if err != nil {
 		return err
 	}
-	defer closeSession(location)
+	defer client.End(location)
 	select {
 	case <-connected:
 	case <-time.After(15 * time.Second):
 		return errors.New("no connection within 15 s")
 	}
-	go play(video, frames, frameDuration)
-	go play(audio, packets, audioDuration)
+	go client.Play(video, clip.Frames, client.FrameDuration, nil)
+	go client.Play(audio, clip.Audio, client.AudioDuration, nil)
 	say(map[string]string{"publishing": endpoint})
 	<-ended()
 	return nil
 }
 
 func addTrack(pc *webrtc.PeerConnection, mime, id string) (*webrtc.TrackLocalStaticSample, error) {
-	track, err := webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: mime}, id, "clip")
+	track, sender, err := client.AddTrack(pc, mime, id, "clip")
 	if err != nil {
 		return nil, err
 	}
-	sender, err := pc.AddTrack(track)
-	if err != nil {
-		return nil, err
-	}
-	// pion answers NACKs while somebody reads RTCP.
 	go func() {
 		for {
 			if _, _, err := sender.ReadRTCP(); err != nil {
@@ -176,60 +112,35 @@ func addTrack(pc *webrtc.PeerConnection, mime, id string) (*webrtc.TrackLocalSta
 	return track, nil
 }
 
-// play sends the units over and over, each when it is due.
-func play(track *webrtc.TrackLocalStaticSample, units [][]byte, duration time.Duration) {
-	ticker := time.NewTicker(duration)
-	for index := 0; ; index++ {
-		<-ticker.C
-		if track.WriteSample(media.Sample{Data: units[index%len(units)], Duration: duration}) != nil {
-			return
-		}
-	}
-}
-
-func ivfFrames() ([][]byte, error) {
-	file, err := os.ReadFile(assets + "demo.ivf")
-	if err != nil {
-		return nil, err
-	}
-	reader, _, err := ivfreader.NewWith(bytes.NewReader(file))
-	if err != nil {
-		return nil, err
-	}
-	var frames [][]byte
-	for {
-		frame, _, err := reader.ParseNextFrame()
-		if errors.Is(err, io.EOF) {
-			return frames, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		frames = append(frames, frame)
-	}
-}
-
 // count is what came of one track.
 type count struct {
 	Codec   string `json:"codec,omitempty"`
 	Packets int    `json:"packets"`
-	Lost    int    `json:"lost"`
+	// Lost is how many have not come, nor come again.
+	Lost int `json:"lost"`
 	// Frames of which no packet is missing.
 	Frames int `json:"frames"`
 
-	last  uint16
-	whole bool
+	last    uint16
+	whole   bool
+	missing map[uint16]bool
 }
 
 func (c *count) take(seq uint16, marker bool) {
 	gap := seq - c.last - 1
 	if c.Packets == 0 {
-		gap, c.whole = 0, true
+		gap, c.whole, c.missing = 0, true, map[uint16]bool{}
 	}
 	if gap > 1<<15 {
-		return // sent again, or late
+		// It was sent again, or is late.
+		delete(c.missing, seq)
+		c.Lost = len(c.missing)
+		return
 	}
-	c.Lost += int(gap)
+	for back := gap; back > 0; back-- {
+		c.missing[seq-back] = true
+	}
+	c.Lost = len(c.missing)
 	c.whole = c.whole && gap == 0
 	c.last = seq
 	c.Packets++
@@ -264,10 +175,10 @@ func (v *viewer) start() error {
 		}
 	}
 	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { v.collect(track) })
-	v.location, err = connect(pc, v.URL)
-	var status refused
-	if errors.As(err, &status) {
-		v.Refused = int(status)
+	v.location, err = client.Exchange(pc, v.URL)
+	var refused *client.Refused
+	if errors.As(err, &refused) {
+		v.Refused = refused.Status
 		return nil
 	}
 	return err
@@ -327,7 +238,9 @@ func watch(wanted string, urls []string) error {
 	for _, v := range viewers {
 		v.mutex.Lock()
 		defer v.mutex.Unlock()
-		defer closeSession(v.location)
+		if v.location != "" {
+			defer client.End(v.location)
+		}
 	}
 	say(map[string]any{"received": viewers})
 	return nil
