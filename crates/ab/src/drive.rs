@@ -124,7 +124,12 @@ pub fn run(
         let ended = load.exited().is_some();
         match lines.recv_timeout(LOOK_EVERY) {
             Ok(line) => seen.line(&line, eyes, &load, guard)?,
-            Err(RecvTimeoutError::Timeout) if !ended => last_seen = load.used(),
+            Err(RecvTimeoutError::Timeout) if !ended => {
+                // What it does behind the end that it told is not what was measured.
+                if seen.end.is_none() {
+                    last_seen = load.used();
+                }
+            }
             // It ended, and nothing came any more; a child of it may hold its standard output open.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if ended => break,
             Err(_) => std::thread::sleep(Duration::from_millis(5)),

@@ -65,6 +65,20 @@ fn two_commands_are_compared_without_a_plan() {
 }
 
 #[test]
+fn what_a_load_does_behind_its_result_is_not_its_cost() {
+    let lab = Lab::new();
+    // Two seconds of CPU time in user space, in ticks of 10 ms, after all is told.
+    let burns = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ user _ < /proc/$$/stat && [ $user -lt 200 ]; do :; done";
+    let output = lab.run(&lab.plan(["1000", "1000"], SERVER, &format!("{LOAD}\n{burns}")), &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for record in lab.records() {
+        let used = record["load"]["user_s"].as_f64().expect("known");
+        assert!(used < 1.0, "{record}");
+    }
+    lab.assert_nothing_is_left();
+}
+
+#[test]
 fn a_server_that_fails_is_named_with_its_log() {
     let lab = Lab::new();
     let output = lab.run(&lab.plan(["1", "1"], "echo no such codec >&2; exit 3", LOAD), &[]);
