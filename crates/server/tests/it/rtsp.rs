@@ -9,8 +9,10 @@ mod reports;
 use std::time::{Duration, Instant};
 
 use harness::{Client, PATIENCE, Server, receive, receiver};
+use pump::sample::Sample;
 use server::rtsp::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use wire::Bitrate;
 use wire::rtp::RtpPacket;
 use wire::ts::PACKET_LEN;
 
@@ -152,6 +154,8 @@ async fn a_title_that_was_played_can_be_played_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_wait_while_their_session_ends_leave_nothing_behind() {
     let (server, mut client) = Server::with_client().await;
+    // Two minutes: a stream that is nobody's does not end while this waits for it.
+    server.put("a title.ts", &Sample { rate: Bitrate::from_kbps(200), pictures: 3_000, ..Sample::default() }.make());
     let mut others = Vec::new();
     for _ in 0..6 {
         others.push(server.connect().await);
