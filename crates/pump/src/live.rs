@@ -25,12 +25,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wire::Bitrate;
 use wire::rtp::RtpPacket;
 use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, Pid, SYNC_BYTE, Spacing, set_discontinuity};
 
 pub use self::counters::{Counters, State};
 use crate::chunk::{Chunk, Due};
-use crate::monitor::{Monitor, Watch};
+use crate::monitor::{DelayFactor, Watch};
 use crate::title::Title;
 use cutter::{Cutter, Piece};
 use recovery::Recovery;
@@ -90,7 +91,7 @@ pub struct Live {
     tuned: Option<Tuned>,
     recovery: Option<Recovery>,
     cutter: Option<Cutter>,
-    monitor: Option<Monitor>,
+    delay: DelayFactor,
     /// Looks at packets in their order, as they are handed out.
     watch: Watch,
     /// When the last reference came.
@@ -128,7 +129,7 @@ impl Live {
             tuned: None,
             recovery: None,
             cutter: None,
-            monitor: None,
+            delay: DelayFactor::default(),
             watch: Watch::default(),
             clock_ns: 0,
             is_ahead: false,
@@ -157,8 +158,8 @@ impl Live {
         }
         self.counters.datagrams += 1;
         self.counters.bytes += datagram.len() as u64;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.handle_datagram(now_ns.max(0) as u64, datagram);
+        if let Some(rate) = self.title().map(|title| title.rate()).filter(|rate| *rate > Bitrate::ZERO) {
+            self.delay.add(now_ns.max(0) as u64, payload.len() as u64, rate);
         }
         match rtp {
             None => self.take_payload(now_ns, payload),
@@ -244,7 +245,6 @@ impl Live {
         let (sorted, now_ns) = (self.sorter.counts, self.ns(now));
         let timeout_ns = ns(SOURCE_TIMEOUT);
         let is_heard = self.sender.is_some_and(|sender| now_ns.saturating_sub(sender.heard_ns) <= timeout_ns);
-        let measured = self.monitor.as_ref().map(Monitor::report).unwrap_or_default();
         let state = match (is_heard, &self.tuned) {
             (false, _) => State::Silent,
             (true, None) => State::Searching,
@@ -261,7 +261,7 @@ impl Live {
             resyncs: self.counters.resyncs + self.recovery.as_ref().map_or(0, |recovery| recovery.steps),
             drift_ppm: self.recovery.as_ref().map_or(0.0, Recovery::drift_ppm),
             jitter: Duration::from_nanos(jitter_ns.max(0) as u64),
-            delay_factor_max: Duration::from_nanos(measured.delay_factor_max_ns.unwrap_or_default()),
+            delay_factor_max: Duration::from_nanos(self.delay.whole_seconds().map_or(0, |(max_ns, _)| max_ns)),
             ..self.counters.clone()
         }
     }
@@ -352,7 +352,6 @@ impl Live {
         let slope = title.slope.map_or((1, 1_000_000), |slope| (slope.packets, slope.ns(slope.packets)));
         self.recovery.get_or_insert(recovery);
         self.cutter.get_or_insert_with(|| Cutter::new(slope));
-        self.monitor.get_or_insert_with(|| Monitor::new(Some(title.rate())));
         self.clock_ns = arrived_ns;
         self.tuned = Some(Tuned::new(title, self.tuned.take()));
         for (packet, arrived_ns) in head.as_chunks::<PACKET_LEN>().0.iter().zip(arrivals).skip(first) {

@@ -15,7 +15,7 @@ use wire::rtp::RtpHeader;
 use wire::ts::{PACKET_LEN, Packet, Pcr, Pid, datagram_packets};
 use wire::{Seq, ts};
 
-use delay::DelayFactor;
+pub(crate) use delay::DelayFactor;
 pub(crate) use priorities::Watch;
 
 /// What was measured so far.
@@ -35,7 +35,7 @@ pub struct Report {
     pub rtp_lost: u64,
     /// RTP packets that came late or twice.
     pub rtp_reordered: u64,
-    /// Packets that are missing by the continuity counters, which see no more than 15 in a row (RFC 4445 §3.2).
+    /// Packets that are missing by the continuity counters, which see no more than 14 in a row (RFC 4445 §3.2).
     pub lost: u64,
     /// The same per second, in the worst second.
     pub loss_rate_max: u64,

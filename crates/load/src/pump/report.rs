@@ -301,7 +301,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// TS packets: RTP knows of all that are missing, continuity counters of no more than 15 in a row.
+/// TS packets: RTP knows of all that are missing, continuity counters of no more than 14 in a row.
 fn lost(seen: &Seen) -> u64 {
     let report = &seen.report;
     let per_datagram = report.packets / report.datagrams.max(1);

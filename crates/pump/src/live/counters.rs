@@ -29,7 +29,7 @@ counters! {
         counter rtp_late: u64 = "rtp_late_total",
         /// Times that continuity counters did not continue.
         counter continuity_errors: u64 = "continuity_errors_total",
-        /// Packets missing by these counters, which see no more than 15 in a row.
+        /// Packets missing by these counters, which see no more than 14 in a row.
         counter lost: u64 = "lost_packets_total",
         /// Times that its clock did not continue.
         counter resyncs: u64 = "resyncs_total",

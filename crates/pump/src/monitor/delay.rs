@@ -6,7 +6,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// A buffer that is filled by what arrives and drained at the stream's rate, second by second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DelayFactor {
+pub(crate) struct DelayFactor {
     /// The second that runs: when it began, what came since, and the bounds of the fill level in nanoseconds of stream.
     second: Option<Second>,
     max_ns: u64,
@@ -24,7 +24,7 @@ struct Second {
 
 impl DelayFactor {
     /// Takes `bytes` that arrived.
-    pub(super) fn add(&mut self, at_ns: u64, bytes: u64, rate: Bitrate) {
+    pub(crate) fn add(&mut self, at_ns: u64, bytes: u64, rate: Bitrate) {
         if let Some(second) = self.second.filter(|second| at_ns.saturating_sub(second.start_ns) >= SECOND_NS) {
             let factor = (second.high_ns - second.low_ns) as u64;
             self.max_ns = self.max_ns.max(factor);
@@ -42,7 +42,7 @@ impl DelayFactor {
     }
 
     /// The largest and the mean factor over whole seconds.
-    pub(super) fn whole_seconds(&self) -> Option<(u64, u64)> {
+    pub(crate) fn whole_seconds(&self) -> Option<(u64, u64)> {
         (self.seconds > 0).then(|| (self.max_ns, self.sum_ns / self.seconds))
     }
 }
