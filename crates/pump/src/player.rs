@@ -247,7 +247,9 @@ impl Player {
     /// Ends elsewhere.
     pub(crate) fn set_end(&mut self, end: Option<u64>) {
         self.spec.end = end;
-        self.reel.queue.set_end(end_packet(&self.spec), loops_from(&self.spec));
+        // What was gone is asked for again.
+        let asks_again = self.reel.queue.set_end(end_packet(&self.spec), loops_from(&self.spec));
+        self.is_cut_off &= !asks_again;
     }
 
     fn replace(&mut self, now_ns: i64, plan: Plan, mode: Mode) {

@@ -123,12 +123,11 @@ impl Queue {
         matches!(&self.plan, Plan::Pictures { picks, next, .. } if *next >= picks.len())
     }
 
-    /// Moves the end of the plan. What was being played continues.
-    pub(crate) fn set_end(&mut self, to: u64, loops_from: Option<u64>) {
-        if let (Plan::Through { .. }, Some(next)) = (&self.plan, self.position()) {
-            let plan = Plan::Through { next, end: to, again_from: loops_from, splice: self.is_at_splice() };
-            self.replace(plan);
-        }
+    /// Moves the end of the plan. What was being played continues. False when nothing was.
+    pub(crate) fn set_end(&mut self, to: u64, loops_from: Option<u64>) -> bool {
+        let (Plan::Through { .. }, Some(next)) = (&self.plan, self.position()) else { return false };
+        self.replace(Plan::Through { next, end: to, again_from: loops_from, splice: self.is_at_splice() });
+        true
     }
 
     /// Takes a chunk that arrived. Returns false when no row needs it.

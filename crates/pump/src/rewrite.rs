@@ -75,6 +75,15 @@ impl Rewriter {
         }
     }
 
+    /// Changes packets no more, when all that it does to them is nothing.
+    pub(crate) fn rest(&mut self) {
+        let is_idle = |state: &PidState| state.offset & 0x0f == 0 && !state.is_fresh && !state.needs_flag;
+        let is_shifted = self.clock_offset != 0 || self.timestamp_offset != 0 || self.kept_back != 0;
+        if !is_shifted && self.pids.is_none() && self.states.iter().all(is_idle) {
+            self.is_active = false;
+        }
+    }
+
     /// Notes counters of packets that were sent as they are.
     pub(crate) fn learn(&mut self, sent: impl Iterator<Item = (Pid, u8)>) {
         for (pid, counter) in sent {
@@ -223,4 +232,32 @@ impl Rewriter {
 #[inline]
 fn is_plain(packet: &[u8; PACKET_LEN]) -> bool {
     packet[0] == SYNC_BYTE && packet[1] & 0xc0 == 0 && packet[3] & 0x30 == 0x10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Sample, VIDEO_PID};
+
+    #[test]
+    fn who_has_only_flagged_a_reference_looks_at_no_packet_behind_it() {
+        let bytes = Sample { pictures: 5, ..Sample::default() }.make();
+        let title = Title::probe(&bytes, bytes.len() as u64, 700).expect("a title");
+        for shift in [0, 27_000_000] {
+            let mut rewriter = Rewriter::new(&title, None);
+            rewriter.activate(std::iter::empty());
+            rewriter.flag(VIDEO_PID);
+            rewriter.shift_clock(shift);
+            rewriter.rest();
+            assert!(rewriter.is_active, "the flag is still to be sent");
+            let mut flags = 0;
+            for packet in bytes.as_chunks::<PACKET_LEN>().0 {
+                let mut sent = *packet;
+                rewriter.rewrite(&mut sent, Stamp::By(0));
+                flags += u32::from(sent != *packet);
+            }
+            rewriter.rest();
+            assert_eq!((rewriter.is_active, flags == 1), (shift != 0, shift == 0), "{flags}");
+        }
+    }
 }

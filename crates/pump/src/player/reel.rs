@@ -127,6 +127,7 @@ impl Reel {
 
     /// The first packets of a chunk were played, and the next one's come.
     fn leave(&mut self, done: &Chunk, played: u32) {
+        self.rewriter.rest();
         if !self.rewriter.is_active {
             if played == done.packet_count() {
                 self.rewriter.learn(done.continuity.iter().copied());
@@ -134,8 +135,11 @@ impl Reel {
                 self.rewriter.learn(counters(done, played));
             }
         }
-        self.seam = done.marks.last().copied().zip(done.slope.or(self.slope)).or(self.seam);
-        self.flag_seam();
+        // A live input says itself where its clock jumps.
+        if done.dues.is_empty() {
+            self.seam = done.marks.last().copied().zip(done.slope.or(self.slope)).or(self.seam);
+            self.flag_seam();
+        }
     }
 
     /// A clock that jumps from one chunk to the next without saying so is made to say it, as one within a chunk is when

@@ -111,6 +111,22 @@ fn the_end_moves_and_what_is_played_continues() {
 }
 
 #[test]
+fn what_was_gone_and_is_asked_for_again_is_the_end_no_more() {
+    let source = Source::sample(&Sample::default());
+    let mut world = World::new(exact());
+    // The third chunk does not come at first.
+    world.delay = |_, number| millis(if number == 3 { 3_600_000 } else { 0 });
+    world.open(1, &source, |_| ());
+    world.run(millis(100));
+    world.command(Command::Gone { session: SESSION, chunk: 3 });
+    world.delay = |_, _| Duration::ZERO;
+    world.command(Command::SetEnd { session: SESSION, end: Some(10_000) });
+    world.run_to_the_end();
+    assert_eq!(world.packets(1).as_flattened()[..10_000 * PACKET_LEN], source.bytes[..10_000 * PACKET_LEN]);
+    assert_eq!(world.ended[0].1, EndReason::Ended);
+}
+
+#[test]
 fn a_session_that_holds_at_its_end_goes_on_by_a_seek() {
     let source = Source::sample(&Sample { pictures: 50, ..Sample::default() });
     let mut world = World::new(exact());
