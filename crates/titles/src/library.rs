@@ -9,6 +9,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use pump::chunk::Chunk;
 use pump::title::Title;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use url::Url;
 use wire::Bitrate;
@@ -40,11 +41,11 @@ const WRITES_MAX: usize = 16;
 /// What the disk cache has not given by then is fetched.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A chunk that failed so often is given up, when others of its title came meanwhile.
-const PART_TRIES: u32 = 5;
-
 /// One who wants a chunk for as long as it takes says so again after this; else it is not asked for any more.
 const AWAIT: Duration = Duration::from_secs(10);
+
+/// A request that is not answered by then lets others of its title leave.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// All titles, and the chunks of them that are kept. Clones are the same library.
 #[derive(Clone)]
@@ -192,7 +193,35 @@ impl Library {
 
     /// How long a title plays: by its clock where that is known, otherwise by its length and the rate of its start.
     pub fn duration(&self, title: &Arc<Title>) -> Option<Duration> {
-        lock(&self.shared.registry).entry_of(title)?.duration
+        let entry = lock(&self.shared.registry).entry_of(title)?;
+        entry.measured.get().copied().or(entry.duration)
+    }
+
+    /// The same, from looks at all of the title where it is at an origin: for who is told it. Its start alone is enough for
+    /// who only plays it.
+    pub async fn measure(&self, title: &Arc<Title>) -> Option<Duration> {
+        let entry = lock(&self.shared.registry).entry_of(title)?;
+        if let Source::Remote(_) = entry.source {
+            let measured = entry.measured.get_or_try_init(|| self.look_through(title)).await;
+            measured.inspect_err(|error| tracing::debug!(%error, "a title is not measured")).ok();
+        }
+        self.duration(title)
+    }
+
+    async fn look_through(&self, title: &Arc<Title>) -> Result<Duration, Error> {
+        let mut looks = JoinSet::new();
+        for number in probe::look_at(title, probe::REMOTE_LOOKS) {
+            let (library, title) = (self.clone(), title.clone());
+            looks.spawn(async move {
+                match library.first_part(&title, number, probe::LOOK_PACKETS).await? {
+                    Some(part) => Ok(part),
+                    None => library.chunk(&title, number.into()).await,
+                }
+            });
+        }
+        let mut parts = looks.join_all().await.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        parts.sort_by_key(|part| part.number);
+        probe::duration(title, &parts, |_, _| Ok(None))?.ok_or(Error::Stopped)
     }
 
     /// The mean rate of a title's packets over that time, which its start alone does not tell where the rate varies.
@@ -362,15 +391,31 @@ impl Shared {
     /// `load`, until it can be had, is given up, or was tried for `AWAIT`.
     async fn await_load(self: Arc<Self>, entry: Arc<Entry>, key: Key) -> Result<Arc<Chunk>, Error> {
         let begun = Instant::now();
-        let (mut gone_since, mut came_before) = (None, None);
+        let mut gone_since = None;
         let mut retry = 0;
         loop {
+            // What is on disk waits for nobody.
+            if entry.recovery.is_failing()
+                && let Some(chunk) = self.on_disk(&entry, key).await
+            {
+                return Ok(chunk);
+            }
             let turn = entry.recovery.turn().await;
-            let error = match self.clone().load_together(entry.clone(), key).await {
+            let mut load = Box::pin(self.clone().load_together(entry.clone(), key));
+            let loaded = match turn {
+                None => load.await,
+                Some(turn) => match timeout(TURN_MAX, load.as_mut()).await {
+                    Ok(loaded) => loaded,
+                    Err(_) => {
+                        drop(turn);
+                        load.await
+                    }
+                },
+            };
+            let error = match loaded {
                 Ok(chunk) => return Ok(chunk),
                 Err(error) => error,
             };
-            drop(turn);
             if error.is_gone() {
                 let since: Instant = *gone_since.get_or_insert(Instant::now());
                 if since.elapsed() >= self.settings.gone_after {
@@ -378,8 +423,7 @@ impl Shared {
                 }
             } else if error.is_passing() {
                 gone_since = None;
-                let came = entry.recovery.came();
-                if retry + 1 >= PART_TRIES && came > *came_before.get_or_insert(came) {
+                if entry.recovery.gives_up(key.number) {
                     self.counts.count(|stats| stats.holes += 1);
                     return Ok(Arc::new(Chunk::hole(&entry.title, key.number)));
                 }
@@ -399,6 +443,9 @@ impl Shared {
         if let Some(chunk) = self.cache.get(key) {
             return Ok(chunk);
         }
+        if let Some(chunk) = self.on_disk(&entry, key).await {
+            return Ok(chunk);
+        }
         let range = entry.title.chunk_range(key.number);
         let title = entry.title.clone();
         let loaded = match &entry.source {
@@ -416,9 +463,21 @@ impl Shared {
             let is_first = entry.recovery.handle_failure(error);
             self.counts.count(|stats| stats.troubles += u64::from(is_first));
         })?);
-        entry.recovery.handle_part();
+        entry.recovery.handle_part(key.number);
         self.cache.insert(key, &chunk);
         Ok(chunk)
+    }
+
+    /// A chunk that the disk cache has. That says nothing of where its title is.
+    async fn on_disk(&self, entry: &Entry, key: Key) -> Option<Arc<Chunk>> {
+        let Source::Remote(RemoteSource { has_validator: true, .. }) = &entry.source else { return None };
+        let (disk, title) = (self.disk.clone()?, entry.title.clone());
+        let read = move || disk.read(key).map(|bytes| Chunk::scan(&title, key.number, bytes));
+        // A disk that hangs costs a moment, and no more threads than another one.
+        let read = self.reads.run("disk cache".to_owned(), blocking(read));
+        let chunk = Arc::new(timeout(DISK_PATIENCE, read).await.ok()?.ok()??);
+        self.cache.insert(key, &chunk);
+        Some(chunk)
     }
 
     async fn load_remote(
@@ -428,17 +487,6 @@ impl Shared {
         key: Key,
         range: Range<u64>,
     ) -> Result<Chunk, Error> {
-        if source.has_validator
-            && let Some(disk) = self.disk.clone()
-        {
-            let title = title.clone();
-            let read = move || disk.read(key).map(|bytes| Chunk::scan(&title, key.number, bytes));
-            // A disk that hangs costs a moment, and no more threads than another one.
-            let read = self.reads.run("disk cache".to_owned(), blocking(read));
-            if let Ok(Ok(Some(chunk))) = timeout(DISK_PATIENCE, read).await {
-                return Ok(chunk);
-            }
-        }
         let part = self.origins.fetch(&source.remote, range, Some(title.len_bytes)).await?;
         if source.has_validator {
             self.keep_on_disk(key, &part.bytes);
@@ -489,32 +537,18 @@ fn probe_file(file: &OpenFile, packets: u32, location: String) -> Result<Probed,
     }
     let title = probed.map_err(|error| Error::Title { location, error })?;
     let first = probe::first_chunk(&title, &head);
-    let duration = match (&first, title.chunk_count().checked_sub(1)) {
-        (Some(first), Some(last)) => {
-            let last = Chunk::scan(&title, last, file.read(title.chunk_range(last))?);
-            match probe::duration(&title, first, &last) {
-                Some((_, false)) => probe::duration_by(&title, &look_through(file, &title)?),
-                told => told.map(|(duration, _)| duration),
-            }
-        }
-        _ => probe::estimate(&title),
+    let look = |number, is_whole| {
+        let range = title.chunk_range(number);
+        let len = probe::LOOK_PACKETS * title.spacing.stride() as u64;
+        let end = if is_whole { range.end } else { range.end.min(range.start + len) };
+        Ok::<_, Error>(Chunk::scan(&title, number, file.read(range.start..end)?))
     };
+    let looks: Result<Vec<_>, Error> =
+        probe::look_at(&title, probe::LOOKS).map(|number| Ok(Arc::new(look(number, false)?))).collect();
+    let mut closer = 0..probe::CLOSER_LOOKS;
+    let duration =
+        probe::duration(&title, &looks?, |number, is_whole| closer.next().map(|_| look(number, is_whole)).transpose())?;
     Ok(Probed { title, first, duration })
-}
-
-/// The first packets of chunks from all over a file.
-fn look_through(file: &OpenFile, title: &Title) -> Result<Vec<Chunk>, Error> {
-    let count = title.chunk_count();
-    let looks = count.min(probe::LOOKS);
-    let numbers = (0..looks).map(|look| (u64::from(look) * u64::from(count) / u64::from(looks)) as u32);
-    numbers
-        .map(|number| {
-            let range = title.chunk_range(number);
-            let len = probe::LOOK_PACKETS * title.spacing.stride() as u64;
-            let end = range.end.min(range.start + len);
-            Ok(Chunk::scan(title, number, file.read(range.start..end)?))
-        })
-        .collect()
 }
 
 /// Clients choose some of this, so it has to be a hash that nobody finds two texts for.

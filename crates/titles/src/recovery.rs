@@ -3,6 +3,7 @@
 //! In: what became of each request for a part. Out: when the next may leave: at once while parts come; while none does, one
 //! at a time, with pauses that grow. So an origin that fails is asked once per title, however many sessions play it.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -15,6 +16,13 @@ use crate::origins::backoff;
 
 /// The longest pause between requests for a title of which nothing comes.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A part that failed so often, or since so long, is given up when others of its title came meanwhile.
+const PART_TRIES: u32 = 5;
+const PART_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Parts of one title that failed and are remembered; the one that failed first is forgotten.
+const MISSED_MAX: usize = 64;
 
 /// What keeps a title's parts from coming.
 #[derive(Clone, Debug)]
@@ -38,6 +46,17 @@ struct State {
     /// Parts that came.
     came: u64,
     failing: Option<Failing>,
+    missed: VecDeque<Missed>,
+}
+
+/// A part that has failed since it came last.
+#[derive(Debug)]
+struct Missed {
+    number: u32,
+    since: Instant,
+    tries: u32,
+    /// Parts that had come before.
+    came: u64,
 }
 
 #[derive(Debug)]
@@ -54,10 +73,33 @@ impl Recovery {
         Recovery { first_pause, state: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
-    pub fn handle_part(&self) {
+    /// A part came from where the title is, and not from a copy.
+    pub fn handle_part(&self, number: u32) {
         let mut state = lock(&self.state);
         state.came += 1;
         state.failing = None;
+        state.missed.retain(|missed| missed.number != number);
+    }
+
+    /// A part failed once more. True when it is given up: it cannot be had, and others can.
+    pub fn gives_up(&self, number: u32) -> bool {
+        let (now, mut state) = (Instant::now(), lock(&self.state));
+        let came = state.came;
+        if let Some(missed) = state.missed.iter_mut().find(|missed| missed.number == number) {
+            missed.tries += 1;
+            let is_tried = missed.tries >= PART_TRIES || now - missed.since >= PART_PATIENCE;
+            return is_tried && came > missed.came;
+        }
+        if state.missed.len() >= MISSED_MAX {
+            state.missed.pop_front();
+        }
+        state.missed.push_back(Missed { number, since: now, tries: 1, came });
+        false
+    }
+
+    /// Whether nothing came since something failed.
+    pub fn is_failing(&self) -> bool {
+        lock(&self.state).failing.is_some()
     }
 
     /// True when it is the first failure after parts that came.
@@ -83,17 +125,13 @@ impl Recovery {
         backoff(self.first_pause, PAUSE_MAX, retry)
     }
 
-    /// Waits until a request may leave. What it returns is to be kept until that is answered.
+    /// Waits until a request may leave. What it returns is to be kept until that is answered, or hangs.
     pub async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         self.next()?;
         let turn = self.turn.lock().await;
         // A part may have come while this waited.
         sleep_until(self.next()?).await;
         Some(turn)
-    }
-
-    pub fn came(&self) -> u64 {
-        lock(&self.state).came
     }
 
     pub fn trouble(&self) -> Option<Trouble> {
@@ -126,7 +164,7 @@ mod tests {
                     while let Some(_turn) = recovery.turn().await {
                         lock(&asked).push(start.elapsed());
                         if start.elapsed() >= Duration::from_secs(10) {
-                            return recovery.handle_part();
+                            return recovery.handle_part(0);
                         }
                         recovery.handle_failure(&Error::Stopped);
                     }
@@ -153,7 +191,25 @@ mod tests {
         assert!(recovery.turn().await.is_some());
         assert!(start.elapsed() <= Duration::from_millis(101), "{:?}", start.elapsed());
         assert!(recovery.trouble().is_some_and(|trouble| trouble.since == start.elapsed()));
-        recovery.handle_part();
+        recovery.handle_part(0);
         assert!(recovery.turn().await.is_none() && recovery.trouble().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_is_given_up_after_five_tries_or_seconds_when_others_came_meanwhile() {
+        let recovery = Recovery::new(Duration::from_millis(100));
+        assert!((0..20).all(|_| !recovery.gives_up(3)), "nothing came at all");
+        recovery.handle_part(4);
+        assert!(recovery.gives_up(3) && recovery.gives_up(3), "it stays so");
+        recovery.handle_part(3);
+        assert!(!recovery.gives_up(3), "until it comes");
+
+        assert!(!recovery.gives_up(7));
+        recovery.handle_part(8);
+        assert!(!recovery.gives_up(7));
+        tokio::time::advance(PART_PATIENCE).await;
+        assert!(recovery.gives_up(7), "its tries take long");
+        (100..100 + MISSED_MAX as u32).for_each(|number| assert!(!recovery.gives_up(number)));
+        assert!(!recovery.gives_up(7), "too many others failed since");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pump::chunk::Chunk;
 use pump::sample::Sample;
 use pump::title::Title;
-use titles::{Library, Settings, Url};
+use titles::{Library, Settings, Stats, Url};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -29,6 +29,8 @@ pub enum Fault {
     Status(u16),
     /// 500 for what begins there.
     Hole(u64),
+    /// Never an answer for what begins there.
+    HangAt(u64),
     /// The connection ends after so many bytes of the body.
     Truncate(usize),
     /// A Content-Length, and a body, of so many bytes less than Content-Range says.
@@ -219,7 +221,7 @@ async fn answer<S: AsyncWrite + Unpin>(stream: &mut S, asked: &Asked, item: &Ite
         let head = format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {first}-{last}/{len}\r\n");
         format!("{head}Content-Length: {body_len}\r\n{validators}\r\n")
     };
-    let fault = fault.filter(|fault| !matches!(fault, Fault::Hole(at) if *at != range.start));
+    let fault = fault.filter(|fault| !matches!(fault, Fault::Hole(at) | Fault::HangAt(at) if *at != range.start));
     match fault {
         None if is_other => write(stream, &whole, &item.bytes).await,
         None => write(stream, &partial(0, len, 0), body).await,
@@ -239,7 +241,7 @@ async fn answer<S: AsyncWrite + Unpin>(stream: &mut S, asked: &Asked, item: &Ite
         }
         Some(Fault::IgnoreRange) => write(stream, &whole, &item.bytes).await,
         Some(Fault::Len(len)) => write(stream, &partial(0, len, 0), body).await,
-        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Hang | Fault::HangAt(_)) => std::future::pending().await,
         Some(Fault::Stall(at)) => {
             write(stream, &partial(0, len, 0), &body[..at]).await;
             std::future::pending().await
@@ -311,4 +313,11 @@ pub async fn play(library: &Library, title: &Arc<Title>, bytes: &[u8]) -> Vec<Ar
         chunks.push(chunk);
     }
     chunks
+}
+
+/// Waits until the numbers are as they should be; that they will be is what is tested.
+pub async fn until(library: &Library, is_reached: impl Fn(&Stats) -> bool) {
+    while !is_reached(&library.stats()) {
+        tokio::task::yield_now().await;
+    }
 }

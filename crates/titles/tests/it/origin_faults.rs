@@ -1,8 +1,11 @@
 //! Every promise that an origin can break: what is told, what is tried again, and where.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{CHUNK_BYTES, Fault, Item, Origin, item, library, packets_of, play, sample, settings};
+use crate::common::{CHUNK_BYTES, Fault, Item, Origin, item, library, packets_of, play, sample, settings, until};
+use pump::chunk::Chunk;
+use pump::title::Title;
 use titles::{Error, ErrorKind, HttpError, Library, Settings};
 use tokio::net::TcpSocket;
 
@@ -267,26 +270,91 @@ async fn a_title_is_gone_when_its_origin_says_so_for_long_enough() {
     }
 }
 
-#[tokio::test]
-async fn a_part_that_cannot_be_had_while_others_come_is_a_hole() {
-    let origin = Origin::start().await;
-    let bytes = item(1).bytes;
-    origin.put("/a.ts", Item { always: Some(Fault::Hole(3 * CHUNK_BYTES as u64)), ..item(1) });
-    let library = Library::new(Settings { cache_bytes: 1, ..patient(&origin) }).unwrap();
-    let title = library.open("a.ts").await.unwrap();
-
+/// Waits for a part while the others come one after the other, again and again.
+async fn await_among_others(library: &Library, title: &Arc<Title>, bytes: &[u8], number: u64) -> Arc<Chunk> {
     let awaited = tokio::spawn({
         let (library, title) = (library.clone(), title.clone());
-        async move { library.await_chunk(&title, 3).await.unwrap() }
+        async move {
+            loop {
+                match library.await_chunk(&title, number).await {
+                    Err(error) if error.is_passing() => continue,
+                    awaited => return awaited.unwrap(),
+                }
+            }
+        }
     });
-    let mut others = (4..u64::from(title.chunk_count())).cycle();
+    let mut others = (number + 1..u64::from(title.chunk_count())).cycle();
     while !awaited.is_finished() {
-        let number = others.next().unwrap();
-        assert!(library.await_chunk(&title, number).await.unwrap().bytes() == packets_of(&bytes, number));
+        let other = others.next().unwrap();
+        assert!(library.await_chunk(title, other).await.unwrap().bytes() == packets_of(bytes, other));
+    }
+    awaited.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_part_that_cannot_be_had_while_others_come_is_a_hole() {
+    // It is refused, or nothing is ever said of it.
+    let at = 3 * CHUNK_BYTES as u64;
+    for (fault, timeout_ms) in [(Fault::Hole(at), 60_000), (Fault::HangAt(at), 200)] {
+        let origin = Origin::start().await;
+        let bytes = item(1).bytes;
+        origin.put("/a.ts", Item { always: Some(fault), ..item(1) });
+        let timeout = Duration::from_millis(timeout_ms);
+        let (connect_timeout, stall_timeout) = (timeout, timeout);
+        let settings = Settings { cache_bytes: 1, connect_timeout, stall_timeout, ..patient(&origin) };
+        let library = Library::new(settings).unwrap();
+        let title = library.open("a.ts").await.unwrap();
+
+        assert_eq!(await_among_others(&library, &title, &bytes, 3).await.packet_count(), 0);
+        assert_eq!(library.stats().holes, 1);
+    }
+}
+
+#[tokio::test]
+async fn parts_of_the_disk_cache_are_no_sign_that_the_origin_is_there() {
+    let origin = Origin::start().await;
+    let item = item(1);
+    origin.put("/a.ts", item.clone());
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { disk_cache: Some(folder.path().to_owned()), cache_bytes: 1, ..patient(&origin) };
+    let library = Library::new(settings).unwrap();
+    let title = library.open("a.ts").await.unwrap();
+    until(&library, |stats| stats.disk_writes == 1).await;
+    for number in 4..u64::from(title.chunk_count()) {
+        library.chunk(&title, number).await.unwrap();
+        // One at a time: what comes while many are being written is not kept.
+        until(&library, |stats| stats.disk_writes == number - 2).await;
     }
 
-    assert_eq!(awaited.await.unwrap().packet_count(), 0);
-    assert_eq!(library.stats().holes, 1);
+    origin.break_next("/a.ts", (0..20).map(|_| Fault::Status(503)));
+    let chunk = await_among_others(&library, &title, &item.bytes, 3).await;
+
+    assert!(chunk.bytes() == packets_of(&item.bytes, 3));
+    let stats = library.stats();
+    assert_eq!((stats.holes, stats.troubles), (0, 1), "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_part_that_hangs_holds_up_no_other() {
+    let origin = Origin::start().await;
+    let item = item(1);
+    origin.put("/a.ts", item.clone());
+    let library = Library::new(patient(&origin)).unwrap();
+    let title = library.open("a.ts").await.unwrap();
+
+    // From the first failure on its requests leave one at a time.
+    origin.break_next("/a.ts", [Fault::Status(503), Fault::Hang]);
+    let hanging = tokio::spawn({
+        let (library, title) = (library.clone(), title.clone());
+        async move { library.await_chunk(&title, 3).await }
+    });
+    while origin.asked().len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    for number in 4..u64::from(title.chunk_count()) {
+        assert!(library.await_chunk(&title, number).await.unwrap().bytes() == packets_of(&item.bytes, number));
+    }
+    assert!(!hanging.is_finished());
 }
 
 #[tokio::test]
