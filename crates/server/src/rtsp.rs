@@ -193,7 +193,8 @@ impl Rtsp {
             return Ok((name, Extent::Live));
         }
         let title = self.pump.title(&name).await?;
-        Ok((name, Extent::Stored(self.pump.library().duration(&title))))
+        // Who is told too short a time stops there.
+        Ok((name, Extent::Stored(self.pump.library().measure(&title).await)))
     }
 
     async fn setup(

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pump::chunk::Chunk;
-use pump::clock::{Mark, Slope};
+use pump::clock::{Clock, Mark, Slope};
 use pump::title::{FIRST_CHUNK_PACKETS, Title, TitleError};
-use wire::ts::Pcr;
 
 /// A title is probed with this much, however small its chunks are.
 const HEAD_MIN: u64 = 128 << 10;
@@ -58,73 +57,162 @@ pub(crate) fn estimate(title: &Title) -> Option<Duration> {
     Some(Duration::from_nanos(u64::try_from(ns).ok()?))
 }
 
-/// How long a title plays by the references in its first and last chunk. The estimate, when they do not belong to one
-/// clock. `false`: the two are so far apart that a look at places between them tells better (`duration_by`).
-pub(crate) fn duration(title: &Title, first: &Chunk, last: &Chunk) -> Option<(Duration, bool)> {
-    let (Some(slope), Some(start), Some(end)) = (title.slope, first.marks.first(), last.marks.last()) else {
-        return Some((estimate(title)?, true));
-    };
-    let span = (end.pcr.ticks() + Pcr::MODULUS - start.pcr.ticks()) % Pcr::MODULUS;
-    // Before the first reference and behind the last one, the mean rate of the head.
-    let margins = start.position + title.packet_count().saturating_sub(end.position);
-    let by_clock = Duration::from_nanos(span * 1_000 / 27) + Duration::from_nanos(slope.ns(margins).max(0) as u64);
-    let by_rate = estimate(title)?;
-    let is_likely = by_clock >= by_rate / 8 && by_clock <= by_rate * 8;
-    let is_sure = by_clock.abs_diff(by_rate) <= by_rate / 32;
-    Some((if is_likely { by_clock } else { by_rate }, is_sure))
-}
-
-/// Places at which a title is looked at when its clock and its rate disagree.
+/// Places at which a title is looked at to tell how long it plays, and further ones between those of which the clocks are
+/// not likely to be one.
 pub(crate) const LOOKS: u32 = 16;
+pub(crate) const CLOSER_LOOKS: u32 = 48;
+
+/// The same of a title at an origin, all at once, and none between them.
+pub(crate) const REMOTE_LOOKS: u32 = 8;
+
+/// Time by the clock is that of one clock for sure when it is within this factor of that by the rates at both ends; and
+/// likely to be within that one, where nothing tells better.
+const SURE: i64 = 2;
+const LIKELY: i64 = 8;
 
 /// Packets of such a look: with a few references, which are 100 ms apart at most.
 pub(crate) const LOOK_PACKETS: u64 = 700;
 
-/// How long a title plays, by looks at some of its places in order: from one to the next by their references, where these are
-/// likely to be of one clock, else by the rate around. So a jump of the clock counts for nothing, unless it is shorter than
-/// the time between two places.
-pub(crate) fn duration_by(title: &Title, looks: &[Chunk]) -> Option<Duration> {
-    let slope = title.slope?;
-    let marks = looks.iter().filter_map(|look| Some((*look.marks.first()?, look.slope.unwrap_or(slope))));
-    let marks: Vec<(Mark, Slope)> = marks.collect();
-    let ((start, first_slope), (end, last_slope)) = (marks.first()?, marks.last()?);
-    let mut ns = first_slope.ns(start.position) + last_slope.ns(title.packet_count().saturating_sub(end.position));
-    for pair in marks.windows(2) {
-        let [(from, slope), (to, next_slope)] = pair else { continue };
-        let packets = to.position.saturating_sub(from.position);
-        let by_rate_ns = slope.ns(packets) / 2 + next_slope.ns(packets) / 2;
-        let by_clock_ns = from.pcr.ticks_to(to.pcr).saturating_mul(1_000) / 27;
-        let is_likely = (by_rate_ns / 2..=by_rate_ns.saturating_mul(2)).contains(&by_clock_ns);
-        ns = ns.saturating_add(if is_likely { by_clock_ns } else { by_rate_ns });
+/// How long a title plays, by looks at some of its places (`look_at`): from one to the next by their references, where
+/// these are likely to be of one clock. Where they are not, `look_closer` reads the chunk between them, down to one, which it
+/// reads whole: so a jump of the clock counts for nothing, unless it is shorter than the time between two places, and a
+/// rate that varies for what it is. Where it gives nothing, it is the rate around.
+///
+/// # Errors
+/// What `look_closer` says.
+pub(crate) fn duration<E>(
+    title: &Title,
+    looks: &[Arc<Chunk>],
+    look_closer: impl FnMut(u32, bool) -> Result<Option<Chunk>, E>,
+) -> Result<Option<Duration>, E> {
+    let Some(slope) = title.slope else { return Ok(estimate(title)) };
+    let places: Vec<Place> = looks.iter().filter_map(|chunk| Place::of(chunk, slope)).collect();
+    let (Some(start), Some(end)) = (places.first(), places.last()) else { return Ok(estimate(title)) };
+    let mut ns = start.slope.ns(start.mark.position);
+    ns += end.slope.ns(title.packet_count().saturating_sub(end.mark.position));
+    let mut looks = Looks { slope, look: look_closer };
+    for pair in places.windows(2) {
+        let [from, to] = pair else { continue };
+        ns = ns.saturating_add(looks.ns_between(*from, *to)?);
     }
-    Some(Duration::from_nanos(ns.max(0) as u64))
+    Ok(Some(Duration::from_nanos(ns.max(0) as u64)))
+}
+
+/// The chunks to look at, `looks` of them, or all where there are fewer.
+pub(crate) fn look_at(title: &Title, looks: u32) -> impl Iterator<Item = u32> {
+    let last = title.chunk_count().saturating_sub(1);
+    let intervals = last.min(looks.max(2) - 1);
+    (0..=intervals).map(move |at| (u64::from(at) * u64::from(last) / u64::from(intervals.max(1))) as u32)
+}
+
+struct Looks<F> {
+    slope: Slope,
+    look: F,
+}
+
+/// The first reference of a chunk, and the rate there.
+#[derive(Clone, Copy)]
+struct Place {
+    number: u32,
+    mark: Mark,
+    slope: Slope,
+}
+
+impl Place {
+    fn of(chunk: &Chunk, slope: Slope) -> Option<Place> {
+        let mark = chunk.marks.first().copied()?;
+        Some(Place { number: chunk.number, mark, slope: chunk.slope.unwrap_or(slope) })
+    }
+}
+
+impl<E, F: FnMut(u32, bool) -> Result<Option<Chunk>, E>> Looks<F> {
+    fn ns_between(&mut self, from: Place, to: Place) -> Result<i64, E> {
+        let packets = to.mark.position.saturating_sub(from.mark.position);
+        let by_rates_ns = [from.slope.ns(packets), to.slope.ns(packets)];
+        let [short_ns, long_ns] = [by_rates_ns[0].min(by_rates_ns[1]), by_rates_ns[0].max(by_rates_ns[1])];
+        let by_clock_ns = from.mark.pcr.ticks_to(to.mark.pcr).saturating_mul(1_000) / 27;
+        let is_likely = |factor| (short_ns / factor..=long_ns.saturating_mul(factor)).contains(&by_clock_ns);
+        if is_likely(SURE) {
+            return Ok(by_clock_ns);
+        }
+        let is_one_chunk = to.number - from.number <= 1;
+        let number = from.number + (to.number - from.number) / 2;
+        let Some(chunk) = (self.look)(number, is_one_chunk)? else {
+            return Ok(if is_likely(LIKELY) { by_clock_ns } else { short_ns / 2 + long_ns / 2 });
+        };
+        if let Some(between) = Place::of(&chunk, self.slope).filter(|_| !is_one_chunk) {
+            return Ok(self.ns_between(from, between)?.saturating_add(self.ns_between(between, to)?));
+        }
+        let mut clock = Clock::new(from.mark, from.slope);
+        for mark in chunk.marks.iter().copied().chain([to.mark]) {
+            clock.aim(mark);
+            clock.reach();
+        }
+        Ok(clock.ns_at(to.mark.position))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use pump::sample::Sample;
+    use wire::Bitrate;
+    use wire::ts::Pcr;
 
     use super::*;
 
-    fn chunks(bytes: &[u8]) -> (Title, Chunk, Chunk) {
+    /// How long a title plays by `looks` places, and up to `closer` between them.
+    fn seconds(bytes: &[u8], looks: u32, closer: u32) -> f64 {
         let title = probe(bytes, bytes.len() as u64, 700).unwrap();
-        let chunk = |number| {
+        let look = |number, is_whole| {
             let range = title.chunk_range(number);
-            Chunk::scan(&title, number, bytes[range.start as usize..range.end as usize].to_vec())
+            let len = if is_whole { range.end - range.start } else { LOOK_PACKETS * 188 };
+            let end = range.end.min(range.start + len);
+            Chunk::scan(&title, number, bytes[range.start as usize..end as usize].to_vec())
         };
-        let (first, last) = (chunk(0), chunk(title.chunk_count() - 1));
-        (title, first, last)
+        let places: Vec<_> = look_at(&title, looks).map(|number| Arc::new(look(number, false))).collect();
+        let mut left = closer;
+        let duration = duration(&title, &places, |number, is_whole| {
+            let may_look = left > 0;
+            left = left.saturating_sub(1);
+            Ok::<_, Infallible>(may_look.then(|| look(number, is_whole)))
+        });
+        duration.unwrap().unwrap().as_secs_f64()
+    }
+
+    #[test]
+    fn a_rate_that_varies_is_no_clock_that_jumps() {
+        // Seconds of 1 and of 8 Mbit/s by turns, in this or that order; and one title of long parts.
+        for (length, parts) in [(1, 24), (2, 11), (10, 2), (20, 3)] {
+            for is_first_slow in [true, false] {
+                let bytes: Vec<u8> = (0..parts)
+                    .flat_map(|part| {
+                        let is_slow = (part % 2 == 0) == is_first_slow;
+                        let rate = Bitrate::from_kbps(if is_slow { 1_000 } else { 8_000 });
+                        let first_pcr = (1_000 + part * length) * Pcr::HZ;
+                        Sample { rate, first_pcr, pictures: 25 * length as u32, seed: part, ..Sample::default() }.make()
+                    })
+                    .collect();
+                let whole = (parts * length) as f64;
+                for (looks, closer, off_max) in [(LOOKS, CLOSER_LOOKS, 0.01), (REMOTE_LOOKS, 0, 0.04)] {
+                    let told = seconds(&bytes, looks, closer);
+                    let off = (told / whole - 1.0).abs();
+                    assert!(off < off_max, "{parts} of {length} s, slow first {is_first_slow}, {looks} looks: {told}");
+                }
+            }
+        }
     }
 
     #[test]
     fn a_title_plays_as_long_as_its_clock_says_also_when_that_wraps() {
         for is_constant in [true, false] {
             for first_pcr in [0, Pcr::MODULUS - 3 * Pcr::HZ] {
-                let (title, first, last) = chunks(&Sample { is_constant, first_pcr, ..Sample::default() }.make());
-
-                let seconds = duration(&title, &first, &last).unwrap().0.as_secs_f64();
-
-                assert!((9.9..10.1).contains(&seconds), "{seconds}");
+                let bytes = Sample { is_constant, first_pcr, ..Sample::default() }.make();
+                for looks in [LOOKS, REMOTE_LOOKS, 1] {
+                    let seconds = seconds(&bytes, looks, 0);
+                    assert!((9.9..10.1).contains(&seconds), "{seconds}");
+                }
             }
         }
     }
@@ -133,11 +221,10 @@ mod tests {
     fn two_clocks_in_one_title_do_not_make_it_a_day_long() {
         let mut bytes = Sample { first_pcr: 1_000 * Pcr::HZ, ..Sample::default() }.make();
         bytes.extend(Sample { first_pcr: 0, ..Sample::default() }.make());
-        let (title, first, last) = chunks(&bytes);
-
-        let (by_rate, is_sure) = duration(&title, &first, &last).unwrap();
-
-        assert!((18.0..22.0).contains(&by_rate.as_secs_f64()) && !is_sure, "{by_rate:?}");
+        for looks in [LOOKS, REMOTE_LOOKS, 2] {
+            let seconds = seconds(&bytes, looks, 0);
+            assert!((18.0..22.0).contains(&seconds), "{seconds}");
+        }
     }
 
     #[test]
@@ -148,17 +235,9 @@ mod tests {
                 let mut bytes = Sample { first_pcr, is_constant, ..Sample::default() }.make();
                 let first_pcr = (1_010 + jump) as u64 * Pcr::HZ;
                 bytes.extend(Sample { first_pcr, is_constant, seed: 2, ..Sample::default() }.make());
-                let (title, first, last) = chunks(&bytes);
-                let looks = (0..LOOKS).map(|look| {
-                    let number = look * title.chunk_count() / LOOKS;
-                    let range = title.chunk_range(number);
-                    Chunk::scan(&title, number, bytes[range.start as usize..range.end as usize].to_vec())
-                });
+                let seconds = seconds(&bytes, LOOKS, CLOSER_LOOKS);
 
-                let (_, is_sure) = duration(&title, &first, &last).unwrap();
-                let seconds = duration_by(&title, &looks.collect::<Vec<_>>()).unwrap().as_secs_f64();
-
-                assert!(!is_sure && (18.8..21.2).contains(&seconds), "{jump} s: {seconds}");
+                assert!((19.9..20.1).contains(&seconds), "{jump} s: {seconds}");
             }
         }
     }

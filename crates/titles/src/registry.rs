@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pump::title::Title;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::file::OpenFile;
@@ -20,7 +21,10 @@ pub(crate) struct Entry {
     /// Names this state of the title's bytes, and this way to cut it.
     pub id: u128,
     pub source: Source,
+    /// By its file, or by its start.
     pub duration: Option<Duration>,
+    /// Of a title at an origin, by looks at all of it.
+    pub measured: OnceCell<Duration>,
     pub recovery: Recovery,
     /// It is not what it was; the next who opens it gets what it is now.
     is_stale: AtomicBool,
@@ -47,7 +51,7 @@ impl Entry {
         recovery: Recovery,
     ) -> Arc<Entry> {
         let (title, is_stale) = (Arc::new(title), AtomicBool::new(false));
-        Arc::new(Entry { title, location, id, source, duration, recovery, is_stale })
+        Arc::new(Entry { title, location, id, source, duration, measured: OnceCell::new(), recovery, is_stale })
     }
 
     pub fn set_stale(&self) {

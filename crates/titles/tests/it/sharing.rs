@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{CHUNK_BYTES, Fault, Item, Origin, item, library, packets_of, play, sample, settings};
-use titles::{Library, Settings, Stats};
+use crate::common::{CHUNK_BYTES, Fault, Item, Origin, item, library, packets_of, play, sample, settings, until};
+use pump::sample::Sample;
+use titles::{Library, Settings};
 use tokio::sync::Semaphore;
-
-/// Waits until the numbers are as they should be; that they will be is what is tested.
-async fn until(library: &Library, is_reached: impl Fn(&Stats) -> bool) {
-    while !is_reached(&library.stats()) {
-        tokio::task::yield_now().await;
-    }
-}
+use wire::Bitrate;
+use wire::ts::Pcr;
 
 #[tokio::test]
 async fn whoever_names_titles_that_do_not_come_keeps_no_part_of_others_waiting() {
@@ -218,4 +214,26 @@ async fn a_title_that_changed_is_not_taken_from_disk() {
 
     play(&library, &title, &sample(2)).await;
     assert_eq!(library.stats().disk_hits, 0);
+}
+
+#[tokio::test]
+async fn a_title_at_an_origin_is_measured_once_for_who_is_told_its_length() {
+    let origin = Origin::start().await;
+    // Two seconds of nearly nothing, as many films begin.
+    let quiet = Sample { rate: Bitrate::from_kbps(100), is_constant: false, pictures: 50, ..Sample::default() };
+    let first_pcr = quiet.first_pcr + 2 * Pcr::HZ;
+    let busy = Sample { first_pcr, is_constant: false, pictures: 500, seed: 2, ..Sample::default() };
+    origin.put("/a.ts", Item { bytes: [quiet.make(), busy.make()].concat().into(), ..item(1) });
+    let library = library(&[&origin]);
+    let title = library.open("a.ts").await.unwrap();
+    let guess = library.duration(&title).unwrap().as_secs_f64();
+    assert!(guess > 40.0, "{guess}");
+
+    let (told, told_too) = tokio::join!(library.measure(&title), library.measure(&title));
+    let fetches = library.stats().fetches;
+
+    let seconds = told.unwrap().as_secs_f64();
+    assert!((21.0..23.5).contains(&seconds) && told == told_too, "{seconds}");
+    assert_eq!((library.measure(&title).await, library.duration(&title)), (told, told));
+    assert_eq!(library.stats().fetches, fetches);
 }
