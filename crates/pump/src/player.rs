@@ -302,19 +302,41 @@ impl Player {
 
     /// Until when it waits for chunks without which it cannot go on.
     pub(crate) fn await_chunk(&mut self, now_ns: i64) -> Option<i64> {
-        let waits = matches!(self.activity, Activity::Loading | Activity::Starved) && self.is_running;
-        let lacks = match self.mode {
-            Mode::Through => waits && !self.reel.queue.has_ended(),
-            // More of them are looked for, or a place to go on at.
-            Mode::Pictures(_) => waits,
-            Mode::Live(_) => false,
-        };
-        self.lacking_ns = lacks.then(|| self.lacking_ns.unwrap_or(now_ns));
+        if !matches!(self.activity, Activity::Playing) {
+            let lacks = match self.mode {
+                Mode::Through => !self.reel.queue.has_ended(),
+                // More of them are looked for, or a place to go on at.
+                Mode::Pictures(_) => true,
+                Mode::Live(_) => false,
+            };
+            let lacks = lacks && self.is_running && self.activity != Activity::Paused;
+            self.lacking_ns = lacks.then(|| self.lacking_ns.unwrap_or(now_ns));
+        }
         self.patience_ends_ns()
     }
 
+    /// A live input is waited for as long as it takes.
     fn patience_ends_ns(&self) -> Option<i64> {
-        Some(self.lacking_ns?.saturating_add(self.patience_ns))
+        let lacking_ns = self.lacking_ns.filter(|_| self.input().is_none())?;
+        Some(lacking_ns.saturating_add(self.patience_ns))
+    }
+
+    /// What it does, as others see it: a padded stream plays null packets while it is starved.
+    #[inline]
+    pub(crate) fn shown_activity(&self) -> Activity {
+        match self.activity {
+            Activity::Playing if self.lacking_ns.is_some() => Activity::Starved,
+            activity => activity,
+        }
+    }
+
+    /// Since when it is starved.
+    fn starved_since_ns(&self) -> Option<i64> {
+        match self.activity {
+            Activity::Starved => Some(self.schedule.due_ns),
+            Activity::Playing => self.lacking_ns,
+            Activity::Loading | Activity::Paused => None,
+        }
     }
 
     /// Goes on at `at_ns`.
@@ -537,8 +559,10 @@ impl Player {
         let has_ended = self.reel.queue.has_ended() && !matches!(self.mode, Mode::Pictures(_));
         let is_waiting = self.activity == Activity::Loading && (!self.is_running || has_ended);
         let age_ns = first_ns.map_or(0, |first_ns| now_ns - first_ns);
+        let starved_ns = self.starved_since_ns().map_or(0, |since_ns| now_ns - since_ns);
         SessionStats {
-            activity: if is_waiting { Activity::Paused } else { self.activity },
+            activity: if is_waiting { Activity::Paused } else { self.shown_activity() },
+            starved: stats.starved + Duration::from_nanos(starved_ns.max(0) as u64),
             position: self.reel.position(),
             clock_jumps: self.schedule.clock_jumps(),
             age: Duration::from_nanos(age_ns.max(0) as u64),

@@ -178,8 +178,8 @@ impl Pump {
 
     fn count_playing(&mut self, key: usize) {
         let Session { player, counted, .. } = &mut self.sessions[key];
-        let before = std::mem::replace(counted, player.activity);
-        self.totals.move_session(before, player.activity);
+        let before = std::mem::replace(counted, player.shown_activity());
+        self.totals.move_session(before, *counted);
     }
 
     fn await_start(&mut self, session: SessionId, token: u64) {
@@ -249,11 +249,14 @@ impl Pump {
             Next::At(at_ns) => self.schedule(key, at_ns),
             Next::Wait | Next::Full => {}
         }
-        if self.sessions[key].player.activity == Activity::Playing {
-            self.ask(key);
-        } else {
-            self.settle(key, now_ns);
+        let Session { player, counted, .. } = &self.sessions[key];
+        if player.activity != Activity::Playing {
+            return self.settle(key, now_ns);
         }
+        if player.shown_activity() != *counted {
+            self.count_playing(key);
+        }
+        self.ask(key);
     }
 
     fn schedule(&mut self, key: usize, at_ns: i64) {

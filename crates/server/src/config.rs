@@ -247,7 +247,7 @@ section! {
         read_ahead: Duration = pump().read_ahead, between(ms(100), secs(60));
         /// A session whose next part is later than this ends, where the session does not say otherwise. Until then its title
         /// is asked for again and again. A title that is gone, or has changed, ends its sessions before.
-        starved_timeout: Duration = pump().starved_timeout, between(secs(0), secs(86_400));
+        starved_timeout: Duration = pump().starved_timeout, between(secs(1), secs(86_400));
         /// A session ends when its destination says for this long that nobody listens (ICMP).
         refused_timeout: Duration = secs(5), between(secs(0), secs(86_400));
         /// Addresses that workers send from. IPv6 is left out where the machine has none.

@@ -1,5 +1,7 @@
 //! Writes a stream's datagrams: straight from the chunk, packet by packet, or into a constant rate.
 
+use std::time::Duration;
+
 use wire::ts::{DATAGRAM_LEN, DATAGRAM_PACKETS, PACKET_LEN, Packet, PesHeader, write_null, write_pcr_only};
 
 use super::schedule::ticks;
@@ -124,7 +126,14 @@ impl Player {
             }
         }
         let is_behind = self.schedule.padding.is_some_and(|padding| padding.is_behind);
-        self.lacking_ns = is_behind.then(|| self.lacking_ns.unwrap_or(due_ns));
+        match self.lacking_ns {
+            None if is_behind => self.lacking_ns = Some(due_ns),
+            Some(since_ns) if !is_behind => {
+                self.measure.stats.starved += Duration::from_nanos((due_ns - since_ns).max(0) as u64);
+                self.lacking_ns = None;
+            }
+            _ => {}
+        }
         let Some(slot) = output.out.slot() else { return Sent::Late };
         let header_len = self.sender.write_header(slot, due_ns);
         slot[header_len..header_len + DATAGRAM_LEN].copy_from_slice(payload.as_flattened());

@@ -73,6 +73,8 @@ pub struct World {
     /// How long a chunk takes.
     pub delay: fn(SessionId, u32) -> Duration,
     pub asked: Vec<(SessionId, u32)>,
+    /// The answer to the last question.
+    stats: Option<SessionStats>,
 }
 
 impl World {
@@ -96,6 +98,7 @@ impl World {
             coming: VecDeque::new(),
             delay: |_, _| Duration::ZERO,
             asked: Vec::new(),
+            stats: None,
         }
     }
 
@@ -179,7 +182,7 @@ impl World {
             Event::Started { token, start } => self.started.push((token, start)),
             Event::Heard { connection, bytes } => self.heard.push((connection, bytes.into())),
             Event::HungUp { connection } => self.hung_up.push(connection),
-            Event::Stats { .. } => {}
+            Event::Stats { stats, .. } => self.stats = stats.map(|stats| *stats),
         }
     }
 
@@ -195,6 +198,11 @@ impl World {
         }
         self.requests.extend(self.out.take_requests());
         self.out.clear();
+    }
+
+    pub fn stats(&mut self, number: u64) -> SessionStats {
+        self.command(Command::Inspect { session: SessionId(number), token: 1 });
+        self.stats.take().expect("it is open")
     }
 
     pub fn counters(&self) -> Counters {

@@ -197,6 +197,30 @@ fn a_late_chunk_is_an_underrun_and_no_other_stream_notices() {
 }
 
 #[test]
+fn a_padded_session_that_is_starved_says_so_and_for_how_long() {
+    let source = Source::sample(&Sample::default());
+    let mut world = World::new(exact());
+    world.delay = |_, chunk| Duration::from_secs(if chunk == 9 { 20 } else { 0 });
+    for (number, pacing) in [(1, Pacing::Clock), (2, Pacing::Padded(Bitrate::from_kbps(9_000)))] {
+        world.open(number, &source, |spec| spec.play.pacing = pacing);
+    }
+    world.run(Duration::from_secs(15));
+    assert_eq!((world.counters().starved, world.counters().playing), (2, 0));
+    for number in [1, 2] {
+        let stats = world.stats(number);
+        assert_eq!(stats.activity, Activity::Starved);
+        assert!((10.0..14.0).contains(&stats.starved.as_secs_f64()), "{number}: {:?}", stats.starved);
+    }
+    world.run(Duration::from_secs(6));
+    assert_eq!((world.counters().starved, world.counters().playing), (0, 2));
+    world.run_to_the_end();
+    for (_, reason, stats) in &world.ended {
+        assert_eq!(*reason, EndReason::Ended);
+        assert!((17.0..20.0).contains(&stats.starved.as_secs_f64()), "{:?}", stats.starved);
+    }
+}
+
+#[test]
 fn where_a_stream_begins_the_chunk_that_is_played_next_has_the_way_for_itself() {
     let source = Source::sample(&Sample::default());
     let mut world = World::new(Settings { read_ahead: Duration::from_millis(400), ..exact() });

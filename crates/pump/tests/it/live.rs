@@ -291,6 +291,36 @@ fn a_session_that_wants_null_packets_gets_them_while_nothing_comes() {
 }
 
 #[test]
+fn a_live_input_is_waited_for_however_long_also_where_it_is_padded() {
+    let source = sample(RATE, 90, 5);
+    let all = flights(&source, RATE, 0, 0.0, |_| 5 * MS);
+    let there = |flight: &&Flight| !(5_000 * MS..65_000 * MS).contains(&flight.sent_ns);
+    let sent: Vec<Flight> = all.iter().filter(there).cloned().collect();
+    let mut world = World::new(Settings::default());
+    world.receive(&sent, 2_000 * MS);
+    for session in [1, 2] {
+        world.open_with(session, |spec| {
+            spec.play.starved_timeout = Some(Duration::from_secs(3));
+            if session == 2 {
+                spec.play.pacing = spec::Pacing::Padded(Bitrate::from_kbps(12_000));
+            }
+        });
+    }
+    world.receive(&sent, 60_000 * MS);
+    for session in [1, 2] {
+        let stats = world.stats(session);
+        assert_eq!(stats.activity, spec::Activity::Starved, "session {session}");
+        assert!(stats.starved.abs_diff(Duration::from_secs(55)) < Duration::from_secs(1), "{:?}", stats.starved);
+    }
+    world.receive(&sent, 70_000 * MS);
+    for session in [1, 2] {
+        let stats = world.stats(session);
+        assert_eq!(stats.activity, spec::Activity::Playing, "session {session}");
+        assert!(stats.starved.abs_diff(Duration::from_secs(60)) < Duration::from_secs(1), "{:?}", stats.starved);
+    }
+}
+
+#[test]
 fn a_live_input_is_filled_up_to_a_constant_rate() {
     let source = Sample { rate: RATE, pictures: 300, is_constant: false, ..Sample::default() }.make();
     let flights = by_clock(&source);

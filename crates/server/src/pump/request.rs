@@ -209,7 +209,7 @@ fn fec_of(typed: &Value, destination: &Destination) -> Result<Fec, RequestError>
 }
 
 fn starved_timeout(typed: Option<Value>) -> Result<Option<Duration>, RequestError> {
-    seconds("starved_timeout", typed, 0.0..=STARVED_TIMEOUT_MAX, "0 to 86400 seconds")
+    seconds("starved_timeout", typed, 1.0..=STARVED_TIMEOUT_MAX, "1 to 86400 seconds")
 }
 
 fn span(key: &'static str, typed: Option<Value>) -> Result<Option<Duration>, RequestError> {
@@ -371,7 +371,8 @@ mod tests {
             (with(r#", "end": 1e300"#), "end is a number of seconds"),
             (with(r#", "speed": 0"#), "speed is 0.1 to 10"),
             (with(r#", "burst": 8"#), "burst is 1 to 7"),
-            (with(r#", "starved_timeout": 86401"#), "starved_timeout is 0 to 86400 seconds"),
+            (with(r#", "starved_timeout": 0"#), "starved_timeout is 1 to 86400 seconds"),
+            (with(r#", "starved_timeout": 86401"#), "starved_timeout is 1 to 86400 seconds"),
             (with(r#", "lease": 0.5"#), "lease is 1 to 86400 seconds"),
             (with(r#", "burst_start": 31"#), "burst_start is 0 to 30 seconds"),
             (with(r#", "burst_start": 1, "pad": 2000000"#), "burst_start is 0 to 30 seconds"),

@@ -174,7 +174,7 @@ async fn a_session_waits_for_its_title_as_long_as_it_says() {
     test.origin_title("dead.ts", title, 2);
     test.fail_origin(Some(StatusCode::INTERNAL_SERVER_ERROR));
     let receiver = Receiver::bind();
-    let request = json!({"title": "dead.ts", "destination": receiver.url("udp"), "starved_timeout": 0.3});
+    let request = json!({"title": "dead.ts", "destination": receiver.url("udp"), "starved_timeout": 1});
     let ended = test.until_ended(test.open(request).await).await;
     let reason = ended["reason"].as_str().expect("a reason");
     assert!(reason.contains("starved_timeout") && reason.contains("500"), "{ended}");
