@@ -65,6 +65,8 @@ pub struct Monitor {
     last_ns: Option<u64>,
     next_seq: Option<Seq>,
     clock: Option<Reference>,
+    /// From which places in the stream are counted: anew from each that is off, so that what happened once counts once.
+    place: Option<Reference>,
     /// Bounds of arrival less reference in the second that runs, and when it began.
     jitter: Option<(i64, i64)>,
     second_ns: u64,
@@ -167,8 +169,8 @@ impl Monitor {
     /// Compares a reference of the first PID that has any with its arrival, and with its place.
     fn note_reference(&mut self, at_ns: u64, packet: &Packet<'_>, pcr: Pcr) {
         let here = Reference { pid: packet.pid(), pcr, at_ns, position: self.report.packets };
-        let Some(first) = self.clock else {
-            self.clock = Some(here);
+        let (Some(first), Some(place)) = (self.clock, self.place) else {
+            (self.clock, self.place) = (Some(here), Some(here));
             return;
         };
         if first.pid != here.pid {
@@ -179,17 +181,20 @@ impl Monitor {
         let apart_ns = by_arrival_ns - by_clock_ns;
         // Half the way round a clock its sign turns.
         if packet.discontinuity() || apart_ns.abs() > JUMP_NS || by_clock_ns.abs() > i64::MAX / 4 {
-            self.clock = Some(here);
+            (self.clock, self.place) = (Some(here), Some(here));
             self.jitter = None;
             return;
         }
         let (low, high) = self.jitter.unwrap_or((apart_ns, apart_ns));
         self.jitter = Some((low.min(apart_ns), high.max(apart_ns)));
         if let Some(rate) = self.rate {
-            let bits = u128::from(here.position - first.position) * PACKET_LEN as u128 * 8;
+            let bits = u128::from(here.position - place.position) * PACKET_LEN as u128 * 8;
             let by_place_ns = (bits * 1_000_000_000 / u128::from(rate.bps())) as i64;
+            let by_clock_ns = (i128::from(place.pcr.ticks_to(pcr)) * 1_000 / 27) as i64;
             let off_ns = by_place_ns.abs_diff(by_clock_ns);
-            self.watch.accuracy(off_ns);
+            if self.watch.accuracy(off_ns) {
+                self.place = Some(here);
+            }
             self.report.pcr_accuracy_max_ns = self.report.pcr_accuracy_max_ns.max(Some(off_ns));
         }
     }

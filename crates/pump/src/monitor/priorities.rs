@@ -140,8 +140,11 @@ impl Watch {
         (self.wrong_sync_bytes, self.is_out_of_sync) = (0, false);
     }
 
-    pub(super) fn accuracy(&mut self, off_ns: u64) {
-        self.counts.pcr_accuracy += u64::from(off_ns > ACCURACY_NS);
+    /// True when that is an error.
+    pub(super) fn accuracy(&mut self, off_ns: u64) -> bool {
+        let is_error = off_ns > ACCURACY_NS;
+        self.counts.pcr_accuracy += u64::from(is_error);
+        is_error
     }
 
     /// Takes a packet that is no null packet. Returns how many are missing before it.

@@ -33,7 +33,7 @@ fn pid(packet: &[u8; PACKET_LEN]) -> Pid {
 }
 
 /// Changes the packets of a PID, counted among themselves.
-fn change(which: Pid, change: impl Fn(usize, &mut [u8; PACKET_LEN])) -> Vec<[u8; PACKET_LEN]> {
+fn change(which: Pid, mut change: impl FnMut(usize, &mut [u8; PACKET_LEN])) -> Vec<[u8; PACKET_LEN]> {
     let mut packets = packets();
     packets
         .iter_mut()
@@ -99,14 +99,20 @@ fn a_flagged_jump_is_none_and_an_unflagged_one_is() {
 
 #[test]
 fn references_off_their_place_are_inaccurate() {
-    let packets = change(VIDEO_PID, |count, packet| {
-        if let Some(pcr) = Packet::parse(packet).unwrap().pcr().filter(|_| count > 1_000) {
-            set_pcr(packet, pcr.plus(27 * 2));
-        }
-    });
-    let report = on_time(&packets);
-    assert!((1_900..2_100).contains(&report.pcr_accuracy_max_ns.unwrap()));
-    assert!(report.priorities.pcr_accuracy > 100);
+    // From one place on they are later, which is one error; or each is off in turn.
+    for alternates in [false, true] {
+        let mut references = 0;
+        let packets = change(VIDEO_PID, |count, packet| {
+            if let Some(pcr) = Packet::parse(packet).unwrap().pcr().filter(|_| count > 1_000) {
+                references += 1;
+                set_pcr(packet, pcr.plus(if alternates && references % 2 == 0 { 0 } else { 27 * 2 }));
+            }
+        });
+        let report = on_time(&packets);
+        assert!((1_900..2_100).contains(&report.pcr_accuracy_max_ns.unwrap()));
+        let errors = report.priorities.pcr_accuracy;
+        assert!(if alternates { errors > 100 } else { errors == 1 }, "{errors}");
+    }
 }
 
 #[test]
