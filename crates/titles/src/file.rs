@@ -62,6 +62,9 @@ fn not_opened(location: &str, error: io::Error) -> Error {
     }
 }
 
+/// Bytes at a file's start by which one that grew is told from another one in its place.
+const HEAD_BYTES: usize = 4_096;
+
 /// What tells one file, and one state of it, from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -89,6 +92,7 @@ pub(crate) struct OpenFile {
     file: File,
     location: String,
     pub identity: Identity,
+    head: Vec<u8>,
 }
 
 impl OpenFile {
@@ -97,7 +101,8 @@ impl OpenFile {
         if !metadata.is_file() {
             return Err(refused(location, Refusal::NoFile));
         }
-        Ok(OpenFile { file, location: location.to_owned(), identity: Identity::of(&metadata) })
+        let head = head_of(&file).map_err(|error| not_opened(location, error))?;
+        Ok(OpenFile { file, location: location.to_owned(), identity: Identity::of(&metadata), head })
     }
 
     /// # Errors
@@ -110,7 +115,8 @@ impl OpenFile {
             result => result.map_err(what)?,
         }
         let now = Identity::of(&self.file.metadata().map_err(what)?);
-        if now.len < self.identity.len || (now.len == self.identity.len && now != self.identity) {
+        let has_grown = now.len > self.identity.len && head_of(&self.file).map_err(what)?.starts_with(&self.head);
+        if now != self.identity && !has_grown {
             return Err(self.changed());
         }
         Ok(bytes)
@@ -119,6 +125,13 @@ impl OpenFile {
     fn changed(&self) -> Error {
         Error::Changed { location: shown(&self.location) }
     }
+}
+
+fn head_of(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let len = file.read_at(&mut head, 0)?;
+    head.truncate(len);
+    Ok(head)
 }
 
 #[cfg(test)]
@@ -193,6 +206,10 @@ mod tests {
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(10);
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_modified(later).unwrap();
 
+        assert!(matches!(file.read(2..5), Err(Error::Changed { .. })));
+
+        let file = open_path(&path).unwrap();
+        fs::write(&path, b"another and longer").unwrap();
         assert!(matches!(file.read(2..5), Err(Error::Changed { .. })));
     }
 
