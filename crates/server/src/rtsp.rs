@@ -193,6 +193,9 @@ impl Rtsp {
             return Ok((name, Extent::Live));
         }
         let title = self.pump.title(&name).await?;
+        if title.slope.is_none() {
+            return Err(PumpError::NoClock.into());
+        }
         // Who is told too short a time stops there.
         Ok((name, Extent::Stored(self.pump.library().measure(&title).await)))
     }
@@ -458,7 +461,7 @@ impl From<PumpError> for Status {
             PumpError::Destination(DestinationError::NotAllowed(_)) => Status::Forbidden,
             PumpError::Destination(_) => Status::UnsupportedTransport,
             PumpError::Title(titles::Error::NotFound { .. } | titles::Error::Refused { .. }) => Status::NotFound,
-            PumpError::Title(titles::Error::Title { .. }) => Status::UnsupportedMediaType,
+            PumpError::Title(titles::Error::Title { .. }) | PumpError::NoClock => Status::UnsupportedMediaType,
             PumpError::Title(titles::Error::Http { .. }) => Status::BadGateway,
             PumpError::Title(titles::Error::Stopped) => Status::ServiceUnavailable,
             PumpError::Empty | PumpError::Live(_) => Status::InvalidRange,

@@ -206,10 +206,13 @@ async fn what_cannot_be_is_refused_by_its_status_and_in_the_words_of_the_api() {
     }
     server.put("noise.ts", &[7; 5_000]);
     server.put("empty.ts", &[]);
+    let null: Vec<u8> = [0x47, 0x1f, 0xff, 0x10].into_iter().chain([0xff; 184]).collect();
+    server.put("nulls.ts", &null.repeat(1_000));
     let long = "a".repeat(256);
     for (code, name, words) in [
         (415, "noise.ts", "no transport stream"),
         (415, "empty.ts", "no transport stream"),
+        (415, "nulls.ts", "no clock"),
         (404, &*long, "255 bytes"),
         (404, "none.ts", "there is no title \"none.ts\""),
     ] {
