@@ -29,7 +29,7 @@ use crate::clients::{Answer, Api, Common, sleep_until};
 /// Sends what strangers may send to a server, for as long as asked for: floods of datagrams that look like STUN, DTLS and
 /// media, checks with a right user fragment and wrong integrity, forged ICMP, connections, offers.
 ///
-/// On loopback it comes from many addresses (127.0.0.0/8). Forged ICMP takes root.
+/// On loopback it comes from many addresses (127.0.0.0/8), and its offers for many, as from a proxy. Forged ICMP takes root.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// A stream that is published, from whose answers the workers' ports are known.
@@ -250,9 +250,11 @@ impl Attacker<'_> {
                 let offer = own.target.offer().unwrap_or_default();
                 let cut = own.below(offer.len() as u64) as usize;
                 let text = if index % 2 == 0 { offer[..cut].to_owned() } else { offer.replace("a=", "b=") };
-                own.post(&text)
+                own.post(index, &text)
             }),
-            Kind::Offers => self.at(requests, |own, _| own.target.offer().is_ok_and(|offer| own.post(&offer))),
+            Kind::Offers => {
+                self.at(requests, |own, index| own.target.offer().is_ok_and(|offer| own.post(index, &offer)));
+            }
         }
         Ok(self.sent)
     }
@@ -273,8 +275,12 @@ impl Attacker<'_> {
         }
     }
 
-    fn post(&self, offer: &str) -> bool {
-        let answer = self.target.api.post(&self.target.whep_url, "application/sdp", offer);
+    /// For a client of the networks that are for measuring (RFC 2544, appendix C.2.2); a server that does not take us for its
+    /// proxy knows better.
+    fn post(&self, index: u64, offer: &str) -> bool {
+        let [high, low] = (index as u16).to_be_bytes();
+        let client = Ipv4Addr::new(198, 18, high, low).into();
+        let answer = self.target.api.post_for(client, &self.target.whep_url, "application/sdp", offer);
         answer.is_ok_and(|answer| answer.status == 201)
     }
 

@@ -153,6 +153,12 @@ impl Api {
         Answer::read(request.send(body)).with_context(|| format!("POST {url}"))
     }
 
+    /// The same for somebody else, as a proxy asks.
+    pub(crate) fn post_for(&self, client: IpAddr, url: &str, content_type: &str, body: &str) -> Result<Answer> {
+        let request = self.authorized(self.agent.post(url)).header("X-Forwarded-For", client.to_string());
+        Answer::read(request.header("Content-Type", content_type).send(body)).with_context(|| format!("POST {url}"))
+    }
+
     fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
         match &self.token {
             Some(token) => request.header("Authorization", format!("Bearer {token}")),
