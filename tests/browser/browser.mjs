@@ -6,21 +6,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { chromium } from "playwright-core";
+import { CHROMIUM_FLAGS, inbound, publish, until } from "../support/page.mjs";
+
+export { inbound, publish, until };
 
 const FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
+  ...CHROMIUM_FLAGS,
   "--disable-quic",
   "--no-first-run",
-  "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
   "--use-fake-device-for-media-stream",
   "--use-fake-ui-for-media-stream",
-  "--autoplay-policy=no-user-gesture-required",
-  // Host candidates as they are: there is no mDNS here, and the server is on loopback.
-  "--disable-features=WebRtcHideLocalIpsWithMdns",
-  "--allow-loopback-in-peer-connection",
 ];
 
 /** A fresh Chromium; `close` ends it and removes its profile. */
@@ -53,42 +50,9 @@ export async function open(context, url) {
   return page;
 }
 
-/** Calls `probe` until it returns something true, and returns that. */
-export async function until(what, seconds, probe) {
-  const end = Date.now() + 1000 * seconds;
-  let last;
-  for (;;) {
-    last = await probe();
-    if (last) return last;
-    if (Date.now() > end) throw new Error(`not within ${seconds} s: ${what}`);
-    await sleep(100);
-  }
-}
-
-/** Publishes the test picture from `page`. */
-export async function publish(page, options) {
-  await page.evaluate((options) => window.millrace.publish(options).then(() => undefined), options);
-  await until("publisher is connected", 10, () =>
-    page.evaluate(() => window.millrace.publisher.pc?.connectionState === "connected"),
-  );
-}
-
 /** Waits until the page's watcher has decoded a picture. */
 export async function playing(page, seconds = 10) {
   await until("the page decodes video", seconds, async () => (await inbound(page, "video")).framesDecoded > 2);
-}
-
-/** The watcher's inbound-rtp statistics of one kind; zeros while there are none. */
-export async function inbound(page, kind) {
-  return page.evaluate(async (kind) => {
-    const video = { framesDecoded: 0, frameWidth: 0, freezeCount: 0, totalFreezesDuration: 0 };
-    const none = { ...video, packetsReceived: 0, packetsLost: 0, totalAudioEnergy: 0, audioLevel: 0 };
-    const report = await window.millrace.watcher?.pc?.getStats();
-    for (const entry of report?.values() ?? []) {
-      if (entry.type === "inbound-rtp" && entry.kind === kind) return { ...none, ...entry };
-    }
-    return none;
-  }, kind);
 }
 
 /** Waits for a frame as wide as `accept` wants, and returns the statistics of then. */

@@ -8,16 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import puppeteer from "puppeteer-core";
+import { CHROMIUM_FLAGS, publish } from "../support/page.mjs";
 import { AUDIO_PACKETS, inputEnded, say, until } from "./peer.mjs";
-
-const CHROMIUM_FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
-  "--disable-background-networking",
-  "--autoplay-policy=no-user-gesture-required",
-  "--disable-features=WebRtcHideLocalIpsWithMdns",
-  "--allow-loopback-in-peer-connection",
-];
 
 /** Firefox leaves loopback out of its candidates, and plays nothing unasked, unless told otherwise. */
 const FIREFOX_PREFERENCES = {
@@ -50,13 +42,6 @@ export async function open(browser, url) {
   page.on("pageerror", (error) => console.error(`page: ${error.message}`));
   await page.goto(url);
   return page;
-}
-
-/** Publishes the page's test picture, with three layers where `simulcast` is set. */
-export async function publish(page, options) {
-  await page.evaluate((options) => window.millrace.publish(options).then(() => undefined), options);
-  const state = () => page.evaluate(() => window.millrace.publisher.pc?.connectionState);
-  await until("the publisher is connected", 15, async () => (await state()) === "connected");
 }
 
 /** Begins to watch in the page, each stream by a connection of its own. */

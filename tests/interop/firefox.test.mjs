@@ -3,15 +3,17 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { serve } from "../browser/server.mjs";
-import { launch, open, publish } from "./browser.mjs";
-import { until } from "./peer.mjs";
+import { dropsMax } from "../support/network.mjs";
+import { inbound, publish, until } from "../support/page.mjs";
+import { launch, open } from "./browser.mjs";
 import { stacks } from "./stacks.mjs";
 
 const skip = ["chromium", "firefox"].some((name) => !stacks.some((stack) => stack.name === name)) && "a browser is not there";
-let server, firefox, chromium, viewer, publisher;
+let server, firefox, chromium, viewer, publisher, dropsBefore;
 
 before(async () => {
   if (skip) return;
+  dropsBefore = await dropsMax();
   server = await serve();
   [firefox, chromium] = [await launch("firefox"), await launch("chromium")];
   viewer = await open(firefox.browser, `${server.url}/`);
@@ -35,18 +37,20 @@ describe("Firefox watches three layers", { skip }, () => {
 
   // By probes, unless the largest was small enough to begin with, as it may be while the encoder is new.
   test("auto comes to the largest on a good line", async () => {
-    await until("the largest layer", 30, async () => (await inbound(viewer)).frameWidth === 960);
+    await until("the largest layer", 30, async () => (await inbound(viewer, "video")).frameWidth === 960);
+    const { packetsLost } = await inbound(viewer, "video");
     const { loss } = await viewer.evaluate(() => window.millrace.watcher.session.stats());
-    assert.equal(loss, 0);
-    assert.equal((await inbound(viewer)).packetsLost, 0);
+    const dropped = (await dropsMax()) - dropsBefore;
+    assert.ok(packetsLost <= dropped, `${packetsLost} packets lost, of which the kernel dropped ${dropped} at most`);
+    assert.ok(loss === 0 || dropped > 0, `loss ${loss}`);
   });
 
   test("a layer that is asked for comes, and auto comes back", async () => {
     const select = (layer) => viewer.evaluate((layer) => window.millrace.watcher.select(layer), layer);
     await select(0);
-    await until("the smallest layer", 10, async () => (await inbound(viewer)).frameWidth === 240);
+    await until("the smallest layer", 10, async () => (await inbound(viewer, "video")).frameWidth === 240);
     await select(null);
-    await until("the largest layer", 30, async () => (await inbound(viewer)).frameWidth === 960);
+    await until("the largest layer", 30, async () => (await inbound(viewer, "video")).frameWidth === 960);
   });
 
   test("a reload shows the picture again", async () => {
@@ -64,8 +68,8 @@ describe("Firefox watches three layers", { skip }, () => {
       const state = await viewer.evaluate(() => window.millrace.watcher.pc.iceConnectionState);
       return (state === "connected" || state === "completed") && (await ufrag()) !== first;
     });
-    const { framesDecoded } = await inbound(viewer);
-    await until("thirty more frames", 10, async () => (await inbound(viewer)).framesDecoded > framesDecoded + 30);
+    const { framesDecoded } = await inbound(viewer, "video");
+    await until("thirty more frames", 10, async () => (await inbound(viewer, "video")).framesDecoded > framesDecoded + 30);
     assert.equal(await viewer.evaluate(() => window.millrace.watcher.session.url), url);
   });
 });
@@ -75,22 +79,13 @@ describe("Firefox publishes three layers", { skip }, () => {
     const page = await open(firefox.browser, `${server.url}/`);
     await publish(page, { name: "fox", token: "", source: "picture", simulcast: true, codec: "VP8", width: 960, height: 540 });
     await publisher.goto(`${server.url}/?watch=fox`);
-    await until("the largest layer", 60, async () => (await inbound(publisher)).frameWidth === 960);
+    await until("the largest layer", 60, async () => (await inbound(publisher, "video")).frameWidth === 960);
     const layers = await publisher.evaluate(() => window.millrace.watcher.session.stats().then((stats) => stats.layers[0]));
     assert.equal(layers.layer_count, 3);
     assert.equal(layers.rid, "f");
   });
 });
 
-/** The page's inbound video, zeros while there is none. */
-function inbound(page) {
-  return page.evaluate(async () => {
-    const report = await window.millrace?.watcher?.pc?.getStats();
-    const video = [...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp" && entry.kind === "video");
-    return { frameWidth: 0, framesDecoded: 0, packetsLost: 0, ...video };
-  });
-}
-
 async function playing(page) {
-  await until("the page decodes video", 15, async () => (await inbound(page)).framesDecoded > 10);
+  await until("the page decodes video", 15, async () => (await inbound(page, "video")).framesDecoded > 10);
 }

@@ -1,9 +1,10 @@
 // Each stack publishes, and each watches what every stack publishes: decoded frames, or whole ones where a stack has no
-// decoder, and no packet missing.
+// decoder, and no packet missing that the kernel has not dropped.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { serve } from "../browser/server.mjs";
+import { dropsMax } from "../support/network.mjs";
 import { AUDIO_PACKETS, until } from "./peer.mjs";
 import { Peer, stacks } from "./stacks.mjs";
 
@@ -16,9 +17,10 @@ const streams = stacks.flatMap(({ name, publishes, ...stack }) =>
   publishes.map((codec) => ({ publisher: name, codec, name: `${name}-${codec.toLowerCase()}`, stack: { name, ...stack } })),
 );
 const whep = (stream) => `${server.url}/whep/${stream.name}`;
-let server;
+let server, dropsBefore;
 
 before(async () => {
+  dropsBefore = await dropsMax();
   server = await serve();
 });
 
@@ -54,12 +56,14 @@ for (const stack of stacks) {
         test(`not ${stream.publisher}'s ${stream.codec}, which it does not offer to take`, () => assert.equal(got().refused, 406));
         continue;
       }
-      test(`${stream.publisher}'s ${stream.codec}`, () => {
+      test(`${stream.publisher}'s ${stream.codec}`, async () => {
         const { refused, video, audio } = got();
         assert.equal(refused, undefined);
         assert.ok(video.frames >= FRAMES, `${video.frames} frames`);
         assert.ok(audio.packets >= AUDIO_PACKETS, `${audio.packets} audio packets`);
-        assert.deepEqual([video.lost, audio.lost], [0, 0], "no packet is missing");
+        // While encoders share a core some may find no room, here or on their way to the server.
+        const [lost, dropped] = [video.lost + audio.lost, (await dropsMax()) - dropsBefore];
+        assert.ok(lost <= dropped, `${lost} packets are missing, of which the kernel dropped ${dropped} at most`);
       });
     }
   });

@@ -25,8 +25,10 @@ const STACKS = {
   libdatachannel: { program: ["node", "datachannel.mjs"], publishes: ["VP8"], takes: ["VP8", "H264"] },
 };
 
+const names = process.env.MILLRACE_INTEROP?.split(" ").filter(Boolean) ?? Object.keys(STACKS);
+
 /** The stacks that are there: those that `MILLRACE_INTEROP` names, or all. */
-export const stacks = (process.env.MILLRACE_INTEROP ?? Object.keys(STACKS).join(" ")).split(" ").map((name) => {
+export const stacks = names.map((name) => {
   if (!STACKS[name]) throw new Error(`no stack ${name}; there are: ${Object.keys(STACKS).join(" ")}`);
   return { name, ...STACKS[name] };
 });
