@@ -26,8 +26,8 @@ async function measure(scenario) {
 describe("with all UDP packets dropped at random, both ways", { concurrency: true }, () => {
   for (const [percent, unrepaired] of [
     [5, 0],
-    // A viewer asks for a second. With `rooms.resend_share` spent, that is five or six times, each lost by one in three.
-    [20, 0.02],
+    // Of each request and its answer one in three is lost; a viewer asks ten times, for little more than a second.
+    [20, 0.01],
   ]) {
     test(`${percent} %`, async () => {
       const report = await measure({ rule: `meta l4proto udp numgen random mod 100 < ${percent} drop` });
