@@ -5,24 +5,110 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::sleep;
+
+use crate::crowd::Crowd;
 
 /// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Room for so many connections at a time.
-pub(crate) fn places(connections_max: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)))
+/// Room for so many connections at a time. When all places are taken, the connection that was idle for longest, of the client
+/// that has most, makes room for a newcomer.
+#[derive(Debug)]
+pub(crate) struct Places {
+    permits: Arc<Semaphore>,
+    /// Who may have to make room, by their clients' networks, and how each is told.
+    crowd: Mutex<Crowd<IpAddr, oneshot::Sender<()>>>,
+    given: AtomicUsize,
+    made_room: AtomicU64,
 }
 
-/// Waits for room.
-pub(crate) async fn find_place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    places.clone().acquire_owned().await.expect("nobody closes the semaphore")
+/// One connection's place, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    number: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Places {
+            permits: Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))),
+            crowd: Mutex::default(),
+            given: AtomicUsize::new(0),
+            made_room: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes a place for a connection of a client's network; of who has none the connection never makes room. Waits where
+    /// nobody makes room. What is returned beside it resolves when the connection is to make room.
+    pub(crate) async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> (Place, oneshot::Receiver<()>) {
+        let permit = match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.make_room();
+                self.permits.clone().acquire_owned().await.expect("nobody closes the semaphore")
+            }
+        };
+        let number = self.given.fetch_add(1, Ordering::Relaxed);
+        let (end, ended) = oneshot::channel();
+        self.crowd().enter(number, Instant::now(), [network, None], end);
+        (Place { places: self.clone(), number, _permit: permit }, ended)
+    }
+
+    fn make_room(&self) {
+        let mut crowd = self.crowd();
+        if let Some(end) = crowd.first_to_go().and_then(|number| crowd.leave(number)) {
+            self.made_room.fetch_add(1, Ordering::Relaxed);
+            // It may have ended by itself just now.
+            let _ = end.send(());
+        }
+    }
+
+    /// How many connections of the network may have to make room.
+    pub(crate) fn count(&self, network: IpAddr) -> usize {
+        self.crowd().count(&network)
+    }
+
+    /// Places that were given since the start, and how many of those had to make room.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.given.load(Ordering::Relaxed) as u64, self.made_room.load(Ordering::Relaxed))
+    }
+
+    /// Waits until so many places, which are all, are free.
+    pub(crate) async fn wait_until_free(&self, all: usize) {
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        let _ = self.permits.acquire_many(all).await;
+    }
+
+    fn crowd(&self) -> MutexGuard<'_, Crowd<IpAddr, oneshot::Sender<()>>> {
+        self.crowd.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl Place {
+    /// The connection is not idle just now.
+    pub(crate) fn touch(&self) {
+        self.places.crowd().touch(self.number, Instant::now());
+    }
+
+    /// The connection makes no room from now on. False: it has been told to.
+    pub(crate) fn keep(&self) -> bool {
+        self.places.crowd().leave(self.number).is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.crowd().leave(self.number);
+    }
 }
 
 /// Waits for a connection. `what` it would be is for the log.

@@ -23,7 +23,7 @@ use pump::spec::{self, PlaySpec};
 use tokio::task::JoinSet;
 use wire::rtsp::{Description, Extent, Method, Npt, Request, Response, Status, Way, session_id, title_of, ways};
 
-use crate::accept::{PerAddress, household};
+use crate::accept::{PerAddress, Places, household};
 use crate::pump::control::{PumpControl, PumpError};
 use crate::pump::destination::{Destination, DestinationError};
 use crate::pump::request::{ChangeRequest, OpenRequest};
@@ -55,6 +55,8 @@ pub struct Rtsp {
     sessions: Sessions,
     sockets: Sockets,
     limits: Limits,
+    /// Of connections.
+    places: Arc<Places>,
     /// Requests under way that look something up.
     lookups: Mutex<PerAddress>,
     counters: Mutex<Stats>,
@@ -68,6 +70,7 @@ impl Rtsp {
             pump,
             sessions: Sessions::new(limits.clone()),
             sockets,
+            places: Places::new(limits.connections_max),
             limits,
             lookups: Mutex::default(),
             counters: Mutex::default(),
@@ -83,6 +86,7 @@ impl Rtsp {
     pub fn stats(&self) -> Stats {
         let mut stats = self.count(|stats| stats.clone());
         stats.sessions = self.sessions.by_transport();
+        (_, stats.made_room) = self.places.totals();
         for (_, numbers) in self.pump.plane().workers().numbers() {
             let pump = numbers.pump.load();
             stats.carried += pump.interleaved;

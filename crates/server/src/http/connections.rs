@@ -5,11 +5,10 @@
 //! connection per newcomer.
 //! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
 
-use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use counters::counters;
@@ -20,12 +19,11 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::client::{Doubted, Proxies, Remote};
-use crate::accept::{accept, find_place, household, places};
-use crate::crowd::Crowd;
+use crate::accept::{Place, Places, accept, household};
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,39 +76,18 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     /// Each connection has this too.
     open: Arc<()>,
-    accepted: AtomicU64,
     refused: AtomicU64,
-    made_room: AtomicU64,
-    /// All of them by their clients' networks, which those of proxies have not; and how each is told to end.
-    crowd: Mutex<Crowd<IpAddr, oneshot::Sender<()>>>,
     pub(super) doubted: Doubted,
-}
-
-/// One connection's place, until it is dropped.
-struct Place {
-    connections: Arc<Connections>,
-    number: usize,
-    _counted: Arc<()>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
-        let places = places(limits.connections_max);
-        Connections {
-            limits,
-            places,
-            open: Arc::default(),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            made_room: AtomicU64::new(0),
-            crowd: Mutex::default(),
-            doubted: Doubted::default(),
-        }
+        let places = Places::new(limits.connections_max);
+        Connections { limits, places, open: Arc::default(), refused: AtomicU64::new(0), doubted: Doubted::default() }
     }
 
     /// What was set.
@@ -121,39 +98,8 @@ impl Connections {
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
         let open = Arc::strong_count(&self.open) as u64 - 1;
-        let counts = [&self.accepted, &self.refused, &self.made_room];
-        let [accepted, refused, made_room] = counts.map(|count| count.load(Ordering::Relaxed));
+        let ((accepted, made_room), refused) = (self.places.totals(), self.refused.load(Ordering::Relaxed));
         Counters { open, max: self.limits.connections_max as u64, accepted, refused, made_room }
-    }
-
-    fn crowd(&self) -> MutexGuard<'_, Crowd<IpAddr, oneshot::Sender<()>>> {
-        self.crowd.lock().expect("nobody panics under this lock")
-    }
-
-    /// Takes a place for a connection of a client's network, or of a proxy. What is returned beside it resolves when the
-    /// connection is to make room.
-    async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> (Place, oneshot::Receiver<()>) {
-        let permit = match self.places.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.make_room();
-                find_place(&self.places).await
-            }
-        };
-        let number = self.accepted.fetch_add(1, Ordering::Relaxed) as usize;
-        let (end, ended) = oneshot::channel();
-        self.crowd().enter(number, Instant::now(), [network, None], end);
-        (Place { connections: self.clone(), number, _counted: self.open.clone(), _permit: permit }, ended)
-    }
-
-    /// Ends the connection that was idle for longest, of the client that has most.
-    fn make_room(&self) {
-        let mut crowd = self.crowd();
-        if let Some(end) = crowd.first_to_go().and_then(|number| crowd.leave(number)) {
-            self.made_room.fetch_add(1, Ordering::Relaxed);
-            // It may have ended by itself just now.
-            let _ = end.send(());
-        }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -174,35 +120,26 @@ impl Connections {
             };
             let remote = client.ip().to_canonical();
             let network = (!proxies.has(remote)).then(|| household(remote));
-            if network.is_some_and(|network| self.crowd().count(&network) >= self.limits.connections_per_client) {
+            if network.is_some_and(|network| self.places.count(network) >= self.limits.connections_per_client) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 self.doubted.reach_limit(remote);
                 continue;
             }
             let (place, ended) = tokio::select! {
                 _ = closing.as_mut() => break,
-                entered = self.enter(network) => entered,
+                entered = self.places.enter(network) => entered,
             };
-            tokio::spawn(converse(stream, Remote(remote), router.clone(), place, ended, is_open.clone()));
+            let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
+            let counted = self.open.clone();
+            tokio::spawn(async move {
+                converse(stream, Remote(remote), router, &connections.limits, place, ended, is_open).await;
+                drop(counted);
+            });
         }
         drop((listener, open));
-        let all = u32::try_from(self.limits.connections_max).unwrap_or(u32::MAX);
-        if timeout(LAST_ANSWERS, self.places.acquire_many(all)).await.is_err() {
+        if timeout(LAST_ANSWERS, self.places.wait_until_free(self.limits.connections_max)).await.is_err() {
             tracing::debug!(count = self.counters().open, "connections that do not end");
         }
-    }
-}
-
-impl Place {
-    /// A request has come, or was answered.
-    fn touch(&self) {
-        self.connections.crowd().touch(self.number, Instant::now());
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.connections.crowd().leave(self.number);
     }
 }
 
@@ -211,12 +148,12 @@ async fn converse(
     stream: TcpStream,
     remote: Remote,
     router: Router,
+    limits: &Limits,
     place: Place,
     ended: oneshot::Receiver<()>,
     mut is_open: watch::Receiver<()>,
 ) {
     let place = Arc::new(place);
-    let limits = &place.connections.limits;
     let answer = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(remote);
         place.touch();

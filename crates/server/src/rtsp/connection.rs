@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 use wire::Token;
 use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item};
 
 use super::Rtsp;
 use super::interleaved::{Ends, Interleaved};
+use crate::accept::Place;
 use crate::owner;
 use crate::pump::connections;
 
@@ -40,6 +42,11 @@ struct Connection<'a> {
     begun: Option<Instant>,
     /// A session was spoken of that there is.
     has_session: bool,
+    place: Place,
+    /// Resolves when it is to make room.
+    ended: oneshot::Receiver<()>,
+    /// It makes none any more.
+    is_kept: bool,
 }
 
 /// Who has the socket.
@@ -49,7 +56,12 @@ enum Line {
 }
 
 /// Serves a connection from its first byte to its end. What is interleaved in it ends with it.
-pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: SocketAddr) -> io::Result<()> {
+pub(super) async fn converse(
+    rtsp: &Arc<Rtsp>,
+    stream: TcpStream,
+    client: SocketAddr,
+    (place, ended): (Place, oneshot::Receiver<()>),
+) -> io::Result<()> {
     let server = stream.local_addr()?.ip().to_canonical();
     let ends = Ends { client: client.ip().to_canonical(), client_port: client.port(), server };
     set_options(&stream)?;
@@ -67,6 +79,9 @@ pub(super) async fn converse(rtsp: &Arc<Rtsp>, stream: TcpStream, client: Socket
         moved: Instant::now(),
         begun: None,
         has_session: false,
+        place,
+        ended,
+        is_kept: false,
     };
     let result = connection.run().await;
     for session in connection.interleaved.sessions() {
@@ -88,7 +103,12 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
 impl Connection<'_> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
-            let read = match timeout_at(self.deadline().into(), self.line.read(&mut self.inbox)).await {
+            let deadline = self.deadline().into();
+            let read = tokio::select! {
+                read = timeout_at(deadline, self.line.read(&mut self.inbox)) => read,
+                _ = &mut self.ended, if !self.is_kept => return Ok(()),
+            };
+            let read = match read {
                 // Whoever closes its half has had all that it asked for.
                 Ok(Ok(0)) => return Ok(()),
                 Ok(read) => read.map(drop),
@@ -135,6 +155,8 @@ impl Connection<'_> {
                     let sets_up = request.method == Method::Setup && response.status == Status::Ok;
                     let speaks_of = request.header("Session").is_some() && response.status != Status::SessionNotFound;
                     self.has_session |= sets_up || speaks_of;
+                    // Before its client hears of it.
+                    self.is_kept |= self.has_session && self.place.keep();
                     let text = response.to_text(request.cseq());
                     self.write(text).await?;
                     len

@@ -14,7 +14,8 @@ pub struct Limits {
     pub session_timeout: Duration,
     /// How long a player that said goodbye may take to end its session.
     pub goodbye_timeout: Duration,
-    /// Connections at a time; further ones wait in the kernel's backlog.
+    /// Connections at a time; when there are so many, the oldest without a session makes room for a newcomer, of the client that
+    /// has most of these. Where there is none, newcomers wait in the kernel's backlog.
     pub connections_max: usize,
     /// Connections of one address at a time; further ones are closed.
     pub connections_per_client: usize,

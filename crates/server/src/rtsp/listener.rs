@@ -8,7 +8,7 @@ use tokio::time::interval;
 
 use super::connection::converse;
 use super::{Rtsp, rtcp};
-use crate::accept::{PerAddress, accept, find_place, household, places};
+use crate::accept::{PerAddress, accept, household};
 
 /// Serves until it is dropped; connections that are open then go on.
 pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
@@ -23,22 +23,20 @@ pub async fn serve(rtsp: Arc<Rtsp>, listener: TcpListener) {
 }
 
 async fn take_clients(rtsp: &Arc<Rtsp>, listener: TcpListener) {
-    let places = places(rtsp.limits.connections_max);
     let clients = Arc::new(Mutex::new(PerAddress::default()));
     loop {
-        let place = find_place(&places).await;
         let (stream, client) = accept(&listener, "RTSP").await;
         if !lock(&clients).enter(household(client.ip()), rtsp.limits.connections_per_client) {
             rtsp.count(|stats| stats.refused += 1);
             continue;
         }
+        let place = rtsp.places.enter(Some(household(client.ip()))).await;
         let (rtsp, clients) = (rtsp.clone(), clients.clone());
         tokio::spawn(async move {
-            if let Err(error) = converse(&rtsp, stream, client).await {
+            if let Err(error) = converse(&rtsp, stream, client, place).await {
                 tracing::debug!(%client, %error, "an RTSP connection failed");
             }
             lock(&clients).leave(household(client.ip()));
-            drop(place);
         });
     }
 }

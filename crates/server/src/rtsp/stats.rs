@@ -31,6 +31,8 @@ counters! {
         counter accepted: u64 = "connections_accepted_total",
         /// Connections closed at once, as their client has too many.
         counter refused: u64 = "connections_refused_total",
+        /// Connections without a session that were closed to make room for a newcomer when there were as many as there may be.
+        counter made_room: u64 = "connections_made_room_total",
         /// Datagrams for connections that had room, or seemed to: some of them may be among the lost.
         counter carried: u64 = "interleaved_datagrams_total",
         /// Datagrams lost on their way there, as clients took too little.

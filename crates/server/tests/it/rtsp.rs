@@ -265,6 +265,24 @@ async fn sessions_beyond_the_bandwidth_or_the_clients_share_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_session_makes_room_for_a_newcomer_and_who_has_one_does_not() {
+    let server = Server::with_limits(Limits { connections_max: 3, ..Limits::default() }).await;
+    let mut player = server.connect().await;
+    player.setup("RTP/AVP;unicast;client_port=5000").await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert_eq!((first.ask("OPTIONS", "").await.code, second.ask("OPTIONS", "").await.code), (200, 200));
+
+    let mut newcomer = server.connect().await;
+    assert_eq!(newcomer.ask("OPTIONS", "").await.code, 200);
+    let end = tokio::time::timeout(PATIENCE, first.stream.read(&mut [0])).await.expect("it is closed");
+    assert!(matches!(end, Ok(0) | Err(_)));
+    for client in [&mut player, &mut second] {
+        assert_eq!(client.ask("OPTIONS", "").await.code, 200);
+    }
+    assert_eq!(server.rtsp.stats().made_room, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_outside_of_the_allowed_networks_are_sent_nothing() {
     let server = Server::start("192.0.2.0/24", 100_000).await;
     let mut client = server.connect().await;
