@@ -59,13 +59,20 @@ fn a_peer_that_speaks_sctp_is_not_answered() {
     let (mut server, mut client) = pair(start);
     client.rtc.direct_api().start_sctp(true);
     let (mut from_server, mut from_client) = (Vec::new(), Vec::new());
-    for step in 0..500 {
+    let records = |kinds: &[u8]| kinds.iter().filter(|kind| **kind == 23).count();
+    let mut left = 100;
+    for step in 0.. {
         let now = start + Duration::from_millis(10 * step);
         drive(now, &mut server, &mut client, SERVER, &mut from_server);
         drive(now, &mut client, &mut server, CLIENT, &mut from_client);
+        // When it asks again is a matter of the machine's clock, too, which the association reads.
+        let has_asked_again = server.keys.get().is_some() && records(&from_client) > 1;
+        left -= u32::from(has_asked_again);
+        if left == 0 {
+            break;
+        }
+        assert!(step < 60_000, "{} times in ten minutes", records(&from_client));
     }
-    let records = |kinds: &[u8]| kinds.iter().filter(|kind| **kind == 23).count();
-    assert!(server.keys.get().is_some() && records(&from_client) > 1, "it asked again and again");
     assert_eq!(records(&from_server), 0);
 }
 
