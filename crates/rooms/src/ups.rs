@@ -151,7 +151,8 @@ impl Ups {
             (true, [high, low, payload @ ..]) => (Seq(u16::from_be_bytes([*high, *low])), payload),
             (true, _) => return Err(DropReason::Padding),
         };
-        let is_red = !is_rtx && up.spec.red_payload_type == Some(packet.payload_type());
+        // Chromium sends padding alone under the payload type of what it sent last.
+        let is_red = !is_rtx && !payload.is_empty() && up.spec.red_payload_type == Some(packet.payload_type());
         let payload = if is_red { source.undo_redundancy(packet, up, io)? } else { payload };
         source.heard_at = Some(io.now);
         let extended = source.receiver.on_packet(io.now, seq, packet.timestamp(), is_rtx)?;
