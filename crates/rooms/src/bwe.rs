@@ -238,6 +238,12 @@ impl Estimator {
         if counts_loss { self.estimate() } else { Bitrate::from_bps(self.rate.bps as u64) }
     }
 
+    /// What the path carries by its delay alone; `None` until that has said that it is narrow. For what makes up for loss, and
+    /// makes it worse where it fills a queue.
+    pub fn delay_estimate(&self) -> Option<Bitrate> {
+        self.rate.was_lowered.then(|| Bitrate::from_bps(self.rate.bps as u64))
+    }
+
     fn bps(&self) -> f64 {
         match self.last_feedback {
             Some(_) => self.rate.bps.min(self.loss_bound.bps),

@@ -158,7 +158,7 @@ impl DownTrack {
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
-            repeated: redundancy.least,
+            repeated: redundancy.blocks(Bitrate::ZERO, None),
             redundancy,
             sent: SentPackets::new(track.spec.codec.kind()),
             send_time: [0; 3],
@@ -194,8 +194,13 @@ impl DownTrack {
     /// Takes the share of its packets that the peer lost, in 256ths.
     pub fn on_loss(&mut self, now: Instant, fraction_lost: u8) {
         if self.spec.red.is_some() {
-            self.repeated = self.redundancy.on_report(now, fraction_lost, self.repeated);
+            self.redundancy.on_report(now, fraction_lost);
         }
+    }
+
+    /// Repeats as much of sound as its loss needs and the path carries.
+    pub fn choose_redundancy(&mut self, track: &Track, carried: Option<Bitrate>, now: Instant) {
+        self.repeated = self.redundancy.blocks(track.rate(0, now), carried);
     }
 
     /// What it takes on the wire now, in the layer that is or will be sent.

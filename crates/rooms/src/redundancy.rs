@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use wire::Bitrate;
 use wire::codec::red::{self, BLOCK_LEN_MAX, Block, OFFSET_MAX};
 
 use crate::log::{Log, Logged};
@@ -23,7 +24,9 @@ const PAYLOAD_MAX: usize = 1_100;
 #[derive(Clone, Copy, Debug)]
 pub struct Redundancy {
     /// In any case.
-    pub least: u8,
+    least: u8,
+    /// By the loss.
+    needed: u8,
     /// When reports last told of so much loss.
     needed_at: Instant,
 }
@@ -31,18 +34,24 @@ pub struct Redundancy {
 impl Redundancy {
     /// No loss was told of. `is_preferred`: one packet is repeated in any case.
     pub fn new(now: Instant, is_preferred: bool) -> Self {
-        Redundancy { least: u8::from(is_preferred), needed_at: now }
+        let least = u8::from(is_preferred);
+        Redundancy { least, needed: least, needed_at: now }
     }
 
-    /// Takes the share of its packets that the peer lost, in 256ths. Returns how many are repeated from now on, where it
-    /// was `blocks`.
-    pub fn on_report(&mut self, now: Instant, fraction_lost: u8, blocks: u8) -> u8 {
+    /// Takes the share of its packets that the peer lost, in 256ths.
+    pub fn on_report(&mut self, now: Instant, fraction_lost: u8) {
         let needed = needed(fraction_lost).max(self.least);
-        if needed < blocks && now.saturating_duration_since(self.needed_at) < HOLD {
-            return blocks;
+        if needed >= self.needed || now.saturating_duration_since(self.needed_at) >= HOLD {
+            self.needed = needed;
+            self.needed_at = now;
         }
-        self.needed_at = now;
-        needed
+    }
+
+    /// How many packets to repeat where the track alone takes `rate`, and the path carries no more than `carried`: what fills
+    /// a queue helps nobody.
+    pub fn blocks(&self, rate: Bitrate, carried: Option<Bitrate>) -> u8 {
+        let times = carried.map_or(u64::MAX, |carried| carried.bps() / rate.bps().max(1));
+        u8::try_from(times.saturating_sub(1)).unwrap_or(u8::MAX).min(self.needed)
     }
 }
 
@@ -99,14 +108,24 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         for (is_preferred, expected) in [(false, [0, 1, 2, 2, 2, 1, 0]), (true, [1, 1, 2, 2, 2, 1, 1])] {
             let mut redundancy = Redundancy::new(start, is_preferred);
-            let mut blocks = redundancy.least;
+            assert_eq!(redundancy.needed, u8::from(is_preferred));
             let reports = [(0, 2), (1, 3), (2, 26), (3, 0), (11, 9), (12, 9), (22, 0)];
             let repeated = reports.map(|(seconds, fraction_lost)| {
-                blocks = redundancy.on_report(at(seconds), fraction_lost, blocks);
-                blocks
+                redundancy.on_report(at(seconds), fraction_lost);
+                redundancy.blocks(Bitrate::from_kbps(70), None)
             });
             assert_eq!(repeated, expected);
         }
+    }
+
+    #[test]
+    fn no_more_is_repeated_than_the_path_carries() {
+        let mut redundancy = Redundancy::new(Instant::now(), true);
+        redundancy.on_report(Instant::now(), 60);
+        let blocks = [0, 69, 139, 140, 209, 210, 9_000]
+            .map(|kbps| redundancy.blocks(Bitrate::from_kbps(70), Some(Bitrate::from_kbps(kbps))));
+        assert_eq!(blocks, [0, 0, 0, 1, 1, 2, 2]);
+        assert_eq!(redundancy.blocks(Bitrate::ZERO, Some(Bitrate::from_kbps(9))), 2, "nothing was sent yet");
     }
 
     /// The redundant blocks of the last packet of a log with such packets: number, timestamp and length.

@@ -165,6 +165,11 @@ impl Transport {
         self.estimator.as_ref().map(Estimator::patient_estimate)
     }
 
+    /// What the path carries by its delay alone, see `Estimator::delay_estimate`.
+    pub fn delay_estimate(&self) -> Option<Bitrate> {
+        self.estimator.as_ref().and_then(Estimator::delay_estimate)
+    }
+
     /// Takes what a report says of the path.
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
         self.rtt = rtt.or(self.rtt);

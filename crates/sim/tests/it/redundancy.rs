@@ -7,9 +7,9 @@ use sim::network::LinkConfig;
 use sim::publisher::{RED, TrackPlan, extensions};
 use sim::viewer::Behaviour;
 use sim::world::{PeerId, World};
-use wire::Seq;
 use wire::codec::red::{self, Block};
 use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::{Bitrate, Seq};
 
 /// A fifth is lost.
 fn lossy() -> LinkConfig {
@@ -70,6 +70,27 @@ fn redundancy_ends_ten_seconds_after_the_loss() {
     world.run(seconds(5));
     assert_eq!(world.counters(0).packets_redundant, after);
     assert!(after > during);
+}
+
+#[test]
+fn redundancy_does_not_fill_a_path_that_carries_the_sound_alone() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[opus()]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
+        // Sound takes some 75 kbit/s, and with each packet repeated once some 125.
+        let narrow = LinkConfig { rate: Some(Bitrate::from_kbps(100)), queue_bytes: 12_000, loss: 0.05, ..quiet() };
+        world.set_way_down(viewer, narrow);
+        world.run(seconds(60));
+        assert!(world.viewer(viewer).counters.redundant > 0, "seed {seed}: it was tried");
+        let share = heard(&mut world, viewer, 20, 58);
+        assert!(share > 0.93, "seed {seed}: {share}");
+        let start = world.start;
+        let late = world.viewer(viewer).tracks[0].lateness(start);
+        let late = late[late.len() * 3 / 4];
+        assert!(late < millis(60), "seed {seed}: a quarter came later than {late:?}");
+    }
 }
 
 #[test]
@@ -143,8 +164,7 @@ fn redundancy_that_lies_is_dropped_and_one_packet_does_not_become_hundreds() {
     world.publisher(publisher).set_sending(now, false);
     let opus = TrackPlan::payload_type(0);
     let more = 0x80 | opus;
-    let bad: [&[u8]; 7] = [
-        &[],
+    let bad: [&[u8]; 6] = [
         &[more],
         &[more, 0x0f, 0, 9, opus, 1, 2],
         &[more, 0x0f, 0, 1, more, 0x0f, 0, 1],
@@ -156,15 +176,17 @@ fn redundancy_that_lies_is_dropped_and_one_packet_does_not_become_hundreds() {
     for (seq, payload) in (2..).zip(bad) {
         send_red(&mut world, publisher, seq, payload);
     }
+    // Padding alone is no redundancy.
+    send_red(&mut world, publisher, 10, &[]);
     let counters = world.counters(0);
-    assert_eq!((counters.packets_in, counters.packets_recovered), (1, 0));
+    assert_eq!((counters.packets_in, counters.packets_recovered), (2, 0));
     assert_eq!(counters.drops.count(DropReason::MalformedRed), bad.len() as u64);
 
     let blocks = (1..16).rev().map(|back| Block { payload_type: opus, offset: back * 960, payload: &[7] });
     let mut payload = [0; 200];
     let len = red::write(&mut payload, &blocks.collect::<Vec<_>>(), opus, &[1]).unwrap();
     send_red(&mut world, publisher, 200, &payload[..len]);
-    assert_eq!((world.counters(0).packets_in, world.counters(0).packets_recovered), (2, 4));
+    assert_eq!((world.counters(0).packets_in, world.counters(0).packets_recovered), (3, 4));
     // Of nothing that came already, whatever it is called.
     send_red(&mut world, publisher, 202, &[more, 0x1e, 0, 1, opus, 7, 1]);
     assert_eq!(world.counters(0).packets_recovered, 4);
