@@ -2,6 +2,8 @@
 //! tells the test what it hears.
 #![allow(dead_code, reason = "no test needs everything")]
 
+#[path = "../../../../tests/support/own_process.rs"]
+pub mod own_process;
 #[path = "../../../../tests/support/skip.rs"]
 pub mod skip;
 
@@ -9,7 +11,6 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,17 +45,8 @@ pub fn rests<M>(worker: &WorkerHandle<M>) {
 /// Runs the body of a test in a process of its own that may have `files` open files, or as many as the system lets it have.
 /// True: this is that process, so the body is to be run.
 pub fn has_open_files(files: u64, test: &str) -> bool {
-    const MARK: &str = "MILLRACE_TEST_WITH_OPEN_FILES";
-    if std::env::var_os(MARK).is_some() {
-        return true;
-    }
-    let program = std::env::current_exe().expect("the test is a program");
-    let script =
-        format!("ulimit -n {files} 2>/dev/null || ulimit -n $(ulimit -H -n); exec \"$0\" --exact {test} --nocapture");
-    let status =
-        Command::new("sh").arg("-c").arg(script).arg(program).env(MARK, "1").status().expect("there is a shell");
-    assert!(status.success(), "in a process of its own");
-    false
+    let script = format!("{{ ulimit -n {files} 2>/dev/null || ulimit -n $(ulimit -H -n); }}");
+    own_process::is_alone(test, &script)
 }
 
 /// How many things of so many open files each a process may have, of `count` that a test wants. It says so when that is less.

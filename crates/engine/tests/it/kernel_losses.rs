@@ -1,9 +1,9 @@
 //! What the kernel drops before it is sent and before it is read is counted.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 
-use crate::common::{EchoWorker, Order, eventually, skip};
+use crate::common::own_process::is_alone_in_a_network;
+use crate::common::{EchoWorker, Order, eventually};
 use engine::{Socket, Worker, WorkerConfig};
 use wire::{Path, Token, UdpOptions};
 
@@ -15,32 +15,10 @@ const NETWORK: &str = "ip link set lo up && ip link add one type veth peer name 
     ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev one nud permanent && \
     tc qdisc replace dev one root tbf rate 1mbit burst 2000 limit 5000";
 
-/// Runs the body of a test in a process that is alone in such a network. True: this is that process, so the body is to be
-/// run.
-fn is_behind_a_small_queue(test: &str) -> bool {
-    const MARK: &str = "MILLRACE_TEST_BEHIND_A_SMALL_QUEUE";
-    if std::env::var_os(MARK).is_some() {
-        return true;
-    }
-    let in_network = |then: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", &format!("{NETWORK} && {then}")]);
-        command
-    };
-    if !in_network("true").output().is_ok_and(|output| output.status.success()) {
-        skip::skip(&format!("{test}: a network with a queue needs root, iproute2 and tbf in the kernel"));
-        return false;
-    }
-    let program = std::env::current_exe().expect("the test is a program");
-    let mut command = in_network(&format!("exec \"$0\" --exact {test} --nocapture"));
-    assert!(command.arg(program).env(MARK, "1").status().expect("it ran before").success(), "in a network of its own");
-    false
-}
-
 #[test]
 fn what_a_queue_below_the_socket_drops_is_counted_where_the_kernel_tells() {
-    if !is_behind_a_small_queue("kernel_losses::what_a_queue_below_the_socket_drops_is_counted_where_the_kernel_tells")
-    {
+    const NAME: &str = "kernel_losses::what_a_queue_below_the_socket_drops_is_counted_where_the_kernel_tells";
+    if !is_alone_in_a_network(NAME, NETWORK, "iproute2 and tbf in the kernel") {
         return;
     }
     for refusals in [true, false] {

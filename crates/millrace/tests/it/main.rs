@@ -18,6 +18,8 @@ mod late_joiners;
 mod leaving;
 mod offers;
 mod offloads;
+#[path = "../../../../tests/support/own_process.rs"]
+mod own_process;
 mod proof_pump;
 mod publisher_returns;
 mod pump;
