@@ -7,10 +7,8 @@
 use std::io;
 use std::time::Duration;
 
+use super::EVENTS_MAX;
 use crate::sys::{Epoll, Ready};
-
-/// Descriptors that one wait reports; others that are ready are reported by the next.
-const EVENTS_MAX: usize = 256;
 
 pub(crate) struct Connections {
     pub(super) epoll: Epoll,
