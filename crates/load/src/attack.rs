@@ -24,7 +24,7 @@ use wire::codec::Codec;
 pub use raw::Socket as RawSocket;
 pub use stun::nominating_check;
 
-use crate::clients::{Answer, Api, Common, sleep_until};
+use crate::clients::{Answer, Api, Basics, sleep_until};
 
 /// Sends what strangers may send to a server, for as long as asked for: floods of datagrams that look like STUN, DTLS and
 /// media, checks with a right user fragment and wrong integrity, forged ICMP, connections, offers.
@@ -55,9 +55,9 @@ pub struct Args {
     /// How often a slow connection sends a byte, in seconds.
     #[arg(long, default_value = "1", value_parser = seconds)]
     pub byte_interval: Duration,
-    /// What every load generator is told.
+    /// What everybody is told who asks a server.
     #[command(flatten)]
-    pub common: Common,
+    pub basics: Basics,
 }
 
 /// One thing that strangers do.
@@ -74,7 +74,7 @@ pub enum Kind {
     Media,
     /// ICMP messages that a datagram of the server did not arrive, or was too long.
     Icmp,
-    /// TCP connections that are closed at once.
+    /// TCP connections that are closed at once; 2,000 a second at most, as each takes a port of ours for a while.
     Connects,
     /// TCP connections that stay and send a byte now and then.
     Slow,
@@ -113,7 +113,7 @@ impl fmt::Display for Report {
 /// When the server has not the stream, or the system lets nobody send from raw sockets.
 pub fn run(args: &Args) -> Result<bool> {
     let report = attack(args)?;
-    args.common.print(&report, &[])
+    args.basics.print(&report, &[])
 }
 
 /// The same, with what was sent.
@@ -121,13 +121,16 @@ pub fn run(args: &Args) -> Result<bool> {
 /// # Errors
 /// As `run`.
 pub fn attack(args: &Args) -> Result<Report> {
+    engine::sys::raise_open_files_max().context("raise the limit of open files")?;
     let target = Target::find(args)?;
     let target = &target;
-    let (start, end) = (Instant::now(), Instant::now() + args.common.seconds);
+    let (start, end) = (Instant::now(), Instant::now() + args.basics.seconds);
     thread::scope(|scope| {
         let begin = |(index, kind): (usize, &Kind)| {
             let (kind, random) = (*kind, Random::new(index as u64 + 1));
-            (kind, scope.spawn(move || Attacker { args, target, random, start, end, sent: Sent::default() }.send(kind)))
+            let (ufrag, sent) = (target.ufrag.clone(), Sent::default());
+            let attacker = Attacker { args, target, random, start, end, ufrag, sent };
+            (kind, scope.spawn(move || attacker.send(kind)))
         };
         let running: Vec<_> = args.kinds.iter().enumerate().map(begin).collect();
         let end = |(kind, thread): (Kind, thread::ScopedJoinHandle<'_, Result<Sent>>)| {
@@ -146,8 +149,8 @@ struct Target {
     /// UDP and TCP ports of workers.
     udp: Vec<SocketAddr>,
     tcp: Vec<SocketAddr>,
-    /// The user fragment of a session that waits for its checks.
-    ufrag: String,
+    /// The user fragment of a session that waits for its checks, and since when.
+    ufrag: (String, Instant),
 }
 
 /// How long the stream may take to be there, and how long between two looks.
@@ -159,17 +162,17 @@ const ANSWERS: usize = 4;
 
 impl Target {
     fn find(args: &Args) -> Result<Self> {
-        let api = args.common.api()?;
+        let api = args.basics.api()?;
         let whep_url = format!("{}/whep/{}", api.url, args.stream);
         let context = Context::new()?;
-        let (udp, tcp, ufrag) = (Vec::new(), Vec::new(), String::new());
+        let (udp, tcp, ufrag) = (Vec::new(), Vec::new(), (String::new(), Instant::now()));
         let mut target = Target { api, context, whep_url, udp, tcp, ufrag };
         for _ in 0..ANSWERS {
             let answer = target.first_answer()?;
             ensure!(answer.status == 201, "POST {}: {}: {}", target.whep_url, answer.status, answer.body);
             target.read(&answer.body);
         }
-        ensure!(!target.udp.is_empty() && !target.ufrag.is_empty(), "an answer names no IPv4 address");
+        ensure!(!target.udp.is_empty() && !target.ufrag.0.is_empty(), "an answer names no IPv4 address");
         Ok(target)
     }
 
@@ -192,12 +195,18 @@ impl Target {
         Ok(Peer::offer(&self.context, Instant::now(), &options)?.1)
     }
 
-    /// Takes what an answer tells of the worker: `a=candidate` (RFC 8839 §5.1) and `a=ice-ufrag` (§5.4).
+    /// The user fragment of one more session, if the server opens one.
+    fn next_ufrag(&self) -> Option<String> {
+        let answer = self.api.post(&self.whep_url, "application/sdp", &self.offer().ok()?).ok()?;
+        ufrag_of(&answer.body).map(str::to_owned)
+    }
+
+    /// Takes what an answer tells of the worker: `a=candidate` (RFC 8839 §5.1) and the user fragment.
     fn read(&mut self, sdp: &str) {
+        if let Some(ufrag) = ufrag_of(sdp) {
+            self.ufrag = (ufrag.to_owned(), Instant::now());
+        }
         for line in sdp.lines() {
-            if let Some(ufrag) = line.strip_prefix("a=ice-ufrag:") {
-                self.ufrag = ufrag.to_owned();
-            }
             let Some(candidate) = line.strip_prefix("a=candidate:") else { continue };
             let words: Vec<&str> = candidate.split(' ').collect();
             let [_, _, protocol, _, ip, port, ..] = words[..] else { continue };
@@ -211,6 +220,11 @@ impl Target {
     }
 }
 
+/// The `a=ice-ufrag` of an answer (RFC 8839 §5.4).
+fn ufrag_of(sdp: &str) -> Option<&str> {
+    sdp.lines().find_map(|line| line.strip_prefix("a=ice-ufrag:"))
+}
+
 /// One thread of it.
 struct Attacker<'a> {
     args: &'a Args,
@@ -218,11 +232,19 @@ struct Attacker<'a> {
     random: Random,
     start: Instant,
     end: Instant,
+    /// The user fragment that is used now, and since when.
+    ufrag: (String, Instant),
     sent: Sent,
 }
 
 /// Addresses and ports that one attacker comes from.
 const SOURCES: usize = 64;
+
+/// Connections per second that are made and closed.
+const CONNECTS_MAX: u32 = 2_000;
+
+/// How long a user fragment is used: a session is dropped that has proved no address within 5 s.
+const UFRAG_AGE_MAX: Duration = Duration::from_secs(4);
 
 impl Attacker<'_> {
     fn send(mut self, kind: Kind) -> Result<Sent> {
@@ -244,7 +266,7 @@ impl Attacker<'_> {
                     raw.send_unreachable(server, viewer, own.random.next_u64().is_multiple_of(2))
                 });
             }
-            Kind::Connects => self.at(rate.min(2_000), |own, index| own.connect(index).is_some()),
+            Kind::Connects => self.at(rate.min(CONNECTS_MAX), |own, index| own.connect(index).is_some()),
             Kind::Slow => self.hold(),
             Kind::Sdp => self.at(requests, |own, index| {
                 let offer = own.target.offer().unwrap_or_default();
@@ -332,6 +354,18 @@ impl Attacker<'_> {
         self.random.next_u64() % limit.max(1)
     }
 
+    /// A user fragment of a session that is there, as far as the server opens any.
+    fn live_ufrag(&mut self) -> &str {
+        let (ufrag, since) = &mut self.ufrag;
+        if since.elapsed() > UFRAG_AGE_MAX {
+            *since = Instant::now();
+            if let Some(next) = self.target.next_ufrag() {
+                *ufrag = next;
+            }
+        }
+        ufrag
+    }
+
     fn datagram(&mut self, kind: Kind) -> Vec<u8> {
         let len = 20 + self.below(if kind == Kind::Media { 1_200 } else { 200 }) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| self.random.next_u64() as u8).collect();
@@ -343,7 +377,7 @@ impl Attacker<'_> {
                 }
             }
             Kind::Ufrag => {
-                let username = format!("{}:evil", self.target.ufrag);
+                let username = format!("{}:evil", self.live_ufrag());
                 return stun::nominating_check(&username, None, &mut self.random);
             }
             Kind::Dtls if len.is_multiple_of(2) => return client_hello(&bytes),

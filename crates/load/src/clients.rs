@@ -1,4 +1,4 @@
-//! What the load generators share: what both are told, how they ask a server, who their clients are, and how they count down.
+//! What the load generators share: what they are told, how they ask a server, who their clients are, and how they count down.
 
 mod metrics;
 
@@ -27,36 +27,24 @@ const HTTP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests that may be under way at once.
 const REQUESTS: usize = 16;
 
-/// What every load generator is told.
+/// What everybody is told who asks a server.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Common {
+pub struct Basics {
     /// The server, for instance http://127.0.0.1:8080.
     #[arg(long, default_value = "http://127.0.0.1:8080", display_order = 0)]
     pub url: String,
-    /// How long to count, in seconds, once all have joined and the warm-up is over.
+    /// How long it takes, in seconds: for who counts, once all have joined and the warm-up is over.
     #[arg(long, default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
-    /// How long to wait after the last join before counting, in seconds.
-    #[arg(long, default_value = "2", value_parser = seconds)]
-    pub warm_up: Duration,
-    /// Threads that play the clients.
-    #[arg(long, default_value_t = 1)]
-    pub threads: u8,
     /// Bearer token for servers that ask for one.
     #[arg(long, env = "MILLRACE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
-    #[arg(long)]
-    pub server_pid: Option<u32>,
     /// Prints the report as one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
-    #[arg(long)]
-    pub marks: bool,
 }
 
-impl Common {
+impl Basics {
     pub(crate) fn api(&self) -> Result<Api> {
         ensure!(self.url.starts_with("http://"), "--url {}: only http:// is understood here", self.url);
         let agent =
@@ -70,7 +58,29 @@ impl Common {
         failures.iter().for_each(|failure| eprintln!("not held: {failure}"));
         Ok(failures.is_empty())
     }
+}
 
+/// What every load generator that counts is told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Common {
+    /// What everybody is told.
+    #[command(flatten)]
+    pub basics: Basics,
+    /// How long to wait after the last join before counting, in seconds.
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    pub warm_up: Duration,
+    /// Threads that play the clients.
+    #[arg(long, default_value_t = 1)]
+    pub threads: u8,
+    /// Server process whose CPU time is measured; by default the one that /metrics tells of.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Prints {"mark":"begin"} and {"mark":"end"} when the counting begins and ends, for whoever measures the server.
+    #[arg(long)]
+    pub marks: bool,
+}
+
+impl Common {
     /// Tells whoever measures the server, when that was asked for.
     fn mark(&self, what: &str) {
         if self.marks {
@@ -79,7 +89,7 @@ impl Common {
     }
 
     pub(crate) fn progress(&self, len: u64, what: &str) -> ProgressBar {
-        if self.json {
+        if self.basics.json {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template("{msg:<24} [{bar:40}] {pos}/{len}").expect("the template is sound");
@@ -93,7 +103,7 @@ impl Common {
         let reading = || Reading::take(api, self.server_pid);
         let (started, server_before, load_before) = (Instant::now(), reading(), CpuTime::own());
         let begun = work()?;
-        let (end, progress) = (started + self.seconds, self.progress(self.seconds.as_secs(), "counting"));
+        let (end, progress) = (started + self.basics.seconds, self.progress(self.basics.seconds.as_secs(), "counting"));
         while Instant::now() < end {
             sleep_until(end.min(Instant::now() + Duration::from_millis(200)));
             progress.set_position(started.elapsed().as_secs());

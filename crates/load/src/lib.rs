@@ -6,3 +6,7 @@ pub mod attack;
 mod clients;
 pub mod pump;
 pub mod rooms;
+
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;

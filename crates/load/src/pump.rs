@@ -44,7 +44,7 @@ const STAY: Duration = Duration::from_secs(2);
 /// When the server cannot be reached, refuses a session, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    args.common.print(&report, &report.failures(&args.limits))
+    args.common.basics.print(&report, &report.failures(&args.limits))
 }
 
 /// Runs the load.
@@ -130,8 +130,8 @@ fn count(args: &Args, threads: &[Receiver], server: Option<&Server>, plan: &Plan
     thread::sleep(common.warm_up);
     threads.iter().try_for_each(Receiver::reset)?;
     thread::scope(|scope| {
-        let visit = |wanted, stay| scope.spawn(move || Some(server?.visit(wanted, common.seconds, stay)));
-        let visits = || Ok([visit(&plan.newcomers, STAY), visit(&plan.faulty, common.seconds)]);
+        let visit = |wanted, stay| scope.spawn(move || Some(server?.visit(wanted, common.basics.seconds, stay)));
+        let visits = || Ok([visit(&plan.newcomers, STAY), visit(&plan.faulty, common.basics.seconds)]);
         let (visits, counted) = common.count(server.map(|server| &server.api), visits)?;
         let parts = threads.iter().map(Receiver::totals).collect::<Result<Vec<_>>>()?;
         let [newcomers, faulty] = visits.map(|visit| visit.join().ok().flatten().unwrap_or_default());

@@ -90,7 +90,7 @@ pub struct Args {
 /// When the server cannot be reached, refuses a join, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    args.common.print(&report, &report.failures(args.max_loss, args.max_p99))
+    args.common.basics.print(&report, &report.failures(args.max_loss, args.max_p99))
 }
 
 /// Runs the load.
@@ -127,7 +127,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<'a> Run<'a> {
     fn start(args: &'a Args) -> Result<Self> {
-        let (api, epoch) = (args.common.api()?, Instant::now());
+        let (api, epoch) = (args.common.basics.api()?, Instant::now());
         let mut workers = Vec::new();
         // Handshakes take a thread's time, and would make what others receive look late: joiners have a thread of their own.
         for thread in 0..args.common.threads.max(1) + u8::from(args.joiners > 0) {

@@ -112,8 +112,7 @@ mod tests {
     #[test]
     fn a_datagram_comes_from_whom_it_says() {
         let Ok(raw) = Socket::open() else {
-            eprintln!("not tried: a raw socket needs root");
-            return;
+            return crate::skip::skip("datagrams that seem to come from others: a raw socket needs root");
         };
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let from = "127.0.0.9:4321".parse().expect("an address");

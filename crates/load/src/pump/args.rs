@@ -140,7 +140,7 @@ impl Args {
         ensure!(self.starts_per_second > 0.0, "--starts-per-second is more than 0");
         ensure!((0.0..=100_000.0).contains(&self.newcomers_per_second), "--newcomers-per-second is 0 to 100000");
         ensure!(
-            self.origin.is_none() || self.common.seconds >= Duration::from_secs(1),
+            self.origin.is_none() || self.common.basics.seconds >= Duration::from_secs(1),
             "--origin needs --seconds of 1 at least"
         );
         let places = self.place_count();
@@ -158,7 +158,7 @@ impl Args {
     }
 
     pub(super) fn newcomer_count(&self) -> usize {
-        (self.newcomers_per_second * self.common.seconds.as_secs_f64()) as usize
+        (self.newcomers_per_second * self.common.basics.seconds.as_secs_f64()) as usize
     }
 
     /// All that are sent to places of ours.
@@ -195,7 +195,7 @@ impl Args {
         let Some(to) = self.feed else { return Ok(None) };
         let starts = (self.session_count() + self.unreceived) as f64 / self.starts_per_second;
         let starts = Duration::try_from_secs_f64(starts).context("--feed for so long")?;
-        let span = 2 * (starts + self.common.warm_up + self.common.seconds) + Duration::from_secs(30);
+        let span = 2 * (starts + self.common.warm_up + self.common.basics.seconds) + Duration::from_secs(30);
         Feed::start(to, self.made_rate(), span).map(Some)
     }
 
@@ -218,7 +218,7 @@ impl Args {
             engine::sys::raise_open_files_max().context("raise the limit of open files")?;
             Players::new(addr, KEEP)
         };
-        let (api, rtsp) = (self.common.api()?, self.rtsp.map(players).transpose()?);
+        let (api, rtsp) = (self.common.basics.api()?, self.rtsp.map(players).transpose()?);
         let scheme = if self.rtp { "rtp" } else { "udp" };
         Ok(Some(Server { api, scheme, burst: self.burst, looped: self.looped, rtsp }))
     }

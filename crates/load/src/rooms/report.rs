@@ -33,7 +33,7 @@ pub struct Report {
     pub mbit_per_second: f64,
     /// Bitrate of the slowest, the middle and the fastest viewer.
     pub viewer_kbps: [f64; 3],
-    /// Packets that never came.
+    /// Packets that did not come the first time: never, or as retransmissions.
     pub lost: u64,
     /// Their share of all.
     pub loss: f64,

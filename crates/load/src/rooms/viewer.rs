@@ -22,7 +22,7 @@ pub struct Seen {
     pub duplicates: u64,
     /// Packets that came as retransmissions.
     pub repaired: u64,
-    /// Packets that never came.
+    /// Packets that did not come the first time: never, or as retransmissions.
     pub lost: u64,
     /// Packets that came damaged or with a wrong tag, among those that were decrypted.
     pub damaged: u64,
@@ -204,7 +204,7 @@ impl Viewer {
         self.seen = Seen { first_packet, first_keyframe, ..Seen::default() };
     }
 
-    /// What was seen, with what is missing for good.
+    /// What was seen, with what did not come the first time.
     pub fn finish(&mut self) -> Seen {
         self.seen.lost = self.receiver.lost().saturating_sub(self.missing_before);
         self.seen.clone()
