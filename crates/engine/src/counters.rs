@@ -32,7 +32,7 @@ counters! {
         counter gso_sends: u64 = "gso_sends_total",
         /// Messages that the kernel would not split; they were sent datagram by datagram.
         counter gso_refused: u64 = "gso_refused_total",
-        /// Times that the kernel refused to split for several destinations in a row, and was not asked for a minute.
+        /// Times that the kernel refused to split so often in a row that one socket did not ask it for a minute.
         counter gso_lowered: u64 = "gso_lowered_total",
         /// UDP datagrams that found no room in a socket's receive buffer, as of the last second.
         counter dropped_receive_full: u64 = "dropped_receive_full_total",
