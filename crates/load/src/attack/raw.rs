@@ -8,8 +8,10 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, connect as connect_to, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, connect as connect_to, sendto,
+    setsockopt, socket,
 };
 
 /// A socket that sends IPv4 packets with any source.
@@ -95,6 +97,8 @@ pub fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let SocketAddr::V4(to) = to else { return Err(io::ErrorKind::Unsupported.into()) };
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let [a, b, c, d] = from.octets();
+    // With a port of its own from here on, no other connection of this machine could have that, whatever its address.
+    setsockopt(&socket, IpBindAddressNoPort, &true)?;
     bind(socket.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0))?;
     let stream = TcpStream::from(socket);
     stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
