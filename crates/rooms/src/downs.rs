@@ -397,6 +397,9 @@ impl Downs {
             down.follow_rate();
             down.wish_for_keyframe(io);
         }
+        for stream in &self.streams {
+            io.streams[*stream].tidy(io.now);
+        }
     }
 
     fn send_reports(&self, transport: &mut Transport, io: &mut Io<'_>) {

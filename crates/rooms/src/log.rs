@@ -228,6 +228,18 @@ impl Log {
         self.chunks[index] = chunk;
     }
 
+    /// Lets go of what is old of a layer of which nothing comes any more. Comes once a second or so.
+    pub fn tidy(&mut self, now: Instant) {
+        let is_past = |slot: &Slot| now.saturating_duration_since(slot.meta.arrival) > self.size.span * 2;
+        while (self.head - self.oldest) as usize / CHUNK_PACKETS >= CHUNKS_MIN
+            && self.slot(self.oldest + CHUNK_PACKETS as u64 - 1).is_some_and(is_past)
+        {
+            let index = self.index(self.oldest);
+            self.chunks[index] = Chunk::default();
+            self.oldest += CHUNK_PACKETS as u64;
+        }
+    }
+
     fn new_chunk(&self) -> Chunk {
         let before = self.head.checked_sub(1).and_then(|last| self.chunk(last)).map(|chunk| chunk.bytes.len());
         let bytes = before.map_or(FIRST_BYTES, |len| len + len / 4);
@@ -309,6 +321,31 @@ mod tests {
         let packet = log.at(0).unwrap();
         assert_eq!((packet.meta.seq, packet.extensions, packet.payload), (7, &[1, 2][..], &[3, 4, 5][..]));
         assert!(log.at(1).is_none());
+    }
+
+    #[test]
+    fn a_layer_that_fell_silent_gives_its_memory_back() {
+        let start = Instant::now();
+        let mut log = Log::new(LogSize { bytes_max: 16 << 20, ..SIZE });
+        fill(&mut log, start, Duration::from_micros(400), (0..5_000).map(|_| 1_000));
+        let (bytes, head) = (log.bytes(), log.head());
+        log.tidy(start + Duration::from_secs(4));
+        assert_eq!((log.bytes(), log.head()), (bytes, head), "within twice its span");
+
+        log.tidy(start + Duration::from_secs(60));
+        assert!(bytes > 5_000_000 && log.bytes() < 300_000, "{bytes} bytes, then {}", log.bytes());
+        assert_eq!((log.head(), log.at(head - 1).map(|logged| logged.meta.seq)), (head, Some(head - 1)));
+        assert!(log.at(0).is_none());
+        let gap = Duration::from_micros(400);
+        for seq in head..head + 5_000 {
+            log.push(
+                &meta(seq, 0, false, start + Duration::from_secs(61) + gap * (seq - head) as u32),
+                &[],
+                &[0; 1_000],
+            );
+        }
+        assert!(log.bytes() <= bytes * 5 / 4);
+        assert_eq!(log.at(head + 4_999).map(|logged| logged.meta.seq), Some(head + 4_999));
     }
 
     #[test]

@@ -108,6 +108,11 @@ struct Mirror {
 }
 
 impl Stream {
+    /// Layers of which nothing comes any more give their memory back. Comes once a second or so.
+    pub fn tidy(&mut self, now: Instant) {
+        self.tracks.iter_mut().flat_map(|track| &mut track.layers).for_each(|layer| layer.log.tidy(now));
+    }
+
     /// Makes a stream from what was negotiated; what is over `TRACKS_MAX` or `LAYERS_MAX` is left out.
     pub fn new(spec: StreamSpec, settings: &Settings) -> Self {
         let mut tracks: Vec<Track> = spec.tracks.into_iter().map(|spec| Track::new(spec, settings)).collect();

@@ -250,6 +250,9 @@ impl Ups {
         }
         if self.report_at <= io.now && !self.is_empty() {
             self.report_at = io.now + REPORT_INTERVAL;
+            for stream in &self.streams {
+                io.streams[*stream].tidy(io.now);
+            }
             self.send_report(transport, io);
         }
     }
