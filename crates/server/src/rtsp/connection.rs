@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 use wire::Token;
-use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item};
+use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item, session_id};
 
 use super::Rtsp;
 use super::interleaved::{Ends, Interleaved};
@@ -40,8 +40,8 @@ struct Connection<'a> {
     moved: Instant,
     /// Since when there is less than a whole request.
     begun: Option<Instant>,
-    /// A session was spoken of that there is.
-    has_session: bool,
+    /// The session that was set up or spoken of last.
+    session: Option<String>,
     place: Place,
     /// Resolves when it is to make room.
     ended: oneshot::Receiver<()>,
@@ -78,7 +78,7 @@ pub(super) async fn converse(
         inbox: Vec::with_capacity(READ_LEN),
         moved: Instant::now(),
         begun: None,
-        has_session: false,
+        session: None,
         place,
         ended,
         is_kept: false,
@@ -127,7 +127,12 @@ impl Connection<'_> {
     fn deadline(&self) -> Instant {
         let limits = &self.rtsp.limits;
         let begun = self.begun.map(|since| since + limits.request_timeout);
-        begun.into_iter().fold(self.moved + limits.idle_timeout(self.has_session), Instant::min)
+        begun.into_iter().fold(self.moved + limits.idle_timeout(self.has_session()), Instant::min)
+    }
+
+    /// Whether there is a session that was spoken of here.
+    fn has_session(&self) -> bool {
+        self.session.as_ref().is_some_and(|id| self.rtsp.sessions.has(id))
     }
 
     /// Sessions that are interleaved keep it, also when their client says nothing; they time out by themselves.
@@ -152,11 +157,14 @@ impl Connection<'_> {
                 Ok(Some((Item::Request(request), len))) => {
                     let response = self.rtsp.answer(Instant::now(), &mut self.interleaved, &request).await;
                     self.rtsp.count(|stats| stats.requests.count(Some(request.method), response.status));
-                    let sets_up = request.method == Method::Setup && response.status == Status::Ok;
-                    let speaks_of = request.header("Session").is_some() && response.status != Status::SessionNotFound;
-                    self.has_session |= sets_up || speaks_of;
+                    if response.status == Status::Ok
+                        && let Some(named) = response.header("Session")
+                    {
+                        self.session = Some(session_id(named).to_owned());
+                    }
                     // Before its client hears of it.
-                    self.is_kept |= self.has_session && self.place.keep();
+                    let sets_up = request.method == Method::Setup && response.status == Status::Ok;
+                    self.is_kept |= sets_up && self.place.keep();
                     let text = response.to_text(request.cseq());
                     self.write(text).await?;
                     len
@@ -182,7 +190,10 @@ impl Connection<'_> {
             let descriptor = stream.as_fd().try_clone_to_owned()?;
             self.line = Line::Worker(self.rtsp.pump.adopt(worker, self.interleaved.connection, descriptor, patience));
         }
-        self.line.write(text.into_bytes(), patience).await
+        tokio::select! {
+            written = self.line.write(text.into_bytes(), patience) => written,
+            Ok(()) = &mut self.ended, if !self.is_kept => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 }
 

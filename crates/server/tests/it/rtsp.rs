@@ -270,7 +270,9 @@ async fn who_has_no_session_makes_room_for_a_newcomer_and_who_has_one_does_not()
     let mut player = server.connect().await;
     player.setup("RTP/AVP;unicast;client_port=5000").await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
-    assert_eq!((first.ask("OPTIONS", "").await.code, second.ask("OPTIONS", "").await.code), (200, 200));
+    // To speak of a session is not to have one.
+    assert_eq!(first.ask("OPTIONS", "\r\nSession: 1\r\nRequire: x").await.code, 551);
+    assert_eq!(second.ask("OPTIONS", "").await.code, 200);
 
     let mut newcomer = server.connect().await;
     assert_eq!(newcomer.ask("OPTIONS", "").await.code, 200);

@@ -66,6 +66,11 @@ impl Response {
         self
     }
 
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+
     /// Adds a body and what is said of it.
     #[must_use]
     pub fn with_body(self, content_type: &str, body: String) -> Self {
