@@ -41,8 +41,11 @@ impl RateMeter {
         }
         let gone: u64 =
             (1..=behind as usize).map(|ahead| u64::from(self.bytes[(self.current + ahead) % BUCKETS])).sum();
+        // The newest bucket has not lasted its whole time yet.
+        let covered = BUCKET * (BUCKETS as u32 - behind as u32) - until.saturating_duration_since(now)
+            + now.saturating_duration_since(until);
         let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let passed = passed.clamp(SPAN_MIN, BUCKET * BUCKETS as u32);
+        let passed = passed.min(covered).max(SPAN_MIN);
         // Not `Bitrate::of`, whose 128-bit division is felt in reports.
         let micros = passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros());
         Bitrate::from_bps((self.sum - gone) * 8_000_000 / micros)
@@ -90,8 +93,25 @@ mod tests {
             meter.add(start + Duration::from_millis(10) * packet, 1_250);
         }
         let at_end = start + Duration::from_millis(1_990);
-        assert_eq!(meter.rate(at_end), Bitrate::from_kbps(1_000));
+        assert_eq!(meter.rate(at_end + Duration::from_millis(10)), Bitrate::from_kbps(1_000));
         assert_eq!(meter.rate(at_end + Duration::from_secs(2)), Bitrate::ZERO);
+    }
+
+    #[test]
+    fn a_steady_flow_has_one_rate_whenever_it_is_asked_for() {
+        let start = Instant::now();
+        let mut meter = RateMeter::default();
+        for packet in 0..2_000u64 {
+            let now = start + Duration::from_millis(packet);
+            meter.add(now, 125);
+            let rate = meter.rate(now).bps();
+            assert!(packet < 400 || (995_000..1_005_000).contains(&rate), "{packet} ms: {rate}");
+        }
+        // And falls evenly when it ends.
+        for (after_ms, share) in [(100, 0.9), (150, 0.85), (500, 0.5), (850, 0.15)] {
+            let rate = meter.rate(start + Duration::from_millis(1_999 + after_ms)).bps() as f64 / 1e6;
+            assert!((rate - share).abs() < 0.06, "{after_ms} ms later: {rate}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ const PACKETS_MIN: u32 = 5;
 /// A cluster leaves in slices of this time (`min_probe_delta` is 2 ms).
 pub const SLICE: Duration = Duration::from_millis(4);
 /// … and of which one that arrived in less than so many is repeated, too.
-const GAPS_MIN: i64 = 4;
+const GAPS_MIN: i64 = 6;
 /// Packets that left or arrived within this time are one group: its open end took no part of the time.
 const GROUP_US: i64 = 1_000;
 /// Time between two clusters: while each finds more, after one that did not, and the longest.
@@ -282,7 +282,7 @@ impl Cluster {
             return Proof::Unknown;
         };
         // Where a transmission begins and ends is too coarse a measure for the few that a short cluster is.
-        let is_coarse = received.gap_us > received.span_us() / GAPS_MIN && received.gap_us > 2 * sent.gap_us;
+        let is_coarse = received.gap_us > received.span_us() / GAPS_MIN && 5 * received.gap_us > 6 * sent.gap_us;
         if receive_bps / SPEED_UP_MAX > sent_bps || is_coarse && self.duration < DURATION_MAX {
             return Proof::Unknown;
         }

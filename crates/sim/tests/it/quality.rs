@@ -185,8 +185,8 @@ fn a_viewer_with_transport_wide_numbers_on_video_alone_gets_the_largest_layer() 
 #[test]
 fn a_newcomer_on_500_kbit_s_has_a_picture_at_once() {
     let bounds =
-        Bounds { layers: 0..=0, first_picture_ms: 400, switches: 4, freezes: 0, lateness_ms: 150, probe_kb: 200 };
-    check(0..10, &camera(), &[(40, narrow(500))], &bounds);
+        Bounds { layers: 0..=0, first_picture_ms: 400, switches: 4, freezes: 1, lateness_ms: 150, probe_kb: 200 };
+    check(0..50, &camera(), &[(40, narrow(500))], &bounds);
 }
 
 /// A bucket lets a probe pass, and half a second of a layer that is too large, without any delay. libwebrtc's encoder would
@@ -196,17 +196,17 @@ fn a_policer_is_tried_ever_more_rarely() {
     let policer = Policer { rate: Bitrate::from_kbps(1_000), bucket_bytes: 30_000 };
     let bounds =
         Bounds { layers: 1..=1, first_picture_ms: 150, switches: 24, freezes: 2, lateness_ms: 30, probe_kb: 100 };
-    check(0..10, &camera(), &[(120, LinkConfig { policer: Some(policer), ..quiet() })], &bounds);
+    check(0..50, &camera(), &[(60, LinkConfig { policer: Some(policer), ..quiet() })], &bounds);
 }
 
 /// What Wi-Fi sends in one piece arrives in one piece: that proves nothing, and more of it does.
 #[test]
 fn what_arrives_in_pieces_is_measured_all_the_same() {
     let wide = Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 60, probe_kb: 600 };
-    check(0..5, &camera(), &[(30, LinkConfig { aggregation: millis(10), ..narrow(20_000) })], &wide);
-    check(0..5, &camera(), &[(30, LinkConfig { aggregation: millis(30), ..narrow(20_000) })], &wide);
+    check(0..50, &camera(), &[(30, LinkConfig { aggregation: millis(10), ..narrow(20_000) })], &wide);
+    check(0..20, &camera(), &[(30, LinkConfig { aggregation: millis(30), ..narrow(20_000) })], &wide);
     let narrower = Bounds { layers: 1..=1, first_picture_ms: 200, switches: 2, lateness_ms: 80, ..wide };
-    check(0..5, &camera(), &[(60, LinkConfig { aggregation: millis(20), ..narrow(1_000) })], &narrower);
+    check(0..20, &camera(), &[(60, LinkConfig { aggregation: millis(20), ..narrow(1_000) })], &narrower);
 }
 
 #[test]
@@ -277,10 +277,11 @@ fn a_climb_is_not_lost_to_the_keyframe_that_it_begins_with() {
 #[test]
 fn random_loss_takes_no_layer_away() {
     let tracks = [video(Codec::Vp8, &[150, 500, 2_000]), opus()];
+    // Nobody knows of the very first packet that it was lost: the viewer asks for a keyframe after half a second.
     let bounds =
-        Bounds { layers: 2..=2, first_picture_ms: 400, switches: 4, freezes: 0, lateness_ms: 150, probe_kb: 150 };
-    check(0..10, &tracks, &[(60, LinkConfig { loss: 0.03, ..narrow(3_000) })], &bounds);
-    let bounds = Bounds { layers: 1..=2, first_picture_ms: 1_000, switches: 10, freezes: 1, ..bounds };
+        Bounds { layers: 2..=2, first_picture_ms: 700, switches: 5, freezes: 0, lateness_ms: 150, probe_kb: 150 };
+    check(0..50, &tracks, &[(40, LinkConfig { loss: 0.03, ..narrow(3_000) })], &bounds);
+    let bounds = Bounds { layers: 1..=2, first_picture_ms: 1_200, switches: 10, freezes: 1, ..bounds };
     check(0..10, &tracks, &[(60, LinkConfig { loss: 0.08, ..narrow(10_000) })], &bounds);
 }
 
@@ -299,7 +300,7 @@ fn rate_steps_are_followed_down_and_up() {
     let steps = [(20, narrow(6_000)), (10, narrow(800)), (10, narrow(2_000)), (5, narrow(300)), (30, narrow(8_000))];
     let bounds =
         Bounds { layers: 2..=2, first_picture_ms: 150, switches: 10, freezes: 3, lateness_ms: 60, probe_kb: 150 };
-    check(0..10, &camera(), &steps, &bounds);
+    check(0..50, &camera(), &steps, &bounds);
 }
 
 #[test]
@@ -307,9 +308,9 @@ fn a_round_trip_of_300_ms_costs_little() {
     let far = |kbps| LinkConfig { delay: millis(290), ..narrow(kbps) };
     let bounds =
         Bounds { layers: 2..=2, first_picture_ms: 500, switches: 3, freezes: 0, lateness_ms: 350, probe_kb: 60 };
-    check(0..8, &camera(), &[(40, far(5_000))], &bounds);
+    check(0..50, &camera(), &[(40, far(5_000))], &bounds);
     let bounds = Bounds { layers: 0..=1, switches: 8, ..bounds };
-    check(0..8, &camera(), &[(40, far(700))], &bounds);
+    check(0..50, &camera(), &[(40, far(700))], &bounds);
 }
 
 #[test]
