@@ -262,7 +262,8 @@ impl Track {
     /// What a rank takes on the wire now.
     pub fn rate(&self, rank: u8, now: Instant) -> Bitrate {
         let Place { layer, spatial_max } = self.place_of(rank);
-        self.layers.get(usize::from(layer)).map_or(Bitrate::ZERO, |layer| layer.rate_up_to(spatial_max, now))
+        let Some(layer) = self.layers.get(usize::from(layer)) else { return Bitrate::ZERO };
+        layer.without_above(layer.rate.rate(now), spatial_max, now)
     }
 
     /// What each rank takes on the wire now, the smallest picture first; zero for one that is not sent.
@@ -276,7 +277,8 @@ impl Track {
     pub fn thinned_rates(&self, rank: u8, now: Instant) -> [Bitrate; TEMPORAL_CHOICES] {
         let Place { layer, spatial_max } = self.place_of(rank);
         let Some(layer) = self.layers.get(usize::from(layer)) else { return [Bitrate::ZERO; TEMPORAL_CHOICES] };
-        let (whole, all) = (layer.rate.rate(now), layer.rate_up_to(spatial_max, now));
+        let whole = layer.rate.rate(now);
+        let all = layer.without_above(whole, spatial_max, now);
         let [from_1, from_2] = layer.upper.each_ref().map(|upper| upper.rate(now));
         let without = |upper: Bitrate| match (upper, whole) {
             (Bitrate::ZERO, _) | (_, Bitrate::ZERO) => Bitrate::ZERO,
@@ -310,10 +312,12 @@ impl Layer {
         }
     }
 
-    /// What it takes without the spatial layers above the given one.
-    fn rate_up_to(&self, spatial_max: u8, now: Instant) -> Bitrate {
-        let above = self.upper_spatial.get(usize::from(spatial_max)).map_or(Bitrate::ZERO, |upper| upper.rate(now));
-        Bitrate::from_bps(self.rate.rate(now).bps().saturating_sub(above.bps()))
+    /// What is left of its rate without the spatial layers above the given one.
+    fn without_above(&self, whole: Bitrate, spatial_max: u8, now: Instant) -> Bitrate {
+        match self.upper_spatial.get(usize::from(spatial_max)) {
+            Some(above) => Bitrate::from_bps(whole.bps().saturating_sub(above.rate(now).bps())),
+            None => whole,
+        }
     }
 
     fn push(&mut self, epoch: u32, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {

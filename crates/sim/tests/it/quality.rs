@@ -317,8 +317,8 @@ fn a_round_trip_of_300_ms_costs_little() {
 fn a_wide_path_carries_the_largest_layer_within_seconds() {
     let bounds =
         Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 40, probe_kb: 60 };
-    check(0..20, &camera(), &[(10, quiet())], &bounds);
-    check(0..20, &camera(), &[(10, LinkConfig { jitter: millis(8), ..narrow(20_000) })], &bounds);
+    check(0..20, &camera(), &[(15, quiet())], &bounds);
+    check(0..20, &camera(), &[(15, LinkConfig { jitter: millis(8), ..narrow(20_000) })], &bounds);
 }
 
 /// A layer of 1 Mbit/s of which half the frames may be left out, on a path that carries two thirds of it.
