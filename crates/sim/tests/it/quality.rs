@@ -299,7 +299,7 @@ fn what_does_not_quite_fit_is_not_kept_in_a_full_queue() {
 fn rate_steps_are_followed_down_and_up() {
     let steps = [(20, narrow(6_000)), (10, narrow(800)), (10, narrow(2_000)), (5, narrow(300)), (30, narrow(8_000))];
     let bounds =
-        Bounds { layers: 2..=2, first_picture_ms: 150, switches: 10, freezes: 3, lateness_ms: 60, probe_kb: 150 };
+        Bounds { layers: 2..=2, first_picture_ms: 150, switches: 10, freezes: 3, lateness_ms: 60, probe_kb: 250 };
     check(0..50, &camera(), &steps, &bounds);
 }
 
@@ -318,6 +318,8 @@ fn a_wide_path_carries_the_largest_layer_within_seconds() {
     let bounds =
         Bounds { layers: 2..=2, first_picture_ms: 150, switches: 1, freezes: 0, lateness_ms: 40, probe_kb: 60 };
     check(0..20, &camera(), &[(15, quiet())], &bounds);
+    // Jitter looks like arrivals in pieces, so its probes are longer.
+    let bounds = Bounds { probe_kb: 200, ..bounds };
     check(0..20, &camera(), &[(15, LinkConfig { jitter: millis(8), ..narrow(20_000) })], &bounds);
 }
 
