@@ -7,7 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -153,14 +153,14 @@ async fn converse(
     ended: oneshot::Receiver<()>,
     mut is_open: watch::Receiver<()>,
 ) {
-    let place = Arc::new(place);
+    let place = Arc::new((place, AtomicBool::new(false)));
     let answer = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(remote);
-        place.touch();
-        let (answering, place) = (TowerToHyperService::new(router.clone()).call(request), place.clone());
+        let busy = Busy::begin(place.clone());
+        let answering = TowerToHyperService::new(router.clone()).call(request);
         async move {
             let answer = answering.await;
-            place.touch();
+            drop(busy);
             answer
         }
     });
@@ -169,13 +169,32 @@ async fn converse(
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
         result = connection.as_mut() => return trace(result),
-        _ = ended => return,
+        // A request that is under way has its answer.
+        _ = ended => if !place.1.load(Ordering::Relaxed) { return },
         _ = is_open.changed() => {}
         () = sleep(limits.age_max) => {}
     }
     connection.as_mut().graceful_shutdown();
     if let Ok(result) = timeout(limits.request_timeout, connection).await {
         trace(result);
+    }
+}
+
+/// While it is there, a request of the connection is under way.
+struct Busy(Arc<(Place, AtomicBool)>);
+
+impl Busy {
+    fn begin(place: Arc<(Place, AtomicBool)>) -> Self {
+        place.0.touch();
+        place.1.store(true, Ordering::Relaxed);
+        Busy(place)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.0.touch();
+        self.0.1.store(false, Ordering::Relaxed);
     }
 }
 

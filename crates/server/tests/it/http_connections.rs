@@ -112,6 +112,23 @@ async fn who_has_most_connections_makes_room_by_the_idlest() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_under_way_has_its_answer_before_its_connection_makes_room() {
+    let server = Server::start(Limits { connections_max: 1, ..Limits::default() }).await;
+    let mut busy = server.connect_from(1).await;
+    let expects = POST.replace("Host", "Expect: 100-continue\r\nHost");
+    assert_eq!(ask(&mut busy, &expects).await, 100, "its body is wanted");
+
+    let mut newcomer = server.connect_from(2).await;
+    newcomer.write_all(GET.as_bytes()).await.expect("written");
+    while server.service.connections.counters().made_room == 0 {
+        tokio::task::yield_now().await;
+    }
+    busy.write_all(b"offer").await.expect("written");
+    assert!(read_to_end(&mut busy).await.starts_with("HTTP/1.1 404 "));
+    assert_eq!(status(&mut newcomer).await, 200);
+}
+
+#[tokio::test]
 async fn a_proxys_connections_make_no_room_and_newcomers_wait_until_one_ends() {
     let networks = vec!["127.0.0.0/8".parse().expect("a network")];
     let limits = Limits { connections_max: 2, ..Limits::default() };
