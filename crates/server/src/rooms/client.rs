@@ -41,10 +41,10 @@ impl Client {
 
     /// Those of whom a client has so many offers waiting: a token that many may have is none of them.
     fn waits_as(&self) -> impl Iterator<Item = Key> {
-        self.keys().into_iter().flatten().filter(|key| !matches!(key, Key::Token(_)))
+        self.watches_as().filter(|key| !matches!(key, Key::Token(_)))
     }
 
-    /// Those of whom a client has so many sessions.
+    /// Those of whom a client has so many sessions: a proxy is nobody.
     fn watches_as(&self) -> impl Iterator<Item = Key> {
         self.keys().into_iter().flatten().filter(|key| !(self.is_proxy && matches!(key, Key::Address(_))))
     }
@@ -62,8 +62,15 @@ pub(super) struct Shares {
 impl Shares {
     /// Whether the client may have one more offer waiting, and one more session.
     pub(super) fn check(&self, role: Role, client: &Client, settings: &Settings) -> Result<(), DirectoryError> {
-        let may_wait = client.waits_as().all(|key| self.waiting.has_room(&(role, key), settings.waiting_per_client));
-        if !may_wait {
+        let has_room = |key| {
+            // One who is named takes no household's or office's whole share.
+            let max = match key {
+                Key::Subject(_) => settings.waiting_per_client.div_ceil(4),
+                Key::Address(_) | Key::Token(_) => settings.waiting_per_client,
+            };
+            self.waiting.has_room(&(role, key), max)
+        };
+        if !client.waits_as().all(has_room) {
             return Err(DirectoryError::TooManyWaiting);
         }
         self.check_connected(role, client, settings)

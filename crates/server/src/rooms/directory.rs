@@ -307,10 +307,13 @@ impl Directory {
         name: &str,
         tracks: &[TrackSpec],
     ) -> Result<(StreamId, WorkerId, Arc<str>), DirectoryError> {
-        if self.open >= STREAMS_MAX {
+        if self.open >= STREAMS_MAX && !self.has_vacant() {
             return Err(DirectoryError::TooManyStreams);
         }
         let worker = self.find_worker(placement, None)?;
+        while self.streams.contains_key(&StreamId(self.next_stream)) {
+            self.next_stream = self.next_stream.wrapping_add(1);
+        }
         let id = StreamId(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1);
         let name = Arc::<str>::from(name);
@@ -358,7 +361,10 @@ impl Directory {
     /// # Errors
     /// As when it was offered, by what others have taken since. Then nothing is done, and it has to be ended.
     pub fn handle_connected(&mut self, session: SessionId) -> Result<(), DirectoryError> {
-        let Some(entry) = self.sessions.get(&session).filter(|entry| !entry.is_connected) else { return Ok(()) };
+        let Some(entry) = self.sessions.get(&session) else { return Err(DirectoryError::NoSession) };
+        if entry.is_connected {
+            return Ok(());
+        }
         self.check_connected(entry)?;
         let Some(entry) = self.sessions.get_mut(&session) else { return Ok(()) };
         entry.is_connected = true;
@@ -374,7 +380,11 @@ impl Directory {
             stream.is_open = true;
             self.open += 1;
             self.commands.push_back((stream.worker, stream.open(id)));
+            if self.open > STREAMS_MAX {
+                self.close_vacant();
+            }
         }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         match role {
             Role::Publisher => {
                 let before = stream.state();
@@ -406,11 +416,29 @@ impl Directory {
             return Err(DirectoryError::Overloaded);
         }
         match self.streams.get(stream) {
-            Some(stream) if !stream.is_open && self.open >= STREAMS_MAX => Err(DirectoryError::TooManyStreams),
+            Some(stream) if !stream.is_open && self.open >= STREAMS_MAX && !self.has_vacant() => {
+                Err(DirectoryError::TooManyStreams)
+            }
             Some(stream) if *role == Role::Viewer && stream.viewer_count() >= self.settings.viewers_per_stream => {
                 Err(DirectoryError::StreamFull)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Streams that have lost their publishers, with since when.
+    fn vacant(&self) -> impl Iterator<Item = (Instant, StreamId)> {
+        self.streams.iter().filter_map(|(id, stream)| Some((stream.vacant_since.filter(|_| stream.is_open)?, *id)))
+    }
+
+    fn has_vacant(&self) -> bool {
+        self.vacant().next().is_some()
+    }
+
+    /// The stream that has waited for its publisher for longest makes room.
+    fn close_vacant(&mut self) {
+        if let Some((_, id)) = self.vacant().min() {
+            self.close(id);
         }
     }
 

@@ -12,7 +12,7 @@ use wire::codec::Codec;
 
 const GRACE: Duration = Duration::from_secs(10);
 const SESSIONS_MAX: usize = 10;
-const WAITING_MAX: usize = 3;
+const WAITING_MAX: usize = 12;
 const VIEWERS_MAX: usize = 12;
 
 #[test]
@@ -411,6 +411,18 @@ fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
     // That one has ended the former stream of its name.
     test.publish("c");
     assert_eq!(test.begin_publish("b").err(), Some(DirectoryError::TooManyStreams));
+
+    // Streams that wait for their publishers make room, the one that waits for longest first.
+    for stream in [&streams[5], &streams[3]] {
+        test.end(stream.session);
+        test.now += Duration::from_millis(1);
+    }
+    test.publish("d");
+    assert_eq!(test.begin_watch("s6").err(), Some(DirectoryError::NoStream));
+    assert!(test.begin_watch("s4").is_ok());
+    test.publish("e");
+    assert_eq!(test.begin_publish("f").err(), Some(DirectoryError::TooManyStreams));
+    assert_eq!(test.directory.handle_connected(SessionId(u64::MAX)), Err(DirectoryError::NoSession));
 }
 
 #[test]
