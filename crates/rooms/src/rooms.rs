@@ -90,8 +90,8 @@ const TICK: Duration = Duration::from_micros(500);
 /// A session keeps its place's packets from others for so long after something authentic last came from it.
 const HOLDS_PLACE: Duration = Duration::from_secs(3);
 
-/// STUN and DTLS datagrams of one session. Browsers send 20 checks a second at most, and a few in ten seconds while all is well.
-const HANDSHAKES: Rate = Rate { burst: 64, interval: Duration::from_millis(50) };
+/// STUN and DTLS datagrams of one session: browsers send 20 checks a second at most. More are forged in its name, or its own.
+const HANDSHAKES: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
 
 impl Rooms {
     /// Nobody is there yet. Batches for other workers are taken from `pool`.
