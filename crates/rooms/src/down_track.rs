@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use wire::codec::{self, Codec, MediaKind, PictureNumbers};
+use wire::rtcp::ReportBlock;
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
@@ -21,7 +22,7 @@ use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
 use crate::redundancy::{self, Redundancy};
-use crate::reports;
+use crate::reports::{self, Losses};
 use crate::sent::{Sent, SentLayer, SentPackets};
 use crate::settings::Settings;
 use crate::spec::DownTrackSpec;
@@ -45,6 +46,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The round trip as long as none was measured.
 const RTT_ASSUMED: Duration = Duration::from_millis(20);
+
+/// Packets on their way to the peer among which holes are looked for: 64 is a second of sound, and so many are remembered.
+const HOLES_SOUGHT: usize = 64;
 
 /// How long a keyframe takes to come and to be sent, as a rule.
 const KEYFRAME_TIME: Duration = Duration::from_millis(100);
@@ -81,6 +85,7 @@ pub struct DownTrack {
     /// What the peer may ask for by itself.
     keyframes: KeyframeBudget,
     redundancy: Redundancy,
+    losses: Losses,
     /// So many packets are repeated in each now.
     repeated: u8,
     sent: SentPackets,
@@ -92,6 +97,8 @@ pub struct DownTrack {
     /// Bytes of their payloads; wraps.
     pub octet_count: u32,
     packets: u64,
+    /// The number before the first one.
+    before_first: u64,
     /// `packet_count` at the last call of `follow_rate`.
     packet_count_then: u32,
     /// Packets of the log that this viewer never got, because it was too slow.
@@ -142,12 +149,14 @@ impl DownTrack {
     ) -> Self {
         let first = random.next_u64();
         let redundancy = Redundancy::new(now, spec.red.is_some_and(|red| red.is_preferred));
+        let forwarder = Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32);
+        let before_first = forwarder.last_number();
         DownTrack {
             stream,
             kind: track.spec.codec.kind(),
             codec: track.spec.codec,
             spec,
-            forwarder: Forwarder::new(track.spec.codec.clock_rate(), first as u16 & 0x7fff, (first >> 16) as u32),
+            forwarder,
             position: 0,
             epoch: 0,
             former: None,
@@ -160,12 +169,14 @@ impl DownTrack {
             keyframes: KeyframeBudget::new(now),
             repeated: redundancy.blocks(Bitrate::ZERO, None),
             redundancy,
+            losses: Losses::new(before_first),
             sent: SentPackets::new(track.spec.codec.kind()),
             send_time: [0; 3],
             rtx_seq: (1 << 16) + (first >> 49),
             packet_count: 0,
             octet_count: 0,
             packets: 0,
+            before_first,
             packet_count_then: 0,
             skipped: 0,
         }
@@ -191,11 +202,19 @@ impl DownTrack {
         self.spec.rtx.is_some() && self.is_numbered()
     }
 
-    /// Takes the share of its packets that the peer lost, in 256ths.
-    pub fn on_loss(&mut self, now: Instant, fraction_lost: u8) {
+    /// Takes a report. Returns the share of what was sent that the path lost, in 256ths, when it is time to tell.
+    pub fn on_report(&mut self, now: Instant, block: &ReportBlock) -> Option<u8> {
+        let last = self.forwarder.last_seq()?;
+        let on_its_way = (last as u16).wrapping_sub(block.highest_seq as u16);
+        let highest = last.checked_sub(on_its_way.into())?;
+        let later = (highest + 1..=last).rev().take(HOLES_SOUGHT);
+        let holes_later = later.filter(|seq| !self.sent.has(*seq)).count() as u64;
+        let holes = (last - self.before_first).saturating_sub(self.packets + holes_later);
+        let fraction_lost = self.losses.on_report(highest, holes, block.fraction_lost)?;
         if self.spec.red.is_some() {
             self.redundancy.on_report(now, fraction_lost);
         }
+        Some(fraction_lost)
     }
 
     /// Repeats as much of sound as its loss needs and the path carries.

@@ -210,10 +210,10 @@ impl Downs {
         let (mut fraction_lost, mut rtt) = (None, None);
         for block in blocks {
             let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == block.ssrc) else { continue };
-            down.on_loss(io.now, block.fraction_lost);
-            fraction_lost = fraction_lost.max(Some(block.fraction_lost));
+            fraction_lost = fraction_lost.max(down.on_report(io.now, &block));
             rtt = reports::round_trip(io.now, io.settings.ntp_epoch, &block).or(rtt);
         }
+        transport.rtt = rtt.or(transport.rtt);
         if let Some(fraction_lost) = fraction_lost {
             transport.on_report(io.now, fraction_lost, rtt);
         }

@@ -222,7 +222,12 @@ impl Forwarder {
 
     /// The last number given to any packet.
     pub fn last_seq(&self) -> Option<u64> {
-        self.last_layer.map(|_| self.row.numbers.last())
+        self.last_layer.map(|_| self.last_number())
+    }
+
+    /// The same, and before the first packet the number before its own.
+    pub fn last_number(&self) -> u64 {
+        self.row.numbers.last()
     }
 
     /// The publisher's clock of the current layer, in the output's timestamp units: for our own sender reports.

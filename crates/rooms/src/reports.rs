@@ -1,4 +1,4 @@
-//! Sender reports towards viewers, and the round trip that comes back in their receiver reports.
+//! Sender reports towards viewers, and what their receiver reports tell: the round trip, and what of ours was lost.
 //!
 //! All times are NTP timestamps on our own clock: 32.32 fixed-point seconds since 1900 (RFC 3550 §4).
 
@@ -46,6 +46,50 @@ pub fn round_trip(now: Instant, ntp_epoch: (Instant, u64), block: &ReportBlock) 
     (trip <= ROUND_TRIP_MAX).then_some(trip)
 }
 
+/// What a peer's reports tell of one track. Cost: 32 bytes per down track.
+///
+/// What was lost before it came to us is a hole in our numbers, and the peer reports that as lost, too. But it says nothing
+/// about the peer's path.
+#[derive(Clone, Copy, Debug)]
+pub struct Losses {
+    /// The highest number that was reported, extended.
+    highest: u64,
+    /// Numbers up to it under which nothing was sent.
+    holes: u64,
+    /// Packets that were reported since losses were last told of, and what was lost of them.
+    sent: u64,
+    lost: u64,
+}
+
+/// Fewer packets are no share: with pauses in speech (DTX) two are sent in a second, and one of them would be the half
+/// (`kLimitNumPackets` in send_side_bandwidth_estimation.cc).
+const PACKETS_MIN: u64 = 20;
+
+impl Losses {
+    /// The first packet gets the number after `last`.
+    pub fn new(last: u64) -> Self {
+        Losses { highest: last, holes: 0, sent: 0, lost: 0 }
+    }
+
+    /// Takes a report on the packets up to `highest`, among which there were so many `holes` since the beginning. Returns the
+    /// share that the path lost, in 256ths, once it is of enough packets.
+    pub fn on_report(&mut self, highest: u64, holes: u64, fraction_lost: u8) -> Option<u8> {
+        let expected = highest.checked_sub(self.highest).filter(|expected| *expected > 0)?;
+        // The peer has rounded down.
+        let missing = expected.saturating_mul(fraction_lost.into()).div_ceil(256);
+        let holes_since = holes.saturating_sub(self.holes).min(expected);
+        (self.highest, self.holes) = (highest, holes);
+        self.sent += expected - holes_since;
+        self.lost += missing.saturating_sub(holes_since).min(expected - holes_since);
+        if self.sent < PACKETS_MIN {
+            return None;
+        }
+        let share = self.lost.saturating_mul(256) / self.sent;
+        (self.sent, self.lost) = (0, 0);
+        Some(u8::try_from(share).unwrap_or(u8::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +116,27 @@ mod tests {
         let clock = SenderClock { ntp: 100 << 32, rtp: u32::MAX };
         let info = sender_info(start + Duration::from_millis(500), epoch, clock, 90_000, 7, (1, 2));
         assert_eq!((info.rtp_timestamp, info.ntp), (44_999, (100 << 32) + (1 << 31)));
+    }
+
+    #[test]
+    fn a_share_is_of_what_was_sent_and_of_enough() {
+        let mut losses = Losses::new(999);
+        assert_eq!(losses.on_report(1_099, 0, 64), Some(64));
+        assert_eq!(losses.on_report(1_099, 0, 64), None, "nothing new");
+        assert_eq!(losses.on_report(1_000, 0, 64), None, "it came late");
+        // All that is missing, was never sent; then half of it; then nothing is missing that was not sent.
+        assert_eq!(losses.on_report(1_199, 20, 51), Some(0));
+        assert_eq!(losses.on_report(1_299, 30, 51), Some(28));
+        assert_eq!(losses.on_report(1_399, 90, 0), Some(0));
+        // What came late has filled holes.
+        assert_eq!(losses.on_report(1_499, 0, 128), Some(128));
+        // Five times the half of two, and the half of ten.
+        for report in 1..=5 {
+            assert_eq!(losses.on_report(1_499 + 2 * report, 0, 128), None);
+        }
+        assert_eq!(losses.on_report(1_519, 0, 128), Some(128));
+        // A peer that makes things up.
+        assert_eq!(losses.on_report(u64::MAX, u64::MAX, 255), None);
+        assert_eq!(losses.on_report(u64::MAX, 0, 255), None);
     }
 }

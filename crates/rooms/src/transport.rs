@@ -172,7 +172,6 @@ impl Transport {
 
     /// Takes what a report says of the path.
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
-        self.rtt = rtt.or(self.rtt);
         let is_time = self.reports.add(now, fraction_lost, self.stats.bytes_sent);
         self.stats.loss = f32::from(self.reports.worst.max(self.reports.last_worst)) / 256.0;
         if let Some(estimator) = self.estimator.as_mut().filter(|_| is_time) {

@@ -139,6 +139,28 @@ fn what_a_publisher_loses_comes_from_its_redundancy_and_viewers_get_plain_opus()
     }
 }
 
+#[test]
+fn what_a_publisher_loses_is_nobody_elses_loss() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[opus()]);
+        let publisher = world.add_publisher(stream);
+        let near = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
+        let far = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
+        world.set_path(far, LinkConfig { delay: millis(150), jitter: millis(30), ..quiet() });
+        world.run(seconds(1));
+        let (from, to) = (world.addr(publisher), world.worker_addr(0));
+        world.network.set_link(from, to, LinkConfig { reordering: 0.02, ..lossy() });
+        world.run(seconds(60));
+        assert_eq!(world.counters(0).packets_redundant, 0, "seed {seed}: it would have nothing of what was lost");
+        // What is lost on a viewer's own path counts as before.
+        world.set_way_down(near, LinkConfig { loss: 0.05, ..quiet() });
+        world.run(seconds(10));
+        let [near, far] = [near, far].map(|viewer| world.viewer(viewer).counters.redundant);
+        assert!(near > 200 && far == 0, "seed {seed}: {near}, {far}");
+    }
+}
+
 /// A packet of sound with any payload, of a publisher that sends nothing else.
 fn send_red(world: &mut World, publisher: PeerId, seq: u64, payload: &[u8]) {
     const SSRC: u32 = 9;

@@ -47,9 +47,24 @@ fn a_viewer_loses_as_much_as_the_worst_of_its_tracks() {
     let stream = world.open_stream(&[vp8(), opus()]);
     world.add_publisher(stream);
     let viewer = world.add_viewer(stream, Behaviour::DEAF);
-    let blocks = [128, 0].map(|fraction_lost| ReportBlock { fraction_lost, ..ReportBlock::default() });
+    let (from, to) = (world.worker_addr(0), world.addr(viewer));
+    world.network.capture(from, to);
+    world.run(seconds(2));
+    let sent = world.network.take_capture(from, to);
+    let highest = |ssrc| {
+        let mut sent = sent.iter().rev().filter_map(|datagram| RtpPacket::parse_header(datagram).ok());
+        sent.find(|packet| packet.ssrc() == ssrc).expect("a packet of each track").seq().0.into()
+    };
     let ssrcs: Vec<_> = world.viewer(viewer).tracks.iter().map(|track| track.ssrc).collect();
-    let blocks: Vec<_> = blocks.into_iter().zip(ssrcs).map(|(block, ssrc)| ReportBlock { ssrc, ..block }).collect();
+    let blocks = ssrcs.into_iter().zip([128, 0]);
+    let blocks: Vec<_> = blocks
+        .map(|(ssrc, fraction_lost)| ReportBlock {
+            ssrc,
+            fraction_lost,
+            highest_seq: highest(ssrc),
+            ..ReportBlock::default()
+        })
+        .collect();
     let mut buf = [0; 100];
     let len = rtcp::write_receiver_report(&mut buf, 1, &blocks).unwrap();
     world.viewer(viewer).send_rtcp(&buf[..len]);
