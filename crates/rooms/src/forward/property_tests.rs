@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use wire::Random;
-use wire::codec::PictureNumbers;
+use wire::codec::{PayloadInfo, PictureNumbers};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use wire::codec::PictureNumbers;
+use wire::codec::{PayloadInfo, PictureNumbers};
 
 use super::*;
 
@@ -220,7 +220,7 @@ fn what_was_sent_before_the_switch_has_no_place() {
 
 #[test]
 fn a_forwarder_stays_small() {
-    assert!(size_of::<Forwarder>() <= 176, "{}", size_of::<Forwarder>());
+    assert!(size_of::<Forwarder>() <= 192, "{}", size_of::<Forwarder>());
 }
 
 /// The packets of the next picture of spatial layers, two packets for each.
@@ -299,4 +299,39 @@ fn what_is_lost_of_upper_spatial_layers_leaves_no_hole_and_of_lower_ones_does() 
     let sixth = spatial_picture(&mut source, 3, false);
     assert_eq!(marked(&mut forwarder, &sixth[..2]), [(120, false), (121, false)]);
     assert_eq!(marked(&mut forwarder, &fifth[3..4]), [(119, true)]);
+}
+
+#[test]
+fn what_was_lost_before_upper_spatial_layers_went_fills_its_hole() {
+    let mut source = Source::new(70_000, 1);
+    let first = spatial_picture(&mut source, 3, true);
+    for lost in [vec![1], vec![3], vec![4], vec![5], vec![1, 3, 5]] {
+        let mut forwarder = started(&first[0]);
+        assert_eq!(marked(&mut forwarder, &first).len(), 6);
+        let second = spatial_picture(&mut source, 3, false);
+        let is_lost = |packet: &PacketMeta| lost.contains(&(packet.seq - second[0].seq));
+        let (lost, came): (Vec<PacketMeta>, Vec<PacketMeta>) = second.iter().copied().partition(is_lost);
+        let place = |packet: &PacketMeta| (100 + packet.seq - first[0].seq, packet.marker);
+        let mut second = marked(&mut forwarder, &came);
+        forwarder.set_spatial_max(0);
+        let third = spatial_picture(&mut source, 3, false);
+        assert_eq!(marked(&mut forwarder, &third).last().map(|(_, marker)| *marker), Some(true));
+        second.extend(marked(&mut forwarder, &lost));
+        let expected: Vec<(u64, bool)> = came.iter().chain(&lost).map(place).collect();
+        assert_eq!(second, expected, "each packet of the picture before has its number, and the last one the marker");
+    }
+}
+
+#[test]
+fn upper_spatial_layers_go_where_a_picture_is_seen_to_begin() {
+    let mut source = Source::new(70_000, 1);
+    let first = spatial_picture(&mut source, 3, true);
+    let mut forwarder = started(&first[0]);
+    marked(&mut forwarder, &first);
+    forwarder.set_spatial_max(0);
+    let second = spatial_picture(&mut source, 3, false);
+    let came = [(108, false), (109, false), (110, false), (111, true)];
+    assert_eq!(marked(&mut forwarder, &second[2..]), came, "its lowest layer may come late, and all of it go out");
+    assert_eq!(marked(&mut forwarder, &second[..2]), [(106, false), (107, false)]);
+    assert_eq!(marked(&mut forwarder, &spatial_picture(&mut source, 3, false)), [(112, false), (113, true)]);
 }
