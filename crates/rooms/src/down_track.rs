@@ -449,7 +449,7 @@ impl DownTrack {
     }
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
-    #[inline]
+    #[inline(always)] // into `send`, of which it is the most; that redundancy calls it too is rare
     fn write(&mut self, slot: &mut [u8], next: &Next<'_>, transport: &Transport) -> usize {
         let Next { logged, forwarded, .. } = next;
         let Some(header_len) = self.write_new_header(slot, next, self.spec.payload_type, transport) else { return 0 };
@@ -603,6 +603,7 @@ impl DownTrack {
     }
 
     /// Takes note of a packet that goes out for the first time.
+    #[inline(always)] // as `write`
     fn remember(&mut self, next: &Next<'_>, payload_len: usize) {
         self.packets += 1;
         self.packet_count = self.packet_count.wrapping_add(1);
