@@ -67,8 +67,8 @@ pub struct Structure {
     template_count: u8,
     templates: [Template; TEMPLATES_MAX],
     decode_target_count: u8,
-    /// Highest temporal layer of each decode target.
-    target_temporal_ids: [u8; DECODE_TARGETS_MAX],
+    /// Highest spatial and temporal layer of each decode target.
+    target_layers: [(u8, u8); DECODE_TARGETS_MAX],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ impl Structure {
             template_count: 0,
             templates: [Template::default(); TEMPLATES_MAX],
             decode_target_count,
-            target_temporal_ids: [0; DECODE_TARGETS_MAX],
+            target_layers: [(0, 0); DECODE_TARGETS_MAX],
         };
         structure.read_layers(&mut bits)?;
         for template in structure.templates.iter_mut().take(structure.template_count.into()) {
@@ -117,14 +117,16 @@ impl Structure {
             false => template.indications,
         };
         let (spatial_id, temporal_id) = (template.spatial_id, template.temporal_id);
-        Some(FrameLayer { spatial_id, temporal_id, switch_to: self.switch_to(indications) })
+        Some(FrameLayer { spatial_id, temporal_id, switch_to: self.switch_to(spatial_id, indications) })
     }
 
-    /// The temporal layers to which one may switch at a frame: the spatial layers that it belongs to must all allow it.
-    fn switch_to(&self, indications: u64) -> u8 {
+    /// The temporal layers to which one may switch at a frame, by the targets of its spatial layer. Those above always require
+    /// it but in keyframes, as nobody begins with them here; that says nothing of who decodes them already.
+    fn switch_to(&self, spatial_id: u8, indications: u64) -> u8 {
         let (mut allowed, mut denied) = (0, 0);
-        for (indication, temporal_id) in self.targets(indications) {
+        for (indication, (target_spatial_id, temporal_id)) in self.targets(indications) {
             match indication {
+                _ if target_spatial_id != spatial_id => {}
                 NOT_PRESENT => {}
                 SWITCH => allowed |= 1 << temporal_id,
                 _ => denied |= 1 << temporal_id,
@@ -164,16 +166,17 @@ impl Structure {
     fn derive_targets(&mut self) {
         for index in 0..self.decode_target_count {
             let templates = self.templates.iter().take(self.template_count.into());
-            let present = templates.filter(|template| indication(template.indications, index) != 0);
-            let highest = present.map(|template| template.temporal_id).max().unwrap_or(0);
-            self.target_temporal_ids[usize::from(index)] = highest;
+            let present = templates.filter(|template| indication(template.indications, index) != NOT_PRESENT);
+            let highest = present.map(|template| (template.spatial_id, template.temporal_id));
+            self.target_layers[usize::from(index)] =
+                highest.fold((0, 0), |high, layer| (high.0.max(layer.0), high.1.max(layer.1)));
         }
     }
 
-    /// Each decode target's indication, with its highest temporal layer.
-    fn targets(&self, indications: u64) -> impl Iterator<Item = (u8, u8)> {
-        let targets = (0..self.decode_target_count).zip(self.target_temporal_ids);
-        targets.map(move |(index, temporal_id)| (indication(indications, index), temporal_id))
+    /// Each decode target's indication, with its highest layers.
+    fn targets(&self, indications: u64) -> impl Iterator<Item = (u8, (u8, u8))> {
+        let targets = (0..self.decode_target_count).zip(self.target_layers);
+        targets.map(move |(index, layers)| (indication(indications, index), layers))
     }
 }
 
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn one_may_switch_where_every_spatial_layer_of_the_frame_allows_it() {
+    fn one_may_switch_where_the_spatial_layer_of_the_frame_allows_it_whatever_those_above_require() {
         // Two spatial layers with two temporal ones each; targets S0T0, S0T1, S1T0, S1T1.
         let structure = Structure::parse(&pack(&[
             (0b10, 2),
@@ -291,15 +294,15 @@ mod tests {
             (2, 2),
             (1, 2),
             (3, 2),
-            (0b10_10_10_11, 8), // S0T0: S S S R
-            (0b00_10_00_01, 8), // S0T1: - S - D
+            (0b10_10_11_11, 8), // S0T0: S S R R
+            (0b00_01_00_11, 8), // S0T1: - D - R
             (0b00_00_10_10, 8), // S1T0: - - S S
             (0b00_00_00_10, 8), // S1T1: - - - S
         ]));
         let structure = structure.unwrap();
         let layers = [0, 1, 2, 3].map(|template| structure.layer(&frame(template)).unwrap());
         assert_eq!(layers.map(|layer| (layer.spatial_id, layer.temporal_id)), [(0, 0), (0, 1), (1, 0), (1, 1)]);
-        assert_eq!(layers.map(|layer| layer.switch_to), [0b01, 0, 0b11, 0b10]);
+        assert_eq!(layers.map(|layer| layer.switch_to), [0b11, 0, 0b11, 0b10]);
     }
 
     #[test]
