@@ -127,7 +127,7 @@ pub enum Again {
 
 /// The next packet for the viewer, with its numbers given.
 pub struct Next<'a> {
-    /// As it was stored.
+    /// As it was stored, or as padding.
     pub logged: Logged<'a>,
     /// Its numbers.
     pub forwarded: Forwarded,
@@ -135,6 +135,15 @@ pub struct Next<'a> {
     pub layer: u8,
     /// In the layer's log.
     pub position: u64,
+}
+
+impl<'a> Next<'a> {
+    /// A packet as it was stored, which goes out as padding when the viewer has no use for more.
+    #[inline(always)]
+    pub fn new(stored: Logged<'a>, forwarded: Forwarded, layer: u8, position: u64) -> Self {
+        let logged = if forwarded.is_padding { stored.emptied() } else { stored };
+        Next { logged, forwarded, layer, position }
+    }
 }
 
 impl DownTrack {
@@ -425,7 +434,7 @@ impl DownTrack {
             match self.forwarder.forward(logged.meta) {
                 // No number goes out twice, whatever came in: with AES-GCM it would give the key away (RFC 7714 §10.1).
                 Ok(forwarded) if self.sent.has(forwarded.seq) => drops.add(DropReason::Duplicate),
-                Ok(forwarded) => return Some(Next { logged, forwarded, layer, position }),
+                Ok(forwarded) => return Some(Next::new(logged, forwarded, layer, position)),
                 Err(reason) => drops.add(reason),
             }
         }
@@ -512,7 +521,8 @@ impl DownTrack {
         let (rtx_ssrc, rtx_payload_type) = self.spec.rtx?;
         let sent = self.sent.get(seq)?;
         let log = &track.layers.get(usize::from(sent.layer.layer()))?.log;
-        let logged = log.at(log.position_of(sent.position))?;
+        let stored = log.at(log.position_of(sent.position))?;
+        let logged = if sent.layer.is_padding() { stored.emptied() } else { stored };
         let mut pause = transport.rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX);
         if transport.resend.is_short() {
             pause = pause.max(now.saturating_duration_since(logged.meta.arrival) / 2);
@@ -616,7 +626,7 @@ impl DownTrack {
             resent_at_ms: 0,
             picture_id: picture.picture_id.unwrap_or(0),
             tl0_pic_idx: picture.tl0_pic_idx.unwrap_or(0),
-            layer: SentLayer::new(next.layer, next.forwarded.marker),
+            layer: SentLayer::new(next.layer, next.forwarded.marker, next.forwarded.is_padding),
         };
         self.sent.insert(next.forwarded.seq, sent);
     }

@@ -55,7 +55,7 @@ impl Former {
             self.position += 1;
             let Some(logged) = log.at(position) else { continue };
             if let Some(forwarded) = self.numbers.forward_late(logged.meta) {
-                return Some(Next { logged, forwarded, layer: self.layer, position });
+                return Some(Next::new(logged, forwarded, self.layer, position));
             }
         }
         None

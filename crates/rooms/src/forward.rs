@@ -38,6 +38,8 @@ pub struct Forwarded {
     pub marker: bool,
     /// What to write into a VP8 or VP9 payload descriptor.
     pub picture: Option<PictureRewrite>,
+    /// The viewer would have no use for what the packet holds: only its number goes out, which it may be asking for.
+    pub is_padding: bool,
 }
 
 /// The publisher's clocks of the layer that is left and the one that is switched to, where known.
@@ -203,6 +205,7 @@ impl Forwarder {
             timestamp: self.timeline.forward(packet),
             marker,
             picture: packet.payload.picture.as_ref().map(|numbers| self.row.pictures.forward(numbers)),
+            is_padding: false,
         })
     }
 
@@ -241,7 +244,7 @@ impl Forwarder {
         self.current.map(|_| self.timeline.map_clock(clock))
     }
 
-    /// A late packet fills the hole that was left for it, whatever its temporal layer, unless its frame is left out.
+    /// A late packet fills the hole that was left for it, whatever its temporal layer; with padding when its frame is left out.
     fn forward_late(&mut self, packet: &PacketMeta) -> Result<Forwarded, DropReason> {
         let late = self.row.late(packet)?;
         Ok(Forwarded { timestamp: self.timeline.forward(packet), ..late })
@@ -300,14 +303,13 @@ impl Row {
     /// What was kept for a packet, under the publisher's timestamp.
     fn late(&self, packet: &PacketMeta) -> Result<Forwarded, DropReason> {
         let seq = self.numbers.late(packet.seq)?;
-        if self.last.left_out && packet.timestamp == self.last.timestamp {
-            return Err(DropReason::TemporalLayer);
-        }
-        if packet.payload.spatial_id > self.spatial_of(packet) {
-            return Err(DropReason::SpatialLayer);
+        let is_left_out = self.last.left_out && packet.timestamp == self.last.timestamp;
+        if is_left_out || packet.payload.spatial_id > self.spatial_of(packet) {
+            let timestamp = packet.timestamp;
+            return Ok(Forwarded { seq, timestamp, marker: false, picture: None, is_padding: true });
         }
         let picture = packet.payload.picture.as_ref().map(|numbers| self.pictures.late(numbers)).transpose()?;
-        Ok(Forwarded { seq, timestamp: packet.timestamp, marker: self.is_last(packet), picture })
+        Ok(Forwarded { seq, timestamp: packet.timestamp, marker: self.is_last(packet), picture, is_padding: false })
     }
 
     /// Whether no packet of the picture goes out behind this one.

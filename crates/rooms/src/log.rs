@@ -45,6 +45,13 @@ pub struct Logged<'a> {
     pub padded_len: usize,
 }
 
+impl Logged<'_> {
+    /// The same as a packet of nothing but padding.
+    pub fn emptied(self) -> Self {
+        Logged { extensions: &[], payload: &[], padded_len: 0, ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     meta: PacketMeta,

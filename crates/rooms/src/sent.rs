@@ -28,32 +28,38 @@ pub struct Sent {
     pub picture_id: u16,
     /// The same.
     pub tl0_pic_idx: u8,
-    /// Of the track, and whether it had the marker bit.
+    /// Of the track, whether it had the marker bit, and whether it was sent as padding.
     pub layer: SentLayer,
 }
 
-/// A layer and a marker bit in one byte.
+/// A layer and two bits in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentLayer(u8);
 
 impl SentLayer {
     /// No packet was sent.
-    const NONE: SentLayer = SentLayer(0x7f);
+    const NONE: SentLayer = SentLayer(0x3f);
     const MARKER: u8 = 0x80;
+    const PADDING: u8 = 0x40;
 
     /// Of a packet with a layer of the track, which has a handful.
-    pub fn new(layer: u8, marker: bool) -> Self {
-        SentLayer(layer | u8::from(marker) << 7)
+    pub fn new(layer: u8, marker: bool, is_padding: bool) -> Self {
+        SentLayer(layer | u8::from(marker) << 7 | u8::from(is_padding) << 6)
     }
 
     /// The layer of the track.
     pub fn layer(self) -> u8 {
-        self.0 & !SentLayer::MARKER
+        self.0 & !(SentLayer::MARKER | SentLayer::PADDING)
     }
 
     /// As it was sent.
     pub fn marker(self) -> bool {
         self.0 & SentLayer::MARKER != 0
+    }
+
+    /// Whether it was sent without what it holds.
+    pub fn is_padding(self) -> bool {
+        self.0 & SentLayer::PADDING != 0
     }
 }
 
@@ -151,7 +157,7 @@ mod tests {
         for seq in seqs {
             packets.insert(
                 seq,
-                Sent { position: seq as u32, seq: seq as u16, layer: SentLayer::new(0, false), ..Sent::NOTHING },
+                Sent { position: seq as u32, seq: seq as u16, layer: SentLayer::new(0, false, false), ..Sent::NOTHING },
             );
         }
     }

@@ -47,6 +47,8 @@ struct Run {
     left_out: HashSet<(usize, u64)>,
     /// The same for pictures.
     pictures_left_out: HashSet<(usize, usize)>,
+    /// Numbers that went out with padding.
+    padding: Vec<u64>,
     /// Packets that came after their layer was left.
     late_of_left: usize,
 }
@@ -111,8 +113,11 @@ impl Case {
             if let Some((epoch, kept)) = &kept[layer]
                 && let Some(forwarded) = kept.forward_late(&meta)
             {
-                run.outs.push(Out { epoch: *epoch, frame, input: meta.seq, forwarded });
                 run.late_of_left += 1;
+                match forwarded.is_padding {
+                    true => run.padding.push(forwarded.seq),
+                    false => run.outs.push(Out { epoch: *epoch, frame, input: meta.seq, forwarded }),
+                }
             }
             if forwarder.current().map(usize::from) != Some(layer) {
                 continue;
@@ -120,6 +125,11 @@ impl Case {
             let is_late = meta.seq <= highest;
             highest = highest.max(meta.seq);
             match forwarder.forward(&meta) {
+                Ok(forwarded) if forwarded.is_padding => {
+                    assert!(self.temporal && is_late, "seed {}", self.seed);
+                    run.pictures_left_out.insert((epoch, frame));
+                    run.padding.push(forwarded.seq);
+                }
                 Ok(forwarded) => run.outs.push(Out { epoch, frame, input: meta.seq, forwarded }),
                 Err(DropReason::TemporalLayer) => {
                     assert!(self.temporal, "seed {}", self.seed);
@@ -204,7 +214,7 @@ impl Case {
 impl Run {
     fn check(&self, seed: u64, mask: u16) {
         let mut seen = HashSet::new();
-        for seq in self.outs.iter().map(|out| out.forwarded.seq) {
+        for seq in self.outs.iter().map(|out| out.forwarded.seq).chain(self.padding.iter().copied()) {
             assert!(seen.insert(seq), "seed {seed}: {seq} was given twice");
         }
         let mut by_input: Vec<_> = self.outs.iter().collect();

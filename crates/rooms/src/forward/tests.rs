@@ -335,3 +335,24 @@ fn upper_spatial_layers_go_where_a_picture_is_seen_to_begin() {
     assert_eq!(marked(&mut forwarder, &second[..2]), [(106, false), (107, false)]);
     assert_eq!(marked(&mut forwarder, &spatial_picture(&mut source, 3, false)), [(112, false), (113, true)]);
 }
+
+#[test]
+fn what_comes_late_of_what_is_left_out_fills_its_hole_with_padding() {
+    let mut source = Source::new(70_000, 1);
+    // Without picture numbers nobody knows that the next picture follows.
+    let mut picture = |keyframe| {
+        let mut packets = spatial_picture(&mut source, 3, keyframe);
+        packets.iter_mut().for_each(|packet| packet.payload.picture = None);
+        packets
+    };
+    let (first, second, third) = (picture(true), picture(false), picture(false));
+    let mut forwarder = Forwarder::new(RATE, 100, 5_000);
+    forwarder.set_spatial_max(0);
+    forwarder.switch(0, &first[0], SwitchClocks::default());
+    assert_eq!(marked(&mut forwarder, &first), [(100, false), (101, true)]);
+    assert_eq!(marked(&mut forwarder, &second[..5]), [(102, false), (103, true)]);
+    assert_eq!(marked(&mut forwarder, &third), [(105, false), (106, true)]);
+    let late = forwarder.forward(&second[5]).expect("it has a number");
+    assert_eq!((late.seq - 65_536, late.timestamp, late.marker), (104, 5_000 + FRAME, false));
+    assert!(late.is_padding);
+}
