@@ -78,6 +78,8 @@ struct Row {
     spatial_before: u8,
     /// The incoming number of the first packet for which `spatial` counts.
     spatial_since: u64,
+    /// The spatial layers of a picture are of different temporal layers (L2T2_KEY_SHIFT and the like).
+    is_shifted: bool,
 }
 
 /// The numbers of a layer that was left, which are kept for what was missing of it then.
@@ -92,6 +94,8 @@ pub struct Kept {
 struct LastPacket {
     timestamp: u32,
     marker: bool,
+    /// Of the first packet of its picture.
+    temporal_id: u8,
     /// Its picture is left out, with all spatial layers.
     left_out: bool,
     /// It was left out itself.
@@ -113,6 +117,7 @@ impl Forwarder {
                 spatial: u8::MAX,
                 spatial_before: u8::MAX,
                 spatial_since: 0,
+                is_shifted: false,
             },
             timeline: Timeline::new(clock_rate, first_timestamp),
             current: None,
@@ -162,7 +167,7 @@ impl Forwarder {
         }
         self.temporal = self.temporal_max;
         (self.row.spatial, self.row.spatial_since) = (self.spatial_max, packet.seq);
-        self.row.last.known = false;
+        (self.row.last.known, self.row.is_shifted) = (false, false);
         self.current = Some(layer);
         self.last_layer = Some(layer);
     }
@@ -186,13 +191,16 @@ impl Forwarder {
         let last = self.row.last;
         let is_of_last = last.known && packet.timestamp == last.timestamp;
         let left_out = if is_of_last { last.left_out } else { !self.admits(packet) };
+        let temporal_id = if is_of_last { last.temporal_id } else { packet.payload.temporal_id };
+        self.row.is_shifted |= packet.payload.spatial_id > 0 && packet.payload.temporal_id != temporal_id;
         let dropped = left_out || packet.payload.spatial_id > self.row.spatial;
         if self.gap_is_dropped(packet, left_out, dropped) {
             self.row.numbers.drop_before(packet.seq);
         }
         let (timestamp, marker) = (packet.timestamp, self.row.is_last(packet));
         let ended = if dropped { is_of_last && last.ended } else { marker };
-        self.row.last = LastPacket { timestamp, marker: packet.marker, left_out, dropped, ended, known: true };
+        self.row.last =
+            LastPacket { timestamp, marker: packet.marker, temporal_id, left_out, dropped, ended, known: true };
         if dropped {
             self.row.numbers.drop(packet.seq);
             if let Some(numbers) = &packet.payload.picture {
@@ -250,7 +258,8 @@ impl Forwarder {
         Ok(Forwarded { timestamp: self.timeline.forward(packet), ..late })
     }
 
-    /// Whether a picture that starts with this packet goes out. A layer is taken up where its decoding can start.
+    /// Whether a picture that starts with this packet goes out. A layer is taken up where its decoding can start. Of shifted
+    /// layers the first packet says nothing of those above, which the next pictures may need: then all pictures go out.
     fn admits(&mut self, packet: &PacketMeta) -> bool {
         let payload = &packet.payload;
         self.temporal = self.temporal.min(self.temporal_max);
@@ -265,7 +274,7 @@ impl Forwarder {
             self.temporal = payload.switch_target(self.temporal_max).map_or(self.temporal, |to| to.max(self.temporal));
         }
         debug_assert!(self.temporal <= self.temporal_max);
-        payload.temporal_id <= self.temporal
+        payload.temporal_id <= self.temporal || self.row.is_shifted && self.row.spatial > 0
     }
 
     /// Whether all packets that are missing before this one belong to what is left out: they then leave no hole for which

@@ -356,3 +356,23 @@ fn what_comes_late_of_what_is_left_out_fills_its_hole_with_padding() {
     assert_eq!((late.seq - 65_536, late.timestamp, late.marker), (104, 5_000 + FRAME, false));
     assert!(late.is_padding);
 }
+
+#[test]
+fn of_spatial_layers_with_shifted_temporal_ones_all_pictures_go_out_or_the_lowest_is_thinned() {
+    for (spatial_max, expected) in [(1, [4, 4, 4, 4, 4]), (0, [2, 2, 0, 2, 0])] {
+        let mut source = Source::new(70_000, 1);
+        let mut picture = |temporal_ids: [u8; 2]| {
+            let mut packets = spatial_picture(&mut source, 2, temporal_ids == [0, 0]);
+            for packet in &mut packets {
+                packet.payload.temporal_id = temporal_ids[usize::from(packet.payload.spatial_id)];
+            }
+            packets
+        };
+        let pictures = [[0, 0], [0, 1], [1, 0], [0, 1], [1, 0]].map(&mut picture);
+        let mut forwarder = Forwarder::new(RATE, 100, 5_000);
+        forwarder.set_spatial_max(spatial_max);
+        forwarder.set_temporal_max(0);
+        forwarder.switch(0, &pictures[0][0], SwitchClocks::default());
+        assert_eq!(pictures.map(|packets| marked(&mut forwarder, &packets).len()), expected);
+    }
+}
