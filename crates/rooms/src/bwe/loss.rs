@@ -75,7 +75,8 @@ pub(super) struct LossBound {
 /// Finds out whether less is lost when less is sent (the question of libwebrtc's loss_based_bwe_v2.cc, asked once).
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    began: Instant,
+    /// It ends then.
+    until: Instant,
     sent_bps: f64,
     loss: f64,
     /// Fractions since so much less was sent that it should be felt: how many, and their sum.
@@ -87,8 +88,11 @@ struct Trial {
 const TRIAL_SENT: f64 = 0.7;
 const TRIAL_COUNT: u32 = 4;
 const TRIAL_LOSS: f64 = 0.6;
-/// What was lost longer ago says nothing about what is lost now.
+/// What was lost longer ago says nothing about what is lost now: so long, or so many fractions where these are rarer, as those
+/// of receiver reports may be, of which sound's come each 5 s from libwebrtc (`kDefaultAudioReportInterval`).
 const TRIAL_TIME: Duration = Duration::from_secs(15);
+const TRIAL_FRACTIONS: u32 = 8;
+const TRIAL_TIME_MAX: Duration = Duration::from_secs(45);
 /// How fast it is forgotten when less is lost, per fraction.
 const INHERENT_DECAY: f64 = 0.1;
 /// More than this is never taken for the path's nature.
@@ -103,7 +107,8 @@ impl LossBound {
     /// Takes a loss fraction of what was sent, and the smoothed one: both have to be high, for a few packets make the first.
     /// A decrease starts from what was sent: what arrived of it is carried in any case, and what nobody sent was not lost.
     pub(super) fn on_loss(&mut self, now: Instant, loss: f64, smoothed: f64, sent_bps: f64, rtt: Duration) {
-        let seconds = now.saturating_duration_since(self.changed).as_secs_f64().min(1.0);
+        let since = now.saturating_duration_since(self.changed);
+        let seconds = since.as_secs_f64().min(1.0);
         self.changed = now;
         self.judge(now, loss, sent_bps);
         if loss <= LOSS_LOW + self.inherent {
@@ -113,7 +118,8 @@ impl LossBound {
             if self.reduced.is_none_or(|at| now.saturating_duration_since(at) >= pause) {
                 self.bps = self.bps.min(sent_bps * (1.0 - loss / 2.0)).max(self.min_bps);
                 self.reduced = Some(now);
-                self.before.get_or_insert(Trial { began: now, sent_bps, loss: smoothed, count: 0, sum: 0.0 });
+                let until = now + (since * TRIAL_FRACTIONS).clamp(TRIAL_TIME, TRIAL_TIME_MAX);
+                self.before.get_or_insert(Trial { until, sent_bps, loss: smoothed, count: 0, sum: 0.0 });
             }
         }
     }
@@ -125,7 +131,7 @@ impl LossBound {
 
     fn judge(&mut self, now: Instant, loss: f64, sent_bps: f64) {
         self.inherent -= INHERENT_DECAY * (self.inherent - loss).max(0.0);
-        self.before = self.before.filter(|trial| now.saturating_duration_since(trial.began) < TRIAL_TIME);
+        self.before = self.before.filter(|trial| now < trial.until);
         let Some(trial) = &mut self.before else { return };
         if sent_bps > TRIAL_SENT * trial.sent_bps {
             return;
@@ -200,6 +206,18 @@ mod tests {
         assert!(!bound.is_high(0.2) && bound.is_high(0.3));
         lose(&mut bound, start, 50, 0.0, 1e6);
         assert!(bound.is_high(0.12));
+    }
+
+    #[test]
+    fn loss_that_stays_is_known_from_rare_reports_too() {
+        let start = Instant::now();
+        for interval in [1, 3, 5] {
+            let mut bound = LossBound::new(start, 1e6, 50e3, 5e6);
+            let at = |report: u32| start + Duration::from_secs(interval) * report;
+            (1..5).for_each(|report| bound.on_loss(at(report), 0.15, 0.15, 1e6, Duration::ZERO));
+            (5..10).for_each(|report| bound.on_loss(at(report), 0.15, 0.15, 300e3, Duration::ZERO));
+            assert!(bound.inherent > 0.1, "a report each {interval} s");
+        }
     }
 
     #[test]
