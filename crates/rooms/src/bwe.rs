@@ -54,6 +54,8 @@ const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 const SILENCE_STEP: Duration = Duration::from_secs(1);
 const SILENCE_FACTOR: f64 = 0.8;
+/// So long after a growing delay nothing that could do without is tried.
+const DELAY_HOLD: Duration = Duration::from_secs(30);
 /// Weight of a new loss fraction in the reported one.
 const LOSS_WEIGHT: f32 = 0.3;
 
@@ -254,6 +256,11 @@ impl Estimator {
     fn micros(&self, now: Instant) -> i64 {
         let passed = now.saturating_duration_since(self.epoch);
         // Not `as_micros`, whose 128-bit arithmetic is felt in `on_sent`.
+    /// Whether that said so lately. Where little is sent nothing more is heard of what would fit, and only a try tells.
+    pub fn is_held_by_delay(&self, now: Instant) -> bool {
+        self.rate.reduced.is_some_and(|at| now.saturating_duration_since(at) < DELAY_HOLD)
+    }
+
         (passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())) as i64
     }
 

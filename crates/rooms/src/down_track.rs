@@ -176,7 +176,7 @@ impl DownTrack {
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
             keyframes: KeyframeBudget::new(now),
-            repeated: redundancy.blocks(Bitrate::ZERO, None),
+            repeated: redundancy.blocks(Bitrate::ZERO, None, false),
             redundancy,
             losses: Losses::new(before_first),
             sent: SentPackets::new(track.spec.codec.kind()),
@@ -227,8 +227,9 @@ impl DownTrack {
     }
 
     /// Repeats as much of sound as its loss needs and the path carries.
-    pub fn choose_redundancy(&mut self, track: &Track, carried: Option<Bitrate>, now: Instant) {
-        self.repeated = self.redundancy.blocks(track.rate(0, now), carried);
+    pub fn choose_redundancy(&mut self, track: &Track, transport: &Transport, now: Instant) {
+        let (carried, is_held) = (transport.delay_estimate(), transport.is_held_by_delay(now));
+        self.repeated = self.redundancy.blocks(track.rate(0, now), carried, is_held);
     }
 
     /// What it takes on the wire now, in the layer that is or will be sent.

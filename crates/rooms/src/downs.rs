@@ -344,7 +344,7 @@ impl Downs {
             down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, &rates, track));
             self.has_chosen &= down.is_chosen;
             if down.kind == MediaKind::Audio {
-                down.choose_redundancy(track, transport.delay_estimate(), now);
+                down.choose_redundancy(track, transport, now);
                 continue;
             }
             let rank = track.rank_of(down.choice.place);

@@ -47,11 +47,12 @@ impl Redundancy {
         }
     }
 
-    /// How many packets to repeat where the track alone takes `rate`, and the path carries no more than `carried`: what fills
-    /// a queue helps nobody.
-    pub fn blocks(&self, rate: Bitrate, carried: Option<Bitrate>) -> u8 {
+    /// How many packets to repeat where the track alone takes `rate`, and the path is known to carry `carried`: what fills a
+    /// queue helps nobody. Unless `is_held`, one is tried beyond that: what is never sent is never known to fit.
+    pub fn blocks(&self, rate: Bitrate, carried: Option<Bitrate>, is_held: bool) -> u8 {
         let times = carried.map_or(u64::MAX, |carried| carried.bps() / rate.bps().max(1));
-        u8::try_from(times.saturating_sub(1)).unwrap_or(u8::MAX).min(self.needed)
+        let fit = u8::try_from(times.saturating_sub(1)).unwrap_or(u8::MAX);
+        fit.max(u8::from(!is_held)).min(self.needed)
     }
 }
 
@@ -112,7 +113,7 @@ mod tests {
             let reports = [(0, 2), (1, 3), (2, 26), (3, 0), (11, 9), (12, 9), (22, 0)];
             let repeated = reports.map(|(seconds, fraction_lost)| {
                 redundancy.on_report(at(seconds), fraction_lost);
-                redundancy.blocks(Bitrate::from_kbps(70), None)
+                redundancy.blocks(Bitrate::from_kbps(70), None, false)
             });
             assert_eq!(repeated, expected);
         }
@@ -123,9 +124,11 @@ mod tests {
         let mut redundancy = Redundancy::new(Instant::now(), true);
         redundancy.on_report(Instant::now(), 60);
         let blocks = [0, 69, 139, 140, 209, 210, 9_000]
-            .map(|kbps| redundancy.blocks(Bitrate::from_kbps(70), Some(Bitrate::from_kbps(kbps))));
+            .map(|kbps| redundancy.blocks(Bitrate::from_kbps(70), Some(Bitrate::from_kbps(kbps)), true));
         assert_eq!(blocks, [0, 0, 0, 1, 1, 2, 2]);
-        assert_eq!(redundancy.blocks(Bitrate::ZERO, Some(Bitrate::from_kbps(9))), 2, "nothing was sent yet");
+        let carried = Some(Bitrate::from_kbps(9));
+        assert_eq!(redundancy.blocks(Bitrate::ZERO, carried, true), 2, "nothing was sent yet");
+        assert_eq!(redundancy.blocks(Bitrate::from_kbps(70), carried, false), 1, "it is tried");
     }
 
     /// The redundant blocks of the last packet of a log with such packets: number, timestamp and length.

@@ -170,6 +170,11 @@ impl Transport {
         self.estimator.as_ref().and_then(Estimator::delay_estimate)
     }
 
+    /// Whether its delay said lately that it carries no more, see `Estimator::is_held_by_delay`.
+    pub fn is_held_by_delay(&self, now: Instant) -> bool {
+        self.estimator.as_ref().is_some_and(|estimator| estimator.is_held_by_delay(now))
+    }
+
     /// Takes what a report says of the path.
     pub fn on_report(&mut self, now: Instant, fraction_lost: u8, rtt: Option<Duration>) {
         let is_time = self.reports.add(now, fraction_lost, self.stats.bytes_sent);

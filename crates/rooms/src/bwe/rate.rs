@@ -42,8 +42,8 @@ pub(super) struct RateControl {
     capacity: Option<Capacity>,
     /// When the rate was last raised or looked at, and last lowered.
     changed: Instant,
-    reduced: Option<Instant>,
-    /// Whether it was ever lowered: until then nothing says that the path is narrow.
+    pub(super) reduced: Option<Instant>,
+    /// Whether delay ever lowered it: until then nothing says that the path is narrow.
     pub(super) was_lowered: bool,
 }
 

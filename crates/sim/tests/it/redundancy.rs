@@ -94,6 +94,25 @@ fn redundancy_does_not_fill_a_path_that_carries_the_sound_alone() {
 }
 
 #[test]
+fn redundancy_comes_back_when_the_path_is_no_longer_narrow() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[opus()]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
+        let narrow = LinkConfig { rate: Some(Bitrate::from_kbps(100)), queue_bytes: 12_000, loss: 0.05, ..quiet() };
+        world.set_way_down(viewer, narrow);
+        world.run(seconds(20));
+        world.set_way_down(viewer, LinkConfig { loss: 0.05, ..quiet() });
+        world.run(seconds(60));
+        let before = world.counters(0).packets_redundant;
+        world.run(seconds(20));
+        let during = world.counters(0).packets_redundant - before;
+        assert!(during > 900, "seed {seed}: {during} of 1,000");
+    }
+}
+
+#[test]
 fn who_prefers_redundancy_has_it_from_the_first_packet_on() {
     let mut world = World::with_workers(5, quiet(), 2, |_| ());
     let stream = world.open_stream(&[opus()]);
