@@ -83,6 +83,8 @@ pub struct Estimator {
     /// Sent without a number since the last packet that had one.
     unnumbered_bytes: usize,
     last_feedback: Option<Instant>,
+    /// Since when packets are sent and nothing is heard.
+    unheard_since: Option<Instant>,
     last_decay: Instant,
     /// The number after the last one that feedback mentioned.
     next_seq: Option<u16>,
@@ -112,6 +114,7 @@ impl Estimator {
             last_sent: now,
             unnumbered_bytes: 0,
             last_feedback: None,
+            unheard_since: None,
             last_decay: now,
             next_seq: None,
         }
@@ -165,6 +168,7 @@ impl Estimator {
             self.on_line(&mut batch, seq, ticks);
         }
         self.last_feedback = Some(now);
+        self.unheard_since = None;
         if let Some(shortest_us) = batch.shortest_us {
             self.note_round_trip(Duration::from_micros(shortest_us));
         }
@@ -193,9 +197,9 @@ impl Estimator {
         }
     }
 
-    /// Whether the viewer said what it takes, and nothing more is heard of its path.
+    /// Whether what the viewer said is the bound: what it said at first, or what did not fall, is none.
     pub fn is_bounded_by_remb(&self) -> bool {
-        self.remb.is_some() && self.last_feedback.is_none()
+        self.last_feedback.is_none() && self.remb.is_some_and(|remb| remb.bps < self.loss_bound.bps)
     }
 
     /// The bytes to send now for a cluster that tells whether `wanted` fits, when that is more than the estimate holds and
@@ -218,7 +222,13 @@ impl Estimator {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.prober.expire(now);
         let Some(heard) = self.last_feedback else { return };
-        let silent = self.last_sent.saturating_duration_since(heard) > SILENCE_MAX;
+        // Where nothing is sent there is nothing to hear of.
+        if self.last_sent <= heard || now.saturating_duration_since(self.last_sent) > SILENCE_STEP {
+            self.unheard_since = None;
+            return;
+        }
+        let unheard_since = *self.unheard_since.get_or_insert(now);
+        let silent = now.saturating_duration_since(unheard_since) >= SILENCE_MAX;
         if silent && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
             self.last_decay = now;
             self.rate.scale_down(SILENCE_FACTOR);
@@ -246,6 +256,11 @@ impl Estimator {
         self.rate.was_lowered.then(|| Bitrate::from_bps(self.rate.bps as u64))
     }
 
+    /// Whether that said so lately. Where little is sent nothing more is heard of what would fit, and only a try tells.
+    pub fn is_held_by_delay(&self, now: Instant) -> bool {
+        self.rate.reduced.is_some_and(|at| now.saturating_duration_since(at) < DELAY_HOLD)
+    }
+
     fn bps(&self) -> f64 {
         match self.last_feedback {
             Some(_) => self.rate.bps.min(self.loss_bound.bps),
@@ -256,11 +271,6 @@ impl Estimator {
     fn micros(&self, now: Instant) -> i64 {
         let passed = now.saturating_duration_since(self.epoch);
         // Not `as_micros`, whose 128-bit arithmetic is felt in `on_sent`.
-    /// Whether that said so lately. Where little is sent nothing more is heard of what would fit, and only a try tells.
-    pub fn is_held_by_delay(&self, now: Instant) -> bool {
-        self.rate.reduced.is_some_and(|at| now.saturating_duration_since(at) < DELAY_HOLD)
-    }
-
         (passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())) as i64
     }
 

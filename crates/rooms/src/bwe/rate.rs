@@ -98,10 +98,9 @@ impl RateControl {
         }
     }
 
-    /// Lowers the rate by `factor`, for a reason other than delay.
+    /// Lowers the rate by `factor`, for a reason other than delay: that says nothing of how narrow the path is.
     pub(super) fn scale_down(&mut self, factor: f64) {
         self.bps = (self.bps * factor).max(self.min_bps);
-        self.was_lowered = true;
     }
 
     fn increase(&mut self, now: Instant, acked_bps: Option<f64>, rtt: Duration) {
@@ -137,6 +136,7 @@ impl RateControl {
         let Some(acked_bps) = acked_bps else {
             if due {
                 self.scale_down(0.5);
+                self.was_lowered = true;
                 self.reduced = Some(now);
             }
             return;

@@ -191,6 +191,44 @@ fn a_viewer_that_stops_its_feedback_is_sent_less() {
 }
 
 #[test]
+fn a_publisher_that_pauses_does_not_make_the_path_narrow() {
+    let mut path = PathTest::new(Link { capacity: Bitrate::from_kbps(3_000), ..Link::default() });
+    path.send_frames(Bitrate::from_kbps(300), Duration::from_secs(5));
+    let before = path.estimate();
+    for pause in [4, 30] {
+        // The last packet before the pause is lost.
+        path.link.loss = 1.0;
+        path.send(PACKET);
+        path.link.loss = 0.0;
+        path.wanted = None;
+        (0..pause * 1_000).for_each(|_| path.step());
+        path.wanted = Some(Bitrate::from_kbps(10_000));
+        path.frame_due = path.now;
+        path.send_frames(Bitrate::from_kbps(300), Duration::from_millis(20));
+        assert_eq!(path.estimate(), before, "after {pause} s");
+        path.send_frames(Bitrate::from_kbps(300), Duration::from_millis(200));
+        assert!(path.estimate() >= before && !path.estimator.rate.was_lowered, "after {pause} s");
+    }
+}
+
+#[test]
+fn what_the_viewer_says_is_measured_where_it_is_the_bound() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let kbps = Bitrate::from_kbps;
+    let mut estimator = Estimator::new(now, kbps(50_000), kbps(50), kbps(50_000));
+    assert!(!estimator.is_bounded_by_remb());
+    // Receivers begin with what they got.
+    estimator.on_remb(now, kbps(3_000), kbps(2_500));
+    assert!(!estimator.is_bounded_by_remb());
+    estimator.on_remb(now + second, kbps(600), kbps(2_500));
+    assert!(estimator.is_bounded_by_remb());
+    // What does not fall is believed less and less.
+    (2..100).for_each(|seconds| estimator.on_remb(now + seconds * second, kbps(600), kbps(500)));
+    assert!(!estimator.is_bounded_by_remb());
+}
+
+#[test]
 fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
