@@ -47,6 +47,8 @@ const TICKS_PER_REFERENCE: i64 = 256;
 const REFERENCE_UNUSED_BITS: u32 = 8;
 /// Round-trip time as long as none was measured (aimd_rate_control.cc, `kDefaultRtt`).
 const RTT_DEFAULT: Duration = Duration::from_millis(200);
+/// Numbers that the feedback of one compound may speak of: what the history holds, for more cannot all be of packets of ours.
+pub const LINES_MAX: usize = HISTORY_LEN;
 /// After such a pause in the feedback old delays say nothing (delay_based_bwe.cc, `kStreamTimeOut`).
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Without feedback on what is sent, the rate falls by the factor each interval
@@ -146,25 +148,32 @@ impl Estimator {
 
     /// Takes the viewer's report of arrivals: for each number from `base_seq` on, when the packet arrived on the viewer's
     /// clock, in ticks of 250 µs, or `None` when it did not. `reference_time`, in units of 64 ms, says where in its
-    /// cycle of 24 bits that clock stands.
+    /// cycle of 24 bits that clock stands. No more than `room` numbers are looked at, which it takes its part from. Returns
+    /// whether that was enough.
     pub fn on_feedback(
         &mut self,
         now: Instant,
         base_seq: u16,
         reference_time: i32,
-        arrivals: impl Iterator<Item = (u16, Option<i64>)>,
-    ) {
+        mut arrivals: impl Iterator<Item = (u16, Option<i64>)>,
+        room: &mut usize,
+    ) -> bool {
+        if *room == 0 {
+            return false;
+        }
         if self.last_feedback.is_none_or(|at| now.saturating_duration_since(at) > STREAM_TIMEOUT) {
             self.delay.reset();
         }
         let mut batch = Batch {
             now_us: self.micros(now),
             wrapped_ticks: self.clock.wrapped_ticks(reference_time),
-            unreported_bytes: self.skip_to(base_seq),
+            unreported_bytes: self.skip_to(base_seq, room),
             shortest_us: None,
         };
-        // More lines than the history holds cannot all be about packets of ours.
-        for (seq, ticks) in arrivals.take(HISTORY_LEN) {
+        while *room > 0
+            && let Some((seq, ticks)) = arrivals.next()
+        {
+            *room -= 1;
             self.on_line(&mut batch, seq, ticks);
         }
         self.last_feedback = Some(now);
@@ -173,6 +182,7 @@ impl Estimator {
             self.note_round_trip(Duration::from_micros(shortest_us));
         }
         self.update(now);
+        *room > 0
     }
 
     /// Takes a receiver report (RFC 3550 §6.4.2): lost share in 1/256, and the round-trip time that follows from it; and the
@@ -276,12 +286,14 @@ impl Estimator {
 
     /// Bytes between the last feedback and this one. Receivers leave no gap, so a feedback message was lost; its packets
     /// count as arrived, or the acknowledged rate would fall for the way back's fault.
-    fn skip_to(&mut self, base_seq: u16) -> u64 {
+    fn skip_to(&mut self, base_seq: u16, room: &mut usize) -> u64 {
         let Some(next_seq) = self.next_seq else { return 0 };
         let gap = base_seq.wrapping_sub(next_seq);
-        if usize::from(gap) > HISTORY_LEN {
+        if usize::from(gap) > HISTORY_LEN.min(*room) {
             return 0;
         }
+        *room -= usize::from(gap);
+        self.next_seq = Some(base_seq);
         (0..gap).map(|i| u64::from(self.history.skip(next_seq.wrapping_add(i)))).sum()
     }
 

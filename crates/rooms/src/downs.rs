@@ -183,8 +183,20 @@ impl Downs {
         Progress::Done
     }
 
-    /// Takes one of the peer's reports, in plain text.
-    pub fn handle_rtcp(&mut self, packet: &Packet<'_>, transport: &mut Transport, io: &mut Io<'_>) {
+    /// Takes a compound of the peer's, in plain text. What it says of the path has its consequences once, whatever it repeats.
+    pub fn handle_rtcp(&mut self, compound: rtcp::Packets<'_>, transport: &mut Transport, io: &mut Io<'_>) {
+        let mut is_of_path = false;
+        let mut room = bwe::LINES_MAX;
+        for packet in compound {
+            is_of_path |= matches!(packet, Packet::TransportFeedback(_) | Packet::Remb(_));
+            self.handle_report(&packet, &mut room, transport, io);
+        }
+        if is_of_path {
+            self.choose_layers(transport, io.streams, io.now);
+        }
+    }
+
+    fn handle_report(&mut self, packet: &Packet<'_>, room: &mut usize, transport: &mut Transport, io: &mut Io<'_>) {
         match packet {
             Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), transport, io),
             Packet::SenderReport(report) => self.on_blocks(report.blocks(), transport, io),
@@ -192,15 +204,14 @@ impl Downs {
             Packet::Pli { media_ssrc } => self.on_keyframe_request(*media_ssrc, transport, io),
             Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.on_keyframe_request(ssrc, transport, io)),
             Packet::TransportFeedback(feedback) => {
-                if let Some(estimator) = &mut transport.estimator {
-                    estimator.on_feedback(io.now, feedback.base_seq, feedback.reference_time, feedback.arrivals());
-                    self.choose_layers(transport, io.streams, io.now);
+                let (base_seq, reference_time) = (feedback.base_seq, feedback.reference_time);
+                if let Some(estimator) = &mut transport.estimator
+                    && !estimator.on_feedback(io.now, base_seq, reference_time, feedback.arrivals(), room)
+                {
+                    io.counters.drops.add(DropReason::FeedbackTooLong);
                 }
             }
-            Packet::Remb(said) => {
-                transport.on_remb(io.now, *said);
-                self.choose_layers(transport, io.streams, io.now);
-            }
+            Packet::Remb(said) => transport.on_remb(io.now, *said),
             _ => {}
         }
     }

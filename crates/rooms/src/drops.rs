@@ -53,6 +53,8 @@ pub enum DropReason {
     ResendBudgetSpent,
     /// A viewer asked for more keyframes than its share.
     KeyframeBudgetSpent,
+    /// A viewer's transport-wide feedback spoke of more packets in one compound than are remembered.
+    FeedbackTooLong,
     /// Another worker's mailbox had no room for packets of a stream that is watched there.
     MailboxFull,
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.

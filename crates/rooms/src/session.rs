@@ -69,15 +69,18 @@ impl Session {
     pub fn handle_rtcp(&mut self, data: &mut [u8], io: &mut Io<'_>) -> Result<(), DropReason> {
         let Session { transport, ups, downs, .. } = self;
         let len = transport.open_rtcp(io.now, data)?;
-        for packet in rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)? {
-            match &packet {
-                Packet::SenderReport(report) => ups.handle_sender_report(report, io),
-                Packet::Bye(bye) => ups.handle_bye(bye),
-                _ => {}
+        let compound = rtcp::packets(&data[..len]).map_err(|_| DropReason::MalformedRtcp)?;
+        if !ups.is_empty() {
+            for packet in compound.clone() {
+                match &packet {
+                    Packet::SenderReport(report) => ups.handle_sender_report(report, io),
+                    Packet::Bye(bye) => ups.handle_bye(bye),
+                    _ => {}
+                }
             }
-            if !downs.is_empty() {
-                downs.handle_rtcp(&packet, transport, io);
-            }
+        }
+        if !downs.is_empty() {
+            downs.handle_rtcp(compound, transport, io);
         }
         Ok(())
     }

@@ -229,6 +229,30 @@ fn what_the_viewer_says_is_measured_where_it_is_the_bound() {
 }
 
 #[test]
+fn a_compound_has_us_look_at_so_many_numbers_and_no_more() {
+    let now = Instant::now();
+    let mut estimator = estimator(now);
+    (0..2_048).for_each(|seq| estimator.on_sent(now, seq, PACKET));
+    estimator.on_feedback(now, 0, 0, [(0, Some(0))].into_iter(), &mut { LINES_MAX });
+    // Each message leaves out as many numbers as the history has, and has 8,191 more.
+    let (mut room, mut looked_at) = (LINES_MAX, 0);
+    let heard = (1..=47_u16).filter(|message| {
+        let base_seq = message * 700;
+        let lines = (0..8_191).map(|line| (base_seq.wrapping_add(line), None)).inspect(|_| looked_at += 1);
+        estimator.on_feedback(now, base_seq, 0, lines, &mut room)
+    });
+    assert_eq!(heard.count(), 0);
+    assert_eq!((room, looked_at), (0, LINES_MAX - 699));
+    // What was left out is not left out again.
+    let mut room = LINES_MAX;
+    let left_out = estimator.next_seq.map(|next_seq| next_seq.wrapping_add(100));
+    for _ in 0..5 {
+        estimator.on_feedback(now, left_out.unwrap(), 0, std::iter::empty(), &mut room);
+    }
+    assert_eq!(room, LINES_MAX - 100);
+}
+
+#[test]
 fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
@@ -248,7 +272,8 @@ fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
                         (base_seq.wrapping_sub(i as u16), (!random.next_u64().is_multiple_of(3)).then_some(ticks))
                     })
                     .collect();
-                estimator.on_feedback(now, base_seq, reference_time, arrivals.into_iter());
+                let room = &mut (random.next_u64() % 4_096) as &mut u64;
+                estimator.on_feedback(now, base_seq, reference_time, arrivals.into_iter(), &mut (*room as usize));
                 estimator.on_report(
                     now,
                     random.next_u64() as u8,
@@ -424,7 +449,7 @@ impl PathTest {
         let now = self.now;
         while let Some(index) = self.feedback.iter().position(|(at, ..)| *at <= now) {
             let (_, base_seq, lines) = self.feedback.remove(index);
-            self.estimator.on_feedback(now, base_seq, 0, lines.into_iter());
+            self.estimator.on_feedback(now, base_seq, 0, lines.into_iter(), &mut { LINES_MAX });
         }
     }
 
