@@ -60,7 +60,7 @@ fn write_again(buf: &mut [u8], packet: Packet<'_>) -> Option<usize> {
             let arrivals: Vec<_> = feedback.arrivals().map(|(_, arrival)| arrival).collect();
             Some(rtcp::write_transport_feedback(buf, 1, 2, feedback.base_seq, 3, &arrivals)?.0)
         }
-        Packet::Remb(rate) => rtcp::write_remb(buf, 1, rate, &[2]),
+        Packet::Remb(remb) => rtcp::write_remb(buf, 1, remb.rate, &remb.ssrcs().collect::<Vec<_>>()),
         Packet::Bye(_) | Packet::Other | Packet::Malformed => None,
     }
 }
@@ -72,7 +72,9 @@ fn assert_same(before: Packet<'_>, after: Packet<'_>) {
             assert!(before.blocks().eq(after.blocks()));
         }
         (Packet::Remb(before), Packet::Remb(after)) => {
-            assert!(after <= before && before.bps() - after.bps() <= before.bps() >> 17);
+            let (said, read) = (before.rate, after.rate);
+            assert!(read <= said && said.bps() - read.bps() <= said.bps() >> 17);
+            assert!(before.ssrcs().eq(after.ssrcs()));
         }
         (Packet::ReceiverReport(before), Packet::ReceiverReport(after)) => {
             assert_eq!(before.ssrc, after.ssrc);

@@ -84,6 +84,8 @@ pub struct DownTrack {
     asked_at: Option<Instant>,
     /// What the peer may ask for by itself.
     keyframes: KeyframeBudget,
+    /// What the peer takes at most of it, and of those that it named with it.
+    pub takes: Option<Bitrate>,
     redundancy: Redundancy,
     losses: Losses,
     /// So many packets are repeated in each now.
@@ -178,6 +180,7 @@ impl DownTrack {
             keyframes: KeyframeBudget::new(now),
             repeated: redundancy.blocks(Bitrate::ZERO, None, false),
             redundancy,
+            takes: None,
             losses: Losses::new(before_first),
             sent: SentPackets::new(track.spec.codec.kind()),
             send_time: [0; 3],

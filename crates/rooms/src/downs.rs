@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use wire::codec::MediaKind;
-use wire::rtcp::{self, Packet, ReportBlock};
+use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
 use crate::bwe;
@@ -211,7 +211,7 @@ impl Downs {
                     io.counters.drops.add(DropReason::FeedbackTooLong);
                 }
             }
-            Packet::Remb(said) => transport.on_remb(io.now, *said),
+            Packet::Remb(remb) => self.on_remb(remb, transport, io.now),
             _ => {}
         }
     }
@@ -228,6 +228,18 @@ impl Downs {
         if let Some(fraction_lost) = fraction_lost {
             transport.on_report(io.now, fraction_lost, rtt);
         }
+    }
+
+    /// Takes what the peer takes at most of the tracks that it names. Most name all; aiortc says it of each, by itself.
+    fn on_remb(&mut self, remb: &Remb<'_>, transport: &mut Transport, now: Instant) {
+        let is_named = |down: &DownTrack| remb.ssrcs().any(|ssrc| ssrc == down.spec.ssrc);
+        let names_none = !self.tracks.iter().any(is_named);
+        let mut said = Some(remb.rate);
+        for down in self.tracks.iter_mut().filter(|down| names_none || is_named(down)) {
+            down.takes = said.take();
+        }
+        let sum = self.tracks.iter().filter_map(|down| down.takes).map(Bitrate::bps).fold(0, u64::saturating_add);
+        transport.on_remb(now, Bitrate::from_bps(sum));
     }
 
     fn on_keyframe_request(&mut self, ssrc: u32, transport: &mut Transport, io: &mut Io<'_>) {
@@ -461,23 +473,58 @@ mod tests {
     use crate::packet::{LayerStart, PacketMeta};
     use crate::spec::{ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 
+    /// A stream with two layers, and somebody who watches it under two SSRCs, 7 and 8.
+    fn viewer_of_two(start: Instant, settings: &Settings) -> (Slab<Stream>, usize, Transport, Downs) {
+        let rids = vec!["small".into(), "large".into()];
+        let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids };
+        let mut streams = Slab::new();
+        let key = streams.insert(Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, settings));
+        let path = Path { link: LinkId::datagrams(0), remote: ([10, 0, 0, 2], 1).into(), local: None };
+        let (keys, _) = SessionKeys::made_up_pair(Profile::AeadAes128Gcm, 1);
+        let peer = PeerSpec { session: SessionId(1), path, keys, cname: None };
+        let transport = Transport::new(start, &peer, settings).unwrap();
+        let mut downs = Downs::new(start);
+        let extensions = ExtensionIds::default();
+        let specs = [7, 8].map(|ssrc| DownTrackSpec {
+            track: 0,
+            mid: "0".into(),
+            ssrc,
+            payload_type: 96,
+            rtx: None,
+            red: None,
+            extensions,
+        });
+        downs.add(start, key, &streams[key], specs.into(), settings, &mut Random::new(1));
+        (streams, key, transport, downs)
+    }
+
+    #[test]
+    fn what_the_peer_takes_of_each_track_is_added_up() {
+        let start = Instant::now();
+        let settings = Settings::new(1, (start, 0));
+        let (_, _, mut transport, mut downs) = viewer_of_two(start, &settings);
+        transport.expect_feedback(start, false, &settings);
+        let mut say = |seconds, kbps, ssrcs: &[u32]| {
+            let mut buf = [0; 40];
+            let len = rtcp::write_remb(&mut buf, 1, Bitrate::from_kbps(kbps), ssrcs).unwrap();
+            let Some(Packet::Remb(remb)) = rtcp::packets(&buf[..len]).unwrap().next() else { panic!("a REMB") };
+            downs.on_remb(&remb, &mut transport, start + Duration::from_secs(seconds));
+            transport.estimate().unwrap()
+        };
+        for second in 0..10 {
+            assert_eq!(say(second, 3_000, &[7]), settings.estimate_max);
+            assert_eq!(say(second, 250, &[8]), settings.estimate_max);
+        }
+        assert_eq!(say(10, 1_000, &[7]), Bitrate::from_kbps(1_250));
+        assert_eq!(say(11, 900, &[8, 7]), Bitrate::from_kbps(900));
+        assert_eq!(say(12, 800, &[]), Bitrate::from_kbps(800));
+    }
+
     #[test]
     fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
         let start = Instant::now();
         let settings = Settings::new(1, (start, 0));
-        let rids = vec!["small".into(), "large".into()];
-        let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids };
-        let mut streams = Slab::new();
-        let key = streams.insert(Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings));
-        let path = Path { link: LinkId::datagrams(0), remote: ([10, 0, 0, 2], 1).into(), local: None };
-        let (keys, _) = SessionKeys::made_up_pair(Profile::AeadAes128Gcm, 1);
-        let peer = PeerSpec { session: SessionId(1), path, keys, cname: None };
-        let mut transport = Transport::new(start, &peer, &settings).unwrap();
-        let mut downs = Downs::new(start);
-        let extensions = ExtensionIds::default();
-        let spec =
-            DownTrackSpec { track: 0, mid: "0".into(), ssrc: 7, payload_type: 96, rtx: None, red: None, extensions };
-        downs.add(start, key, &streams[key], vec![spec], &settings, &mut Random::new(1));
+        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings);
         let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
 
         assert!(!downs.has_choice_to_make(&streams, start), "nothing came yet");

@@ -11,15 +11,13 @@ mod report;
 mod transport;
 mod write;
 
-pub use feedback::{Fir, Nack};
+pub use feedback::{Fir, Nack, Remb};
 use feedback::{REMB_NAME, parse_remb};
 pub use report::{Bye, ReceiverReport, ReportBlock, SenderInfo, SenderReport};
 pub use transport::{Arrivals, STATUS_COUNT_MAX, TransportFeedback, write_transport_feedback};
 pub use write::{
     write_bye, write_nack, write_pli, write_receiver_report, write_remb, write_sdes_cname, write_sender_report,
 };
-
-use crate::Bitrate;
 
 const HEADER_LEN: usize = 4;
 
@@ -73,8 +71,8 @@ pub enum Packet<'a> {
     Fir(Fir<'a>),
     /// When each packet arrived (draft-holmer-rmcat-transport-wide-cc-extensions-01).
     TransportFeedback(TransportFeedback<'a>),
-    /// What the receiver takes at most of all that it names, which is all of a session (draft-alvestrand-rmcat-remb-03 §2).
-    Remb(Bitrate),
+    /// What the receiver takes at most of all that it names (draft-alvestrand-rmcat-remb-03 §2).
+    Remb(Remb<'a>),
     /// A type that nobody here reads, such as source descriptions.
     Other,
     /// A known type whose body does not hold what the type promises.

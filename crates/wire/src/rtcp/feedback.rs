@@ -50,12 +50,28 @@ impl<'a> Fir<'a> {
 pub(super) const REMB_NAME: [u8; 4] = *b"REMB";
 
 /// Reads the rate of a REMB: a number of 18 bits, and how many bits it is shifted by (draft-alvestrand-rmcat-remb-03 §2.2).
-pub(super) fn parse_remb(body: &[u8]) -> Option<Bitrate> {
+/// What a receiver takes at most (draft-alvestrand-rmcat-remb-03 §2.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Remb<'a> {
+    /// Of all that it names together.
+    pub rate: Bitrate,
+    ssrcs: &'a [[u8; 4]],
+}
+
+impl<'a> Remb<'a> {
+    /// What it is about: all of a session from most receivers, one track from others.
+    pub fn ssrcs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.ssrcs.iter().map(|ssrc| u32::from_be_bytes(*ssrc))
+    }
+}
+
+pub(super) fn parse_remb(body: &[u8]) -> Option<Remb<'_>> {
     let (.., rest) = split_ssrcs(body)?;
     let &[_, _, _, _, ssrc_count, first, second, third, ref ssrcs @ ..] = rest else { return None };
     let mantissa = u64::from(first & 3) << 16 | u64::from(second) << 8 | u64::from(third);
     let bps = u128::from(mantissa) << (first >> 2);
-    (ssrcs.len() >= 4 * usize::from(ssrc_count)).then(|| Bitrate::from_bps(bps.min(u64::MAX.into()) as u64))
+    let ssrcs = ssrcs.as_chunks().0.get(..usize::from(ssrc_count))?;
+    Some(Remb { rate: Bitrate::from_bps(bps.min(u64::MAX.into()) as u64), ssrcs })
 }
 
 #[cfg(test)]
@@ -101,12 +117,14 @@ mod tests {
         for (bps, read) in [(0, 0), (262_143, 262_143), (262_145, 262_144), (2_500_000, 2_500_000), (1 << 40, 1 << 40)]
         {
             assert_eq!(write_remb(&mut buf, 1, Bitrate::from_bps(bps), &[2, 3]), Some(28));
-            assert!(matches!(only(&buf), Packet::Remb(rate) if rate == Bitrate::from_bps(read)), "{bps}");
+            let Packet::Remb(remb) = only(&buf) else { panic!("{bps}") };
+            assert_eq!(remb.rate, Bitrate::from_bps(read));
+            assert!(remb.ssrcs().eq([2, 3]));
         }
         assert_eq!(write_remb(&mut buf[..27], 1, Bitrate::ZERO, &[2, 3]), None);
         // The largest that can be said is more than a rate holds.
         buf[17..20].copy_from_slice(&[0xff; 3]);
-        assert!(matches!(only(&buf), Packet::Remb(rate) if rate == Bitrate::from_bps(u64::MAX)));
+        assert!(matches!(only(&buf), Packet::Remb(remb) if remb.rate == Bitrate::from_bps(u64::MAX)));
     }
 
     #[test]
