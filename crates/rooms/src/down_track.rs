@@ -79,6 +79,10 @@ pub struct DownTrack {
     target: u8,
     /// Nothing is sent for now.
     is_paused: bool,
+    /// A pause is over, and no keyframe has come since from which the picture goes on.
+    resumes: bool,
+    /// See `Settings`.
+    keyframe_age_max: Duration,
     /// Keyframes that came before this are of no use: the viewer has seen later pictures already.
     not_before: Instant,
     asked_at: Option<Instant>,
@@ -174,6 +178,8 @@ impl DownTrack {
             choice: LayerChoice::new(track, settings.pause && track.spec.codec.kind() == MediaKind::Video),
             is_chosen: false,
             is_paused: false,
+            resumes: false,
+            keyframe_age_max: settings.keyframe_age_max,
             target: track.order.top(),
             not_before: now.checked_sub(settings.keyframe_age_max).unwrap_or(now),
             asked_at: None,
@@ -263,7 +269,9 @@ impl DownTrack {
         self.set_target(now, layer);
         if self.choice.is_paused() != self.is_paused {
             self.is_paused = !self.is_paused;
-            (self.not_before, self.asked_at) = (now, None);
+            self.resumes = !self.is_paused;
+            // After a pause the viewer is as a newcomer, but for what it has seen (`last_arrival`).
+            (self.not_before, self.asked_at) = (now.checked_sub(self.keyframe_age_max).unwrap_or(now), None);
             self.forwarder.stop();
         }
     }
@@ -282,16 +290,21 @@ impl DownTrack {
         let asked = self.asked_at.is_some_and(|at| io.now.duration_since(at) < ASK_AGAIN);
         if waits && !asked {
             self.asked_at = Some(io.now);
-            let order = &self.track(io.streams).order;
-            let climbs =
-                self.current().is_some_and(|current| match order.rank(current).cmp(&order.rank(self.target)) {
-                    Ordering::Less => true,
-                    Ordering::Equal => waits_for_spatial,
-                    Ordering::Greater => false,
-                });
-            let urgency = if climbs { Urgency::CanWait } else { Urgency::Now };
-            io.wishes.add(self.layer_key(self.target), urgency);
+            io.wishes.add(self.layer_key(self.target), self.urgency(self.track(io.streams)));
         }
+    }
+
+    /// How soon the keyframe is needed that it waits for. Who has had no picture for seconds can wait for a keyframe a little
+    /// longer: each try after a pause would be one for everybody.
+    fn urgency(&self, track: &Track) -> Urgency {
+        let rank = |layer| track.order.rank(layer);
+        let can_wait = match self.current().map(|current| rank(current).cmp(&rank(self.target))) {
+            None => self.resumes,
+            Some(Ordering::Less) => true,
+            Some(Ordering::Equal) => self.forwarder.waits_for_spatial(),
+            Some(Ordering::Greater) => false,
+        };
+        if can_wait { Urgency::CanWait } else { Urgency::Now }
     }
 
     /// Takes the peer's wish for a keyframe of the layer that it gets: unless one is on its way, and within its budget.
@@ -416,6 +429,7 @@ impl DownTrack {
         self.former = former.or(self.former.take());
         let from = left.and_then(|left| left.clock);
         self.forwarder.switch(self.target, &packet, SwitchClocks { from, to: layer.clock });
+        self.resumes = false;
         self.position = first_position;
         self.epoch = layer.log.epoch();
     }

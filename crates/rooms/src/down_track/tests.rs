@@ -37,7 +37,7 @@ struct Bench {
 impl Bench {
     fn new(random: &mut Random) -> Self {
         let start = Instant::now();
-        let settings = Settings::new(1, (start, 0));
+        let settings = Settings { pause: true, ..Settings::new(1, (start, 0)) };
         let rids = vec!["small".into(), "large".into()];
         let track = TrackSpec { codec: Codec::H264, profile: Default::default(), rids };
         let stream = Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, &settings);
@@ -135,5 +135,35 @@ fn numbers_of_retransmissions_begin_in_the_lower_half_so_that_they_do_not_wrap_a
     let mut random = Random::new(1);
     for _ in 0..100 {
         assert_eq!(Bench::new(&mut random).down.rtx_seq >> 15, 2);
+    }
+}
+
+#[test]
+fn after_a_pause_a_keyframe_that_came_lately_will_do_and_another_can_wait() {
+    for (keyframe_ms, expected) in [(6_600, vec![(0, 1), (0, 2)]), (6_400, vec![]), (2_900, vec![])] {
+        let mut bench = Bench::new(&mut Random::new(1));
+        let start = bench.start;
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        bench.down.set_target(start, 0);
+        bench.push(0, packet(start, 0, 0, 0, true));
+        assert_eq!(bench.send(0), [(0, 0)]);
+        assert_eq!(bench.down.urgency(&bench.stream.tracks[0]), Urgency::Now);
+        let least = [Bitrate::ZERO, Bitrate::ZERO, Bitrate::from_kbps(150)];
+        for (ms, is_paused) in [(0, false), (3_000, true), (8_000, false)] {
+            if ms == 8_000 {
+                bench.push(0, packet(start, 1, keyframe_ms, keyframe_ms, true));
+                bench.push(0, packet(start, 2, 7_900, 7_900, false));
+                assert_eq!(bench.send(7_999), []);
+            }
+            bench.down.choice.pause(at(ms), Bitrate::ZERO, &least);
+            bench.down.follow_choice(at(ms));
+            assert_eq!(bench.down.is_paused, is_paused, "at {ms} ms");
+        }
+        assert_eq!(bench.down.urgency(&bench.stream.tracks[0]), Urgency::CanWait);
+        assert_eq!(bench.send(8_000), expected, "keyframe at {keyframe_ms} ms");
+        bench.push(0, packet(start, 3, 8_100, 8_100, true));
+        bench.send(8_100);
+        bench.down.forwarder.stop();
+        assert_eq!(bench.down.urgency(&bench.stream.tracks[0]), Urgency::Now, "it has had a picture since");
     }
 }
