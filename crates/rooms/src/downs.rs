@@ -329,11 +329,13 @@ impl Downs {
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
 
-    /// What each layer of a track takes, by rank; zero where it is not sent or the viewer does not want it.
+    /// What each layer of a track takes, by rank; zero where it is not sent or the viewer does not want it. Where none that it
+    /// wants is sent it gets the smallest that is.
     fn rates(&self, down: &DownTrack, streams: &Slab<Stream>, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let mut rates = down.track(streams).rates(now);
         let wanted = usize::from(self.limit.spatial_max).saturating_add(1).min(LAYERS_MAX);
-        rates[wanted..].fill(Bitrate::ZERO);
+        let smallest = rates.iter().position(|rate| *rate > Bitrate::ZERO).unwrap_or(0);
+        rates[wanted.max(smallest + 1)..].fill(Bitrate::ZERO);
         rates
     }
 
@@ -473,9 +475,9 @@ mod tests {
     use crate::packet::{LayerStart, PacketMeta};
     use crate::spec::{ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 
-    /// A stream with two layers, and somebody who watches it under two SSRCs, 7 and 8.
-    fn viewer_of_two(start: Instant, settings: &Settings) -> (Slab<Stream>, usize, Transport, Downs) {
-        let rids = vec!["small".into(), "large".into()];
+    /// A stream with these layers, and somebody who watches it under two SSRCs, 7 and 8.
+    fn viewer_of_two(start: Instant, settings: &Settings, rids: &[&str]) -> (Slab<Stream>, usize, Transport, Downs) {
+        let rids = rids.iter().map(|rid| (*rid).into()).collect();
         let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids };
         let mut streams = Slab::new();
         let key = streams.insert(Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, settings));
@@ -502,7 +504,7 @@ mod tests {
     fn what_the_peer_takes_of_each_track_is_added_up() {
         let start = Instant::now();
         let settings = Settings::new(1, (start, 0));
-        let (_, _, mut transport, mut downs) = viewer_of_two(start, &settings);
+        let (_, _, mut transport, mut downs) = viewer_of_two(start, &settings, &["small", "large"]);
         transport.expect_feedback(start, false, &settings);
         let mut say = |seconds, kbps, ssrcs: &[u32]| {
             let mut buf = [0; 40];
@@ -524,7 +526,7 @@ mod tests {
     fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
         let start = Instant::now();
         let settings = Settings::new(1, (start, 0));
-        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings);
+        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &["small", "large"]);
         let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
 
         assert!(!downs.has_choice_to_make(&streams, start), "nothing came yet");
@@ -539,6 +541,30 @@ mod tests {
             let silent_since = arrival + Duration::from_secs(2);
             downs.choose_layers(&mut transport, &streams, silent_since);
             assert!(!downs.has_chosen && !downs.has_choice_to_make(&streams, silent_since));
+        }
+    }
+
+    #[test]
+    fn who_wants_no_more_than_what_is_not_sent_gets_the_smallest_that_is() {
+        let start = Instant::now();
+        let settings = Settings::new(1, (start, 0));
+        let rids = ["small", "medium", "large"];
+        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &rids);
+        let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+        let limit = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
+        downs.set_limit(limit, &mut transport, &streams, start);
+        let steps = [(5, vec![2], 2), (10, vec![1, 2], 1), (15, vec![0, 1, 2], 0), (20, vec![1, 2], 1)];
+        for (seconds, layers, expected) in steps {
+            let arrival = start + Duration::from_secs(seconds);
+            for layer in &layers {
+                let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
+                let meta = PacketMeta { seq: 65_536 + seconds, timestamp: 0, arrival, marker: true, payload };
+                let start = LayerStart { track: 0, layer: *layer, epoch: 1 };
+                streams[key].push(start, &meta, &[], &[0; 9], &mut posts);
+            }
+            downs.choose_layers(&mut transport, &streams, arrival);
+            assert_eq!(downs.tracks[0].choice.place.layer, expected, "of {layers:?}");
+            assert!(downs.has_chosen, "nothing is to be chosen per turn");
         }
     }
 }
