@@ -12,6 +12,7 @@ use crate::bwe;
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
+use crate::keyframe::{KeyframeBudget, Request};
 use crate::reports;
 use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
@@ -29,6 +30,9 @@ pub struct Downs {
     /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
     wanted: VecDeque<(u32, Seq)>,
     limit: LayerLimit,
+    /// What was asked for last, and what it may ask for: each change of the picture's size takes a keyframe.
+    wished_limit: LayerLimit,
+    limits: KeyframeBudget,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
     report_at: Instant,
@@ -60,6 +64,8 @@ impl Downs {
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
             limit: LayerLimit::NONE,
+            wished_limit: LayerLimit::NONE,
+            limits: KeyframeBudget::new(now),
             has_chosen: false,
             report_at: now,
             probe_at: None,
@@ -339,13 +345,23 @@ impl Downs {
         rates
     }
 
-    /// Takes what the peer may get of its video tracks at most.
+    /// Takes what the peer may get of its video tracks at most. A size that changes too often follows with the timer.
     pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
-        self.limit = limit;
+        self.wished_limit = limit;
+        self.limit.temporal_max = limit.temporal_max;
         for down in &mut self.tracks {
             down.choice.set_temporal_limit(limit.temporal_max);
         }
+        self.follow_wished_limit(now);
         self.choose_layers(transport, streams, now);
+    }
+
+    /// Limits the size to what was wished for last, as often as the peer may ask for keyframes.
+    fn follow_wished_limit(&mut self, now: Instant) {
+        let is_other = self.wished_limit.spatial_max != self.limit.spatial_max;
+        if is_other && self.limits.request(now, Some(now)) == Request::Passed {
+            self.limit = self.wished_limit;
+        }
     }
 
     /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
@@ -415,6 +431,7 @@ impl Downs {
         if let Some(estimator) = &mut transport.estimator {
             estimator.handle_timeout(io.now);
         }
+        self.follow_wished_limit(io.now);
         self.choose_layers(transport, io.streams, io.now);
         self.send_reports(transport, io);
         self.probe_at.get_or_insert(io.now);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
+use rooms::spec::{Command, LayerLimit};
 use sim::check::{Holes, check_track};
 use sim::viewer::Behaviour;
 use sim::world::{PeerId, World};
@@ -42,6 +43,27 @@ fn one_that_neither_reads_nor_answers_changes_nothing_for_the_others() {
     let (expected, ..) = run(None);
     let (outcome, ..) = run(Some(Behaviour::DEAF));
     assert_eq!(outcome, expected);
+}
+
+#[test]
+fn who_asks_for_other_sizes_in_turn_does_not_have_a_keyframe_for_each() {
+    let mut world = World::new(7, quiet());
+    let stream = world.open_stream(&[simulcast()]);
+    let publisher = world.add_publisher(stream);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(10));
+    let before = world.publisher(publisher).keyframe_requests.len();
+    let session = world.session(viewer);
+    for second in 0..=60 {
+        let spatial_max = if second % 2 == 0 { 0 } else { u8::MAX };
+        world.command(0, Command::Limit { session, layers: LayerLimit { spatial_max, ..LayerLimit::NONE } });
+        world.run(seconds(1));
+    }
+    // Three at once, one in five seconds, and what is asked for again until it comes.
+    let asked = world.publisher(publisher).keyframe_requests.len() - before;
+    assert!(asked <= 20, "{asked} keyframes");
+    world.run(seconds(8));
+    assert_eq!(layer_now(&mut world, viewer), 0, "the last wish");
 }
 
 #[test]
