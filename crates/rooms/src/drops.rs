@@ -59,7 +59,7 @@ pub enum DropReason {
     MailboxFull,
     /// The negotiator's mailbox had no room for a STUN or DTLS datagram; its sender repeats it.
     EventQueueFull,
-    /// A session's peer sent more STUN or DTLS datagrams than its share.
+    /// More STUN or DTLS datagrams came from a session's address than its share, while the negotiator was busy.
     HandshakeBudgetSpent,
     /// By its first byte STUN or DTLS, but neither a connectivity check, nor an answer to one, nor a record, or too long.
     MalformedHandshake,

@@ -65,6 +65,8 @@ pub enum Sender {
     Stranger,
     /// Who is where a session is.
     Session,
+    /// The same, beyond what a session sends by itself: somebody forges its address, or it floods.
+    Flood,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +85,7 @@ const TICK: Duration = Duration::from_micros(500);
 /// A session keeps its place's packets from others for so long after something authentic last came from it.
 const HOLDS_PLACE: Duration = Duration::from_secs(3);
 
-/// STUN and DTLS datagrams of one session: browsers send 20 checks a second at most. More are forged in its name, or its own.
+/// STUN and DTLS datagrams of one session: browsers send 20 checks a second at most. What is more goes behind the others'.
 const HANDSHAKES: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
 
 impl Rooms {
@@ -151,11 +153,11 @@ impl Rooms {
         result
     }
 
-    /// Whether a STUN or DTLS datagram comes from a session, which has so many of them, or from a stranger.
-    pub fn admit_handshake(&mut self, now: Instant, path: &Path) -> Result<Sender, DropReason> {
-        let Some(key) = self.places.holder(path) else { return Ok(Sender::Stranger) };
-        let has_some = self.sessions[key].handshakes.take(now, HANDSHAKES);
-        has_some.then_some(Sender::Session).ok_or(DropReason::HandshakeBudgetSpent)
+    /// Who sends a STUN or DTLS datagram from there.
+    pub fn handshake_sender(&mut self, now: Instant, path: &Path) -> Sender {
+        let Some(key) = self.places.holder(path) else { return Sender::Stranger };
+        let is_within = self.sessions[key].handshakes.take(now, HANDSHAKES);
+        if is_within { Sender::Session } else { Sender::Flood }
     }
 
     fn session_at(&self, path: &Path) -> Result<usize, DropReason> {

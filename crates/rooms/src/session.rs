@@ -30,7 +30,7 @@ pub struct Session {
     pub id: SessionId,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
-    /// What it may still send to the negotiator.
+    /// What it may still send to the negotiator when others need the room, too.
     pub handshakes: Budget,
 }
 

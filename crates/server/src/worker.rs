@@ -17,7 +17,7 @@ use engine::{Mailbox, Service};
 use pump::pump::Pump;
 use rooms::batch::Post;
 use rooms::drops::DropReason;
-use rooms::rooms::Rooms;
+use rooms::rooms::{Rooms, Sender};
 use rooms::spec::Event;
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
@@ -228,18 +228,15 @@ impl Product for Products {
                         self.rooms.count_drop(DropReason::MalformedHandshake);
                         continue;
                     }
-                    let sender = match self.rooms.admit_handshake(now, &path) {
-                        Ok(sender) => sender,
-                        Err(reason) => {
-                            self.rooms.count_drop(reason);
-                            continue;
-                        }
-                    };
+                    let sender = self.rooms.handshake_sender(now, &path);
                     // Handshakes are the one thing on the packet path that is copied to the heap.
                     let input = |ticket| Input::Datagram { path, data: (&*data).into(), ticket };
                     let ticket = self.shares.take(sender, negotiator.size());
                     if !ticket.is_some_and(|ticket| negotiator.offer(input(ticket))) {
-                        self.rooms.count_drop(DropReason::EventQueueFull);
+                        self.rooms.count_drop(match sender {
+                            Sender::Flood => DropReason::HandshakeBudgetSpent,
+                            Sender::Stranger | Sender::Session => DropReason::EventQueueFull,
+                        });
                     }
                 }
                 _ => self.rooms.handle_datagram(now, datagram, out),
@@ -366,12 +363,32 @@ mod tests {
         [7, 9].into_iter().for_each(|port| add_session(&mut products, now, port));
         (0..10_000).for_each(|_| receive(&mut products, now, 7, &RECORD));
         (0..3).for_each(|_| receive(&mut products, now, 9, &RECORD));
-        let taken = ports(&inputs);
-        assert_eq!((taken.len(), taken.iter().filter(|port| **port == 9).count()), (131, 3));
-        assert_eq!(products.rooms.counters().drops.count(DropReason::HandshakeBudgetSpent), 9_872);
         let later = now + Duration::from_secs(1);
         (0..1_000).for_each(|_| receive(&mut products, later, 7, &RECORD));
-        assert_eq!(ports(&inputs).len(), 100);
+        // Half of the sessions' share, and then 100 a second.
+        let taken = ports(&inputs);
+        assert_eq!((taken.len(), taken.iter().filter(|port| **port == 9).count()), (1_536 + 3 + 100, 3));
+        assert_eq!(products.rooms.counters().drops.count(DropReason::HandshakeBudgetSpent), 8_464 + 900);
+    }
+
+    /// Anybody who knows a session's address and port can write them over datagrams of his own.
+    #[test]
+    fn a_flood_in_a_sessions_name_takes_nothing_from_it_while_the_negotiator_keeps_up() {
+        let start = Instant::now();
+        let (mut products, inputs) = products_with_negotiator(start, 8_192);
+        add_session(&mut products, start, 7);
+        let own = b"\x00\x01\x00\x08\x21\x12\xa4\x42............\x00\x06\x00\x03a:b\x00";
+        let mut heard = 0;
+        for ms in 0..10_000 {
+            let now = start + Duration::from_millis(ms);
+            (0..2).for_each(|_| receive(&mut products, now, 7, &RECORD));
+            if ms % 100 == 0 {
+                receive(&mut products, now, 7, own);
+            }
+            let is_own = |input: &Input| matches!(input, Input::Datagram { data, .. } if data[..] == own[..]);
+            heard += std::iter::from_fn(|| inputs.try_recv()).filter(is_own).count();
+        }
+        assert_eq!(heard, 100);
     }
 
     #[test]

@@ -20,13 +20,15 @@ pub(super) struct Shares {
 
 impl Shares {
     /// A ticket for a mailbox of that size. Three eighths are for strangers and as many for sessions, so that a flood of the
-    /// one leaves room for the others, and a quarter for HTTP and for what must not be lost.
+    /// one leaves room for the others, and a quarter for HTTP and for what must not be lost. One session's flood has half of
+    /// the sessions' share at most. Less would let who forges its address keep its own datagrams out for nothing.
     pub(super) fn take(&self, sender: Sender, size: usize) -> Option<Ticket> {
-        let share = match sender {
-            Sender::Stranger => &self.strangers,
-            Sender::Session => &self.sessions,
+        let (share, count_max) = match sender {
+            Sender::Stranger => (&self.strangers, size * 3 / 8),
+            Sender::Session => (&self.sessions, size * 3 / 8),
+            Sender::Flood => (&self.sessions, size * 3 / 16),
         };
-        (Arc::strong_count(&share.0) <= size * 3 / 8).then(|| share.clone())
+        (Arc::strong_count(&share.0) <= count_max).then(|| share.clone())
     }
 }
 
