@@ -91,11 +91,26 @@ impl<K: Clone + Eq + Hash, T> Crowd<K, T> {
     pub(crate) fn first_to_go(&self) -> Option<usize> {
         let named = self.members.iter().filter(|(_, member)| member.names.iter().any(Option::is_some));
         let order = |(number, member): &(&usize, &Member<T>)| {
-            let [one, other] = member.names.map(|name| name.map_or(0, |index| self.names[index].count));
-            (one.max(other), one.min(other), Reverse(member.since), Reverse(**number))
+            let counts = member.names.map(|name| name.map_or(0, |index| self.names[index].count));
+            (larger_first(counts), Reverse(member.since), Reverse(**number))
         };
         named.max_by_key(order).map(|(number, _)| *number)
     }
+
+    /// The same, if that one takes more than the newcomer would: so newcomers do not drive each other out.
+    pub(crate) fn first_to_go_for(&self, newcomer: &[Option<K>; 2]) -> Option<usize> {
+        let first = self.first_to_go()?;
+        let shared = newcomer.each_ref().map(|name| name.as_ref().and_then(|name| self.by_name.get(name)));
+        let with_newcomer = |index: usize| self.names[index].count + usize::from(shared.contains(&Some(&index)));
+        let of_first = self.members[&first].names.map(|name| name.map_or(0, with_newcomer));
+        let of_newcomer = newcomer.each_ref().map(|name| name.as_ref().map_or(0, |name| self.count(name) + 1));
+        (larger_first(of_first) > larger_first(of_newcomer)).then_some(first)
+    }
+}
+
+/// By what members are compared, of how many there are of each of their names.
+fn larger_first([one, other]: [usize; 2]) -> (usize, usize) {
+    (one.max(other), one.min(other))
 }
 
 #[cfg(test)]
@@ -141,6 +156,16 @@ mod tests {
         crowd.touch(0, Instant::now() + Duration::from_secs(60));
         assert_eq!(gone(&mut crowd, 9), [2, 0]);
         assert_eq!(crowd.len(), 1);
+    }
+
+    #[test]
+    fn who_takes_no_more_than_a_newcomer_makes_no_room_for_it() {
+        // A hundred addresses with the same token, and another two of one of them.
+        let all = |extra| crowd((0..100).chain([7; 2].into_iter().take(extra)).map(|n| names(n, "public")));
+        assert_eq!(all(0).first_to_go_for(&names(100, "public")), None);
+        assert_eq!(all(2).first_to_go_for(&names(100, "public")), Some(7));
+        assert_eq!(all(2).first_to_go_for(&names(7, "public")), None);
+        assert_eq!(all(0).first_to_go_for(&names(100, "own")), Some(0));
     }
 
     #[test]

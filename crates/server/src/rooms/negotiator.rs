@@ -177,7 +177,7 @@ pub enum EndReason {
     Asked,
     /// The peer never finished ICE and DTLS.
     HandshakeTimeout,
-    /// The peer had proved no address yet, and a newer session needed its place.
+    /// The peer was shaking hands, and a newer session needed its place.
     MadeRoom,
     /// Control had no room for it any more when the peer had connected.
     Refused,

@@ -57,8 +57,10 @@ pub struct Negotiator<C, N> {
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
     handshakes: usize,
-    /// Those of these that have yet to prove an address.
-    strangers: Crowd<Key, ()>,
+    /// Those of these that have yet to prove an address, and whose they are.
+    strangers: Crowd<Key, [Option<Key>; 2]>,
+    /// The others of these.
+    proved: Crowd<Key, ()>,
     counters: Counters,
 }
 
@@ -131,6 +133,7 @@ where
             deadlines: BTreeSet::new(),
             handshakes: 0,
             strangers: Crowd::default(),
+            proved: Crowd::default(),
             counters: Counters::default(),
         }
     }
@@ -207,7 +210,7 @@ where
 
     fn open(&mut self, now: Instant, place: Admitted, offer: &str) -> Result<Answer, NegotiationError> {
         let Admitted { session, role, stream, name, tracks, chosen, client, .. } = place;
-        let makes_room = self.find_room(session)?;
+        let makes_room = self.find_room(session, &client)?;
         let overloaded = NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS };
         let tag = self.free_tag().ok_or(overloaded)?;
         let (codecs, profiles) = formats(&tracks);
@@ -226,9 +229,9 @@ where
             }
         };
         let cname = convert::cname(&media, &name);
-        if let Some(stranger) = makes_room {
+        if let Some(other) = makes_room {
             self.counters.made_room += 1;
-            self.remove(stranger, EndReason::MadeRoom);
+            self.remove(other, EndReason::MadeRoom);
         }
         peer.set_tag(tag);
         let phase =
@@ -244,8 +247,9 @@ where
     }
 
     /// Whether there is room for a new session, and who makes it if that is what it takes: one who has proved nothing, of the
-    /// client or the token that has most of these, so that offers which never connect do not keep others out.
-    fn find_room(&self, id: SessionId) -> Result<Option<usize>, NegotiationError> {
+    /// client or the token that has most of these, so that offers which never connect do not keep others out. Where all have,
+    /// one of a client that has more of them than the newcomer, so that handshakes which go no further do not either.
+    fn find_room(&self, id: SessionId, client: &Client) -> Result<Option<usize>, NegotiationError> {
         if self.by_id.contains_key(&id) {
             return Err(NegotiationError::SessionExists);
         }
@@ -253,7 +257,8 @@ where
             return Ok(None);
         }
         let overloaded = NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS };
-        self.strangers.first_to_go().ok_or(overloaded).map(Some)
+        let makes_room = self.strangers.first_to_go().or_else(|| self.proved.first_to_go_for(&client.keys()));
+        makes_room.ok_or(overloaded).map(Some)
     }
 
     fn is_full(&self) -> bool {
@@ -268,7 +273,7 @@ where
         self.by_ufrag.insert(ufrag.clone(), key);
         self.by_tag.insert(tag, key);
         self.deadlines.insert((deadline, key));
-        self.strangers.enter(key, now, client.keys(), ());
+        self.strangers.enter(key, now, client.keys(), client.keys());
         self.handshakes += 1;
         self.count_sessions();
         self.drive(now, key);
@@ -407,8 +412,10 @@ where
             && *progress < reached
         {
             (*until, *progress) = (now + self.settings.handshake_timeout, reached);
-            if reached == Progress::Proved {
-                self.strangers.leave(key);
+            if reached == Progress::Proved
+                && let Some(names) = self.strangers.leave(key)
+            {
+                self.proved.enter(key, now, names, ());
             }
         }
     }
@@ -486,6 +493,7 @@ where
             return true;
         };
         self.handshakes -= 1;
+        self.forget_handshake(key);
         self.counters.connected += 1;
         self.count_sessions();
         self.command(Command::AddSession(PeerSpec {
@@ -496,6 +504,12 @@ where
         }));
         self.command(begin);
         true
+    }
+
+    /// A session makes no room any more.
+    fn forget_handshake(&mut self, key: usize) {
+        self.strangers.leave(key);
+        self.proved.leave(key);
     }
 
     fn set_deadline(&mut self, key: usize, at: Instant) {
@@ -537,7 +551,7 @@ where
         match session.phase {
             Phase::Handshaking { .. } => {
                 self.handshakes -= 1;
-                self.strangers.leave(key);
+                self.forget_handshake(key);
             }
             Phase::Connected { .. } if matches!(reason, EndReason::Worker(_)) => {}
             Phase::Connected { .. } => self.command(Command::RemoveSession(session.id)),
@@ -567,7 +581,8 @@ where
         debug_assert_eq!(self.by_tag.len(), self.sessions.len(), "each session has a tag");
         debug_assert_eq!(self.deadlines.len(), self.sessions.len(), "each session has one deadline");
         debug_assert!(self.handshakes <= self.sessions.len(), "{} of {}", self.handshakes, self.sessions.len());
-        debug_assert!(self.strangers.len() <= self.handshakes, "strangers shake hands");
+        let handshakes = self.strangers.len() + self.proved.len();
+        debug_assert_eq!(handshakes, self.handshakes, "each is a stranger or has proved an address");
         self.counters.sessions = self.sessions.len() as u64;
         self.counters.handshakes = self.handshakes as u64;
     }

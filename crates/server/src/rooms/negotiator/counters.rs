@@ -19,7 +19,7 @@ counters! {
         counter connected: u64 = "connected_total",
         /// Sessions that did not in time.
         counter timed_out: u64 = "timed_out_total",
-        /// Sessions that had proved no address, and had to make room for newer ones.
+        /// Sessions that were shaking hands, and had to make room for newer ones.
         counter made_room: u64 = "made_room_total",
         /// Sessions whose handshake failed.
         counter failed: u64 = "failed_total",

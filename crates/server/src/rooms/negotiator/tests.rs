@@ -1,5 +1,7 @@
 //! A negotiator, the clients of its sessions in memory, and a worker that only keeps what it is told.
 
+mod floods;
+
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
