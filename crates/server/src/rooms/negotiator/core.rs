@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use srtp::SessionKeys;
 use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
-use wire::{LinkId, LinkKind, Path};
+use wire::{Budget, LinkId, LinkKind, Path, Rate};
 
 use crate::crowd::Crowd;
 use crate::plane::workers::Posted;
@@ -30,6 +30,10 @@ const PATHS_MAX: usize = 64;
 /// Who has proved an address and is shaking hands from there keeps it for so long after its last check, which is longer than
 /// a handshake takes.
 const HOLDS_PLACE: Duration = Duration::from_secs(2);
+
+/// Checks of one session's peer that are read, wherever they come from: each costs two HMACs and an answer. Browsers send 20 a
+/// second, and others one for each pair of addresses at once.
+const CHECKS: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
 
 /// A session sleeps at least this long, lest one that always wants to be woken keeps the thread busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
@@ -75,6 +79,8 @@ struct Session {
     paths: Vec<Way>,
     /// The key in `by_ufrag`.
     ufrag: String,
+    /// How many checks of its peer may be read.
+    checks: Budget,
     /// The entry in `deadlines`.
     deadline: Instant,
     /// Of `PeerSpec`.
@@ -237,7 +243,8 @@ where
         let phase =
             Phase::Handshaking { until: now + self.settings.proof_timeout, progress: Progress::Answered, begin };
         let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
-        let session = Session { id: session, tag, peer, paths, ufrag, deadline: now, cname, phase };
+        let (deadline, checks) = (now, Budget::new(now));
+        let session = Session { id: session, tag, peer, paths, ufrag, checks, deadline, cname, phase };
         Ok(Answer { sdp, etag: self.insert(now, &client, session) })
     }
 
@@ -323,10 +330,14 @@ where
     fn handle_datagram(&mut self, now: Instant, path: Path, data: &[u8]) {
         self.counters.datagrams += 1;
         let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
+        let mut is_check = false;
         let key = match data.first() {
             // RFC 7983: STUN. Checks, and answers to those of ours.
             Some(0..=3) => match (wire::stun::local_ufrag(data), wire::stun::answered_transaction(data)) {
-                (Some(ufrag), _) => self.by_ufrag.get(ufrag).copied(),
+                (Some(ufrag), _) => {
+                    is_check = true;
+                    self.by_ufrag.get(ufrag).copied()
+                }
                 (None, Some([a, b, c, d, ..])) => self.by_tag.get(&[a, b, c, d]).copied(),
                 (None, None) => return self.counters.malformed += 1,
             },
@@ -335,6 +346,9 @@ where
         let Some(key) = key else {
             return self.counters.unknown += 1;
         };
+        if is_check && !self.sessions[key].checks.take(now, CHECKS) {
+            return self.counters.too_many_checks += 1;
+        }
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
             Ok(Received::Consent) => {
                 self.learn(now, key, remote, path);

@@ -43,6 +43,8 @@ counters! {
         counter not_authentic: u64 = "datagrams_not_authentic_total",
         /// DTLS from an address that is yet to be proved.
         counter not_proved: u64 = "datagrams_not_proved_total",
+        /// Checks beyond what a session's peer may send.
+        counter too_many_checks: u64 = "checks_too_many_total",
         /// Not taken because the worker's mailbox was full; peers repeat theirs.
         counter transmits_dropped: u64 = "transmits_dropped_total",
         /// Commands that had to wait for room in the worker's mailbox.
@@ -53,6 +55,6 @@ counters! {
 impl Counters {
     /// Datagrams that were of no use, for whatever reason.
     pub fn refused_datagrams(&self) -> u64 {
-        self.malformed + self.unknown + self.not_authentic + self.not_proved
+        self.malformed + self.unknown + self.not_authentic + self.not_proved + self.too_many_checks
     }
 }
