@@ -196,6 +196,9 @@ impl Links {
     /// Whether a listener may have one more connection, from there. Who has come first of the same source, where that has
     /// enough strangers, or else of all, makes room if that is what it takes.
     fn has_place(&mut self, id: LinkId, remote: SocketAddr) -> bool {
+        if self.listener_mut(id).is_some_and(|listener| listener.has_all_of_its_share(remote.ip())) {
+            return false;
+        }
         let source = Some(remote.ip());
         // Each time, so that neither queue grows by those who are strangers no more.
         let (oldest_of_source, oldest) = (self.oldest_stranger(id, source), self.oldest_stranger(id, None));
@@ -229,12 +232,12 @@ impl Links {
         }
     }
 
-    /// A connection of this listener, from there, is no stranger any more, or gone.
-    fn forget_stranger(&mut self, listener: Option<LinkId>, remote: SocketAddr) {
+    /// A connection of this listener, from there, is no stranger any more.
+    fn settle_stranger(&mut self, listener: Option<LinkId>, remote: SocketAddr) {
         debug_assert!(self.counts.tcp_strangers > 0, "it was counted");
         self.counts.tcp_strangers -= 1;
         if let Some(listener) = listener.and_then(|id| self.listener_mut(id)) {
-            listener.strangers.leave(remote.ip());
+            listener.strangers.settle(remote.ip());
         }
     }
 
@@ -317,7 +320,7 @@ impl Links {
         }
         let (listener, remote) = (stream.listener, stream.remote);
         if stream.answer() {
-            self.forget_stranger(listener, remote);
+            self.settle_stranger(listener, remote);
         }
     }
 
@@ -359,12 +362,16 @@ impl Links {
             };
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
             let stranger = stream.answer().then_some((stream.listener, stream.remote));
-            match stream.write_pieces(out, pieces, &mut self.buffers) {
+            let (token, written) = (*token, stream.write_pieces(out, pieces, &mut self.buffers));
+            if let Some((listener, remote)) = stranger {
+                self.settle_stranger(listener, remote);
+            }
+            match written {
                 Ok(unsent) => {
                     self.counts.stream_bytes_out += (len - unsent) as u64;
                     if unsent > 0 {
                         // Told first, before the writer is asked for more.
-                        self.news.push_front((*token, LinkEvent::Unsent { link: id, bytes: unsent }));
+                        self.news.push_front((token, LinkEvent::Unsent { link: id, bytes: unsent }));
                     }
                     self.watch_as_wanted(id);
                 }
@@ -372,9 +379,6 @@ impl Links {
                     tracing::debug!(%error, link = ?id, "write");
                     self.close(id, CloseReason::Failed);
                 }
-            }
-            if let Some((listener, remote)) = stranger {
-                self.forget_stranger(listener, remote);
             }
         }
     }
@@ -493,12 +497,13 @@ impl Links {
         self.impatient -= usize::from(stream.is_impatient());
         self.counts.tcp_links -= 1;
         self.counts.tcp_closed += u64::from(!stream.is_connecting());
-        if stream.is_stranger {
-            self.forget_stranger(stream.listener, stream.remote);
-        }
+        self.counts.tcp_strangers -= u64::from(stream.is_stranger);
         if let Some(listener) = stream.listener.and_then(|id| self.listener_mut(id)) {
             debug_assert!(listener.links > 0, "it was counted");
             listener.links -= 1;
+            if stream.options.strangers.is_some() {
+                listener.strangers.leave(stream.remote.ip(), stream.is_stranger);
+            }
         }
         Some((token, Some(stream.remote), stream.is_connecting()))
     }

@@ -16,7 +16,7 @@ pub(crate) struct Listener {
     links_max: usize,
     /// Connections that it brought and that are open.
     pub(super) links: usize,
-    /// Those of them to which nothing was sent yet, where they have limits.
+    /// Those of them to which nothing was sent yet, and whose the others are, where they have limits.
     pub(super) strangers: Strangers,
     stream: Arc<StreamOptions>,
 }
@@ -63,6 +63,12 @@ impl Listener {
     /// Whether a source has all the strangers that it may have.
     pub(super) fn has_enough_of(&self, ip: IpAddr) -> bool {
         self.stream.strangers.is_some_and(|limits| self.strangers.count_of(ip) >= limits.per_source_max)
+    }
+
+    /// Whether a source has all the connections that it may have: half of the places, so that whoever makes ever more of them
+    /// known leaves as many to the others.
+    pub(super) fn has_all_of_its_share(&self, ip: IpAddr) -> bool {
+        self.stream.strangers.is_some() && self.strangers.known_of(ip) >= self.links_max.div_ceil(2)
     }
 
     /// Accepts one connection.

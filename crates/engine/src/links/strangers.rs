@@ -1,7 +1,7 @@
-//! Strangers among the connections of one listener: those to which nothing was sent yet.
+//! Strangers among the connections of one listener, which are those to which nothing was sent yet, and who is none any more.
 //!
-//! In: connections as they come, are answered, and go. Out: how many a source has, and who came first, of all or of one
-//! source.
+//! In: connections as they come, are answered, and go. Out: how many of either a source has, and which stranger came first,
+//! of all or of one source.
 //! Cost: two entries of 8 bytes for each connection of the last seconds, as a stranger's time is short.
 
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +20,8 @@ pub(super) struct Strangers {
 #[derive(Default)]
 struct Source {
     count: usize,
+    /// Connections that are known.
+    known: usize,
     /// As the queue of all.
     queue: VecDeque<LinkId>,
 }
@@ -30,6 +32,11 @@ impl Strangers {
         self.by_source.get(&source_network(ip)).map_or(0, |source| source.count)
     }
 
+    /// How many connections of one source are known.
+    pub(super) fn known_of(&self, ip: IpAddr) -> usize {
+        self.by_source.get(&source_network(ip)).map_or(0, |source| source.known)
+    }
+
     /// One has come.
     pub(super) fn enter(&mut self, link: LinkId, ip: IpAddr) {
         self.queue.push_back(link);
@@ -38,12 +45,20 @@ impl Strangers {
         source.queue.push_back(link);
     }
 
-    /// One is none any more, or gone.
-    pub(super) fn leave(&mut self, ip: IpAddr) {
+    /// One is known from now on.
+    pub(super) fn settle(&mut self, ip: IpAddr) {
+        if let Some(source) = self.by_source.get_mut(&source_network(ip)) {
+            source.count -= 1;
+            source.known += 1;
+        }
+    }
+
+    /// One is gone, or one who was known.
+    pub(super) fn leave(&mut self, ip: IpAddr, is_stranger: bool) {
         let network = source_network(ip);
         if let Some(source) = self.by_source.get_mut(&network) {
-            source.count -= 1;
-            if source.count == 0 {
+            *(if is_stranger { &mut source.count } else { &mut source.known }) -= 1;
+            if source.count == 0 && source.known == 0 {
                 self.by_source.remove(&network);
             }
         }

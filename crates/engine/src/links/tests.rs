@@ -545,3 +545,25 @@ fn what_finds_no_room_is_counted_a_second_after_something_was_received() {
     links.close(sender, CloseReason::Asked);
     assert_eq!(links.receivers, []);
 }
+
+#[test]
+fn who_is_known_at_one_address_leaves_half_of_the_places_to_others() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(4, 10);
+    let accept = |links: &mut Links, from| {
+        let (client, link) = accepted(links, start, listener, addr, from);
+        answer(links, link);
+        (client, link)
+    };
+    let (first, _second) = (accept(&mut links, 1), accept(&mut links, 1));
+    let mut refused = connect_from(1, addr);
+    links.accept(start, listener);
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_refused), (2, 1));
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
+
+    let _others = [2, 3].map(|from| accept(&mut links, from));
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_refused), (4, 1));
+    links.close(first.1, CloseReason::Ended);
+    let _next = accept(&mut links, 1);
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_refused), (4, 1));
+}
