@@ -7,7 +7,7 @@ use wire::codec::red::Red;
 use wire::codec::{Codec, MediaKind};
 use wire::rtcp::{self, Bye, SenderReport};
 use wire::rtp::RtpPacket;
-use wire::{Random, Seq};
+use wire::{Budget, Random, Rate, Seq};
 
 use crate::drops::DropReason;
 use crate::io::Io;
@@ -64,7 +64,12 @@ struct Source {
     layers: Layers,
     /// When a packet of it last came.
     heard_at: Option<Instant>,
+    /// How many sender reports may set its clock.
+    clocks: Budget,
 }
+
+/// Of a layer's sender reports so many set its clock, of which each worker with viewers is told; the others say little new.
+const CLOCKS: Rate = Rate { burst: 1, interval: Duration::from_millis(100) };
 
 /// Receiver reports go out this often.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -186,6 +191,9 @@ impl Ups {
     pub fn handle_sender_report(&mut self, report: &SenderReport<'_>, io: &mut Io<'_>) {
         let Some(source) = self.sources.iter_mut().find(|source| source.ssrc == report.info.ssrc) else { return };
         source.receiver.on_sender_report(io.now, report.info.ntp);
+        if !source.clocks.take(io.now, CLOCKS) {
+            return;
+        }
         let ours = reports::ntp_time(io.now, io.settings.ntp_epoch);
         let offset = *self.ntp_offset.get_or_insert(ours.wrapping_sub(report.info.ntp));
         let clock = SenderClock { ntp: report.info.ntp.wrapping_add(offset), rtp: report.info.rtp_timestamp };
@@ -343,7 +351,8 @@ impl Ups {
         }
         let (epoch, codec, layers) = (self.next_epoch(), track.spec.codec, Layers::default());
         let receiver = Receiver::new(now, ssrc, codec);
-        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec, receiver, layers, heard_at: None });
+        let (heard_at, clocks) = (None, Budget::new(now));
+        self.sources.push(Source { ssrc, rtx_ssrc, up, layer, epoch, codec, receiver, layers, heard_at, clocks });
     }
 
     fn next_epoch(&mut self) -> u32 {

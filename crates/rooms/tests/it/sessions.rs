@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rooms::spec::{Command, EndReason, Event, PeerSpec, SessionId, StreamId};
+use rooms::batch::Post;
+use rooms::spec::{Command, EndReason, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use sim::bare::{Sink, down_track};
+use srtp::Sealer;
+use wire::rtcp::{self, SenderInfo};
 use wire::rtp::{Kind, RtpPacket, classify};
 use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Path, Product, Token};
 
@@ -217,4 +220,30 @@ fn who_comes_by_a_tcp_connection_that_has_ended_meanwhile_ends_at_once() {
     assert!(world.rooms.poll_event().is_none(), "and is not heard of again");
     world.frame(ANN, false);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "{tcp:?} is none the worse");
+}
+
+#[test]
+fn of_a_flood_of_sender_reports_other_workers_hear_ten_a_second() {
+    let mut world = World::new(&[FIRST]);
+    world.add_session(ANN);
+    world.publish(ANN, FIRST);
+    world.command(Command::Mirror { stream: FIRST, to: WorkerId(1), on: true });
+    world.frame(ANN, true);
+    let mut sealer = Sealer::new(&keys(ANN).0).expect("keys that fit");
+    let mut count = 0;
+    for _ in 0..1_000 {
+        let mut report = vec![0; 200];
+        let info = SenderInfo { ssrc: 1_000, ntp: 100 << 32, rtp_timestamp: 0, packet_count: 3, byte_count: 3_000 };
+        let len = rtcp::write_sender_report(&mut report, &info, &[]).expect("room for a report");
+        let len = sealer.seal_rtcp(&mut report, len);
+        world.receive(ANN, &mut report[..len]);
+        count += std::iter::from_fn(|| world.rooms.poll_post()).filter(|(_, post)| is_clock(post)).count();
+        world.now += Duration::from_millis(1);
+    }
+    assert_eq!(count, 10);
+    assert_eq!(world.rooms.counters().drops.iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+fn is_clock(post: &Post) -> bool {
+    matches!(post, Post::Clock { .. })
 }
