@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use rooms::spec::{Command, Event};
+use sim::network::LinkConfig;
 use sim::publisher::{TrackPlan, extensions};
 use sim::viewer::Behaviour;
 use sim::world::World;
@@ -77,6 +78,29 @@ fn a_viewer_loses_as_much_as_the_worst_of_its_tracks() {
         _ => None,
     });
     assert_eq!(losses.collect::<Vec<_>>(), [0.5]);
+}
+
+#[test]
+fn what_a_publisher_loses_takes_no_layer_from_who_gives_reports_alone() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[simulcast(), opus()]);
+        let publisher = world.add_publisher(stream);
+        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, |tracks| {
+            tracks.iter_mut().for_each(|track| track.extensions.transport_cc = None);
+        });
+        world.run(seconds(5));
+        let (from, to) = (world.addr(publisher), world.worker_addr(0));
+        world.network.set_link(from, to, LinkConfig { loss: 0.15, ..quiet() });
+        for second in 0..30 {
+            world.run(seconds(1));
+            let session = world.session(viewer);
+            world.command(0, Command::Inspect { session, token: 1 });
+            let Some((_, Event::Stats { stats: Some(stats), .. })) = world.events.pop() else { panic!("no stats") };
+            assert!(stats.loss < 0.05, "seed {seed}: {} after {second} s", stats.loss);
+            assert_eq!(stats.layers[0].target, 2, "seed {seed}: after {second} s");
+        }
+    }
 }
 
 #[test]
