@@ -60,12 +60,12 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A panic ends the process, on whatever thread, but where it can only be about one session (`webrtc::is_guarded`).
+/// A panic ends the process, on whatever thread, but where it can only be about one session or connection.
 fn end_at_panics() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        if !webrtc::is_guarded() {
+        if server::guard::ends_process(panic) {
             std::process::abort();
         }
     }));

@@ -8,6 +8,7 @@ pub mod auth;
 pub mod config;
 mod crowd;
 pub mod demo;
+pub mod guard;
 pub mod host;
 pub mod http;
 pub mod machine;

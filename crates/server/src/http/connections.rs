@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::client::{Doubted, Proxies, Remote};
 use crate::accept::{Place, Places, accept, household};
+use crate::guard;
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ counters! {
         counter refused: u64 = "_refused_total",
         /// HTTP connections that were closed to make room for a newcomer when there were as many as there may be.
         counter made_room: u64 = "_made_room_total",
+        /// HTTP connections that a panic of a library has ended.
+        counter panicked: u64 = "_panicked_total",
     }
 }
 
@@ -80,6 +83,7 @@ pub struct Connections {
     /// Each connection has this too.
     open: Arc<()>,
     refused: AtomicU64,
+    panicked: AtomicU64,
     pub(super) doubted: Doubted,
 }
 
@@ -87,7 +91,8 @@ impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
         let places = Places::new(limits.connections_max);
-        Connections { limits, places, open: Arc::default(), refused: AtomicU64::new(0), doubted: Doubted::default() }
+        let (open, refused, panicked) = Default::default();
+        Connections { limits, places, open, refused, panicked, doubted: Doubted::default() }
     }
 
     /// What was set.
@@ -99,7 +104,8 @@ impl Connections {
     pub fn counters(&self) -> Counters {
         let open = Arc::strong_count(&self.open) as u64 - 1;
         let ((accepted, made_room), refused) = (self.places.totals(), self.refused.load(Ordering::Relaxed));
-        Counters { open, max: self.limits.connections_max as u64, accepted, refused, made_room }
+        let panicked = self.panicked.load(Ordering::Relaxed);
+        Counters { open, max: self.limits.connections_max as u64, accepted, refused, made_room, panicked }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -132,8 +138,9 @@ impl Connections {
             let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
             let counted = self.open.clone();
             tokio::spawn(async move {
-                converse(stream, Remote(remote), router, &connections.limits, place, ended, is_open).await;
-                drop(counted);
+                let _counted = Counted { connections: connections.clone(), _open: counted };
+                let conversation = converse(stream, Remote(remote), router, &connections.limits, place, ended, is_open);
+                guard::answering(conversation).await;
             });
         }
         drop((listener, open));
@@ -177,6 +184,18 @@ async fn converse(
     connection.as_mut().graceful_shutdown();
     if let Ok(result) = timeout(limits.request_timeout, connection).await {
         trace(result);
+    }
+}
+
+/// While it is there, a connection is open; it sees how that ends.
+struct Counted {
+    connections: Arc<Connections>,
+    _open: Arc<()>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.connections.panicked.fetch_add(u64::from(std::thread::panicking()), Ordering::Relaxed);
     }
 }
 
