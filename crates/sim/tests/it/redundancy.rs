@@ -72,16 +72,21 @@ fn redundancy_ends_ten_seconds_after_the_loss() {
     assert!(after > during);
 }
 
+/// A viewer whose path carries the sound, some 75 kbit/s, but not each packet twice, some 125.
+fn narrow_path(seed: u64) -> (World, PeerId) {
+    let mut world = World::new(seed, quiet());
+    let stream = world.open_stream(&[opus()]);
+    world.add_publisher(stream);
+    let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
+    let narrow = LinkConfig { rate: Some(Bitrate::from_kbps(100)), queue_bytes: 12_000, loss: 0.05, ..quiet() };
+    world.set_way_down(viewer, narrow);
+    (world, viewer)
+}
+
 #[test]
 fn redundancy_does_not_fill_a_path_that_carries_the_sound_alone() {
     for seed in [1, 2, 3] {
-        let mut world = World::new(seed, quiet());
-        let stream = world.open_stream(&[opus()]);
-        world.add_publisher(stream);
-        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
-        // Sound takes some 75 kbit/s, and with each packet repeated once some 125.
-        let narrow = LinkConfig { rate: Some(Bitrate::from_kbps(100)), queue_bytes: 12_000, loss: 0.05, ..quiet() };
-        world.set_way_down(viewer, narrow);
+        let (mut world, viewer) = narrow_path(seed);
         world.run(seconds(60));
         assert!(world.viewer(viewer).counters.redundant > 0, "seed {seed}: it was tried");
         let share = heard(&mut world, viewer, 20, 58);
@@ -96,12 +101,7 @@ fn redundancy_does_not_fill_a_path_that_carries_the_sound_alone() {
 #[test]
 fn redundancy_comes_back_when_the_path_is_no_longer_narrow() {
     for seed in [1, 2, 3] {
-        let mut world = World::new(seed, quiet());
-        let stream = world.open_stream(&[opus()]);
-        world.add_publisher(stream);
-        let viewer = world.add_viewer_with(0, stream, Behaviour::GOOD, takes_red(false));
-        let narrow = LinkConfig { rate: Some(Bitrate::from_kbps(100)), queue_bytes: 12_000, loss: 0.05, ..quiet() };
-        world.set_way_down(viewer, narrow);
+        let (mut world, viewer) = narrow_path(seed);
         world.run(seconds(20));
         world.set_way_down(viewer, LinkConfig { loss: 0.05, ..quiet() });
         world.run(seconds(60));
