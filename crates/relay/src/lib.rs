@@ -1,0 +1,6 @@
+//! A TURN server. No sockets, no clock, no threads: datagrams and commands in, datagrams and events out.
+//!
+//! `relay::Relay` is all of one worker; `spec` says what control tells it and hears back.
+#![forbid(unsafe_code)]
+
+pub mod spec;

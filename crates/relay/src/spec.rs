@@ -1,0 +1,131 @@
+//! What control tells a worker's relay, and what it hears back. Plain values: they cross threads.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One allocation, unique in the process for its whole life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AllocationId(pub u64);
+
+/// How a client speaks to the server (RFC 8656 §3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum ClientTransport {
+    /// Datagrams.
+    Udp,
+    /// Messages one behind the other.
+    Tcp,
+    /// The same under TLS.
+    Tls,
+    /// Datagrams under DTLS (RFC 7350).
+    Dtls,
+}
+
+/// What control asks of a worker's relay.
+#[derive(Debug)]
+pub enum Command {
+    /// A connection is here, accepted elsewhere.
+    AddClient(Connection),
+    /// What was found for `Event::Lookup`.
+    Found {
+        /// Whose keys.
+        user: Arc<str>,
+        /// The keys; `None` when there is no such user.
+        keys: Option<UserKeys>,
+    },
+    /// Tell of all allocations, by `Event::Allocations`.
+    List {
+        /// Comes back with the answer.
+        token: u32,
+    },
+    /// End an allocation. Its client hears nothing, as with one that expired.
+    Delete(AllocationId),
+    /// Begin no allocation any more (486 or an alternate server); those that are there live out.
+    Drain,
+}
+
+/// A client's connection that was accepted elsewhere, with what was read from it already.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub descriptor: OwnedFd,
+    /// Who it is: what the socket says, or a load balancer in front (PROXY protocol).
+    pub client: SocketAddr,
+    /// Our address as the client sees it.
+    pub server: SocketAddr,
+    /// `Tcp` or `Tls`.
+    pub transport: ClientTransport,
+    /// Bytes that came already, decrypted.
+    pub received: Box<[u8]>,
+}
+
+/// The keys of a long-term credential (RFC 8489 §9.2.2); a request says which it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserKeys {
+    /// MD5 over `user:realm:password`.
+    pub md5: Option<[u8; 16]>,
+    /// SHA-256 over the same.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// What a worker's relay tells control.
+#[derive(Debug)]
+pub enum Event {
+    /// A request names a user whom the relay does not know: look the keys up, and answer with `Command::Found`. The request
+    /// is forgotten; its client repeats it.
+    Lookup {
+        /// Who.
+        user: Arc<str>,
+    },
+    /// An allocation began.
+    Began(AllocationInfo),
+    /// It ended: deleted, expired, or its connection closed.
+    Ended(AllocationInfo),
+    /// The answer to `Command::List`.
+    Allocations {
+        /// Of the question.
+        token: u32,
+        /// All of this worker.
+        allocations: Vec<AllocationInfo>,
+    },
+}
+
+/// One allocation, as control and the API show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AllocationInfo {
+    /// Which.
+    pub id: AllocationId,
+    /// Whose.
+    pub user: Arc<str>,
+    /// The client's end of the five-tuple.
+    pub client: SocketAddr,
+    /// Our end of it.
+    pub server: SocketAddr,
+    /// Between the two.
+    pub transport: ClientTransport,
+    /// What peers see; the second of an allocation of both families (RFC 8656 §5).
+    pub relayed: Vec<SocketAddr>,
+    /// For how long it has been there.
+    pub age: Duration,
+    /// What is left of its lifetime.
+    pub expires_in: Duration,
+    /// Permissions that are in force.
+    pub permissions: usize,
+    /// Channels that are bound.
+    pub channels: usize,
+    /// From the client to peers.
+    pub sent: Traffic,
+    /// From peers to the client.
+    pub received: Traffic,
+}
+
+/// What went one way: payloads, without what stands around them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
