@@ -35,10 +35,14 @@ pub enum Command {
         /// The keys; `None` when there is no such user.
         keys: Option<UserKeys>,
     },
-    /// Tell of all allocations, by `Event::Allocations`.
+    /// Tell of allocations, by `Event::Allocations`: those of the lowest numbers above `after`.
     List {
         /// Comes back with the answer.
-        token: u32,
+        token: u64,
+        /// No number is 0.
+        after: AllocationId,
+        /// So many at most.
+        count: usize,
     },
     /// End an allocation. Its client hears nothing, as with one that expired.
     Delete(AllocationId),
@@ -86,8 +90,8 @@ pub enum Event {
     /// The answer to `Command::List`.
     Allocations {
         /// Of the question.
-        token: u32,
-        /// All of this worker.
+        token: u64,
+        /// By number.
         allocations: Vec<AllocationInfo>,
     },
 }
