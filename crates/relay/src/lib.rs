@@ -3,4 +3,12 @@
 //! `relay::Relay` is all of one worker; `spec` says what control tells it and hears back.
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod counters;
+pub mod drops;
+pub mod message;
+pub mod names;
+pub mod relay;
+pub mod reservation;
+pub mod settings;
 pub mod spec;

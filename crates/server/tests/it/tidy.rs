@@ -7,7 +7,7 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 11] = [
+const KNOWN: [(&str, &[&str]); 12] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
@@ -15,6 +15,7 @@ const KNOWN: [(&str, &[&str]); 11] = [
     ("engine", &["counters", "wire"]),
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
+    ("relay", &["counters", "wheel", "wire"]),
     ("titles", &["counters", "pump", "wire"]),
     ("webrtc", &["srtp", "wire"]),
     ("client", &["srtp", "webrtc", "wire"]),
@@ -22,7 +23,7 @@ const KNOWN: [(&str, &[&str]); 11] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 8] = ["wire", "counters", "wheel", "srtp", "rooms", "pump", "webrtc", "client"];
+const SANS_IO: [&str; 9] = ["wire", "counters", "wheel", "srtp", "rooms", "pump", "relay", "webrtc", "client"];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
 const IO: [&str; 8] =

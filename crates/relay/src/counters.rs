@@ -1,0 +1,43 @@
+//! What a worker's relay counts.
+
+use counters::{Lateness, counters};
+
+use crate::drops::DropCounters;
+
+counters! {
+    /// A worker's counters since it started, and what it has now.
+    pub struct Counters: "millrace_relay_" {
+        /// Allocations on the worker.
+        gauge allocations: u64 = "allocations",
+        /// Clients' connections on the worker, TCP and TLS.
+        gauge connections: u64 = "connections",
+        /// Connections to and from peers on the worker (RFC 6062).
+        gauge peer_connections: u64 = "peer_connections",
+        /// Allocations that began.
+        counter allocations_begun: u64 = "allocations_begun_total",
+        /// Allocations that ran out of time, and were not deleted.
+        counter allocations_expired: u64 = "allocations_expired_total",
+        /// Requests that were proved and did what they asked for.
+        counter requests_granted: u64 = "requests_granted_total",
+        /// Requests that were refused, but for those that had still to prove themselves (401, 438).
+        counter requests_refused: u64 = "requests_refused_total",
+        /// Answers that asked for a proof, or for a newer one (401, 438).
+        counter challenges: u64 = "challenges_total",
+        /// Binding requests that were answered.
+        counter bindings: u64 = "bindings_total",
+        /// Datagrams from clients to peers.
+        counter packets_to_peers: u64 = "packets_to_peers_total",
+        /// Their payload, in bytes.
+        counter bytes_to_peers: u64 = "bytes_to_peers_total",
+        /// Datagrams from peers to clients.
+        counter packets_to_clients: u64 = "packets_to_clients_total",
+        /// Their payload, in bytes.
+        counter bytes_to_clients: u64 = "bytes_to_clients_total",
+        /// Datagrams between two allocations of this worker, which the kernel did not see in between.
+        counter packets_joined: u64 = "packets_joined_total",
+        /// Datagrams that went no further, by reason.
+        counter drops: DropCounters = "dropped_total",
+        /// How long after its time each allocation expired.
+        histogram lateness: Lateness = "lateness_seconds",
+    }
+}

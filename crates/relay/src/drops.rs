@@ -1,0 +1,80 @@
+//! Why a datagram went no further, and how often.
+
+use counters::{Cell, Value};
+use strum::{IntoStaticStr, VariantArray};
+
+/// One reason for each early return. The names are stable: they are the label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+#[repr(u8)]
+pub enum DropReason {
+    /// The first byte is neither that of a STUN message nor of ChannelData.
+    UnknownProtocol,
+    /// By its first byte a STUN message, but none.
+    MalformedStun,
+    /// ChannelData that is shorter than it says.
+    MalformedChannelData,
+    /// An answer, or an indication that clients do not send.
+    UnexpectedStun,
+    /// More answers were due to a source that has proved nothing than its share.
+    UnauthenticatedBudgetSpent,
+    /// A request that proved nothing, and is none that gets an answer for that.
+    NotAnswered,
+    /// Data of a client without an allocation.
+    NoAllocation,
+    /// ChannelData of a channel that is not bound.
+    NoChannel,
+    /// Data to or from a peer that the client has not permitted.
+    NoPermission,
+    /// Data to or from an address that the operator does not allow.
+    ForbiddenPeer,
+    /// Data to a peer of a family that the allocation has no address of.
+    WrongFamily,
+    /// Data without a single byte.
+    Empty,
+    /// A datagram that is too large to be copied.
+    TooLarge,
+    /// The user, or all users together, are over their bandwidth.
+    BandwidthSpent,
+    /// Something came to a link that is not in use any more.
+    StaleLink,
+    /// There was no room on the way out.
+    OutboxFull,
+}
+
+/// How often each reason was met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DropCounters([u64; DropReason::VARIANTS.len()]);
+
+impl DropCounters {
+    /// Counts so many.
+    pub fn add(&mut self, reason: DropReason, count: u64) {
+        self.0[reason as usize] += count;
+    }
+
+    /// How often that reason was met.
+    pub fn count(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Every reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::VARIANTS.iter().copied().zip(self.0)
+    }
+}
+
+impl Cell for DropCounters {
+    const WORDS: usize = DropReason::VARIANTS.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.iter().for_each(|(_, count)| word(count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        DropCounters(std::array::from_fn(|_| word()))
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.into(), count)).collect())
+    }
+}

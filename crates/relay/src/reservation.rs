@@ -1,0 +1,93 @@
+//! Ports that are kept for who has a token (RFC 8656 §7.2, EVEN-PORT and RESERVATION-TOKEN).
+//!
+//! In: the odd port behind one that was given away, and whose it is. Out: that port, once, to the same user, on whichever
+//! worker he comes to: the kernel spreads clients, and the second allocation of a pair is another five-tuple.
+//! Cost: one lock per pair and one per use of it; packets never come here.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use hashbrown::HashMap;
+
+/// What a client shows for a reserved port.
+pub type ReservationToken = [u8; 8];
+
+/// All reserved ports of a server. Each is one of a worker's slice, so there are never more than ports.
+#[derive(Debug, Default)]
+pub struct Reservations(Mutex<HashMap<ReservationToken, Reservation>>);
+
+#[derive(Clone, Debug)]
+struct Reservation {
+    user: Arc<str>,
+    /// What is to be bound.
+    address: SocketAddr,
+    until: Instant,
+    is_taken: bool,
+}
+
+impl Reservations {
+    /// Keeps a port until then.
+    pub fn keep(&self, token: ReservationToken, user: &Arc<str>, address: SocketAddr, until: Instant) {
+        let reservation = Reservation { user: Arc::clone(user), address, until, is_taken: false };
+        self.lock().insert(token, reservation);
+    }
+
+    /// Takes a port that is kept for that user.
+    pub fn take(&self, now: Instant, token: &ReservationToken, user: &str) -> Option<SocketAddr> {
+        let mut all = self.lock();
+        let found = all.get_mut(token).filter(|it| !it.is_taken && now < it.until && *it.user == *user)?;
+        found.is_taken = true;
+        Some(found.address)
+    }
+
+    /// Who took a port needs it no more.
+    pub fn give_back(&self, token: &ReservationToken) {
+        self.lock().remove(token);
+    }
+
+    /// Whether the port is free again for the worker whose slice it is of: nobody has taken it, and its time is over.
+    pub fn is_over(&self, now: Instant, token: &ReservationToken) -> bool {
+        let mut all = self.lock();
+        if all.get(token).is_some_and(|it| !it.is_taken && it.until <= now) {
+            all.remove(token);
+        }
+        !all.contains_key(token)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ReservationToken, Reservation>> {
+        self.0.lock().expect("nobody panics under this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_taken_once_by_its_user_and_in_time() {
+        let (now, all, user) = (Instant::now(), Reservations::default(), Arc::from("ann"));
+        let (address, until) = (([192, 0, 2, 1], 5_001).into(), now + Duration::from_secs(30));
+        all.keep([1; 8], &user, address, until);
+        assert_eq!(all.take(now, &[1; 8], "bob"), None);
+        assert_eq!(all.take(until, &[1; 8], "ann"), None);
+        assert_eq!(all.take(now, &[2; 8], "ann"), None);
+        assert_eq!(all.take(now, &[1; 8], "ann"), Some(address));
+        assert_eq!(all.take(now, &[1; 8], "ann"), None);
+        assert!(!all.is_over(until, &[1; 8]), "it is in use");
+        all.give_back(&[1; 8]);
+        assert!(all.is_over(now, &[1; 8]));
+    }
+
+    #[test]
+    fn a_port_that_nobody_took_is_free_when_its_time_is_over() {
+        let (now, all) = (Instant::now(), Reservations::default());
+        let until = now + Duration::from_secs(30);
+        all.keep([1; 8], &Arc::from("ann"), ([192, 0, 2, 1], 5_001).into(), until);
+        assert!(!all.is_over(now, &[1; 8]));
+        assert!(all.is_over(until, &[1; 8]));
+        assert_eq!(all.take(now, &[1; 8], "ann"), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! What an operator may choose about the relay, and what the outside world hands in.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wire::WorkerId;
+
+use crate::message::Family;
+use crate::reservation::Reservations;
+use crate::spec::ClientTransport;
+
+/// The limits and dials of one worker's relay.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which of the products of a worker it is (`wire::Token::owner`).
+    pub owner: u16,
+    /// Which worker's it is: no two allocations of a server have the same number.
+    pub worker: WorkerId,
+    /// The realm of all users (RFC 8489 §14.9), of 127 bytes at most.
+    pub realm: Arc<str>,
+    /// The UDP sockets that clients send to, in the order of their tokens (`names::listener`). Every worker has them all.
+    pub listeners: Vec<Listener>,
+    /// Where relayed transport addresses are, one for each family at most; the first is that of clients who ask for none.
+    pub relays: Vec<RelayAddress>,
+    /// The ports of relayed transport addresses: this worker's slice of them, which no other has.
+    pub ports: RangeInclusive<u16>,
+    /// The ports that all workers have together.
+    pub ports_of_all: RangeInclusive<u16>,
+    /// The lifetime of an allocation whose client asks for none, or for less (RFC 8656 §7.2).
+    pub lifetime_default: Duration,
+    /// Nobody gets more.
+    pub lifetime_max: Duration,
+    /// Allocations on one worker at most. A newcomer beyond that gets 508.
+    pub allocations_max: usize,
+    /// Addresses that one allocation permits at most. One beyond that gets 508.
+    pub permissions_max: usize,
+    /// Channels that one allocation has at most. One beyond that gets 508.
+    pub channels_max: usize,
+    /// Clients' connections on one worker at most. A newcomer beyond that is closed.
+    pub connections_max: usize,
+    /// Allocations may be of TCP, with connections to peers (RFC 6062).
+    pub allows_tcp: bool,
+    /// Connections to and from peers that one TCP allocation has at most. One beyond that gets 508, or is closed.
+    pub peer_connections_max: usize,
+    /// The second address for behaviour discovery (RFC 5780). Of the four combinations of its address and port with those
+    /// of the first listener each has to be a listener. `None`: nothing is told of discovery.
+    pub discovery: Option<SocketAddr>,
+    /// Where newcomers are sent (ALTERNATE-SERVER, RFC 8489 §14.15), one after the other, while the relay drains or has no
+    /// room. None of a client's family: 486 or 508 instead.
+    pub alternates: Vec<SocketAddr>,
+    /// What all workers share of reserved ports.
+    pub reservations: Arc<Reservations>,
+    /// Seed of what nobody may guess: ports, tokens, connection ids. It must be secret, and another one for each worker.
+    pub seed: [u8; 32],
+    /// An instant and the time since 1970 at it.
+    pub epoch: (Instant, Duration),
+}
+
+impl Settings {
+    /// The defaults, with the clock and the seed that the caller brings. There are no addresses yet.
+    pub fn new(seed: [u8; 32], epoch: (Instant, Duration)) -> Self {
+        Settings {
+            owner: 0,
+            worker: WorkerId(0),
+            realm: Arc::from("millrace"),
+            listeners: Vec::new(),
+            relays: Vec::new(),
+            ports: 49_152..=65_535,
+            ports_of_all: 49_152..=65_535,
+            lifetime_default: Duration::from_secs(600),
+            lifetime_max: Duration::from_secs(3_600),
+            allocations_max: 20_000,
+            permissions_max: 1_024,
+            channels_max: 1_024,
+            connections_max: 20_000,
+            allows_tcp: false,
+            peer_connections_max: 64,
+            discovery: None,
+            alternates: Vec::new(),
+            reservations: Arc::default(),
+            seed,
+            epoch,
+        }
+    }
+
+    /// Where relayed addresses of a family are.
+    pub fn relay(&self, family: Family) -> Option<&RelayAddress> {
+        self.relays.iter().find(|relay| Family::of(relay.bind) == family)
+    }
+}
+
+/// A socket that clients send to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// `Udp` or `Dtls`.
+    pub transport: ClientTransport,
+}
+
+/// Where relayed transport addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayAddress {
+    /// What is bound.
+    pub bind: IpAddr,
+    /// What clients are told instead, and peers see, behind a NAT that maps each port to the same one.
+    pub external: Option<IpAddr>,
+}
+
+impl RelayAddress {
+    /// What peers see.
+    pub fn shown(&self) -> IpAddr {
+        self.external.unwrap_or(self.bind)
+    }
+
+    /// That of an address without a NAT.
+    pub fn of(bind: IpAddr) -> Self {
+        RelayAddress { bind, external: None }
+    }
+}
+
+/// On this host alone; for tests.
+impl Default for RelayAddress {
+    fn default() -> Self {
+        RelayAddress::of(Ipv4Addr::LOCALHOST.into())
+    }
+}
