@@ -1,9 +1,9 @@
 //! What a worker's thread does, turn by turn.
 //!
 //! In: ready sockets and links, messages, the time. Out: calls of the service, and its outbox handed to the kernel.
-//! Cost: a turn is one wait, one receive call per ready socket, one send call per 128 runs; no allocation. Each kind of
-//! work gets a bounded share of a turn, so that none starves the others: UDP and messages first, then TCP, of which all
-//! connections together have one share.
+//! Cost: a turn is one wait, one receive call per ready socket, one send call per socket and 128 runs; no allocation. What
+//! many sockets have is received first, then handled, then sent. Each kind of work gets a bounded share of a turn, so that
+//! none starves the others: UDP and messages first, then TCP, of which all connections together have one share.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -29,6 +29,9 @@ const MAILBOX: u64 = u64::MAX;
 /// Batches received from one socket before everything else gets its turn.
 const RECEIVE_BATCHES_MAX: usize = 4;
 
+/// Sockets whose messages are received before they are handled. With more the first ones would wait for the last.
+const SOURCES_MAX: usize = 32;
+
 /// Reads from one connection before everything else gets its turn.
 const LINK_READS_MAX: usize = 4;
 
@@ -52,6 +55,8 @@ const RUN_SEGMENTS_MAX: usize = 64;
 /// The loop of a worker. Each turn waits for work, then gives a bounded share to each kind of it.
 pub(crate) struct Loop<M> {
     batch: RecvBatch,
+    /// Whose messages these are, one socket after the other, and where each one's end.
+    sources: Vec<(LinkId, usize)>,
     /// What was read from a connection last.
     buffer: Box<[u8]>,
     egress: Egress,
@@ -73,7 +78,8 @@ impl<M: Send + 'static> Loop<M> {
         links.epoll.add(receiver.as_fd(), MAILBOX, Interest::READ)?;
         let egress = Egress { out: Outbox::new(outbox_bytes), links };
         let buffer = vec![0; READ_BUFFER_BYTES].into();
-        Ok(Loop { batch: recv_batch(true), buffer, egress, last_due: None, receiver, counters, is_stopping })
+        let (batch, sources) = (recv_batch(true), Vec::with_capacity(SOURCES_MAX));
+        Ok(Loop { batch, sources, buffer, egress, last_due: None, receiver, counters, is_stopping })
     }
 
     pub(crate) fn run<S: Service<Message = M>>(&mut self, service: &mut S) -> io::Result<()> {
@@ -123,6 +129,10 @@ impl<M: Send + 'static> Loop<M> {
                 None => break,
             }
         }
+        let has_received = self.handle_received(service);
+        if has_received && (has_connections || !self.receiver.is_empty()) {
+            self.transmit(service, now);
+        }
         let mut has_more = self.take_messages(service);
         if has_connections {
             has_more |= self.handle_connections(service, now)?;
@@ -158,8 +168,8 @@ impl<M: Send + 'static> Loop<M> {
         written + read
     }
 
-    /// Hands the service what one UDP socket has received.
-    fn receive(&mut self, service: &mut impl Service, mut now: Instant, link: LinkId) {
+    /// Receives what one UDP socket has, behind what others had. A batch that is full is handled.
+    fn receive(&mut self, service: &mut impl Service, now: Instant, link: LinkId) {
         for _ in 0..RECEIVE_BATCHES_MAX {
             if !self.egress.prepare(service, now, 1, &[]) {
                 return;
@@ -172,7 +182,8 @@ impl<M: Send + 'static> Loop<M> {
             let counts = &mut self.egress.links.counts;
             counts.receive_calls += 1;
             match filled {
-                Ok(_) => {}
+                Ok(0) => return,
+                Ok(_) => self.sources.push((link, self.batch.message_count())),
                 // It is what ICMP said, told once, and taken next turn; what was received is still there.
                 Err(_) if keeps_refusals => continue,
                 Err(error) => {
@@ -181,18 +192,34 @@ impl<M: Send + 'static> Loop<M> {
                     return;
                 }
             }
-            now = Instant::now();
-            self.egress.links.expect_drops(now);
-            for index in 0..self.batch.message_count() {
-                self.handle_message(service, now, link, index);
+            let is_drained = !self.batch.is_full();
+            if is_drained && self.sources.len() < SOURCES_MAX {
+                return;
             }
-            self.egress.let_go_of(self.batch.received());
-            let is_full = self.batch.is_full();
+            self.handle_received(service);
             self.transmit(service, now);
-            if !is_full {
+            if is_drained {
                 return;
             }
         }
+    }
+
+    /// Hands the service what was received; false when that is nothing.
+    fn handle_received(&mut self, service: &mut impl Service) -> bool {
+        if self.sources.is_empty() {
+            return false;
+        }
+        let (now, mut first) = (Instant::now(), 0);
+        self.egress.links.expect_drops(now);
+        for place in 0..self.sources.len() {
+            let (link, end) = self.sources[place];
+            (first..end).for_each(|index| self.handle_message(service, now, link, index));
+            first = end;
+        }
+        self.sources.clear();
+        self.egress.let_go_of(self.batch.received());
+        self.batch.clear();
+        true
     }
 
     /// Hands the service one message of a batch, as one run if the outbox has room for as many answers.
@@ -362,6 +389,8 @@ impl<M: Send + 'static> Loop<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{LinkRequest, Token};
+
     use crate::links::tests::with_backlogs;
     use crate::mailbox::mailbox;
 
@@ -402,5 +431,70 @@ mod tests {
             (waiting, turns) = (rest, turns + 1);
         }
         assert!(turns > 1);
+    }
+
+    /// Sends all that comes to one place, behind a byte.
+    struct Forwarder {
+        to: Path,
+    }
+
+    impl Service for Forwarder {
+        type Message = ();
+
+        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+    }
+
+    impl wire::Product for Forwarder {
+        fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+            out.push_prefixed(&self.to, &run, 0..run.datagram_count(), 0..usize::MAX, |_| [7]);
+        }
+
+        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_many_sockets_have_is_received_first_and_leaves_in_one_call() {
+        const SOCKETS: u8 = 40;
+        let mut links = Links::new().expect("epoll");
+        let mut opened = (0..=SOCKETS).map(|_| {
+            let addr = ([127, 0, 0, 1], 0).into();
+            let (token, options) = (Token::default(), wire::UdpOptions::default());
+            links.handle_request(Instant::now(), LinkRequest::OpenUdp { token, addr, ports: None, options });
+            let Some((_, LinkEvent::Opened { link, local, .. })) = links.poll_news() else { panic!("it is told") };
+            (link, local)
+        });
+        let (way_out, _) = opened.next().expect("a socket");
+        let others: Vec<_> = opened.collect();
+        let [sender, receiver] =
+            [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound"));
+        for (number, (_, addr)) in (0..).zip(&others) {
+            sender.send_to(&[number], addr).expect("it is sent");
+        }
+        receiver.set_nonblocking(true).expect("it is a socket");
+        let (_mailbox, messages) = mailbox::<()>(1).expect("eventfd");
+        let mut own = Loop::new(200_000, links, messages, Arc::default(), Arc::default()).expect("epoll");
+        let remote = receiver.local_addr().expect("bound");
+        let mut forwarder = Forwarder { to: Path { link: way_out, remote, local: None } };
+        own.egress.links.epoll.wait(None).expect("epoll");
+        own.turn(&mut forwarder, Instant::now()).expect("a turn");
+
+        let mut buf = [0; 10];
+        let got = (0..SOCKETS).map(|_| {
+            assert_eq!(receiver.recv(&mut buf).expect("it came"), 2);
+            buf[1]
+        });
+        let mut got: Vec<u8> = got.collect();
+        let counts = &own.egress.links.counts;
+        assert_eq!((counts.receive_calls, counts.send_calls), (SOCKETS.into(), 2), "{SOURCES_MAX} at a time");
+        got.sort_unstable();
+        assert_eq!(got, (0..SOCKETS).collect::<Vec<u8>>());
     }
 }

@@ -60,7 +60,9 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
                     messages += count;
                     let count_of = |index| batch.message(index).map(|message| message.datagram_count());
                     datagrams += (0..count).filter_map(count_of).sum::<usize>();
-                    if !batch.is_full() {
+                    let may_have_more = batch.is_full();
+                    batch.clear();
+                    if !may_have_more {
                         break;
                     }
                 }

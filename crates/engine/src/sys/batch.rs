@@ -125,12 +125,13 @@ impl RecvBatch {
             let iov_base = payload.ptr(index * slot_bytes).cast();
             headers.parts.get_mut(index).iovec = libc::iovec { iov_base, iov_len: slot_bytes };
         }
-        // All slots are marked as used, so that the first `fill` prepares them.
-        RecvBatch { headers, payload, slot_bytes, filled: slots }
+        let mut batch = RecvBatch { headers, payload, slot_bytes, filled: slots };
+        batch.clear();
+        batch
     }
 
-    /// Receives up to one batch and returns the number of messages. `Ok(0)`: the socket is drained.
-    pub fn fill(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+    /// Lets go of all messages.
+    pub fn clear(&mut self) {
         for index in 0..self.filled {
             let header = &mut self.headers.headers.get_mut(index).msg_hdr;
             header.msg_namelen = RawAddr::SIZE;
@@ -138,27 +139,36 @@ impl RecvBatch {
             header.msg_flags = 0;
         }
         self.filled = 0;
-        let (fd, count) = (socket.as_fd().as_raw_fd(), self.headers.headers.len() as libc::c_uint);
+    }
+
+    /// Receives behind the messages that there are, as many as there is room for, and returns how many came. `Ok(0)`: the
+    /// socket is drained, or the batch full.
+    pub fn fill(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        let (fd, first) = (socket.as_fd().as_raw_fd(), self.filled);
+        if self.is_full() {
+            return Ok(0);
+        }
+        let count = (self.headers.headers.len() - first) as libc::c_uint;
         // SAFETY: `new` pointed every header at its own parts and every iovec at its own slot, each with its length.
         // Those rows never move or shrink, the fields are private, and `&mut self` excludes readers.
         let got = unsafe {
-            let headers = self.headers.headers.ptr(0);
+            let headers = self.headers.headers.ptr(first);
             libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT as _, ptr::null_mut())
         };
         match check(got) {
-            Ok(got) => self.filled = got as usize,
+            Ok(got) => self.filled += got as usize,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        Ok(self.filled)
+        Ok(self.filled - first)
     }
 
-    /// How many messages the last `fill` brought.
+    /// How many messages there are.
     pub fn message_count(&self) -> usize {
         self.filled
     }
 
-    /// Whether the last `fill` used every slot, so that the socket may hold more.
+    /// Whether every slot is used, so that the last socket may hold more.
     pub fn is_full(&self) -> bool {
         self.filled == self.headers.headers.len()
     }
@@ -168,7 +178,7 @@ impl RecvBatch {
         self.payload.as_slice()
     }
 
-    /// One message of the last `fill`, in the order of arrival.
+    /// One message, in the order in which they were received.
     pub fn message(&mut self, index: usize) -> Option<Received<'_>> {
         if index >= self.filled {
             return None;

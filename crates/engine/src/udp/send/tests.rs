@@ -69,6 +69,7 @@ fn receive(socket: &UdpSocket, count: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
             shape.push(message.datagram_count());
             found.extend(message.data.chunks(message.segment_bytes.get()).map(<[u8]>::to_vec));
         }
+        batch.clear();
     }
     (shape, found)
 }
