@@ -10,5 +10,6 @@ pub mod message;
 pub mod names;
 pub mod relay;
 pub mod reservation;
+pub mod rules;
 pub mod settings;
 pub mod spec;
