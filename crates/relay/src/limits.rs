@@ -1,0 +1,163 @@
+//! How often strangers are answered.
+//!
+//! In: the address that a request claims to come from. Out: whether there is an answer for it.
+//! Cost: two buckets looked at; a table of 1 MiB that never grows.
+//! Source: RFC 8656 §21.1.1 and §21.4 (what a server is used for that answers strangers).
+//!
+//! Each IPv4 address and each IPv6 /64 (which one host has) gets so many at once, and then so many a second. Their buckets
+//! are chosen by hashes, two for each, and a request is answered while either has something left. So there is no list of
+//! sources to fill, and nobody is driven out: many thousand spoofed sources that each ask seldom empty no bucket, and one
+//! that asks much empties its own two, which a stranger shares with it once in 2^30. A source may so get up to twice its
+//! rate. All together get no more than the total, whatever they claim to be.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use wire::{Budget, Random, Rate};
+
+/// Buckets in the table; a power of two.
+const BUCKET_COUNT: usize = 1 << 16;
+
+/// How many answers to requests that prove nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitSettings {
+    /// To one IPv4 address or IPv6 /64. A household or an office comes with one address.
+    pub source: Rate,
+    /// To all together.
+    pub total: Rate,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        LimitSettings {
+            source: Rate { burst: 200, interval: Duration::from_millis(20) },
+            total: Rate { burst: 10_000, interval: Duration::from_micros(20) },
+        }
+    }
+}
+
+/// What is left of them, on one worker.
+#[derive(Debug)]
+pub struct Limits {
+    settings: LimitSettings,
+    /// Which sources share a bucket is not to be known.
+    seed: u64,
+    buckets: Box<[Budget]>,
+    total: Budget,
+}
+
+impl Limits {
+    /// All of them. The seed is secret.
+    pub fn new(now: Instant, settings: LimitSettings, seed: u64) -> Self {
+        let buckets = vec![Budget::new(now); BUCKET_COUNT].into_boxed_slice();
+        Limits { settings, seed, buckets, total: Budget::new(now) }
+    }
+
+    /// Takes one answer for who claims to be at this address. False when there is none: then nothing is said.
+    pub fn take(&mut self, now: Instant, claimed: IpAddr) -> bool {
+        if self.total.next_at(self.settings.total) > now {
+            return false;
+        }
+        let [one, other] = self.places(claimed);
+        // The one that has more left, so that both are used alike.
+        let next_at = |place: usize| self.buckets[place].next_at(self.settings.source);
+        let place = if next_at(other) < next_at(one) { other } else { one };
+        self.buckets[place].take(now, self.settings.source) && self.total.take(now, self.settings.total)
+    }
+
+    fn places(&self, claimed: IpAddr) -> [usize; 2] {
+        let hash = Random::new(self.seed ^ source(claimed)).next_u64() as usize;
+        [hash % BUCKET_COUNT, (hash >> 32) % BUCKET_COUNT]
+    }
+}
+
+/// The IPv4 address, or the first 64 bits of the IPv6 address; those of IPv4 lie in 0.0.0.0/8's form, which is nobody's.
+fn source(claimed: IpAddr) -> u64 {
+    match claimed.to_canonical() {
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SETTINGS: LimitSettings = LimitSettings {
+        source: Rate { burst: 10, interval: Duration::from_millis(100) },
+        total: Rate { burst: 1_000_000, interval: Duration::from_nanos(1) },
+    };
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn limits(settings: LimitSettings) -> (Limits, Instant) {
+        let now = Instant::now();
+        (Limits::new(now, settings, 0x5eed), now)
+    }
+
+    fn taken(limits: &mut Limits, now: Instant, from: IpAddr, count: usize) -> usize {
+        (0..count).filter(|_| limits.take(now, from)).count()
+    }
+
+    #[test]
+    fn a_source_gets_its_burst_and_then_its_rate_at_most_twice_each() {
+        let (mut limits, now) = limits(SETTINGS);
+        assert_eq!(taken(&mut limits, now, ip("9.9.9.9"), 100), 20);
+        assert_eq!(taken(&mut limits, now + Duration::from_secs(1), ip("9.9.9.9"), 100), 20);
+        assert_eq!(taken(&mut limits, now + Duration::from_millis(1_050), ip("9.9.9.9"), 100), 0);
+        assert_eq!(taken(&mut limits, now + Duration::from_millis(1_100), ip("9.9.9.9"), 100), 2);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source_and_a_mapped_address_is_the_ipv4_address() {
+        let (mut limits, now) = limits(SETTINGS);
+        let all = (0..100_u128).map(|host| IpAddr::V6(Ipv6Addr::from_bits((0x2a00 << 112) | (host << 3))));
+        assert_eq!(all.filter(|from| limits.take(now, *from)).count(), 20);
+        assert_eq!(taken(&mut limits, now, ip("2a00:0:0:1::"), 5), 5);
+        assert_eq!(taken(&mut limits, now, ip("::ffff:9.9.9.9"), 100), 20);
+        assert_eq!(taken(&mut limits, now, ip("9.9.9.9"), 100), 0);
+    }
+
+    #[test]
+    fn a_million_spoofed_sources_leave_the_others_their_share_and_take_no_memory() {
+        let (mut limits, mut now) = limits(SETTINGS);
+        let mut random = Random::new(1);
+        for _ in 0..1_000_000 {
+            now += Duration::from_micros(5);
+            limits.take(now, Ipv4Addr::from_bits(random.next_u64() as u32).into());
+        }
+        assert_eq!(limits.buckets.len(), BUCKET_COUNT);
+        let served = (0..1_000).filter(|last| limits.take(now, Ipv4Addr::from_bits(0x0909_0000 + last).into())).count();
+        assert_eq!(served, 1_000);
+    }
+
+    #[test]
+    fn all_together_get_no_more_than_the_total() {
+        let total = Rate { burst: 50, interval: Duration::from_millis(10) };
+        let (mut limits, now) = limits(LimitSettings { total, ..SETTINGS });
+        let served = (0..1_000).filter(|last| limits.take(now, Ipv4Addr::from_bits(0x0909_0000 + last).into())).count();
+        assert_eq!(served, 50);
+        assert!(limits.take(now + Duration::from_millis(10), ip("9.9.9.9")));
+        assert!(!limits.take(now + Duration::from_millis(10), ip("9.9.9.9")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_source_gets_more_than_twice_its_rate(seed in any::<u64>(), steps in prop::collection::vec(0_u64..50, 1..400)) {
+            let start = Instant::now();
+            let mut limits = Limits::new(start, SETTINGS, seed);
+            let (mut ms, mut served) = (0, 0);
+            for step in steps {
+                ms += step;
+                served += u64::from(limits.take(start + Duration::from_millis(ms), ip("9.9.9.9")));
+            }
+            prop_assert!(served <= 2 * (10 + ms / 100));
+        }
+    }
+}
