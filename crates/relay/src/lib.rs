@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod counters;
 pub mod drops;
+pub mod ledger;
 pub mod limits;
 pub mod message;
 pub mod names;

@@ -1,0 +1,246 @@
+//! Who has how much of the relay: allocations and bandwidth, per user and in total. Workers share one ledger.
+//!
+//! In: allocations that begin and end, and runs of datagrams before they are relayed. Out: whether there is a place, how many
+//! datagrams of a run may go, and what each user has used.
+//! Cost: one lock of a shard when an allocation begins or ends; per run of datagrams three or four atomic additions to
+//! memory that a user's allocations share.
+//!
+//! A user is in the ledger while he has an allocation, and forgotten with his last one; what he has used is forgotten too.
+
+mod bucket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wire::Bitrate;
+
+use crate::spec::Traffic;
+use bucket::Bucket;
+
+/// Parts of the map of users, each with a lock of its own.
+const SHARD_COUNT: usize = 64;
+
+/// How much there is. `None`: as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerSettings {
+    /// Allocations of one user.
+    pub user_allocations_max: Option<usize>,
+    /// Allocations of all users.
+    pub allocations_max: Option<usize>,
+    /// Of all allocations of one user together, each way. What is over it is dropped and counted.
+    pub user_bandwidth: Option<Bitrate>,
+    /// Of all users together, each way.
+    pub bandwidth: Option<Bitrate>,
+}
+
+/// Why an allocation may not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// The user has as many as he may: 486 (RFC 8656 §7.2).
+    #[error("the user has as many allocations as he may")]
+    User,
+    /// The server has: 508.
+    #[error("the server has as many allocations as it may")]
+    Total,
+}
+
+/// Which way a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to a peer.
+    Sent,
+    /// From a peer to the client.
+    Received,
+}
+
+/// What a user has, and has used since he came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserTotals {
+    /// Who.
+    pub user: Arc<str>,
+    /// His allocations.
+    pub allocations: usize,
+    /// From him to peers.
+    pub sent: Traffic,
+    /// From peers to him.
+    pub received: Traffic,
+    /// What was over a bandwidth, his or that of all, both ways.
+    pub dropped: Traffic,
+}
+
+/// All users.
+#[derive(Debug)]
+pub struct Ledger {
+    settings: LedgerSettings,
+    /// Times in buckets count from here.
+    began: Instant,
+    hashes: RandomState,
+    shards: Box<[Shard]>,
+    allocations: AtomicUsize,
+    total: [Bucket; 2],
+}
+
+type Shard = Mutex<HashMap<Arc<str>, Arc<User>>>;
+
+#[derive(Debug)]
+struct User {
+    name: Arc<str>,
+    /// Changes only while his shard is locked.
+    allocations: AtomicUsize,
+    buckets: [Bucket; 2],
+    used: [Used; 2],
+    dropped: Used,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// One allocation's place. It is free again when this is dropped.
+#[derive(Debug)]
+pub struct Account {
+    ledger: Arc<Ledger>,
+    user: Arc<User>,
+}
+
+impl Ledger {
+    /// An empty one.
+    pub fn new(now: Instant, settings: LedgerSettings) -> Self {
+        Ledger {
+            settings,
+            began: now,
+            hashes: RandomState::new(),
+            shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect(),
+            allocations: AtomicUsize::new(0),
+            total: [(); 2].map(|()| Bucket::new(settings.bandwidth)),
+        }
+    }
+
+    /// Takes a place for one more allocation of this user.
+    ///
+    /// # Errors
+    /// When he, or all together, have as many as they may.
+    pub fn open(self: &Arc<Self>, user: &Arc<str>) -> Result<Account, Full> {
+        let mut shard = self.shard(user);
+        let known = shard.get(user);
+        let count = known.map_or(0, |known| known.allocations.load(Relaxed));
+        if self.settings.user_allocations_max.is_some_and(|max| count >= max) {
+            return Err(Full::User);
+        }
+        self.take_place()?;
+        let account = match known {
+            Some(known) => known.clone(),
+            None => {
+                let new = Arc::new(User::new(user.clone(), self.settings.user_bandwidth));
+                shard.insert(user.clone(), new.clone());
+                new
+            }
+        };
+        account.allocations.store(count + 1, Relaxed);
+        Ok(Account { ledger: self.clone(), user: account })
+    }
+
+    /// Allocations that are there.
+    pub fn allocations(&self) -> usize {
+        self.allocations.load(Relaxed)
+    }
+
+    /// What users have and have used, of the first so many that are met, in no order. Locks one shard after the other.
+    pub fn users(&self, count_max: usize) -> Vec<UserTotals> {
+        let mut users = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            users.extend(shard.values().take(count_max - users.len()).map(|user| user.totals()));
+        }
+        users
+    }
+
+    /// What one user has and has used.
+    pub fn user(&self, name: &str) -> Option<UserTotals> {
+        self.shard(name).get(name).map(|user| user.totals())
+    }
+
+    fn take_place(&self) -> Result<(), Full> {
+        let max = self.settings.allocations_max.unwrap_or(usize::MAX);
+        let one_more = |count| (count < max).then(|| count + 1);
+        self.allocations.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| Full::Total)
+    }
+
+    fn shard(&self, user: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<User>>> {
+        lock(&self.shards[self.hashes.hash_one(user) as usize % SHARD_COUNT])
+    }
+}
+
+/// Nobody panics while he holds the lock, and if he did the map would still be whole.
+fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<Arc<str>, Arc<User>>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Account {
+    /// Takes the bandwidth for `count` datagrams of `size` bytes each, which go one way. Returns how many of them may go:
+    /// the first so many. The others are counted as dropped.
+    pub fn take(&self, now: Instant, direction: Direction, count: usize, size: usize) -> usize {
+        let way = direction as usize;
+        let now_ns = now.saturating_duration_since(self.ledger.began).as_nanos() as u64;
+        let own = self.user.buckets[way].take(now_ns, count, size);
+        let taken = self.ledger.total[way].take(now_ns, own, size);
+        self.user.buckets[way].give_back(own - taken, size);
+        self.user.used[way].add(taken, size);
+        if taken < count {
+            self.user.dropped.add(count - taken, size);
+        }
+        taken
+    }
+
+    /// Whose it is.
+    pub fn user(&self) -> &Arc<str> {
+        &self.user.name
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut shard = self.ledger.shard(&self.user.name);
+        let before = self.user.allocations.fetch_sub(1, Relaxed);
+        if before == 1 {
+            shard.remove(&self.user.name);
+        }
+        self.ledger.allocations.fetch_sub(1, Relaxed);
+    }
+}
+
+impl User {
+    fn new(name: Arc<str>, bandwidth: Option<Bitrate>) -> Self {
+        User {
+            name,
+            allocations: AtomicUsize::new(0),
+            buckets: [(); 2].map(|()| Bucket::new(bandwidth)),
+            used: Default::default(),
+            dropped: Used::default(),
+        }
+    }
+
+    fn totals(&self) -> UserTotals {
+        let [sent, received] = self.used.each_ref().map(Used::traffic);
+        let allocations = self.allocations.load(Relaxed);
+        UserTotals { user: self.name.clone(), allocations, sent, received, dropped: self.dropped.traffic() }
+    }
+}
+
+impl Used {
+    fn add(&self, count: usize, size: usize) {
+        self.packets.fetch_add(count as u64, Relaxed);
+        self.bytes.fetch_add((count * size) as u64, Relaxed);
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic { packets: self.packets.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+    }
+}
