@@ -102,7 +102,7 @@ impl<M: Send + 'static> Loop<M> {
         let links = &mut self.egress.links;
         let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
         let is_due = deadline.is_some_and(|deadline| deadline <= now);
-        if has_more || is_due || !self.receiver.fall_asleep() {
+        if has_more || is_due || links.connections.has_rest() || !self.receiver.fall_asleep() {
             return links.epoll.wait(Some(Duration::ZERO));
         }
         links.epoll.wait(deadline.map(|deadline| deadline - now))?;
@@ -286,7 +286,7 @@ impl<M: Send + 'static> Loop<M> {
                 break;
             }
             let links = &mut self.egress.links;
-            let Some(read) = links.read(now, link, &mut self.buffer) else { break };
+            let Some(read) = links.read(now, link, &mut self.buffer) else { return bytes };
             bytes += read.len;
             if read.framing.is_some() {
                 self.handle_frames(service, now, link, &read);
@@ -297,9 +297,10 @@ impl<M: Send + 'static> Loop<M> {
             }
             self.egress.let_go_of(&self.buffer);
             if !read.is_full {
-                break;
+                return bytes;
             }
         }
+        self.egress.links.come_back_to(link);
         bytes
     }
 

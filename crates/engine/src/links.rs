@@ -11,6 +11,7 @@ mod buffers;
 mod connections;
 mod listener;
 mod open;
+mod sealed;
 mod strangers;
 mod stream;
 mod table;
@@ -25,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, Run, Token};
+use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, RECORD_MAX, Run, Token};
 
 use self::buffers::Buffers;
 use self::connections::Connections;
@@ -58,8 +59,8 @@ const READ_MAX: usize = 16 * 1_024;
 /// The longest frame that a connection may have: a length of 16 bits, and a header.
 const FRAME_MAX: usize = (1 << 16) + 20;
 
-/// Room for what one read brings, behind the longest beginning of a frame.
-pub(crate) const READ_BUFFER_BYTES: usize = FRAME_MAX + READ_MAX;
+/// Room for what one read brings, behind the longest beginning of a frame, and of a record under a cipher.
+pub(crate) const READ_BUFFER_BYTES: usize = FRAME_MAX + RECORD_MAX + READ_MAX;
 
 /// All links of one worker.
 pub(crate) struct Links {
@@ -262,13 +263,20 @@ impl Links {
             return None;
         }
         let is_closing = stream.is_closing();
-        match stream.read(now, buffer, READ_MAX, &mut self.buffers) {
+        let got = stream.read(now, buffer, READ_MAX, &mut self.buffers);
+        let (has_answer, framing) = (stream.has_backlog() && !stream.interest.write, stream.options.framing);
+        match got {
             Got::Bytes { .. } if is_closing => {}
             Got::Bytes { len, is_full } => {
-                let (remote, options) = (stream.remote, &stream.options);
-                let (framing, frame_max) = (options.framing, options.frame_max.min(FRAME_MAX));
-                return Some(Read { token: *token, remote, framing, frame_max, len, is_full });
+                let (remote, frame_max) = (stream.remote, stream.options.frame_max.min(FRAME_MAX));
+                let read = Read { token: *token, remote, framing, frame_max, len, is_full };
+                // What the cipher has to say by itself.
+                if has_answer {
+                    self.watch_as_wanted(id);
+                }
+                return Some(read);
             }
+            Got::Nothing if has_answer => self.watch_as_wanted(id),
             Got::Nothing => {}
             Got::End if is_closing && !stream.has_backlog() => self.close(id, CloseReason::Asked),
             // Who only reads on still gets what is written for it.
@@ -283,6 +291,15 @@ impl Links {
             Got::Failure => self.close(id, CloseReason::Failed),
         }
         None
+    }
+
+    /// Has a connection's turn come again where it has something left that the kernel knows nothing of.
+    pub(crate) fn come_back_to(&mut self, id: LinkId) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id)
+            && stream.has_unread()
+        {
+            self.connections.come_back_to(id);
+        }
     }
 
     /// Keeps what was read and is no whole frame, until as many bytes as it has are there.
@@ -341,6 +358,10 @@ impl Links {
         while let Some(id) = self.touched.pop() {
             let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
             stream.is_touched = false;
+            if stream.seal_frames(&mut self.buffers).is_err() {
+                self.close(id, CloseReason::Failed);
+                continue;
+            }
             // Who waits for room is told when there is some.
             if !stream.interest.write {
                 self.write(id);
@@ -472,6 +493,11 @@ impl Links {
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.
     pub(crate) fn close(&mut self, id: LinkId, reason: CloseReason) {
+        if reason != CloseReason::Failed
+            && let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
+        {
+            stream.say_goodbye(&mut self.buffers);
+        }
         let Some((token, remote, is_connecting)) = self.remove(id) else { return };
         if is_connecting {
             let is_late = reason == CloseReason::Silent;

@@ -6,6 +6,7 @@
 
 mod bitrate;
 mod budget;
+mod cipher;
 pub mod codec;
 mod datagram;
 pub mod dtls;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use bitrate::Bitrate;
 pub use budget::{Budget, Rate};
+pub use cipher::{Begun, Cipher, CipherError, Opened, RECORD_MAX};
 pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
     Adopted, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Strangers, StreamOptions,

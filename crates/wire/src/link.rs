@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::Bitrate;
 use crate::framing::Framing;
+use crate::{Begun, Bitrate};
 
 /// What passes through a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +263,7 @@ pub enum LinkRequest {
 }
 
 /// What an adopted descriptor is.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Adopted {
     /// A bound UDP socket.
     Udp(UdpOptions),
@@ -271,6 +271,8 @@ pub enum Adopted {
     Listener(ListenOptions),
     /// A TCP connection.
     Stream(StreamOptions),
+    /// A TCP connection on which others have begun to speak.
+    Begun(StreamOptions, Begun),
 }
 
 /// How to set a UDP socket up.

@@ -47,25 +47,37 @@ impl Backlog {
         self.len() == 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
     /// Puts bytes behind the others.
     pub(crate) fn push(&mut self, bytes: &[u8], buffers: &mut Buffers) {
-        if bytes.is_empty() {
-            return;
+        if !bytes.is_empty() {
+            self.append(bytes.len(), buffers, |out| out.extend_from_slice(bytes));
         }
+    }
+
+    /// Lets `write` put some `len` bytes behind the others.
+    pub(crate) fn append<T>(&mut self, len: usize, buffers: &mut Buffers, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         if self.buffer.capacity() == 0 {
             self.buffer = buffers.take();
         }
         // Moving what waits is worth it when as much has gone.
-        if self.buffer.len() + bytes.len() > self.buffer.capacity() && self.start >= self.len() {
+        if self.buffer.len() + len > self.buffer.capacity() && self.start >= self.len() {
             self.buffer.copy_within(self.start.., 0);
             self.buffer.truncate(self.len());
             self.start = 0;
         }
-        self.buffer.extend_from_slice(bytes);
+        let result = write(&mut self.buffer);
+        // It may be that nothing was put there.
+        self.consume(0, buffers);
+        result
     }
 
     /// Takes `count` bytes from the front.

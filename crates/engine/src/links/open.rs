@@ -46,7 +46,7 @@ impl Links {
         };
         let (listener, remote) = (stream.listener, Some(stream.remote));
         let (is_connecting, is_impatient) = (stream.is_connecting(), stream.is_impatient());
-        let is_stranger = stream.is_stranger;
+        let (is_stranger, has_unread) = (stream.is_stranger, stream.has_unread());
         let link = self.insert(token, body)?;
         self.counts.tcp_links += 1;
         if is_impatient {
@@ -61,6 +61,9 @@ impl Links {
         }
         if !is_connecting {
             self.news.push_back((token, LinkEvent::Opened { link, local, remote }));
+        }
+        if has_unread {
+            self.connections.come_back_to(link);
         }
         Ok((link, local))
     }
@@ -105,8 +108,9 @@ impl Links {
             Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
             _ => return self.close(id, CloseReason::Asked),
         };
-        let (was_impatient, has_backlog) = (stream.is_impatient(), stream.has_backlog());
+        let was_impatient = stream.is_impatient();
         stream.begin_closing(now, &mut self.buffers);
+        let has_backlog = stream.has_backlog();
         if !was_impatient {
             self.count_impatient(now);
         }
@@ -136,6 +140,9 @@ impl Links {
             && stream.is_open()
         {
             stream.set_reading(now, is_on);
+            if stream.has_unread() {
+                self.connections.come_back_to(id);
+            }
             self.watch_as_wanted(id);
         }
     }
@@ -158,6 +165,9 @@ fn adopt(now: Instant, descriptor: OwnedFd, kind: Adopted) -> io::Result<Body> {
             let socket = TcpStream::from(descriptor);
             let remote = socket.peer_addr()?;
             Stream::new(now, socket, remote, Arc::new(options), None).map(Body::Stream)
+        }
+        Adopted::Begun(options, begun) => {
+            Stream::resume(now, TcpStream::from(descriptor), options, begun).map(Body::Stream)
         }
     }
 }

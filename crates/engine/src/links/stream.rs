@@ -6,13 +6,16 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
+use wire::{Begun, CipherError, CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
 
 use super::buffers::{Backlog, Buffers};
+use super::sealed::Sealed;
+use super::{FRAME_MAX, READ_MAX};
 use crate::sys::{self, BufferSide, Interest};
 
 /// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
@@ -28,16 +31,22 @@ pub(super) const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pieces of memory in one write.
 const SLICES_MAX: usize = 16;
 
+/// Bytes of a byte stream that are sealed together, and wait here if the kernel has no room for them: a record of TLS.
+const SEALED_MAX: usize = 16 * 1_024;
+
 pub(crate) struct Stream {
     socket: TcpStream,
     pub(super) remote: SocketAddr,
     pub(super) options: Arc<StreamOptions>,
     /// The listener that brought it.
     pub(super) listener: Option<LinkId>,
-    /// The beginning of a frame that is not whole, and how long that is at least; 0 when there is none.
+    /// The beginning of a frame that is not whole, and how long that is at least; 0 when nobody has looked yet, or there is
+    /// none.
     rest: Vec<u8>,
     frame_len: usize,
     backlog: Backlog,
+    /// What it is under. What waits is sealed already.
+    sealed: Option<Box<Sealed>>,
     /// When it last brought something, but for what only goes on with a frame.
     pub(super) heard: Instant,
     /// Nothing was sent to it yet, and such connections have limits.
@@ -124,6 +133,7 @@ impl Stream {
             rest: Vec::new(),
             frame_len: 0,
             backlog: Backlog::default(),
+            sealed: None,
             heard: now,
             is_stranger,
             is_answered: false,
@@ -147,6 +157,18 @@ impl Stream {
         let socket = sys::tcp_connect(&to, from.as_ref())?;
         let stream = Self::new(now, socket, to, Arc::new(options), None)?;
         Ok(Stream { phase: Phase::Connecting, interest: Interest { read: true, write: true }, ..stream })
+    }
+
+    /// A connection on which others have begun to speak.
+    pub(super) fn resume(now: Instant, socket: TcpStream, options: StreamOptions, begun: Begun) -> io::Result<Self> {
+        let Begun { remote, received, cipher, sealed } = begun;
+        if received.len() > FRAME_MAX || sealed.len() > READ_MAX {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let peer = socket.peer_addr()?;
+        let stream = Self::new(now, socket, remote.unwrap_or(peer), Arc::new(options), None)?;
+        let sealed = cipher.map(|cipher| Box::new(Sealed::new(cipher, sealed)));
+        Ok(Stream { rest: received.into(), sealed, ..stream })
     }
 
     pub(super) fn kind(&self) -> LinkKind {
@@ -201,6 +223,17 @@ impl Stream {
         self.room = Room::Free;
         self.is_paused = false;
         self.give_rest(buffers);
+        if let Some(sealed) = &mut self.sealed {
+            sealed.end(&mut self.backlog, buffers);
+        }
+    }
+
+    /// It is about to be closed, and nobody waits until what is still said to its other side gets there.
+    pub(super) fn say_goodbye(&mut self, buffers: &mut Buffers) {
+        if let Some(sealed) = self.sealed.as_mut().filter(|_| self.phase == Phase::Open && self.backlog.is_empty()) {
+            sealed.end(&mut self.backlog, buffers);
+            self.write_once(buffers);
+        }
     }
 
     /// All that waited has left: tells the other side that this was all. False when it has told the same, or is gone.
@@ -209,33 +242,78 @@ impl Stream {
         !self.has_input_ended && self.socket.shutdown(Shutdown::Write).is_ok()
     }
 
+    /// Whether there is something to handle that the kernel knows nothing of.
+    pub(super) fn has_unread(&self) -> bool {
+        let has_fresh = self.frame_len == 0 && !self.rest.is_empty();
+        let is_awaited = self.is_open() && !self.is_paused && !self.has_input_ended;
+        is_awaited && (has_fresh || self.sealed.as_ref().is_some_and(|sealed| sealed.has_unread()))
+    }
+
     /// Reads into `buffer`, behind what was kept; at most `read_max` bytes at a time. What does not end the frame that has
     /// begun is kept with its beginning, so each byte is copied twice at most, however few come at a time.
     pub(super) fn read(&mut self, now: Instant, buffer: &mut [u8], read_max: usize, buffers: &mut Buffers) -> Got {
         loop {
             let kept = self.rest.len();
             let Some(room) = buffer.get_mut(kept..) else { return Got::Failure };
-            let read_max = read_max.min(room.len());
-            match self.socket.read(&mut room[..read_max]) {
-                Ok(0) => return Got::End,
-                Ok(count) if kept + count < self.frame_len => {
-                    self.rest.extend_from_slice(&room[..count]);
-                    if count < read_max {
-                        return Got::Nothing;
-                    }
-                }
-                Ok(count) => {
-                    buffer[..kept].copy_from_slice(&self.rest);
-                    self.give_rest(buffers);
-                    self.heard = now;
-                    return Got::Bytes { len: kept + count, is_full: count == read_max };
-                }
+            let is_fresh = self.frame_len == 0 && kept > 0;
+            let (count, is_full) = match self.read_once(now, room, read_max, is_fresh, buffers) {
+                Ok(Got::Bytes { len, is_full }) => (len, is_full),
+                Ok(got) => return got,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return Got::Nothing;
                 }
                 Err(_) => return Got::Failure,
+            };
+            if kept + count >= self.frame_len.max(1) {
+                buffer[..kept].copy_from_slice(&self.rest);
+                self.give_rest(buffers);
+                self.heard = now;
+                return Got::Bytes { len: kept + count, is_full };
+            }
+            self.rest.extend_from_slice(&room[..count]);
+            if !is_full {
+                return Got::Nothing;
             }
         }
+    }
+
+    /// Reads plain bytes, which under a cipher may be none. What came before comes first.
+    fn read_once(
+        &mut self,
+        now: Instant,
+        room: &mut [u8],
+        read_max: usize,
+        is_fresh: bool,
+        buffers: &mut Buffers,
+    ) -> io::Result<Got> {
+        if is_fresh {
+            return Ok(Got::Bytes { len: 0, is_full: true });
+        }
+        let (is_open, is_stream) = (self.is_open(), self.kind() == LinkKind::Stream);
+        let Some(sealed) = self.sealed.as_mut().filter(|_| is_open) else {
+            let read_max = read_max.min(room.len());
+            let len = self.socket.read(&mut room[..read_max])?;
+            return Ok(if len == 0 { Got::End } else { Got::Bytes { len, is_full: len == read_max } });
+        };
+        let was_unfinished = sealed.is_unfinished();
+        let got = sealed.read(&self.socket, is_stream, room, read_max, buffers);
+        // A record that begins is a sign of life, and has to end.
+        if sealed.is_unfinished() && !was_unfinished {
+            self.heard = now;
+        }
+        let was_empty = self.backlog.is_empty();
+        sealed.answer(&mut self.backlog, buffers);
+        if matches!(got, Ok(Got::Failure)) && was_empty {
+            // Why it is closed.
+            self.write_once(buffers);
+        }
+        got
+    }
+
+    /// Writes what the kernel has room for, whatever becomes of it.
+    fn write_once(&mut self, buffers: &mut Buffers) {
+        let written = self.socket.write(self.backlog.bytes()).unwrap_or(0);
+        self.backlog.consume(written, buffers);
     }
 
     /// Keeps the beginning of a frame until as many bytes are there.
@@ -259,13 +337,22 @@ impl Stream {
         let len = first.len() + second.len();
         let Some(wrapping) = framing.wrap(len) else { return false };
         let whole = wrapping.header().len() + len + wrapping.padding().len();
-        if self.backlog.len() + whole > self.options.backlog_max {
+        let queued = self.sealed.as_ref().map_or(0, |sealed| sealed.queued_bytes());
+        if self.backlog.len() + queued + whole > self.options.backlog_max {
             return false;
         }
         for part in [wrapping.header(), first, second, wrapping.padding()] {
-            self.backlog.push(part, buffers);
+            match &mut self.sealed {
+                None => self.backlog.push(part, buffers),
+                Some(sealed) => sealed.queue(part, buffers),
+            }
         }
         true
+    }
+
+    /// Comes before a flush: seals the frames that were queued.
+    pub(super) fn seal_frames(&mut self, buffers: &mut Buffers) -> Result<(), CipherError> {
+        self.sealed.as_mut().map_or(Ok(()), |sealed| sealed.flush(&mut self.backlog, buffers))
     }
 
     /// Writes until all that waits is written, or the kernel has no room, or others are to have their turn. Returns how many
@@ -297,7 +384,11 @@ impl Stream {
             return Ok(rest.len());
         }
         let mut written = 0;
-        while !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
+        while self.sealed.is_some() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
+            self.seal_some(&mut rest, buffers)?;
+            written += self.write_backlog(buffers)?;
+        }
+        while self.sealed.is_none() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
             let (asked, result) = self.write_some(&rest, WRITE_MAX - written);
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -318,7 +409,10 @@ impl Stream {
             if rest.offset == 0 && self.backlog.len() + copied.len() > self.options.backlog_max {
                 break;
             }
-            self.backlog.push(copied, buffers);
+            match &mut self.sealed {
+                None => self.backlog.push(copied, buffers),
+                Some(sealed) => sealed.seal(copied, &mut self.backlog, buffers).map_err(io::Error::other)?,
+            }
             rest.advance(copied.len());
         }
         if !rest.is_empty() {
@@ -345,6 +439,18 @@ impl Stream {
         (asked, self.socket.write_vectored(&slices[..count]))
     }
 
+    /// Seals what comes first, as much as goes together.
+    fn seal_some(&mut self, rest: &mut Rest<'_>, buffers: &mut Buffers) -> io::Result<()> {
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        let mut plain = buffers.take();
+        let done = rest.copy_some(&mut plain, SEALED_MAX).and_then(|()| {
+            rest.advance(plain.len());
+            sealed.seal(&plain, &mut self.backlog, buffers).map_err(io::Error::other)
+        });
+        buffers.give(plain);
+        done
+    }
+
     /// Whether something waits until the kernel has room.
     pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
@@ -353,6 +459,13 @@ impl Stream {
     #[cfg(test)]
     pub(super) fn backlog_bytes(&self) -> usize {
         self.backlog.len()
+    }
+
+    /// Memory of all its buffers.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.kept_bytes());
+        self.rest.capacity() + self.backlog.capacity() + sealed
     }
 
     /// The writer wants to be told when there is room.
@@ -386,7 +499,10 @@ impl Stream {
     /// Whether it is not to stay as it is for ever.
     pub(super) fn is_impatient(&self) -> bool {
         let options = &self.options;
-        self.is_closing() || options.silence_max.is_some() || options.framing.is_some() || options.strangers.is_some()
+        let has_limits = options.silence_max.is_some() || options.strangers.is_some();
+        // Of frames and records the beginning is kept, for a while.
+        let keeps_beginnings = options.framing.is_some() || self.sealed.is_some();
+        self.is_closing() || has_limits || keeps_beginnings
     }
 
     /// Why it is to be closed by now, if it is. To be asked about once a second.
@@ -411,7 +527,8 @@ impl Stream {
                 return Some(CloseReason::Silent);
             }
         }
-        let unfinished = (!self.rest.is_empty()).then_some(FRAME_TIME_MAX);
+        let is_unfinished = !self.rest.is_empty() || self.sealed.as_ref().is_some_and(|sealed| sealed.is_unfinished());
+        let unfinished = is_unfinished.then_some(FRAME_TIME_MAX);
         let limit = unfinished.into_iter().chain(silence_max).min()?;
         is_over(self.heard, limit).then_some(CloseReason::Silent)
     }
@@ -420,6 +537,9 @@ impl Stream {
     pub(super) fn release(&mut self, buffers: &mut Buffers) {
         self.give_rest(buffers);
         self.backlog.consume(self.backlog.len(), buffers);
+        if let Some(sealed) = &mut self.sealed {
+            sealed.release(buffers);
+        }
     }
 }
 
@@ -454,6 +574,19 @@ impl<'a> Rest<'a> {
             self.offset -= first.len_bytes();
             self.pieces = others;
         }
+    }
+
+    /// Copies what comes first behind `plain`, of a file or of memory, until that has `len_max` bytes.
+    fn copy_some(&self, plain: &mut Vec<u8>, len_max: usize) -> io::Result<()> {
+        if let Some((file, at, len)) = self.file() {
+            plain.resize(len.min(len_max), 0);
+            return file.read_exact_at(plain, at);
+        }
+        for bytes in self.memory() {
+            let room = len_max - plain.len();
+            plain.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+        Ok(())
     }
 
     /// The rest of the first piece, if that is of a file.

@@ -1,3 +1,5 @@
+mod sealed;
+
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;

@@ -1,0 +1,168 @@
+//! A connection's cipher, and what it needs to keep.
+//!
+//! In: bytes as the network has them, frames as they are queued. Out: plain bytes, records.
+//! Cost: a box of some 100 bytes and what the cipher takes itself; buffers only while there is something in them. What came
+//! is opened in place; what leaves is copied once to be sealed, all of one flush together.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+
+use wire::{Cipher, CipherError};
+
+use super::buffers::{Backlog, Buffers};
+use super::stream::Got;
+
+pub(super) struct Sealed {
+    cipher: Box<dyn Cipher>,
+    /// The beginning of a record that is not whole, and how long that is at least; 0 when nobody has looked yet.
+    rest: Vec<u8>,
+    record_len: usize,
+    /// Frames that were queued since the last flush.
+    plain: Vec<u8>,
+    /// The other side has said that this was all.
+    has_ended: bool,
+    /// The cipher has something to say.
+    has_output: bool,
+}
+
+impl Sealed {
+    /// `came` was read and not opened yet.
+    pub(super) fn new(cipher: Box<dyn Cipher>, came: Box<[u8]>) -> Self {
+        Sealed { cipher, rest: came.into(), record_len: 0, plain: Vec::new(), has_ended: false, has_output: false }
+    }
+
+    /// Whether there is something to open or to tell that the kernel knows nothing of.
+    pub(super) fn has_unread(&self) -> bool {
+        self.has_ended || self.is_fresh()
+    }
+
+    /// Whether the beginning of a record waits for the rest of it.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Whether something came that nobody has looked at.
+    fn is_fresh(&self) -> bool {
+        self.record_len == 0 && !self.rest.is_empty()
+    }
+
+    /// Reads at most `read_max` bytes, and opens what is whole: plain bytes lie at the front of `room`, or none. A byte stream
+    /// that ends without the other side having said so is cut off, and anybody may have done it; frames say themselves
+    /// whether they are whole.
+    pub(super) fn read(
+        &mut self,
+        mut socket: &TcpStream,
+        is_stream: bool,
+        room: &mut [u8],
+        read_max: usize,
+        buffers: &mut Buffers,
+    ) -> io::Result<Got> {
+        let kept = self.rest.len();
+        if self.has_ended {
+            return Ok(Got::End);
+        }
+        let Some(free) = room.get_mut(kept..) else { return Ok(Got::Failure) };
+        let read_max = read_max.min(free.len());
+        let (count, is_full) = if self.is_fresh() {
+            (0, true)
+        } else {
+            let count = socket.read(&mut free[..read_max])?;
+            if count == 0 {
+                return Ok(if is_stream { Got::Failure } else { Got::End });
+            }
+            (count, count == read_max)
+        };
+        if kept + count < self.record_len {
+            self.rest.extend_from_slice(&free[..count]);
+            return Ok(Got::Bytes { len: 0, is_full });
+        }
+        room[..kept].copy_from_slice(&self.rest);
+        self.give_rest(buffers);
+        Ok(self.open(&mut room[..kept + count], is_full, buffers))
+    }
+
+    fn open(&mut self, came: &mut [u8], is_full: bool, buffers: &mut Buffers) -> Got {
+        let Ok(opened) = self.cipher.open(came) else {
+            self.has_output = true;
+            return Got::Failure;
+        };
+        debug_assert!(opened.plain <= opened.used && opened.used <= came.len(), "no more than there is");
+        self.has_ended = opened.has_ended;
+        self.has_output |= opened.has_output;
+        let rest = &came[opened.used..];
+        // What follows the end means nothing.
+        if !rest.is_empty() && !self.has_ended {
+            debug_assert!(rest.len() < opened.record_len, "one record, and not a whole one");
+            self.rest = buffers.take();
+            self.rest.extend_from_slice(rest);
+            self.record_len = opened.record_len;
+        }
+        Got::Bytes { len: opened.plain, is_full: is_full || self.has_ended }
+    }
+
+    /// Queues a part of a frame, to be sealed with all others before the next flush.
+    pub(super) fn queue(&mut self, part: &[u8], buffers: &mut Buffers) {
+        if self.plain.capacity() == 0 {
+            self.plain = buffers.take();
+        }
+        self.plain.extend_from_slice(part);
+    }
+
+    /// Bytes that are queued.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.plain.len()
+    }
+
+    /// Seals what is queued.
+    pub(super) fn flush(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) -> Result<(), CipherError> {
+        if self.plain.is_empty() {
+            return Ok(());
+        }
+        let plain = std::mem::take(&mut self.plain);
+        let sealed = self.seal(&plain, backlog, buffers);
+        buffers.give(plain);
+        sealed
+    }
+
+    /// Seals bytes at once.
+    pub(super) fn seal(
+        &mut self,
+        plain: &[u8],
+        backlog: &mut Backlog,
+        buffers: &mut Buffers,
+    ) -> Result<(), CipherError> {
+        debug_assert!(self.plain.is_empty(), "a connection has frames or pieces");
+        backlog.append(plain.len(), buffers, |out| self.cipher.seal(plain, out))
+    }
+
+    /// Queues what the cipher has to say by itself.
+    pub(super) fn answer(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) {
+        if std::mem::take(&mut self.has_output) {
+            backlog.append(0, buffers, |out| self.cipher.poll_output(out));
+        }
+    }
+
+    /// Queues that this was all.
+    pub(super) fn end(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) {
+        debug_assert!(self.plain.is_empty(), "what was queued is flushed before anything is closed");
+        backlog.append(0, buffers, |out| self.cipher.end(out));
+        self.give_rest(buffers);
+    }
+
+    fn give_rest(&mut self, buffers: &mut Buffers) {
+        buffers.give(std::mem::take(&mut self.rest));
+        self.record_len = 0;
+    }
+
+    /// Memory of its buffers.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.rest.capacity() + self.plain.capacity()
+    }
+
+    /// Lets go of its buffers.
+    pub(super) fn release(&mut self, buffers: &mut Buffers) {
+        self.give_rest(buffers);
+        buffers.give(std::mem::take(&mut self.plain));
+    }
+}
