@@ -61,8 +61,8 @@ pub struct Connection {
     pub server: SocketAddr,
     /// `Tcp` or `Tls`.
     pub transport: ClientTransport,
-    /// Bytes that came already, decrypted.
-    pub received: Box<[u8]>,
+    /// What was read already, and the cipher that it is under: for `wire::Adopted::Begun`.
+    pub begun: wire::Begun,
 }
 
 /// The keys of a long-term credential (RFC 8489 §9.2.2); a request says which it uses.
