@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod auth;
 pub mod counters;
 pub mod drops;
 pub mod ledger;

@@ -40,7 +40,7 @@ impl Relay {
                 self.events.push_back(Event::Allocations { token, allocations: Vec::new() });
             }
             Command::Drain => self.is_draining = true,
-            Command::AddClient(_) | Command::Found { .. } | Command::Delete(_) => {}
+            Command::AddClient(_) | Command::Found { .. } | Command::Credentials(_) | Command::Delete(_) => {}
         }
     }
 

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::auth::{Credentials, Found};
+
 /// One allocation, unique in the process for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AllocationId(pub u64);
@@ -28,13 +30,15 @@ pub enum ClientTransport {
 pub enum Command {
     /// A connection is here, accepted elsewhere.
     AddClient(Connection),
-    /// What was found for `Event::Lookup`.
+    /// What was found for `Event::Lookup`. Each question has an answer.
     Found {
         /// Whose keys.
         user: Arc<str>,
-        /// The keys; `None` when there is no such user.
-        keys: Option<UserKeys>,
+        /// What it is.
+        found: Found,
     },
+    /// Know these users and secrets from now on, and no others.
+    Credentials(Arc<Credentials>),
     /// Tell of allocations, by `Event::Allocations`: those of the lowest numbers above `after`.
     List {
         /// Comes back with the answer.
@@ -65,20 +69,11 @@ pub struct Connection {
     pub begun: wire::Begun,
 }
 
-/// The keys of a long-term credential (RFC 8489 §9.2.2); a request says which it uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserKeys {
-    /// MD5 over `user:realm:password`.
-    pub md5: Option<[u8; 16]>,
-    /// SHA-256 over the same.
-    pub sha256: Option<[u8; 32]>,
-}
-
 /// What a worker's relay tells control.
 #[derive(Debug)]
 pub enum Event {
     /// A request names a user whom the relay does not know: look the keys up, and answer with `Command::Found`. The request
-    /// is forgotten; its client repeats it.
+    /// waits for it.
     Lookup {
         /// Who.
         user: Arc<str>,

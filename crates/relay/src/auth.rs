@@ -1,0 +1,332 @@
+//! Who may use the relay: long-term credentials (RFC 8489 §9.2), of users that are known here, of users that control looks
+//! up, and such as a web service hands out for a time.
+//!
+//! In: requests, and what was found of users. Out: who sent a request and how its answer is sealed, or the answer that it
+//! gets instead.
+//! Cost: before a request has proved anything one HMAC, of its nonce; nothing is remembered of it. With a nonce of ours two
+//! to three more, and for a time-limited credential two for each secret.
+//! Source: RFC 8489 §9.2.4, §14; draft-uberti-behave-turn-rest-00.
+//!
+//! A nonce is looked at before a name or a key is. It was given to an address, so who brings one is at that address:
+//! everything dearer than a nonce waits for that, and so does every answer that is larger than its request, but for the
+//! first 401. That goes to an Allocate that is whole and names a transport, and is no larger than 2.6 times the request
+//! (as long as the realm has no more than 20 bytes); SHA-256 and hashed names are offered in it where there is room for
+//! the offer, as it is in a request with FINGERPRINT or SOFTWARE, and always on a connection.
+
+mod challenge;
+mod credentials;
+mod found;
+mod generations;
+mod nonce;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::{constant_time, hmac};
+use wire::{Path, Token};
+
+use crate::answer::Seal;
+use crate::drops::DropReason;
+use crate::limits::Limits;
+use crate::message::{Class, Integrity, Message, Method};
+use challenge::Challenge;
+use credentials::Algorithm;
+use found::{Answers, Outcome};
+
+pub use challenge::Reply;
+pub use credentials::{Credentials, Secret, UserKeys};
+pub use found::{Found, Waiting};
+pub use nonce::NonceKey;
+
+/// A longer user name is none (RFC 8489 §14.3).
+const USERNAME_LEN_MAX: usize = 508;
+
+/// What decides about requests.
+#[derive(Clone, Debug)]
+pub struct AuthSettings {
+    /// By which nonces are known; the same for all workers, and another one in each process.
+    pub nonce_key: NonceKey,
+    /// An older nonce is answered by a new one (438).
+    pub nonce_age_max: Duration,
+    /// Who is known without a question.
+    pub credentials: Arc<Credentials>,
+    /// Other users are asked for (`Authority::poll_lookup`).
+    pub looks_up: bool,
+    /// A time-limited credential that has expired is worth nothing any more. Otherwise it begins no allocation, but keeps
+    /// what it has begun: a call outlasts it.
+    pub strict_expiry: bool,
+}
+
+impl AuthSettings {
+    /// The defaults: nobody is known.
+    pub fn new(nonce_key: NonceKey) -> Self {
+        AuthSettings {
+            nonce_key,
+            nonce_age_max: Duration::from_secs(3_600),
+            credentials: Arc::default(),
+            looks_up: false,
+            strict_expiry: false,
+        }
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The link that it came on, by the name that we gave it.
+    pub token: Token,
+    /// The way it came.
+    pub path: Path,
+    /// The address is the sender's: there was a handshake (TCP, TLS, DTLS).
+    pub is_proved: bool,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is from who it says.
+    Granted(Granted),
+    /// It is not, or does not say. This is the whole answer.
+    Answer(Reply),
+    /// It is not, and nothing is said.
+    Silence(DropReason),
+    /// Its user is looked up; it comes back from `Authority::handle_found`.
+    Waits,
+}
+
+/// Whose request it is.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The user, for quotas and for what he owns. Of a time-limited credential the part behind the expiry.
+    pub user: Arc<str>,
+    /// What the answer is sealed with.
+    pub seal: Seal,
+}
+
+/// Decides about the requests of one worker.
+#[derive(Debug)]
+pub struct Authority {
+    realm: Arc<str>,
+    /// An instant and the time since 1970 at it.
+    epoch: (Instant, Duration),
+    settings: AuthSettings,
+    answers: Answers,
+}
+
+/// What a user may prove a request with.
+enum Keys {
+    /// One set of keys.
+    One(UserKeys),
+    /// A set for each secret.
+    TimeLimited,
+    Nobody,
+    Unavailable,
+    Waits,
+}
+
+impl Authority {
+    /// One that has asked for nobody yet.
+    pub fn new(realm: Arc<str>, epoch: (Instant, Duration), settings: AuthSettings) -> Self {
+        Authority { realm, epoch, settings, answers: Answers::default() }
+    }
+
+    /// Decides about a request other than Binding.
+    pub fn judge(&mut self, now: Instant, client: &Client, request: &Message<'_>, limits: &mut Limits) -> Verdict {
+        let (Class::Request, Some(method)) = (request.class, request.method) else {
+            return Verdict::Silence(DropReason::UnexpectedStun);
+        };
+        let unix = self.unix(now);
+        let refusal = match self.prove(now, unix, client, request, limits) {
+            Ok(granted) => return Verdict::Granted(granted),
+            Err(Refusal::Waits) => return Verdict::Waits,
+            Err(refusal) => refusal,
+        };
+        let challenge = Challenge {
+            request,
+            method,
+            is_proved: client.is_proved || refusal == Refusal::Unproved,
+            realm: &self.realm,
+            features: self.settings.credentials.features(self.settings.looks_up),
+            nonces: &self.settings.nonce_key,
+            address: client.path.remote.ip(),
+            unix,
+        };
+        let answer = match refusal {
+            Refusal::Unauthorized | Refusal::Unproved => challenge.unauthorized(),
+            Refusal::StaleNonce => challenge.stale_nonce(),
+            Refusal::BadRequest => challenge.bad_request(),
+            Refusal::Unavailable | Refusal::Waits => challenge.unavailable(),
+        };
+        match answer {
+            None => Verdict::Silence(DropReason::NotAnswered),
+            // Whoever completed a handshake to be asked for credentials got that far by other limits.
+            Some(answer) if client.is_proved && request.integrity().is_none() => Verdict::Answer(answer),
+            Some(answer) if limits.take(now, client.path.remote.ip()) => Verdict::Answer(answer),
+            Some(_) => Verdict::Silence(DropReason::UnauthenticatedBudgetSpent),
+        }
+    }
+
+    /// The steps of RFC 8489 §9.2.4, the nonce first.
+    fn prove(
+        &mut self,
+        now: Instant,
+        unix: Duration,
+        client: &Client,
+        request: &Message<'_>,
+        limits: &mut Limits,
+    ) -> Result<Granted, Refusal> {
+        let integrity = request.integrity().ok_or(Refusal::Unauthorized)?;
+        let (Some(realm), Some(nonce)) = (request.realm, request.nonce) else { return Err(Refusal::BadRequest) };
+        let is_named = request.username.is_some() || request.userhash.is_some();
+        if request.is_malformed || !is_named || request.username.is_some_and(|name| name.len() > USERNAME_LEN_MAX) {
+            return Err(Refusal::BadRequest);
+        }
+        let features = self
+            .settings
+            .nonce_key
+            .check(nonce, client.path.remote.ip(), unix, self.settings.nonce_age_max)
+            .ok_or(Refusal::StaleNonce)?;
+        let algorithm = Algorithm::of(request, features).ok_or(Refusal::BadRequest)?;
+        if realm != self.realm.as_bytes() {
+            return Err(Refusal::Unproved);
+        }
+        let name = self.name(request).ok_or(Refusal::Unproved)?;
+        let user = match self.keys(now, client, request, &name, limits) {
+            Keys::One(keys) => {
+                let key = keys.key(algorithm).ok_or(Refusal::Unproved)?;
+                return integrity.proved_by(request, key).map(|seal| Granted { user: name, seal });
+            }
+            Keys::TimeLimited => credentials::user_part(&name),
+            Keys::Nobody => return Err(Refusal::Unproved),
+            Keys::Unavailable => return Err(Refusal::Unavailable),
+            Keys::Waits => return Err(Refusal::Waits),
+        };
+        let passwords = self.settings.credentials.passwords(&name);
+        for password in passwords {
+            let keys = UserKeys::of_password(&name, &self.realm, &password, algorithm);
+            if let Some(Ok(seal)) = keys.key(algorithm).map(|key| integrity.proved_by(request, key)) {
+                return Ok(Granted { user: user.into(), seal });
+            }
+        }
+        Err(Refusal::Unproved)
+    }
+
+    /// Who it says that it is from.
+    fn name(&self, request: &Message<'_>) -> Option<Arc<str>> {
+        match (request.username, request.userhash) {
+            (Some(name), _) => Some(str::from_utf8(name).ok()?.into()),
+            (None, Some(hash)) => self.settings.credentials.by_hash(&hash).cloned(),
+            (None, None) => None,
+        }
+    }
+
+    fn keys(
+        &mut self,
+        now: Instant,
+        client: &Client,
+        request: &Message<'_>,
+        name: &Arc<str>,
+        limits: &mut Limits,
+    ) -> Keys {
+        let credentials = &self.settings.credentials;
+        if let Some(keys) = credentials.user(name) {
+            return Keys::One(keys.clone());
+        }
+        if let Some(expiry) = credentials.expiry(name) {
+            // Every other method needs an allocation of the same user, which the credential began.
+            let may_be_late = !self.settings.strict_expiry && request.method != Some(Method::Allocate);
+            let is_over = self.unix(now).as_secs() >= expiry;
+            return if is_over && !may_be_late { Keys::Nobody } else { Keys::TimeLimited };
+        }
+        if !self.settings.looks_up || name.is_empty() {
+            return Keys::Nobody;
+        }
+        match self.answers.find(now, name, || limits.take(now, client.path.remote.ip())) {
+            Outcome::Keys(keys) => Keys::One(keys),
+            Outcome::Nobody => Keys::Nobody,
+            Outcome::Unavailable => Keys::Unavailable,
+            Outcome::Asked => {
+                self.answers.wait(name, client, request);
+                Keys::Waits
+            }
+        }
+    }
+
+    /// Takes what was found of a user. Returns the requests that waited for it, to be handled as if they came now.
+    pub fn handle_found(&mut self, now: Instant, user: &Arc<str>, found: Found) -> Vec<Waiting> {
+        self.answers.handle_found(now, user, found)
+    }
+
+    /// The next user who is to be looked up.
+    pub fn poll_lookup(&mut self) -> Option<Arc<str>> {
+        self.answers.poll_lookup()
+    }
+
+    /// Knows these users and secrets from now on, and no others.
+    pub fn replace(&mut self, credentials: Arc<Credentials>) {
+        self.settings.credentials = credentials;
+    }
+
+    /// The time since 1970.
+    fn unix(&self, now: Instant) -> Duration {
+        self.epoch.1 + now.saturating_duration_since(self.epoch.0)
+    }
+}
+
+/// Why a request is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It has nothing that could prove it.
+    Unauthorized,
+    /// Its proof is none, but it brought a nonce that was given to its address.
+    Unproved,
+    /// Its nonce is too old, or none of ours.
+    StaleNonce,
+    /// It lacks something, or something in it is wrong.
+    BadRequest,
+    /// Its user could not be looked up.
+    Unavailable,
+    /// Its user is being looked up.
+    Waits,
+}
+
+impl<'a> Message<'a> {
+    /// The stronger of the attributes that may prove it, and what it is made by.
+    fn integrity(&self) -> Option<Proof<'a>> {
+        let sha256 = self.integrity_sha256.map(|integrity| Proof { integrity, seal: Seal::sha256 });
+        sha256.or(self.integrity.map(|integrity| Proof { integrity, seal: Seal::sha1 }))
+    }
+}
+
+/// An integrity attribute of a kind.
+struct Proof<'a> {
+    integrity: Integrity<'a>,
+    seal: fn(&[u8]) -> Seal,
+}
+
+impl Proof<'_> {
+    /// The seal of the answer, when the request was sealed with this key.
+    fn proved_by(&self, request: &Message<'_>, key: &[u8]) -> Result<Seal, Refusal> {
+        let seal = (self.seal)(key);
+        let (Seal::Sha1(key) | Seal::Sha256(key)) = &seal;
+        let mut context = hmac::Context::with_key(key);
+        context.update(&request.bytes[..2]);
+        context.update(&self.integrity.covered_length().to_be_bytes());
+        context.update(&request.bytes[4..self.integrity.at]);
+        // TURN truncates no HMAC: one that is shorter is not equal.
+        constant_time::verify_slices_are_equal(context.sign().as_ref(), self.integrity.mac)
+            .map(|()| seal)
+            .map_err(|_| Refusal::Unproved)
+    }
+}
+
+/// The bytes of an address, the same for an IPv4 address and its mapped form.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

@@ -1,0 +1,178 @@
+//! Users that control looks up: what it found, whom it is asked for, and the requests that wait for it.
+//!
+//! In: names that requests come with, and what was found. Out: keys, or that there is nobody; names to look up.
+//!
+//! An answer is used until it is some time old; then it is used once more and asked for again, so nobody waits for a user
+//! who is known. While nothing can be looked up, whoever is known goes on, and others are told so (500). Names that nobody
+//! has are remembered for a short time in a table of their own, so that who makes names up drives out nobody.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::generations::Generations;
+use super::{Client, UserKeys};
+use crate::message::Message;
+
+/// Users whose keys are remembered: as many, or twice as many. Those who were not heard of for longest are asked for again.
+const KNOWN_COUNT_MAX: usize = 8_192;
+/// Names of nobody, likewise.
+const MISSING_COUNT_MAX: usize = 2_048;
+/// Users who are asked for at a time; others are told to come again (500).
+const ASKED_COUNT_MAX: usize = 1_024;
+/// Requests that wait for one user; others are forgotten, and come again.
+const WAITING_COUNT_MAX: usize = 4;
+/// A request with what TURN knows has a tenth of it; a longer one does not wait.
+const WAITING_LEN_MAX: usize = 1_500;
+
+/// Keys are asked for again when they are so old,
+const FRESH_FOR: Duration = Duration::from_secs(60);
+/// and not used before there is an answer, when they are so old.
+const USED_FOR: Duration = Duration::from_secs(600);
+/// Who was not there may be by now.
+const MISSING_FOR: Duration = Duration::from_secs(5);
+/// After so long what could not be looked up is asked for again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Control answers every question; should one be lost, it is asked again.
+const ANSWERED_AFTER: Duration = Duration::from_secs(10);
+
+/// What was found of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// His keys.
+    Keys(UserKeys),
+    /// There is no such user.
+    Nobody,
+    /// It could not be found out.
+    Unavailable,
+}
+
+/// A request that waited for its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Who sent it.
+    pub client: Client,
+    /// All of it.
+    pub request: Box<[u8]>,
+}
+
+/// What is known of a user by now.
+pub(super) enum Outcome {
+    Keys(UserKeys),
+    Nobody,
+    Unavailable,
+    Asked,
+}
+
+#[derive(Debug)]
+pub(super) struct Answers {
+    known: Generations<Known>,
+    /// Whether there is nobody, or it could not be found out; until when that holds.
+    missing: Generations<(Found, Instant)>,
+    asked: HashMap<Arc<str>, Asked>,
+    lookups: VecDeque<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    keys: UserKeys,
+    /// From when on it is asked for again.
+    fresh_until: Instant,
+    /// From when on it is not used without an answer.
+    used_until: Instant,
+}
+
+#[derive(Debug)]
+struct Asked {
+    at: Instant,
+    waiting: Vec<Waiting>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Answers {
+            known: Generations::new(KNOWN_COUNT_MAX),
+            missing: Generations::new(MISSING_COUNT_MAX),
+            asked: HashMap::new(),
+            lookups: VecDeque::new(),
+        }
+    }
+}
+
+impl Answers {
+    /// What is known of a user, who is asked for when that is nothing, or too old. A stranger may be asked for if `may_ask`.
+    pub(super) fn find(&mut self, now: Instant, name: &Arc<str>, may_ask: impl FnOnce() -> bool) -> Outcome {
+        if let Some(known) = self.known.get_mut(name) {
+            let (keys, used_until) = (known.keys.clone(), known.used_until);
+            if known.fresh_until <= now && !self.ask(now, name) && used_until <= now {
+                return Outcome::Unavailable;
+            }
+            return if now < used_until { Outcome::Keys(keys) } else { Outcome::Asked };
+        }
+        match self.missing.get_mut(name) {
+            Some((Found::Unavailable, until)) if now < *until => return Outcome::Unavailable,
+            Some((_, until)) if now < *until => return Outcome::Nobody,
+            _ => {}
+        }
+        if self.asked.contains_key(name) || may_ask() && self.ask(now, name) {
+            Outcome::Asked
+        } else {
+            Outcome::Unavailable
+        }
+    }
+
+    /// Asks for a user, unless that was done. False when there are too many questions.
+    fn ask(&mut self, now: Instant, name: &Arc<str>) -> bool {
+        let is_lost = |asked: &Asked| now.saturating_duration_since(asked.at) >= ANSWERED_AFTER;
+        if self.asked.get(name).is_some_and(|asked| !is_lost(asked)) {
+            return true;
+        }
+        if self.asked.len() >= ASKED_COUNT_MAX {
+            self.asked.retain(|_, asked| !is_lost(asked));
+        }
+        if self.asked.len() >= ASKED_COUNT_MAX {
+            return false;
+        }
+        self.asked.entry(name.clone()).or_insert_with(|| Asked { at: now, waiting: Vec::new() }).at = now;
+        self.lookups.push_back(name.clone());
+        true
+    }
+
+    /// Keeps a request until its user is found. One that came twice is kept once.
+    pub(super) fn wait(&mut self, name: &Arc<str>, client: &Client, request: &Message<'_>) {
+        let Some(asked) = self.asked.get_mut(name) else { return };
+        let is_there = asked.waiting.iter().any(|there| there.client == *client && *there.request == *request.bytes);
+        let has_room = asked.waiting.len() < WAITING_COUNT_MAX && request.bytes.len() <= WAITING_LEN_MAX;
+        if has_room && !is_there {
+            asked.waiting.push(Waiting { client: *client, request: request.bytes.into() });
+        }
+    }
+
+    /// Takes an answer; returns who waited for it.
+    pub(super) fn handle_found(&mut self, now: Instant, name: &Arc<str>, found: Found) -> Vec<Waiting> {
+        let before = self.known.get_mut(name);
+        match (found, before) {
+            (Found::Keys(keys), _) => {
+                self.missing.remove(name);
+                let known = Known { keys, fresh_until: now + FRESH_FOR, used_until: now + USED_FOR };
+                self.known.insert(name.clone(), known);
+            }
+            (Found::Unavailable, Some(known)) => {
+                known.fresh_until = now + RETRY_AFTER;
+                known.used_until = known.used_until.max(now + ANSWERED_AFTER);
+            }
+            (Found::Unavailable, None) => {
+                self.missing.insert(name.clone(), (Found::Unavailable, now + RETRY_AFTER));
+            }
+            (Found::Nobody, _) => {
+                self.known.remove(name);
+                self.missing.insert(name.clone(), (Found::Nobody, now + MISSING_FOR));
+            }
+        }
+        self.asked.remove(name).map(|asked| asked.waiting).unwrap_or_default()
+    }
+
+    pub(super) fn poll_lookup(&mut self) -> Option<Arc<str>> {
+        self.lookups.pop_front()
+    }
+}
