@@ -84,13 +84,14 @@ fn a_user_s_bandwidth_is_for_all_his_allocations_and_each_way_has_its_own() {
 #[test]
 fn what_the_total_refuses_is_not_taken_from_the_user() {
     let kbps = |kbps| Some(Bitrate::from_kbps(kbps));
-    let settings = LedgerSettings { user_bandwidth: kbps(8_000), bandwidth: kbps(8_000), ..LedgerSettings::default() };
+    let settings = LedgerSettings { user_bandwidth: kbps(4_000), bandwidth: kbps(8_000), ..LedgerSettings::default() };
     let (ledger, now) = ledger(settings);
-    let [ada, bob] = ["ada", "bob"].map(|name| ledger.open(&user(name)).expect("no limit"));
-    assert_eq!(ada.take(now, Direction::Sent, 450, 1_000), 450);
-    assert_eq!(bob.take(now, Direction::Sent, 450, 1_000), 50);
-    // In a quarter of a second there is room for 250 again, of which he may have all.
-    assert_eq!(bob.take(now + Duration::from_millis(250), Direction::Sent, 450, 1_000), 250);
+    let [ada, bob, eve] = ["ada", "bob", "eve"].map(|name| ledger.open(&user(name)).expect("no limit"));
+    assert_eq!(ada.take(now, Direction::Sent, 250, 1_000), 250);
+    assert_eq!(eve.take(now, Direction::Sent, 200, 1_000), 200);
+    assert_eq!(bob.take(now, Direction::Sent, 250, 1_000), 50);
+    // In a tenth of a second there is room for 100 again, and he has more than that left.
+    assert_eq!(bob.take(now + Duration::from_millis(100), Direction::Sent, 250, 1_000), 100);
 }
 
 #[test]
