@@ -3,15 +3,23 @@
 //! `relay::Relay` is all of one worker; `spec` says what control tells it and hears back.
 #![forbid(unsafe_code)]
 
+mod allocation;
+mod allocations;
 pub mod answer;
 pub mod auth;
+pub mod channel;
 pub mod counters;
 pub mod drops;
+mod forward;
 pub mod ledger;
 pub mod limits;
 pub mod message;
 pub mod names;
+pub mod permission;
+mod ports;
+mod random;
 pub mod relay;
+mod requests;
 pub mod reservation;
 pub mod rules;
 pub mod settings;

@@ -41,6 +41,13 @@ impl Reservations {
         Some(found.address)
     }
 
+    /// Who took a port did not get to use it.
+    pub fn put_back(&self, token: &ReservationToken) {
+        if let Some(reservation) = self.lock().get_mut(token) {
+            reservation.is_taken = false;
+        }
+    }
+
     /// Who took a port needs it no more.
     pub fn give_back(&self, token: &ReservationToken) {
         self.lock().remove(token);

@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 
 use wire::WorkerId;
 
+use crate::auth::{AuthSettings, NonceKey};
+use crate::ledger::{Ledger, LedgerSettings};
+use crate::limits::LimitSettings;
 use crate::message::Family;
 use crate::reservation::Reservations;
+use crate::rules::{Lists, Own, Rules};
 use crate::spec::ClientTransport;
 
 /// The limits and dials of one worker's relay.
@@ -50,6 +54,14 @@ pub struct Settings {
     /// Where newcomers are sent (ALTERNATE-SERVER, RFC 8489 §14.15), one after the other, while the relay drains or has no
     /// room. None of a client's family: 486 or 508 instead.
     pub alternates: Vec<SocketAddr>,
+    /// Who may use it.
+    pub auth: AuthSettings,
+    /// How often requests that prove nothing are answered.
+    pub limits: LimitSettings,
+    /// Which peers may be reached. All workers have the same.
+    pub rules: Arc<Rules>,
+    /// Who has how much of the relay. All workers share one.
+    pub ledger: Arc<Ledger>,
     /// What all workers share of reserved ports.
     pub reservations: Arc<Reservations>,
     /// Seed of what nobody may guess: ports, tokens, connection ids. It must be secret, and another one for each worker.
@@ -59,7 +71,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults, with the clock and the seed that the caller brings. There are no addresses yet.
+    /// The defaults, with the clock and the seed that the caller brings. There are no addresses yet,
+    /// and nobody is known.
     pub fn new(seed: [u8; 32], epoch: (Instant, Duration)) -> Self {
         Settings {
             owner: 0,
@@ -79,6 +92,10 @@ impl Settings {
             peer_connections_max: 64,
             discovery: None,
             alternates: Vec::new(),
+            auth: AuthSettings::new(NonceKey::new(&seed)),
+            limits: LimitSettings::default(),
+            rules: Arc::new(Rules::new(&Lists::default(), &Own::default())),
+            ledger: Arc::new(Ledger::new(epoch.0, LedgerSettings::default())),
             reservations: Arc::default(),
             seed,
             epoch,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::{Credentials, Found};
+use crate::rules::Rules;
 
 /// One allocation, unique in the process for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,6 +51,8 @@ pub enum Command {
     },
     /// End an allocation. Its client hears nothing, as with one that expired.
     Delete(AllocationId),
+    /// Other rules hold from now on, also for permissions and channels that are there.
+    Rules(Arc<Rules>),
     /// Begin no allocation any more (486 or an alternate server); those that are there live out.
     Drain,
 }

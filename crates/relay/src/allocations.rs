@@ -1,0 +1,493 @@
+//! All allocations of one worker, and the sockets and ports that they have.
+//!
+//! In: what requests want, what became of sockets, the time. Out: answers that waited for a socket, requests for links, what
+//! control is told.
+//! Cost: a client is found by one hash of its path, a relayed address by its slot. What expires or is closed is done in
+//! portions, so that 50,000 at once delay no packet: see `PORTION`.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use slab::Slab;
+use wheel::Wheel;
+use wire::{LinkId, LinkRequest, Outbox, Path, Token, UdpOptions};
+
+use crate::allocation::{Allocation, Client, Opening, Relayed, family_index};
+use crate::answer::{Code, Seal};
+use crate::channel::Channels;
+use crate::counters::Counters;
+use crate::ledger::Account;
+use crate::message::{Family, TransactionId};
+use crate::names::Name;
+use crate::permission::Permissions;
+use crate::ports::{Ports, Wanted};
+use crate::random::Secret;
+use crate::reservation::ReservationToken;
+use crate::settings::Settings;
+use crate::spec::{AllocationId, AllocationInfo, Event, Traffic};
+
+/// Allocations that expire, or sockets that are closed, before everything else gets its turn; the next portion waits for
+/// `PAUSE`. A socket takes the kernel some ten microseconds.
+const PORTION: usize = 64;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How fine the wheel turns.
+const TICK: Duration = Duration::from_millis(10);
+
+/// For how long a port is kept for who has the token (RFC 8656 §7.2: 30 seconds at least).
+const RESERVATION_LIFETIME: Duration = Duration::from_secs(30);
+
+/// Other ports that are tried when somebody else has one.
+const RETRIES_MAX: usize = 8;
+
+/// 508.
+pub(crate) const NO_ROOM: Code = (508, "Insufficient Capacity");
+
+/// What becomes due.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// An allocation runs out.
+    Allocation(usize),
+    /// A port that was kept may be free again.
+    Reservation(ReservationToken, SocketAddr),
+}
+
+/// What a client wants (RFC 8656 §7.2), checked so far.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) client: Client,
+    pub(crate) user: Arc<str>,
+    pub(crate) account: Account,
+    pub(crate) lifetime: Duration,
+    pub(crate) family: Family,
+    pub(crate) additional: Option<Family>,
+    pub(crate) wanted: Wanted,
+    /// A port that was kept for it.
+    pub(crate) kept: Option<(ReservationToken, SocketAddr)>,
+    pub(crate) transaction: TransactionId,
+    pub(crate) seal: Seal,
+    pub(crate) has_fingerprint: bool,
+}
+
+/// What came of a socket that an allocation waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It has all it needs: the client is to be told.
+    Ready(usize),
+    /// It cannot have that: the client is to be told, and it removed.
+    Failed(usize),
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Allocations {
+    settings: Arc<Settings>,
+    all: Slab<Allocation>,
+    by_client: HashMap<Path, usize>,
+    sockets: Slab<Relayed>,
+    /// The slot of each relayed address that is open, by what peers see.
+    by_shown: HashMap<SocketAddr, usize>,
+    /// IPv4 and IPv6.
+    ports: [Ports; 2],
+    secret: Secret,
+    wheel: Wheel<Due>,
+    /// Before this nothing more expires, as a portion just did.
+    expires_at: Option<Instant>,
+    opens: VecDeque<LinkRequest>,
+    closes: VecDeque<LinkId>,
+    /// Before this no more sockets are closed.
+    closes_at: Instant,
+    last_id: u64,
+    pub(crate) events: VecDeque<Event>,
+}
+
+impl Allocations {
+    pub(crate) fn new(now: Instant, settings: &Arc<Settings>) -> Self {
+        let ports = || Ports::new(settings.ports.clone());
+        Allocations {
+            settings: Arc::clone(settings),
+            all: Slab::new(),
+            by_client: HashMap::default(),
+            sockets: Slab::new(),
+            by_shown: HashMap::default(),
+            ports: [ports(), ports()],
+            secret: Secret::new(&settings.seed),
+            wheel: Wheel::new(now, TICK),
+            expires_at: None,
+            opens: VecDeque::new(),
+            closes: VecDeque::new(),
+            closes_at: now,
+            last_id: u64::from(settings.worker.0) << 48,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The allocation of a five-tuple, unless its time has come.
+    #[inline]
+    pub(crate) fn find(&self, now: Instant, path: &Path) -> Option<usize> {
+        let key = *self.by_client.get(path)?;
+        self.all.get(key).is_some_and(|allocation| !allocation.is_over(now)).then_some(key)
+    }
+
+    /// An allocation.
+    #[inline]
+    pub(crate) fn get(&self, key: usize) -> Option<&Allocation> {
+        self.all.get(key)
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Allocation> {
+        self.all.get_mut(key)
+    }
+
+    /// A relayed address.
+    #[inline]
+    pub(crate) fn socket(&self, slot: usize) -> Option<&Relayed> {
+        self.sockets.get(slot)
+    }
+
+    /// The slot of the relayed address that peers see as this one.
+    #[inline]
+    pub(crate) fn shown(&self, address: &SocketAddr) -> Option<usize> {
+        self.by_shown.get(address).copied()
+    }
+
+    /// What peers see of an allocation.
+    pub(crate) fn shown_of(&self, allocation: &Allocation) -> impl Iterator<Item = SocketAddr> {
+        allocation.relayed.into_iter().flatten().filter_map(|slot| Some(self.sockets.get(slot)?.shown))
+    }
+
+    /// Begins an allocation: asks for its sockets. The client is told when they are open.
+    pub(crate) fn begin(&mut self, now: Instant, wish: Wish) -> Result<(), Code> {
+        // One that has run out, and that nobody saw to yet.
+        if let Some(key) = self.by_client.get(&wish.client.path).copied() {
+            self.remove(now, key);
+        }
+        if self.all.len() >= self.settings.allocations_max {
+            return Err(NO_ROOM);
+        }
+        let first = match wish.kept {
+            Some((token, bound)) => self.open_at(bound, Some(token)),
+            None => self.open(wish.family, wish.wanted).ok_or(NO_ROOM)?,
+        };
+        let mut relayed = [None; 2];
+        let family = self.sockets.get(first).map_or(wish.family, |socket| Family::of(socket.bound.ip()));
+        relayed[family_index(family)] = Some(first);
+        let mut lacks = None;
+        if let Some(additional) = wish.additional {
+            match self.open(additional, Wanted::Any) {
+                Some(slot) => relayed[family_index(additional)] = Some(slot),
+                None if self.settings.relay(additional).is_none() => lacks = Some((additional, 440)),
+                None => lacks = Some((additional, 508)),
+            }
+        }
+        self.last_id += 1;
+        let waiting = relayed.iter().flatten().count();
+        let opening = Opening { waiting, seal: wish.seal, has_fingerprint: wish.has_fingerprint };
+        let entry = self.all.vacant_entry();
+        let (key, until, path) = (entry.key(), now + wish.lifetime, wish.client.path);
+        entry.insert(Allocation {
+            id: AllocationId(self.last_id),
+            client: wish.client,
+            user: wish.user,
+            account: wish.account,
+            begun: now,
+            until,
+            timer: self.wheel.insert(until, Due::Allocation(key)),
+            relayed,
+            transaction: wish.transaction,
+            reserved: None,
+            lacks,
+            opening: Some(Box::new(opening)),
+            permissions: Permissions::default(),
+            channels: Channels::default(),
+            sent: Traffic::default(),
+            received: Traffic::default(),
+        });
+        for slot in relayed.into_iter().flatten() {
+            if let Some(socket) = self.sockets.get_mut(slot) {
+                socket.allocation = Some(key);
+            }
+        }
+        self.by_client.insert(path, key);
+        Ok(())
+    }
+
+    /// Asks for a socket at a free port of a family.
+    fn open(&mut self, family: Family, wanted: Wanted) -> Option<usize> {
+        let bind = self.settings.relay(family)?.bind;
+        let port = self.ports[family_index(family)].take(wanted, self.secret.number())?;
+        let slot = self.open_at(SocketAddr::new(bind, port), None);
+        self.sockets[slot].is_pair = wanted == Wanted::Pair;
+        Some(slot)
+    }
+
+    fn open_at(&mut self, bound: SocketAddr, token: Option<ReservationToken>) -> usize {
+        let shown = self.shown_at(bound);
+        let (allocation, link, retries, is_pair) = (None, None, 0, false);
+        let slot = self.sockets.insert(Relayed { allocation, bound, shown, link, token, retries, is_pair });
+        self.ask(slot, bound);
+        slot
+    }
+
+    /// What peers see of what is bound.
+    fn shown_at(&self, bound: SocketAddr) -> SocketAddr {
+        let relay = self.settings.relay(Family::of(bound.ip()));
+        SocketAddr::new(relay.map_or(bound.ip(), |relay| relay.shown()), bound.port())
+    }
+
+    fn ask(&mut self, slot: usize, addr: SocketAddr) {
+        let token = Token { owner: self.settings.owner, number: Name::Relayed(slot).number() };
+        let (receive_buffer_bytes, send_buffer_bytes) = (None, None);
+        let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, ..UdpOptions::default() };
+        self.opens.push_back(LinkRequest::OpenUdp { token, addr, ports: None, options });
+    }
+
+    /// A socket is open. Says what came of it for an allocation that waited.
+    pub(crate) fn handle_opened(&mut self, now: Instant, slot: usize, link: LinkId) -> Option<Outcome> {
+        let Some(socket) = self.sockets.get_mut(slot) else {
+            self.closes.push_back(link);
+            return None;
+        };
+        socket.link = Some(link);
+        let (Some(key), shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair) else {
+            self.closes.push_back(link);
+            return None;
+        };
+        self.by_shown.insert(shown, slot);
+        if is_pair {
+            self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1));
+        }
+        self.count_down(key)
+    }
+
+    /// Keeps a port for who made the allocation.
+    fn reserve(&mut self, now: Instant, key: usize, address: SocketAddr) {
+        let (token, until) = (self.secret.bytes(), now + RESERVATION_LIFETIME);
+        let Some(allocation) = self.all.get_mut(key) else { return };
+        allocation.reserved = Some(token);
+        self.settings.reservations.keep(token, &allocation.user, address, until);
+        self.wheel.insert(until, Due::Reservation(token, address));
+    }
+
+    /// A socket cannot be had. When somebody else has its port, others are tried.
+    pub(crate) fn handle_failed(&mut self, slot: usize, error: &io::Error) -> Option<Outcome> {
+        let socket = self.sockets.get_mut(slot)?;
+        let (family, bound, is_pair) = (Family::of(socket.bound.ip()), socket.bound, socket.is_pair);
+        let Some(key) = socket.allocation else {
+            self.forget_socket(slot);
+            return None;
+        };
+        let may_retry = error.kind() == ErrorKind::AddrInUse && socket.token.is_none() && socket.retries < RETRIES_MAX;
+        if may_retry {
+            socket.retries += 1;
+            let wanted = match (is_pair, bound.port().is_multiple_of(2)) {
+                (true, _) => Wanted::Pair,
+                (false, true) => Wanted::Even,
+                (false, false) => Wanted::Any,
+            };
+            let next = self.ports[family_index(family)].take(wanted, self.secret.number());
+            // Given back when the next one is found, so that it is another.
+            self.give_back(bound, is_pair);
+            if let Some(port) = next {
+                let bound = SocketAddr::new(bound.ip(), port);
+                let shown = self.shown_at(bound);
+                let socket = self.sockets.get_mut(slot)?;
+                (socket.bound, socket.shown) = (bound, shown);
+                self.ask(slot, bound);
+                return None;
+            }
+            // Nothing is left to be given back.
+            self.sockets.remove(slot);
+        } else {
+            self.forget_socket(slot);
+        }
+        let allocation = self.all.get_mut(key)?;
+        allocation.relayed.iter_mut().filter(|it| **it == Some(slot)).for_each(|it| *it = None);
+        if allocation.relayed.iter().all(Option::is_none) {
+            return Some(Outcome::Failed(key));
+        }
+        allocation.lacks = Some((family, NO_ROOM.0));
+        self.count_down(key)
+    }
+
+    fn count_down(&mut self, key: usize) -> Option<Outcome> {
+        let opening = self.all.get_mut(key)?.opening.as_mut()?;
+        opening.waiting = opening.waiting.saturating_sub(1);
+        (opening.waiting == 0).then_some(Outcome::Ready(key))
+    }
+
+    /// A socket is gone.
+    pub(crate) fn handle_closed(&mut self, now: Instant, slot: usize, link: LinkId) {
+        let Some(socket) = self.sockets.get(slot).filter(|socket| socket.link == Some(link)) else { return };
+        let key = socket.allocation;
+        self.forget_socket(slot);
+        // The system took it from an allocation, which is nothing without.
+        if let Some(key) = key {
+            self.remove(now, key);
+        }
+    }
+
+    /// Forgets a socket that is not there any more, or never was, and gives its port back.
+    fn forget_socket(&mut self, slot: usize) {
+        let Some(socket) = self.sockets.try_remove(slot) else { return };
+        if self.by_shown.get(&socket.shown) == Some(&slot) {
+            self.by_shown.remove(&socket.shown);
+        }
+        if let Some(allocation) = socket.allocation.and_then(|key| self.all.get_mut(key)) {
+            allocation.relayed.iter_mut().filter(|it| **it == Some(slot)).for_each(|it| *it = None);
+        }
+        match socket.token {
+            // Its worker gives it back, which may be another.
+            Some(token) => self.settings.reservations.give_back(&token),
+            // The next port is kept, if it was opened at all.
+            None => self.give_back(socket.bound, socket.is_pair && socket.link.is_none()),
+        }
+    }
+
+    fn give_back(&mut self, bound: SocketAddr, is_pair: bool) {
+        let ports = &mut self.ports[family_index(Family::of(bound.ip()))];
+        ports.give_back(bound.port());
+        if is_pair {
+            ports.give_back(bound.port() | 1);
+        }
+    }
+
+    /// Gives an allocation another time.
+    pub(crate) fn refresh(&mut self, now: Instant, key: usize, lifetime: Duration) {
+        let Some(allocation) = self.all.get_mut(key) else { return };
+        self.wheel.cancel(allocation.timer);
+        allocation.until = now + lifetime;
+        allocation.timer = self.wheel.insert(allocation.until, Due::Allocation(key));
+    }
+
+    /// Ends an allocation, and tells control.
+    pub(crate) fn remove(&mut self, now: Instant, key: usize) {
+        let was_told = self.all.get(key).is_some_and(|allocation| allocation.opening.is_none());
+        let info = self.take_out(now, key);
+        // Of one that nobody was told of there is nothing to tell.
+        self.events.extend(info.filter(|_| was_told).map(Event::Ended));
+    }
+
+    /// Takes one out of which nobody was told.
+    pub(crate) fn remove_untold(&mut self, now: Instant, key: usize) {
+        self.take_out(now, key);
+    }
+
+    fn take_out(&mut self, now: Instant, key: usize) -> Option<AllocationInfo> {
+        let allocation = self.all.try_remove(key)?;
+        let relayed = self.shown_of(&allocation).collect();
+        self.wheel.cancel(allocation.timer);
+        self.by_client.remove(&allocation.client.path);
+        for slot in allocation.relayed.into_iter().flatten() {
+            self.release(slot);
+        }
+        Some(allocation.info(now, relayed))
+    }
+
+    /// Lets go of one of an allocation's two relayed addresses. The last one goes with the allocation.
+    pub(crate) fn release_family(&mut self, key: usize, family: Family) {
+        let Some(slot) = self.all.get_mut(key).and_then(|it| it.relayed[family_index(family)].take()) else { return };
+        self.release(slot);
+    }
+
+    /// Nobody needs a socket any more. Its slot stays taken until the engine says that it is gone.
+    fn release(&mut self, slot: usize) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        socket.allocation = None;
+        let (link, shown) = (socket.link, socket.shown);
+        if self.by_shown.get(&shown) == Some(&slot) {
+            self.by_shown.remove(&shown);
+        }
+        self.closes.extend(link);
+    }
+
+    /// Ends what has run out, a portion at a time.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) {
+        if self.expires_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.expires_at = None;
+        for _ in 0..PORTION {
+            match self.wheel.pop_due(now) {
+                Some(Due::Allocation(key)) => {
+                    counters.allocations_expired += 1;
+                    self.remove(now, key);
+                }
+                Some(Due::Reservation(token, address)) => self.end_reservation(now, token, address),
+                None => {
+                    counters.lateness = self.wheel.lateness().clone();
+                    return;
+                }
+            }
+        }
+        self.expires_at = Some(now + PAUSE);
+    }
+
+    /// The time of a reserved port is over. Who has taken it may keep it for long.
+    fn end_reservation(&mut self, now: Instant, token: ReservationToken, address: SocketAddr) {
+        if self.settings.reservations.is_over(now, &token) {
+            self.give_back(address, false);
+        } else {
+            self.wheel.insert(now + RESERVATION_LIFETIME, Due::Reservation(token, address));
+        }
+    }
+
+    /// When there is something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = self.wheel.next_deadline().map(|at| self.expires_at.map_or(at, |not_before| at.max(not_before)));
+        let close = (!self.closes.is_empty()).then_some(self.closes_at);
+        expiry.into_iter().chain(close).min()
+    }
+
+    /// Asks for sockets, and has others closed, a portion at a time; true when there is more that finds no room.
+    pub(crate) fn transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        while let Some(request) = self.opens.pop_front() {
+            if let Err(request) = out.request(request) {
+                self.opens.push_front(request);
+                return true;
+            }
+        }
+        if self.closes.is_empty() || now < self.closes_at {
+            return false;
+        }
+        for _ in 0..PORTION {
+            let Some(link) = self.closes.pop_front() else { return false };
+            if out.request(LinkRequest::Close { link }).is_err() {
+                self.closes.push_front(link);
+                return true;
+            }
+        }
+        self.closes_at = now + PAUSE;
+        false
+    }
+
+    /// Those of the lowest numbers above `after`.
+    pub(crate) fn list(&self, now: Instant, after: AllocationId, count: usize) -> Vec<AllocationInfo> {
+        let told = self.all.iter().filter(|(_, allocation)| allocation.id > after && allocation.opening.is_none());
+        let mut found: Vec<_> = told.map(|(_, allocation)| (allocation.id, allocation)).collect();
+        found.sort_unstable_by_key(|(id, _)| *id);
+        let info = |allocation: &Allocation| allocation.info(now, self.shown_of(allocation).collect());
+        found.into_iter().take(count).map(|(_, allocation)| info(allocation)).collect()
+    }
+
+    /// The allocation of a number.
+    pub(crate) fn by_id(&self, id: AllocationId) -> Option<usize> {
+        self.all.iter().find(|(_, allocation)| allocation.id == id).map(|(key, _)| key)
+    }
+
+    /// All of them, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
+        self.all.iter_mut().map(|(_, allocation)| allocation)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
