@@ -1,0 +1,290 @@
+//! Allocate (RFC 8656 §7).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use relay::message::{Class, Method, attribute};
+use relay::settings::RelayAddress;
+use relay::spec::{Command, Event};
+
+use crate::client::Client;
+use crate::world::{PORTS, RELAY, World};
+
+const EVEN: &[u8] = &[0];
+const PAIR: &[u8] = &[0x80];
+
+#[test]
+fn an_allocation_is_told_when_its_socket_is_open() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1_000);
+    let answer = client.allocate_with(&mut world, |_| {});
+    assert_eq!(answer.class, Class::Success);
+    let relayed = answer.relayed();
+    assert!(relayed.ip() == SocketAddr::from((RELAY, 0)).ip() && PORTS.contains(&relayed.port()));
+    assert_eq!(answer.addresses(attribute::XOR_MAPPED_ADDRESS), [client.path.remote]);
+    assert_eq!(answer.number(attribute::LIFETIME), Some(600));
+    assert_eq!(world.sockets.len(), 1);
+    let Some(Event::Began(info)) = world.events.first() else { panic!("{:?}", world.events) };
+    assert_eq!((&*info.user, &info.relayed[..], info.client), ("ann", &[relayed][..], client.path.remote));
+    assert_eq!(world.relay.counters().allocations, 1);
+}
+
+#[test]
+fn a_repeated_allocate_is_answered_alike_and_another_is_a_mismatch() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1_000);
+    let relayed = client.allocate(&mut world);
+    let _ = client.refresh(&mut world, 600);
+    let (id, other) = (client.transaction(), client.transaction());
+    client.refresh(&mut world, 0);
+    let allocate = |client: &Client, id| {
+        client.sealed(Method::Allocate, id, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24);
+        })
+    };
+    world.is_slow = true;
+    assert!(client.exchange(&mut world, &allocate(&client, id)).is_empty());
+    assert!(client.exchange(&mut world, &allocate(&client, id)).is_empty(), "it waits");
+    world.is_slow = false;
+    world.open_sockets();
+    let first = client.read(&client.take(&mut world)[0], Method::Allocate, id).relayed();
+    assert_ne!(first, relayed);
+    let again = client.exchange(&mut world, &allocate(&client, id));
+    assert_eq!(client.read(&again[0], Method::Allocate, id).relayed(), first);
+    let mismatch = client.exchange(&mut world, &allocate(&client, other));
+    assert_eq!(client.read(&mismatch[0], Method::Allocate, other).code, 437);
+    assert_eq!(world.sockets.len(), 1);
+}
+
+#[test]
+fn lifetimes_are_within_what_is_allowed() {
+    for (asked, told) in [(Some(10), 600), (Some(700), 700), (Some(u32::MAX), 3_600), (None, 600)] {
+        let mut world = World::new(|_| {});
+        let answer = Client::new(1).allocate_with(&mut world, |writer| {
+            if let Some(asked) = asked {
+                writer.number(attribute::LIFETIME, asked);
+            }
+        });
+        assert_eq!(answer.number(attribute::LIFETIME), Some(told), "{asked:?}");
+        world.advance(Duration::from_secs(u64::from(told) - 1));
+        assert_eq!(world.sockets.len(), 1);
+        world.advance(Duration::from_secs(2));
+        assert_eq!(world.sockets.len(), 0);
+        assert!(matches!(world.events.last(), Some(Event::Ended(info)) if *info.user == *"ann"));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_told() {
+    type Attributes = &'static [(u16, &'static [u8])];
+    const TRANSPORT: (u16, &[u8]) = (attribute::REQUESTED_TRANSPORT, &[17, 0, 0, 0]);
+    const V4: (u16, &[u8]) = (attribute::REQUESTED_ADDRESS_FAMILY, &[1, 0, 0, 0]);
+    const V6_TOO: (u16, &[u8]) = (attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    const TOKEN: (u16, &[u8]) = (attribute::RESERVATION_TOKEN, &[1; 8]);
+    let cases: [(Attributes, u16); 12] = [
+        (&[], 400),
+        (&[(attribute::REQUESTED_TRANSPORT, &[17])], 400),
+        (&[(attribute::REQUESTED_TRANSPORT, &[6, 0, 0, 0])], 442),
+        (&[TRANSPORT, V4, V6_TOO], 400),
+        (&[TRANSPORT, (attribute::ADDITIONAL_ADDRESS_FAMILY, &[1, 0, 0, 0])], 400),
+        (&[TRANSPORT, (attribute::REQUESTED_ADDRESS_FAMILY, &[3, 0, 0, 0])], 440),
+        (&[TRANSPORT, V6_TOO, (attribute::EVEN_PORT, PAIR)], 400),
+        (&[TRANSPORT, TOKEN, (attribute::EVEN_PORT, EVEN)], 400),
+        (&[TRANSPORT, TOKEN, V4], 400),
+        (&[TRANSPORT, TOKEN], 508),
+        (&[TRANSPORT, (attribute::LIFETIME, &[1])], 400),
+        (&[TRANSPORT, (0x7f00, &[]), (0x7f01, &[])], 420),
+    ];
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    client.allocate(&mut world);
+    client.refresh(&mut world, 0);
+    for (attributes, code) in cases {
+        let answer = client.request(&mut world, Method::Allocate, |writer| {
+            for (kind, value) in attributes {
+                writer.attribute(*kind, value);
+            }
+        });
+        assert_eq!(answer.code, code, "{attributes:?}");
+        let unknown = answer.value(attribute::UNKNOWN_ATTRIBUTES);
+        assert_eq!(unknown, (code == 420).then_some(&[0x7f, 0, 0x7f, 1][..]));
+    }
+    assert_eq!(world.sockets.len(), 0);
+}
+
+#[test]
+fn families_are_what_is_asked_for() {
+    let mut world = World::new(|_| {});
+    let v6 = Client::new(1).allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::REQUESTED_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    assert!(v6.relayed().is_ipv6());
+    let both = Client::new(2).allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    let relayed = both.addresses(attribute::XOR_RELAYED_ADDRESS);
+    assert!(relayed.len() == 2 && relayed[0].is_ipv4() && relayed[1].is_ipv6());
+    assert_eq!(world.sockets.len(), 3);
+}
+
+#[test]
+fn of_two_families_the_one_that_there_is_is_given_and_the_other_explained() {
+    let mut world = World::new(|settings| settings.relays = vec![RelayAddress::of(RELAY.into())]);
+    let answer = Client::new(2).allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    assert_eq!(answer.addresses(attribute::XOR_RELAYED_ADDRESS).len(), 1);
+    assert_eq!(answer.value(attribute::ADDRESS_ERROR_CODE), Some(&[2, 0, 4, 40][..]));
+    let mut client = Client::new(3);
+    let answer = client.allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::REQUESTED_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    assert_eq!(answer.code, 440);
+}
+
+#[test]
+fn behind_a_nat_the_address_outside_is_told() {
+    let external = [198, 51, 100, 9].into();
+    let mut world = World::new(|settings| settings.relays[0].external = Some(external));
+    let relayed = Client::new(1).allocate(&mut world);
+    assert_eq!(relayed.ip(), external);
+    let (_, _, bound) = world.sockets.values().next().expect("it is open");
+    assert_eq!((bound.ip(), bound.port()), (RELAY.into(), relayed.port()));
+}
+
+#[test]
+fn a_pair_of_ports_is_kept_together_for_its_user() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    let answer = client.allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::EVEN_PORT, PAIR);
+    });
+    let (even, token) = (answer.relayed(), answer.value(attribute::RESERVATION_TOKEN).expect("it is told").to_vec());
+    assert!(even.port().is_multiple_of(2) && token.len() == 8);
+    let take = |world: &mut World, mut client: Client| {
+        client.allocate_with(world, |writer| {
+            writer.attribute(attribute::RESERVATION_TOKEN, &token);
+        })
+    };
+    assert_eq!(take(&mut world, Client::of("bob", 2)).code, 508, "it is another's");
+    let odd = take(&mut world, Client::new(3)).relayed();
+    assert_eq!((odd.ip(), odd.port()), (even.ip(), even.port() + 1));
+    assert_eq!(take(&mut world, Client::new(4)).code, 508, "it is taken");
+}
+
+#[test]
+fn no_port_is_ever_lost() {
+    // Two pairs are all there is.
+    let mut world = World::new(|settings| settings.ports = 50_000..=50_003);
+    for round in 0..20 {
+        let mut clients = [Client::new(1), Client::new(2)];
+        let mut tokens = Vec::new();
+        for client in &mut clients {
+            let answer = client.allocate_with(&mut world, |writer| {
+                writer.attribute(attribute::EVEN_PORT, PAIR);
+            });
+            assert_eq!(answer.code, 0, "round {round}");
+            tokens.push(answer.value(attribute::RESERVATION_TOKEN).expect("it is told").to_vec());
+        }
+        assert_eq!(Client::new(3).allocate_with(&mut world, |_| {}).code, 508);
+        let mut third = Client::new(4);
+        if round % 2 == 0 {
+            third.allocate_with(&mut world, |writer| {
+                writer.attribute(attribute::RESERVATION_TOKEN, &tokens[0]);
+            });
+        }
+        clients.iter_mut().for_each(|client| assert_eq!(client.refresh(&mut world, 0).code, 0));
+        if round % 2 == 0 {
+            world.advance(Duration::from_secs(45));
+            assert_eq!(third.refresh(&mut world, 0).code, 0);
+        }
+        world.advance(Duration::from_secs(61));
+        assert_eq!(world.sockets.len(), 0);
+    }
+}
+
+#[test]
+fn a_port_that_somebody_else_has_is_left_to_him() {
+    let mut world = World::new(|settings| settings.ports = 50_000..=50_003);
+    world.taken.extend([50_000, 50_001, 50_003]);
+    assert_eq!(Client::new(1).allocate(&mut world).port(), 50_002);
+    world.taken.insert(50_002);
+    let answer = Client::new(2).allocate_with(&mut world, |_| {});
+    assert_eq!(answer.code, 508);
+    world.taken.clear();
+    assert_eq!(Client::new(3).allocate_with(&mut world, |_| {}).code, 0, "nothing was lost");
+}
+
+#[test]
+fn limits_and_quotas_have_their_codes() {
+    let mut world = World::new(|settings| {
+        settings.allocations_max = 2;
+        let ledger = relay::ledger::LedgerSettings { user_allocations_max: Some(1), ..Default::default() };
+        settings.ledger = std::sync::Arc::new(relay::ledger::Ledger::new(settings.epoch.0, ledger));
+    });
+    Client::new(1).allocate(&mut world);
+    assert_eq!(Client::new(2).allocate_with(&mut world, |_| {}).code, 486);
+    let mut bob = Client::of("bob", 3);
+    bob.allocate(&mut world);
+    assert_eq!(Client::of("eve", 4).allocate_with(&mut world, |_| {}).code, 508);
+    bob.refresh(&mut world, 0);
+    assert_eq!(Client::of("bob", 5).allocate_with(&mut world, |_| {}).code, 0, "the place is free again");
+}
+
+#[test]
+fn a_relay_that_drains_sends_newcomers_elsewhere_and_keeps_who_is_there() {
+    let other: SocketAddr = ([192, 0, 2, 77], 3_478).into();
+    for alternates in [vec![], vec!["[2001:db8::77]:3478".parse().unwrap(), other]] {
+        let mut world = World::new(|settings| settings.alternates = alternates.clone());
+        let mut client = Client::new(1);
+        client.allocate(&mut world);
+        world.command(Command::Drain);
+        let answer = Client::new(2).allocate_with(&mut world, |_| {});
+        assert_eq!(answer.code, if alternates.is_empty() { 486 } else { 300 });
+        let told = answer.value(attribute::ALTERNATE_SERVER);
+        let expected = [0, 1, 0x0d, 0x96, 192, 0, 2, 77];
+        assert_eq!(told, (!alternates.is_empty()).then_some(&expected[..]));
+        assert_eq!(client.refresh(&mut world, 600).code, 0);
+    }
+}
+
+#[test]
+fn an_allocation_that_is_ended_before_it_is_open_leaves_nothing() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    client.allocate(&mut world);
+    client.refresh(&mut world, 0);
+    world.events.clear();
+    world.is_slow = true;
+    let id = client.transaction();
+    let request = client.sealed(Method::Allocate, id, |writer| {
+        writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24);
+    });
+    client.exchange(&mut world, &request);
+    world.advance(Duration::from_secs(700));
+    world.is_slow = false;
+    world.open_sockets();
+    assert_eq!((world.sockets.len(), world.relay.counters().allocations), (0, 0));
+    assert!(client.take(&mut world).is_empty() && world.events.is_empty());
+}
+
+#[test]
+fn control_sees_and_ends_allocations() {
+    let mut world = World::new(|_| {});
+    let relayed: Vec<_> = (1..=3).map(|port| Client::new(port).allocate(&mut world)).collect();
+    let list = |world: &mut World, after, count| {
+        world.events.clear();
+        world.command(Command::List { token: 5, after, count });
+        match world.events.pop() {
+            Some(Event::Allocations { token: 5, allocations }) => allocations,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = list(&mut world, relay::spec::AllocationId(0), 2);
+    assert_eq!(first.iter().map(|info| info.relayed[0]).collect::<Vec<_>>(), relayed[..2]);
+    let rest = list(&mut world, first[1].id, 2);
+    assert_eq!((rest.len(), rest[0].relayed[0]), (1, relayed[2]));
+    world.command(Command::Delete(rest[0].id));
+    assert_eq!(world.sockets.len(), 2);
+    assert!(matches!(world.events.last(), Some(Event::Ended(info)) if info.id == rest[0].id));
+}

@@ -1,0 +1,20 @@
+//! The relay by a clock that is set, without a socket.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/client.rs"]
+mod client;
+#[path = "../support/world.rs"]
+mod world;
+
+mod allocate;
+mod channels;
+mod data;
+mod permissions;
+mod refresh;
+mod requests;
+
+/// The key of a user of these tests.
+fn key(user: &str) -> Vec<u8> {
+    let keys = relay::auth::UserKeys::new(user, "millrace", world::PASSWORD);
+    keys.md5.expect("it has one").to_vec()
+}

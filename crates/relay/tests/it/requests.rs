@@ -1,0 +1,117 @@
+//! What all requests have in common: who is answered, and how much.
+
+use relay::drops::DropReason;
+use relay::limits::LimitSettings;
+use relay::message::{Class, Message, Method, attribute};
+use wire::Rate;
+
+use crate::client::{Answer, Client};
+use crate::world::World;
+
+/// A Binding request.
+const BINDING: &[u8; 20] = b"\x00\x01\x00\x00\x21\x12\xa4\x42............";
+
+#[test]
+fn binding_tells_the_address_and_nothing_else() {
+    let mut world = World::new(|_| {});
+    let client = Client::new(1);
+    let answers = client.exchange(&mut world, BINDING);
+    assert_eq!((answers.len(), answers[0].len()), (1, 32), "1.6 times the request");
+    let answer = Answer::of(&answers[0], Class::Success);
+    assert_eq!(answer.addresses(attribute::XOR_MAPPED_ADDRESS), [client.path.remote]);
+
+    let mut mapped = Client::new(1);
+    mapped.path.remote = "[::ffff:192.0.2.200]:1".parse().unwrap();
+    let answers = mapped.exchange(&mut world, BINDING);
+    assert_eq!(Answer::of(&answers[0], Class::Success).addresses(attribute::XOR_MAPPED_ADDRESS), [client.path.remote]);
+}
+
+#[test]
+fn a_fingerprint_is_answered_by_one_and_a_wrong_one_by_nothing() {
+    let mut world = World::new(|_| {});
+    let client = Client::new(1);
+    let mut buf = [0; 100];
+    let mut writer = relay::answer::Writer::new(&mut buf, Class::Request, Method::Binding, [3; 12]);
+    let len = writer.fingerprint().finish().unwrap();
+    let answers = client.exchange(&mut world, &buf[..len]);
+    assert_eq!((answers[0].len(), Message::parse(&answers[0]).unwrap().has_fingerprint), (40, true));
+    buf[10] ^= 1;
+    assert!(client.exchange(&mut world, &buf[..len]).is_empty());
+}
+
+#[test]
+fn strangers_are_answered_so_often_and_clients_always() {
+    let seldom = Rate { burst: 3, interval: std::time::Duration::from_secs(60) };
+    let mut world = World::new(|settings| settings.limits = LimitSettings { source: seldom, ..Default::default() });
+    let (mut client, stranger) = (Client::new(1), Client::new(2));
+    client.allocate(&mut world);
+    let answered = (0..20).filter(|_| !stranger.exchange(&mut world, BINDING).is_empty()).count();
+    assert!((1..=6).contains(&answered), "{answered}");
+    assert!(world.relay.counters().drops.count(DropReason::UnauthenticatedBudgetSpent) >= 14);
+    for _ in 0..20 {
+        assert_eq!(client.exchange(&mut world, BINDING).len(), 1);
+        assert_eq!(client.refresh(&mut world, 600).code, 0);
+    }
+}
+
+#[test]
+fn a_first_allocate_is_asked_for_a_proof_in_few_bytes() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    let id = client.transaction();
+    let request = client.sealed(Method::Allocate, id, |writer| {
+        writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24);
+    });
+    let answers = client.exchange(&mut world, &request);
+    assert!(answers[0].len() * 10 <= request.len() * 26, "{} for {}", answers[0].len(), request.len());
+    let answer = client.read(&answers[0], Method::Allocate, id);
+    assert_eq!((answer.code, answer.value(attribute::REALM)), (401, Some(&b"millrace"[..])));
+    // Nothing is kept of it.
+    assert_eq!((world.sockets.len(), world.relay.counters().allocations), (0, 0));
+}
+
+#[test]
+fn who_proves_nothing_hears_nothing_but_to_an_allocate() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    for method in [Method::Refresh, Method::CreatePermission, Method::ChannelBind, Method::Connect, Method::Allocate] {
+        let id = client.transaction();
+        let request = client.sealed(method, id, |_| {});
+        assert!(client.exchange(&mut world, &request).is_empty(), "{method:?}");
+    }
+}
+
+#[test]
+fn what_stands_behind_the_proof_does_not_count() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    client.allocate(&mut world);
+    let id = client.transaction();
+    let mut request = client.sealed(Method::Refresh, id, |_| {});
+    request.extend([0, 0x0d, 0, 4, 0, 0, 0, 0]);
+    let length = (request.len() - 20) as u16;
+    request[2..4].copy_from_slice(&length.to_be_bytes());
+    let answers = client.exchange(&mut world, &request);
+    let answer = client.read(&answers[0], Method::Refresh, id);
+    assert_eq!((answer.code, answer.number(attribute::LIFETIME)), (0, Some(600)));
+    assert_eq!(world.sockets.len(), 1);
+}
+
+#[test]
+fn a_request_that_was_changed_on_its_way_does_nothing() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    client.allocate(&mut world);
+    let id = client.transaction();
+    let request = client.sealed(Method::Refresh, id, |writer| {
+        writer.number(attribute::LIFETIME, 0);
+    });
+    for at in 0..request.len() {
+        let mut changed = request.clone();
+        changed[at] ^= 1;
+        client.exchange(&mut world, &changed);
+        assert_eq!(world.sockets.len(), 1, "{at}");
+    }
+    client.exchange(&mut world, &request);
+    assert_eq!(world.sockets.len(), 0);
+}

@@ -1,0 +1,217 @@
+//! A relay, a clock, and an engine that is none: sockets open and close as the relay asks, and what it sends is looked at.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Error, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use relay::auth::{Credentials, UserKeys};
+use relay::relay::Relay;
+use relay::rules::{Lists, Own, Rules};
+use relay::settings::{Listener, RelayAddress, Settings};
+use relay::spec::{ClientTransport, Command, Event};
+use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Product as _, Token};
+
+/// The password of each user: ann, bob and eve.
+pub const PASSWORD: &str = "secret";
+
+/// Where clients send to.
+pub const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 3_478);
+
+/// What peers see of an IPv4 allocation.
+pub const RELAY: [u8; 4] = [203, 0, 113, 1];
+
+/// The ports of relayed addresses.
+pub const PORTS: std::ops::RangeInclusive<u16> = 50_000..=50_999;
+
+/// One run that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The way it goes.
+    pub path: Path,
+    /// Each of its datagrams.
+    pub datagrams: Vec<Vec<u8>>,
+}
+
+/// All of it.
+pub struct World {
+    pub relay: Relay,
+    pub now: Instant,
+    out: Outbox,
+    /// Open UDP sockets, by their links' slots.
+    pub sockets: BTreeMap<usize, (LinkId, Token, SocketAddr)>,
+    /// Ports that somebody else has.
+    pub taken: HashSet<u16>,
+    next_slot: u32,
+    /// What was sent and nobody has looked at.
+    pub sent: Vec<Sent>,
+    pub events: Vec<Event>,
+    /// Sockets are opened later, by `open_sockets`.
+    pub is_slow: bool,
+    waiting: Vec<LinkRequest>,
+    /// What the engine has to tell.
+    closed: Vec<(Token, LinkId)>,
+}
+
+/// What most tests have: two listeners, IPv4 and IPv6, and private networks among the peers.
+pub fn settings(now: Instant) -> Settings {
+    let mut settings = Settings::new([7; 32], (now, Duration::from_secs(1_700_000_000)));
+    let v6: SocketAddr = "[2001:db8::1]:3478".parse().expect("an address");
+    let listener = |addr| Listener { addr, transport: ClientTransport::Udp };
+    settings.listeners = vec![listener(SERVER.into()), listener(v6)];
+    settings.relays =
+        vec![RelayAddress::of(IpAddr::from(RELAY)), RelayAddress::of("2001:db8::2".parse().expect("an address"))];
+    settings.ports = PORTS;
+    settings.ports_of_all = PORTS;
+    let users = ["ann", "bob", "eve"].map(|user| (user.into(), UserKeys::new(user, "millrace", PASSWORD)));
+    settings.auth.credentials = Arc::new(Credentials::new("millrace", users, []));
+    settings.rules = Arc::new(Rules::new(
+        &Lists {
+            allow: vec![
+                "198.51.100.0/24".parse().expect("a prefix"),
+                "203.0.113.0/24".parse().expect("a prefix"),
+                "2001:db8::/32".parse().expect("a prefix"),
+            ],
+            deny: Vec::new(),
+        },
+        &Own::default(),
+    ));
+    settings
+}
+
+impl World {
+    pub fn new(change: impl FnOnce(&mut Settings)) -> Self {
+        let now = Instant::now();
+        let mut settings = settings(now);
+        change(&mut settings);
+        World {
+            relay: Relay::new(now, settings),
+            now,
+            out: Outbox::new(512 * 1_024),
+            sockets: BTreeMap::new(),
+            taken: HashSet::new(),
+            next_slot: 100,
+            sent: Vec::new(),
+            events: Vec::new(),
+            is_slow: false,
+            waiting: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// Something came to a link: datagrams of one size, but for a last one that may be shorter.
+    pub fn receive(&mut self, number: u32, path: Path, datagrams: &[&[u8]]) {
+        let mut data = datagrams.concat();
+        let Some(size) = datagrams.first().and_then(|first| NonZeroUsize::new(first.len())) else { return };
+        let received = data.clone();
+        let run = DatagramRun::new(Token { owner: 0, number }, path, size, &mut data).at(0);
+        self.relay.handle_run(self.now, run, &mut self.out);
+        self.flush(&received);
+        self.settle();
+    }
+
+    /// Something came to a relayed address.
+    pub fn receive_from_peer(&mut self, to: SocketAddr, peer: SocketAddr, datagrams: &[&[u8]]) {
+        let found = self.sockets.values().find(|(_, _, addr)| *addr == to).copied();
+        let Some((link, token, _)) = found else { return };
+        self.receive(token.number, Path { link, remote: peer, local: None }, datagrams);
+    }
+
+    pub fn command(&mut self, command: Command) {
+        self.relay.handle_command(self.now, command, &mut self.out);
+        self.flush(&[]);
+        self.settle();
+    }
+
+    /// Time passes; what is due is done when it is.
+    pub fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.relay.poll_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.step();
+        }
+        self.now = end;
+        self.step();
+    }
+
+    /// One turn of the worker.
+    pub fn step(&mut self) {
+        self.relay.handle_timeout(self.now, &mut self.out);
+        self.flush(&[]);
+        self.settle();
+    }
+
+    /// Until nobody has more to say.
+    fn settle(&mut self) {
+        loop {
+            let has_more = self.relay.poll_transmit(self.now, &mut self.out);
+            let has_asked = self.flush(&[]);
+            if !has_more && !has_asked {
+                break;
+            }
+        }
+        self.events.extend(std::iter::from_fn(|| self.relay.poll_event()));
+    }
+
+    /// Takes what is sent, and does what is asked for; true when there was any.
+    fn flush(&mut self, received: &[u8]) -> bool {
+        for run in self.out.runs() {
+            let bytes = self.out.run_bytes(run, received);
+            let datagrams = match bytes {
+                wire::RunBytes::Whole(bytes) => bytes.chunks(run.segment_size()).map(<[u8]>::to_vec).collect(),
+                wire::RunBytes::Gathered(all) => {
+                    (0..run.segment_count()).map(|index| all.datagram(index).concat()).collect()
+                }
+            };
+            self.sent.push(Sent { path: run.path, datagrams });
+        }
+        self.out.clear();
+        let requests: Vec<_> = self.out.take_requests().collect();
+        let has_asked = !requests.is_empty();
+        for request in requests {
+            match request {
+                LinkRequest::OpenUdp { .. } if self.is_slow => self.waiting.push(request),
+                request => self.handle_request(request),
+            }
+        }
+        for (token, link) in std::mem::take(&mut self.closed) {
+            let event = LinkEvent::Closed { link, remote: None, reason: CloseReason::Asked };
+            self.relay.handle_link(self.now, token, event, &mut self.out);
+        }
+        has_asked
+    }
+
+    /// Opens the sockets that wait.
+    pub fn open_sockets(&mut self) {
+        for request in std::mem::take(&mut self.waiting) {
+            self.handle_request(request);
+        }
+        self.flush(&[]);
+        self.settle();
+    }
+
+    fn handle_request(&mut self, request: LinkRequest) {
+        match request {
+            LinkRequest::OpenUdp { token, addr, ports: None, .. } => {
+                let is_taken =
+                    self.taken.contains(&addr.port()) || self.sockets.values().any(|(_, _, other)| *other == addr);
+                let event = if is_taken {
+                    LinkEvent::Failed { error: Error::from(ErrorKind::AddrInUse) }
+                } else {
+                    let link = LinkId::datagrams(self.next_slot);
+                    self.next_slot += 1;
+                    self.sockets.insert(link.slot(), (link, token, addr));
+                    LinkEvent::Opened { link, local: addr, remote: None }
+                };
+                self.relay.handle_link(self.now, token, event, &mut self.out);
+            }
+            LinkRequest::Close { link } => {
+                let (_, token, _) = self.sockets.remove(&link.slot()).expect("it is open");
+                self.closed.push((token, link));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
