@@ -7,11 +7,12 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 12] = [
+const KNOWN: [(&str, &[&str]); 13] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
     ("srtp", &["wire"]),
+    ("tls", &["wire"]),
     ("engine", &["counters", "wire"]),
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
@@ -23,7 +24,7 @@ const KNOWN: [(&str, &[&str]); 12] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 9] = ["wire", "counters", "wheel", "srtp", "rooms", "pump", "relay", "webrtc", "client"];
+const SANS_IO: [&str; 10] = ["wire", "counters", "wheel", "srtp", "tls", "rooms", "pump", "relay", "webrtc", "client"];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
 const IO: [&str; 8] =
