@@ -16,7 +16,7 @@ use crate::keyframe::{KeyframeBudget, Request};
 use crate::reports;
 use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
-use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX};
+use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX, Track};
 use crate::transport::Transport;
 
 /// Down tracks of one session, of any streams. Audio stands first.
@@ -329,20 +329,21 @@ impl Downs {
             let Some(rank) = down.current_rank(track) else { continue };
             let (current, thicker) = down.choice.thinned_rate(now, &track.thinned_rates(rank, now));
             now_sent += current.bps();
-            let next = thicker.or_else(|| down.choice.wanted_rate(now, &self.rates(down, streams, now), rank));
+            let next = thicker.or_else(|| {
+                let (rates, wanted) = self.rates(track, now);
+                down.choice.wanted_rate(now, &rates[..wanted], rank)
+            });
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current.bps())));
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
 
-    /// What each layer of a track takes, by rank; zero where it is not sent or the viewer does not want it. Where none that it
-    /// wants is sent it gets the smallest that is.
-    fn rates(&self, down: &DownTrack, streams: &Slab<Stream>, now: Instant) -> [Bitrate; LAYERS_MAX] {
-        let mut rates = down.track(streams).rates(now);
+    /// What each layer of a track takes, by rank, zero where nothing comes of it; and how many of them the viewer wants. Where
+    /// all that it wants are gone these are the smaller ones and the smallest that is sent.
+    fn rates(&self, track: &Track, now: Instant) -> ([Bitrate; LAYERS_MAX], usize) {
         let wanted = usize::from(self.limit.spatial_max).saturating_add(1).min(LAYERS_MAX);
-        let smallest = rates.iter().position(|rate| *rate > Bitrate::ZERO).unwrap_or(0);
-        rates[wanted.max(smallest + 1)..].fill(Bitrate::ZERO);
-        rates
+        let smallest = (0..track.rank_count()).position(|rank| !track.is_gone(rank)).unwrap_or(0);
+        (track.rates(now), wanted.max(smallest + 1))
     }
 
     /// Takes what the peer may get of its video tracks at most. A size that changes too often follows with the timer.
@@ -380,16 +381,18 @@ impl Downs {
             let down = &self.tracks[index];
             let track = down.track(streams);
             let is_one_of_several = has_choice(down);
-            let rates = is_one_of_several.then(|| self.rates(down, streams, now));
+            let rates = is_one_of_several.then(|| self.rates(track, now));
+            let rates = rates.as_ref().map(|(rates, wanted)| &rates[..*wanted]);
             let down = &mut self.tracks[index];
-            down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, &rates, track));
+            down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, rates, track));
             self.has_chosen &= down.is_chosen;
             if down.kind == MediaKind::Audio {
                 down.choose_redundancy(track, transport, now);
                 continue;
             }
             let rank = track.rank_of(down.choice.place);
-            let is_smallest = rates.is_none_or(|rates| rates[..rank.into()].iter().all(|rate| *rate == Bitrate::ZERO));
+            let is_smallest =
+                rates.is_none_or(|rates| rates.iter().take(rank.into()).all(|rate| *rate == Bitrate::ZERO));
             if is_smallest {
                 let own = if is_one_of_several { 0 } else { down.rate(streams, now).bps() };
                 let parts = if is_one_of_several { count } else { 1 };
@@ -561,6 +564,14 @@ mod tests {
         }
     }
 
+    /// Lets a packet of a layer come.
+    fn push(streams: &mut Slab<Stream>, key: usize, posts: &mut Posts, arrival: Instant, seq: u64, layer: u8) {
+        let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
+        let meta = PacketMeta { seq: 65_536 + seq, timestamp: 0, arrival, marker: true, payload };
+        let bytes = [100, 3_000, 60_000][usize::from(layer)];
+        streams[key].push(LayerStart { track: 0, layer, epoch: 1 }, &meta, &[], &vec![0; bytes], posts);
+    }
+
     #[test]
     fn who_wants_no_more_than_what_is_not_sent_gets_the_smallest_that_is() {
         let start = Instant::now();
@@ -570,18 +581,54 @@ mod tests {
         let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
         let limit = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
         downs.set_limit(limit, &mut transport, &streams, start);
-        let steps = [(5, vec![2], 2), (10, vec![1, 2], 1), (15, vec![0, 1, 2], 0), (20, vec![1, 2], 1)];
-        for (seconds, layers, expected) in steps {
-            let arrival = start + Duration::from_secs(seconds);
-            for layer in &layers {
-                let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
-                let meta = PacketMeta { seq: 65_536 + seconds, timestamp: 0, arrival, marker: true, payload };
-                let start = LayerStart { track: 0, layer: *layer, epoch: 1 };
-                streams[key].push(start, &meta, &[], &[0; 9], &mut posts);
+        let steps: [(u64, u64, &[u8], u8); 5] = [
+            (50, 70, &[2], 2),
+            (70, 90, &[1, 2], 1),
+            (90, 110, &[0, 1, 2], 0),
+            (110, 118, &[1, 2], 0),
+            (118, 140, &[1, 2], 1),
+        ];
+        for (from, to, layers, expected) in steps {
+            for tenth in from..to {
+                let arrival = start + Duration::from_millis(100 * tenth);
+                layers.iter().for_each(|layer| push(&mut streams, key, &mut posts, arrival, tenth, *layer));
+                downs.choose_layers(&mut transport, &streams, arrival);
+                assert!(downs.has_chosen, "nothing is to be chosen per turn");
             }
-            downs.choose_layers(&mut transport, &streams, arrival);
             assert_eq!(downs.tracks[0].choice.place.layer, expected, "of {layers:?}");
-            assert!(downs.has_chosen, "nothing is to be chosen per turn");
+        }
+    }
+
+    /// A page that is shown for three seconds, then another one: its layers come one after the other.
+    #[test]
+    fn a_picture_after_seconds_without_one_moves_nobody_to_the_layer_that_comes_first() {
+        let start = Instant::now();
+        let settings = Settings::new(1, (start, 0));
+        for (spatial_max, is_narrow, expected) in [(0, false, 0), (1, false, 1), (2, false, 2), (2, true, 1)] {
+            for layers in [[2, 1, 0], [0, 1, 2], [1, 2, 0]] {
+                let (mut streams, key, mut transport, mut downs) =
+                    viewer_of_two(start, &settings, &["small", "medium", "large"]);
+                transport.expect_feedback(start, is_narrow, &settings);
+                let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+                let limit = LayerLimit { spatial_max, ..LayerLimit::NONE };
+                downs.set_limit(limit, &mut transport, &streams, start);
+                let pictures = (0..30).map(|picture| 100 * picture).chain((2..12).map(|page| 3_000 * page));
+                for (seq, at_ms) in (0..).zip(pictures) {
+                    for (after_ms, layer) in [0, 15, 30].into_iter().zip(layers) {
+                        let arrival = start + Duration::from_millis(at_ms + after_ms);
+                        push(&mut streams, key, &mut posts, arrival, seq, layer);
+                        downs.choose_layers(&mut transport, &streams, arrival);
+                        let chosen = downs.tracks[0].choice.place.layer;
+                        assert!(at_ms < 1_000 || chosen == expected, "{chosen} of {layers:?}, wanted {spatial_max}");
+                        assert!(downs.has_chosen, "nothing is to be chosen per turn");
+                    }
+                    // While nothing comes.
+                    (1..at_ms / 1_000).take(2).for_each(|second| {
+                        let now = start + Duration::from_millis(at_ms + 1_000 * second);
+                        downs.choose_layers(&mut transport, &streams, now);
+                    });
+                }
+            }
         }
     }
 }

@@ -47,13 +47,27 @@ impl LayerChoice {
         }
     }
 
-    /// Chooses the best of the sizes with `rates`, by rank, that `share` carries. False: none is sent, and all stays as it is.
+    /// Chooses the best of the sizes with `rates`, by rank, that `share` carries; the viewer wants no others. False: nothing of
+    /// the track comes, so nothing can be chosen.
+    ///
+    /// After a time without pictures the layers of the first one come one after the other, as with a page that is shown for
+    /// seconds. Until the layer that was chosen has come, too, or is gone, it stays.
     pub fn choose(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate], track: &Track) -> bool {
-        self.sizes.is_at(track.rank_of(self.place));
-        let Some(rank) = self.sizes.choose(now, share, rates) else { return false };
-        debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
-        self.place = track.place_of(rank);
-        true
+        let rank = track.rank_of(self.place);
+        self.sizes.is_at(rank);
+        let is_silent = rates.get(usize::from(rank)) == Some(&Bitrate::ZERO);
+        if is_silent && self.sizes.has_chosen() && !track.is_gone(rank) {
+            return track.is_flowing(now);
+        }
+        if let Some(rank) = self.sizes.choose(now, share, rates) {
+            debug_assert!(rates[usize::from(rank)] > Bitrate::ZERO, "the layer of rank {rank} is sent");
+            self.place = track.place_of(rank);
+            return true;
+        }
+        if usize::from(rank) >= rates.len() {
+            self.place = track.place_of(rates.len().saturating_sub(1) as u8);
+        }
+        track.is_flowing(now)
     }
 
     /// Leaves out temporal layers where not even the smallest size fits `share`; `rates` are `Track::thinned_rates`.

@@ -1,7 +1,7 @@
 //! Which layer of a track is the smallest picture and which the largest, by what they carry.
 //!
-//! In: the measured rate of each layer. Out: the layers from small to large. It begins with the order of the
-//! specification, which is guessed from names; a layer keeps its index whatever its rank becomes.
+//! In: the measured rate of each layer. Out: the layers from small to large, and which of them are sent no more. It begins with
+//! the order of the specification, which is guessed from names; a layer keeps its index whatever its rank becomes.
 //! Cost: a comparison per packet, and a sort of four once a second.
 
 use std::time::{Duration, Instant};
@@ -19,12 +19,14 @@ pub struct LayerOrder {
     wanted: [u8; LAYERS_MAX],
     /// The most that each carried lately, by index: of a picture that stands still the larger layers carry no more.
     peaks: [Bitrate; LAYERS_MAX],
+    /// By index, those of which nothing has come from one look at the rates to the next.
+    gone: [bool; LAYERS_MAX],
     /// Of layers that the track has.
     count: usize,
     due_at: Option<Instant>,
 }
 
-/// How often the rates are looked at. What they say counts when they say it twice: the first time a layer may have been
+/// How often the rates are looked at, while something comes. What they say counts when they say it twice: the first time a layer may have been
 /// there for less than the second that is measured.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -43,7 +45,8 @@ impl LayerOrder {
     pub fn new(count: usize) -> Self {
         let indexes = std::array::from_fn(|index| index as u8);
         let peaks = [Bitrate::ZERO; LAYERS_MAX];
-        LayerOrder { indexes, wanted: indexes, peaks, count: count.clamp(1, LAYERS_MAX), due_at: None }
+        let count = count.clamp(1, LAYERS_MAX);
+        LayerOrder { indexes, wanted: indexes, peaks, gone: [false; LAYERS_MAX], count, due_at: None }
     }
 
     /// The layer of a rank; of one that there is not, the largest.
@@ -61,13 +64,24 @@ impl LayerOrder {
         self.index(u8::MAX)
     }
 
-    /// Whether it is time to look at the rates.
+    /// Whether others came for a second and more while nothing came of the layer of a rank. Where nothing came of any, as of
+    /// a picture that stands still, none is gone.
+    pub fn is_gone(&self, rank: u8) -> bool {
+        self.gone[usize::from(self.index(rank))]
+    }
+
+    /// When it is time to look at the rates: the time of the last look.
     #[inline]
-    pub fn is_due(&mut self, now: Instant) -> bool {
+    pub fn due_since(&mut self, now: Instant) -> Option<Instant> {
         if self.count < 2 || self.due_at.is_some_and(|at| now < at) {
-            return false;
+            return None;
         }
-        self.due_at.replace(now + INTERVAL).is_some()
+        self.due_at.replace(now + INTERVAL).map(|due_at| due_at - INTERVAL)
+    }
+
+    /// Takes, by index, of which layers nothing came since the last look.
+    pub fn set_gone(&mut self, gone: [bool; LAYERS_MAX]) {
+        self.gone = gone;
     }
 
     /// Takes the rates, by index. Layers that are not sent keep their ranks.
@@ -164,8 +178,10 @@ mod tests {
     fn rates_are_due_once_a_second_from_the_first_second_on() {
         let start = Instant::now();
         let mut layers = LayerOrder::new(2);
-        let due = (0..30).filter(|step| layers.is_due(start + Duration::from_millis(100) * *step));
+        let due = (0..30).filter(|step| layers.due_since(start + Duration::from_millis(100) * *step).is_some());
         assert_eq!(due.collect::<Vec<_>>(), [10, 20]);
-        assert!(!LayerOrder::new(1).is_due(start));
+        assert_eq!(LayerOrder::new(1).due_since(start), None);
+        let later = start + Duration::from_secs(9);
+        assert_eq!(layers.due_since(later), Some(start + Duration::from_secs(2)));
     }
 }

@@ -56,6 +56,11 @@ impl RateMeter {
         self.current_until.is_some_and(|until| buckets_behind(now, until) < BUCKETS as u64)
     }
 
+    /// Whether nothing has come after `at`; of what came less than 100 ms before that it may say that it came after.
+    pub fn is_silent_since(&self, at: Instant) -> bool {
+        self.current_until.is_none_or(|until| until <= at)
+    }
+
     fn turn_to(&mut self, now: Instant) {
         let until = *self.current_until.get_or_insert(now + BUCKET);
         let behind = buckets_behind(now, until);

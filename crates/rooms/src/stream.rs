@@ -138,8 +138,8 @@ impl Stream {
         let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
         let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
         layer.push(start.epoch, meta, extensions, payload);
-        if track.order.is_due(meta.arrival) {
-            track.order.follow(&track.rates_by_index(meta.arrival));
+        if let Some(since) = track.order.due_since(meta.arrival) {
+            track.look_at_rates(since, meta.arrival);
         }
         for mirror in &mut self.mirrors {
             let batch = mirror.batch.get_or_insert_with(|| posts.batch(self.id));
@@ -288,12 +288,18 @@ impl Track {
         [without(from_1), without(from_2), all]
     }
 
-    fn rates_by_index(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
-        let mut rates = [Bitrate::ZERO; LAYERS_MAX];
-        for (rate, layer) in rates.iter_mut().zip(&self.layers) {
-            *rate = layer.rate.rate(now);
+    /// Whether a rank is sent no more, see `LayerOrder::is_gone`.
+    pub fn is_gone(&self, rank: u8) -> bool {
+        self.order.is_gone(rank)
+    }
+
+    fn look_at_rates(&mut self, since: Instant, now: Instant) {
+        let (mut rates, mut gone) = ([Bitrate::ZERO; LAYERS_MAX], [false; LAYERS_MAX]);
+        for ((rate, gone), layer) in rates.iter_mut().zip(&mut gone).zip(&self.layers) {
+            (*rate, *gone) = (layer.rate.rate(now), layer.rate.is_silent_since(since));
         }
-        rates
+        self.order.follow(&rates);
+        self.order.set_gone(gone);
     }
 }
 

@@ -72,6 +72,11 @@ impl LayerChooser {
         self.current = self.current.map(|_| rank);
     }
 
+    /// Whether one was chosen yet.
+    pub fn has_chosen(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// The layer to send from now on; `None` when none is there.
     pub fn choose(&mut self, now: Instant, estimate: Bitrate, rates: &[Bitrate]) -> Option<u8> {
         let allowed = if self.may_climb(now, self.lost) { rates } else { &rates[..rates.len().min(self.lost.into())] };

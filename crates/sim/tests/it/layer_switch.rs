@@ -156,6 +156,35 @@ fn a_layer_that_the_publisher_stops_is_left() {
 }
 
 #[test]
+fn pages_that_are_shown_for_seconds_take_no_keyframes() {
+    // The largest layer comes first, or the smallest.
+    for (seed, kbps, limit) in [(1, [1_500, 500, 150], 0), (2, [1_500, 500, 150], 1), (3, [150, 500, 1_500], u8::MAX)] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[video(Codec::Vp8, &kbps)]);
+        let publisher = world.add_publisher(stream);
+        world.set_path(publisher, LinkConfig { rate: Some(Bitrate::from_kbps(5_000)), ..quiet() });
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        let session = world.session(viewer);
+        let layers = LayerLimit { spatial_max: limit, temporal_max: u8::MAX };
+        world.command(0, Command::Limit { session, layers });
+        world.run(seconds(15));
+        let layer = layer_now(&mut world, viewer);
+        let before = world.publisher(publisher).keyframe_requests.len();
+        for _ in 0..10 {
+            let now = world.now;
+            world.publisher(publisher).set_sending(now, false);
+            world.run(millis(2_950));
+            let now = world.now;
+            world.publisher(publisher).set_sending(now, true);
+            world.run(millis(50));
+            assert_eq!(layer_now(&mut world, viewer), layer, "seed {seed}");
+        }
+        let asked = &world.publisher(publisher).keyframe_requests[before..];
+        assert!(asked.is_empty(), "seed {seed}: {} keyframes", asked.len());
+    }
+}
+
+#[test]
 fn switches_are_seamless_on_a_rough_network_too() {
     SEEDS.into_iter().for_each(switches_are_seamless);
 }
