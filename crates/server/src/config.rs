@@ -8,6 +8,7 @@ mod live;
 mod load;
 mod output;
 mod print;
+mod relay;
 mod section;
 mod tables;
 mod value;
@@ -22,6 +23,7 @@ use wire::{Bitrate, ListenOptions, UdpOptions};
 pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
+pub use relay::{PeerRule, PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 use section::{Table, section};
 pub use value::{Bytes, ForwardedBy, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
@@ -43,6 +45,8 @@ pub struct Config {
     pub log: Log,
     /// `[pump]`
     pub pump: Pump,
+    /// `[relay]`
+    pub relay: Relay,
 }
 
 section! {
@@ -278,7 +282,7 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 7] {
+    fn tables(&mut self) -> [Table<'_>; 8] {
         [
             self.http.table(),
             self.auth.table(),
@@ -287,6 +291,7 @@ impl Config {
             self.rooms.table(),
             self.log.table(),
             self.pump.table(),
+            self.relay.table(),
         ]
     }
 }

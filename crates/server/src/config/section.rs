@@ -88,7 +88,7 @@ macro_rules! section {
         }
 
         impl $name {
-            fn table(&mut self) -> $crate::config::section::Table<'_> {
+            pub(in crate::config) fn table(&mut self) -> $crate::config::section::Table<'_> {
                 use $crate::config::section::{Checked, Entry, Table};
                 let entries = vec![$(Entry {
                     key: stringify!($key),

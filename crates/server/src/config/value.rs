@@ -408,7 +408,7 @@ fn written(value: u64, units: &[(&str, u64)]) -> Option<String> {
     Some(quoted(&format!("{}{unit}", value / size)))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 

@@ -109,6 +109,61 @@ fn live_inputs_are_a_table_each_or_a_line() {
 }
 
 #[test]
+fn a_relay_is_set_up_and_its_secrets_are_not_shown() {
+    let text = r#"
+        [relay]
+        listen = ["0.0.0.0:3478", "[::]:3478"]
+        users = ["alice:open:sesame", "bob:0x0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"]
+        secrets = ["a secret that nobody knows"]
+        addresses = ["10.0.0.5=203.0.113.7", "2001:db8::1"]
+        ports = "50000-50999"
+        bandwidth_per_user = "5Mbps"
+        allowed_peers = ["10.1.0.0/16", "[fd00::/64]:443", "127.0.0.1:20000-20001"]
+        uris = ["turn:turn.example.org:3478?transport=udp", "stun:[2001:db8::1]:3478"]
+    "#;
+    let mut config = Config::default();
+    config.apply_toml("test.toml", text).expect("valid");
+    let relay = &config.relay;
+    assert_eq!((relay.listen.len(), relay.ports.count(), relay.users[0].name.as_str()), (2, 1_000, "alice"));
+    assert_eq!(relay.addresses[0].external.to_string(), "203.0.113.7");
+    assert_eq!(relay.allowed_peers[1].to_string(), "[fd00::/64]:443");
+
+    let shown = config.to_string();
+    assert!(["sesame", "0f0f", "nobody knows"].iter().all(|secret| !shown.contains(secret)), "{shown}");
+    assert!(
+        shown.contains(r#"allowed_peers = ["10.1.0.0/16", "[fd00::/64]:443", "127.0.0.1/32:20000-20001"]"#),
+        "{shown}"
+    );
+}
+
+#[test]
+fn what_a_relay_cannot_be_is_named_with_its_line() {
+    for (line, expected) in [
+        (
+            "users = [\"alice\"]",
+            "relay.users: got a list with an element that does not fit; allowed: a list, each \"name:",
+        ),
+        ("users = [\"a:1\", \"a:2\"]", "relay.users: got two users named \"a\""),
+        ("secrets = [\"short\"]", "relay.secrets: got a secret of 5 bytes; allowed: 16 bytes"),
+        ("addresses = [\"0.0.0.0\"]", "relay.addresses: got a list with an element"),
+        ("addresses = [\"10.0.0.5=2001:db8::1\"]", "relay.addresses: got a list with an element"),
+        ("addresses = [\"10.0.0.5\", \"10.0.0.5\"]", "relay.addresses: got 10.0.0.5 or 10.0.0.5 twice"),
+        ("ports = \"80-90\"", "relay.ports: got 80-90; allowed: an even port"),
+        ("ports = \"50001-50002\"", "relay.ports: got 50001-50002; allowed: an even port"),
+        ("ports = \"9-5\"", "relay.ports: got \"9-5\"; allowed: ports such as"),
+        ("realm = \"\"", "relay.realm: got \"\"; allowed: 1 to 64 bytes"),
+        ("bandwidth_max = \"1k\"", "relay.bandwidth_max: got \"1kbps\"; allowed: \"10kbps\" to"),
+        ("denied_peers = [\"10.0.0.0/8:0x5\"]", "relay.denied_peers: got a list with an element"),
+        ("uris = [\"turn.example.org\"]", "relay.uris: got a list with an element"),
+        ("listen = [\"3478\"]", "relay.listen: got a list with an element"),
+    ] {
+        let text = format!("[relay]\n{line}\n");
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(line).to_string();
+        assert!(error.starts_with(&format!("m.toml:2: {expected}")), "{line}: {error}");
+    }
+}
+
+#[test]
 fn rates_are_spelled_as_everywhere_else() {
     for value in ["\"2.5Mbps\"", "\"2.5M\"", "\"2500k\"", "\"2500 kbps\"", "\"2_500_000\"", "2_500_000", "2500000"] {
         let mut config = Config::default();
