@@ -18,6 +18,7 @@ mod ranges;
 mod tests;
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -127,6 +128,19 @@ impl FromStr for Peers {
             Err(_) => IpNet::from(addresses.parse::<IpAddr>().map_err(|_| wrong())?),
         };
         Peers::new(addresses, ports.map_or(Ok(ALL_PORTS), parse_ports)?)
+    }
+}
+
+/// As it is read.
+impl fmt::Display for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.ports.start(), self.ports.end());
+        match self.addresses {
+            addresses if self.ports == ALL_PORTS => return write!(f, "{addresses}"),
+            IpNet::V4(addresses) => write!(f, "{addresses}:{first}")?,
+            IpNet::V6(addresses) => write!(f, "[{addresses}]:{first}")?,
+        }
+        if first == last { Ok(()) } else { write!(f, "-{last}") }
     }
 }
 

@@ -20,10 +20,10 @@ use ipnet::IpNet;
 use titles::Url;
 use wire::{Bitrate, ListenOptions, UdpOptions};
 
+pub use self::relay::{PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
-pub use relay::{PeerRule, PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 use section::{Table, section};
 pub use value::{Bytes, ForwardedBy, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};

@@ -1,4 +1,4 @@
-//! What is served over HTTP: WHIP, WHEP, the API, the pump, metrics, and the pages.
+//! What is served over HTTP: WHIP, WHEP, the API, the pump, the relay, metrics, and the pages.
 //!
 //! In: requests, and the control planes that answer them. Out: a router; every error is a problem document (RFC 9457), and
 //! every answer has CORS headers, so that pages of other origins see what went wrong.
@@ -14,6 +14,7 @@ mod metrics;
 mod pages;
 mod problem;
 mod pump;
+mod relay;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -36,6 +37,7 @@ use crate::auth::{Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
+use crate::relay::control::RelayControl;
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
@@ -58,6 +60,8 @@ pub struct App {
     pub rooms: Arc<RoomsControl>,
     /// The pump, where there is one.
     pub pump: Option<Arc<PumpControl>>,
+    /// The relay, where there is one.
+    pub relay: Option<Arc<RelayControl>>,
     /// Who may do what.
     pub auth: Auth,
     /// How long after its token a session ends; not set: it goes on.
@@ -92,6 +96,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions", get(api::list_sessions))
         .route("/api/sessions/{session}", delete(api::close_session))
         .merge(pump::routes())
+        .merge(relay::routes())
         .route("/healthz", get(health))
         .fallback(pages::page)
         .method_not_allowed_fallback(method_not_allowed)
@@ -145,12 +150,13 @@ where
 }
 
 impl App {
-    /// Without a pump and RTSP, and with no page of another origin allowed.
+    /// Without a pump, a relay and RTSP, and with no page of another origin allowed.
     pub fn new(rooms: Arc<RoomsControl>, auth: Auth) -> Self {
         App {
             plane: rooms.plane().clone(),
             rooms,
             pump: None,
+            relay: None,
             auth,
             session_grace: None,
             cors_origins: Vec::new(),

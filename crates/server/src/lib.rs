@@ -16,6 +16,7 @@ pub mod owner;
 pub mod plane;
 pub mod pump;
 mod random;
+pub mod relay;
 pub mod report;
 pub mod rooms;
 pub mod rtsp;

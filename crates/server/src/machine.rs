@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use ::pump::pump::Pump;
+use ::relay::relay::Relay;
 use anyhow::Context as _;
 use counters::Published;
 use engine::{BoundWorker, Mailbox, Receiver, Socket, Worker, WorkerConfig, mailbox};
@@ -29,6 +30,8 @@ use crate::plane::{Plane, ProductControl, placement};
 use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
+use crate::relay::control::RelayControl;
+use crate::relay::setup as relay_setup;
 use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
@@ -51,6 +54,8 @@ const POOLED_BATCHES: usize = 256;
 /// Workers whose sockets are open and whose threads do not run yet.
 pub struct Machine {
     parts: Vec<Part>,
+    /// What the workers' relays share; a server without them has none.
+    relay: Option<relay_setup::Shared>,
     settings: Settings,
     context: Context,
 }
@@ -70,6 +75,8 @@ pub struct Running {
     pub rooms: Arc<RoomsControl>,
     /// The pump.
     pub pump: Arc<PumpControl>,
+    /// The relay, where there is one.
+    pub relay: Option<Arc<RelayControl>>,
     /// The negotiators, and the thread that hears the workers.
     helpers: Vec<JoinHandle<()>>,
 }
@@ -80,15 +87,25 @@ impl Machine {
     /// # Errors
     /// When an address cannot be bound, or there is no randomness or cryptography to be had.
     pub fn bind(config: &Config, files_max: u64) -> anyhow::Result<Self> {
-        let count = match config.workers.count {
-            0 => thread::available_parallelism().map_or(1, usize::from),
-            count => usize::from(count),
-        };
+        relay_setup::check(config)?;
+        let count = relay_setup::workers_count(config);
         let hosts = host_addresses(config)?;
         let links_max = tcp_links_max(config, count, files_max);
-        let parts = (0..count).map(|index| Part::bind(config, index, &hosts, links_max));
-        let parts = parts.collect::<anyhow::Result<_>>()?;
-        Ok(Machine { parts, settings: settings(config)?, context: Context::new()? })
+        relay_setup::claim(&config.relay.listen)?;
+        let (mut parts, mut listen) = (Vec::with_capacity(count), config.relay.listen.clone());
+        for index in 0..count {
+            let part = Part::bind(config, index, &hosts, links_max, &listen)?;
+            // Where the system chose the ports, the other workers have the same.
+            listen = relay_setup::listening(part.worker.sockets());
+            parts.push(part);
+        }
+        let rooms: Vec<SocketAddr> =
+            parts.iter().flat_map(|part| relay_setup::rooms_sockets(part.worker.sockets())).collect();
+        let relay = match listen.is_empty() {
+            true => None,
+            false => Some(relay_setup::Shared::new(config, &listen, &hosts, &rooms)?),
+        };
+        Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()? })
     }
 
     /// For clients of our own, as the demo's publisher.
@@ -101,7 +118,8 @@ impl Machine {
     /// # Errors
     /// When a thread cannot be started.
     pub fn run(self, config: &Config) -> anyhow::Result<Running> {
-        let Machine { parts, settings, context } = self;
+        let Machine { parts, relay, settings, context } = self;
+        let count = parts.len();
         let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
         let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
@@ -109,7 +127,9 @@ impl Machine {
         for (id, Part { worker, inputs, receiver, negotiator }) in WorkerId::all(peers.len()).zip(parts) {
             let (settings, pump_settings, pool) = (settings.clone(), setup::pump_settings(config), pool.clone());
             let numbers = Numbers::default();
+            let relay_settings = relay.as_ref().map(|shared| shared.settings(config, id, count)).transpose()?;
             let ways = Ways {
+                worker: id,
                 workers: peers.clone(),
                 negotiator: Some(inputs.clone()),
                 control: control.clone(),
@@ -119,7 +139,8 @@ impl Machine {
             let handle = worker.run(move || {
                 let now = Instant::now();
                 let rooms = Rooms::new(now, id, settings, pool);
-                Products::new(now, rooms, Pump::new(now, pump_settings), ways)
+                let relay = relay_settings.map(|settings| Relay::new(now, settings));
+                Products::new(now, rooms, Pump::new(now, pump_settings), relay, ways)
             })?;
             running.push((handle, numbers));
             let counters = Published::default();
@@ -132,7 +153,9 @@ impl Machine {
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory_settings(&config.rooms)));
-        let mut helpers = vec![report::listen(reports, Some(rooms.clone()), pump.clone(), Handle::current())?];
+        let relay = relay.map(|shared| Arc::new(RelayControl::new(plane.clone(), &shared, config)));
+        let listen = report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), Handle::current());
+        let mut helpers = vec![listen?];
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
             let (plane, notified) = (plane.clone(), rooms.clone());
             let send = move |message| plane.workers().take_from_negotiator(worker, message);
@@ -142,29 +165,30 @@ impl Machine {
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok(Running { plane, rooms, pump, helpers })
+        Ok(Running { plane, rooms, pump, relay, helpers })
     }
 }
 
 impl Running {
-    fn products(&self) -> [&dyn ProductControl; 2] {
-        [&*self.rooms, &*self.pump]
+    fn products(&self) -> impl Iterator<Item = &dyn ProductControl> {
+        let relay = self.relay.as_deref().map(|relay| relay as &dyn ProductControl);
+        [&*self.rooms as &dyn ProductControl, &*self.pump].into_iter().chain(relay)
     }
 
     /// Does what is due. To be called every 100 ms or so.
     pub fn handle_timeout(&self, now: Instant) {
         self.plane.handle_timeout(now);
-        self.products().iter().for_each(|product| product.handle_timeout(now));
+        self.products().for_each(|product| product.handle_timeout(now));
     }
 
     /// Whether anybody is sent anything.
     pub fn has_receivers(&self) -> bool {
-        self.products().iter().any(|product| product.has_receivers())
+        self.products().any(|product| product.has_receivers())
     }
 
     /// Ends all sessions.
     pub fn close_all(&self) {
-        self.products().iter().for_each(|product| product.close_all());
+        self.products().for_each(|product| product.close_all());
     }
 
     /// Whether every thread still runs. One that does not has failed.
@@ -174,11 +198,18 @@ impl Running {
 }
 
 impl Part {
-    fn bind(config: &Config, index: usize, hosts: &[IpAddr], links_max: usize) -> anyhow::Result<Self> {
+    fn bind(
+        config: &Config,
+        index: usize,
+        hosts: &[IpAddr],
+        links_max: usize,
+        relay_listen: &[SocketAddr],
+    ) -> anyhow::Result<Self> {
         let workers = &config.workers;
         let addresses = addresses(&workers.bind, port_of("workers.udp_port", workers.udp_port, index)?);
         let mut sockets = rooms_sockets(workers, &addresses, links_max);
         sockets.extend(setup::sockets(config, index)?);
+        sockets.extend(relay_setup::sockets(config, relay_listen));
         let worker = Worker::bind(WorkerConfig {
             name: format!("worker-{index}"),
             cpu: workers.pin.then_some(index),
@@ -186,7 +217,7 @@ impl Part {
             mailbox_len: WORKER_MAILBOX,
             ..WorkerConfig::default()
         })
-        .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind and pump.udp_port)"))?;
+        .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind, pump.udp_port and relay.listen)"))?;
         let bound = |kind| {
             let own = worker.sockets().iter().filter(|socket| socket.token.owner == ROOMS);
             own.filter(move |socket| socket.link.kind() == kind).map(|socket| socket.local).collect::<Vec<_>>()

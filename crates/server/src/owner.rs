@@ -8,3 +8,6 @@ pub const PUMP: u16 = 1;
 
 /// RTSP's connections, which are the pump's once they carry packets. Each has a number of its own.
 pub const RTSP: u16 = 2;
+
+/// The relay, which says itself what its numbers are (`relay::names`).
+pub const RELAY: u16 = 3;

@@ -11,6 +11,7 @@ use engine::Receiver;
 use tokio::runtime::Handle;
 
 use crate::pump::control::PumpControl;
+use crate::relay::control::RelayControl;
 use crate::rooms::control::RoomsControl;
 use crate::worker::Report;
 
@@ -20,7 +21,7 @@ pub const MAILBOX: usize = 16_384;
 /// Below the workers, like the negotiators.
 const NICE: i32 = 5;
 
-/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms. Tasks run on `runtime`.
+/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms, and not every one has a relay. Tasks run on `runtime`.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -28,6 +29,7 @@ pub fn listen(
     reports: Receiver<Report>,
     rooms: Option<Arc<RoomsControl>>,
     pump: Arc<PumpControl>,
+    relay: Option<Arc<RelayControl>>,
     runtime: Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let body = move || {
@@ -42,6 +44,11 @@ pub fn listen(
                     }
                 }
                 Report::Pump(event) => pump.handle_event(event, &runtime),
+                Report::Relay { worker, event } => {
+                    if let Some(relay) = &relay {
+                        relay.handle_event(worker, event);
+                    }
+                }
                 Report::Refused { remote } => pump.handle_refused(remote),
             }
         }

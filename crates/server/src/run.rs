@@ -93,6 +93,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
             age_max: config.http.metrics_age_max,
         }),
         pump: Some(running.pump.clone()),
+        relay: running.relay.clone(),
         ..App::new(running.rooms.clone(), auth)
     });
     let addr = listener.local_addr()?;

@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use counters::Published;
 use engine::{Mailbox, Service};
 use pump::pump::Pump;
+use relay::relay::Relay;
 use rooms::batch::Post;
 use rooms::drops::DropReason;
 use rooms::rooms::{Rooms, Sender};
 use rooms::spec::Event;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token};
+use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token, WorkerId};
 
-use crate::owner::{PUMP, ROOMS, RTSP};
+use crate::owner::{PUMP, RELAY, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
@@ -46,6 +47,8 @@ pub enum Message {
     },
     /// From control.
     Pump(pump::spec::Command),
+    /// From control.
+    Relay(relay::spec::Command),
 }
 
 /// What a worker tells control.
@@ -55,6 +58,13 @@ pub enum Report {
     Rooms(rooms::spec::Event),
     /// Of its pump.
     Pump(pump::spec::Event),
+    /// Of its relay.
+    Relay {
+        /// Whose.
+        worker: WorkerId,
+        /// What.
+        event: relay::spec::Event,
+    },
     /// Nobody listens at a destination.
     Refused {
         /// Where.
@@ -69,10 +79,14 @@ pub struct Numbers {
     pub rooms: Published<rooms::counters::Counters>,
     /// Of its pump.
     pub pump: Published<pump::counters::Counters>,
+    /// Of its relay.
+    pub relay: Published<relay::counters::Counters>,
 }
 
 /// Where a worker's products tell what others have to know.
 pub struct Ways {
+    /// Which worker it is.
+    pub worker: WorkerId,
     /// The mailbox of each worker, by its number.
     pub workers: Vec<Mailbox<Message>>,
     /// The negotiator beside this worker; a worker without rooms has none.
@@ -97,6 +111,9 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct Products {
     rooms: Rooms,
     pump: Pump,
+    /// Where the server has one.
+    relay: Option<Relay>,
+    worker: WorkerId,
     workers: Vec<Mailbox<Message>>,
     negotiator: Option<Outgoing<Input>>,
     shares: Shares,
@@ -113,10 +130,12 @@ pub struct Products {
 
 impl Products {
     /// Products without sessions.
-    pub fn new(now: Instant, rooms: Rooms, pump: Pump, ways: Ways) -> Self {
+    pub fn new(now: Instant, rooms: Rooms, pump: Pump, relay: Option<Relay>, ways: Ways) -> Self {
         Products {
             rooms,
             pump,
+            relay,
+            worker: ways.worker,
             workers: ways.workers,
             negotiator: ways.negotiator.map(Outgoing::new),
             shares: Shares::default(),
@@ -132,8 +151,9 @@ impl Products {
 
     /// Whose link it is.
     fn owner(&mut self, token: Token) -> &mut dyn Product {
-        match token.owner {
-            PUMP | RTSP => &mut self.pump,
+        match (token.owner, &mut self.relay) {
+            (PUMP | RTSP, _) => &mut self.pump,
+            (RELAY, Some(relay)) => relay,
             _ => &mut self.rooms,
         }
     }
@@ -145,6 +165,9 @@ impl Products {
             self.publish_at = now + PUBLISH_INTERVAL;
             self.numbers.rooms.store(&self.rooms.counters());
             self.numbers.pump.store(self.pump.counters());
+            if let Some(relay) = &self.relay {
+                self.numbers.relay.store(relay.counters());
+            }
         }
     }
 
@@ -165,6 +188,9 @@ impl Products {
     fn tell(&mut self, now: Instant) {
         while let Some(event) = self.pump.poll_event() {
             self.control.send(Report::Pump(event));
+        }
+        while let Some(event) = self.relay.as_mut().and_then(Relay::poll_event) {
+            self.control.send(Report::Relay { worker: self.worker, event });
         }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
@@ -204,6 +230,11 @@ impl Service for Products {
                 }
             }
             Message::Pump(command) => self.pump.handle_command(now, command),
+            Message::Relay(command) => {
+                if let Some(relay) = &mut self.relay {
+                    relay.handle_command(now, command, out);
+                }
+            }
         }
     }
 
@@ -244,11 +275,11 @@ impl Product for Products {
         }
     }
 
-    /// That a destination refuses is for control too, unless the rooms sent there: peers prove that they listen by their
-    /// consent (RFC 7675), and what ICMP says can be forged.
+    /// That a destination of the pump refuses is for control too. Peers of rooms prove that they listen by their consent
+    /// (RFC 7675), those of the relay are its clients' business, and what ICMP says can be forged.
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
         if let LinkEvent::Refused { remote, .. } = event
-            && token.owner != ROOMS
+            && matches!(token.owner, PUMP | RTSP)
             && self.refusals.is_news(now, remote)
         {
             // What finds no room is told again by the next refusal.
@@ -261,11 +292,16 @@ impl Product for Products {
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.rooms.poll_timeout(), self.pump.poll_timeout()].into_iter().flatten().min()
+        let relay = self.relay.as_ref().and_then(Product::poll_timeout);
+        [self.rooms.poll_timeout(), self.pump.poll_timeout(), relay].into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let has_more = self.turns.transmit(&mut [&mut self.rooms, &mut self.pump], now, out);
+        let (rooms, pump): (&mut dyn Product, &mut dyn Product) = (&mut self.rooms, &mut self.pump);
+        let has_more = match &mut self.relay {
+            Some(relay) => self.turns.transmit(&mut [rooms, pump, relay], now, out),
+            None => self.turns.transmit(&mut [rooms, pump], now, out),
+        };
         self.post();
         self.tell(now);
         self.publish(now);
@@ -286,9 +322,10 @@ mod tests {
     /// Those of a worker without others, and what control hears, one report at a time.
     fn products(now: Instant) -> (Products, Receiver<Report>) {
         let (control, reports) = mailbox(1).expect("a mailbox");
-        let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: Numbers::default() };
+        let ways =
+            Ways { worker: WorkerId(0), workers: Vec::new(), negotiator: None, control, numbers: Numbers::default() };
         let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
-        (Products::new(now, rooms, Pump::new(now, Settings::default()), ways), reports)
+        (Products::new(now, rooms, Pump::new(now, Settings::default()), None, ways), reports)
     }
 
     #[test]
@@ -308,9 +345,15 @@ mod tests {
     fn products_with_negotiator(now: Instant, len: usize) -> (Products, Receiver<Input>) {
         let (control, _) = mailbox(1).expect("a mailbox");
         let (negotiator, inputs) = mailbox(len).expect("a mailbox");
-        let ways = Ways { workers: Vec::new(), negotiator: Some(negotiator), control, numbers: Numbers::default() };
+        let ways = Ways {
+            worker: WorkerId(0),
+            workers: Vec::new(),
+            negotiator: Some(negotiator),
+            control,
+            numbers: Numbers::default(),
+        };
         let rooms = Rooms::new(now, WorkerId(0), rooms::settings::Settings::new(0, (now, 0)), BatchPool::new(1));
-        (Products::new(now, rooms, Pump::new(now, Settings::default()), ways), inputs)
+        (Products::new(now, rooms, Pump::new(now, Settings::default()), None, ways), inputs)
     }
 
     fn add_session(products: &mut Products, now: Instant, port: u16) {

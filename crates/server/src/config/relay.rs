@@ -3,13 +3,13 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
+use relay::rules::Peers;
 use wire::Bitrate;
 
 use super::section::section;
-use super::value::{Secret, any, between, network, quoted};
+use super::value::{Secret, any, between, quoted};
 use super::{kbps, secs};
 use crate::config::value::Setting;
 
@@ -19,7 +19,7 @@ section! {
         /// Addresses and UDP ports that clients send to, such as "0.0.0.0:3478" and "[::]:3478". Empty: there is no TURN server.
         listen: Vec<SocketAddr> = vec![], any;
         /// What user names and passwords belong to (RFC 8489 §9.2); clients show it to nobody. The keys of users depend on it.
-        realm: String = "millrace".to_owned(), realm;
+        realm: String = relay().realm.to_string(), realm;
         /// Who may use it, "name:password" each; instead of a password its key "0x…" (MD5 or SHA-256 over
         /// name:realm:password, in hexadecimal).
         users: Vec<RelayUser> = vec![], different_users;
@@ -32,30 +32,30 @@ section! {
         /// Where this relay is, as these clients are told: "turn:turn.example.org:3478?transport=udp". Empty: each address of
         /// `listen`, as `addresses` have it from outside.
         uris: Vec<RelayUri> = vec![], any;
-        /// Addresses of this machine on which allocations get their ports, one or more of a family; behind NAT with "=" and what
+        /// Addresses of this machine on which allocations get their ports, one of a family at most; behind NAT with "=" and what
         /// peers reach it by: "10.0.0.5=203.0.113.7". Empty: those of `listen`, or where these are wildcards, those that this
         /// machine has towards its default routes.
         addresses: Vec<RelayAddress> = vec![], addresses;
         /// Ports for allocations. Each worker gets an equal part of them.
-        ports: PortRange = PortRange::new(49_152, 65_535), ports;
+        ports: PortRange = PortRange::of(relay().ports), ports;
         /// Longest time for which an allocation is granted before it has to be refreshed (RFC 8656 §7.2).
-        lifetime_max: Duration = secs(3_600), between(secs(600), secs(86_400));
+        lifetime_max: Duration = relay().lifetime_max, between(secs(600), secs(86_400));
         /// Allocations of one user at most; further ones are refused (486). Of time-limited credentials the user is what stands
         /// behind the time.
         allocations_per_user: usize = 1_000, between(1, 10_000_000);
-        /// Allocations of all users at most; further ones are refused (486, or 300 where there are `alternate_servers`).
+        /// Allocations of all users at most; further ones are refused (508, or 300 where there are `alternate_servers`).
         allocations_max: usize = 100_000, between(1, 10_000_000);
-        /// What all allocations of one user may carry, both directions together; what is more is dropped. Not set: no limit.
+        /// What all allocations of one user may carry, each way; what is more is dropped. Not set: no limit.
         bandwidth_per_user: Option<Bitrate> = None, rate;
-        /// What all allocations may carry. Not set: no limit.
+        /// What all allocations may carry, each way. Not set: no limit.
         bandwidth_max: Option<Bitrate> = None, rate;
         /// Peers that may be reached though they are refused otherwise, as the private networks are: a network or an address,
         /// and, as needed, ports: "10.1.0.0/16", "10.1.2.3:5000-5999", "[fd00::/64]:443". Of several that fit, also of
         /// `denied_peers`, the longest prefix counts, then the fewest ports, then the refusal.
-        allowed_peers: Vec<PeerRule> = vec![], any;
+        allowed_peers: Vec<Peers> = vec![], any;
         /// Peers that may not be reached. Refused in any case, unless allowed: loopback, link-local, multicast, private and
         /// shared networks, what maps to these, and this server's own addresses.
-        denied_peers: Vec<PeerRule> = vec![], any;
+        denied_peers: Vec<Peers> = vec![], any;
         /// A nonce is good for this long; a client then gets a new one (438) and goes on.
         nonce_age: Duration = secs(600), between(secs(10), secs(3_600));
         /// Where clients are sent (300, RFC 8489 §10) that find this server full or about to stop, in turns.
@@ -180,12 +180,14 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// All ports.
-    pub const ALL: Self = PortRange::new(0, u16::MAX);
-
     /// From the first to the last.
     pub const fn new(first: u16, last: u16) -> Self {
         PortRange { first, last }
+    }
+
+    /// The same as standard ranges have it.
+    pub fn of(range: RangeInclusive<u16>) -> Self {
+        PortRange::new(*range.start(), *range.end())
     }
 
     /// How many there are.
@@ -224,38 +226,12 @@ impl Setting for PortRange {
     }
 }
 
-/// Peers that a rule is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerRule {
-    /// Their addresses.
-    pub network: IpNet,
-    /// Their ports.
-    pub ports: PortRange,
-}
-
-impl fmt::Display for PeerRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.ports, self.network) {
-            (PortRange::ALL, network) => write!(f, "{network}"),
-            (ports, IpNet::V4(network)) => write!(f, "{network}:{ports}"),
-            (ports, IpNet::V6(network)) => write!(f, "[{network}]:{ports}"),
-        }
-    }
-}
-
-impl Setting for PeerRule {
+impl Setting for Peers {
     const KIND: &str = "a network or an address, and, as needed, ports: \"10.0.0.0/8\", \"10.1.2.3:5000-5999\", \
          \"[2001:db8::/32]:443\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        let whole = |network| PeerRule { network, ports: PortRange::ALL };
-        network(text).map(whole).or_else(|| {
-            let (at, ports) = text.rsplit_once(':')?;
-            let bracketed = at.strip_prefix('[').and_then(|at| at.strip_suffix(']'));
-            let network =
-                network(bracketed.unwrap_or(at)).filter(|network| network.addr().is_ipv4() != bracketed.is_some());
-            Some(PeerRule { network: network?, ports: PortRange::from_text(ports)? })
-        })
+        text.parse().ok()
     }
 
     fn to_toml(&self) -> Option<String> {
@@ -301,12 +277,19 @@ const SECRETS_MAX: usize = 8;
 #[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
 fn addresses(addresses: &Vec<RelayAddress>) -> Result<(), String> {
     let is_twice = |(index, each): &(usize, &RelayAddress)| {
-        addresses[..*index].iter().any(|other| other.bind == each.bind || other.external == each.external)
+        addresses[..*index].iter().any(|other| other.bind.is_ipv4() == each.bind.is_ipv4())
     };
     match addresses.iter().enumerate().find(is_twice) {
-        Some((_, each)) => Err(format!("got {} or {} twice; allowed: each address once", each.bind, each.external)),
+        Some((_, each)) => {
+            Err(format!("got {} beside another of its family; allowed: one of IPv4, one of IPv6", each.bind))
+        }
         None => Ok(()),
     }
+}
+
+/// What the relay does where nobody says; neither the seed nor the clock is a setting.
+fn relay() -> relay::settings::Settings {
+    relay::settings::Settings::new([0; 32], (Instant::now(), Duration::ZERO))
 }
 
 /// Port 0 is none, and those below 1024 are other services'.
@@ -339,25 +322,6 @@ mod tests {
             assert_eq!(parts, expected, "{range}");
         }
         assert_eq!(PortRange::new(2_000, 2_002).part(0, 2), None);
-    }
-
-    #[test]
-    fn peers_are_read_and_written() {
-        for (text, written) in [
-            ("10.0.0.0/8", "10.0.0.0/8"),
-            ("192.0.2.1", "192.0.2.1/32"),
-            ("2001:db8::1", "2001:db8::1/128"),
-            ("192.0.2.1:443", "192.0.2.1/32:443"),
-            ("10.0.0.0/8:5000-5999", "10.0.0.0/8:5000-5999"),
-            ("[2001:db8::/32]:443", "[2001:db8::/32]:443"),
-        ] {
-            let rule = PeerRule::from_text(text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(rule.to_string(), written);
-            assert_eq!(PeerRule::from_text(written), Some(rule));
-        }
-        for text in ["", "host", "10.0.0.0/33", "10.0.0.0/8:9-5", "10.0.0.0/8:", "[10.0.0.1]:5", "2001:db8::/32:443"] {
-            assert_eq!(PeerRule::from_text(text), None, "{text}");
-        }
     }
 
     #[test]

@@ -24,24 +24,24 @@ const PAGE_MAX: usize = 1_000;
 
 /// Which part of a list is wanted: `?after=NAME&limit=100`.
 #[derive(Deserialize)]
-struct Page<T> {
-    after: Option<T>,
+pub(super) struct Page<T> {
+    pub(super) after: Option<T>,
     limit: Option<usize>,
 }
 
 impl<T: DeserializeOwned> Page<T> {
-    fn read(uri: &Uri) -> Result<Self, Problem> {
+    pub(super) fn read(uri: &Uri) -> Result<Self, Problem> {
         let read = Query::try_from_uri(uri).map_err(|error| Problem::new(error.status(), error.body_text()))?;
         Ok(read.0)
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)
     }
 }
 
 /// A list, or a part of it: then a link leads to the next (RFC 8288 §3), from wherever a proxy has this one.
-fn page(path: &str, entries: Vec<Value>, count: usize, last: Option<impl Display>) -> impl IntoResponse {
+pub(super) fn page(path: &str, entries: Vec<Value>, count: usize, last: Option<impl Display>) -> impl IntoResponse {
     let next = last.filter(|_| entries.len() == count);
     let link = next.map(|last| (header::LINK, format!("<{path}?after={last}&limit={count}>; rel=\"next\"")));
     (AppendHeaders(link), Json(Value::from(entries)))

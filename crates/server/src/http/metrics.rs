@@ -1,4 +1,4 @@
-//! `/metrics`: counters of workers, rooms, pumps, RTSP and negotiators for Prometheus (text format 0.0.4).
+//! `/metrics`: counters of workers, rooms, pumps, relays, RTSP and negotiators for Prometheus (text format 0.0.4).
 //!
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
 
@@ -90,6 +90,10 @@ fn make_page(app: &App) -> String {
         pump::write(&mut page, pump);
         let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters.clone());
         page.set(&pump.live_inputs().iter().map(input).collect::<Vec<_>>());
+    }
+    if app.relay.is_some() {
+        let rows = app.plane.workers().numbers().map(|(id, numbers)| (worker_label(id), numbers.relay.load()));
+        page.set(&rows.collect::<Vec<_>>());
     }
     if let Some(rtsp) = &app.rtsp {
         page.set(&[(String::new(), rtsp.stats())]);

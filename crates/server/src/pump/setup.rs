@@ -142,13 +142,13 @@ pub fn start_worker(
     let worker = Worker::bind(config).context("opening the sockets to send from")?;
     let senders = senders_of(worker.sockets());
     let numbers = Numbers::default();
-    let ways = Ways { workers: Vec::new(), negotiator: None, control, numbers: numbers.clone() };
+    let number = WorkerId(index as u16);
+    let ways = Ways { worker: number, workers: Vec::new(), negotiator: None, control, numbers: numbers.clone() };
     let handle = worker.run(move || {
         let now = Instant::now();
         let clock = (now, ntp(SystemTime::now()));
-        let rooms =
-            Rooms::new(now, WorkerId(index as u16), rooms::settings::Settings::new(0, clock), BatchPool::new(0));
-        Products::new(now, rooms, Pump::new(now, settings), ways)
+        let rooms = Rooms::new(now, number, rooms::settings::Settings::new(0, clock), BatchPool::new(0));
+        Products::new(now, rooms, Pump::new(now, settings), None, ways)
     })?;
     Ok(((handle, numbers), senders))
 }
@@ -167,6 +167,6 @@ pub fn start(
     let (handles, senders) = workers.into_iter().unzip();
     let plane = Plane::new(Workers::new(handles), placement::Settings::default());
     let control = Arc::new(PumpControl::new(library, plane, senders, settings));
-    report::listen(reports, None, control.clone(), runtime)?;
+    report::listen(reports, None, control.clone(), None, runtime)?;
     Ok(control)
 }

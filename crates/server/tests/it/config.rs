@@ -147,7 +147,7 @@ fn what_a_relay_cannot_be_is_named_with_its_line() {
         ("secrets = [\"short\"]", "relay.secrets: got a secret of 5 bytes; allowed: 16 bytes"),
         ("addresses = [\"0.0.0.0\"]", "relay.addresses: got a list with an element"),
         ("addresses = [\"10.0.0.5=2001:db8::1\"]", "relay.addresses: got a list with an element"),
-        ("addresses = [\"10.0.0.5\", \"10.0.0.5\"]", "relay.addresses: got 10.0.0.5 or 10.0.0.5 twice"),
+        ("addresses = [\"10.0.0.5\", \"10.0.0.6\"]", "relay.addresses: got 10.0.0.6 beside another of its family"),
         ("ports = \"80-90\"", "relay.ports: got 80-90; allowed: an even port"),
         ("ports = \"50001-50002\"", "relay.ports: got 50001-50002; allowed: an even port"),
         ("ports = \"9-5\"", "relay.ports: got \"9-5\"; allowed: ports such as"),
@@ -155,6 +155,7 @@ fn what_a_relay_cannot_be_is_named_with_its_line() {
         ("bandwidth_max = \"1k\"", "relay.bandwidth_max: got \"1kbps\"; allowed: \"10kbps\" to"),
         ("denied_peers = [\"10.0.0.0/8:0x5\"]", "relay.denied_peers: got a list with an element"),
         ("uris = [\"turn.example.org\"]", "relay.uris: got a list with an element"),
+        ("allowed_peers = [\"10.0.0.5/8\"]", "relay.allowed_peers: got a list with an element"),
         ("listen = [\"3478\"]", "relay.listen: got a list with an element"),
     ] {
         let text = format!("[relay]\n{line}\n");

@@ -11,5 +11,6 @@ mod http;
 mod http_connections;
 mod offers;
 mod pump;
+mod relay;
 mod rtsp;
 mod tidy;

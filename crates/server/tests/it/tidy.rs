@@ -200,7 +200,7 @@ fn read(path: &Path) -> String {
 
 /// What people read about the server.
 fn documents() -> Vec<(String, String)> {
-    let names = ["README.md", "ARCHITECTURE.md", "docs/rooms.md", "docs/pump.md", "docs/measured.md"];
+    let names = ["README.md", "ARCHITECTURE.md", "docs/rooms.md", "docs/pump.md", "docs/relay.md", "docs/measured.md"];
     names.map(|name| (name.to_owned(), read(&root().join(name)))).to_vec()
 }
 

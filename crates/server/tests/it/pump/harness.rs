@@ -108,7 +108,8 @@ impl Harness {
         };
         let auth = Auth::new(&auth).expect("a key");
         let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
-        let service = App { pump: Some(pump.clone()), rtsp, ..App::new(rooms, auth) };
+        let relay = Some(Arc::new(crate::relay::control(pump.plane().clone(), "")));
+        let service = App { pump: Some(pump.clone()), relay, rtsp, ..App::new(rooms, auth) };
         Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
 

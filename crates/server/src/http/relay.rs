@@ -1,0 +1,176 @@
+//! The relay's part of the API: its allocations, credentials for clients, and the drain.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{AppendHeaders, IntoResponse};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use relay::ledger::UserTotals;
+use relay::spec::{AllocationId, AllocationInfo, Traffic};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::{Page, page};
+use super::{App, InPath, Problem};
+use crate::auth::Bearer;
+use crate::relay::control::{RelayControl, RelayError};
+use crate::relay::credentials;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/relay", get(show))
+        .route("/api/relay/allocations", get(list))
+        .route("/api/relay/allocations/{allocation}", delete(end))
+        .route("/api/relay/users", get(list_users))
+        .route("/api/relay/credentials", post(make_credential))
+        .route("/api/relay/drain", post(drain))
+}
+
+fn relay(app: &App) -> Result<&RelayControl, Problem> {
+    let none = || Problem::new(StatusCode::NOT_FOUND, "this server has no relay (see relay.listen)");
+    app.relay.as_deref().ok_or_else(none)
+}
+
+/// `GET /api/relay`: where it listens, and how much there is.
+async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    app.authorize_admin(&headers, "look at the relay")?;
+    let relay = relay(&app)?;
+    let listen: Vec<String> = relay.listen().iter().map(ToString::to_string).collect();
+    Ok(Json(json!({"listen": listen, "allocations": relay.count(), "draining": relay.is_draining()})))
+}
+
+/// `GET /api/relay/allocations`: all of them, by number.
+async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<impl IntoResponse, Problem> {
+    app.authorize_admin(&headers, "list allocations")?;
+    let wanted = Page::<u64>::read(&uri)?;
+    let (after, count) = (AllocationId(wanted.after.unwrap_or(0)), wanted.count());
+    let found = relay(&app)?.allocations(after, count).await?;
+    let entries = found.iter().map(allocation_json).collect();
+    Ok(page("allocations", entries, count, found.last().map(|info| info.id.0)))
+}
+
+/// `GET /api/relay/users`: what those have and have used that have an allocation.
+async fn list_users(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<Json<Value>, Problem> {
+    app.authorize_admin(&headers, "list users")?;
+    let wanted = Page::<String>::read(&uri)?;
+    let users = relay(&app)?.users(wanted.count());
+    let user_json = |user: &UserTotals| {
+        json!({
+            "user": &*user.user,
+            "allocations": user.allocations,
+            "sent": traffic_json(user.sent),
+            "received": traffic_json(user.received),
+            "dropped": traffic_json(user.dropped),
+        })
+    };
+    Ok(Json(users.iter().map(user_json).collect()))
+}
+
+/// `DELETE /api/relay/allocations/{allocation}`
+async fn end(
+    State(app): State<Arc<App>>,
+    InPath(allocation): InPath<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "end allocations")?;
+    let id = allocation.parse().map_err(|_| RelayError::NoAllocation)?;
+    relay(&app)?.delete(AllocationId(id))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /api/relay/drain`: no allocation begins any more, until the server is started anew.
+async fn drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "drain the relay")?;
+    relay(&app)?.start_drain();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What may be said of the credential that is wanted.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// In seconds.
+    #[serde(default)]
+    ttl: Option<u64>,
+}
+
+/// `POST /api/relay/credentials`: a time-limited credential, for whose token lets it publish or watch anything. The answer
+/// has the names of draft-uberti-behave-turn-rest-00.
+async fn make_credential(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<impl IntoResponse, Problem> {
+    let bearer = app.bearer(&headers)?;
+    if !bearer.rights.admin && bearer.rights.watchable().is_empty() {
+        return Err(Problem::forbidden("use the relay (it may neither publish nor watch anything)"));
+    }
+    let wanted = match headers.get(header::CONTENT_TYPE) {
+        None => Wanted::default(),
+        Some(_) => {
+            let body = app.read_body(&headers, body, "application/json").await?;
+            serde_json::from_str(&body).map_err(|error| {
+                let detail = format!(r#"send nothing, or {{"ttl": seconds}}: {error}"#);
+                Problem::new(StatusCode::BAD_REQUEST, detail)
+            })?
+        }
+    };
+    let who = name_of(&bearer)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let made = relay(&app)?.credential(&who, wanted.ttl.map(Duration::from_secs), now)?;
+    let answer = json!({
+        "username": made.username,
+        "password": made.password,
+        "ttl": made.lifetime.as_secs(),
+        "uris": made.uris,
+    });
+    Ok((AppendHeaders([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))]), Json(answer)))
+}
+
+/// What quotas go by: the token's subject, or the token where it names none.
+fn name_of(bearer: &Bearer) -> Result<String, Problem> {
+    match (&bearer.subject, bearer.token) {
+        (Some(subject), _) if credentials::is_name(subject) => Ok(subject.clone()),
+        (Some(_), _) => {
+            let detail = "the subject of the token is no name of a user: empty, too long, or with control characters";
+            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail))
+        }
+        (None, Some(token)) => Ok(format!("token-{token:016x}")),
+        (None, None) => Ok("anybody".to_owned()),
+    }
+}
+
+fn traffic_json(traffic: Traffic) -> Value {
+    json!({"packets": traffic.packets, "bytes": traffic.bytes})
+}
+
+fn allocation_json(info: &AllocationInfo) -> Value {
+    json!({
+        "id": info.id.0.to_string(),
+        "user": &*info.user,
+        "client": info.client,
+        "server": info.server,
+        "transport": <&str>::from(info.transport),
+        "relayed": info.relayed,
+        "age": info.age.as_secs(),
+        "expires_in": info.expires_in.as_secs(),
+        "permissions": info.permissions,
+        "channels": info.channels,
+        "sent": traffic_json(info.sent),
+        "received": traffic_json(info.received),
+    })
+}
+
+impl From<RelayError> for Problem {
+    fn from(error: RelayError) -> Self {
+        let detail = error.to_string();
+        match error {
+            RelayError::Busy => Problem::unavailable(detail, 1),
+            RelayError::NoAllocation | RelayError::NoSecret => Problem::new(StatusCode::NOT_FOUND, detail),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The relay's control plane: allocations of all workers, as the API and a drain see them.
+//!
+//! In: events of workers; questions and wishes of the API. Out: commands to workers, answers.
+//! Cost: one lock per allocation that begins or ends, held for a map's step; no worker takes it, and no packet.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use relay::ledger::{Ledger, UserTotals};
+use relay::spec::{AllocationId, AllocationInfo, Command, Event};
+use wire::{Bitrate, WorkerId};
+
+use super::credentials::{Credential, Credentials};
+use super::setup::Shared;
+use crate::config::Config;
+use crate::plane::questions::Questions;
+use crate::plane::{Plane, ProductControl};
+use crate::worker::Message;
+
+/// What an allocation is expected to carry: a call's sound and picture, both ways. How busy its worker is counts once it is
+/// more than that.
+const ALLOCATION: Bitrate = Bitrate::from_kbps(2_000);
+
+/// Everything that can be asked of the relay.
+pub struct RelayControl {
+    plane: Arc<Plane>,
+    /// Where clients find it, as this host has it.
+    listen: Vec<SocketAddr>,
+    credentials: Option<Credentials>,
+    ledger: Arc<Ledger>,
+    state: Mutex<State>,
+    lists: Questions<Vec<AllocationInfo>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where each allocation is, by its number.
+    allocations: BTreeMap<AllocationId, WorkerId>,
+    is_draining: bool,
+}
+
+/// Why something cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each says itself what it is")]
+pub enum RelayError {
+    #[error("no such allocation")]
+    NoAllocation,
+    #[error("the server is too busy to answer")]
+    Busy,
+    #[error("there is no secret to make credentials with (see relay.secrets)")]
+    NoSecret,
+}
+
+impl RelayControl {
+    /// Without allocations.
+    pub fn new(plane: Arc<Plane>, shared: &Shared, config: &Config) -> Self {
+        RelayControl {
+            plane,
+            listen: shared.listen().collect(),
+            credentials: shared.credentials(config),
+            ledger: shared.ledger.clone(),
+            state: Mutex::default(),
+            lists: Questions::default(),
+        }
+    }
+
+    /// What all products have in common.
+    pub fn plane(&self) -> &Arc<Plane> {
+        &self.plane
+    }
+
+    /// Where clients find it, as this host has it.
+    pub fn listen(&self) -> &[SocketAddr] {
+        &self.listen
+    }
+
+    /// Takes what a worker reports.
+    pub fn handle_event(&self, worker: WorkerId, event: Event) {
+        match event {
+            Event::Began(info) => {
+                if self.lock().allocations.insert(info.id, worker).is_none() {
+                    self.plane.placement().take(worker, ALLOCATION);
+                }
+            }
+            Event::Ended(info) => {
+                if self.lock().allocations.remove(&info.id).is_some() {
+                    self.plane.placement().release(worker, ALLOCATION);
+                }
+                tracing::debug!(id = info.id.0, user = &*info.user, client = %info.client, age = ?info.age, "allocation ended");
+            }
+            Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
+            Event::Lookup { .. } => {}
+        }
+    }
+
+    /// Allocations from the first number after `after` on, by number.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub async fn allocations(&self, after: AllocationId, count: usize) -> Result<Vec<AllocationInfo>, RelayError> {
+        let mut all = Vec::new();
+        for worker in self.plane.workers().ids() {
+            let list = |token| self.offer(worker, Command::List { token, after, count });
+            all.extend(self.lists.ask(list).await.ok_or(RelayError::Busy)?);
+        }
+        all.sort_unstable_by_key(|info| info.id);
+        all.truncate(count);
+        Ok(all)
+    }
+
+    /// Ends an allocation. Its client hears nothing, as with one that has expired.
+    ///
+    /// # Errors
+    /// `NoAllocation`.
+    pub fn delete(&self, id: AllocationId) -> Result<(), RelayError> {
+        let worker = self.lock().allocations.get(&id).copied().ok_or(RelayError::NoAllocation)?;
+        self.plane.workers().post(worker, Message::Relay(Command::Delete(id)));
+        Ok(())
+    }
+
+    /// Makes credentials for somebody. It is `now` since 1970.
+    ///
+    /// # Errors
+    /// `NoSecret`.
+    pub fn credential(&self, who: &str, wanted: Option<Duration>, now: Duration) -> Result<Credential, RelayError> {
+        Ok(self.credentials.as_ref().ok_or(RelayError::NoSecret)?.make(who, wanted, now))
+    }
+
+    /// Lets no allocation begin from now on; those that are there live out.
+    pub fn start_drain(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_draining, true) {
+            for worker in self.plane.workers().ids() {
+                self.plane.workers().post(worker, Message::Relay(Command::Drain));
+            }
+        }
+    }
+
+    /// Whether no allocation begins any more.
+    pub fn is_draining(&self) -> bool {
+        self.lock().is_draining
+    }
+
+    /// What users have that have an allocation, `count` of them at most.
+    pub fn users(&self, count: usize) -> Vec<UserTotals> {
+        let mut users = self.ledger.users(count);
+        users.sort_unstable_by(|one, other| one.user.cmp(&other.user));
+        users
+    }
+
+    /// How many allocations there are.
+    pub fn count(&self) -> usize {
+        self.lock().allocations.len()
+    }
+
+    fn offer(&self, worker: WorkerId, question: Command) -> bool {
+        self.plane.workers().offer(worker, Message::Relay(question))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl ProductControl for RelayControl {
+    fn handle_timeout(&self, _now: Instant) {
+        if self.plane.is_draining() {
+            self.start_drain();
+        }
+    }
+
+    fn has_receivers(&self) -> bool {
+        self.count() > 0
+    }
+
+    /// What is left ends with its workers: a client notices when it is not answered, as it would if the server had gone.
+    fn close_all(&self) {}
+}

@@ -1,0 +1,329 @@
+//! From the configuration to what the relays of all workers are made of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail, ensure};
+use engine::{OpenSocket, Socket};
+use relay::ledger::{Ledger, LedgerSettings};
+use relay::reservation::Reservations;
+use relay::rules::{Lists, Own, Peers, Rules};
+use relay::settings::{Listener, RelayAddress, Settings};
+use relay::spec::ClientTransport;
+use socket2::{Domain, Protocol, Type};
+use wire::{Token, UdpOptions, WorkerId};
+
+use super::credentials::Credentials;
+use crate::config::{Config, RelayUri};
+use crate::owner::{RELAY, ROOMS};
+use crate::random::random;
+
+/// How many workers there are to be.
+pub(crate) fn workers_count(config: &Config) -> usize {
+    match config.workers.count {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        count => usize::from(count),
+    }
+}
+
+/// What several settings together must be, so that `millrace check` refuses what the server would.
+///
+/// # Errors
+/// What does not fit, by the names of the settings.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    let relay = &config.relay;
+    if relay.listen.is_empty() {
+        return Ok(());
+    }
+    let has_users = !relay.users.is_empty() || !relay.secrets.is_empty();
+    ensure!(has_users, "relay.listen: nobody could use the relay; set relay.users or relay.secrets");
+    let is_twice = |(index, addr): &(usize, &SocketAddr)| addr.port() != 0 && relay.listen[..*index].contains(addr);
+    if let Some((_, addr)) = relay.listen.iter().enumerate().find(is_twice) {
+        bail!("relay.listen: got {addr} twice; allowed: each address once");
+    }
+    let workers = workers_count(config);
+    let parts = relay.ports.part(0, workers);
+    ensure!(parts.is_some(), "relay.ports: {} has no two ports for each of {workers} workers", relay.ports);
+    Ok(())
+}
+
+/// Sees to it that nobody has these addresses: workers share theirs (SO_REUSEPORT), and would share it with others, too.
+///
+/// # Errors
+/// When one is taken, or cannot be bound.
+pub fn claim(listen: &[SocketAddr]) -> anyhow::Result<()> {
+    for addr in listen {
+        let bind = || {
+            let socket = socket2::Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
+            if addr.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&(*addr).into())
+        };
+        bind().with_context(|| format!("relay.listen {addr}"))?;
+    }
+    Ok(())
+}
+
+/// The sockets that clients of one worker send to.
+pub fn sockets(config: &Config, listen: &[SocketAddr]) -> Vec<Socket> {
+    let workers = &config.workers;
+    let buffer_bytes = Some(workers.socket_buffer.0);
+    let options = UdpOptions {
+        reuse_port: true,
+        gso: workers.gso,
+        gro: workers.gro,
+        receive_buffer_bytes: buffer_bytes,
+        send_buffer_bytes: buffer_bytes,
+        ..UdpOptions::default()
+    };
+    let token = |index| Token { owner: RELAY, number: relay::names::listener(index) };
+    listen.iter().enumerate().map(|(index, addr)| Socket::udp(token(index), *addr, options.clone())).collect()
+}
+
+/// Where a worker's sockets for clients are, in the order of their settings.
+pub fn listening(sockets: &[OpenSocket]) -> Vec<SocketAddr> {
+    sockets.iter().filter(|socket| socket.token.owner == RELAY).map(|socket| socket.local).collect()
+}
+
+/// What the relays of all workers have in common.
+pub struct Shared {
+    settings: Settings,
+    /// Who has how much.
+    pub ledger: Arc<Ledger>,
+    /// Which peers may be reached.
+    pub rules: Arc<Rules>,
+}
+
+impl Shared {
+    /// `listen` is where workers listen, `hosts` are the host's addresses as clients find it, `rooms` the sockets of all
+    /// workers' rooms.
+    ///
+    /// # Errors
+    /// When there is no address to relay on, or no randomness.
+    pub fn new(config: &Config, listen: &[SocketAddr], hosts: &[IpAddr], rooms: &[SocketAddr]) -> anyhow::Result<Self> {
+        let relay = &config.relay;
+        let (now, since_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let relays = relay_addresses(config, hosts);
+        ensure!(!relays.is_empty(), "relay.addresses: this machine has no address to relay on; name one");
+        let ledger = LedgerSettings {
+            user_allocations_max: Some(relay.allocations_per_user),
+            allocations_max: Some(relay.allocations_max),
+            user_bandwidth: relay.bandwidth_per_user,
+            bandwidth: relay.bandwidth_max,
+        };
+        let settings = Settings {
+            owner: RELAY,
+            realm: relay.realm.as_str().into(),
+            listeners: listen.iter().map(|addr| Listener { addr: *addr, transport: ClientTransport::Udp }).collect(),
+            ports_of_all: relay.ports.first..=relay.ports.last,
+            lifetime_max: relay.lifetime_max,
+            allocations_max: relay.allocations_max,
+            alternates: relay.alternate_servers.clone(),
+            reservations: Arc::new(Reservations::default()),
+            ..Settings::new([0; 32], (now, since_1970))
+        };
+        let own = own(config, listen, &relays, rooms)?;
+        let lists = lists(config, &relays, hosts, rooms);
+        Ok(Shared {
+            settings: Settings { relays, ..settings },
+            ledger: Arc::new(Ledger::new(now, ledger)),
+            rules: Arc::new(Rules::new(&lists, &own)),
+        })
+    }
+
+    /// Those of one of `count` workers.
+    ///
+    /// # Errors
+    /// When there are too few ports, or no randomness.
+    pub fn settings(&self, config: &Config, worker: WorkerId, count: usize) -> anyhow::Result<Settings> {
+        let ports =
+            config.relay.ports.part(worker.index(), count).context("relay.ports: too few for so many workers")?;
+        let seed = random().context("reading random numbers")?;
+        Ok(Settings { worker, ports, seed, ..self.settings.clone() })
+    }
+
+    /// Where clients find it, as this host has it.
+    pub fn listen(&self) -> impl Iterator<Item = SocketAddr> {
+        self.settings.listeners.iter().map(|listener| listener.addr)
+    }
+
+    /// What makes credentials for clients, where there is a secret.
+    pub fn credentials(&self, config: &Config) -> Option<Credentials> {
+        let secret = config.relay.secrets.first()?;
+        let uris = match config.relay.uris.as_slice() {
+            [] => self.settings.listeners.iter().filter_map(|listener| self.uri(listener.addr)).collect(),
+            uris => uris.iter().map(|RelayUri(uri)| uri.clone()).collect(),
+        };
+        Some(Credentials::new(&secret.0, config.relay.credential_lifetime, uris))
+    }
+
+    /// Where a listener is reached from outside: a wildcard at the relay's own address of that family.
+    fn uri(&self, listener: SocketAddr) -> Option<String> {
+        let relay = self.settings.relays.iter().find(|relay| relay.bind.is_ipv4() == listener.is_ipv4());
+        let ip = match relay {
+            Some(relay) if listener.ip().is_unspecified() || listener.ip() == relay.bind => relay.shown(),
+            _ if listener.ip().is_unspecified() => return None,
+            _ => listener.ip(),
+        };
+        Some(format!("turn:{}?transport=udp", SocketAddr::new(ip, listener.port())))
+    }
+}
+
+/// One of each family: those of the settings, or else where it listens, or else where clients find this host.
+fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
+    let relay = &config.relay;
+    if !relay.addresses.is_empty() {
+        let external = |bind, external| if bind == external { None } else { Some(external) };
+        let addresses = relay.addresses.iter();
+        return addresses.map(|it| RelayAddress { bind: it.bind, external: external(it.bind, it.external) }).collect();
+    }
+    let first = |is_v4: bool| {
+        let listens: Vec<IpAddr> = relay.listen.iter().map(SocketAddr::ip).filter(|ip| ip.is_ipv4() == is_v4).collect();
+        let hosts = || hosts.iter().copied().filter(|ip| ip.is_ipv4() == is_v4);
+        let own = || hosts().find(|ip| !ip.is_loopback()).or_else(|| hosts().next());
+        let named = listens.iter().copied().find(|ip| !ip.is_unspecified());
+        named.or_else(|| if listens.is_empty() { None } else { own() })
+    };
+    [true, false].into_iter().filter_map(first).map(RelayAddress::of).collect()
+}
+
+/// What belongs to this server: all addresses of the host, and where it listens.
+fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> anyhow::Result<Own> {
+    let interfaces = if_addrs::get_if_addrs().context("reading the host's addresses")?;
+    let mut addresses: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip()).collect();
+    addresses.extend(relays.iter().map(RelayAddress::shown));
+    addresses.extend(&config.rtc.public_addresses);
+    addresses.sort_unstable();
+    addresses.dedup();
+    let tcp = [Some(config.http.listen), config.http.metrics_listen, config.pump.rtsp_listen];
+    let sockets = listen.iter().copied().chain(tcp.into_iter().flatten()).collect();
+    let open = rooms.iter().map(|socket| one_port(socket.port()));
+    Ok(Own { addresses, sockets, open: open.chain([config.relay.ports.first..=config.relay.ports.last]).collect() })
+}
+
+/// The operator's lists, and what is this server's own business: rooms and relays of one server reach each other wherever
+/// they are, also in a private network.
+fn lists(config: &Config, relays: &[RelayAddress], hosts: &[IpAddr], rooms: &[SocketAddr]) -> Lists {
+    let relay = &config.relay;
+    let at = |ip: IpAddr, ports: RangeInclusive<u16>| Peers::new(ip.into(), ports).ok();
+    let mut allow = relay.allowed_peers.clone();
+    for socket in rooms {
+        let is_same_family = |ip: &&IpAddr| ip.is_ipv4() == socket.is_ipv4();
+        let everywhere = socket.ip().is_unspecified();
+        let ips = if everywhere { hosts } else { &[socket.ip()] };
+        allow.extend(ips.iter().filter(is_same_family).filter_map(|ip| at(*ip, one_port(socket.port()))));
+    }
+    // What else is on loopback is nobody's business, whatever ports it has.
+    let relayed = relays.iter().flat_map(|relay| [relay.bind, relay.shown()]).filter(|ip| !ip.is_loopback());
+    allow.extend(relayed.filter_map(|ip| at(ip, relay.ports.first..=relay.ports.last)));
+    Lists { allow, deny: relay.denied_peers.clone() }
+}
+
+fn one_port(port: u16) -> RangeInclusive<u16> {
+    port..=port
+}
+
+/// The sockets of a worker's rooms.
+pub fn rooms_sockets(sockets: &[OpenSocket]) -> impl Iterator<Item = SocketAddr> {
+    sockets.iter().filter(|socket| socket.token.owner == ROOMS).map(|socket| socket.local)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn config(lines: &str) -> Config {
+        let mut config = Config::default();
+        config.apply_toml("test", &format!("[relay]\n{lines}\n")).expect("valid");
+        config
+    }
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    const HOSTS: [IpAddr; 3] = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V4(Ipv4Addr::new(192, 168, 1, 5)),
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5)),
+    ];
+
+    #[test]
+    fn a_relay_that_nobody_could_use_is_none_and_none_that_is_not_asked_for_is_one() {
+        check(&Config::default()).expect("there is no relay");
+        let wrong = |lines: &str| check(&config(lines)).expect_err(lines).to_string();
+        assert!(wrong(r#"listen = ["0.0.0.0:3478"]"#).contains("relay.users or relay.secrets"));
+        let users = r#"users = ["alice:secret"]"#;
+        let twice = format!("{users}\nlisten = [\"0.0.0.0:3478\", \"0.0.0.0:3478\"]");
+        assert!(wrong(&twice).contains("relay.listen: got 0.0.0.0:3478 twice"));
+        let mut few = config(&format!("{users}\nlisten = [\"0.0.0.0:3478\"]\nports = \"50000-50005\""));
+        few.workers.count = 4;
+        assert!(check(&few).expect_err("too few").to_string().contains("relay.ports: 50000-50005 has no two ports"));
+        few.workers.count = 3;
+        check(&few).expect("two each");
+    }
+
+    #[test]
+    fn allocations_are_where_it_listens_or_where_clients_find_this_host() {
+        let shown = |lines: &str| {
+            let addresses = relay_addresses(&config(lines), &HOSTS);
+            addresses.iter().map(|it| (it.bind.to_string(), it.shown().to_string())).collect::<Vec<_>>()
+        };
+        let same = |ip: &str| (ip.to_owned(), ip.to_owned());
+        assert_eq!(shown(r#"listen = ["10.0.0.5:3478"]"#), [same("10.0.0.5")]);
+        assert_eq!(shown(r#"listen = ["0.0.0.0:3478"]"#), [same("192.168.1.5")]);
+        assert_eq!(shown(r#"listen = ["[::]:3478", "0.0.0.0:3478"]"#), [same("192.168.1.5"), same("2001:db8::5")]);
+        let mapped = r#"listen = ["0.0.0.0:3478"]
+            addresses = ["10.0.0.5=203.0.113.7"]"#;
+        assert_eq!(shown(mapped), [("10.0.0.5".to_owned(), "203.0.113.7".to_owned())]);
+    }
+
+    #[test]
+    fn rooms_and_relays_of_one_server_reach_each_other_and_nothing_else_of_it() {
+        let config = config(r#"listen = ["0.0.0.0:3478"]"#);
+        let (listen, rooms) = ([addr("0.0.0.0:3478")], [addr("0.0.0.0:20000")]);
+        let shared = Shared::new(&config, &listen, &HOSTS, &rooms).expect("addresses");
+        for (peer, is_allowed) in [
+            ("192.168.1.5:20000", true),
+            ("127.0.0.1:20000", true),
+            ("192.168.1.5:50000", true),
+            ("127.0.0.1:50000", false),
+            ("192.168.1.5:8080", false),
+            ("192.168.1.5:3478", false),
+            ("192.168.1.6:20000", false),
+            ("9.9.9.9:5000", true),
+        ] {
+            assert_eq!(shared.rules.allows(addr(peer)), is_allowed, "{peer}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_where_the_relay_is_from_outside() {
+        let uris = |lines: &str| {
+            let config = config(&format!("secrets = [\"a secret of some length\"]\n{lines}"));
+            let shared = Shared::new(&config, &config.relay.listen, &HOSTS, &[]).expect("addresses");
+            shared.credentials(&config).expect("a secret").make("alice", None, std::time::Duration::ZERO).uris
+        };
+        let wildcards = r#"listen = ["0.0.0.0:3478", "[::]:3478"]"#;
+        assert_eq!(uris(wildcards), ["turn:192.168.1.5:3478?transport=udp", "turn:[2001:db8::5]:3478?transport=udp"]);
+        let mapped = "listen = [\"10.0.0.5:3478\"]\naddresses = [\"10.0.0.5=203.0.113.7\"]";
+        assert_eq!(uris(mapped), ["turn:203.0.113.7:3478?transport=udp"]);
+        let named = "listen = [\"10.0.0.5:3478\"]\nuris = [\"turn:turn.example.org:3478\"]";
+        assert_eq!(uris(named), ["turn:turn.example.org:3478"]);
+    }
+
+    #[test]
+    fn an_address_that_somebody_has_is_not_shared_with_him() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
+        claim(&[taken]).expect("it is free again");
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let error = claim(&[socket.local_addr().expect("bound")]).expect_err("it is taken");
+        assert!(error.to_string().starts_with("relay.listen 127.0.0.1:"), "{error}");
+    }
+}
