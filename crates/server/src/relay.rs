@@ -1,5 +1,5 @@
 //! The relay above its workers: who is told where it is, which allocations there are, and their end.
 
 pub mod control;
-pub mod credentials;
+pub mod issuer;
 pub mod setup;

@@ -18,7 +18,7 @@ use super::api::{Page, page};
 use super::{App, InPath, Problem};
 use crate::auth::Bearer;
 use crate::relay::control::{RelayControl, RelayError};
-use crate::relay::credentials;
+use crate::relay::issuer;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -134,7 +134,7 @@ async fn make_credential(
 /// What quotas go by: the token's subject, or the token where it names none.
 fn name_of(bearer: &Bearer) -> Result<String, Problem> {
     match (&bearer.subject, bearer.token) {
-        (Some(subject), _) if credentials::is_name(subject) => Ok(subject.clone()),
+        (Some(subject), _) if issuer::is_name(subject) => Ok(subject.clone()),
         (Some(_), _) => {
             let detail = "the subject of the token is no name of a user: empty, too long, or with control characters";
             Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail))

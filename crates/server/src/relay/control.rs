@@ -12,7 +12,7 @@ use relay::ledger::{Ledger, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, Command, Event};
 use wire::{Bitrate, WorkerId};
 
-use super::credentials::{Credential, Credentials};
+use super::issuer::{Credential, Issuer};
 use super::setup::Shared;
 use crate::config::Config;
 use crate::plane::questions::Questions;
@@ -28,7 +28,7 @@ pub struct RelayControl {
     plane: Arc<Plane>,
     /// Where clients find it, as this host has it.
     listen: Vec<SocketAddr>,
-    credentials: Option<Credentials>,
+    issuer: Option<Issuer>,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
     lists: Questions<Vec<AllocationInfo>>,
@@ -59,8 +59,8 @@ impl RelayControl {
         RelayControl {
             plane,
             listen: shared.listen().collect(),
-            credentials: shared.credentials(config),
-            ledger: shared.ledger.clone(),
+            issuer: shared.issuer(config),
+            ledger: shared.ledger().clone(),
             state: Mutex::default(),
             lists: Questions::default(),
         }
@@ -125,7 +125,7 @@ impl RelayControl {
     /// # Errors
     /// `NoSecret`.
     pub fn credential(&self, who: &str, wanted: Option<Duration>, now: Duration) -> Result<Credential, RelayError> {
-        Ok(self.credentials.as_ref().ok_or(RelayError::NoSecret)?.make(who, wanted, now))
+        Ok(self.issuer.as_ref().ok_or(RelayError::NoSecret)?.make(who, wanted, now))
     }
 
     /// Lets no allocation begin from now on; those that are there live out.

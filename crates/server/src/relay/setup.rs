@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use engine::{OpenSocket, Socket};
+use relay::auth::{AuthSettings, Credentials, NonceKey, Secret, UserKeys};
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::reservation::Reservations;
 use relay::rules::{Lists, Own, Peers, Rules};
@@ -16,8 +17,8 @@ use relay::spec::ClientTransport;
 use socket2::{Domain, Protocol, Type};
 use wire::{Token, UdpOptions, WorkerId};
 
-use super::credentials::Credentials;
-use crate::config::{Config, RelayUri};
+use super::issuer::Issuer;
+use crate::config::{self, Config, RelayUri, UserSecret};
 use crate::owner::{RELAY, ROOMS};
 use crate::random::random;
 
@@ -92,10 +93,6 @@ pub fn listening(sockets: &[OpenSocket]) -> Vec<SocketAddr> {
 /// What the relays of all workers have in common.
 pub struct Shared {
     settings: Settings,
-    /// Who has how much.
-    pub ledger: Arc<Ledger>,
-    /// Which peers may be reached.
-    pub rules: Arc<Rules>,
 }
 
 impl Shared {
@@ -123,16 +120,24 @@ impl Shared {
             lifetime_max: relay.lifetime_max,
             allocations_max: relay.allocations_max,
             alternates: relay.alternate_servers.clone(),
+            auth: AuthSettings {
+                nonce_age_max: relay.nonce_age,
+                credentials: Arc::new(credentials(relay)),
+                ..AuthSettings::new(NonceKey::new(&random().context("reading random numbers")?))
+            },
+            ledger: Arc::new(Ledger::new(now, ledger)),
             reservations: Arc::new(Reservations::default()),
             ..Settings::new([0; 32], (now, since_1970))
         };
         let own = own(config, listen, &relays, rooms)?;
         let lists = lists(config, &relays, hosts, rooms);
-        Ok(Shared {
-            settings: Settings { relays, ..settings },
-            ledger: Arc::new(Ledger::new(now, ledger)),
-            rules: Arc::new(Rules::new(&lists, &own)),
-        })
+        let rules = Arc::new(Rules::new(&lists, &own));
+        Ok(Shared { settings: Settings { relays, rules, ..settings } })
+    }
+
+    /// Who has how much.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.settings.ledger
     }
 
     /// Those of one of `count` workers.
@@ -152,13 +157,13 @@ impl Shared {
     }
 
     /// What makes credentials for clients, where there is a secret.
-    pub fn credentials(&self, config: &Config) -> Option<Credentials> {
+    pub fn issuer(&self, config: &Config) -> Option<Issuer> {
         let secret = config.relay.secrets.first()?;
         let uris = match config.relay.uris.as_slice() {
             [] => self.settings.listeners.iter().filter_map(|listener| self.uri(listener.addr)).collect(),
             uris => uris.iter().map(|RelayUri(uri)| uri.clone()).collect(),
         };
-        Some(Credentials::new(&secret.0, config.relay.credential_lifetime, uris))
+        Some(Issuer::new(&secret.0, config.relay.credential_lifetime, uris))
     }
 
     /// Where a listener is reached from outside: a wildcard at the relay's own address of that family.
@@ -171,6 +176,18 @@ impl Shared {
         };
         Some(format!("turn:{}?transport=udp", SocketAddr::new(ip, listener.port())))
     }
+}
+
+/// Who is known by the settings.
+fn credentials(relay: &config::Relay) -> Credentials {
+    let keys = |user: &config::RelayUser| match &user.secret {
+        UserSecret::Password(password) => UserKeys::new(&user.name, &relay.realm, password),
+        UserSecret::Md5(key) => UserKeys { md5: Some(*key), sha256: None },
+        UserSecret::Sha256(key) => UserKeys { md5: None, sha256: Some(*key) },
+    };
+    let users = relay.users.iter().map(|user| (user.name.as_str().into(), keys(user)));
+    let secrets = relay.secrets.iter().map(|secret| Secret::new(secret.0.as_bytes()));
+    Credentials::new(&relay.realm, users, secrets)
 }
 
 /// One of each family: those of the settings, or else where it listens, or else where clients find this host.
@@ -299,7 +316,7 @@ mod tests {
             ("192.168.1.6:20000", false),
             ("9.9.9.9:5000", true),
         ] {
-            assert_eq!(shared.rules.allows(addr(peer)), is_allowed, "{peer}");
+            assert_eq!(shared.settings.rules.allows(addr(peer)), is_allowed, "{peer}");
         }
     }
 
@@ -308,7 +325,7 @@ mod tests {
         let uris = |lines: &str| {
             let config = config(&format!("secrets = [\"a secret of some length\"]\n{lines}"));
             let shared = Shared::new(&config, &config.relay.listen, &HOSTS, &[]).expect("addresses");
-            shared.credentials(&config).expect("a secret").make("alice", None, std::time::Duration::ZERO).uris
+            shared.issuer(&config).expect("a secret").make("alice", None, std::time::Duration::ZERO).uris
         };
         let wildcards = r#"listen = ["0.0.0.0:3478", "[::]:3478"]"#;
         assert_eq!(uris(wildcards), ["turn:192.168.1.5:3478?transport=udp", "turn:[2001:db8::5]:3478?transport=udp"]);

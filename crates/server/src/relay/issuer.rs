@@ -5,13 +5,11 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use relay::auth::Secret;
 
 /// What makes them.
-pub struct Credentials {
-    key: hmac::Key,
+pub struct Issuer {
+    secret: Secret,
     /// For how long they hold at most.
     lifetime_max: Duration,
     /// Where the relay is, as clients are told (RFC 7065).
@@ -31,17 +29,17 @@ pub struct Credential {
     pub uris: Vec<String>,
 }
 
-impl Credentials {
+impl Issuer {
     /// Credentials of one secret.
     pub fn new(secret: &str, lifetime_max: Duration, uris: Vec<String>) -> Self {
-        Credentials { key: hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.as_bytes()), lifetime_max, uris }
+        Issuer { secret: Secret::new(secret.as_bytes()), lifetime_max, uris }
     }
 
     /// One for `who`, which must fit a user name (`is_name`). It is `now` since 1970.
     pub fn make(&self, who: &str, wanted: Option<Duration>, now: Duration) -> Credential {
         let lifetime = wanted.map_or(self.lifetime_max, |wanted| wanted.min(self.lifetime_max));
         let username = format!("{}:{who}", (now + lifetime).as_secs());
-        let password = STANDARD.encode(hmac::sign(&self.key, username.as_bytes()));
+        let password = self.secret.password(&username);
         Credential { username, password, lifetime, uris: self.uris.clone() }
     }
 }
@@ -63,15 +61,15 @@ mod tests {
     fn a_credential_says_until_when_it_holds_and_for_whom() {
         let hour = Duration::from_secs(3_600);
         let uri = "turn:192.0.2.1:3478?transport=udp".to_owned();
-        let credentials = Credentials::new("north", hour, vec![uri.clone()]);
+        let issuer = Issuer::new("north", hour, vec![uri.clone()]);
         let now = Duration::from_secs(1_700_000_000);
-        let made = credentials.make("alice", None, now);
+        let made = issuer.make("alice", None, now);
         assert_eq!((made.username.as_str(), made.lifetime), ("1700003600:alice", hour));
         assert_eq!(made.password, "wjwSXO2ch1B6VaLTLMy2Avn5O9o=");
         assert_eq!(made.uris, [uri]);
-        let short = credentials.make("bob", Some(Duration::from_secs(60)), now);
+        let short = issuer.make("bob", Some(Duration::from_secs(60)), now);
         assert_eq!((short.username.as_str(), short.lifetime.as_secs()), ("1700000060:bob", 60));
-        assert_eq!(credentials.make("bob", Some(10 * hour), now).lifetime, hour, "no longer than allowed");
+        assert_eq!(issuer.make("bob", Some(10 * hour), now).lifetime, hour, "no longer than allowed");
     }
 
     #[test]
