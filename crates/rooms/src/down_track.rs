@@ -88,8 +88,8 @@ pub struct DownTrack {
     asked_at: Option<Instant>,
     /// What the peer may ask for by itself.
     keyframes: KeyframeBudget,
-    /// What the peer takes at most of it, and of those that it named with it.
-    pub takes: Option<Bitrate>,
+    /// When the peer last said what it takes at most of it, and of those that it named with it; zero where another has that.
+    pub takes: Option<(Instant, Bitrate)>,
     redundancy: Redundancy,
     losses: Losses,
     /// So many packets are repeated in each now.

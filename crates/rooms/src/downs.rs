@@ -1,5 +1,8 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -51,6 +54,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Packets that wait to be sent again at most; what is asked for beyond that has to be asked for anew.
 const WANTED_MAX: usize = 256;
+
+/// What a peer takes of a track is said each second or so. What was not said again for so long does not count.
+const REMB_KEPT: Duration = Duration::from_secs(4);
 
 /// Packets of a slice of a probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
@@ -236,15 +242,22 @@ impl Downs {
         }
     }
 
-    /// Takes what the peer takes at most of the tracks that it names. Most name all; aiortc says it of each, by itself.
+    /// Takes what the peer takes at most of the tracks that it names. Most name all of which they have heard lately; aiortc says
+    /// it of each, by itself. What was said of a track that fell silent is no room for other pictures; where there is no other, it
+    /// is what the next picture begins with.
     fn on_remb(&mut self, remb: &Remb<'_>, transport: &mut Transport, now: Instant) {
         let is_named = |down: &DownTrack| remb.ssrcs().any(|ssrc| ssrc == down.spec.ssrc);
         let names_none = !self.tracks.iter().any(is_named);
         let mut said = Some(remb.rate);
         for down in self.tracks.iter_mut().filter(|down| names_none || is_named(down)) {
-            down.takes = said.take();
+            down.takes = Some((now, said.take().unwrap_or(Bitrate::ZERO)));
         }
-        let sum = self.tracks.iter().filter_map(|down| down.takes).map(Bitrate::bps).fold(0, u64::saturating_add);
+        let is_new = |at: Instant| now.saturating_duration_since(at) < REMB_KEPT;
+        let is_picture =
+            |down: &DownTrack| down.kind == MediaKind::Video && down.takes.is_some_and(|(at, _)| is_new(at));
+        let keeps_all = !self.tracks.iter().any(is_picture);
+        let counted = self.tracks.iter().filter_map(|down| down.takes).filter(|(at, _)| keeps_all || is_new(*at));
+        let sum = counted.map(|(_, rate)| rate.bps()).fold(0, u64::saturating_add);
         transport.on_remb(now, Bitrate::from_bps(sum));
     }
 
@@ -482,153 +495,4 @@ impl Downs {
 fn on_grid(at: Instant, epoch: Instant) -> Instant {
     let since_epoch = at.saturating_duration_since(epoch);
     at - Duration::from_nanos(since_epoch.as_nanos() as u64 % REPORT_GRID.as_nanos() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use srtp::{Profile, SessionKeys};
-    use wire::codec::{Codec, PayloadInfo};
-    use wire::{LinkId, Path};
-
-    use super::*;
-    use crate::batch::{BatchPool, Posts};
-    use crate::packet::{LayerStart, PacketMeta};
-    use crate::spec::{ExtensionIds, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
-
-    /// A stream with these layers, and somebody who watches it under two SSRCs, 7 and 8.
-    fn viewer_of_two(start: Instant, settings: &Settings, rids: &[&str]) -> (Slab<Stream>, usize, Transport, Downs) {
-        let rids = rids.iter().map(|rid| (*rid).into()).collect();
-        let track = TrackSpec { codec: Codec::Vp8, profile: Default::default(), rids };
-        let mut streams = Slab::new();
-        let key = streams.insert(Stream::new(StreamSpec { id: StreamId(1), tracks: vec![track] }, settings));
-        let path = Path { link: LinkId::datagrams(0), remote: ([10, 0, 0, 2], 1).into(), local: None };
-        let (keys, _) = SessionKeys::made_up_pair(Profile::AeadAes128Gcm, 1);
-        let peer = PeerSpec { session: SessionId(1), path, keys, cname: None };
-        let transport = Transport::new(start, &peer, settings).unwrap();
-        let mut downs = Downs::new(start);
-        let extensions = ExtensionIds::default();
-        let specs = [7, 8].map(|ssrc| DownTrackSpec {
-            track: 0,
-            mid: "0".into(),
-            ssrc,
-            payload_type: 96,
-            rtx: None,
-            red: None,
-            extensions,
-        });
-        downs.add(start, key, &streams[key], specs.into(), settings, &mut Random::new(1));
-        (streams, key, transport, downs)
-    }
-
-    #[test]
-    fn what_the_peer_takes_of_each_track_is_added_up() {
-        let start = Instant::now();
-        let settings = Settings::new(1, (start, 0));
-        let (_, _, mut transport, mut downs) = viewer_of_two(start, &settings, &["small", "large"]);
-        transport.expect_feedback(start, false, &settings);
-        let mut say = |seconds, kbps, ssrcs: &[u32]| {
-            let mut buf = [0; 40];
-            let len = rtcp::write_remb(&mut buf, 1, Bitrate::from_kbps(kbps), ssrcs).unwrap();
-            let Some(Packet::Remb(remb)) = rtcp::packets(&buf[..len]).unwrap().next() else { panic!("a REMB") };
-            downs.on_remb(&remb, &mut transport, start + Duration::from_secs(seconds));
-            transport.estimate().unwrap()
-        };
-        for second in 0..10 {
-            assert_eq!(say(second, 3_000, &[7]), settings.estimate_max);
-            assert_eq!(say(second, 250, &[8]), settings.estimate_max);
-        }
-        assert_eq!(say(10, 1_000, &[7]), Bitrate::from_kbps(1_250));
-        assert_eq!(say(11, 900, &[8, 7]), Bitrate::from_kbps(900));
-        assert_eq!(say(12, 800, &[]), Bitrate::from_kbps(800));
-    }
-
-    #[test]
-    fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
-        let start = Instant::now();
-        let settings = Settings::new(1, (start, 0));
-        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &["small", "large"]);
-        let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
-
-        assert!(!downs.has_choice_to_make(&streams, start), "nothing came yet");
-        for (at_ms, seq) in [(0, 0), (5_000, 1)] {
-            let arrival = start + Duration::from_millis(at_ms);
-            let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
-            let meta = PacketMeta { seq: 65_536 + seq, timestamp: 0, arrival, marker: true, payload };
-            streams[key].push(LayerStart { track: 0, layer: 0, epoch: 1 }, &meta, &[], &[0; 9], &mut posts);
-            assert!(downs.has_choice_to_make(&streams, arrival));
-            downs.choose_layers(&mut transport, &streams, arrival);
-            assert!(downs.has_chosen && !downs.has_choice_to_make(&streams, arrival));
-            let silent_since = arrival + Duration::from_secs(2);
-            downs.choose_layers(&mut transport, &streams, silent_since);
-            assert!(!downs.has_chosen && !downs.has_choice_to_make(&streams, silent_since));
-        }
-    }
-
-    /// Lets a packet of a layer come.
-    fn push(streams: &mut Slab<Stream>, key: usize, posts: &mut Posts, arrival: Instant, seq: u64, layer: u8) {
-        let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
-        let meta = PacketMeta { seq: 65_536 + seq, timestamp: 0, arrival, marker: true, payload };
-        let bytes = [100, 3_000, 60_000][usize::from(layer)];
-        streams[key].push(LayerStart { track: 0, layer, epoch: 1 }, &meta, &[], &vec![0; bytes], posts);
-    }
-
-    #[test]
-    fn who_wants_no_more_than_what_is_not_sent_gets_the_smallest_that_is() {
-        let start = Instant::now();
-        let settings = Settings::new(1, (start, 0));
-        let rids = ["small", "medium", "large"];
-        let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &rids);
-        let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
-        let limit = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
-        downs.set_limit(limit, &mut transport, &streams, start);
-        let steps: [(u64, u64, &[u8], u8); 5] = [
-            (50, 70, &[2], 2),
-            (70, 90, &[1, 2], 1),
-            (90, 110, &[0, 1, 2], 0),
-            (110, 118, &[1, 2], 0),
-            (118, 140, &[1, 2], 1),
-        ];
-        for (from, to, layers, expected) in steps {
-            for tenth in from..to {
-                let arrival = start + Duration::from_millis(100 * tenth);
-                layers.iter().for_each(|layer| push(&mut streams, key, &mut posts, arrival, tenth, *layer));
-                downs.choose_layers(&mut transport, &streams, arrival);
-                assert!(downs.has_chosen, "nothing is to be chosen per turn");
-            }
-            assert_eq!(downs.tracks[0].choice.place.layer, expected, "of {layers:?}");
-        }
-    }
-
-    /// A page that is shown for three seconds, then another one: its layers come one after the other.
-    #[test]
-    fn a_picture_after_seconds_without_one_moves_nobody_to_the_layer_that_comes_first() {
-        let start = Instant::now();
-        let settings = Settings::new(1, (start, 0));
-        for (spatial_max, is_narrow, expected) in [(0, false, 0), (1, false, 1), (2, false, 2), (2, true, 1)] {
-            for layers in [[2, 1, 0], [0, 1, 2], [1, 2, 0]] {
-                let (mut streams, key, mut transport, mut downs) =
-                    viewer_of_two(start, &settings, &["small", "medium", "large"]);
-                transport.expect_feedback(start, is_narrow, &settings);
-                let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
-                let limit = LayerLimit { spatial_max, ..LayerLimit::NONE };
-                downs.set_limit(limit, &mut transport, &streams, start);
-                let pictures = (0..30).map(|picture| 100 * picture).chain((2..12).map(|page| 3_000 * page));
-                for (seq, at_ms) in (0..).zip(pictures) {
-                    for (after_ms, layer) in [0, 15, 30].into_iter().zip(layers) {
-                        let arrival = start + Duration::from_millis(at_ms + after_ms);
-                        push(&mut streams, key, &mut posts, arrival, seq, layer);
-                        downs.choose_layers(&mut transport, &streams, arrival);
-                        let chosen = downs.tracks[0].choice.place.layer;
-                        assert!(at_ms < 1_000 || chosen == expected, "{chosen} of {layers:?}, wanted {spatial_max}");
-                        assert!(downs.has_chosen, "nothing is to be chosen per turn");
-                    }
-                    // While nothing comes.
-                    (1..at_ms / 1_000).take(2).for_each(|second| {
-                        let now = start + Duration::from_millis(at_ms + 1_000 * second);
-                        downs.choose_layers(&mut transport, &streams, now);
-                    });
-                }
-            }
-        }
-    }
 }
