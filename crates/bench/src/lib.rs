@@ -4,6 +4,7 @@
 pub mod fanout;
 pub mod floor;
 pub mod pump;
+pub mod relay;
 
 mod comparison;
 mod sinks;

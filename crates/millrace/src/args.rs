@@ -206,6 +206,9 @@ pub enum Bench {
     /// Measures what the bare kernel path costs: sends by batch size, receives, sendfile, SRTP.
     #[command(after_help = FLOOR_EXAMPLES)]
     Floor(bench::floor::Args),
+    /// Is a relay without rules, to be loaded by `millrace load relay`: what a relay's datagrams cost at least.
+    #[command(after_help = RELAY_BENCH_EXAMPLES)]
+    Relay(bench::relay::Args),
     /// Sends thousands of paced streams in three ways, beside the bare loop: what each costs, and how late it is.
     #[command(after_help = PUMP_BENCH_EXAMPLES)]
     Pump(bench::pump::Args),
@@ -221,6 +224,11 @@ Examples:
   millrace bench floor
   millrace bench floor --size 1316 --rounds 12 --seconds 0.5 --json
   millrace bench floor --to 10.9.0.2:9       to an address that drops, such as in a namespace behind veth";
+
+const RELAY_BENCH_EXAMPLES: &str = "\
+Examples (for measurements only: it asks for no credentials):
+  millrace bench relay
+  millrace bench relay --listen 127.0.0.1:3478 --way plain";
 
 const PUMP_BENCH_EXAMPLES: &str = "\
 Examples:

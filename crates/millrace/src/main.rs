@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Ab(args) => ab::execute(&args),
         Command::Bench { what: Bench::Fanout(args) } => bench::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => bench::floor::execute(&args).map(|()| true),
+        Command::Bench { what: Bench::Relay(args) } => bench::relay::execute(&args).map(|never| match never {}),
         Command::Bench { what: Bench::Pump(args) } => bench::pump::execute(&args).map(|()| true),
         Command::Plan(args) => plan::execute(&args).map(|()| true),
     };
