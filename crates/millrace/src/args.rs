@@ -169,6 +169,9 @@ pub enum Load {
     /// Starts sessions of a title at a pump, or listens to any sender of MPEG-TS, and measures what arrives.
     #[command(after_help = PUMP_LOAD_EXAMPLES)]
     Pump(load::pump::Args),
+    /// Plays clients of a TURN server and their peers: floods, a given rate, or allocations made and freed.
+    #[command(after_help = RELAY_LOAD_EXAMPLES)]
+    Relay(load::relay::Args),
     /// Sends a server what strangers may send: floods, forged packets, connections and offers that lead nowhere.
     #[command(after_help = ATTACK_EXAMPLES)]
     Attack(load::attack::Args),
@@ -189,6 +192,14 @@ Examples:
   millrace load pump --title film.ts --rtsp 127.0.0.1:554 --sessions 1000
   millrace load pump --listen udp://127.0.0.1:20000 --sessions 20     streams of another sender, a port each
   millrace load pump --listen udp://@239.1.1.1:5000 --seconds 60";
+
+const RELAY_LOAD_EXAMPLES: &str = "\
+Examples (each against a TURN server that runs and lets clients have peers on loopback):
+  millrace load relay --secret north
+  millrace load relay --clients 500 --peers 50 --rate 50 --max-loss 0 --max-p99 5
+  millrace load relay --transport tls --server 127.0.0.1:5349 --clients 40 --rate 500
+  millrace load relay --indications --length 1100 --in-flight 64 --json
+  millrace load relay --allocate --clients 64 --server-pid $(pidof turnserver)";
 
 const ATTACK_EXAMPLES: &str = "\
 Examples (against a server of your own, while `millrace load rooms` watches it):

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => load::rooms::run(&args),
         Command::Load { what: Load::Pump(args) } => load::pump::run(&args),
+        Command::Load { what: Load::Relay(args) } => load::relay::run(&args),
         Command::Load { what: Load::Attack(args) } => load::attack::run(&args),
         Command::Ab(args) => ab::execute(&args),
         Command::Bench { what: Bench::Fanout(args) } => bench::fanout::execute(&args).map(|()| true),
