@@ -1,33 +1,55 @@
-//! Which panics end the process: all but those of libraries that can only be about one session or one HTTP connection.
+//! Which panics end the process: all but those of libraries that can only be about one session, one connection, or one
+//! request for a part of a title.
 //!
 //! A panic of our own means that nobody knows what else is wrong, and it may be under a lock that all need.
 
-use std::panic::PanicHookInfo;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
 
 tokio::task_local! {
     static ANSWERING: ();
 }
 
-/// Does work that a panic of a library may end, and nobody else's. It has to be in a task of its own.
-pub(crate) async fn answering<T>(work: impl Future<Output = T>) -> T {
-    ANSWERING.scope((), work).await
+/// Does work for one client that a panic of a library may end, and nobody else's. `None`: it has.
+pub(crate) async fn answering<T>(work: impl Future<Output = T>) -> Option<T> {
+    let caught = async {
+        let mut work = pin!(work);
+        poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        })
+        .await
+    };
+    ANSWERING.scope((), caught).await
 }
 
 /// For whoever has panics end the process, by a hook: whether this one is to.
 pub fn ends_process(panic: &PanicHookInfo<'_>) -> bool {
     let is_ours = panic.location().is_none_or(|at| at.file().starts_with("crates/"));
-    let is_answering = ANSWERING.try_with(|()| ()).is_ok();
-    !webrtc::is_guarded() && (is_ours || !is_answering)
+    let is_caught = titles::is_guarded() || ANSWERING.try_with(|()| ()).is_ok();
+    !webrtc::is_guarded() && (is_ours || !is_caught)
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::Command;
+    use std::time::Duration;
 
     use axum::body::Bytes;
+    use titles::{Error, ErrorKind, Library, Settings};
 
     use super::*;
+
+    /// Asks an origin for a title with so much patience that the standard library panics, which knows no such time.
+    async fn fetch() -> Error {
+        let origins = vec!["http://127.0.0.1:1/".parse().expect("a URL")];
+        let settings = Settings { origins, connect_timeout: Duration::MAX, ..Settings::default() };
+        let library = Library::new(settings).expect("a library");
+        library.open("a.ts").await.expect_err("nobody is there")
+    }
 
     /// The test runs itself once more, as a process that panics.
     #[test]
@@ -40,20 +62,26 @@ mod tests {
                 }
             }));
             let librarys = async { drop(Bytes::new().slice(1..)) };
-            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-            let ended = runtime.block_on(async {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
                 match which.to_str() {
-                    Some("a library's") => tokio::spawn(answering(librarys)).await,
-                    Some("our own") => tokio::spawn(answering(async { panic!("on purpose") })).await,
-                    _ => tokio::spawn(librarys).await,
+                    Some("a library's") => assert_eq!(answering(librarys).await, None),
+                    Some("a library's over a request") => assert_eq!(fetch().await.kind(), ErrorKind::Panicked),
+                    Some("our own") => assert_eq!(answering(async { panic!("on purpose") }).await, None),
+                    _ => librarys.await,
                 }
             });
-            assert!(ended.is_err_and(|error| error.is_panic()));
             return;
         }
         let name = "guard::tests::a_panic_of_a_library_ends_the_connection_that_it_is_about_and_others_end_the_process";
         let itself = std::env::current_exe().expect("a path");
-        for (which, signal) in [("a library's", None), ("our own", Some(6)), ("a library's elsewhere", Some(6))] {
+        let (lives, ends) = (None, Some(6));
+        for (which, signal) in [
+            ("a library's", lives),
+            ("a library's over a request", lives),
+            ("our own", ends),
+            ("a library's elsewhere", ends),
+        ] {
             let run = Command::new(&itself).args(["--exact", name, "--nocapture"]).env(PANICS, which).output();
             let run = run.expect("it runs");
             assert_eq!((run.status.signal(), run.status.success()), (signal, signal.is_none()), "{which}: {run:?}");

@@ -81,6 +81,9 @@ pub enum HttpError {
     /// No response, or no more of it, within `stall_timeout`.
     #[error("nothing came for {ms} ms")]
     Stalled { ms: u64 },
+    /// A library did, over the request or its answer.
+    #[error("a library panicked")]
+    Panicked,
     /// Not all within `fetch_timeout`.
     #[error("not done within {ms} ms, {got} bytes came")]
     Slow { ms: u64, got: u64 },
@@ -132,6 +135,8 @@ pub enum ErrorKind {
     Connection,
     /// `HttpError::Stalled`.
     Stalled,
+    /// `HttpError::Panicked`.
+    Panicked,
     /// `HttpError::Slow`.
     Slow,
     /// `HttpError::Status`.
@@ -185,6 +190,7 @@ impl HttpError {
             HttpError::Connect(_) => ErrorKind::Connect,
             HttpError::Connection(_) => ErrorKind::Connection,
             HttpError::Stalled { .. } => ErrorKind::Stalled,
+            HttpError::Panicked => ErrorKind::Panicked,
             HttpError::Slow { .. } => ErrorKind::Slow,
             HttpError::Status(404 | 410) => ErrorKind::NotFound,
             HttpError::Status(_) => ErrorKind::Status,

@@ -7,7 +7,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -17,7 +17,8 @@ use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as Pool, Error as PoolError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
+use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -25,6 +26,8 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::error::{Error, HttpError};
+use crate::flight::lock;
+use crate::guard::Guard;
 use crate::location::check_url;
 use crate::settings::Settings;
 use crate::stats::Counts;
@@ -96,8 +99,13 @@ pub(crate) struct Part {
     pub validator: Validator,
 }
 
+/// The connections to all origins.
+type Connections = Pool<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
 pub(crate) struct Client {
-    pool: Pool<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    connections: Mutex<Connections>,
+    tls: ClientConfig,
+    guard: Guard,
     settings: Arc<Settings>,
     counts: Arc<Counts>,
 }
@@ -106,22 +114,14 @@ impl Client {
     /// # Errors
     /// When the certificates of `ca_file` cannot be read.
     pub fn new(settings: Arc<Settings>, counts: Arc<Counts>) -> Result<Client, Error> {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(settings.connect_timeout));
-        let tls = ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Settings { what: format!("TLS: {error}") })?
-            .with_root_certificates(roots(settings.ca_file.as_deref())?)
-            .with_no_client_auth();
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(settings.fetches_per_origin)
-            .build(https.wrap_connector(http));
-        Ok(Client { pool, settings, counts })
+        let tls = tls(roots(settings.ca_file.as_deref())?)?;
+        Ok(Client::with_tls(tls, settings, counts))
+    }
+
+    fn with_tls(tls: ClientConfig, settings: Arc<Settings>, counts: Arc<Counts>) -> Client {
+        let guard = Guard::new(counts.clone());
+        let connections = Mutex::new(connections(tls.clone(), &settings, &guard));
+        Client { connections, tls, guard, settings, counts }
     }
 
     /// Fetches the part of the range that the title has.
@@ -131,10 +131,13 @@ impl Client {
     pub async fn fetch(&self, url: &Url, wish: &Wish) -> Result<Part, HttpError> {
         let mut part = Part::default();
         let patience = self.settings.fetch_timeout;
-        let result = timeout(patience, self.fetch_into(&mut part, url, wish)).await;
+        let result = timeout(patience, self.guard.run(self.fetch_into(&mut part, url, wish))).await;
         let got = part.bytes.len() as u64;
         self.counts.count(|stats| stats.fetched_bytes += got);
-        result.unwrap_or(Err(HttpError::Slow { ms: millis(patience), got })).map(|()| part)
+        match result {
+            Ok(done) => done.unwrap_or(Err(HttpError::Panicked)).map(|()| part),
+            Err(_) => Err(HttpError::Slow { ms: millis(patience), got }),
+        }
     }
 
     async fn fetch_into(&self, part: &mut Part, url: &Url, wish: &Wish) -> Result<(), HttpError> {
@@ -173,10 +176,22 @@ impl Client {
         }
         let request = request.body(Empty::new()).map_err(|error| HttpError::Connect(error.to_string()))?;
         let patience = self.settings.connect_timeout + self.settings.stall_timeout;
-        match timeout(patience, self.pool.request(request)).await {
+        match timeout(patience, self.connections().request(request)).await {
             Ok(response) => response.map_err(|error| not_answered(&error)),
             Err(_) => Err(HttpError::Stalled { ms: millis(patience) }),
         }
+    }
+
+    /// The connections; when something has panicked over them, others: a lock may be poisoned.
+    fn connections(&self) -> Connections {
+        let mut kept = lock(&self.connections);
+        if self.guard.take_panicked() {
+            let mut tls = self.tls.clone();
+            // It has one too.
+            tls.resumption = Resumption::default();
+            *kept = connections(tls, &self.settings, &self.guard);
+        }
+        kept.clone()
     }
 
     async fn read_body(&self, bytes: &mut Vec<u8>, mut body: Incoming, expected: u64) -> Result<(), HttpError> {
@@ -199,6 +214,19 @@ impl Client {
             bytes.extend_from_slice(&data);
         }
     }
+}
+
+fn connections(tls: ClientConfig, settings: &Settings, guard: &Guard) -> Connections {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(settings.connect_timeout));
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+    Pool::builder(guard.clone())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(settings.fetches_per_origin)
+        .build(https.wrap_connector(http))
 }
 
 impl Wish {
@@ -311,6 +339,13 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+fn tls(roots: RootCertStore) -> Result<ClientConfig, Error> {
+    let config = ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Settings { what: format!("TLS: {error}") })?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
 /// The system's certificates, and those of the file. A system without any is fine where all origins are http.
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
@@ -332,6 +367,13 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+    use rustls::{NamedGroup, ServerConfig};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
 
     use super::*;
 
@@ -391,6 +433,82 @@ mod tests {
         assert!(of("", "Monday").agrees(&of("\"1\"", "")));
         assert_eq!(of("W/\"1\"", "Monday").if_range(), None);
         assert_eq!(of("", "Monday").if_range(), Some("Monday"));
+    }
+
+    /// Where TLS sessions are kept by one that panics when there is one to be kept: in the task of a connection, as the server
+    /// tells of them behind the handshake. It does as a lock does that is poisoned.
+    #[derive(Debug)]
+    struct Poisoned;
+
+    impl ClientSessionStore for Poisoned {
+        fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+        fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+            None
+        }
+
+        fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+        fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+            None
+        }
+
+        fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+        fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {
+            drop(Bytes::new().slice(1..));
+        }
+
+        fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+            None
+        }
+    }
+
+    /// An https origin that answers each request by four bytes, and its certificate.
+    async fn origin() -> (Url, RootCertStore) {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let config = ServerConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.into()], PrivatePkcs8KeyDer::from(signing_key.serialize_der()).into())
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/a.ts", listener.local_addr().unwrap().port()).parse().unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let mut stream = BufReader::new(stream);
+                let mut line = String::new();
+                while stream.read_line(&mut line).await.is_ok_and(|len| len > 2) {
+                    line.clear();
+                }
+                let answer = "HTTP/1.1 206 \r\nContent-Range: bytes 0-3/4\r\nContent-Length: 4\r\n\r\nabcd";
+                // The client may have gone.
+                drop(stream.write_all(answer.as_bytes()).await);
+            }
+        });
+        (url, roots)
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_library_in_a_connection_ends_that_connection_and_the_next_has_nothing_of_it() {
+        let (url, roots) = origin().await;
+        let mut tls = tls(roots).unwrap();
+        tls.resumption = Resumption::store(Arc::new(Poisoned));
+        let counts = Arc::<Counts>::default();
+        let client = Client::with_tls(tls, Arc::default(), counts.clone());
+        let wish = Wish { range: 0..4, ..Wish::default() };
+
+        let failed = client.fetch(&url, &wish).await;
+        assert!(matches!(failed, Err(HttpError::Connection(_) | HttpError::Truncated { .. })), "{failed:?}");
+        assert_eq!(counts.read().panics, 1);
+
+        assert_eq!(client.fetch(&url, &wish).await.unwrap().bytes, b"abcd");
+        assert_eq!(counts.read().panics, 1);
     }
 
     proptest! {

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod flight;
 mod folder;
+mod guard;
 mod http;
 mod library;
 mod location;
@@ -30,6 +31,7 @@ mod stats;
 
 pub use error::{Error, ErrorKind, HttpError, Refusal};
 pub use folder::Listed;
+pub use guard::is_guarded;
 pub use library::Library;
 pub use recovery::Trouble;
 pub use settings::Settings;

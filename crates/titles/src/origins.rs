@@ -147,8 +147,8 @@ impl Origins {
     }
 
     fn note_down(&self, url: &Url, error: &HttpError) {
-        use HttpError::{Connect, Connection, Slow, Stalled, Status};
-        if !matches!(error, Connect(_) | Connection(_) | Slow { .. } | Stalled { .. } | Status(500..)) {
+        use HttpError::{Connect, Connection, Panicked, Slow, Stalled, Status};
+        if !matches!(error, Connect(_) | Connection(_) | Panicked | Slow { .. } | Stalled { .. } | Status(500..)) {
             return;
         }
         let now = Instant::now();
@@ -176,6 +176,7 @@ fn is_worth_a_retry(error: &HttpError) -> bool {
     match error {
         HttpError::Connect(_)
         | HttpError::Connection(_)
+        | HttpError::Panicked
         | HttpError::Stalled { .. }
         | HttpError::Slow { .. }
         | HttpError::WrongRange { .. }

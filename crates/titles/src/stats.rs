@@ -47,6 +47,8 @@ counters! {
         counter holes: u64 = "holes_total",
         /// Requests to the next origin.
         counter failovers: u64 = "failovers_total",
+        /// Panics of libraries, each of which ended a request or a connection to an origin.
+        counter panics: u64 = "panics_total",
         /// Requests that an origin sent elsewhere.
         counter redirects: u64 = "redirects_total",
         /// Parts that were on disk.

@@ -138,9 +138,11 @@ impl Connections {
             let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
             let counted = self.open.clone();
             tokio::spawn(async move {
-                let _counted = Counted { connections: connections.clone(), _open: counted };
+                let _counted = counted;
                 let conversation = converse(stream, Remote(remote), router, &connections.limits, place, ended, is_open);
-                guard::answering(conversation).await;
+                if guard::answering(conversation).await.is_none() {
+                    connections.panicked.fetch_add(1, Ordering::Relaxed);
+                }
             });
         }
         drop((listener, open));
@@ -184,18 +186,6 @@ async fn converse(
     connection.as_mut().graceful_shutdown();
     if let Ok(result) = timeout(limits.request_timeout, connection).await {
         trace(result);
-    }
-}
-
-/// While it is there, a connection is open; it sees how that ends.
-struct Counted {
-    connections: Arc<Connections>,
-    _open: Arc<()>,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.connections.panicked.fetch_add(u64::from(std::thread::panicking()), Ordering::Relaxed);
     }
 }
 

@@ -118,7 +118,7 @@ impl Drop for Connection {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs::File;
 
     use engine::{Receiver, mailbox};
@@ -136,7 +136,7 @@ mod tests {
     const TOKEN: Token = Token { owner: 1, number: 2 };
 
     /// Control of one worker, which takes what it is told and does nothing.
-    fn control() -> (Arc<PumpControl>, Receiver<Message>) {
+    pub(crate) fn control() -> (Arc<PumpControl>, Receiver<Message>) {
         let (mailbox, worker) = mailbox(10).expect("a mailbox");
         let plane = Plane::new(Workers::pretended(vec![mailbox]), placement::Settings::default());
         let library = Library::new(titles::Settings::default()).expect("a library");

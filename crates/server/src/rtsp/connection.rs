@@ -21,8 +21,8 @@ use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item, session_i
 use super::Rtsp;
 use super::interleaved::{Ends, Interleaved};
 use crate::accept::Place;
-use crate::owner;
 use crate::pump::connections;
+use crate::{guard, owner};
 
 /// Bytes that the kernel takes beyond what is on its way to the client. More would wait there for a slow one, and is
 /// better kept back, where what is too late goes as whole packets.
@@ -83,7 +83,10 @@ pub(super) async fn converse(
         ended,
         is_kept: false,
     };
-    let result = connection.run().await;
+    let result = guard::answering(connection.run()).await.unwrap_or_else(|| {
+        rtsp.count(|stats| stats.panicked += 1);
+        Err(io::Error::other("a library panicked"))
+    });
     for session in connection.interleaved.sessions() {
         rtsp.end(session);
     }

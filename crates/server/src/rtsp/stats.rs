@@ -33,6 +33,8 @@ counters! {
         counter refused: u64 = "connections_refused_total",
         /// Connections without a session that were closed to make room for a newcomer when there were as many as there may be.
         counter made_room: u64 = "connections_made_room_total",
+        /// RTSP connections that a panic of a library has ended.
+        counter panicked: u64 = "connections_panicked_total",
         /// Datagrams for connections that had room, or seemed to: some of them may be among the lost.
         counter carried: u64 = "interleaved_datagrams_total",
         /// Datagrams lost on their way there, as clients took too little.
