@@ -1,4 +1,5 @@
 //! A relay, a clock, and an engine that is none: sockets open and close as the relay asks, and what it sends is looked at.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Error, ErrorKind};
