@@ -366,6 +366,13 @@ impl Allocations {
         allocation.timer = self.wheel.insert(allocation.until, Due::Allocation(key));
     }
 
+    /// Ends the allocation of a five-tuple that is no more.
+    pub(crate) fn remove_of(&mut self, now: Instant, path: &Path) {
+        if let Some(key) = self.by_client.get(path).copied() {
+            self.remove(now, key);
+        }
+    }
+
     /// Ends an allocation, and tells control.
     pub(crate) fn remove(&mut self, now: Instant, key: usize) {
         let was_told = self.all.get(key).is_some_and(|allocation| allocation.opening.is_none());
@@ -447,11 +454,8 @@ impl Allocations {
 
     /// Asks for sockets, and has others closed, a portion at a time; true when there is more that finds no room.
     pub(crate) fn transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        while let Some(request) = self.opens.pop_front() {
-            if let Err(request) = out.request(request) {
-                self.opens.push_front(request);
-                return true;
-            }
+        if !transmit(&mut self.opens, out) {
+            return true;
         }
         if self.closes.is_empty() || now < self.closes_at {
             return false;
@@ -490,4 +494,15 @@ impl Allocations {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
+}
+
+/// Asks the engine for all that is wanted; false when there is no room for it.
+pub(crate) fn transmit(requests: &mut VecDeque<LinkRequest>, out: &mut Outbox) -> bool {
+    while let Some(request) = requests.pop_front() {
+        if let Err(request) = out.request(request) {
+            requests.push_front(request);
+            return false;
+        }
+    }
+    true
 }

@@ -8,6 +8,7 @@ mod allocations;
 pub mod answer;
 pub mod auth;
 pub mod channel;
+mod connections;
 pub mod counters;
 pub mod drops;
 mod forward;

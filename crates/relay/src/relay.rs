@@ -13,9 +13,10 @@ use std::time::Instant;
 use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
 
 use crate::allocation::Client;
-use crate::allocations::{Allocations, NO_ROOM, Outcome};
+use crate::allocations::{self, Allocations, NO_ROOM, Outcome};
 use crate::answer::Writer;
 use crate::auth::{self, Authority, Found, Verdict, Waiting};
+use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::forward::{self, Forward};
@@ -35,6 +36,7 @@ pub struct Relay {
     authority: Authority,
     limits: Limits,
     allocations: Allocations,
+    connections: Connections,
     counters: Counters,
     events: VecDeque<Event>,
     random: Random,
@@ -52,6 +54,7 @@ impl Relay {
             authority: Authority::new(Arc::clone(&settings.realm), settings.epoch, settings.auth.clone()),
             limits: Limits::new(now, settings.limits, seed),
             allocations: Allocations::new(now, &settings),
+            connections: Connections::new(now, &settings),
             counters: Counters::default(),
             events: VecDeque::new(),
             random: Random::new(seed),
@@ -80,7 +83,7 @@ impl Relay {
             Command::Drain => self.is_draining = true,
             Command::Found { user, found } => self.handle_found(now, &user, found, out),
             Command::Credentials(credentials) => self.authority.replace(credentials),
-            Command::AddClient(_) => {}
+            Command::AddClient(connection) => self.connections.add(connection),
         }
     }
 
@@ -258,27 +261,56 @@ impl Relay {
         }
     }
 
-    /// The client at the other end of a listener.
+    /// The client at the other end of a path.
     fn client_of(&self, token: Token, path: &Path) -> Option<Client> {
-        let Name::Listener(index) = Name::of(token.number) else { return None };
-        let listener = self.settings.listeners.get(index)?;
+        let listener = match Name::of(token.number) {
+            Name::Listener(index) => self.settings.listeners.get(index)?,
+            Name::Client(slot) => return self.connections.client(token, slot, path),
+            Name::Relayed(_) | Name::Peer(_) => return None,
+        };
         let server = SocketAddr::new(path.local.unwrap_or(listener.addr.ip()), listener.addr.port());
         let address = SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port());
         Some(Client { token, path: *path, address, server, transport: listener.transport })
     }
 
-    fn handle_opened(&mut self, now: Instant, name: Name, link: LinkId, out: &mut Outbox) {
-        if let Name::Relayed(slot) = name {
-            let outcome = self.allocations.handle_opened(now, slot, link);
-            self.tell_outcome(now, outcome, out);
+    fn handle_opened(&mut self, now: Instant, name: Name, link: LinkId, remote: Option<SocketAddr>, out: &mut Outbox) {
+        match name {
+            Name::Relayed(slot) => {
+                let outcome = self.allocations.handle_opened(now, slot, link);
+                self.tell_outcome(now, outcome, out);
+            }
+            Name::Client(slot) => self.connections.handle_opened(now, slot, link, remote),
+            Name::Listener(_) | Name::Peer(_) => {}
         }
     }
 
     fn handle_failed(&mut self, now: Instant, name: Name, error: &io::Error, out: &mut Outbox) {
-        if let Name::Relayed(slot) = name {
-            let outcome = self.allocations.handle_failed(slot, error);
-            self.tell_outcome(now, outcome, out);
+        match name {
+            Name::Relayed(slot) => {
+                let outcome = self.allocations.handle_failed(slot, error);
+                self.tell_outcome(now, outcome, out);
+            }
+            Name::Client(slot) => drop(self.connections.handle_closed(slot)),
+            Name::Listener(_) | Name::Peer(_) => {}
         }
+    }
+
+    /// What was there is no more; a client's allocation ends with its connection.
+    fn handle_closed(&mut self, now: Instant, name: Name, link: LinkId) {
+        match name {
+            Name::Relayed(slot) => self.allocations.handle_closed(now, slot, link),
+            Name::Client(slot) => {
+                if let Some(path) = self.connections.handle_closed(slot) {
+                    self.allocations.remove_of(now, &path);
+                }
+            }
+            Name::Listener(_) | Name::Peer(_) => {}
+        }
+    }
+
+    fn count(&mut self) {
+        self.counters.allocations = self.allocations.len() as u64;
+        self.counters.connections = self.connections.len() as u64;
     }
 
     /// Answers the Allocate that waited for sockets.
@@ -326,46 +358,45 @@ impl Product for Relay {
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         match Name::of(run.token.number) {
             Name::Relayed(slot) => self.forward(now, &run, out).handle_peer(slot),
-            Name::Listener(_) => match self.client_of(run.token, &run.path) {
+            Name::Listener(_) | Name::Client(_) => match self.client_of(run.token, &run.path) {
                 Some(client) => self.handle_client(now, client, &run, out),
                 None => self.counters.drops.add(DropReason::StaleLink, run.datagram_count() as u64),
             },
-            Name::Client(_) | Name::Peer(_) => {
+            Name::Peer(_) => {
                 self.counters.drops.add(DropReason::StaleLink, run.datagram_count() as u64);
             }
         }
-        self.counters.allocations = self.allocations.len() as u64;
+        self.count();
     }
 
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
         let name = Name::of(token.number);
         match event {
-            LinkEvent::Opened { link, .. } => self.handle_opened(now, name, link, out),
+            LinkEvent::Opened { link, remote, .. } => self.handle_opened(now, name, link, remote, out),
             LinkEvent::Failed { error } => self.handle_failed(now, name, &error, out),
-            LinkEvent::Closed { link, .. } => {
-                if let Name::Relayed(slot) = name {
-                    self.allocations.handle_closed(now, slot, link);
-                }
-            }
+            LinkEvent::Closed { link, .. } => self.handle_closed(now, name, link),
             LinkEvent::Bytes { .. }
             | LinkEvent::InputEnded { .. }
             | LinkEvent::Unsent { .. }
             | LinkEvent::Writable { .. }
             | LinkEvent::Refused { .. } => {}
         }
-        self.counters.allocations = self.allocations.len() as u64;
+        self.count();
     }
 
     fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
-        self.allocations.handle_timeout(now, &mut self.counters);
-        self.counters.allocations = self.allocations.len() as u64;
+        let Relay { allocations, connections, counters, .. } = self;
+        allocations.handle_timeout(now, counters);
+        connections.handle_timeout(now, |path| allocations.find(now, path).is_some());
+        self.count();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.allocations.poll_timeout()
+        let timeouts = [self.allocations.poll_timeout(), self.connections.poll_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        self.allocations.transmit(now, out)
+        !allocations::transmit(self.connections.requests(), out) || self.allocations.transmit(now, out)
     }
 }

@@ -44,6 +44,10 @@ pub struct Settings {
     pub channels_max: usize,
     /// Clients' connections on one worker at most. A newcomer beyond that is closed.
     pub connections_max: usize,
+    /// Bytes that wait for a client that reads its connection too slowly. Datagrams that find no room are dropped.
+    pub backlog_max: usize,
+    /// A connection on which nobody has an allocation is closed after so long, or twice that.
+    pub unused_max: Duration,
     /// Allocations may be of TCP, with connections to peers (RFC 6062).
     pub allows_tcp: bool,
     /// Connections to and from peers that one TCP allocation has at most. One beyond that gets 508, or is closed.
@@ -88,6 +92,8 @@ impl Settings {
             permissions_max: 1_024,
             channels_max: 1_024,
             connections_max: 20_000,
+            backlog_max: 256 * 1_024,
+            unused_max: Duration::from_secs(60),
             allows_tcp: false,
             peer_connections_max: 64,
             discovery: None,

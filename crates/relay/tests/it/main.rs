@@ -8,6 +8,7 @@ mod world;
 
 mod allocate;
 mod channels;
+mod connections;
 mod data;
 mod permissions;
 mod refresh;

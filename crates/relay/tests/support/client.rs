@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use aws_lc_rs::hmac;
 use relay::answer::{Seal, Writer};
 use relay::message::{Class, Family, HEADER_LEN, Message, Method, attribute};
+use relay::spec::ClientTransport;
 use wire::{LinkId, Path};
 
 use super::world::World;
@@ -47,6 +48,13 @@ impl Client {
             nonce: Vec::new(),
             last_transaction: 0,
         }
+    }
+
+    /// One who connects.
+    pub fn over(transport: ClientTransport, world: &mut World, port: u16) -> Self {
+        let mut client = Client::new(port);
+        (client.number, client.path) = world.connect(client.path.remote, transport).expect("it is taken over");
+        client
     }
 
     /// The transaction of the next request.

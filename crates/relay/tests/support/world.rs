@@ -12,8 +12,11 @@ use relay::auth::{Credentials, UserKeys};
 use relay::relay::Relay;
 use relay::rules::{Lists, Own, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
-use relay::spec::{ClientTransport, Command, Event};
-use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Product as _, Token};
+use relay::spec::{ClientTransport, Command, Connection, Event};
+use wire::{
+    Adopted, Begun, CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, LinkRequest, Outbox, Path, Product as _,
+    Token,
+};
 
 /// The password of each user: ann, bob and eve.
 pub const PASSWORD: &str = "secret";
@@ -52,6 +55,8 @@ pub struct World {
     /// Sockets are opened later, by `open_sockets`.
     pub is_slow: bool,
     waiting: Vec<LinkRequest>,
+    /// Connections that are there.
+    pub connections: BTreeMap<usize, (LinkId, Token, SocketAddr)>,
     /// What the engine has to tell.
     closed: Vec<(Token, LinkId)>,
 }
@@ -92,6 +97,7 @@ impl World {
             now,
             out: Outbox::new(512 * 1_024),
             sockets: BTreeMap::new(),
+            connections: BTreeMap::new(),
             taken: HashSet::new(),
             next_slot: 100,
             sent: Vec::new(),
@@ -122,6 +128,25 @@ impl World {
 
     pub fn command(&mut self, command: Command) {
         self.relay.handle_command(self.now, command, &mut self.out);
+        self.flush(&[]);
+        self.settle();
+    }
+
+    /// A client has connected; the token's number and the path of its connection.
+    pub fn connect(&mut self, remote: SocketAddr, transport: ClientTransport) -> Option<(u32, Path)> {
+        let descriptor = std::fs::File::open("/dev/null").expect("it is there").into();
+        let begun = Begun { remote: Some(remote), ..Begun::default() };
+        let connection = Connection { descriptor, client: remote, server: SERVER.into(), transport, begun };
+        self.command(Command::AddClient(connection));
+        let mut found = self.connections.values().filter(|(_, _, other)| *other == remote);
+        found.next_back().map(|(link, token, _)| (token.number, Path { link: *link, remote, local: None }))
+    }
+
+    /// A client's connection breaks.
+    pub fn hang_up(&mut self, path: &Path) {
+        let (link, token, _) = self.connections.remove(&path.link.slot()).expect("it is there");
+        let event = LinkEvent::Closed { link, remote: Some(path.remote), reason: CloseReason::Ended };
+        self.relay.handle_link(self.now, token, event, &mut self.out);
         self.flush(&[]);
         self.settle();
     }
@@ -208,8 +233,18 @@ impl World {
                 };
                 self.relay.handle_link(self.now, token, event, &mut self.out);
             }
+            LinkRequest::Adopt { token, kind: Adopted::Begun(options, begun), .. } => {
+                let kind = if options.framing.is_some() { LinkKind::Framed } else { LinkKind::Stream };
+                let link = LinkId::new(kind, self.next_slot, 0);
+                self.next_slot += 1;
+                let remote = begun.remote.expect("tests say it");
+                self.connections.insert(link.slot(), (link, token, remote));
+                let event = LinkEvent::Opened { link, local: SERVER.into(), remote: Some(remote) };
+                self.relay.handle_link(self.now, token, event, &mut self.out);
+            }
             LinkRequest::Close { link } => {
-                let (_, token, _) = self.sockets.remove(&link.slot()).expect("it is open");
+                let socket = self.sockets.remove(&link.slot());
+                let (_, token, _) = socket.or_else(|| self.connections.remove(&link.slot())).expect("it is open");
                 self.closed.push((token, link));
             }
             other => panic!("{other:?}"),
