@@ -48,11 +48,12 @@ impl Redundancy {
     }
 
     /// How many packets to repeat where the track alone takes `rate`, and the path is known to carry `carried`: what fills a
-    /// queue helps nobody. Unless `is_held`, one is tried beyond that: what is never sent is never known to fit.
+    /// queue helps nobody. Unless `is_held`, one is tried beyond that: what is never sent is never known to fit, and a path is
+    /// known to carry little more than what arrives.
     pub fn blocks(&self, rate: Bitrate, carried: Option<Bitrate>, is_held: bool) -> u8 {
         let times = carried.map_or(u64::MAX, |carried| carried.bps() / rate.bps().max(1));
         let fit = u8::try_from(times.saturating_sub(1)).unwrap_or(u8::MAX);
-        fit.max(u8::from(!is_held)).min(self.needed)
+        fit.saturating_add(u8::from(!is_held)).min(self.needed)
     }
 }
 
@@ -129,6 +130,15 @@ mod tests {
         let carried = Some(Bitrate::from_kbps(9));
         assert_eq!(redundancy.blocks(Bitrate::ZERO, carried, true), 2, "nothing was sent yet");
         assert_eq!(redundancy.blocks(Bitrate::from_kbps(70), carried, false), 1, "it is tried");
+        let tried = [75, 160, 230, 9_000].map(|kbps| {
+            let carried = Some(Bitrate::from_kbps(kbps));
+            redundancy.blocks(Bitrate::from_kbps(70), carried, false)
+        });
+        assert_eq!(
+            tried,
+            [1, 2, 2, 2],
+            "one more than fits, as what is known to be carried is not much more than what is sent"
+        );
     }
 
     /// The redundant blocks of the last packet of a log with such packets: number, timestamp and length.

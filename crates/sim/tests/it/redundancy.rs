@@ -112,6 +112,19 @@ fn redundancy_comes_back_when_the_path_is_no_longer_narrow() {
     }
 }
 
+/// At a fifth of loss each packet takes two others with it: one of twenty-five is lost with one, one of 125 with two.
+#[test]
+fn the_second_repetition_comes_back_too() {
+    for seed in [1, 2, 3] {
+        let (mut world, viewer) = narrow_path(seed);
+        world.run(seconds(20));
+        world.set_way_down(viewer, lossy());
+        world.run(seconds(80));
+        let share = heard(&mut world, viewer, 60, 98);
+        assert!(share > 0.98, "seed {seed}: {share}");
+    }
+}
+
 #[test]
 fn who_prefers_redundancy_has_it_from_the_first_packet_on() {
     let mut world = World::with_workers(5, quiet(), 2, |_| ());
