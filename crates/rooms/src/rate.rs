@@ -32,7 +32,8 @@ impl RateMeter {
         self.sum += u64::from(self.bytes[self.current] - before);
     }
 
-    /// The rate over the last second, or over what there was of it.
+    /// The rate over the last second, or over what there was of it. `now` may be before the last packet's time: a thread that
+    /// the kernel had stopped has an old one.
     pub fn rate(&self, now: Instant) -> Bitrate {
         let Some(until) = self.current_until else { return Bitrate::ZERO };
         let behind = buckets_behind(now, until);
@@ -42,7 +43,7 @@ impl RateMeter {
         let gone: u64 =
             (1..=behind as usize).map(|ahead| u64::from(self.bytes[(self.current + ahead) % BUCKETS])).sum();
         // The newest bucket has not lasted its whole time yet.
-        let covered = BUCKET * (BUCKETS as u32 - behind as u32) - until.saturating_duration_since(now)
+        let covered = (BUCKET * (BUCKETS as u32 - behind as u32)).saturating_sub(until.saturating_duration_since(now))
             + now.saturating_duration_since(until);
         let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let passed = passed.min(covered).max(SPAN_MIN);
@@ -116,6 +117,18 @@ mod tests {
         for (after_ms, share) in [(100, 0.9), (150, 0.85), (500, 0.5), (850, 0.15)] {
             let rate = meter.rate(start + Duration::from_millis(1_999 + after_ms)).bps() as f64 / 1e6;
             assert!((rate - share).abs() < 0.06, "{after_ms} ms later: {rate}");
+        }
+    }
+
+    #[test]
+    fn a_time_before_the_last_packet_s_is_no_trouble() {
+        let start = Instant::now() + Duration::from_secs(60);
+        for before_ms in [0, 50, 100, 899, 901, 1_500, 60_000] {
+            let mut meter = RateMeter::default();
+            (0..20).for_each(|packet| meter.add(start + Duration::from_millis(50) * packet, 1_250));
+            let now = start + Duration::from_millis(950) - Duration::from_millis(before_ms);
+            let rate = meter.rate(now).bps();
+            assert!(meter.is_flowing(now) && rate > 0, "{before_ms} ms before: {rate}");
         }
     }
 
