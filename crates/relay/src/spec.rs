@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wire::WorkerId;
+
 use crate::auth::{Credentials, Found};
 use crate::rules::Rules;
 
@@ -70,6 +72,14 @@ pub struct Connection {
     pub transport: ClientTransport,
     /// What was read already, and the cipher that it is under: for `wire::Adopted::Begun`.
     pub begun: wire::Begun,
+}
+
+/// The bits of a connection id that are random; those above say whose it is.
+const CONNECTION_RANDOM_BITS: u32 = 22;
+
+/// Which worker a connection id is of (RFC 6062 §6.2.1): a connection that begins with a ConnectionBind for it belongs there.
+pub fn connection_worker(id: u32) -> WorkerId {
+    WorkerId((id >> CONNECTION_RANDOM_BITS) as u16)
 }
 
 /// What a worker's relay tells control.
