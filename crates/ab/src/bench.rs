@@ -78,7 +78,8 @@ impl Bench<'_> {
                 for (turn, subject) in turns(plan.subjects.len(), index).enumerate() {
                     let (subject, point) = (&plan.subjects[subject], plan.points[point]);
                     let place = Place { round: index as u32 + 1, turn: turn as u32, subject, point };
-                    if results.is_given_up(place) {
+                    let is_elsewhere = !subject.only.is_empty() && !subject.only.contains(&point);
+                    if is_elsewhere || results.is_given_up(place) {
                         continue;
                     }
                     let Err(error) = self.run_undisturbed(place, &mut results.records) else { continue };
@@ -390,6 +391,15 @@ mod tests {
         let mut lab = Lab::new("rounds = 1", "echo listening; exec sleep 600", &format!("{load}{RESULT}"));
         lab.in_cgroup = false;
         assert!(lab.run(&quiet).unwrap()[0].load.cpu_s() > 0.01);
+    }
+
+    #[test]
+    fn a_subject_is_measured_at_its_own_points_only() {
+        let mut lab = Lab::new("rounds = 1\npoints = [1, 2]", "echo listening; exec sleep 600", RESULT);
+        lab.plan.subjects[1].only = vec![2.0];
+        let records = lab.run(&quiet).unwrap();
+        let order: Vec<_> = records.iter().map(|record| (record.point, record.subject.as_str())).collect();
+        assert_eq!(order, [(1.0, "a"), (2.0, "a"), (2.0, "b")]);
     }
 
     const NO_CGROUP: &str = "CPU time by cgroups: we may make none";

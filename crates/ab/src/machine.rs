@@ -37,6 +37,7 @@ pub fn describe(plan: &Plan, in_cgroup: bool, counts_syscalls: bool, command: St
         plan: plan.text.clone(),
         plan_name: plan.name.clone(),
         axis: plan.axis.clone(),
+        jobs: plan.jobs.clone(),
         judge: plan.judge.to_string(),
         command,
     })

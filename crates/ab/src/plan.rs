@@ -52,6 +52,9 @@ pub struct Plan {
     pub points: Vec<f64>,
     /// What the points count, for the table and the plots.
     pub axis: Option<String>,
+    /// Where points are no numbers but kinds of work: what each is called. Point 1 is the first of them.
+    #[serde(default)]
+    pub jobs: Vec<String>,
     /// By what the subjects are compared.
     #[serde(default)]
     pub judge: Judge,
@@ -98,6 +101,9 @@ pub struct Subject {
     pub version: Option<String>,
     /// Is run after each run, whatever became of it, for instance to delete a network namespace.
     pub cleanup: Option<String>,
+    /// The points at which it is measured; all, unless there are any.
+    #[serde(default)]
+    pub only: Vec<f64>,
     /// What else is different: `{NAME}` in the commands is replaced.
     #[serde(default)]
     pub vars: BTreeMap<String, String>,
@@ -138,6 +144,8 @@ impl Plan {
         check("points", !self.points.is_empty(), "one number or more is allowed")?;
         let points: BTreeSet<u64> = self.points.iter().map(|point| point.to_bits()).collect();
         check("points", points.len() == self.points.len(), "each number is allowed once")?;
+        let has_name = |point: &f64| self.jobs.is_empty() || job(&self.jobs, *point).is_some();
+        check("jobs", self.points.iter().all(has_name), "a name for each point is needed, of 1 and more")?;
         check("steal_max", (0.0..=100.0).contains(&self.steal_max), "0 to 100 percent are allowed")?;
         check("others_max", (0.0..=100.0).contains(&self.others_max), "0 to 100 percent are allowed")?;
         check("repeats", self.repeats <= REPEATS_MAX, "0 to 20 are allowed")?;
@@ -168,9 +176,10 @@ impl Plan {
 
     /// "100 viewers"; nothing when there is one point only.
     pub fn point_name(&self, point: f64) -> Option<String> {
-        (self.points.len() > 1).then(|| match &self.axis {
-            Some(axis) => format!("{point} {axis}"),
-            None => format!("point {point}"),
+        (self.points.len() > 1).then(|| match (job(&self.jobs, point), &self.axis) {
+            (Some(job), _) => job.to_owned(),
+            (None, Some(axis)) => format!("{point} {axis}"),
+            (None, None) => format!("point {point}"),
         })
     }
 
@@ -217,6 +226,13 @@ impl Plan {
         self.name = name;
         Ok(())
     }
+}
+
+/// What a point is called, of which `jobs` has the first.
+pub fn job(jobs: &[String], point: f64) -> Option<&str> {
+    // Of what is no place in a list there is no name.
+    let index = (point.fract() == 0.0 && point >= 1.0).then(|| point as usize - 1)?;
+    jobs.get(index).map(String::as_str)
 }
 
 /// What is wrong with a plan, shown as `LINE: KEY: what is allowed`.
@@ -323,6 +339,7 @@ command = "load --port {port} -n {point} --for {seconds} {subject} ${HOME}"
             ("rounds = 6", "judge = \"beauty\"", ["2: judge: ", "cpu"]),
             ("points = [10, 100]", "points = []", ["3: points: ", "one number"]),
             ("points = [10, 100]", "points = [1, 1]", ["3: points: ", "once"]),
+            ("points = [10, 100]", "points = [1, 3]\njobs = [\"send\", \"receive\"]", ["4: jobs: ", "for each point"]),
             ("points = [10, 100]", "steal_max = 200", ["3: steal_max: ", "0 to 100"]),
             ("server_cpus = 0", "server_cpus = \"x\"", ["4: server_cpus: ", "0-2,5"]),
             ("ready = \"tcp:127.0.0.1:80\"", "ready = \"soon\"", ["10: ready: ", "tcp:HOST:PORT"]),
@@ -337,6 +354,16 @@ command = "load --port {port} -n {point} --for {seconds} {subject} ${HOME}"
                 assert!(error.contains(word), "{bad}: {word:?} is not in: {error}");
             }
         }
+    }
+
+    #[test]
+    fn points_that_are_kinds_of_work_are_called_by_their_names() {
+        let names = |more: &str| {
+            let plan = Plan::parse(&GOOD.replacen("points = [10, 100]", more, 1)).unwrap();
+            plan.points.iter().map(|point| plan.point_name(*point).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("points = [1, 2]\njobs = [\"send\", \"receive\"]"), ["send", "receive"]);
+        assert_eq!(names("points = [1, 2]\naxis = \"viewers\""), ["1 viewers", "2 viewers"]);
     }
 
     #[test]

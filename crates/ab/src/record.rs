@@ -195,6 +195,9 @@ pub struct Machine {
     /// What the points count, such as `viewers`.
     #[serde(default)]
     pub axis: Option<String>,
+    /// What the points are called, from 1 on, where they are no numbers.
+    #[serde(default)]
+    pub jobs: Vec<String>,
     /// By what the subjects are compared, as the plan names it.
     #[serde(default)]
     pub judge: String,

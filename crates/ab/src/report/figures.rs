@@ -50,11 +50,14 @@ const FLOOR_SLOT: usize = 7;
 /// The pictures of the newest results, the most telling first.
 pub fn pictures(run: &Run) -> Vec<Picture> {
     let mut pictures = Vec::new();
-    if run.points.len() > 1 {
+    let has_lines = run.points.len() > 1 && !run.has_jobs();
+    if has_lines {
         pictures.extend(cost_by_point(run));
     }
     pictures.extend(split(run));
-    pictures.extend(latency_by_point(run));
+    if has_lines {
+        pictures.extend(latency_by_point(run));
+    }
     pictures.extend(latency_curves(run));
     pictures.extend(by_point_or_bars(run, "rate", "Arrived packets per second", "packets/s", cell::rate, RATE));
     pictures.extend(by_point_or_bars(run, "memory", "Peak memory of the server", "MiB", cell::memory_mib, MEMORY));
@@ -165,9 +168,6 @@ fn split(run: &Run) -> Option<Picture> {
 }
 
 fn latency_by_point(run: &Run) -> Option<Picture> {
-    if run.points.len() < 2 {
-        return None;
-    }
     let p99 = lines_by_point(run, cell::p99, "ms").map(|layer| Layer { name: layer.name + " p99", ..layer });
     let p50 = lines_by_point(run, cell::p50, "ms");
     let p50 = p50.map(|layer| Layer { name: layer.name + " p50", line: Line::Dashed, ..layer });
@@ -237,19 +237,22 @@ fn curve(cell: &Cell<'_>) -> Vec<Point> {
 }
 
 fn by_point_or_bars(run: &Run, id: &str, title: &str, unit: &str, metric: Metric, caption: &str) -> Option<Picture> {
-    if run.points.len() > 1 {
+    if run.points.len() > 1 && !run.has_jobs() {
         let note = "median of the rounds; whiskers: 95 % interval";
         let layers = lines_by_point(run, metric, unit).collect();
         return Picture::lines(id, caption, figure(title, note, point_ruler(run), unit, layers));
     }
-    let bars = run.cells(*run.points.first()?).filter_map(|(subject, cell)| {
+    let bar = |(subject, cell): (usize, Cell<'_>)| {
         let value = cell.median(metric)?;
         let text = format!("{} {unit}", number(value));
         Some(Bar { name: run.subjects[subject].clone(), slot: subject, parts: vec![value], text })
-    });
-    let group = Group { label: String::new(), bars: bars.collect() };
-    let note = "median of the rounds".into();
-    let bars = Bars { title: title.into(), note, unit: unit.into(), parts: Vec::new(), groups: vec![group] };
+    };
+    let group = |&point: &f64| {
+        let label = run.point_name(point).filter(|_| run.has_jobs()).unwrap_or_default();
+        Group { label, bars: run.cells(point).filter_map(bar).collect() }
+    };
+    let (note, groups) = ("median of the rounds".into(), run.points.iter().map(group).collect());
+    let bars = Bars { title: title.into(), note, unit: unit.into(), parts: Vec::new(), groups };
     Picture::bars(id, caption, bars)
 }
 

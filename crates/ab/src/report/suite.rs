@@ -102,7 +102,22 @@ impl Run {
 
     /// "100 viewers"; nothing when there is one point only.
     pub fn point_name(&self, point: f64) -> Option<String> {
-        self.has_axis().then(|| format!("{} {}", measure::plot::short(point), self.axis()))
+        let name = || format!("{} {}", measure::plot::short(point), self.axis());
+        self.has_axis().then(|| self.job(point).map_or_else(name, str::to_owned))
+    }
+
+    /// What stands for a point in a table.
+    pub fn point_text(&self, point: f64) -> String {
+        self.job(point).map_or_else(|| measure::plot::short(point), str::to_owned)
+    }
+
+    fn job(&self, point: f64) -> Option<&str> {
+        crate::plan::job(&self.machine.jobs, point)
+    }
+
+    /// Whether points are kinds of work: then no line leads from one to the next.
+    pub fn has_jobs(&self) -> bool {
+        !self.machine.jobs.is_empty()
     }
 
     /// Whether there is anything to lay an axis through.

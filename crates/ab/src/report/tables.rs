@@ -48,7 +48,7 @@ fn by_cell<'a>(
         for (index, cell) in run.cells(point) {
             let values = values(point, index, &cell);
             if !values.is_empty() {
-                let place = run.has_axis().then(|| TableCell::plain(measure::plot::short(point)));
+                let place = run.has_axis().then(|| TableCell::plain(run.point_text(point)));
                 let name = TableCell { slot: Some(index), ..TableCell::plain(run.subjects[index].as_str()) };
                 rows.push(place.into_iter().chain([name]).chain(values).collect());
             }

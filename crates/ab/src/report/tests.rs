@@ -135,6 +135,24 @@ fn every_picture_that_is_promised_is_on_the_page() {
 }
 
 #[test]
+fn kinds_of_work_have_names_and_bars_and_no_line_between_them() {
+    let mut records = records(8.0);
+    records.iter_mut().for_each(|record| record.point = if record.point == 10.0 { 1.0 } else { 2.0 });
+    let directory = kept("2026-01-01T00:00:00Z", &records);
+    let jobs = vec!["small ones".to_owned(), "large ones".to_owned()];
+    let machine = Machine { axis: None, jobs, ..machine("2026-01-01T00:00:00Z") };
+    record::write_machine(directory.path(), &machine).unwrap();
+    write(directory.path(), false).unwrap();
+    let page = std::fs::read_to_string(directory.path().join(PAGE_FILE)).unwrap();
+    for words in
+        ["of theirs (small ones): 3.9", "of theirs (large ones): 3.9", ">Every run, small ones<", ">large ones<"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains(">Latency<") && !page.contains(">Server CPU time per arrived packet<"));
+}
+
+#[test]
 fn a_page_says_who_failed_and_leaves_no_hole() {
     let mut records = records(8.0);
     records.retain(|record| record.subject == "ours" || record.point == 10.0);

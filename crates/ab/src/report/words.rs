@@ -36,18 +36,26 @@ impl Tone {
     }
 }
 
-/// The verdicts: the first subject beside each other one at the largest point that both have, and its distance from the
-/// floor.
+/// The verdicts: the first subject beside each other one at the largest point that both have, or in each kind of work, and
+/// its distance from the floor.
 pub fn verdicts(run: &Run) -> Vec<Sentence> {
-    let mut sentences: Vec<Sentence> = (1..run.subjects.len()).filter_map(|other| verdict(run, other)).collect();
+    let others = 1..run.subjects.len();
+    let mut sentences: Vec<Sentence> = match run.has_jobs() {
+        true => {
+            run.points.iter().flat_map(|point| others.clone().filter_map(|other| verdict(run, other, *point))).collect()
+        }
+        false => {
+            others.filter_map(|other| run.points.iter().rev().find_map(|point| verdict(run, other, *point))).collect()
+        }
+    };
     sentences.extend(floor_distance(run).map(|text| Sentence { text, tone: Tone::Neutral }));
     sentences
 }
 
-fn verdict(run: &Run, other: usize) -> Option<Sentence> {
+/// One subject beside the first, at a point.
+fn verdict(run: &Run, other: usize, point: f64) -> Option<Sentence> {
     let (first_name, other_name, judge) = (&run.subjects[0], &run.subjects[other], run.judge());
-    let compare = |point| run.cell(0, point).compare(&run.cell(other, point), |record| judge.of(record));
-    let (point, comparison) = run.points.iter().rev().find_map(|&point| Some((point, compare(point)?)))?;
+    let comparison = run.cell(0, point).compare(&run.cell(other, point), |record| judge.of(record))?;
     let (at, label, rounds) = (at_point(run, point), judge.label(), comparison.rounds);
     let Ratio { median, low, high } = comparison.ratio;
     let (ratio, interval) = (number(median), format!("{}–{}", number(low), number(high)));
@@ -69,7 +77,8 @@ fn verdict(run: &Run, other: usize) -> Option<Sentence> {
 }
 
 fn at_point(run: &Run, point: f64) -> String {
-    run.point_name(point).map_or_else(String::new, |name| format!(" at {name}"))
+    run.point_name(point)
+        .map_or_else(String::new, |name| if run.has_jobs() { format!(" ({name})") } else { format!(" at {name}") })
 }
 
 /// How far the first subject is from what the bare kernel path costs.
