@@ -199,7 +199,7 @@ Examples (each against a TURN server that runs and lets clients have peers on lo
   millrace load relay --clients 500 --peers 50 --rate 50 --max-loss 0 --max-p99 5
   millrace load relay --transport tls --server 127.0.0.1:5349 --clients 40 --rate 500
   millrace load relay --indications --length 1100 --in-flight 64 --json
-  millrace load relay --allocate --clients 64 --server-pid $(pidof turnserver)";
+  millrace load relay --allocate --clients 64 --server-pid 4711     tells what an allocation costs that process";
 
 const ATTACK_EXAMPLES: &str = "\
 Examples (against a server of your own, while `millrace load rooms` watches it):
@@ -257,6 +257,7 @@ Examples:
 A plan has two subjects or more; a point is where on the x axis:
   rounds = 8                                 seconds, warm_up, judge, server_cpus, load_cpus as the flags
   points = [10, 100]                         axis = \"viewers\" says what they count
+  jobs = [\"send\", \"receive\"]              or what points 1 and 2 are, where they are kinds of work
   steal_max = 1.0                            percent; others_max = 5.0 for other programs. Who has more is disturbed,
   repeats = 2                                and is repeated so often at most. ready_timeout = \"20s\", load_timeout = \"60s\"
   [[subject]]
@@ -265,6 +266,7 @@ A plan has two subjects or more; a point is where on the x axis:
   ready = \"tcp:127.0.0.1:8080\"
   version = \"millrace --version\"            may be left out, as may cleanup
   vars = { url = \"http://127.0.0.1:8080\" }  is put in the place of {url}
+  only = [10]                                may be left out: the points at which it is measured
   [load]
   command = \"millrace load rooms --json --marks --url {url} --subscribers {point} --seconds {seconds}\"
 
