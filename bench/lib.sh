@@ -59,6 +59,11 @@ foreground() {
   ulimit -c 0
   "$@" &
   server=$!
+  until_it_ends
+}
+
+# until_it_ends: waits for $server, and passes SIGTERM and SIGINT on to it as SIGTERM.
+until_it_ends() {
   stopping=
   trap 'stopping=1; kill -TERM "$server" "${helpers[@]}" 2>/dev/null || true' TERM INT
   local status=0
@@ -84,6 +89,29 @@ wait_for_port() {
   done
   echo "nothing listens at $1:$2" >&2
   return 1
+}
+
+# certificate DIRECTORY: makes key.pem and cert.pem there, for "localhost" and a day.
+certificate() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -days 1 \
+    -keyout "$1/key.pem" -out "$1/cert.pem" 2>/dev/null
+}
+
+# behind_veth COMMAND...: runs it in the foreground in a network namespace of its own, at 10.251.0.1; we are at 10.251.0.2, at
+# the other end of a pair of virtual cards. What leaves as one message is split before it goes over them, as where a card
+# cannot split itself.
+behind_veth() {
+  only_in_namespace
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  unshare --net bash -c '
+    until ip link set far0 gso_max_segs 1 up 2>/dev/null; do sleep 0.02; done
+    ip link set lo up && ip addr add 10.251.0.1/24 dev far0 && exec "$@"' behind_veth "$@" &
+  server=$!
+  until [[ $(readlink "/proc/$server/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
+  ip link add near0 type veth peer name far0 netns "$server"
+  ip link set near0 gso_max_segs 1 up
+  ip addr add 10.251.0.2/24 dev near0
+  until_it_ends
 }
 
 # only_in_namespace: refuses to go on where others could reach what listens on all addresses.
