@@ -49,13 +49,14 @@ fn listen(fd: OwnedFd) -> io::Result<TcpListener> {
     Ok(fd.into())
 }
 
-/// A non-blocking TCP connection to `to`, from `from` where that is given. It is under way: when the descriptor is writable,
-/// it is there or has failed.
+/// A non-blocking TCP connection to `to`, from `from` where that is given; a port of it may be that of a shared listener and
+/// of other connections. It is under way: when the descriptor is writable, it is there or has failed.
 pub fn tcp_connect(to: &SocketAddr, from: Option<&SocketAddr>) -> io::Result<TcpStream> {
-    let fd = socket(to, libc::SOCK_STREAM)?;
-    if let Some(from) = from {
-        bind(fd.as_fd(), from)?;
-    }
+    let fd = match from {
+        Some(from) if from.port() == 0 => bound(from, libc::SOCK_STREAM, &[])?,
+        Some(from) => bound(from, libc::SOCK_STREAM, &[libc::SO_REUSEADDR, libc::SO_REUSEPORT])?,
+        None => socket(to, libc::SOCK_STREAM)?,
+    };
     let mut raw = RawAddr::empty();
     let len = raw.set(to);
     // SAFETY: `raw` is at least `len` bytes long, and the kernel reads it during the call only.
@@ -290,6 +291,21 @@ mod tests {
 
     /// How long the kernel may take. Far more than it does.
     const PATIENCE: Duration = Duration::from_secs(40);
+
+    /// As a TURN server has it: peers connect to its address, and it connects to others from there (RFC 6062).
+    #[test]
+    fn connections_leave_from_the_address_of_a_shared_listener() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = shared_tcp_listener(&any).expect("loopback can be bound");
+        let from = listener.local_addr().expect("it is bound");
+        let peers = [(); 2].map(|()| std::net::TcpListener::bind(any).expect("loopback can be bound"));
+        for peer in peers {
+            let to = peer.local_addr().expect("it is bound");
+            let _connection = tcp_connect(&to, Some(&from)).expect("the address is shared");
+            assert_eq!(peer.accept().expect("it came").1, from);
+        }
+        assert_ne!(tcp_connect(&from, Some(&any)).expect("a port is free").local_addr().expect("bound"), from);
+    }
 
     #[test]
     fn hops_and_interface_of_what_goes_to_single_hosts_are_set() {
