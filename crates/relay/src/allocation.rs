@@ -43,6 +43,8 @@ impl Client {
 pub(crate) struct Allocation {
     pub(crate) id: AllocationId,
     pub(crate) client: Client,
+    /// Peers are reached by TCP (RFC 6062).
+    pub(crate) is_tcp: bool,
     /// Whose it is: nobody else may change it (RFC 8656 §7.2, 441).
     pub(crate) user: Arc<str>,
     /// Its place among all of them, and its bandwidth.
@@ -133,6 +135,8 @@ pub(crate) struct Relayed {
     pub(crate) shown: SocketAddr,
     /// `None`: it is not open yet.
     pub(crate) link: Option<LinkId>,
+    /// It is a listener for peers' connections (RFC 6062).
+    pub(crate) is_tcp: bool,
     /// Its port was kept for who had this token.
     pub(crate) token: Option<ReservationToken>,
     /// Other ports that were tried for it.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use slab::Slab;
 use wheel::Wheel;
-use wire::{LinkId, LinkRequest, Outbox, Path, Token, UdpOptions};
+use wire::{LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 
 use crate::allocation::{Allocation, Client, Opening, Relayed, family_index};
 use crate::answer::{Code, Seal};
@@ -29,6 +29,7 @@ use crate::random::Secret;
 use crate::reservation::ReservationToken;
 use crate::settings::Settings;
 use crate::spec::{AllocationId, AllocationInfo, Event, Traffic};
+use crate::tcp::PeerConnections;
 
 /// Allocations that expire, or sockets that are closed, before everything else gets its turn; the next portion waits for
 /// `PAUSE`. A socket takes the kernel some ten microseconds.
@@ -65,6 +66,7 @@ pub(crate) struct Wish {
     pub(crate) lifetime: Duration,
     pub(crate) family: Family,
     pub(crate) additional: Option<Family>,
+    pub(crate) is_tcp: bool,
     pub(crate) wanted: Wanted,
     /// A port that was kept for it.
     pub(crate) kept: Option<(ReservationToken, SocketAddr)>,
@@ -103,6 +105,8 @@ pub(crate) struct Allocations {
     closes_at: Instant,
     last_id: u64,
     pub(crate) events: VecDeque<Event>,
+    /// TCP allocations that have ended, and whose connections are to.
+    pub(crate) ended_tcp: Vec<usize>,
 }
 
 impl Allocations {
@@ -123,6 +127,7 @@ impl Allocations {
             closes_at: now,
             last_id: u64::from(settings.worker.0) << 48,
             events: VecDeque::new(),
+            ended_tcp: Vec::new(),
         }
     }
 
@@ -172,15 +177,15 @@ impl Allocations {
             return Err(NO_ROOM);
         }
         let first = match wish.kept {
-            Some((token, bound)) => self.open_at(bound, Some(token)),
-            None => self.open(wish.family, wish.wanted).ok_or(NO_ROOM)?,
+            Some((token, bound)) => self.open_at(bound, false, Some(token)),
+            None => self.open(wish.family, wish.is_tcp, wish.wanted).ok_or(NO_ROOM)?,
         };
         let mut relayed = [None; 2];
         let family = self.sockets.get(first).map_or(wish.family, |socket| Family::of(socket.bound.ip()));
         relayed[family_index(family)] = Some(first);
         let mut lacks = None;
         if let Some(additional) = wish.additional {
-            match self.open(additional, Wanted::Any) {
+            match self.open(additional, wish.is_tcp, Wanted::Any) {
                 Some(slot) => relayed[family_index(additional)] = Some(slot),
                 None if self.settings.relay(additional).is_none() => lacks = Some((additional, 440)),
                 None => lacks = Some((additional, 508)),
@@ -194,6 +199,7 @@ impl Allocations {
         entry.insert(Allocation {
             id: AllocationId(self.last_id),
             client: wish.client,
+            is_tcp: wish.is_tcp,
             user: wish.user,
             account: wish.account,
             begun: now,
@@ -219,19 +225,19 @@ impl Allocations {
     }
 
     /// Asks for a socket at a free port of a family.
-    fn open(&mut self, family: Family, wanted: Wanted) -> Option<usize> {
+    fn open(&mut self, family: Family, is_tcp: bool, wanted: Wanted) -> Option<usize> {
         let bind = self.settings.relay(family)?.bind;
         let port = self.ports[family_index(family)].take(wanted, self.secret.number())?;
-        let slot = self.open_at(SocketAddr::new(bind, port), None);
+        let slot = self.open_at(SocketAddr::new(bind, port), is_tcp, None);
         self.sockets[slot].is_pair = wanted == Wanted::Pair;
         Some(slot)
     }
 
-    fn open_at(&mut self, bound: SocketAddr, token: Option<ReservationToken>) -> usize {
+    fn open_at(&mut self, bound: SocketAddr, is_tcp: bool, token: Option<ReservationToken>) -> usize {
         let shown = self.shown_at(bound);
         let (allocation, link, retries, is_pair) = (None, None, 0, false);
-        let slot = self.sockets.insert(Relayed { allocation, bound, shown, link, token, retries, is_pair });
-        self.ask(slot, bound);
+        let slot = self.sockets.insert(Relayed { allocation, bound, shown, link, is_tcp, token, retries, is_pair });
+        self.ask(slot);
         slot
     }
 
@@ -241,8 +247,16 @@ impl Allocations {
         SocketAddr::new(relay.map_or(bound.ip(), |relay| relay.shown()), bound.port())
     }
 
-    fn ask(&mut self, slot: usize, addr: SocketAddr) {
+    fn ask(&mut self, slot: usize) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        let addr = socket.bound;
         let token = Token { owner: self.settings.owner, number: Name::Relayed(slot).number() };
+        if socket.is_tcp {
+            // Connections to peers leave from the same address and port.
+            let (links_max, stream) = (self.settings.peer_connections_max, PeerConnections::options());
+            let options = ListenOptions { reuse_port: true, links_max, stream };
+            return self.opens.push_back(LinkRequest::Listen { token, addr, options });
+        }
         let (receive_buffer_bytes, send_buffer_bytes) = (None, None);
         let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, ..UdpOptions::default() };
         self.opens.push_back(LinkRequest::OpenUdp { token, addr, ports: None, options });
@@ -299,7 +313,7 @@ impl Allocations {
                 let shown = self.shown_at(bound);
                 let socket = self.sockets.get_mut(slot)?;
                 (socket.bound, socket.shown) = (bound, shown);
-                self.ask(slot, bound);
+                self.ask(slot);
                 return None;
             }
             // Nothing is left to be given back.
@@ -391,6 +405,7 @@ impl Allocations {
         let relayed = self.shown_of(&allocation).collect();
         self.wheel.cancel(allocation.timer);
         self.by_client.remove(&allocation.client.path);
+        self.ended_tcp.extend(allocation.is_tcp.then_some(key));
         for slot in allocation.relayed.into_iter().flatten() {
             self.release(slot);
         }

@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use wheel::{TimerId, Wheel};
-use wire::framing::Framing;
+use wire::framing::{Frame, Framing};
 use wire::{Adopted, LinkId, LinkRequest, Path, StreamOptions, Token};
 
 use crate::allocation::Client;
+use crate::message::{Class, Method, message_type};
 use crate::names::Name;
 use crate::settings::Settings;
 use crate::spec::{self, ClientTransport};
+use crate::tcp::PeerConnections;
 
 /// Bytes of the longest message: ChannelData with all the data that its length can tell, and padding (RFC 8656 §12.4).
 const FRAME_MAX: usize = (1 << 16) + 4;
@@ -29,6 +31,9 @@ const SILENCE_MORE: Duration = Duration::from_secs(60);
 
 /// What the client was sent and does not acknowledge for so long ends the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of the longest message on a connection for data.
+const HEAD_MAX: usize = 2_048;
 
 /// Connections that are looked at before everything else gets its turn; the next portion waits for `PAUSE`.
 const PORTION: usize = 64;
@@ -54,10 +59,15 @@ struct Connection {
     /// `None`: it is not open yet.
     path: Option<Path>,
     check: Option<TimerId>,
+    /// It carries data (RFC 6062 §4.3), behind a ConnectionBind, of which the beginning is here.
+    head: Vec<u8>,
     address: SocketAddr,
     server: SocketAddr,
     transport: ClientTransport,
 }
+
+/// What came is no message, or too long for one.
+pub(crate) struct NotStun;
 
 impl Connections {
     pub(crate) fn new(now: Instant, settings: &Arc<Settings>) -> Self {
@@ -76,17 +86,55 @@ impl Connections {
             return;
         }
         let spec::Connection { descriptor, client, server, transport, begun } = connection;
-        let slot = self.all.insert(Connection { path: None, check: None, address: client, server, transport });
-        let options = StreamOptions {
+        let slot = self.all.insert(Connection {
+            path: None,
+            check: None,
+            head: Vec::new(),
+            address: client,
+            server,
+            transport,
+        });
+        let is_data = begun.received.starts_with(&message_type(Class::Request, Method::ConnectionBind));
+        let options = if is_data { PeerConnections::options() } else { self.options() };
+        let token = Token { owner: self.settings.owner, number: Name::Client(slot).number() };
+        self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind: Adopted::Begun(options, begun) });
+    }
+
+    /// What holds for one that carries messages.
+    fn options(&self) -> StreamOptions {
+        StreamOptions {
             framing: Some(Framing::Turn),
             frame_max: FRAME_MAX,
             backlog_max: self.settings.backlog_max,
             silence_max: Some(self.settings.lifetime_max + SILENCE_MORE),
             unacknowledged_max: Some(UNACKNOWLEDGED_MAX),
             ..StreamOptions::default()
-        };
-        let token = Token { owner: self.settings.owner, number: Name::Client(slot).number() };
-        self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind: Adopted::Begun(options, begun) });
+        }
+    }
+
+    /// Takes what a connection for data brings before it is one. Returns the first message, when it is there.
+    pub(crate) fn take_message(&mut self, slot: usize, bytes: &[u8]) -> Result<Option<Vec<u8>>, NotStun> {
+        let connection = self.all.get_mut(slot).ok_or(NotStun)?;
+        connection.head.extend_from_slice(bytes);
+        match Framing::Turn.next_frame(&connection.head, HEAD_MAX) {
+            Frame::Datagram { range, end } => {
+                let message = connection.head.get(range).map(<[u8]>::to_vec);
+                connection.head.drain(..end);
+                Ok(message)
+            }
+            Frame::Incomplete { .. } => Ok(None),
+            Frame::Invalid => Err(NotStun),
+        }
+    }
+
+    /// Takes what stands behind the messages.
+    pub(crate) fn take_rest(&mut self, slot: usize) -> Vec<u8> {
+        self.all.get_mut(slot).map(|connection| std::mem::take(&mut connection.head)).unwrap_or_default()
+    }
+
+    /// Nobody wants a connection any more.
+    pub(crate) fn close(&mut self, link: LinkId) {
+        self.requests.push_back(LinkRequest::Close { link });
     }
 
     /// A connection is there.
@@ -108,6 +156,12 @@ impl Connections {
         let connection = self.all.get(slot).filter(|connection| connection.path.is_some_and(|own| own == *path))?;
         let Connection { address, server, transport, .. } = *connection;
         Some(Client { token, path: *path, address, server, transport })
+    }
+
+    /// The same, where the link is known to be its own.
+    pub(crate) fn client_of(&self, token: Token, slot: usize) -> Option<Client> {
+        let path = self.all.get(slot)?.path?;
+        self.client(token, slot, &path)
     }
 
     /// Closes those on which nobody has an allocation, a portion at a time.

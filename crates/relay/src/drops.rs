@@ -28,7 +28,7 @@ pub enum DropReason {
     NoPermission,
     /// Data to or from an address that the operator does not allow.
     ForbiddenPeer,
-    /// Data to a peer of a family that the allocation has no address of.
+    /// Data to a peer of a family that the allocation has no address of, or that is reached by TCP.
     WrongFamily,
     /// Data without a single byte.
     Empty,

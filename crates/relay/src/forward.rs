@@ -137,7 +137,7 @@ impl Forward<'_, '_> {
             return self.drop(DropReason::Empty, count);
         }
         let Some(allocation) = self.allocations.get_mut(key) else { return };
-        let Some(slot) = allocation.relayed(Family::of(peer.ip())) else {
+        let Some(slot) = allocation.relayed(Family::of(peer.ip())).filter(|_| !allocation.is_tcp) else {
             return self.drop(DropReason::WrongFamily, count);
         };
         let taken = allocation.account.take(self.now, Direction::Sent, count, size);

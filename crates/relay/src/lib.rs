@@ -25,3 +25,4 @@ pub mod reservation;
 pub mod rules;
 pub mod settings;
 pub mod spec;
+mod tcp;

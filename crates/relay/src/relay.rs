@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wire::{DatagramRun, LinkEvent, LinkId, Outbox, Path, Product, Random, Token};
+use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path, Product, Random, Token};
 
 use crate::allocation::Client;
 use crate::allocations::{self, Allocations, NO_ROOM, Outcome};
@@ -20,13 +20,15 @@ use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::forward::{self, Forward};
+use crate::ledger::Direction;
 use crate::limits::Limits;
-use crate::message::{Class, Message, Method, attribute};
+use crate::message::{Class, Message, Method, TransactionId, attribute};
 use crate::names::Name;
 use crate::requests::{self, Granted, Requests};
 use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::spec::{Command, Event};
+use crate::tcp::{News, PeerConnections};
 
 /// The relay of one worker. It holds no socket and reads no clock.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ pub struct Relay {
     limits: Limits,
     allocations: Allocations,
     connections: Connections,
+    peers: PeerConnections,
     counters: Counters,
     events: VecDeque<Event>,
     random: Random,
@@ -55,6 +58,7 @@ impl Relay {
             limits: Limits::new(now, settings.limits, seed),
             allocations: Allocations::new(now, &settings),
             connections: Connections::new(now, &settings),
+            peers: PeerConnections::new(now, &settings),
             counters: Counters::default(),
             events: VecDeque::new(),
             random: Random::new(seed),
@@ -177,20 +181,15 @@ impl Relay {
         class: Class,
         method: Method,
         out: &mut Outbox,
-        write: impl FnOnce(&mut Writer<'_>),
+        content: impl FnOnce(&mut Writer<'_>),
     ) {
-        let len = out.slot().and_then(|slot| {
-            let mut writer = Writer::new(slot, class, method, message.transaction());
-            write(&mut writer);
+        let len = write(out, class, method, message.transaction(), |writer| {
+            content(writer);
             if message.has_fingerprint {
                 writer.fingerprint();
             }
-            writer.finish()
         });
-        match len {
-            Some(len) => out.commit(path, len),
-            None => self.counters.drops.add(DropReason::OutboxFull, 1),
-        }
+        self.send(path, len, out);
     }
 
     /// Takes a request that has to be proved.
@@ -207,17 +206,22 @@ impl Relay {
             Verdict::Granted(granted) => granted,
             Verdict::Answer(reply) => {
                 self.counters.challenges += 1;
-                let is_sent = out.push(&client.path, &reply);
-                return self.counters.drops.add(DropReason::OutboxFull, u64::from(!is_sent));
+                let place = out.slot().and_then(|slot| slot.get_mut(..reply.len()));
+                let len = place.map(|place| {
+                    place.copy_from_slice(&reply);
+                    reply.len()
+                });
+                return self.send(&client.path, len, out);
             }
             Verdict::Silence(reason) => return self.counters.drops.add(reason, 1),
             // `handle_found` goes on with it.
             Verdict::Waits => return,
         };
         let proof = granted;
-        let Relay { settings, rules, allocations, next_alternate, .. } = self;
+        let Relay { settings, rules, allocations, peers, next_alternate, .. } = self;
         let (is_draining, seal) = (self.is_draining, proof.seal.clone());
-        let mut request = Requests { now, settings, rules, allocations, is_draining, next_alternate, client, proof };
+        let mut request =
+            Requests { now, settings, rules, allocations, peers, is_draining, next_alternate, client, proof };
         let granted = request.handle(message);
         match granted {
             Ok(_) => self.counters.requests_granted += 1,
@@ -230,26 +234,23 @@ impl Relay {
             Ok(Granted::Refreshed(lifetime)) => (None, Some(lifetime)),
             Ok(Granted::Done) | Err(_) => (None, None),
         };
-        let Some(slot) = out.slot() else { return self.counters.drops.add(DropReason::OutboxFull, 1) };
-        let mut writer = Writer::new(slot, class, method, message.transaction());
-        if let Some(allocation) = shown {
-            let shown: Vec<SocketAddr> = self.allocations.shown_of(allocation).collect();
-            requests::write_allocated(now, allocation, &shown, &mut writer);
-        }
-        if let Some(lifetime) = lifetime {
-            writer.number(attribute::LIFETIME, requests::seconds(lifetime));
-        }
-        if let Err(refusal) = granted {
-            refusal.write(message, &mut writer);
-        }
-        writer.seal(&seal);
-        if message.has_fingerprint {
-            writer.fingerprint();
-        }
-        match writer.finish() {
-            Some(len) => out.commit(&client.path, len),
-            None => self.counters.drops.add(DropReason::OutboxFull, 1),
-        }
+        let len = write(out, class, method, message.transaction(), |writer| {
+            if let Some(allocation) = shown {
+                let shown: Vec<SocketAddr> = self.allocations.shown_of(allocation).collect();
+                requests::write_allocated(now, allocation, &shown, writer);
+            }
+            if let Some(lifetime) = lifetime {
+                writer.number(attribute::LIFETIME, requests::seconds(lifetime));
+            }
+            if let Err(refusal) = granted {
+                refusal.write(message, writer);
+            }
+            writer.seal(&seal);
+            if message.has_fingerprint {
+                writer.fingerprint();
+            }
+        });
+        self.send(&client.path, len, out);
     }
 
     /// Takes what was found of a user, and handles the requests that waited for it.
@@ -275,12 +276,17 @@ impl Relay {
 
     fn handle_opened(&mut self, now: Instant, name: Name, link: LinkId, remote: Option<SocketAddr>, out: &mut Outbox) {
         match name {
+            Name::Relayed(slot) if link.kind() == LinkKind::Stream => self.accept_peer(now, slot, link, remote, out),
             Name::Relayed(slot) => {
                 let outcome = self.allocations.handle_opened(now, slot, link);
                 self.tell_outcome(now, outcome, out);
             }
             Name::Client(slot) => self.connections.handle_opened(now, slot, link, remote),
-            Name::Listener(_) | Name::Peer(_) => {}
+            Name::Peer(slot) => {
+                let news = self.peers.handle_opened(now, slot, link, out);
+                self.tell(news, out);
+            }
+            Name::Listener(_) => {}
         }
     }
 
@@ -291,12 +297,17 @@ impl Relay {
                 self.tell_outcome(now, outcome, out);
             }
             Name::Client(slot) => drop(self.connections.handle_closed(slot)),
-            Name::Listener(_) | Name::Peer(_) => {}
+            Name::Peer(slot) => {
+                let news = self.peers.handle_failed(slot);
+                self.tell(news, out);
+            }
+            Name::Listener(_) => {}
         }
     }
 
     /// What was there is no more; a client's allocation ends with its connection.
     fn handle_closed(&mut self, now: Instant, name: Name, link: LinkId) {
+        self.peers.handle_closed(link);
         match name {
             Name::Relayed(slot) => self.allocations.handle_closed(now, slot, link),
             Name::Client(slot) => {
@@ -308,9 +319,113 @@ impl Relay {
         }
     }
 
-    fn count(&mut self) {
+    /// Ends what is nobody's any more, and counts what there is.
+    fn settle(&mut self) {
+        for key in std::mem::take(&mut self.allocations.ended_tcp) {
+            self.peers.close_all(key);
+        }
+        self.counters.peer_connections = self.peers.len() as u64;
         self.counters.allocations = self.allocations.len() as u64;
         self.counters.connections = self.connections.len() as u64;
+    }
+
+    /// A peer has connected to a relayed address: its client is told, if it permits that peer (RFC 6062 §5.3).
+    fn accept_peer(&mut self, now: Instant, slot: usize, link: LinkId, remote: Option<SocketAddr>, out: &mut Outbox) {
+        let key = self.allocations.socket(slot).and_then(|socket| socket.allocation);
+        let permitted = key.zip(remote).filter(|(key, peer)| {
+            let allocation = self.allocations.get(*key).filter(|it| !it.is_over(now) && it.opening.is_none());
+            let is_permitted = allocation.is_some_and(|it| it.permissions.ports(now, &peer.ip()).is_some());
+            let has_room = self.peers.peers(*key).count() < self.settings.peer_connections_max;
+            is_permitted && has_room && self.rules.allows(*peer)
+        });
+        match permitted {
+            Some((key, peer)) => {
+                let news = self.peers.accept(now, key, peer, link, out);
+                self.tell(Some(news), out);
+            }
+            None => {
+                self.counters.drops.add(DropReason::NoPermission, 1);
+                self.connections.close(link);
+            }
+        }
+    }
+
+    /// Tells a client what became of a connection with a peer.
+    fn tell(&mut self, news: Option<News>, out: &mut Outbox) {
+        let (path, len) = match news {
+            Some(News::Connected { asked, id }) => {
+                let class = if id.is_some() { Class::Success } else { Class::Error };
+                let len = write(out, class, Method::Connect, asked.transaction, |writer| {
+                    match id {
+                        Some(id) => writer.number(attribute::CONNECTION_ID, id),
+                        None => writer.error(requests::CONNECTION_FAILURE),
+                    };
+                    writer.seal(&asked.seal);
+                    if asked.has_fingerprint {
+                        writer.fingerprint();
+                    }
+                });
+                (asked.path, len)
+            }
+            Some(News::Attempt { allocation, peer, id }) => {
+                let Some(allocation) = self.allocations.get(allocation) else { return };
+                let mut transaction = [0; 12];
+                transaction[..8].copy_from_slice(&self.random.next_u64().to_be_bytes());
+                let len = write(out, Class::Indication, Method::ConnectionAttempt, transaction, |writer| {
+                    writer.number(attribute::CONNECTION_ID, id).xor_address(attribute::XOR_PEER_ADDRESS, peer);
+                });
+                (allocation.client.path, len)
+            }
+            None => return,
+        };
+        self.send(&path, len, out);
+    }
+
+    /// Takes what a byte stream brings: data of a client or a peer, or what comes before it is that.
+    fn handle_bytes(&mut self, now: Instant, token: Token, link: LinkId, bytes: &[u8], out: &mut Outbox) {
+        if self.peers.has(link) {
+            return self.join(now, link, bytes, out);
+        }
+        // What comes of a peer's connection that is being closed is nobody's.
+        let Name::Client(slot) = Name::of(token.number) else { return };
+        let mut bytes = bytes;
+        while let Ok(found) = self.connections.take_message(slot, std::mem::take(&mut bytes)) {
+            let (Some(message), Some(client)) = (found, self.connections.client_of(token, slot)) else { return };
+            self.handle_message(now, client, &message, out);
+            if self.peers.has(link) {
+                let rest = self.connections.take_rest(slot);
+                if !rest.is_empty() {
+                    self.join(now, link, &rest, out);
+                }
+                return;
+            }
+        }
+        self.connections.close(link);
+    }
+
+    /// Takes data of a client or a peer to the other.
+    fn join(&mut self, now: Instant, link: LinkId, bytes: &[u8], out: &mut Outbox) {
+        let Some((key, direction)) = self.peers.handle_bytes(link, bytes, out) else { return };
+        let Some(allocation) = self.allocations.get_mut(key) else { return };
+        // It is counted, and not limited: bytes of a stream cannot be left out.
+        allocation.account.take(now, direction, 1, bytes.len());
+        let (traffic, count) = match direction {
+            Direction::Sent => (&mut allocation.sent, &mut self.counters.bytes_to_peers),
+            Direction::Received => (&mut allocation.received, &mut self.counters.bytes_to_clients),
+        };
+        traffic.packets += 1;
+        traffic.bytes += bytes.len() as u64;
+        *count += bytes.len() as u64;
+    }
+
+    /// Sends what stands in the slot.
+    fn send(&mut self, path: &Path, len: Option<usize>, out: &mut Outbox) {
+        match len {
+            Some(len) if path.link.kind() == LinkKind::Stream => out.commit_bytes(path.link, len),
+            Some(len) => out.commit(path, len),
+            // Who asked asks again.
+            None => self.counters.drops.add(DropReason::OutboxFull, 1),
+        }
     }
 
     /// Answers the Allocate that waited for sockets.
@@ -324,28 +439,20 @@ impl Relay {
         let (Some(opening), Some(allocation)) = (opening, self.allocations.get(key)) else { return };
         let path = allocation.client.path;
         let shown: Vec<SocketAddr> = self.allocations.shown_of(allocation).collect();
-        let len = out.slot().and_then(|slot| {
-            let mut writer = Writer::new(slot, class, Method::Allocate, allocation.transaction);
+        let len = write(out, class, Method::Allocate, allocation.transaction, |writer| {
             match class {
-                Class::Success => requests::write_allocated(now, allocation, &shown, &mut writer),
-                _ => {
-                    writer.error(NO_ROOM);
-                }
+                Class::Success => requests::write_allocated(now, allocation, &shown, writer),
+                _ => drop(writer.error(NO_ROOM)),
             }
             writer.seal(&opening.seal);
             if opening.has_fingerprint {
                 writer.fingerprint();
             }
-            writer.finish()
         });
-        match len {
-            Some(len) => out.commit(&path, len),
-            // The client asks again.
-            None => self.counters.drops.add(DropReason::OutboxFull, 1),
-        }
+        let info = allocation.info(now, shown);
+        self.send(&path, len, out);
         if class == Class::Success {
             self.counters.allocations_begun += 1;
-            let info = allocation.info(now, shown);
             self.events.push_back(Event::Began(info));
         } else {
             self.counters.requests_refused += 1;
@@ -366,7 +473,7 @@ impl Product for Relay {
                 self.counters.drops.add(DropReason::StaleLink, run.datagram_count() as u64);
             }
         }
-        self.count();
+        self.settle();
     }
 
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
@@ -375,28 +482,49 @@ impl Product for Relay {
             LinkEvent::Opened { link, remote, .. } => self.handle_opened(now, name, link, remote, out),
             LinkEvent::Failed { error } => self.handle_failed(now, name, &error, out),
             LinkEvent::Closed { link, .. } => self.handle_closed(now, name, link),
-            LinkEvent::Bytes { .. }
-            | LinkEvent::InputEnded { .. }
-            | LinkEvent::Unsent { .. }
-            | LinkEvent::Writable { .. }
-            | LinkEvent::Refused { .. } => {}
+            LinkEvent::Bytes { link, bytes } => self.handle_bytes(now, token, link, bytes, out),
+            LinkEvent::InputEnded { link } if self.peers.has(link) => self.peers.handle_input_ended(link),
+            LinkEvent::InputEnded { link } => self.connections.close(link),
+            LinkEvent::Unsent { link, .. } => self.peers.handle_unsent(link),
+            LinkEvent::Writable { link } => self.peers.handle_writable(link),
+            LinkEvent::Refused { .. } => {}
         }
-        self.count();
+        self.settle();
     }
 
-    fn handle_timeout(&mut self, now: Instant, _: &mut Outbox) {
-        let Relay { allocations, connections, counters, .. } = self;
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        let Relay { allocations, connections, peers, counters, .. } = self;
         allocations.handle_timeout(now, counters);
-        connections.handle_timeout(now, |path| allocations.find(now, path).is_some());
-        self.count();
+        let is_used = |path: &Path| allocations.find(now, path).is_some() || peers.has(path.link);
+        connections.handle_timeout(now, is_used);
+        while let Some(news) = self.peers.handle_timeout(now) {
+            self.tell(Some(news), out);
+        }
+        self.settle();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = [self.allocations.poll_timeout(), self.connections.poll_timeout()];
+        let timeouts = [self.allocations.poll_timeout(), self.connections.poll_timeout(), self.peers.poll_timeout()];
         timeouts.into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        !allocations::transmit(self.connections.requests(), out) || self.allocations.transmit(now, out)
+        self.settle();
+        !self.peers.transmit(out)
+            || !allocations::transmit(self.connections.requests(), out)
+            || self.allocations.transmit(now, out)
     }
+}
+
+/// Writes a message into the outbox's slot; how many bytes it has.
+fn write(
+    out: &mut Outbox,
+    class: Class,
+    method: Method,
+    transaction: TransactionId,
+    content: impl FnOnce(&mut Writer<'_>),
+) -> Option<usize> {
+    let mut writer = Writer::new(out.slot()?, class, method, transaction);
+    content(&mut writer);
+    writer.finish()
 }

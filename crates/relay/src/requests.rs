@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wire::LinkKind;
+
 use crate::allocation::{Allocation, Client, family_index};
 use crate::allocations::{Allocations, NO_ROOM, Wish};
 use crate::answer::{Code, Writer};
@@ -17,6 +19,7 @@ use crate::message::{Family, Message, Method, attribute};
 use crate::ports::Wanted;
 use crate::rules;
 use crate::settings::Settings;
+use crate::tcp::{Asked, PeerConnections};
 
 pub(crate) const BAD_REQUEST: Code = (400, "Bad Request");
 const FORBIDDEN: Code = (403, "Forbidden");
@@ -26,11 +29,14 @@ const UNSUPPORTED_FAMILY: Code = (440, "Address Family not Supported");
 const WRONG_CREDENTIALS: Code = (441, "Wrong Credentials");
 const UNSUPPORTED_TRANSPORT: Code = (442, "Unsupported Transport Protocol");
 const FAMILY_MISMATCH: Code = (443, "Peer Address Family Mismatch");
+const CONNECTION_EXISTS: Code = (446, "Connection Already Exists");
+pub(crate) const CONNECTION_FAILURE: Code = (447, "Connection Timeout or Failure");
 const QUOTA: Code = (486, "Allocation Quota Reached");
 const TRY_ALTERNATE: Code = (300, "Try Alternate");
 
 /// The numbers of protocols (REQUESTED-TRANSPORT).
 const UDP: u8 = 17;
+const TCP: u8 = 6;
 
 /// Peers that one CreatePermission names at most; what is longer is a mistake, or worse.
 const PEERS_MAX: usize = 64;
@@ -111,6 +117,7 @@ pub(crate) struct Requests<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) rules: &'a rules::Rules,
     pub(crate) allocations: &'a mut Allocations,
+    pub(crate) peers: &'a mut PeerConnections,
     /// Newcomers are sent away, to the next of the alternates.
     pub(crate) is_draining: bool,
     pub(crate) next_alternate: &'a mut usize,
@@ -128,11 +135,18 @@ impl Requests<'_> {
         if message.is_malformed {
             return Err(BAD_REQUEST.into());
         }
+        // A connection that carries data does nothing else (RFC 6062 §4.3).
+        let is_data = self.client.path.link.kind() == LinkKind::Stream;
+        if is_data != (message.method == Some(Method::ConnectionBind)) {
+            return Err(BAD_REQUEST.into());
+        }
         match message.method {
             Some(Method::Allocate) => self.allocate(message),
             Some(Method::Refresh) => Ok(self.refresh(message)?),
             Some(Method::CreatePermission) => Ok(self.create_permission(message)?),
             Some(Method::ChannelBind) => Ok(self.bind_channel(message)?),
+            Some(Method::Connect) => Ok(self.connect(message)?),
+            Some(Method::ConnectionBind) => Ok(self.bind_connection(message)?),
             _ => Err(BAD_REQUEST.into()),
         }
     }
@@ -142,11 +156,7 @@ impl Requests<'_> {
         if let Some(key) = self.allocations.find(self.now, &self.client.path) {
             return Ok(self.answer_again(key, message)?);
         }
-        match message.requested_transport {
-            Some(UDP) => {}
-            Some(_) => return Err(UNSUPPORTED_TRANSPORT.into()),
-            None => return Err(BAD_REQUEST.into()),
-        }
+        let is_tcp = self.wants_tcp(message)?;
         let (family, additional) = self.families(message)?;
         let wanted = match message.even_port {
             Some(true) if additional.is_some() => return Err(BAD_REQUEST.into()),
@@ -176,6 +186,7 @@ impl Requests<'_> {
             lifetime: self.lifetime(message),
             family,
             additional,
+            is_tcp,
             wanted,
             kept,
             transaction: message.transaction(),
@@ -190,6 +201,21 @@ impl Requests<'_> {
                 }
                 Err(self.send_away(code))
             }
+        }
+    }
+
+    /// Whether peers are to be reached by TCP, which only who came by TCP may want (RFC 6062 §5.1).
+    fn wants_tcp(&self, message: &Message<'_>) -> Result<bool, Code> {
+        match message.requested_transport {
+            Some(UDP) => Ok(false),
+            Some(TCP) if self.settings.allows_tcp => {
+                let is_of_udp =
+                    message.even_port.is_some() || message.reservation_token.is_some() || message.dont_fragment;
+                let is_stream = self.client.path.link.kind() == LinkKind::Framed;
+                if is_of_udp || !is_stream { Err(BAD_REQUEST) } else { Ok(true) }
+            }
+            Some(_) => Err(UNSUPPORTED_TRANSPORT),
+            None => Err(BAD_REQUEST),
         }
     }
 
@@ -319,6 +345,9 @@ impl Requests<'_> {
         }
         let now = self.now;
         let allocation = self.allocations.get_mut(key).ok_or(MISMATCH)?;
+        if allocation.is_tcp {
+            return Err(BAD_REQUEST);
+        }
         if allocation.relayed(Family::of(peer.ip())).is_none() {
             return Err(FAMILY_MISMATCH);
         }
@@ -334,6 +363,44 @@ impl Requests<'_> {
             BindError::Full => NO_ROOM,
         })?;
         allocation.permissions.permit(now, ip, self.rules.ports(ip));
+        Ok(Granted::Done)
+    }
+
+    /// RFC 6062 §5.2. The answer waits for the peer's.
+    fn connect(&mut self, message: &Message<'_>) -> Result<Granted, Code> {
+        let key = self.own()?;
+        let allocation = self.allocations.get(key).filter(|it| it.is_tcp).ok_or(BAD_REQUEST)?;
+        let peer = message.peers().next().ok_or(BAD_REQUEST)?;
+        let slot = allocation.relayed(Family::of(peer.ip())).ok_or(FAMILY_MISMATCH)?;
+        if !self.rules.allows(peer) {
+            return Err(FORBIDDEN);
+        }
+        if self.peers.peers(key).any(|other| other == peer) {
+            return Err(CONNECTION_EXISTS);
+        }
+        if self.peers.peers(key).count() >= self.settings.peer_connections_max {
+            return Err(NO_ROOM);
+        }
+        let from = self.allocations.socket(slot).ok_or(NO_ROOM)?.bound;
+        let asked = Asked {
+            path: self.client.path,
+            transaction: message.transaction(),
+            seal: self.proof.seal.clone(),
+            has_fingerprint: message.has_fingerprint,
+        };
+        self.peers.connect(self.now, key, from, peer, asked);
+        Ok(Granted::Later)
+    }
+
+    /// RFC 6062 §5.4. The connection that asks is data from now on.
+    fn bind_connection(&mut self, message: &Message<'_>) -> Result<Granted, Code> {
+        let id = message.connection_id.ok_or(BAD_REQUEST)?;
+        let (slot, connection) = self.peers.find(id).ok_or(BAD_REQUEST)?;
+        let allocation = connection.allocation.and_then(|key| self.allocations.get(key)).ok_or(BAD_REQUEST)?;
+        if allocation.user != self.proof.user {
+            return Err(WRONG_CREDENTIALS);
+        }
+        self.peers.bind(slot, self.client.path.link);
         Ok(Granted::Done)
     }
 }

@@ -75,7 +75,7 @@ pub struct Connection {
 }
 
 /// The bits of a connection id that are random; those above say whose it is.
-const CONNECTION_RANDOM_BITS: u32 = 22;
+pub(crate) const CONNECTION_RANDOM_BITS: u32 = 22;
 
 /// Which worker a connection id is of (RFC 6062 §6.2.1): a connection that begins with a ConnectionBind for it belongs there.
 pub fn connection_worker(id: u32) -> WorkerId {

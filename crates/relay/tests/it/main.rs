@@ -13,6 +13,7 @@ mod data;
 mod permissions;
 mod refresh;
 mod requests;
+mod tcp;
 
 /// The key of a user of these tests.
 fn key(user: &str) -> Vec<u8> {

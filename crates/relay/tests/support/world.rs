@@ -57,6 +57,15 @@ pub struct World {
     waiting: Vec<LinkRequest>,
     /// Connections that are there.
     pub connections: BTreeMap<usize, (LinkId, Token, SocketAddr)>,
+    /// Connections to peers that are asked for: where to and from.
+    pub connecting: Vec<(Token, SocketAddr, SocketAddr)>,
+    /// What was written for byte streams, by their links' slots.
+    pub written: BTreeMap<usize, Vec<u8>>,
+    /// Byte streams that are not read.
+    pub paused: HashSet<usize>,
+    /// Byte streams of which what was written does not leave.
+    pub stalled: HashSet<usize>,
+    watched: HashSet<LinkId>,
     /// What the engine has to tell.
     closed: Vec<(Token, LinkId)>,
 }
@@ -98,6 +107,11 @@ impl World {
             out: Outbox::new(512 * 1_024),
             sockets: BTreeMap::new(),
             connections: BTreeMap::new(),
+            connecting: Vec::new(),
+            written: BTreeMap::new(),
+            paused: HashSet::new(),
+            stalled: HashSet::new(),
+            watched: HashSet::new(),
             taken: HashSet::new(),
             next_slot: 100,
             sent: Vec::new(),
@@ -134,21 +148,93 @@ impl World {
 
     /// A client has connected; the token's number and the path of its connection.
     pub fn connect(&mut self, remote: SocketAddr, transport: ClientTransport) -> Option<(u32, Path)> {
+        self.connect_with(remote, transport, &[])
+    }
+
+    /// The same, with what it has sent already.
+    pub fn connect_with(
+        &mut self,
+        remote: SocketAddr,
+        transport: ClientTransport,
+        received: &[u8],
+    ) -> Option<(u32, Path)> {
         let descriptor = std::fs::File::open("/dev/null").expect("it is there").into();
-        let begun = Begun { remote: Some(remote), ..Begun::default() };
+        let begun = Begun { remote: Some(remote), received: received.into(), ..Begun::default() };
         let connection = Connection { descriptor, client: remote, server: SERVER.into(), transport, begun };
         self.command(Command::AddClient(connection));
         let mut found = self.connections.values().filter(|(_, _, other)| *other == remote);
-        found.next_back().map(|(link, token, _)| (token.number, Path { link: *link, remote, local: None }))
+        let found = found.next_back().map(|(link, token, _)| (*link, token.number));
+        let (link, number) = found?;
+        if link.kind() == LinkKind::Stream {
+            self.bring(link, received);
+        }
+        Some((number, Path { link, remote, local: None }))
+    }
+
+    /// A peer connects to a relayed address; the link, if it was not closed at once.
+    pub fn connect_peer(&mut self, to: SocketAddr, peer: SocketAddr) -> Option<LinkId> {
+        let (_, token, _) = *self.sockets.values().find(|(_, _, addr)| *addr == to)?;
+        Some(self.open_stream(token, peer)).filter(|link| self.connections.contains_key(&link.slot()))
+    }
+
+    /// Peers answer, or do not; the links.
+    pub fn answer_connects(&mut self, do_answer: bool) -> Vec<LinkId> {
+        let mut links = Vec::new();
+        for (token, peer, _) in std::mem::take(&mut self.connecting) {
+            if do_answer {
+                links.push(self.open_stream(token, peer));
+            } else {
+                let event = LinkEvent::Failed { error: Error::from(ErrorKind::ConnectionRefused) };
+                self.tell(token, event);
+            }
+        }
+        links
+    }
+
+    fn open_stream(&mut self, token: Token, remote: SocketAddr) -> LinkId {
+        let link = LinkId::new(LinkKind::Stream, self.next_slot, 0);
+        self.next_slot += 1;
+        self.connections.insert(link.slot(), (link, token, remote));
+        self.tell(token, LinkEvent::Opened { link, local: SERVER.into(), remote: Some(remote) });
+        link
+    }
+
+    /// A byte stream brings something.
+    pub fn bring(&mut self, link: LinkId, bytes: &[u8]) {
+        let (_, token, _) = self.connections[&link.slot()];
+        self.tell(token, LinkEvent::Bytes { link, bytes: &mut bytes.to_vec() });
+    }
+
+    /// What was written for a byte stream and nobody has looked at.
+    pub fn read(&mut self, link: LinkId) -> Vec<u8> {
+        self.written.remove(&link.slot()).unwrap_or_default()
+    }
+
+    /// What was written for a byte stream leaves.
+    pub fn drain(&mut self, link: LinkId) {
+        self.stalled.remove(&link.slot());
+        if self.watched.remove(&link) {
+            let (_, token, _) = self.connections[&link.slot()];
+            self.tell(token, LinkEvent::Writable { link });
+        }
+    }
+
+    /// The other side of a byte stream sends no more.
+    pub fn end_input(&mut self, link: LinkId) {
+        let (_, token, _) = self.connections[&link.slot()];
+        self.tell(token, LinkEvent::InputEnded { link });
+    }
+
+    fn tell(&mut self, token: Token, event: LinkEvent<'_>) {
+        self.relay.handle_link(self.now, token, event, &mut self.out);
+        self.flush(&[]);
+        self.settle();
     }
 
     /// A client's connection breaks.
     pub fn hang_up(&mut self, path: &Path) {
         let (link, token, _) = self.connections.remove(&path.link.slot()).expect("it is there");
-        let event = LinkEvent::Closed { link, remote: Some(path.remote), reason: CloseReason::Ended };
-        self.relay.handle_link(self.now, token, event, &mut self.out);
-        self.flush(&[]);
-        self.settle();
+        self.tell(token, LinkEvent::Closed { link, remote: Some(path.remote), reason: CloseReason::Ended });
     }
 
     /// Time passes; what is due is done when it is.
@@ -193,6 +279,12 @@ impl World {
             };
             self.sent.push(Sent { path: run.path, datagrams });
         }
+        for piece in self.out.pieces() {
+            let wire::PieceSource::Copied(bytes) = self.out.piece(piece) else { panic!("it is copied") };
+            if self.connections.contains_key(&piece.link.slot()) {
+                self.written.entry(piece.link.slot()).or_default().extend(bytes);
+            }
+        }
         self.out.clear();
         let requests: Vec<_> = self.out.take_requests().collect();
         let has_asked = !requests.is_empty();
@@ -232,6 +324,31 @@ impl World {
                     LinkEvent::Opened { link, local: addr, remote: None }
                 };
                 self.relay.handle_link(self.now, token, event, &mut self.out);
+            }
+            LinkRequest::Listen { token, addr, .. } => {
+                let link = LinkId::new(LinkKind::Listener, self.next_slot, 0);
+                self.next_slot += 1;
+                self.sockets.insert(link.slot(), (link, token, addr));
+                let event = LinkEvent::Opened { link, local: addr, remote: None };
+                self.relay.handle_link(self.now, token, event, &mut self.out);
+            }
+            LinkRequest::Connect { token, to, from, .. } => {
+                self.connecting.push((token, to, from.expect("the relayed address")));
+            }
+            LinkRequest::Read { link, is_on } => {
+                if is_on {
+                    self.paused.remove(&link.slot());
+                } else {
+                    self.paused.insert(link.slot());
+                }
+            }
+            LinkRequest::WatchWritable { link } if self.stalled.contains(&link.slot()) => {
+                self.watched.insert(link);
+            }
+            LinkRequest::WatchWritable { link } => {
+                if let Some((_, token, _)) = self.connections.get(&link.slot()).copied() {
+                    self.relay.handle_link(self.now, token, LinkEvent::Writable { link }, &mut self.out);
+                }
             }
             LinkRequest::Adopt { token, kind: Adopted::Begun(options, begun), .. } => {
                 let kind = if options.framing.is_some() { LinkKind::Framed } else { LinkKind::Stream };

@@ -1,0 +1,265 @@
+//! TCP allocations (RFC 6062).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use relay::message::{Class, Message, Method, attribute};
+use relay::spec::{ClientTransport, connection_worker};
+use wire::{LinkId, WorkerId};
+
+use crate::client::{Answer, Client};
+use crate::world::World;
+
+const PEER: ([u8; 4], u16) = ([198, 51, 100, 1], 5_000);
+
+/// A world in which TCP is allowed, a client with a TCP allocation, and its relayed address.
+fn allocated() -> (World, Client, SocketAddr) {
+    let mut world = World::new(|settings| {
+        settings.allows_tcp = true;
+        settings.worker = WorkerId(3);
+        settings.peer_connections_max = 3;
+    });
+    let mut client = Client::over(ClientTransport::Tcp, &mut world, 1);
+    let answer = client.request(&mut world, Method::Allocate, |writer| {
+        writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+    });
+    (world, client, answer.relayed())
+}
+
+/// Asks for a connection to a peer, which answers; its id and link.
+fn connect(world: &mut World, client: &mut Client, peer: SocketAddr) -> (u32, LinkId) {
+    let id = client.transaction();
+    let request = client.sealed(Method::Connect, id, |writer| {
+        writer.xor_address(attribute::XOR_PEER_ADDRESS, peer);
+    });
+    assert!(client.exchange(world, &request).is_empty(), "the peer has not answered");
+    let links = world.answer_connects(true);
+    let answers = client.take(world);
+    let answer = client.read(&answers[0], Method::Connect, id);
+    (answer.number(attribute::CONNECTION_ID).expect("it is told"), links[0])
+}
+
+fn refused(world: &mut World, client: &mut Client, peer: SocketAddr) -> u16 {
+    let answer = client.request(world, Method::Connect, |writer| {
+        writer.xor_address(attribute::XOR_PEER_ADDRESS, peer);
+    });
+    answer.code
+}
+
+/// Binds a connection by another of the client's, behind whose message stands `rest`; its link and the answer.
+fn bind(world: &mut World, client: &mut Client, id: u32, rest: &[u8]) -> (LinkId, Answer, Vec<u8>) {
+    let transaction = client.transaction();
+    let request = client.sealed(Method::ConnectionBind, transaction, |writer| {
+        writer.number(attribute::CONNECTION_ID, id);
+    });
+    let remote = ([192, 0, 2, 200], 40_000 + transaction[3] as u16).into();
+    let received = [&request[..], rest].concat();
+    let (_, path) = world.connect_with(remote, ClientTransport::Tcp, &received).expect("it is taken over");
+    let written = world.read(path.link);
+    let len = 20 + usize::from(u16::from_be_bytes([written[2], written[3]]));
+    (path.link, client.read(&written[..len], Method::ConnectionBind, transaction), written[len..].to_vec())
+}
+
+#[test]
+fn a_connection_to_a_peer_is_joined_with_one_of_the_clients() {
+    let (mut world, mut client, relayed) = allocated();
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    assert_eq!(connection_worker(id), WorkerId(3));
+    assert!(world.paused.contains(&peer.slot()), "nothing is read before it is bound");
+    let (own, answer, _) = bind(&mut world, &mut client, id, b"behind");
+    assert_eq!(answer.class, Class::Success);
+    assert_eq!(world.read(peer), b"behind");
+    assert!(!world.paused.contains(&peer.slot()));
+    world.bring(peer, b"to the client");
+    world.bring(own, b"to the peer");
+    assert_eq!((world.read(own), world.read(peer)), (b"to the client".to_vec(), b"to the peer".to_vec()));
+    assert_eq!(world.relay.counters().peer_connections, 1);
+    assert_ne!(relayed.port(), 0);
+}
+
+#[test]
+fn a_connection_leaves_from_the_relayed_address() {
+    let (mut world, mut client, relayed) = allocated();
+    let id = client.transaction();
+    let request = client.sealed(Method::Connect, id, |writer| {
+        writer.xor_address(attribute::XOR_PEER_ADDRESS, PEER.into());
+    });
+    client.exchange(&mut world, &request);
+    assert_eq!(world.connecting.iter().map(|(_, to, from)| (*to, *from)).collect::<Vec<_>>(), [(PEER.into(), relayed)]);
+}
+
+#[test]
+fn a_peer_that_connects_is_told_of_when_it_is_permitted() {
+    let (mut world, mut client, relayed) = allocated();
+    let peer = SocketAddr::from(PEER);
+    assert_eq!(world.connect_peer(relayed, peer), None);
+    client.permit(&mut world, &[peer]);
+    let link = world.connect_peer(relayed, peer).expect("it is permitted");
+    let told = client.take(&mut world);
+    let message = Message::parse(&told[0]).expect("an indication");
+    assert_eq!((message.class, message.method), (Class::Indication, Some(Method::ConnectionAttempt)));
+    assert_eq!(message.peers().next(), Some(peer));
+    let (own, answer, _) = bind(&mut world, &mut client, message.connection_id.expect("it is told"), &[]);
+    assert_eq!(answer.class, Class::Success);
+    world.bring(link, b"hello");
+    assert_eq!(world.read(own), b"hello");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let (mut world, mut client, _) = allocated();
+    let peer = SocketAddr::from(PEER);
+    assert_eq!(refused(&mut world, &mut client, ([127, 0, 0, 1], 22).into()), 403);
+    assert_eq!(refused(&mut world, &mut client, "[2001:db8::9]:1".parse().unwrap()), 443);
+    assert_eq!(client.request(&mut world, Method::Connect, |_| {}).code, 400);
+    connect(&mut world, &mut client, peer);
+    assert_eq!(refused(&mut world, &mut client, peer), 446);
+    for port in [1, 2] {
+        connect(&mut world, &mut client, SocketAddr::new(peer.ip(), port));
+    }
+    assert_eq!(refused(&mut world, &mut client, SocketAddr::new(peer.ip(), 3)), 508);
+    assert_eq!(client.bind(&mut world, 0x4000, peer), 400, "there are no channels");
+
+    // A UDP allocation has no connections, and a client over UDP no TCP allocation.
+    let mut other = Client::over(ClientTransport::Tcp, &mut world, 2);
+    other.allocate(&mut world);
+    assert_eq!(refused(&mut world, &mut other, peer), 400);
+    let mut over_udp = Client::new(3);
+    for (extra, code) in [(None, 400), (Some(attribute::DONT_FRAGMENT), 400)] {
+        let answer = over_udp.request(&mut world, Method::Allocate, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+            if let Some(extra) = extra {
+                writer.attribute(extra, &[]);
+            }
+        });
+        assert_eq!(answer.code, code);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_told_of() {
+    let (mut world, mut client, _) = allocated();
+    for is_silent in [false, true] {
+        let id = client.transaction();
+        let request = client.sealed(Method::Connect, id, |writer| {
+            writer.xor_address(attribute::XOR_PEER_ADDRESS, PEER.into());
+        });
+        client.exchange(&mut world, &request);
+        if is_silent {
+            world.advance(Duration::from_secs(31));
+        } else {
+            world.answer_connects(false);
+        }
+        let answers = client.take(&mut world);
+        assert_eq!(client.read(&answers[0], Method::Connect, id).code, 447);
+    }
+    // It answers at last, and nobody waits for it.
+    let links = world.answer_connects(true);
+    assert!(!world.connections.contains_key(&links[0].slot()));
+    assert_eq!(world.relay.counters().peer_connections, 0);
+    connect(&mut world, &mut client, PEER.into());
+}
+
+#[test]
+fn only_its_user_binds_a_connection_and_once() {
+    let (mut world, mut client, _) = allocated();
+    let (id, _) = connect(&mut world, &mut client, PEER.into());
+    let mut bob = Client::of("bob", 9);
+    bob.allocate(&mut world);
+    assert_eq!(bind(&mut world, &mut bob, id, &[]).1.code, 441);
+    assert_eq!(bind(&mut world, &mut client, id ^ 1, &[]).1.code, 400);
+    assert_eq!(bind(&mut world, &mut client, id, &[]).1.code, 0);
+    assert_eq!(bind(&mut world, &mut client, id, &[]).1.code, 400);
+    // On a connection of messages it is no request.
+    let answer = client.request(&mut world, Method::ConnectionBind, |writer| {
+        writer.number(attribute::CONNECTION_ID, id);
+    });
+    assert_eq!(answer.code, 400);
+}
+
+#[test]
+fn who_has_still_to_prove_himself_may_do_so_on_the_same_connection() {
+    let (mut world, mut client, _) = allocated();
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    let mut stranger = client.clone();
+    stranger.nonce.clear();
+    let ask = |client: &Client, transaction| {
+        client.sealed(Method::ConnectionBind, transaction, |writer| {
+            writer.number(attribute::CONNECTION_ID, id);
+        })
+    };
+    let transactions = [client.transaction(), client.transaction()];
+    let first = ask(&stranger, transactions[0]);
+    let remote = ([192, 0, 2, 200], 50_000).into();
+    let (_, path) = world.connect_with(remote, ClientTransport::Tls, &first).expect("it is taken over");
+    let answer = world.read(path.link);
+    assert_eq!(stranger.read(&answer, Method::ConnectionBind, transactions[0]).code, 401);
+    // In pieces, as streams may have it.
+    let second = [&ask(&client, transactions[1])[..], b"data"].concat();
+    second.chunks(7).for_each(|piece| world.bring(path.link, piece));
+    let answer = world.read(path.link);
+    assert_eq!(client.read(&answer, Method::ConnectionBind, transactions[1]).code, 0);
+    assert_eq!(world.read(peer), b"data");
+}
+
+#[test]
+fn who_binds_nothing_is_closed() {
+    let (mut world, mut client, _) = allocated();
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    world.advance(Duration::from_secs(31));
+    assert!(!world.connections.contains_key(&peer.slot()));
+    assert_eq!(bind(&mut world, &mut client, id, &[]).1.code, 400);
+    world.advance(Duration::from_secs(61));
+    assert_eq!(world.connections.len(), 1, "the client's own");
+    // What is no message ends it.
+    for rest in [&[0xff, 0xfc][..], &[[0, 8], [0xff; 2]].concat()] {
+        let bytes = [&[0, 0x0b], rest, &[0xff; 40]].concat();
+        world.connect_with(([192, 0, 2, 200], 1).into(), ClientTransport::Tcp, &bytes);
+        assert_eq!(world.connections.len(), 1);
+    }
+}
+
+#[test]
+fn when_one_side_ends_the_other_gets_what_was_on_its_way() {
+    for who_ends in 0..4 {
+        let (mut world, mut client, _) = allocated();
+        let (id, peer) = connect(&mut world, &mut client, PEER.into());
+        let (own, _, _) = bind(&mut world, &mut client, id, &[]);
+        world.bring(own, b"last words");
+        world.bring(peer, b"last answer");
+        assert_eq!((world.read(peer), world.read(own)), (b"last words".to_vec(), b"last answer".to_vec()));
+        match who_ends {
+            0 => world.end_input(own),
+            1 => world.end_input(peer),
+            2 => world.hang_up(&client.path),
+            _ => assert_eq!(client.refresh(&mut world, 0).code, 0),
+        }
+        assert!(!world.connections.contains_key(&peer.slot()) && !world.connections.contains_key(&own.slot()));
+        assert_eq!(world.relay.counters().peer_connections, 0);
+    }
+}
+
+#[test]
+fn who_does_not_read_has_the_other_side_wait() {
+    let (mut world, mut client, _) = allocated();
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    let (own, _, _) = bind(&mut world, &mut client, id, &[]);
+    world.stalled.insert(own.slot());
+    let piece: Vec<u8> = (0..16_384).map(|index| (index % 251) as u8).collect();
+    let mut sent = Vec::new();
+    while !world.paused.contains(&peer.slot()) {
+        world.bring(peer, &piece);
+        sent.extend(&piece);
+        assert!(sent.len() < 200_000, "it is paused");
+    }
+    // What was read before the engine heard of it.
+    for _ in 0..3 {
+        world.bring(peer, &piece);
+        sent.extend(&piece);
+    }
+    assert_eq!(world.read(own), sent);
+    world.drain(own);
+    assert!(!world.paused.contains(&peer.slot()));
+    world.bring(peer, b"more");
+    assert_eq!(world.read(own), b"more");
+}
