@@ -10,6 +10,7 @@ pub mod auth;
 pub mod channel;
 mod connections;
 pub mod counters;
+mod discovery;
 pub mod drops;
 mod forward;
 pub mod ledger;

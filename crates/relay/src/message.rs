@@ -130,7 +130,6 @@ pub mod attribute {
     pub const USERHASH: u16 = 0x001e;
     pub const XOR_MAPPED_ADDRESS: u16 = 0x0020;
     pub const RESERVATION_TOKEN: u16 = 0x0022;
-    pub const PADDING: u16 = 0x0026;
     pub const RESPONSE_PORT: u16 = 0x0027;
     pub const CONNECTION_ID: u16 = 0x002a;
     pub const ADDITIONAL_ADDRESS_FAMILY: u16 = 0x8000;
@@ -266,8 +265,6 @@ pub struct Message<'a> {
     pub change: Option<(bool, bool)>,
     /// RESPONSE-PORT (RFC 5780 §7.5).
     pub response_port: Option<u16>,
-    /// PADDING (RFC 5780 §7.6), in bytes.
-    pub padding: Option<usize>,
     /// FINGERPRINT is there, and right.
     pub has_fingerprint: bool,
     /// Some attribute has not the length that it must have.
@@ -333,7 +330,6 @@ impl<'a> Message<'a> {
             connection_id: None,
             change: None,
             response_port: None,
-            padding: None,
             has_fingerprint: false,
             is_malformed: false,
             first_peer: None,
@@ -419,7 +415,6 @@ impl<'a> Message<'a> {
                 self.is_malformed |= port.is_none();
                 self.response_port = self.response_port.or(port);
             }
-            attribute::PADDING => self.padding = self.padding.or(Some(value.len())),
             attribute::XOR_PEER_ADDRESS => {
                 self.first_peer = self.first_peer.or(Some(at));
                 self.is_malformed |= xor_address(value, self.transaction()).is_none();

@@ -18,6 +18,7 @@ use crate::answer::Writer;
 use crate::auth::{self, Authority, Found, Verdict, Waiting};
 use crate::connections::Connections;
 use crate::counters::Counters;
+use crate::discovery;
 use crate::drops::DropReason;
 use crate::forward::{self, Forward};
 use crate::ledger::Direction;
@@ -38,6 +39,8 @@ pub struct Relay {
     authority: Authority,
     limits: Limits,
     allocations: Allocations,
+    /// Of each listener, when it is open.
+    listeners: Vec<Option<LinkId>>,
     connections: Connections,
     peers: PeerConnections,
     counters: Counters,
@@ -57,6 +60,7 @@ impl Relay {
             authority: Authority::new(Arc::clone(&settings.realm), settings.epoch, settings.auth.clone()),
             limits: Limits::new(now, settings.limits, seed),
             allocations: Allocations::new(now, &settings),
+            listeners: vec![None; settings.listeners.len()],
             connections: Connections::new(now, &settings),
             peers: PeerConnections::new(now, &settings),
             counters: Counters::default(),
@@ -153,15 +157,19 @@ impl Relay {
             return;
         }
         self.counters.bindings += 1;
-        let is_understood = message.unknown().is_empty();
-        let class = if is_understood { Class::Success } else { Class::Error };
-        self.answer(&client.path, message, class, Method::Binding, out, |writer| {
-            if is_understood {
-                writer.xor_address(attribute::XOR_MAPPED_ADDRESS, client.address);
-            } else {
+        let unknown = discovery::unknown(&self.settings, message);
+        if !message.unknown().is_empty() || unknown.is_some() {
+            return self.answer(&client.path, message, Class::Error, Method::Binding, out, |writer| {
                 writer.error((requests::UNKNOWN_ATTRIBUTE.0, ""));
-                requests::write_unknown(message, writer);
-            }
+                requests::write_unknown(message, unknown, writer);
+            });
+        }
+        let Some(origin) = discovery::origin(&self.settings, &self.listeners, &client, message) else {
+            return self.counters.drops.add(DropReason::StaleLink, 1);
+        };
+        self.answer(&origin.path, message, Class::Success, Method::Binding, out, |writer| {
+            writer.xor_address(attribute::XOR_MAPPED_ADDRESS, client.address);
+            origin.write(writer);
         });
     }
 
@@ -286,7 +294,11 @@ impl Relay {
                 let news = self.peers.handle_opened(now, slot, link, out);
                 self.tell(news, out);
             }
-            Name::Listener(_) => {}
+            Name::Listener(index) => {
+                if let Some(listener) = self.listeners.get_mut(index) {
+                    *listener = Some(link);
+                }
+            }
         }
     }
 

@@ -77,15 +77,15 @@ impl Refusal {
             Refusal::Alternate(to) => writer.error(TRY_ALTERNATE).plain_address(attribute::ALTERNATE_SERVER, *to),
         };
         if *self == Refusal::Code(UNKNOWN_ATTRIBUTE) {
-            write_unknown(message, writer);
+            write_unknown(message, None, writer);
         }
     }
 }
 
 /// Says which attributes were not understood (RFC 8489 §14.10).
-pub(crate) fn write_unknown(message: &Message<'_>, writer: &mut Writer<'_>) {
-    let mut list = [0; 16];
-    let types = message.unknown().iter().flat_map(|kind| kind.to_be_bytes());
+pub(crate) fn write_unknown(message: &Message<'_>, other: Option<u16>, writer: &mut Writer<'_>) {
+    let mut list = [0; 18];
+    let types = message.unknown().iter().chain(&other).flat_map(|kind| kind.to_be_bytes());
     let len = list.iter_mut().zip(types).map(|(place, byte)| *place = byte).count();
     writer.attribute(attribute::UNKNOWN_ATTRIBUTES, &list[..len]);
 }

@@ -10,6 +10,7 @@ mod allocate;
 mod channels;
 mod connections;
 mod data;
+mod discovery;
 mod permissions;
 mod refresh;
 mod requests;

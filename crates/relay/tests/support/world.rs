@@ -101,7 +101,8 @@ impl World {
         let now = Instant::now();
         let mut settings = settings(now);
         change(&mut settings);
-        World {
+        let listeners = settings.listeners.len();
+        let mut world = World {
             relay: Relay::new(now, settings),
             now,
             out: Outbox::new(512 * 1_024),
@@ -119,7 +120,14 @@ impl World {
             is_slow: false,
             waiting: Vec::new(),
             closed: Vec::new(),
+        };
+        // Those that are there from the start.
+        for slot in 0..listeners as u32 {
+            let token = Token { owner: 0, number: relay::names::listener(slot as usize) };
+            let event = LinkEvent::Opened { link: LinkId::datagrams(slot), local: SERVER.into(), remote: None };
+            world.tell(token, event);
         }
+        world
     }
 
     /// Something came to a link: datagrams of one size, but for a last one that may be shorter.
