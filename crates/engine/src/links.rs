@@ -194,12 +194,9 @@ impl Links {
         ACCEPTS_MAX
     }
 
-    /// Whether a listener may have one more connection, from there. Who has come first of the same source, where that has
-    /// enough strangers, or else of all, makes room if that is what it takes.
+    /// Whether a listener may have one more connection, from there. The stranger who has come first of the same source, where
+    /// that has enough, or else of all, makes room if that is what it takes.
     fn has_place(&mut self, id: LinkId, remote: SocketAddr) -> bool {
-        if self.listener_mut(id).is_some_and(|listener| listener.has_all_of_its_share(remote.ip())) {
-            return false;
-        }
         let source = Some(remote.ip());
         // Each time, so that neither queue grows by those who are strangers no more.
         let (oldest_of_source, oldest) = (self.oldest_stranger(id, source), self.oldest_stranger(id, None));

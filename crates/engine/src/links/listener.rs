@@ -60,15 +60,13 @@ impl Listener {
         self.links >= self.links_max
     }
 
-    /// Whether a source has all the strangers that it may have.
+    /// Whether a source has all the strangers that it may have, or with those that are known half of the places: so whoever
+    /// opens ever more, and makes them known, leaves as many to the others.
     pub(super) fn has_enough_of(&self, ip: IpAddr) -> bool {
-        self.stream.strangers.is_some_and(|limits| self.strangers.count_of(ip) >= limits.per_source_max)
-    }
-
-    /// Whether a source has all the connections that it may have: half of the places, so that whoever makes ever more of them
-    /// known leaves as many to the others.
-    pub(super) fn has_all_of_its_share(&self, ip: IpAddr) -> bool {
-        self.stream.strangers.is_some() && self.strangers.known_of(ip) >= self.links_max.div_ceil(2)
+        let (strangers, known) = self.strangers.counts_of(ip);
+        self.stream
+            .strangers
+            .is_some_and(|limits| strangers >= limits.per_source_max || strangers + known >= self.links_max.div_ceil(2))
     }
 
     /// Accepts one connection.

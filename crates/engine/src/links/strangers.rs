@@ -27,14 +27,9 @@ struct Source {
 }
 
 impl Strangers {
-    /// How many one source has now.
-    pub(super) fn count_of(&self, ip: IpAddr) -> usize {
-        self.by_source.get(&source_network(ip)).map_or(0, |source| source.count)
-    }
-
-    /// How many connections of one source are known.
-    pub(super) fn known_of(&self, ip: IpAddr) -> usize {
-        self.by_source.get(&source_network(ip)).map_or(0, |source| source.known)
+    /// How many one source has now, and how many connections that are known.
+    pub(super) fn counts_of(&self, ip: IpAddr) -> (usize, usize) {
+        self.by_source.get(&source_network(ip)).map_or((0, 0), |source| (source.count, source.known))
     }
 
     /// One has come.

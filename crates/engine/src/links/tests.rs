@@ -569,3 +569,14 @@ fn who_is_known_at_one_address_leaves_half_of_the_places_to_others() {
     let _next = accept(&mut links, 1);
     assert_eq!((links.counts.tcp_links, links.counts.tcp_refused), (4, 1));
 }
+
+#[test]
+fn who_opens_many_connections_before_any_is_known_leaves_half_of_the_places_to_others() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(4, 10);
+    let all = [(); 4].map(|()| accepted(&mut links, start, listener, addr, 1));
+    let open = all.each_ref().map(|(_, link)| links.is_open(*link));
+    assert_eq!(open, [false, false, true, true], "its own oldest make room");
+    let _others = [2, 3].map(|from| accepted(&mut links, start, listener, addr, from));
+    assert_eq!((links.counts.tcp_links, links.counts.tcp_strangers_closed, links.counts.tcp_refused), (4, 2, 0));
+}
