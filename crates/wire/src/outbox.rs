@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
 
-use self::again::Again;
+use self::again::{Again, Part};
 pub use self::again::{Gathered, RunBytes};
 pub use self::pieces::{Piece, PieceSource};
 use crate::{LinkRequest, Path};
@@ -42,6 +42,9 @@ const PIECES_MAX: usize = 256;
 /// Rows of received datagrams that are queued at most.
 const AGAIN_MAX: usize = 1_024;
 
+/// Datagrams in them at most: about what one receive call brings.
+const PARTS_MAX: usize = 8_192;
+
 /// Requests that are queued at most.
 const REQUESTS_MAX: usize = 64;
 
@@ -54,6 +57,7 @@ pub struct Run {
     /// The way they go.
     pub path: Path,
     source: Source,
+    /// Where its bytes begin, or its parts.
     start: u32,
     /// Bytes in all.
     len: u32,
@@ -121,6 +125,7 @@ pub struct Outbox {
     shared: Vec<Shared>,
     shared_rows: usize,
     again: Vec<Again>,
+    parts: Vec<Part>,
     pieces: Vec<Piece>,
     files: Vec<Arc<File>>,
     requests: Vec<LinkRequest>,
@@ -139,6 +144,7 @@ impl Outbox {
             shared,
             shared_rows: 0,
             again: Vec::new(),
+            parts: Vec::new(),
             pieces: Vec::new(),
             files: Vec::new(),
             requests: Vec::with_capacity(REQUESTS_MAX),
@@ -171,6 +177,7 @@ impl Outbox {
         self.used + count * DATAGRAM_MAX <= self.buf.len()
             && self.shared_rows + count <= SHARED_ROWS_MAX
             && self.again.len() + count <= AGAIN_MAX
+            && self.parts.len() + count <= PARTS_MAX
             && self.pieces.len() + count <= PIECES_MAX
     }
 
@@ -321,6 +328,7 @@ impl Outbox {
         self.shared.clear();
         self.shared_rows = 0;
         self.again.clear();
+        self.parts.clear();
         self.pieces.clear();
         self.files.clear();
     }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{AGAIN_MAX, DATAGRAM_MAX, Outbox, RUN_BYTES_MAX, Run, Source};
+use super::{AGAIN_MAX, DATAGRAM_MAX, Outbox, PARTS_MAX, RUN_BYTES_MAX, Run, Source};
 use crate::{DatagramRun, Path};
 
 /// How a run is made of received datagrams.
@@ -14,12 +14,13 @@ pub(super) struct Again {
     /// Where the new bytes lie in the outbox: `prefix_len` for each datagram.
     prefixes: u32,
     prefix_len: u16,
-    /// From the beginning of one received datagram to that of the next.
-    stride: u16,
-    /// What is taken of each received datagram, and how much the last one has.
-    part_start: u16,
-    part_end: u16,
-    last_len: u16,
+}
+
+/// What is taken of one received datagram. Those of a run stand one behind the other, wherever they were received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    start: u32,
+    len: u16,
 }
 
 /// The bytes of a run.
@@ -36,10 +37,9 @@ pub enum RunBytes<'a> {
 pub struct Gathered<'a> {
     prefixes: &'a [u8],
     prefix_len: usize,
-    /// From the first received datagram to the end of the last.
+    parts: &'a [Part],
+    /// All that was received.
     received: &'a [u8],
-    stride: usize,
-    part: (usize, usize),
 }
 
 impl<'a> RunBytes<'a> {
@@ -59,12 +59,9 @@ impl<'a> RunBytes<'a> {
 impl<'a> Gathered<'a> {
     /// The two parts of the datagram at `index`.
     pub fn datagram(&self, index: usize) -> [&'a [u8]; 2] {
-        let of = |bytes: &'a [u8], start: usize, end: usize| bytes.get(start..end.min(bytes.len())).unwrap_or_default();
-        let start = index * self.stride;
-        [
-            of(self.prefixes, index * self.prefix_len, (index + 1) * self.prefix_len),
-            of(self.received, start + self.part.0, start + self.part.1),
-        ]
+        let of = |bytes: &'a [u8], start: usize, len: usize| bytes.get(start..start + len).unwrap_or_default();
+        let part = self.parts.get(index).map_or((0, 0), |part| (part.start as usize, usize::from(part.len)));
+        [of(self.prefixes, index * self.prefix_len, self.prefix_len), of(self.received, part.0, part.1)]
     }
 }
 
@@ -73,7 +70,8 @@ impl Outbox {
     /// bytes that `part` names, behind `N` others that `prefix` gives for them. Returns how many found room; the rest is
     /// not queued, as is what would be empty or longer than a datagram can be.
     ///
-    /// The payload is not copied, and leaves as it is when the outbox is flushed, which is before the next receive.
+    /// The payload is not copied, and leaves as it is when the outbox is flushed, which is before the next receive. What
+    /// stands behind a run for the same path leaves with it, also when it was received apart.
     pub fn push_prefixed<const N: usize>(
         &mut self,
         path: &Path,
@@ -89,8 +87,8 @@ impl Outbox {
             let Some(payload) = segment.get(part.start..part.end.min(segment.len())) else { break };
             let is_queued = match run.place() {
                 Some(place) => {
-                    let at = place + (segments.start + queued) * stride;
-                    self.push_received(path, at, (stride, &part), segment.len(), &prefix(payload))
+                    let at = place + (segments.start + queued) * stride + part.start;
+                    self.push_received(path, at, payload.len(), &prefix(payload))
                 }
                 None => self.push_copied(path, &prefix(payload), payload),
             };
@@ -102,48 +100,35 @@ impl Outbox {
         queued
     }
 
-    /// Queues one received datagram, at `at` in what was received, behind the last one if it goes on from there.
-    fn push_received(
-        &mut self,
-        path: &Path,
-        at: usize,
-        (stride, part): (usize, &Range<usize>),
-        segment_len: usize,
-        prefix: &[u8],
-    ) -> bool {
-        let len = prefix.len() + part.end.min(segment_len).saturating_sub(part.start);
-        let fits = |value: usize| u16::try_from(value).is_ok();
-        if len == 0 || len > RUN_BYTES_MAX || !fits(stride) || u32::try_from(at).is_err() {
+    /// Queues `payload_len` received bytes from `at` on, behind the last run where that goes the same way.
+    fn push_received(&mut self, path: &Path, at: usize, payload_len: usize, prefix: &[u8]) -> bool {
+        let len = prefix.len() + payload_len;
+        let (Ok(start), Ok(part_len)) = (u32::try_from(at), u16::try_from(payload_len)) else { return false };
+        if len == 0 || len > RUN_BYTES_MAX || self.parts.len() >= PARTS_MAX {
             return false;
         }
         let prefixes = self.used;
         let Some(slot) = self.buf.get_mut(prefixes..prefixes + prefix.len()) else { return false };
-        slot.copy_from_slice(prefix);
-        self.used += prefix.len();
         if let Some(run) = self.runs.last_mut()
             && let Source::Again(index) = run.source
-            && let Some(again) = self.again.get_mut(usize::from(index))
-            && again.goes_on_with(run, at, (stride, part), prefixes, prefix.len())
+            && let Some(again) = self.again.get(usize::from(index))
+            && usize::from(again.prefix_len) == prefix.len()
+            && again.prefixes as usize + run.segment_count() * prefix.len() == prefixes
             && run.has_room_for(path, len)
         {
-            again.last_len = segment_len as u16;
             run.grow(len);
-            return true;
+        } else {
+            if self.again.len() >= AGAIN_MAX {
+                return false;
+            }
+            let source = Source::Again(self.again.len() as u16);
+            self.again.push(Again { prefixes: prefixes as u32, prefix_len: prefix.len() as u16 });
+            let (start, segment_size) = (self.parts.len() as u32, len as u16);
+            self.runs.push(Run { path: *path, source, start, len: len as u32, segment_size, segment_count: 1 });
         }
-        if self.again.len() >= AGAIN_MAX {
-            return false;
-        }
-        let source = Source::Again(self.again.len() as u16);
-        self.again.push(Again {
-            prefixes: prefixes as u32,
-            prefix_len: prefix.len() as u16,
-            stride: stride as u16,
-            part_start: part.start as u16,
-            part_end: part.end as u16,
-            last_len: segment_len as u16,
-        });
-        let (start, segment_size) = (at as u32, len as u16);
-        self.runs.push(Run { path: *path, source, start, len: len as u32, segment_size, segment_count: 1 });
+        slot.copy_from_slice(prefix);
+        self.used += prefix.len();
+        self.parts.push(Part { start, len: part_len });
         true
     }
 
@@ -171,35 +156,14 @@ impl Outbox {
     }
 
     fn gathered<'a>(&'a self, run: &Run, index: usize, received: &'a [u8]) -> Gathered<'a> {
-        let again = &self.again[index];
-        let (count, prefix_len) = (run.segment_count(), usize::from(again.prefix_len));
-        let (start, stride) = (run.start as usize, usize::from(again.stride));
-        let end = start + (count - 1) * stride + usize::from(again.last_len);
-        debug_assert!(end <= received.len(), "it is flushed before the next receive");
+        let (again, count) = (&self.again[index], run.segment_count());
+        let prefix_len = usize::from(again.prefix_len);
         Gathered {
             prefixes: &self.buf[again.prefixes as usize..][..count * prefix_len],
             prefix_len,
-            received: received.get(start..end).unwrap_or_default(),
-            stride,
-            part: (again.part_start.into(), again.part_end.into()),
+            parts: &self.parts[run.start as usize..][..count],
+            received,
         }
-    }
-}
-
-impl Again {
-    /// Whether the next datagram of `run` would lie there.
-    fn goes_on_with(
-        &self,
-        run: &Run,
-        at: usize,
-        (stride, part): (usize, &Range<usize>),
-        prefixes: usize,
-        prefix_len: usize,
-    ) -> bool {
-        let count = run.segment_count();
-        let same = (usize::from(self.stride), usize::from(self.prefix_len)) == (stride, prefix_len)
-            && (usize::from(self.part_start)..usize::from(self.part_end)) == *part;
-        same && run.start as usize + count * stride == at && self.prefixes as usize + count * prefix_len == prefixes
     }
 }
 
@@ -270,14 +234,40 @@ mod tests {
         let mut received = vec![1; 50];
         let run = run(&mut received, 10).at(0);
         let mut out = Outbox::new(2_000);
-        for (port, segments, part) in [(1, 0..1, 0..10), (1, 1..3, 0..10), (2, 3..4, 0..10), (2, 4..5, 0..9)] {
+        // A shorter datagram ends its run.
+        let rows = [(1, 0..1, 0..10), (1, 1..3, 0..10), (2, 3..4, 0..10), (2, 4..5, 0..9), (2, 0..1, 0..9)];
+        for (port, segments, part) in rows {
             let count = segments.len();
             assert_eq!(out.push_prefixed(&path(port), &run, segments, part, |_| [0; 4]), count);
         }
         let shape: Vec<_> = out.runs().iter().map(|run| (run.path.remote.port(), run.segment_count())).collect();
-        assert_eq!(shape, [(1, 3), (2, 1), (2, 1)]);
+        assert_eq!(shape, [(1, 3), (2, 2), (2, 1)]);
         assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 10..10, |_| []), 0, "an empty one is not queued");
         assert_eq!(out.push_prefixed(&path(3), &run, 0..5, 11..20, |_| [1]), 0, "nor what is not there");
+    }
+
+    #[test]
+    fn what_was_received_apart_leaves_as_one_run_when_nothing_stands_between() {
+        let mut received: Vec<u8> = (0..100).collect();
+        let mut out = Outbox::new(2_000);
+        let mut push = |place: usize, to: u16, part: Range<usize>| {
+            let mut data = received[place..place + 5].to_vec();
+            let run = run(&mut data, 5).at(place);
+            assert_eq!(out.push_prefixed(&path(to), &run, 0..1, part, |_| [0xaa]), 1);
+        };
+        // Other parts of a datagram, and what was received before.
+        push(50, 1, 0..4);
+        push(20, 1, 1..5);
+        push(90, 1, 2..4);
+        push(0, 2, 0..5);
+        push(10, 1, 0..5);
+        assert!(out.push(&path(1), &[7; 6]));
+        let of = |bytes: &[u8]| [&[0xaa], bytes].concat();
+        let first = vec![of(&[50, 51, 52, 53]), of(&[21, 22, 23, 24]), of(&[92, 93])];
+        let others = [(6, vec![of(&[0, 1, 2, 3, 4])]), (6, vec![of(&[10, 11, 12, 13, 14])]), (6, vec![vec![7; 6]])];
+        assert_eq!(sent(&out, &received), [&[(5, first)][..], &others].concat());
+        received.fill(9);
+        assert_eq!(sent(&out, &received)[0].1[2], of(&[9, 9]), "it was not copied");
     }
 
     /// Queues the datagram at an index in some way.
