@@ -156,12 +156,12 @@ section! {
         idle_timeout: Duration = rooms().idle_timeout, between(secs(5), secs(3_600));
         /// A stream whose publisher is gone is kept for this long; when the publisher returns, viewers go on watching.
         reconnect_grace: Duration = secs(10), between(secs(0), secs(3_600));
-        /// Offers of one client that wait for it to connect, by its address (its /64 of IPv6) and by its token's `sub`. Further
-        /// ones are refused (429, to be tried again). Who has one token for many clients leaves `sub` out. Publishers and
-        /// viewers are counted apart.
+        /// Offers of one client that wait for it to connect, by its address (its /64 of IPv6), and a quarter as many by its token's
+        /// `sub`. Further ones are refused (429, to be tried again). Who has one token for many clients leaves `sub` out.
+        /// Publishers and viewers are counted apart.
         waiting_per_client: usize = directory().waiting_per_client, between(1, 1_000_000);
-        /// Sessions of one client that are connected, counted in the same way. Further ones are refused (429, to be tried
-        /// again). Addresses of `http.trusted_proxies` that do not say for whom they ask are not counted.
+        /// Sessions of one client that are connected, by its address and by its token's `sub`. Further ones are refused (429, to
+        /// be tried again). Addresses of `http.trusted_proxies` that do not say for whom they ask are not counted.
         sessions_per_client: usize = directory().sessions_per_client, between(1, 1_000_000);
         /// Sessions of one token without a `sub` that are connected. Further ones are refused (429, to be tried again).
         sessions_per_token: usize = directory().sessions_per_token, between(1, 1_000_000);

@@ -48,8 +48,8 @@ pub struct Settings {
     pub reconnect_grace: Duration,
     /// Sessions of one worker; newcomers go to others.
     pub sessions_max: usize,
-    /// Offers of one client, by its address or its token's subject, that wait for it to connect; further ones are refused.
-    /// Publishers and viewers are counted apart.
+    /// Offers of one client, by its address, that wait for it to connect, and a quarter as many by its token's subject; further
+    /// ones are refused. Publishers and viewers are counted apart.
     pub waiting_per_client: usize,
     /// Sessions of one client, by its address or its token's subject; further ones are refused. Publishers and viewers are
     /// counted apart.
