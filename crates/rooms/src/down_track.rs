@@ -47,9 +47,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The round trip as long as none was measured.
 const RTT_ASSUMED: Duration = Duration::from_millis(20);
 
-/// Packets on their way to the peer among which holes are looked for: 64 is a second of sound, and so many are remembered.
-const HOLES_SOUGHT: usize = 64;
-
 /// How long a keyframe takes to come and to be sent, as a rule.
 const KEYFRAME_TIME: Duration = Duration::from_millis(100);
 
@@ -220,15 +217,15 @@ impl DownTrack {
         self.spec.rtx.is_some() && self.is_numbered()
     }
 
-    /// Takes a report. Returns the share of what was sent that the path lost, in 256ths, when it is time to tell.
-    pub fn on_report(&mut self, now: Instant, block: &ReportBlock) -> Option<u8> {
+    /// Takes a report. Returns the share of what was sent that the path lost, in 256ths, when it is time to tell. Of the packets
+    /// that are on their way no more than `room` are looked at, which it takes its part from.
+    pub fn on_report(&mut self, now: Instant, block: &ReportBlock, room: &mut usize) -> Option<u8> {
         let last = self.forwarder.last_seq()?;
         let on_its_way = (last as u16).wrapping_sub(block.highest_seq as u16);
         let highest = last.checked_sub(on_its_way.into())?;
-        let later = (highest + 1..=last).rev().take(HOLES_SOUGHT);
-        let holes_later = later.filter(|seq| !self.sent.has(*seq)).count() as u64;
-        let holes = (last - self.before_first).saturating_sub(self.packets + holes_later);
-        let fraction_lost = self.losses.on_report(highest, holes, block.fraction_lost)?;
+        let holes = (last - self.before_first).saturating_sub(self.packets);
+        let fraction_lost =
+            self.losses.on_report(highest, block.fraction_lost, holes, || self.sent.holes(highest + 1..=last, room))?;
         if self.spec.red.is_some() {
             self.redundancy.on_report(now, fraction_lost);
         }

@@ -43,6 +43,14 @@ pub struct Downs {
     probe_at: Option<Instant>,
 }
 
+/// How many numbers of packets one compound of the peer's may still have us look at.
+struct Room {
+    /// Of what transport-wide feedback speaks of.
+    feedback: usize,
+    /// Of what is on its way while receiver reports are written.
+    reports: usize,
+}
+
 /// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -198,7 +206,7 @@ impl Downs {
     /// Takes a compound of the peer's, in plain text. What it says of the path has its consequences once, whatever it repeats.
     pub fn handle_rtcp(&mut self, compound: rtcp::Packets<'_>, transport: &mut Transport, io: &mut Io<'_>) {
         let mut is_of_path = false;
-        let mut room = bwe::LINES_MAX;
+        let mut room = Room { feedback: bwe::LINES_MAX, reports: bwe::LINES_MAX };
         for packet in compound {
             is_of_path |= matches!(packet, Packet::TransportFeedback(_) | Packet::Remb(_));
             self.handle_report(&packet, &mut room, transport, io);
@@ -208,17 +216,17 @@ impl Downs {
         }
     }
 
-    fn handle_report(&mut self, packet: &Packet<'_>, room: &mut usize, transport: &mut Transport, io: &mut Io<'_>) {
+    fn handle_report(&mut self, packet: &Packet<'_>, room: &mut Room, transport: &mut Transport, io: &mut Io<'_>) {
         match packet {
-            Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), transport, io),
-            Packet::SenderReport(report) => self.on_blocks(report.blocks(), transport, io),
+            Packet::ReceiverReport(report) => self.on_blocks(report.blocks(), &mut room.reports, transport, io),
+            Packet::SenderReport(report) => self.on_blocks(report.blocks(), &mut room.reports, transport, io),
             Packet::Nack(nack) => self.want(nack.media_ssrc, nack.lost(), transport, io),
             Packet::Pli { media_ssrc } => self.on_keyframe_request(*media_ssrc, transport, io),
             Packet::Fir(fir) => fir.media_ssrcs().for_each(|ssrc| self.on_keyframe_request(ssrc, transport, io)),
             Packet::TransportFeedback(feedback) => {
                 let (base_seq, reference_time) = (feedback.base_seq, feedback.reference_time);
                 if let Some(estimator) = &mut transport.estimator
-                    && !estimator.on_feedback(io.now, base_seq, reference_time, feedback.arrivals(), room)
+                    && !estimator.on_feedback(io.now, base_seq, reference_time, feedback.arrivals(), &mut room.feedback)
                 {
                     io.counters.drops.add(DropReason::FeedbackTooLong);
                 }
@@ -229,11 +237,17 @@ impl Downs {
     }
 
     /// Takes what one report says of our tracks. The path loses what the worst of them lost.
-    fn on_blocks(&mut self, blocks: impl Iterator<Item = ReportBlock>, transport: &mut Transport, io: &Io<'_>) {
+    fn on_blocks(
+        &mut self,
+        blocks: impl Iterator<Item = ReportBlock>,
+        room: &mut usize,
+        transport: &mut Transport,
+        io: &Io<'_>,
+    ) {
         let (mut fraction_lost, mut rtt) = (None, None);
         for block in blocks {
             let Some(down) = self.tracks.iter_mut().find(|down| down.spec.ssrc == block.ssrc) else { continue };
-            fraction_lost = fraction_lost.max(down.on_report(io.now, &block));
+            fraction_lost = fraction_lost.max(down.on_report(io.now, &block, room));
             rtt = reports::round_trip(io.now, io.settings.ntp_epoch, &block).or(rtt);
         }
         transport.rtt = rtt.or(transport.rtt);

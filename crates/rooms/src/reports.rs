@@ -71,10 +71,25 @@ impl Losses {
         Losses { highest: last, holes: 0, sent: 0, lost: 0 }
     }
 
-    /// Takes a report on the packets up to `highest`, among which there were so many `holes` since the beginning. Returns the
-    /// share that the path lost, in 256ths, once it is of enough packets.
-    pub fn on_report(&mut self, highest: u64, holes: u64, fraction_lost: u8) -> Option<u8> {
+    /// Takes a report on the packets up to `highest`. Among all that were sent there were so many `holes` since the beginning, of
+    /// which `later` counts those after `highest`, as the peer says nothing of them yet. Returns the share that the
+    /// path lost, in 256ths, once it is of enough packets.
+    pub fn on_report(
+        &mut self,
+        highest: u64,
+        fraction_lost: u8,
+        holes: u64,
+        later: impl FnOnce() -> Option<u64>,
+    ) -> Option<u8> {
         let expected = highest.checked_sub(self.highest).filter(|expected| *expected > 0)?;
+        let later = if holes == 0 { Some(0) } else { later() };
+        // Where they cannot be counted, new ones may be before or after: then nothing is known of these packets.
+        let Some(holes) =
+            later.map(|later| holes.saturating_sub(later)).or(Some(holes).filter(|all| *all <= self.holes))
+        else {
+            self.highest = highest;
+            return None;
+        };
         // The peer has rounded down.
         let missing = expected.saturating_mul(fraction_lost.into()).div_ceil(256);
         let holes_since = holes.saturating_sub(self.holes).min(expected);
@@ -121,22 +136,23 @@ mod tests {
     #[test]
     fn a_share_is_of_what_was_sent_and_of_enough() {
         let mut losses = Losses::new(999);
-        assert_eq!(losses.on_report(1_099, 0, 64), Some(64));
-        assert_eq!(losses.on_report(1_099, 0, 64), None, "nothing new");
-        assert_eq!(losses.on_report(1_000, 0, 64), None, "it came late");
+        let mut report = |highest, holes, fraction_lost| losses.on_report(highest, fraction_lost, holes, || Some(0));
+        assert_eq!(report(1_099, 0, 64), Some(64));
+        assert_eq!(report(1_099, 0, 64), None, "nothing new");
+        assert_eq!(report(1_000, 0, 64), None, "it came late");
         // All that is missing, was never sent; then half of it; then nothing is missing that was not sent.
-        assert_eq!(losses.on_report(1_199, 20, 51), Some(0));
-        assert_eq!(losses.on_report(1_299, 30, 51), Some(28));
-        assert_eq!(losses.on_report(1_399, 90, 0), Some(0));
+        assert_eq!(report(1_199, 20, 51), Some(0));
+        assert_eq!(report(1_299, 30, 51), Some(28));
+        assert_eq!(report(1_399, 90, 0), Some(0));
         // What came late has filled holes.
-        assert_eq!(losses.on_report(1_499, 0, 128), Some(128));
+        assert_eq!(report(1_499, 0, 128), Some(128));
         // Five times the half of two, and the half of ten.
-        for report in 1..=5 {
-            assert_eq!(losses.on_report(1_499 + 2 * report, 0, 128), None);
+        for count in 1..=5 {
+            assert_eq!(report(1_499 + 2 * count, 0, 128), None);
         }
-        assert_eq!(losses.on_report(1_519, 0, 128), Some(128));
+        assert_eq!(report(1_519, 0, 128), Some(128));
         // A peer that makes things up.
-        assert_eq!(losses.on_report(u64::MAX, u64::MAX, 255), None);
-        assert_eq!(losses.on_report(u64::MAX, 0, 255), None);
+        assert_eq!(report(u64::MAX, u64::MAX, 255), None);
+        assert_eq!(report(u64::MAX, 0, 255), None);
     }
 }

@@ -4,6 +4,8 @@
 //! Cost: a store per packet; 16 bytes for each packet of about `REPAIRED_FOR`, 8 KB to 128 KB for video. It grows where no
 //! packet passes, and stays large.
 
+use std::ops::RangeInclusive;
+
 use wire::codec::MediaKind;
 
 use crate::packet::REPAIRED_FOR;
@@ -110,6 +112,14 @@ impl SentPackets {
     pub fn get(&self, seq: u16) -> Option<Sent> {
         let sent = self.ring[self.index(seq)];
         (sent.layer != SentLayer::NONE && sent.seq == seq).then_some(sent)
+    }
+
+    /// So many of these numbers, the last ones, no packet went out under; `None` where they are more than are remembered, or more
+    /// than there is `room` for, which is taken from it.
+    pub fn holes(&self, seqs: RangeInclusive<u64>, room: &mut usize) -> Option<u64> {
+        let count = (seqs.end() + 1).saturating_sub(*seqs.start()) as usize;
+        *room = room.checked_sub(count).filter(|_| count <= self.ring.len())?;
+        Some(seqs.filter(|seq| !self.has(*seq)).count() as u64)
     }
 
     /// Takes note of a packet that goes out under `seq`.

@@ -167,3 +167,46 @@ fn after_a_pause_a_keyframe_that_came_lately_will_do_and_another_can_wait() {
         assert_eq!(bench.down.urgency(&bench.stream.tracks[0]), Urgency::Now, "it has had a picture since");
     }
 }
+
+/// What the peer's reports come to of packets 0 to `end`, of which the publisher has lost some: each names the highest number that
+/// has come, when so many packets were on their way, and the share that the peer missed since the one before.
+fn path_losses(lost: std::ops::Range<u64>, reports: &[(u64, u64, u8)]) -> Vec<Option<u8>> {
+    let mut bench = Bench::new(&mut Random::new(1));
+    bench.down.set_target(bench.start, 0);
+    let (start, mut sent) = (bench.start, 0);
+    let mut told = Vec::new();
+    for (highest, on_its_way, fraction_lost) in reports {
+        for seq in (sent..=highest + on_its_way).filter(|seq| !lost.contains(seq)) {
+            bench.push(0, packet(start, seq, seq as u32, seq as u32, seq == 0));
+            let track = &bench.stream.tracks[0];
+            bench.down.update(start, track);
+            let next = bench.down.next(start, track, &mut DropCounters::default()).unwrap();
+            bench.down.remember(&next, 9);
+        }
+        sent = sent.max(highest + on_its_way + 1);
+        let first = bench.down.before_first + 1;
+        let block = ReportBlock {
+            highest_seq: (first + highest) as u32,
+            fraction_lost: *fraction_lost,
+            ..ReportBlock::default()
+        };
+        told.push(bench.down.on_report(start, &block, &mut 2_048));
+    }
+    told
+}
+
+#[test]
+fn what_the_publisher_lost_is_not_the_path_s_loss_however_much_is_on_its_way() {
+    for on_its_way in [25, 63, 64, 100, 480] {
+        // A fifth of the packets from 150 to 249 never came to us.
+        let reports = [(99, on_its_way.min(40), 0), (149, on_its_way, 0), (249, on_its_way, 51), (349, on_its_way, 26)];
+        let told = path_losses(150..170, &reports);
+        assert_eq!(told, [Some(0), Some(0), Some(0), Some(28)], "{on_its_way} on their way");
+    }
+}
+
+#[test]
+fn where_more_is_on_its_way_than_is_remembered_nothing_is_told_of_what_is_not_known() {
+    let reports = [(99, 40, 0), (149, 700, 0), (249, 700, 51), (849, 100, 0), (949, 700, 26)];
+    assert_eq!(path_losses(150..170, &reports), [Some(0), None, None, Some(0), Some(28)]);
+}
