@@ -4,6 +4,8 @@
 //! `Stream::push` (into the log, and into the batches for other workers) → `poll_transmit` → `Downs::send` →
 //! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::collections::VecDeque;
@@ -52,6 +54,8 @@ pub struct Rooms {
     posts: Posts,
     /// What the session that was called last wished for.
     wishes: KeyframeWishes,
+    /// Streams that nobody publishes or watches here since the present call began.
+    left: Vec<usize>,
     /// Keyframe requests that wait for room in the outbox.
     requests: Vec<(LayerKey, Urgency)>,
     random: Random,
@@ -77,10 +81,15 @@ enum Timer {
     Paced(usize),
     /// A keyframe request was held back until now.
     Keyframe(LayerKey),
+    /// What is left of a stream that nobody publishes or watches here may be old by now.
+    Left(usize),
 }
 
 /// The wheel's tick: a burst leaves at most so much late.
 const TICK: Duration = Duration::from_micros(500);
+
+/// What came last of a stream that was left comes so much later at most, from another worker.
+const LEFT_MARGIN: Duration = Duration::from_secs(1);
 
 /// A session keeps its place's packets from others for so long after something authentic last came from it.
 const HOLDS_PLACE: Duration = Duration::from_secs(3);
@@ -105,6 +114,7 @@ impl Rooms {
             events: VecDeque::new(),
             posts: Posts::new(worker, pool),
             wishes: KeyframeWishes::default(),
+            left: Vec::new(),
             requests: Vec::new(),
             random,
             counters: Counters::default(),
@@ -233,6 +243,7 @@ impl Rooms {
                 self.events.push_back(Event::Stats { token, stats });
             }
         }
+        self.set_timers_of_left(now);
         self.send_keyframe_requests(now, out);
     }
 
@@ -343,6 +354,7 @@ impl Rooms {
         self.sessions[key].ups.remove(stream);
         self.streams[stream].publisher = None;
         self.counters.publishers -= 1;
+        self.note_left(stream);
     }
 
     /// The session watches the stream no more.
@@ -357,6 +369,20 @@ impl Rooms {
         }
         self.streams[stream].remove_viewer(key);
         self.counters.viewers -= 1;
+        self.note_left(stream);
+    }
+
+    /// A stream's sessions see that what is old of it goes. When there is none, that is done once more.
+    fn note_left(&mut self, stream: usize) {
+        if !self.streams[stream].has_sessions() {
+            self.left.push(stream);
+        }
+    }
+
+    fn set_timers_of_left(&mut self, now: Instant) {
+        while let Some(stream) = self.left.pop() {
+            self.wheel.insert(now + self.settings.log_span() * 2 + LEFT_MARGIN, Timer::Left(stream));
+        }
     }
 
     /// A session ends with the last stream that it publishes or watches.
@@ -581,8 +607,14 @@ impl Product for Rooms {
                 Timer::Session(key) => self.handle_session_timeout(now, key, out),
                 Timer::Paced(key) => self.queue_due(key),
                 Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
+                Timer::Left(stream) => {
+                    if let Some(stream) = self.streams.get_mut(stream).filter(|stream| !stream.has_sessions()) {
+                        stream.tidy(now);
+                    }
+                }
             }
         }
+        self.set_timers_of_left(now);
         self.send_keyframe_requests(now, out);
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use wire::Bitrate;
 
 use crate::pacer::Burst;
+use crate::packet::REPAIRED_FOR;
 
 /// The limits and dials of one worker's rooms.
 #[derive(Clone, Debug)]
@@ -60,5 +61,11 @@ impl Settings {
             seed,
             ntp_epoch,
         }
+    }
+
+    /// So much of a layer is kept. A viewer who is further behind goes on at a keyframe. Somewhat longer than newcomers start in
+    /// the past.
+    pub(crate) fn log_span(&self) -> Duration {
+        REPAIRED_FOR.max(self.keyframe_age_max + Duration::from_millis(500))
     }
 }

@@ -1,6 +1,6 @@
 //! One publication as one worker knows it: the logs of its layers, who watches here, and who gets copies.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::Bitrate;
 
@@ -8,7 +8,7 @@ use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
 use crate::layer_order::LayerOrder;
 use crate::log::{Log, LogSize};
-use crate::packet::{LayerStart, PacketMeta, REPAIRED_FOR, SenderClock};
+use crate::packet::{LayerStart, PacketMeta, SenderClock};
 use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{StreamId, StreamSpec, TrackSpec, WorkerId};
@@ -108,6 +108,11 @@ struct Mirror {
 }
 
 impl Stream {
+    /// Whether somebody publishes or watches it here.
+    pub fn has_sessions(&self) -> bool {
+        self.publisher.is_some() || !self.viewers.is_empty()
+    }
+
     /// Layers of which nothing comes any more give their memory back. Comes once a second or so.
     pub fn tidy(&mut self, now: Instant) {
         self.tracks.iter_mut().flat_map(|track| &mut track.layers).for_each(|layer| layer.log.tidy(now));
@@ -305,10 +310,8 @@ impl Track {
 
 impl Layer {
     fn new(settings: &Settings) -> Self {
-        // A viewer who is further behind goes on at a keyframe. Somewhat longer than newcomers start in the past.
-        let span = REPAIRED_FOR.max(settings.keyframe_age_max + Duration::from_millis(500));
         Layer {
-            log: Log::new(LogSize { span, bytes_max: settings.log_bytes_max }),
+            log: Log::new(LogSize { span: settings.log_span(), bytes_max: settings.log_bytes_max }),
             clock: None,
             keyframes: KeyframeThrottle::new(settings.keyframe_interval_min),
             rate: RateMeter::default(),
