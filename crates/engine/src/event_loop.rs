@@ -210,9 +210,9 @@ impl<M: Send + 'static> Loop<M> {
             return false;
         }
         let (now, mut first) = (Instant::now(), 0);
-        self.egress.links.expect_drops(now);
         for place in 0..self.sources.len() {
             let (link, end) = self.sources[place];
+            self.egress.links.expect_drops(now, link);
             (first..end).for_each(|index| self.handle_message(service, now, link, index));
             first = end;
         }

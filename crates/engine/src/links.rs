@@ -44,6 +44,10 @@ const ACCEPTS_MAX: usize = 16;
 /// How often links that are overdue are looked for, and listeners that paused are opened again.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// UDP sockets asked for what they dropped before everything else gets its turn, and the pause before the next ones are.
+const DROPS_MAX: usize = 64;
+const DROPS_PAUSE: Duration = Duration::from_millis(1);
+
 /// Overdue links closed before everything else gets its turn.
 const CLOSES_MAX: usize = 64;
 
@@ -81,9 +85,10 @@ pub(crate) struct Links {
     /// Links that are not to stay as they are for ever.
     impatient: usize,
     next_sweep: Option<Instant>,
-    /// UDP sockets that receive.
-    receivers: Vec<LinkId>,
-    /// When to ask them for what they dropped: only what has received something since can have dropped anything.
+    /// UDP sockets that have received something since they were asked for what they dropped; no others can have dropped
+    /// anything. Each that is open stands there once.
+    received: VecDeque<LinkId>,
+    /// When to ask them.
     next_drops: Option<Instant>,
 }
 
@@ -128,7 +133,7 @@ impl Links {
             paused: Vec::new(),
             impatient: 0,
             next_sweep: None,
-            receivers: Vec::new(),
+            received: VecDeque::new(),
             next_drops: None,
         })
     }
@@ -471,21 +476,29 @@ impl Links {
         self.next_sweep = (self.impatient > 0).then_some(now + pause);
     }
 
-    /// Something was received by UDP, so something else may have found no room.
-    pub(crate) fn expect_drops(&mut self, now: Instant) {
-        self.next_drops.get_or_insert(now + SWEEP_INTERVAL);
+    /// Something was received by a UDP socket, so something else may have found no room there.
+    pub(crate) fn expect_drops(&mut self, now: Instant, id: LinkId) {
+        let Some(Link { body: Body::Udp(socket), .. }) = self.table.get_mut(id) else { return };
+        if !std::mem::replace(&mut socket.may_have_dropped, true) {
+            self.received.push_back(id);
+            self.next_drops.get_or_insert(now + SWEEP_INTERVAL);
+        }
     }
 
-    /// Counts what found no room in the receive buffers of UDP sockets, a second after something was received.
+    /// Counts what found no room in the receive buffers of UDP sockets, a second after something was received. A relay has
+    /// thousands of them: they are asked a bounded share at a time.
     pub(crate) fn count_drops(&mut self, now: Instant) {
         if self.next_drops.take_if(|at| *at <= now).is_none() {
             return;
         }
-        for id in &self.receivers {
-            if let Some(Link { body: Body::Udp(socket), .. }) = self.table.get_mut(*id) {
+        for _ in 0..DROPS_MAX {
+            let Some(id) = self.received.pop_front() else { return };
+            if let Some(Link { body: Body::Udp(socket), .. }) = self.table.get_mut(id) {
+                socket.may_have_dropped = false;
                 self.counts.dropped_receive_full += u64::from(socket.new_drops());
             }
         }
+        self.next_drops = (!self.received.is_empty()).then_some(now + DROPS_PAUSE);
     }
 
     /// Takes a link out, and tells whose it was. Of a connection that is under way nobody knows yet: that one has failed.
@@ -510,7 +523,6 @@ impl Links {
         let Link { token, body } = self.table.remove(id)?;
         // Somebody else may have the descriptor as well, and closing ours would not end the watch.
         self.set_of(body.kind()).remove(body.as_fd()).ok();
-        self.receivers.retain(|receiver| *receiver != id);
         let Body::Stream(mut stream) = body else { return Some((token, None, false)) };
         stream.release(&mut self.buffers);
         debug_assert!(

@@ -36,6 +36,8 @@ pub struct UdpSocket {
     datagram_bytes_max: usize,
     /// What `new_drops` has told.
     drops: u32,
+    /// It has received something since it was asked for that.
+    pub(crate) may_have_dropped: bool,
     /// It stayed full for as long as a flush waits; no flush waits for it before something has gone through.
     stalled: bool,
     gro: bool,
@@ -107,6 +109,7 @@ impl UdpSocket {
             whole,
             datagram_bytes_max: 0,
             drops: 0,
+            may_have_dropped: false,
             stalled: false,
             gro,
             send_only,

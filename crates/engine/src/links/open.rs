@@ -70,15 +70,12 @@ impl Links {
 
     fn insert(&mut self, token: Token, body: Body) -> io::Result<LinkId> {
         let (kind, interest) = (body.kind(), body.interest());
-        let receives = matches!(&body, Body::Udp(socket) if !socket.is_send_only());
         let full = |_| io::Error::from(io::ErrorKind::QuotaExceeded);
         let id = self.table.insert(kind, Link { token, body }).map_err(full)?;
         let watched =
             self.table.get(id).map_or(Ok(()), |link| self.set_of(kind).add(link.body.as_fd(), id.to_bits(), interest));
         if watched.is_err() {
             self.table.remove(id);
-        } else if receives {
-            self.receivers.push(id);
         }
         watched.map(|()| id)
     }
