@@ -98,8 +98,8 @@ certificate() {
 }
 
 # behind_veth COMMAND...: runs it in the foreground in a network namespace of its own, at 10.251.0.1; we are at 10.251.0.2, at
-# the other end of a pair of virtual cards. What leaves as one message is split before it goes over them, as where a card
-# cannot split itself.
+# the other end of a pair of virtual cards. What it sends as one message is split before it goes over them, as where a card
+# cannot split itself; what we send comes to it whole, as cards join it.
 behind_veth() {
   only_in_namespace
   # shellcheck disable=SC2016  # expanded by the inner shell
@@ -109,7 +109,7 @@ behind_veth() {
   server=$!
   until [[ $(readlink "/proc/$server/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
   ip link add near0 type veth peer name far0 netns "$server"
-  ip link set near0 gso_max_segs 1 up
+  ip link set near0 up
   ip addr add 10.251.0.2/24 dev near0
   until_it_ends
 }
