@@ -17,7 +17,8 @@ use stun_types::message::{
     Method, StunWriteError,
 };
 use stun_types::prelude::{MessageWrite as _, MessageWriteExt as _};
-use turn_types::attribute::{ChannelNumber, Lifetime, RequestedTransport, XorPeerAddress};
+use turn_types::AddressFamily;
+use turn_types::attribute::{ChannelNumber, Lifetime, RequestedAddressFamily, RequestedTransport, XorPeerAddress};
 use turn_types::message::{ALLOCATE, CHANNEL_BIND, CREATE_PERMISSION, REFRESH};
 use wire::Random;
 
@@ -75,7 +76,10 @@ impl Credentials {
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    Allocate,
+    /// An allocation of the family that peers have: IPv4 is what nobody needs to ask for.
+    Allocate {
+        is_ipv6: bool,
+    },
     /// A channel to a peer.
     Bind(SocketAddr),
     /// A permission for a peer.
@@ -89,7 +93,7 @@ impl Step {
     /// What RFC 8656 calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Step::Allocate => "Allocate",
+            Step::Allocate { .. } => "Allocate",
             Step::Bind(_) => "ChannelBind",
             Step::Permit(_) => "CreatePermission",
             Step::Refresh | Step::Free => "Refresh",
@@ -151,7 +155,12 @@ impl Dialog {
         let kind = MessageType::from_class_method(MessageClass::Request, method(step));
         let mut message = Message::builder(kind, transaction.into(), MessageWriteVec::with_capacity(256));
         match step {
-            Step::Allocate => message.add_attribute(&RequestedTransport::new(UDP))?,
+            Step::Allocate { is_ipv6 } => {
+                message.add_attribute(&RequestedTransport::new(UDP))?;
+                if is_ipv6 {
+                    message.add_attribute(&RequestedAddressFamily::new(AddressFamily::IPV6))?;
+                }
+            }
             Step::Bind(peer) => {
                 message.add_attribute(&ChannelNumber::new(CHANNEL))?;
                 message.add_attribute(&XorPeerAddress::new(peer, transaction.into()))?;
@@ -231,7 +240,7 @@ impl Dialog {
 
 fn method(step: Step) -> Method {
     match step {
-        Step::Allocate => ALLOCATE,
+        Step::Allocate { .. } => ALLOCATE,
         Step::Bind(_) => CHANNEL_BIND,
         Step::Permit(_) => CREATE_PERMISSION,
         Step::Refresh | Step::Free => REFRESH,
@@ -269,7 +278,7 @@ mod tests {
     fn a_server_that_asks_who_it_is_hears_it_and_is_believed_if_it_knows_the_key_too() {
         let (now, mut random, (mut own, key)) = (Instant::now(), Random::new(1), credentials());
         let mut dialog = Dialog::default();
-        dialog.ask(now, Step::Allocate, &mut own, &mut random);
+        dialog.ask(now, Step::Allocate { is_ipv6: false }, &mut own, &mut random);
         let first = dialog.bytes().to_vec();
         assert_eq!(dialog.handle(now, &answer(&first, Some(401), None), &mut own, &mut random), Answer::Again);
         let second = dialog.bytes().to_vec();
@@ -299,9 +308,21 @@ mod tests {
             [Answer::Again, Answer::Again, Answer::Again, Answer::Refused(438)]
         );
         for code in [401, 486] {
-            dialog.ask(now, Step::Allocate, &mut own, &mut random);
+            dialog.ask(now, Step::Allocate { is_ipv6: false }, &mut own, &mut random);
             let refusal = answer(dialog.bytes(), Some(code), None);
             assert_eq!(dialog.handle(now, &refusal, &mut own, &mut random), Answer::Refused(code));
+        }
+    }
+
+    #[test]
+    fn who_has_peers_of_ipv6_asks_for_an_allocation_of_that_family() {
+        let (now, mut random, (mut own, _)) = (Instant::now(), Random::new(1), credentials());
+        let mut dialog = Dialog::default();
+        for is_ipv6 in [false, true] {
+            dialog.ask(now, Step::Allocate { is_ipv6 }, &mut own, &mut random);
+            let message = Message::from_bytes(dialog.bytes()).unwrap();
+            let family = message.attribute::<RequestedAddressFamily>().ok().map(|it| it.family());
+            assert_eq!(family, is_ipv6.then_some(AddressFamily::IPV6));
         }
     }
 

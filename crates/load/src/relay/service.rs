@@ -206,7 +206,7 @@ impl RelayLoad {
         let client = &mut self.clients[index];
         (client.stage, client.started) = (Stage::SettingUp, now);
         if let Transport::Udp = self.setup.transport {
-            return self.ask(now, index, Step::Allocate, out);
+            return self.allocate(now, index, out);
         }
         let from = self.setup.addresses.map(|addresses| (addresses.of(index), 0).into());
         let options = StreamOptions { backlog_max: BACKLOG_MAX, ..StreamOptions::default() };
@@ -215,6 +215,11 @@ impl RelayLoad {
         if out.request(request).is_err() {
             self.fail(index, "no room for a request");
         }
+    }
+
+    fn allocate(&mut self, now: Instant, index: usize, out: &mut Outbox) {
+        let is_ipv6 = self.clients[index].peer.is_ipv6();
+        self.ask(now, index, Step::Allocate { is_ipv6 }, out);
     }
 
     fn ask(&mut self, now: Instant, index: usize, step: Step, out: &mut Outbox) {
@@ -257,9 +262,9 @@ impl RelayLoad {
         let client = &mut self.clients[index];
         let peer = client.peer;
         match (done, client.stage) {
-            (Step::Allocate, Stage::Ready) if is_allocating => self.ask(now, index, Step::Free, out),
-            (Step::Allocate, Stage::SettingUp) if is_allocating => self.be_ready(now, index),
-            (Step::Allocate | Step::Refresh, _) => {
+            (Step::Allocate { .. }, Stage::Ready) if is_allocating => self.ask(now, index, Step::Free, out),
+            (Step::Allocate { .. }, Stage::SettingUp) if is_allocating => self.be_ready(now, index),
+            (Step::Allocate { .. } | Step::Refresh, _) => {
                 let step = if self.setup.indications { Step::Permit(peer) } else { Step::Bind(peer) };
                 self.ask(now, index, step, out);
             }
@@ -303,7 +308,7 @@ impl RelayLoad {
         }
         client.dialog = Dialog::default();
         client.started = now;
-        self.ask(now, index, Step::Allocate, out);
+        self.allocate(now, index, out);
     }
 
     /// The client that a datagram of the clients' sockets is for.
@@ -524,7 +529,7 @@ impl RelayLoad {
         match tls {
             Ok(tls) => {
                 self.clients[index].way = Way::Stream(Some(Connection::new(link, tls)));
-                self.ask(now, index, Step::Allocate, out);
+                self.allocate(now, index, out);
             }
             Err(error) => self.fail(index, &error.to_string()),
         }
