@@ -90,9 +90,10 @@ impl Machine {
         relay_setup::check(config)?;
         let count = relay_setup::workers_count(config);
         let hosts = host_addresses(config)?;
-        let links_max = tcp_links_max(config, count, files_max);
-        relay_setup::claim(&config.relay.listen)?;
-        let (mut parts, mut listen) = (Vec::with_capacity(count), config.relay.listen.clone());
+        let allocations_max = relay_setup::allocations_max(config, files_max);
+        let links_max = tcp_links_max(config, count, files_max, allocations_max);
+        let (mut parts, mut listen) = (Vec::with_capacity(count), relay_setup::listen(config));
+        relay_setup::claim(&listen)?;
         for index in 0..count {
             let part = Part::bind(config, index, &hosts, links_max, &listen)?;
             // Where the system chose the ports, the other workers have the same.
@@ -103,7 +104,7 @@ impl Machine {
             parts.iter().flat_map(|part| relay_setup::rooms_sockets(part.worker.sockets())).collect();
         let relay = match listen.is_empty() {
             true => None,
-            false => Some(relay_setup::Shared::new(config, &listen, &hosts, &rooms)?),
+            false => Some(relay_setup::Shared::new(config, allocations_max, &listen, &hosts, &rooms)?),
         };
         Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()? })
     }
@@ -236,10 +237,10 @@ impl Part {
 }
 
 /// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports.
-fn tcp_links_max(config: &Config, workers: usize, files_max: u64) -> usize {
+fn tcp_links_max(config: &Config, workers: usize, files_max: u64, allocations_max: usize) -> usize {
     let listeners = workers * addresses(&config.workers.bind, 0).len();
     let rtsp = config.pump.rtsp_listen.map_or(0, |_| rtsp::Limits::default().connections_max);
-    let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp);
+    let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp + allocations_max);
     let links_max = links_max(files_max, listeners, others).min(wanted);
     if config.workers.tcp && links_max < wanted {
         tracing::info!(

@@ -18,6 +18,9 @@ section! {
     Relay as "relay" {
         /// Addresses and UDP ports that clients send to, such as "0.0.0.0:3478" and "[::]:3478". Empty: there is no TURN server.
         listen: Vec<SocketAddr> = vec![], any;
+        /// Second address and port of this machine, both others than those of the first of `listen`, for clients who want to know
+        /// how their NAT behaves (RFC 5780). The four combinations are listened on. Not set: such requests are answered 420.
+        second_address: Option<SocketAddr> = None, any;
         /// What user names and passwords belong to (RFC 8489 §9.2); clients show it to nobody. The keys of users depend on it.
         realm: String = relay().realm.to_string(), realm;
         /// Who may use it, "name:password" each; instead of a password its key "0x…" (MD5 or SHA-256 over
@@ -56,6 +59,8 @@ section! {
         /// Peers that may not be reached. Refused in any case, unless allowed: loopback, link-local, multicast, private and
         /// shared networks, what maps to these, and this server's own addresses.
         denied_peers: Vec<Peers> = vec![], any;
+        /// Clients may have the relay make TCP connections to peers, too (RFC 6062). Only who connects by TCP or TLS may ask.
+        tcp_allocations: bool = relay().allows_tcp, any;
         /// A nonce is good for this long; a client then gets a new one (438) and goes on.
         nonce_age: Duration = secs(600), between(secs(10), secs(3_600));
         /// Where clients are sent (300, RFC 8489 §10) that find this server full or about to stop, in turns.

@@ -45,10 +45,31 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     if let Some((_, addr)) = relay.listen.iter().enumerate().find(is_twice) {
         bail!("relay.listen: got {addr} twice; allowed: each address once");
     }
+    if let (Some(second), Some(first)) = (relay.second_address, relay.listen.first()) {
+        let is_whole = |addr: &SocketAddr| !addr.ip().is_unspecified() && addr.port() != 0;
+        let is_other = first.ip() != second.ip() && first.port() != second.port();
+        ensure!(
+            first.is_ipv4() == second.is_ipv4() && is_whole(first) && is_whole(&second) && is_other,
+            "relay.second_address: got {second} beside {first}; allowed: another address and another port than those of the \
+             first of relay.listen, of its family, none of them a wildcard"
+        );
+    }
     let workers = workers_count(config);
     let parts = relay.ports.part(0, workers);
     ensure!(parts.is_some(), "relay.ports: {} has no two ports for each of {workers} workers", relay.ports);
     Ok(())
+}
+
+/// Where clients are listened to: where the settings say, and what discovery needs in addition.
+pub fn listen(config: &Config) -> Vec<SocketAddr> {
+    let relay = &config.relay;
+    let mut listen = relay.listen.clone();
+    if let (Some(second), Some(first)) = (relay.second_address, relay.listen.first().copied()) {
+        let others = [(first.ip(), second.port()), (second.ip(), first.port()), (second.ip(), second.port())];
+        let others: Vec<_> = others.map(SocketAddr::from).into_iter().filter(|addr| !listen.contains(addr)).collect();
+        listen.extend(others);
+    }
+    listen
 }
 
 /// Sees to it that nobody has these addresses: workers share theirs (SO_REUSEPORT), and would share it with others, too.
@@ -67,6 +88,19 @@ pub fn claim(listen: &[SocketAddr]) -> anyhow::Result<()> {
         bind().with_context(|| format!("relay.listen {addr}"))?;
     }
     Ok(())
+}
+
+/// Allocations that there may be: each has a descriptor, and half of those that the process may have are for others.
+pub fn allocations_max(config: &Config, files_max: u64) -> usize {
+    let wanted = config.relay.allocations_max;
+    if config.relay.listen.is_empty() {
+        return 0;
+    }
+    let allowed = usize::try_from(files_max / 2).unwrap_or(usize::MAX).min(wanted);
+    if allowed < wanted {
+        tracing::info!(allowed, wanted, files_max, "open files allow fewer allocations");
+    }
+    allowed
 }
 
 /// The sockets that clients of one worker send to.
@@ -97,18 +131,24 @@ pub struct Shared {
 
 impl Shared {
     /// `listen` is where workers listen, `hosts` are the host's addresses as clients find it, `rooms` the sockets of all
-    /// workers' rooms.
+    /// workers' rooms. There are `allocations_max` allocations at most.
     ///
     /// # Errors
     /// When there is no address to relay on, or no randomness.
-    pub fn new(config: &Config, listen: &[SocketAddr], hosts: &[IpAddr], rooms: &[SocketAddr]) -> anyhow::Result<Self> {
+    pub fn new(
+        config: &Config,
+        allocations_max: usize,
+        listen: &[SocketAddr],
+        hosts: &[IpAddr],
+        rooms: &[SocketAddr],
+    ) -> anyhow::Result<Self> {
         let relay = &config.relay;
         let (now, since_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let relays = relay_addresses(config, hosts);
         ensure!(!relays.is_empty(), "relay.addresses: this machine has no address to relay on; name one");
         let ledger = LedgerSettings {
             user_allocations_max: Some(relay.allocations_per_user),
-            allocations_max: Some(relay.allocations_max),
+            allocations_max: Some(allocations_max),
             user_bandwidth: relay.bandwidth_per_user,
             bandwidth: relay.bandwidth_max,
         };
@@ -118,7 +158,9 @@ impl Shared {
             listeners: listen.iter().map(|addr| Listener { addr: *addr, transport: ClientTransport::Udp }).collect(),
             ports_of_all: relay.ports.first..=relay.ports.last,
             lifetime_max: relay.lifetime_max,
-            allocations_max: relay.allocations_max,
+            allocations_max,
+            allows_tcp: relay.tcp_allocations,
+            discovery: relay.second_address,
             alternates: relay.alternate_servers.clone(),
             auth: AuthSettings {
                 nonce_age_max: relay.nonce_age,
@@ -160,7 +202,7 @@ impl Shared {
     pub fn issuer(&self, config: &Config) -> Option<Issuer> {
         let secret = config.relay.secrets.first()?;
         let uris = match config.relay.uris.as_slice() {
-            [] => self.settings.listeners.iter().filter_map(|listener| self.uri(listener.addr)).collect(),
+            [] => self.listen().take(config.relay.listen.len()).filter_map(|addr| self.uri(addr)).collect(),
             uris => uris.iter().map(|RelayUri(uri)| uri.clone()).collect(),
         };
         Some(Issuer::new(&secret.0, config.relay.credential_lifetime, uris))
@@ -211,7 +253,9 @@ fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
 /// What belongs to this server: all addresses of the host, and where it listens.
 fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> anyhow::Result<Own> {
     let interfaces = if_addrs::get_if_addrs().context("reading the host's addresses")?;
-    let mut addresses: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip()).collect();
+    // Loopback is refused as a network, which a rule for it opens.
+    let host = interfaces.iter().map(|interface| interface.ip()).filter(|ip| !ip.is_loopback());
+    let mut addresses: Vec<IpAddr> = host.collect();
     addresses.extend(relays.iter().map(RelayAddress::shown));
     addresses.extend(&config.rtc.public_addresses);
     addresses.sort_unstable();
@@ -305,7 +349,7 @@ mod tests {
     fn rooms_and_relays_of_one_server_reach_each_other_and_nothing_else_of_it() {
         let config = config(r#"listen = ["0.0.0.0:3478"]"#);
         let (listen, rooms) = ([addr("0.0.0.0:3478")], [addr("0.0.0.0:20000")]);
-        let shared = Shared::new(&config, &listen, &HOSTS, &rooms).expect("addresses");
+        let shared = Shared::new(&config, 100, &listen, &HOSTS, &rooms).expect("addresses");
         for (peer, is_allowed) in [
             ("192.168.1.5:20000", true),
             ("127.0.0.1:20000", true),
@@ -324,7 +368,7 @@ mod tests {
     fn clients_are_told_where_the_relay_is_from_outside() {
         let uris = |lines: &str| {
             let config = config(&format!("secrets = [\"a secret of some length\"]\n{lines}"));
-            let shared = Shared::new(&config, &config.relay.listen, &HOSTS, &[]).expect("addresses");
+            let shared = Shared::new(&config, 100, &config.relay.listen, &HOSTS, &[]).expect("addresses");
             shared.issuer(&config).expect("a secret").make("alice", None, std::time::Duration::ZERO).uris
         };
         let wildcards = r#"listen = ["0.0.0.0:3478", "[::]:3478"]"#;
@@ -333,6 +377,34 @@ mod tests {
         assert_eq!(uris(mapped), ["turn:203.0.113.7:3478?transport=udp"]);
         let named = "listen = [\"10.0.0.5:3478\"]\nuris = [\"turn:turn.example.org:3478\"]";
         assert_eq!(uris(named), ["turn:turn.example.org:3478"]);
+    }
+
+    #[test]
+    fn discovery_has_four_addresses_and_none_twice() {
+        let second = |listen: &str, second: &str| {
+            config(&format!("users = [\"a:b\"]\nlisten = [{listen}]\nsecond_address = \"{second}\""))
+        };
+        let good = second(r#""192.0.2.1:3478", "192.0.2.1:3479""#, "192.0.2.2:3479");
+        check(&good).expect("another address and port");
+        let expected = ["192.0.2.1:3478", "192.0.2.1:3479", "192.0.2.2:3478", "192.0.2.2:3479"].map(addr);
+        assert_eq!(listen(&good), expected);
+        for (first, other) in [
+            (r#""0.0.0.0:3478""#, "192.0.2.2:3479"),
+            (r#""192.0.2.1:3478""#, "192.0.2.1:3479"),
+            (r#""192.0.2.1:3478""#, "192.0.2.2:3478"),
+            (r#""192.0.2.1:3478""#, "[2001:db8::1]:3479"),
+            (r#""192.0.2.1:0""#, "192.0.2.2:3479"),
+        ] {
+            let error = check(&second(first, other)).expect_err(other).to_string();
+            assert!(error.starts_with("relay.second_address: got "), "{error}");
+        }
+    }
+
+    #[test]
+    fn allocations_leave_half_of_the_open_files_to_others() {
+        let config = config("listen = [\"127.0.0.1:0\"]\nallocations_max = 10000");
+        assert_eq!([1_024, 20_000, u64::MAX].map(|files| allocations_max(&config, files)), [512, 10_000, 10_000]);
+        assert_eq!(allocations_max(&Config::default(), 1_024), 0, "there is no relay");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn control(plane: Arc<Plane>, settings: &str) -> RelayControl {
     let mut config = Config::default();
     config.relay.listen = vec![listen];
     config.apply_toml("test", &format!("[relay]\n{settings}\n")).expect("valid");
-    let shared = Shared::new(&config, &[listen], &[listen.ip()], &[]).expect("an address");
+    let shared = Shared::new(&config, 100, &[listen], &[listen.ip()], &[]).expect("an address");
     RelayControl::new(plane, &shared, &config)
 }
 
