@@ -1,0 +1,210 @@
+//! A server's relay, with clients and peers on loopback.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use relay::message::Method;
+use serde_json::Value;
+
+use crate::common::{Echo, RELAY, Server, TurnClient, millrace, relay_of, wait_until};
+
+/// How long nothing has to come before it counts as nothing.
+const SILENCE: Duration = Duration::from_millis(300);
+
+#[test]
+fn clients_of_every_worker_reach_peers_by_channels_and_by_indications() {
+    let server = Server::start(&RELAY);
+    let (relay, echo) = (relay_of(&server), Echo::start());
+    // The kernel spreads them over two workers: that one gets none is as likely as 1 in 2^31.
+    let clients: Vec<_> = (0..32_u16)
+        .map(|index| {
+            let mut client = TurnClient::new(relay);
+            let relayed = client.allocate();
+            assert!(relayed.port() >= 49_152, "{relayed}");
+            assert_eq!(client.bind(0x4000, echo.addr), 0);
+            assert_eq!(client.echo_on(0x4000, &index.to_be_bytes()), index.to_be_bytes());
+            client
+        })
+        .collect();
+    let used: Vec<f64> =
+        (0..2).map(|worker| server.metric(&format!("millrace_relay_allocations{{worker=\"{worker}\"}}"))).collect();
+    assert!(used.iter().all(|count| *count > 0.0) && used.iter().sum::<f64>() == 32.0, "{used:?}");
+
+    let mut client = TurnClient::new(relay);
+    client.allocate();
+    assert_eq!(client.permit(echo.addr), 0);
+    client.send_to(echo.addr, b"hello");
+    let came = client.receive(Duration::from_secs(5)).expect("it comes back");
+    assert!(
+        came[..2] == [0x00, 0x17] && came.windows(5).any(|window| window == b"hello"),
+        "a Data indication: {came:?}"
+    );
+    drop(clients);
+}
+
+#[test]
+fn two_clients_meet_at_their_relayed_addresses() {
+    let server = Server::start(&RELAY);
+    let relay = relay_of(&server);
+    let (mut one, mut other) = (TurnClient::new(relay), TurnClient::new(relay));
+    let (at_one, at_other) = (one.allocate(), other.allocate());
+    assert_eq!((one.bind(0x4001, at_other), other.bind(0x4002, at_one)), (0, 0));
+    let hears = |from: &TurnClient, channel: u16, to: &TurnClient| {
+        let mut came = None;
+        wait_until("it comes", || {
+            from.send_on(channel, b"over there");
+            came = to.receive(SILENCE);
+            came.is_some()
+        });
+        came.expect("it came")
+    };
+    assert_eq!(hears(&one, 0x4001, &other)[..4], [0x40, 0x02, 0, 10]);
+    assert_eq!(hears(&other, 0x4002, &one)[..4], [0x40, 0x01, 0, 10]);
+}
+
+#[test]
+fn allocations_are_listed_with_what_they_carried_and_end_when_an_admin_says_so() {
+    let server = Server::start(&RELAY);
+    let (relay, echo) = (relay_of(&server), Echo::start());
+    let mut client = TurnClient::new(relay);
+    let relayed = client.allocate();
+    client.bind(0x4000, echo.addr);
+    client.echo_on(0x4000, &[7; 100]);
+
+    let json = |path: &str| -> Value { serde_json::from_str(&server.ask("GET", path, &[], "").body).expect("JSON") };
+    let list = json("/api/relay/allocations");
+    let shown = &list[0];
+    let local = client.socket.local_addr().expect("bound").to_string();
+    assert_eq!(shown["user"], "alice");
+    assert_eq!((&shown["client"], &shown["server"]), (&Value::from(local), &Value::from(relay.to_string())));
+    assert_eq!((&shown["relayed"][0], &shown["transport"]), (&Value::from(relayed.to_string()), &Value::from("udp")));
+    assert_eq!((&shown["channels"], &shown["permissions"]), (&Value::from(1), &Value::from(1)));
+    let sent = shown["sent"]["bytes"].as_u64().expect("a number");
+    assert!(sent >= 100 && sent.is_multiple_of(100), "{shown}");
+    let users = json("/api/relay/users");
+    assert_eq!((&users[0]["user"], &users[0]["allocations"]), (&Value::from("alice"), &Value::from(1)));
+    assert_eq!(json("/api/relay")["allocations"], 1);
+
+    let path = format!("/api/relay/allocations/{}", shown["id"].as_str().expect("a number as text"));
+    assert_eq!(server.ask("DELETE", &path, &[], "").status, 204);
+    wait_until("it is gone", || json("/api/relay")["allocations"] == 0);
+    assert_eq!(server.ask("DELETE", &path, &[], "").status, 404);
+    assert_eq!(client.refresh(600).code, 437);
+    wait_until("its port is free", || UdpSocket::bind(relayed).is_ok());
+    assert_eq!(json("/api/relay/users"), Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_credential_that_the_api_made_is_good_until_its_time_and_a_wrong_one_is_not() {
+    let server = Server::start(&["relay.listen=127.0.0.1:0", "relay.secrets=a secret of some length"]);
+    let relay = relay_of(&server);
+    let made = server.ask("POST", "/api/relay/credentials", &["Content-Type: application/json"], r#"{"ttl": 600}"#);
+    let made: Value = serde_json::from_str(&made.body).expect("JSON");
+    assert_eq!(made["uris"][0], format!("turn:{relay}?transport=udp"));
+    let text = |key: &str| made[key].as_str().expect("text").to_owned();
+    TurnClient::of(relay, &text("username"), &text("password")).allocate();
+    let users: Value = serde_json::from_str(&server.ask("GET", "/api/relay/users", &[], "").body).expect("JSON");
+    assert_eq!(users[0]["user"], "anybody", "quotas go by what stands behind the time");
+
+    let refused = |user: &str, password: &str| TurnClient::of(relay, user, password).ask_for_allocation().code;
+    assert_eq!(refused(&text("username"), "guessed"), 401);
+    let expired = relay::auth::Secret::new(b"a secret of some length").password("1700000000:alice");
+    assert_eq!(refused("1700000000:alice", &expired), 401);
+}
+
+#[test]
+fn loopback_and_private_networks_are_no_peers_unless_they_are_allowed() {
+    let server = Server::start(&RELAY[..2]);
+    let mut client = TurnClient::new(relay_of(&server));
+    client.allocate();
+    for peer in ["127.0.0.2:53", "10.0.0.1:53", "192.168.1.1:53", "169.254.169.254:80", "0.0.0.0:53"] {
+        let peer = peer.parse().expect("an address");
+        assert_eq!((client.permit(peer), client.bind(0x4000, peer)), (403, 403), "{peer}");
+    }
+    // Permissions are for addresses, and here are the server's rooms: of its ports theirs are allowed and no others.
+    for peer in ["127.0.0.1:53".parse().expect("an address"), relay_of(&server)] {
+        assert_eq!(client.bind(0x4000, peer), 403, "{peer}");
+    }
+    assert_eq!(client.permit("9.9.9.9:53".parse().expect("an address")), 0);
+}
+
+#[test]
+fn a_relay_that_drains_takes_no_newcomers_and_serves_those_who_are_there() {
+    let server = Server::start(&RELAY);
+    let (relay, echo) = (relay_of(&server), Echo::start());
+    let mut client = TurnClient::new(relay);
+    client.allocate();
+    client.bind(0x4000, echo.addr);
+    assert_eq!(server.ask("POST", "/api/relay/drain", &[], "").status, 204);
+    // Workers hear of it one after the other.
+    for _ in 0..8 {
+        wait_until("newcomers are refused", || {
+            let mut newcomer = TurnClient::new(relay);
+            let code = newcomer.ask_for_allocation().code;
+            assert!([0, 486].contains(&code), "{code}");
+            newcomer.refresh(0);
+            code == 486
+        });
+    }
+    assert_eq!(client.echo_on(0x4000, b"still here"), b"still here");
+    assert_eq!(client.refresh(600).lifetime, Some(600));
+}
+
+#[test]
+fn the_end_waits_for_allocations_and_no_longer_than_for_the_last() {
+    let mut server = Server::start(&[&RELAY[..], &["http.drain_timeout=60s"]].concat());
+    let (relay, echo) = (relay_of(&server), Echo::start());
+    let mut client = TurnClient::new(relay);
+    client.allocate();
+    client.bind(0x4000, echo.addr);
+    server.terminate();
+    wait_until("the server drains", || server.ask("GET", "/healthz", &[], "").status == 503);
+    assert_eq!(client.echo_on(0x4000, b"still here"), b"still here");
+    assert!(server.ended().is_none());
+
+    assert_eq!(client.refresh(0).code, 0);
+    wait_until("it ends", || server.ended().is_some());
+    assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
+}
+
+#[test]
+fn a_relay_that_cannot_be_is_refused_by_check_and_by_serve_alike() {
+    let run = |command: &str, settings: &[&str]| {
+        let mut run = millrace();
+        run.arg(command).args(settings.iter().flat_map(|setting| ["--set", setting]));
+        let output = run.args(["--set", "auth.dev=true"]).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let listen = format!("relay.listen={}", taken.local_addr().expect("bound"));
+    for settings in [
+        &["relay.listen=127.0.0.1:0"][..],
+        &["relay.listen=127.0.0.1:0", "relay.users=a:b", "relay.ports=50000-50003", "workers.count=3"],
+    ] {
+        let (checked, served) = (run("check", settings), run("serve", settings));
+        assert_eq!((checked.0, &checked.1), (Some(2), &served.1), "{settings:?}");
+        assert!(checked.1.contains("relay."), "{checked:?}");
+    }
+    let users = "relay.users=a:b";
+    assert_eq!(run("check", &[&listen, users]).0, Some(0), "it does not open sockets");
+    let (status, said) = run("serve", &[&listen, users, "http.listen=127.0.0.1:0"]);
+    assert!(status == Some(2) && said.contains(&listen.replace('=', " ")), "{said}");
+}
+
+#[test]
+fn who_does_not_prove_himself_is_answered_little_and_costs_nothing() {
+    let server = Server::start(&RELAY);
+    let relay = relay_of(&server);
+    let mut stranger = TurnClient::of(relay, "mallory", "guessed");
+    let allocate = |writer: &mut relay::answer::Writer<'_>| {
+        writer.number(relay::message::attribute::REQUESTED_TRANSPORT, 17 << 24);
+    };
+    let challenged = stranger.exchange(Method::Allocate, allocate);
+    assert_eq!(challenged.code, 401);
+    let request_len = 20 + 8;
+    assert!(challenged.bytes.len() * 10 <= request_len * 26, "{} bytes for {request_len}", challenged.bytes.len());
+    let bound = stranger.exchange(Method::Binding, |_| {});
+    assert!(bound.bytes.len() <= 32, "{} bytes for 20", bound.bytes.len());
+    assert_eq!(stranger.ask_for_allocation().code, 401);
+    assert_eq!(server.metric("millrace_relay_allocations"), 0.0);
+}
