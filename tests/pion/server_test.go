@@ -47,7 +47,9 @@ func startServer() (stop func(), err error) {
 	baseURL = "http://" + address
 	server := exec.Command(binary, "serve")
 	server.Env = append(os.Environ(),
-		"MILLRACE_HTTP_LISTEN="+address, "MILLRACE_AUTH_DEV=true", "MILLRACE_WORKERS_UDP_PORT=0")
+		"MILLRACE_HTTP_LISTEN="+address, "MILLRACE_AUTH_DEV=true", "MILLRACE_WORKERS_UDP_PORT=0",
+		"MILLRACE_RELAY_LISTEN=127.0.0.1:0", "MILLRACE_RELAY_SECRETS=a secret of some length",
+		"MILLRACE_RELAY_ALLOWED_PEERS=127.0.0.2")
 	// A test that panics ends this process without a word; the kernel then ends the server.
 	runtime.LockOSThread()
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

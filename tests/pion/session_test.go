@@ -27,6 +27,8 @@ type peerOptions struct {
 	profiles []dtls.SRTPProtectionProfile
 	// network is UDP over IPv4 unless said otherwise.
 	network webrtc.NetworkType
+	// configuration is empty unless said otherwise.
+	configuration webrtc.Configuration
 }
 
 // newPeer makes a peer connection that reaches the loopback interface.
@@ -51,7 +53,7 @@ func newPeer(t *testing.T, options peerOptions) *webrtc.PeerConnection {
 	}
 	api := webrtc.NewAPI(
 		webrtc.WithMediaEngine(media), webrtc.WithInterceptorRegistry(registry), webrtc.WithSettingEngine(settings))
-	pc, err := api.NewPeerConnection(webrtc.Configuration{})
+	pc, err := api.NewPeerConnection(options.configuration)
 	check(t, err)
 	t.Cleanup(func() { pc.Close() })
 	return pc
