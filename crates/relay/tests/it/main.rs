@@ -9,6 +9,7 @@ mod world;
 mod allocate;
 mod channels;
 mod connections;
+mod corpus;
 mod data;
 mod discovery;
 mod permissions;
