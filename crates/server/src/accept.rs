@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::crowd::Crowd;
@@ -18,15 +18,38 @@ use crate::crowd::Crowd;
 /// Wait after an error of accept(2), such as too many open files, that another try would only repeat.
 const PAUSE: Duration = Duration::from_millis(500);
 
+const OPEN: &str = "nobody closes the semaphore";
+
+/// Connections beyond all places that have made room and are there still. When there are so many newcomers wait.
+pub(crate) const LEAVING_MAX: usize = 256;
+
 /// Room for so many connections at a time. When all places are taken, the connection that was idle for longest, of the client
-/// that has most, makes room for a newcomer.
+/// that has most, makes room for a newcomer: that has its place at once, however long the other takes to leave.
 #[derive(Debug)]
 pub(crate) struct Places {
     permits: Arc<Semaphore>,
-    /// Who may have to make room, by their clients' networks, and how each is told.
-    crowd: Mutex<Crowd<IpAddr, oneshot::Sender<()>>>,
+    /// Who may have to make room, by their clients' networks.
+    crowd: Mutex<Crowd<IpAddr, Seat>>,
+    leaving: Arc<Semaphore>,
+    /// Somebody may make room who did not before.
+    unkept: Notify,
     given: AtomicUsize,
     made_room: AtomicU64,
+}
+
+/// What a connection has until it makes room, and how it is told to.
+#[derive(Debug)]
+struct Seat {
+    tell: oneshot::Sender<Leave>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A connection has made room, and is to leave. It has left when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    /// At once, as many others take their time.
+    pub(crate) is_hurried: bool,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// One connection's place, until it is dropped.
@@ -34,7 +57,9 @@ pub(crate) struct Places {
 pub(crate) struct Place {
     places: Arc<Places>,
     number: usize,
-    _permit: OwnedSemaphorePermit,
+    network: Option<IpAddr>,
+    /// While it makes no room.
+    kept: Mutex<Option<Seat>>,
 }
 
 impl Places {
@@ -42,6 +67,8 @@ impl Places {
         Arc::new(Places {
             permits: Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))),
             crowd: Mutex::default(),
+            leaving: Arc::new(Semaphore::new(LEAVING_MAX)),
+            unkept: Notify::new(),
             given: AtomicUsize::new(0),
             made_room: AtomicU64::new(0),
         })
@@ -49,27 +76,36 @@ impl Places {
 
     /// Takes a place for a connection of a client's network; of who has none the connection never makes room. Waits where
     /// nobody makes room. What is returned beside it resolves when the connection is to make room.
-    pub(crate) async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> (Place, oneshot::Receiver<()>) {
-        let permit = match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.make_room();
-                self.permits.clone().acquire_owned().await.expect("nobody closes the semaphore")
+    pub(crate) async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> (Place, oneshot::Receiver<Leave>) {
+        let permit = loop {
+            if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+                break permit;
+            }
+            if let Some(permit) = self.make_room().await {
+                break permit;
+            }
+            tokio::select! {
+                permit = self.permits.clone().acquire_owned() => break permit.expect(OPEN),
+                () = self.unkept.notified() => {}
             }
         };
         let number = self.given.fetch_add(1, Ordering::Relaxed);
-        let (end, ended) = oneshot::channel();
-        self.crowd().enter(number, Instant::now(), [network, None], end);
-        (Place { places: self.clone(), number, _permit: permit }, ended)
+        let (tell, told) = oneshot::channel();
+        self.crowd().enter(number, Instant::now(), [network, None], Seat { tell, permit });
+        (Place { places: self.clone(), number, network, kept: Mutex::default() }, told)
     }
 
-    fn make_room(&self) {
+    /// Tells one to leave, and takes its place. `None`: nobody makes room.
+    async fn make_room(&self) -> Option<OwnedSemaphorePermit> {
+        let leaving = self.leaving.clone().acquire_owned().await.expect(OPEN);
+        let is_hurried = self.leaving.available_permits() < LEAVING_MAX / 2;
         let mut crowd = self.crowd();
-        if let Some(end) = crowd.first_to_go().and_then(|number| crowd.leave(number)) {
-            self.made_room.fetch_add(1, Ordering::Relaxed);
-            // It may have ended by itself just now.
-            let _ = end.send(());
-        }
+        let number = crowd.first_to_go()?;
+        let Seat { tell, permit } = crowd.leave(number)?;
+        self.made_room.fetch_add(1, Ordering::Relaxed);
+        // It may have ended by itself just now.
+        let _ = tell.send(Leave { is_hurried, _permit: leaving });
+        Some(permit)
     }
 
     /// How many connections of the network may have to make room.
@@ -88,7 +124,7 @@ impl Places {
         let _ = self.permits.acquire_many(all).await;
     }
 
-    fn crowd(&self) -> MutexGuard<'_, Crowd<IpAddr, oneshot::Sender<()>>> {
+    fn crowd(&self) -> MutexGuard<'_, Crowd<IpAddr, Seat>> {
         self.crowd.lock().expect("nobody panics under this lock")
     }
 }
@@ -99,9 +135,15 @@ impl Place {
         self.places.crowd().touch(self.number, Instant::now());
     }
 
-    /// The connection makes no room from now on. False: it has been told to.
-    pub(crate) fn keep(&self) -> bool {
-        self.places.crowd().leave(self.number).is_some()
+    /// Whether the connection makes no room from now on. It cannot be kept any more when it has been told to leave.
+    pub(crate) fn keep(&self, is_kept: bool) {
+        let (mut crowd, mut kept) = (self.places.crowd(), self.kept.lock().expect("nobody panics under this lock"));
+        if is_kept {
+            *kept = kept.take().or_else(|| crowd.leave(self.number));
+        } else if let Some(seat) = kept.take() {
+            crowd.enter(self.number, Instant::now(), [self.network, None], seat);
+            self.places.unkept.notify_one();
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -23,14 +23,15 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::client::{Doubted, Proxies, Remote};
-use crate::accept::{Place, Places, accept, household};
+use crate::accept::{Leave, Place, Places, accept, household};
 use crate::guard;
 
 /// What all HTTP connections may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; when there are so many, the one makes room for a newcomer that was idle for longest, of the
-    /// client that has most. Where all are those of proxies that are believed, newcomers wait in the kernel's backlog.
+    /// client that has most. Of those that have made room some are there still (`LEAVING_MAX`), behind their last answer. Where
+    /// all are those of proxies that are believed, newcomers wait in the kernel's backlog.
     pub connections_max: usize,
     /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number.
     pub connections_per_client: usize,
@@ -74,6 +75,9 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// How long requests that are under way may take when the server ends.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// The same when a connection makes room. An offer is answered within 5 s, or refused.
+const LAST_REQUEST: Duration = Duration::from_secs(6);
 
 /// The connections that are open.
 #[derive(Debug)]
@@ -131,7 +135,7 @@ impl Connections {
                 self.doubted.reach_limit(remote);
                 continue;
             }
-            let (place, ended) = tokio::select! {
+            let (place, told) = tokio::select! {
                 _ = closing.as_mut() => break,
                 entered = self.places.enter(network) => entered,
             };
@@ -139,7 +143,7 @@ impl Connections {
             let counted = self.open.clone();
             tokio::spawn(async move {
                 let _counted = counted;
-                let conversation = converse(stream, Remote(remote), router, &connections.limits, place, ended, is_open);
+                let conversation = converse(stream, Remote(remote), router, &connections.limits, place, told, is_open);
                 if guard::answering(conversation).await.is_none() {
                     connections.panicked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -159,51 +163,39 @@ async fn converse(
     router: Router,
     limits: &Limits,
     place: Place,
-    ended: oneshot::Receiver<()>,
+    told: oneshot::Receiver<Leave>,
     mut is_open: watch::Receiver<()>,
 ) {
-    let place = Arc::new((place, AtomicBool::new(false)));
+    let place = &place;
     let answer = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(remote);
-        let busy = Busy::begin(place.clone());
+        place.touch();
         let answering = TowerToHyperService::new(router.clone()).call(request);
         async move {
             let answer = answering.await;
-            drop(busy);
+            place.touch();
             answer
         }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let mut leave = None;
     tokio::select! {
         result = connection.as_mut() => return trace(result),
-        // A request that is under way has its answer.
-        _ = ended => if !place.1.load(Ordering::Relaxed) { return },
+        told = told => leave = told.ok(),
         _ = is_open.changed() => {}
         () = sleep(limits.age_max) => {}
     }
+    // A request that is under way has its answer, and that leaves to its end.
+    let patience = match &leave {
+        None => limits.request_timeout,
+        Some(Leave { is_hurried: true, .. }) => Duration::ZERO,
+        Some(_) => limits.request_timeout.min(LAST_REQUEST),
+    };
     connection.as_mut().graceful_shutdown();
-    if let Ok(result) = timeout(limits.request_timeout, connection).await {
+    if let Ok(result) = timeout(patience, connection).await {
         trace(result);
-    }
-}
-
-/// While it is there, a request of the connection is under way.
-struct Busy(Arc<(Place, AtomicBool)>);
-
-impl Busy {
-    fn begin(place: Arc<(Place, AtomicBool)>) -> Self {
-        place.0.touch();
-        place.1.store(true, Ordering::Relaxed);
-        Busy(place)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.0.touch();
-        self.0.1.store(false, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,7 @@ use wire::rtsp::{Item, Method, Response, RtspError, Status, next_item, session_i
 
 use super::Rtsp;
 use super::interleaved::{Ends, Interleaved};
-use crate::accept::Place;
+use crate::accept::{Leave, Place};
 use crate::pump::connections;
 use crate::{guard, owner};
 
@@ -42,11 +42,11 @@ struct Connection<'a> {
     begun: Option<Instant>,
     /// The session that was set up or spoken of last.
     session: Option<String>,
+    /// Those that were set up here. While there is one of them the connection makes no room.
+    set_up: Vec<String>,
     place: Place,
     /// Resolves when it is to make room.
-    ended: oneshot::Receiver<()>,
-    /// It makes none any more.
-    is_kept: bool,
+    told: oneshot::Receiver<Leave>,
 }
 
 /// Who has the socket.
@@ -60,7 +60,7 @@ pub(super) async fn converse(
     rtsp: &Arc<Rtsp>,
     stream: TcpStream,
     client: SocketAddr,
-    (place, ended): (Place, oneshot::Receiver<()>),
+    (place, told): (Place, oneshot::Receiver<Leave>),
 ) -> io::Result<()> {
     let server = stream.local_addr()?.ip().to_canonical();
     let ends = Ends { client: client.ip().to_canonical(), client_port: client.port(), server };
@@ -79,9 +79,9 @@ pub(super) async fn converse(
         moved: Instant::now(),
         begun: None,
         session: None,
+        set_up: Vec::new(),
         place,
-        ended,
-        is_kept: false,
+        told,
     };
     let result = guard::answering(connection.run()).await.unwrap_or_else(|| {
         rtsp.count(|stats| stats.panicked += 1);
@@ -109,13 +109,16 @@ impl Connection<'_> {
             let deadline = self.deadline().into();
             let read = tokio::select! {
                 read = timeout_at(deadline, self.line.read(&mut self.inbox)) => read,
-                _ = &mut self.ended, if !self.is_kept => return Ok(()),
+                _ = &mut self.told => return Ok(()),
             };
             let read = match read {
                 // Whoever closes its half has had all that it asked for.
                 Ok(Ok(0)) => return Ok(()),
                 Ok(read) => read.map(drop),
-                Err(_) if self.begun.is_none() && self.carries_sessions() => Ok(()),
+                Err(_) if self.begun.is_none() && self.carries_sessions() => {
+                    self.keep_place();
+                    Ok(())
+                }
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             };
             read?;
@@ -131,6 +134,12 @@ impl Connection<'_> {
         let limits = &self.rtsp.limits;
         let begun = self.begun.map(|since| since + limits.request_timeout);
         begun.into_iter().fold(self.moved + limits.idle_timeout(self.has_session()), Instant::min)
+    }
+
+    /// Makes room while no session is left of those that were set up here, and only then.
+    fn keep_place(&mut self) {
+        self.set_up.retain(|id| self.rtsp.sessions.has(id));
+        self.place.keep(!self.set_up.is_empty());
     }
 
     /// Whether there is a session that was spoken of here.
@@ -165,10 +174,12 @@ impl Connection<'_> {
                     {
                         self.session = Some(session_id(named).to_owned());
                     }
-                    // Before its client hears of it.
-                    let sets_up = request.method == Method::Setup && response.status == Status::Ok;
-                    self.is_kept |= sets_up && self.place.keep();
+                    if request.method == Method::Setup && response.status == Status::Ok {
+                        self.set_up.extend(self.session.clone());
+                    }
                     let text = response.to_text(request.cseq());
+                    // Before its client hears of it.
+                    self.keep_place();
                     self.write(text).await?;
                     len
                 }
@@ -194,8 +205,9 @@ impl Connection<'_> {
             self.line = Line::Worker(self.rtsp.pump.adopt(worker, self.interleaved.connection, descriptor, patience));
         }
         tokio::select! {
+            biased;
             written = self.line.write(text.into_bytes(), patience) => written,
-            Ok(()) = &mut self.ended, if !self.is_kept => Err(io::ErrorKind::TimedOut.into()),
+            _ = &mut self.told => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }

@@ -285,6 +285,27 @@ async fn who_has_no_session_makes_room_for_a_newcomer_and_who_has_one_does_not()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_session_any_more_makes_room_though_newcomers_wait_already() {
+    let server = Server::with_limits(Limits { connections_max: 2, ..Limits::default() }).await;
+    let (mut former, mut player) = (server.connect().await, server.connect().await);
+    let first = former.setup("RTP/AVP;unicast;client_port=5000").await;
+    let second = former.setup("RTP/AVP;unicast;client_port=5002").await;
+    player.setup("RTP/AVP;unicast;client_port=5004").await;
+    assert_eq!(former.ask("TEARDOWN", &first).await.code, 200);
+
+    let mut newcomer = server.connect().await;
+    let mut comes = std::pin::pin!(newcomer.ask("OPTIONS", ""));
+    let waits = tokio::time::timeout(Duration::from_millis(100), comes.as_mut()).await;
+    assert!(waits.is_err(), "both have sessions");
+    assert_eq!(former.ask("TEARDOWN", &second).await.code, 200);
+    assert_eq!(comes.await.code, 200);
+    let end = tokio::time::timeout(PATIENCE, former.stream.read(&mut [0])).await.expect("it is closed");
+    assert!(matches!(end, Ok(0) | Err(_)));
+    assert_eq!(player.ask("OPTIONS", "").await.code, 200);
+    assert_eq!(server.rtsp.stats().made_room, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_outside_of_the_allowed_networks_are_sent_nothing() {
     let server = Server::start("192.0.2.0/24", 100_000).await;
     let mut client = server.connect().await;
