@@ -307,7 +307,7 @@ impl Directory {
         name: &str,
         tracks: &[TrackSpec],
     ) -> Result<(StreamId, WorkerId, Arc<str>), DirectoryError> {
-        if self.open >= STREAMS_MAX && !self.has_vacant() {
+        if !self.has_room_for(name) {
             return Err(DirectoryError::TooManyStreams);
         }
         let worker = self.find_worker(placement, None)?;
@@ -375,12 +375,14 @@ impl Directory {
         if let Some(count) = self.counts.get_mut(worker.index()) {
             *count += 1;
         }
+        let takes_place =
+            role == Role::Publisher && self.streams.get(&id).is_some_and(|stream| self.has_open(&stream.name));
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if !stream.is_open {
             stream.is_open = true;
             self.open += 1;
             self.commands.push_back((stream.worker, stream.open(id)));
-            if self.open > STREAMS_MAX {
+            if self.open > STREAMS_MAX + usize::from(takes_place) {
                 self.close_vacant();
             }
         }
@@ -416,9 +418,7 @@ impl Directory {
             return Err(DirectoryError::Overloaded);
         }
         match self.streams.get(stream) {
-            Some(stream) if !stream.is_open && self.open >= STREAMS_MAX && !self.has_vacant() => {
-                Err(DirectoryError::TooManyStreams)
-            }
+            Some(stream) if !stream.is_open && !self.has_room_for(&stream.name) => Err(DirectoryError::TooManyStreams),
             Some(stream) if *role == Role::Viewer && stream.viewer_count() >= self.settings.viewers_per_stream => {
                 Err(DirectoryError::StreamFull)
             }
@@ -431,8 +431,15 @@ impl Directory {
         self.streams.iter().filter_map(|(id, stream)| Some((stream.vacant_since.filter(|_| stream.is_open)?, *id)))
     }
 
-    fn has_vacant(&self) -> bool {
-        self.vacant().next().is_some()
+    /// Whether a stream of that name can be opened: there is a place, or one that waits for its publisher makes room, or the one
+    /// that has the name.
+    fn has_room_for(&self, name: &str) -> bool {
+        self.open < STREAMS_MAX || self.has_open(name) || self.vacant().next().is_some()
+    }
+
+    /// Whether a stream of that name is open.
+    fn has_open(&self, name: &str) -> bool {
+        self.by_name.get(name).and_then(|id| self.streams.get(id)).is_some_and(|stream| stream.is_open)
     }
 
     /// The stream that has waited for its publisher for longest makes room.

@@ -399,7 +399,8 @@ fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
     let waiting: Vec<_> = (0..STREAMS_MAX + 5).map(|_| test.begin_publish_other("a")).collect();
     let mut streams: Vec<_> = (1..STREAMS_MAX).map(|index| test.publish(&format!("s{index}"))).collect();
     assert_eq!(test.begin_publish("b").err(), Some(DirectoryError::TooManyStreams));
-    assert_eq!(test.directory.handle_connected(waiting[0].session), Err(DirectoryError::TooManyStreams));
+    // It takes the place of the former stream of its name.
+    test.connect(&waiting[0]);
     test.commands();
     let returning = test.begin_publish("s1").expect("it has a stream");
     test.connect(&returning);
@@ -407,8 +408,6 @@ fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
 
     let gone = streams.pop().expect("a stream");
     test.directory.handle_ended(&mut test.placement, test.now, gone.session, true);
-    test.connect(&waiting[0]);
-    // That one has ended the former stream of its name.
     test.publish("c");
     assert_eq!(test.begin_publish("b").err(), Some(DirectoryError::TooManyStreams));
 
@@ -417,6 +416,9 @@ fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
         test.end(stream.session);
         test.now += Duration::from_millis(1);
     }
+    // But not for who takes the place of its own name.
+    test.connect(&waiting[1]);
+    assert!(test.begin_watch("s6").is_ok() && test.begin_watch("s4").is_ok());
     test.publish("d");
     assert_eq!(test.begin_watch("s6").err(), Some(DirectoryError::NoStream));
     assert!(test.begin_watch("s4").is_ok());
