@@ -79,7 +79,7 @@ impl Report {
         let per_packet = |seconds: f64| seconds * 1e9 / packets.max(1) as f64;
         Report {
             clients_wanted,
-            clients: stopped.iter().map(|part| part.ready).sum(),
+            clients: count(|part| part.allocated),
             failed: count(|part| part.failed),
             failures,
             seconds,

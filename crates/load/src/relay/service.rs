@@ -99,6 +99,8 @@ pub(super) struct Setup {
 pub(super) struct Totals {
     pub(super) setting_up: usize,
     pub(super) ready: usize,
+    /// Clients that got their first allocation.
+    pub(super) allocated: usize,
     pub(super) failed: usize,
     /// How often clients failed by what.
     pub(super) failures: BTreeMap<String, u64>,
@@ -292,6 +294,7 @@ impl RelayLoad {
         client.stage = Stage::Ready;
         client.refresh_at = now + REFRESH_INTERVAL;
         self.totals.set_up.record(now - client.started);
+        self.totals.allocated += 1;
         self.in_work = self.in_work.saturating_sub(1);
     }
 
@@ -388,8 +391,8 @@ impl RelayLoad {
     }
 
     fn reset(&mut self) {
-        let Totals { failed, failures, set_up, .. } = std::mem::take(&mut self.totals);
-        self.totals = Totals { failed, failures, set_up, ..Totals::default() };
+        let Totals { allocated, failed, failures, set_up, .. } = std::mem::take(&mut self.totals);
+        self.totals = Totals { allocated, failed, failures, set_up, ..Totals::default() };
         self.clients.iter_mut().for_each(|client| client.counted_from = client.next_seq);
     }
 
