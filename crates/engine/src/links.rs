@@ -84,6 +84,8 @@ pub(crate) struct Links {
     paused: Vec<LinkId>,
     /// Links that are not to stay as they are for ever.
     impatient: usize,
+    /// Open files that the process may have.
+    files_max: u64,
     next_sweep: Option<Instant>,
     /// UDP sockets that have received something since they were asked for what they dropped; no others can have dropped
     /// anything. Each that is open stands there once.
@@ -132,6 +134,7 @@ impl Links {
             news: VecDeque::new(),
             paused: Vec::new(),
             impatient: 0,
+            files_max: sys::open_files_max()?,
             next_sweep: None,
             received: VecDeque::new(),
             next_drops: None,

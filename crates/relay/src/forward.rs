@@ -31,6 +31,7 @@ use crate::message::{
     xor_address,
 };
 use crate::rules::{self, Rules};
+use crate::settings::Settings;
 
 /// Bytes of the header of ChannelData.
 const CHANNEL_HEADER_LEN: usize = 4;
@@ -39,6 +40,7 @@ const CHANNEL_HEADER_LEN: usize = 4;
 pub(crate) struct Forward<'a, 'r> {
     pub(crate) now: Instant,
     pub(crate) allocations: &'a mut Allocations,
+    pub(crate) settings: &'a Settings,
     pub(crate) rules: &'a Rules,
     pub(crate) counters: &'a mut Counters,
     /// Numbers of transactions that nobody answers.
@@ -161,7 +163,7 @@ impl Forward<'_, '_> {
             self.counters.packets_joined += taken as u64;
             return self.send_to_client(other, shown, part);
         }
-        let path = Path { link, remote: peer, local: None };
+        let path = Path { link, remote: self.settings.inside(peer), local: None };
         let pushed = self.out.push_prefixed(&path, self.run, part.segments, part.bytes, |_| []);
         self.drop(DropReason::OutboxFull, taken - pushed);
     }
@@ -173,7 +175,11 @@ impl Forward<'_, '_> {
         if !is_known {
             return self.drop(DropReason::StaleLink, count);
         }
-        self.send_to_client(slot, self.run.path.remote, Part { segments: 0..count, bytes: 0..usize::MAX });
+        self.send_to_client(
+            slot,
+            self.settings.outside(self.run.path.remote),
+            Part { segments: 0..count, bytes: 0..usize::MAX },
+        );
     }
 
     /// Sends payloads of a peer to the client behind a relayed address, if it permits that peer.

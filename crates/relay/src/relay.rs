@@ -133,8 +133,8 @@ impl Relay {
     }
 
     fn forward<'a, 'r>(&'a mut self, now: Instant, run: &'a DatagramRun<'r>, out: &'a mut Outbox) -> Forward<'a, 'r> {
-        let Relay { allocations, rules, counters, random, .. } = self;
-        Forward { now, allocations, rules, counters, random, run, out }
+        let Relay { allocations, settings, rules, counters, random, .. } = self;
+        Forward { now, allocations, settings, rules, counters, random, run, out }
     }
 
     /// Takes a STUN message that is no data.
@@ -266,6 +266,7 @@ impl Relay {
         for Waiting { client, request } in self.authority.handle_found(now, user, found) {
             if let Some(client) = self.client_of(client.token, &client.path) {
                 self.handle_message(now, client, &request, out);
+                self.begin_data(now, &client, out);
             }
         }
     }
@@ -404,15 +405,24 @@ impl Relay {
         while let Ok(found) = self.connections.take_message(slot, std::mem::take(&mut bytes)) {
             let (Some(message), Some(client)) = (found, self.connections.client_of(token, slot)) else { return };
             self.handle_message(now, client, &message, out);
-            if self.peers.has(link) {
-                let rest = self.connections.take_rest(slot);
-                if !rest.is_empty() {
-                    self.join(now, link, &rest, out);
-                }
+            if self.begin_data(now, &client, out) {
                 return;
             }
         }
         self.connections.close(link);
+    }
+
+    /// Whether a client's connection was bound to a peer's; then what stands behind the request is data.
+    fn begin_data(&mut self, now: Instant, client: &Client, out: &mut Outbox) -> bool {
+        let (link, Name::Client(slot)) = (client.path.link, Name::of(client.token.number)) else { return false };
+        let is_data = self.peers.has(link);
+        if is_data {
+            let rest = self.connections.take_rest(slot);
+            if !rest.is_empty() {
+                self.join(now, link, &rest, out);
+            }
+        }
+        is_data
     }
 
     /// Takes data of a client or a peer to the other.

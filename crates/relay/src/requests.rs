@@ -238,11 +238,13 @@ impl Requests<'_> {
         if (requested.is_some() && additional.is_some()) || additional == Some(Some(Family::V4)) {
             return Err(BAD_REQUEST);
         }
-        let default = self.settings.relays.first().map_or(Family::V4, |relay| Family::of(relay.bind));
+        let own = Some(Family::of(self.client.address.ip()));
+        let own = own.filter(|own| self.settings.keeps_family && self.settings.relay(*own).is_some());
+        let first = self.settings.relays.first().map_or(Family::V4, |relay| Family::of(relay.bind));
         let family = match (requested, additional) {
             (Some(requested), _) => requested.ok_or(UNSUPPORTED_FAMILY)?,
             (None, Some(_)) => Family::V4,
-            (None, None) => default,
+            (None, None) => own.unwrap_or(first),
         };
         if self.settings.relay(family).is_none() {
             return Err(UNSUPPORTED_FAMILY);

@@ -28,6 +28,8 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// Where relayed transport addresses are, one for each family at most; the first is that of clients who ask for none.
     pub relays: Vec<RelayAddress>,
+    /// A client who asks for no family gets the one of its own address, where there is one. Browsers never ask.
+    pub keeps_family: bool,
     /// The ports of relayed transport addresses: this worker's slice of them, which no other has.
     pub ports: RangeInclusive<u16>,
     /// The ports that all workers have together.
@@ -84,6 +86,7 @@ impl Settings {
             realm: Arc::from("millrace"),
             listeners: Vec::new(),
             relays: Vec::new(),
+            keeps_family: false,
             ports: 49_152..=65_535,
             ports_of_all: 49_152..=65_535,
             lifetime_default: Duration::from_secs(600),
@@ -105,6 +108,28 @@ impl Settings {
             reservations: Arc::default(),
             seed,
             epoch,
+        }
+    }
+
+    /// Where a datagram for a relayed address goes: what peers see of one of this server is bound here, behind a NAT that
+    /// may not bring it back.
+    #[inline]
+    pub(crate) fn inside(&self, peer: SocketAddr) -> SocketAddr {
+        let relay = self.relays.iter().find(|relay| relay.external == Some(peer.ip()));
+        self.mapped(peer, relay.map(|relay| relay.bind))
+    }
+
+    /// What peers see of where a datagram came from.
+    #[inline]
+    pub(crate) fn outside(&self, source: SocketAddr) -> SocketAddr {
+        let relay = self.relays.iter().find(|relay| relay.bind == source.ip());
+        self.mapped(source, relay.and_then(|relay| relay.external))
+    }
+
+    fn mapped(&self, address: SocketAddr, ip: Option<IpAddr>) -> SocketAddr {
+        match ip {
+            Some(ip) if self.ports_of_all.contains(&address.port()) => SocketAddr::new(ip, address.port()),
+            _ => address,
         }
     }
 

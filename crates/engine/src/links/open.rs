@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,18 +12,22 @@ use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
 use crate::sys;
 use crate::udp::UdpSocket;
 
+/// Descriptors that what products open leaves to others, where the process may have eight times as many: clients can have a
+/// relay open sockets, and the server's own connections, files and logs are not to suffer.
+const FILES_RESERVED: u64 = 1_024;
+
 impl Links {
     /// Does what a product asks for. What comes of it is news.
     pub(crate) fn handle_request(&mut self, now: Instant, request: LinkRequest) {
         let (token, opened) = match request {
             LinkRequest::OpenUdp { token, addr, ports, options } => {
-                (token, udp::bind(addr, ports, &options).map(Body::Udp))
+                (token, self.while_files_last(udp::bind(addr, ports, &options).map(Body::Udp)))
             }
             LinkRequest::Listen { token, addr, options } => {
-                (token, Listener::bind(&addr, &options).map(Body::Listener))
+                (token, self.while_files_last(Listener::bind(&addr, &options).map(Body::Listener)))
             }
             LinkRequest::Connect { token, to, from, options } => {
-                (token, Stream::connect(now, to, from, options).map(Body::Stream))
+                (token, self.while_files_last(Stream::connect(now, to, from, options).map(Body::Stream)))
             }
             LinkRequest::Adopt { token, descriptor, kind } => (token, adopt(now, descriptor, kind)),
             LinkRequest::Close { link } => return self.close_softly(now, link),
@@ -34,6 +38,15 @@ impl Links {
         if let Err(error) = opened.and_then(|body| self.open(now, token, body)) {
             self.fail(token, error);
         }
+    }
+
+    /// Refuses one of the last descriptors. The kernel gives the lowest that is free, so it tells how many are used.
+    fn while_files_last(&self, opened: io::Result<Body>) -> io::Result<Body> {
+        let reserved = FILES_RESERVED.min(self.files_max / 8);
+        opened.and_then(|body| match u64::try_from(body.as_fd().as_raw_fd()) {
+            Ok(number) if number + reserved < self.files_max => Ok(body),
+            _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        })
     }
 
     /// Takes a link in, and tells that it is open, unless it is a connection under way. Returns it, and its address.

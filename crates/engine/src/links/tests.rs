@@ -516,6 +516,23 @@ fn one_address_has_so_many_strangers_and_its_oldest_makes_room_for_its_next() {
 }
 
 #[test]
+fn the_last_descriptors_are_not_for_what_products_open() {
+    let mut links = Links::new().expect("epoll");
+    let (token, addr) = (Token::default(), ([127, 0, 0, 1], 0).into());
+    let udp = || LinkRequest::OpenUdp { token, addr, ports: None, options: UdpOptions::default() };
+    links.handle_request(Instant::now(), udp());
+    assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { .. }))));
+    // No descriptor is below the three that each process begins with.
+    links.files_max = 3;
+    let listen = LinkRequest::Listen { token, addr, options: ListenOptions::default() };
+    for request in [udp(), listen] {
+        links.handle_request(Instant::now(), request);
+        let Some((_, LinkEvent::Failed { error })) = links.poll_news() else { panic!("there are none left") };
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+    }
+}
+
+#[test]
 fn what_finds_no_room_is_counted_a_second_after_something_was_received() {
     let mut links = Links::new().expect("epoll");
     let mut open = |options: UdpOptions| {

@@ -8,7 +8,8 @@
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
-//! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `raise_open_files_max` (`thread`)
+//! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `open_files_max`,
+//!   `raise_open_files_max` (`thread`)
 
 mod addr;
 mod batch;
@@ -36,7 +37,7 @@ pub(crate) use socket::{
     shared_udp_socket, tcp_connect, tcp_listener, udp_has_gso,
 };
 pub(crate) use thread::pin_to_cpu;
-pub use thread::{raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
+pub use thread::{open_files_max, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 
 use std::io;
 

@@ -49,11 +49,21 @@ pub fn set_timer_slack(slack: Duration) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns.max(1)) }).map(drop)
 }
 
-/// Raises the limit of open files as far as the process may, and returns what it is then.
-pub fn raise_open_files_max() -> io::Result<u64> {
+/// How many files the process may have open.
+pub fn open_files_max() -> io::Result<u64> {
+    open_files_limit().map(|limit| limit.rlim_cur)
+}
+
+fn open_files_limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one rlimit.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    Ok(limit)
+}
+
+/// Raises the limit of open files as far as the process may, and returns what it is then.
+pub fn raise_open_files_max() -> io::Result<u64> {
+    let mut limit = open_files_limit()?;
     if limit.rlim_cur < limit.rlim_max {
         limit.rlim_cur = limit.rlim_max;
         // SAFETY: the kernel reads one rlimit.

@@ -153,6 +153,37 @@ fn behind_a_nat_the_address_outside_is_told() {
 }
 
 #[test]
+fn a_client_that_asks_for_no_family_may_get_its_own() {
+    for keeps_family in [false, true] {
+        let mut world = World::new(|settings| settings.keeps_family = keeps_family);
+        let mut client = Client::new(1);
+        assert!(client.allocate(&mut world).is_ipv4());
+        let mut over_ipv6 = Client::new(2);
+        (over_ipv6.number, over_ipv6.path.remote) = (1, "[2001:db8::77]:2".parse().unwrap());
+        assert_eq!(over_ipv6.allocate(&mut world).is_ipv6(), keeps_family);
+    }
+}
+
+/// As two workers' allocations reach each other, whatever the NAT makes of that.
+#[test]
+fn behind_a_nat_relayed_addresses_of_this_server_are_reached_from_within() {
+    let external = [198, 51, 100, 9].into();
+    let mut world = World::new(|settings| settings.relays[0].external = Some(external));
+    let mut client = Client::new(1);
+    let relayed = client.allocate(&mut world);
+    let bound = SocketAddr::new(RELAY.into(), relayed.port());
+    let (others, inside) = (SocketAddr::new(external, 50_999), SocketAddr::from((RELAY, 50_999)));
+    client.bind(&mut world, 0x4000, others);
+    assert_eq!(client.send_on(&mut world, 0x4000, b"hello", inside), [b"hello"]);
+    assert_eq!(client.hear(&mut world, bound, inside, b"hello").len(), 1);
+    // Other ports are not the relay's.
+    assert!(client.hear(&mut world, bound, SocketAddr::from((RELAY, 9)), b"hello").is_empty());
+    let elsewhere = SocketAddr::new(external, 9);
+    client.bind(&mut world, 0x4001, elsewhere);
+    assert_eq!(client.send_on(&mut world, 0x4001, b"hello", elsewhere), [b"hello"]);
+}
+
+#[test]
 fn a_pair_of_ports_is_kept_together_for_its_user() {
     let mut world = World::new(|_| {});
     let mut client = Client::new(1);

@@ -9,7 +9,6 @@ mod world;
 mod allocate;
 mod channels;
 mod connections;
-mod corpus;
 mod data;
 mod discovery;
 mod permissions;

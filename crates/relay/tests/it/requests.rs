@@ -1,8 +1,10 @@
 //! What all requests have in common: who is answered, and how much.
 
+use relay::auth::{Found, UserKeys};
 use relay::drops::DropReason;
 use relay::limits::LimitSettings;
 use relay::message::{Class, Message, Method, attribute};
+use relay::spec::{Command, Event};
 use wire::Rate;
 
 use crate::client::{Answer, Client};
@@ -114,4 +116,36 @@ fn a_request_that_was_changed_on_its_way_does_nothing() {
     }
     client.exchange(&mut world, &request);
     assert_eq!(world.sockets.len(), 0);
+}
+
+#[test]
+fn a_request_waits_until_its_user_is_found() {
+    let mut world = World::new(|settings| settings.auth.looks_up = true);
+    for (user, is_there) in [("zoe", true), ("zac", false)] {
+        let mut client = Client::of(user, 1);
+        let allocate = |client: &mut Client| {
+            let id = client.transaction();
+            let request = client.sealed(Method::Allocate, id, |writer| {
+                writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24);
+            });
+            (id, request)
+        };
+        let (id, request) = allocate(&mut client);
+        let answers = client.exchange(&mut world, &request);
+        let challenge = client.read(&answers[0], Method::Allocate, id);
+        client.realm = challenge.value(attribute::REALM).unwrap().to_vec();
+        client.nonce = challenge.value(attribute::NONCE).unwrap().to_vec();
+        world.events.clear();
+        let (id, request) = allocate(&mut client);
+        assert!(client.exchange(&mut world, &request).is_empty());
+        assert!(matches!(&world.events[..], [Event::Lookup { user: asked }] if **asked == *user));
+        let keys = UserKeys::new(user, "millrace", crate::world::PASSWORD);
+        let found = if is_there { Found::Keys(keys) } else { Found::Nobody };
+        world.command(Command::Found { user: user.into(), found });
+        let answers = client.take(&mut world);
+        assert_eq!(client.read(&answers[0], Method::Allocate, id).code, if is_there { 0 } else { 401 });
+        if is_there {
+            client.refresh(&mut world, 0);
+        }
+    }
 }

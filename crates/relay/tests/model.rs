@@ -1,8 +1,9 @@
 //! The relay beside a small model of RFC 8656: the fuzz corpus is replayed, and others play anything.
+#![allow(clippy::unwrap_used)]
 
-#[path = "../../../../fuzz/entry/relay.rs"]
+#[path = "../../../fuzz/entry/relay.rs"]
 mod entry;
-#[path = "../../../../fuzz/replay.rs"]
+#[path = "../../../fuzz/replay.rs"]
 mod replay;
 
 use proptest::prelude::*;
