@@ -355,11 +355,13 @@ impl DownTrack {
             }
             let Some(slot) = out.slot() else { break Some(Progress::Full) };
             let Some(next) = self.next(now, track, &mut counters.drops) else { break Some(Progress::Done) };
-            let len = if self.repeated == 0 {
-                self.write(slot, &next, transport)
-            } else {
-                counters.packets_redundant += 1;
-                self.write_redundant(slot, &next, track, transport)
+            let redundant = if self.repeated == 0 { None } else { self.write_redundant(slot, &next, track, transport) };
+            let len = match redundant {
+                None => self.write(slot, &next, transport),
+                Some(len) => {
+                    counters.packets_redundant += 1;
+                    len
+                }
             };
             if len == 0 {
                 counters.drops.add(DropReason::DatagramTooLarge);
@@ -473,7 +475,7 @@ impl DownTrack {
     }
 
     /// Writes and seals a packet into `slot`. Returns its size on the wire, 0 when it does not fit.
-    #[inline(always)] // into `send`, of which it is the most; that redundancy calls it too is rare
+    #[inline(always)] // into `send`, of which it is the most, and which alone calls it
     fn write(&mut self, slot: &mut [u8], next: &Next<'_>, transport: &Transport) -> usize {
         let Next { logged, forwarded, .. } = next;
         let Some(header_len) = self.write_new_header(slot, next, self.spec.payload_type, transport) else { return 0 };
@@ -497,24 +499,25 @@ impl DownTrack {
         transport.sealer.seal_rtp(slot, header_len, len, self.spec.ssrc, forwarded.seq)
     }
 
-    /// The same of a packet with those before it once more, where the peer takes that (RFC 2198).
+    /// The same of a packet with those before it once more (RFC 2198). `None` when it goes by itself: it is empty, they do not
+    /// fit, or the peer takes no such.
     #[cold]
-    fn write_redundant(&mut self, slot: &mut [u8], next: &Next<'_>, track: &Track, transport: &Transport) -> usize {
+    fn write_redundant(
+        &mut self,
+        slot: &mut [u8],
+        next: &Next<'_>,
+        track: &Track,
+        transport: &Transport,
+    ) -> Option<usize> {
         let Next { logged, forwarded, layer, position } = next;
-        let Some(red) = self.spec.red.filter(|_| !logged.payload.is_empty()) else {
-            return self.write(slot, next, transport);
-        };
-        let log = track.layers.get(usize::from(*layer)).map(|layer| &layer.log);
-        let header_len = self.write_new_header(slot, next, red.payload_type, transport);
-        let (Some(header_len), Some(log)) = (header_len, log) else { return 0 };
-        let room = slot.len() - transport.sealer.rtp_overhead();
-        let Some(payload) = slot.get_mut(header_len..room) else { return 0 };
+        let red = self.spec.red.filter(|_| !logged.payload.is_empty())?;
+        let log = &track.layers.get(usize::from(*layer))?.log;
+        let header_len = self.write_new_header(slot, next, red.payload_type, transport)?;
+        let payload = slot.get_mut(header_len..slot.len() - transport.sealer.rtp_overhead())?;
         let packet = (*position, logged);
-        let Some(payload_len) = redundancy::write(payload, log, packet, self.spec.payload_type, self.repeated) else {
-            return 0;
-        };
+        let payload_len = redundancy::write(payload, log, packet, self.spec.payload_type, self.repeated)?;
         self.remember(next, payload_len);
-        transport.sealer.seal_rtp(slot, header_len, header_len + payload_len, self.spec.ssrc, forwarded.seq)
+        Some(transport.sealer.seal_rtp(slot, header_len, header_len + payload_len, self.spec.ssrc, forwarded.seq))
     }
 
     /// Writes a packet that was sent before into `slot` as its retransmission (RFC 4588 §4).

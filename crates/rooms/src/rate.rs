@@ -6,6 +6,8 @@ use wire::Bitrate;
 
 const BUCKETS: usize = 10;
 const BUCKET: Duration = Duration::from_millis(100);
+/// Of all buckets.
+const SPAN_MAX: Duration = Duration::from_secs(1);
 
 /// Ten buckets of 100 ms. Cost: two additions per packet.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +17,7 @@ pub struct RateMeter {
     sum: u64,
     current: usize,
     current_until: Option<Instant>,
-    /// When what is in the buckets began to come.
+    /// When what is in the buckets began to come, unless they are full.
     since: Option<Instant>,
 }
 
@@ -26,7 +28,9 @@ impl RateMeter {
     /// Takes note of a packet.
     pub fn add(&mut self, now: Instant, bytes: usize) {
         self.turn_to(now);
-        self.since.get_or_insert(now);
+        if self.sum == 0 {
+            self.since = Some(now);
+        }
         let before = self.bytes[self.current];
         self.bytes[self.current] = before.saturating_add(bytes as u32);
         self.sum += u64::from(self.bytes[self.current] - before);
@@ -36,17 +40,21 @@ impl RateMeter {
     /// the kernel had stopped has an old one.
     pub fn rate(&self, now: Instant) -> Bitrate {
         let Some(until) = self.current_until else { return Bitrate::ZERO };
-        let behind = buckets_behind(now, until);
-        if behind >= BUCKETS as u64 {
-            return Bitrate::ZERO;
-        }
-        let gone: u64 =
-            (1..=behind as usize).map(|ahead| u64::from(self.bytes[(self.current + ahead) % BUCKETS])).sum();
+        let mut gone = 0;
         // The newest bucket has not lasted its whole time yet.
-        let covered = (BUCKET * (BUCKETS as u32 - behind as u32)).saturating_sub(until.saturating_duration_since(now))
-            + now.saturating_duration_since(until);
-        let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let passed = passed.min(covered).max(SPAN_MIN);
+        let covered = if now < until {
+            SPAN_MAX.saturating_sub(until - now)
+        } else {
+            let since = now - until;
+            let behind = buckets_in(since);
+            if behind >= BUCKETS as u64 {
+                return Bitrate::ZERO;
+            }
+            gone = (1..=behind as usize).map(|ahead| u64::from(self.bytes[(self.current + ahead) % BUCKETS])).sum();
+            SPAN_MAX - BUCKET * behind as u32 + since
+        };
+        let passed =
+            self.since.map_or(covered, |since| now.saturating_duration_since(since).min(covered)).max(SPAN_MIN);
         // Not `Bitrate::of`, whose 128-bit division is felt in reports.
         let micros = passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros());
         Bitrate::from_bps((self.sum - gone) * 8_000_000 / micros)
@@ -54,7 +62,7 @@ impl RateMeter {
 
     /// Whether anything came within about the last second.
     pub fn is_flowing(&self, now: Instant) -> bool {
-        self.current_until.is_some_and(|until| buckets_behind(now, until) < BUCKETS as u64)
+        self.current_until.is_some_and(|until| now < until || buckets_in(now - until) < BUCKETS as u64)
     }
 
     /// Whether nothing has come after `at`; of what came less than 100 ms before that it may say that it came after.
@@ -64,27 +72,22 @@ impl RateMeter {
 
     fn turn_to(&mut self, now: Instant) {
         let until = *self.current_until.get_or_insert(now + BUCKET);
-        let behind = buckets_behind(now, until);
-        if behind == 0 {
+        if now < until {
             return;
         }
+        let behind = buckets_in(now - until);
         for _ in 0..behind.min(BUCKETS as u64) {
             self.current = (self.current + 1) % BUCKETS;
             self.sum -= u64::from(std::mem::take(&mut self.bytes[self.current]));
         }
-        if self.sum == 0 {
-            self.since = None;
-        }
+        self.since = self.since.filter(|since| now.saturating_duration_since(*since) < SPAN_MAX);
         self.current_until = Some(until + BUCKET * u32::try_from(behind).unwrap_or(u32::MAX));
     }
 }
 
-/// Buckets that have begun since the current one's end.
-fn buckets_behind(now: Instant, until: Instant) -> u64 {
-    match now.checked_duration_since(until) {
-        Some(since) => (since.as_millis() as u64) / (BUCKET.as_millis() as u64) + 1,
-        None => 0,
-    }
+/// Buckets that have begun in the time since the current one's end.
+fn buckets_in(since: Duration) -> u64 {
+    (since.as_millis() as u64) / (BUCKET.as_millis() as u64) + 1
 }
 
 #[cfg(test)]
