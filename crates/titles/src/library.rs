@@ -446,6 +446,7 @@ impl Shared {
         if let Some(chunk) = self.on_disk(&entry, key).await {
             return Ok(chunk);
         }
+        let asked = Instant::now();
         let range = entry.title.chunk_range(key.number);
         let title = entry.title.clone();
         let loaded = match &entry.source {
@@ -463,7 +464,7 @@ impl Shared {
             let is_first = entry.recovery.handle_failure(error);
             self.counts.count(|stats| stats.troubles += u64::from(is_first));
         })?);
-        entry.recovery.handle_part(key.number);
+        entry.recovery.handle_part(key.number, asked);
         self.cache.insert(key, &chunk);
         Ok(chunk)
     }

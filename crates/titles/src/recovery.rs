@@ -17,7 +17,7 @@ use crate::origins::backoff;
 /// The longest pause between requests for a title of which nothing comes.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A part that failed so often, or since so long, is given up when others of its title came meanwhile.
+/// A part that failed so often, or since so long, is given up when others of its title could be had meanwhile.
 const PART_TRIES: u32 = 5;
 const PART_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -43,8 +43,6 @@ pub(crate) struct Recovery {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Parts that came.
-    came: u64,
     failing: Option<Failing>,
     missed: VecDeque<Missed>,
 }
@@ -55,8 +53,9 @@ struct Missed {
     number: u32,
     since: Instant,
     tries: u32,
-    /// Parts that had come before.
-    came: u64,
+    /// Others can be had: one came that stands behind it, or was asked for when this one had failed. What was on its way before
+    /// says nothing of an origin that fails from then on.
+    others_come: bool,
 }
 
 #[derive(Debug)]
@@ -74,26 +73,27 @@ impl Recovery {
     }
 
     /// A part came from where the title is, and not from a copy.
-    pub fn handle_part(&self, number: u32) {
+    pub fn handle_part(&self, number: u32, asked: Instant) {
         let mut state = lock(&self.state);
-        state.came += 1;
         state.failing = None;
         state.missed.retain(|missed| missed.number != number);
+        for missed in &mut state.missed {
+            missed.others_come |= number > missed.number || asked > missed.since;
+        }
     }
 
     /// A part failed once more. True when it is given up: it cannot be had, and others can.
     pub fn gives_up(&self, number: u32) -> bool {
         let (now, mut state) = (Instant::now(), lock(&self.state));
-        let came = state.came;
         if let Some(missed) = state.missed.iter_mut().find(|missed| missed.number == number) {
             missed.tries += 1;
             let is_tried = missed.tries >= PART_TRIES || now - missed.since >= PART_PATIENCE;
-            return is_tried && came > missed.came;
+            return is_tried && missed.others_come;
         }
         if state.missed.len() >= MISSED_MAX {
             state.missed.pop_front();
         }
-        state.missed.push_back(Missed { number, since: now, tries: 1, came });
+        state.missed.push_back(Missed { number, since: now, tries: 1, others_come: false });
         false
     }
 
@@ -164,7 +164,7 @@ mod tests {
                     while let Some(_turn) = recovery.turn().await {
                         lock(&asked).push(start.elapsed());
                         if start.elapsed() >= Duration::from_secs(10) {
-                            return recovery.handle_part(0);
+                            return recovery.handle_part(0, start);
                         }
                         recovery.handle_failure(&Error::Stopped);
                     }
@@ -191,21 +191,25 @@ mod tests {
         assert!(recovery.turn().await.is_some());
         assert!(start.elapsed() <= Duration::from_millis(101), "{:?}", start.elapsed());
         assert!(recovery.trouble().is_some_and(|trouble| trouble.since == start.elapsed()));
-        recovery.handle_part(0);
+        recovery.handle_part(0, start);
         assert!(recovery.turn().await.is_none() && recovery.trouble().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_is_given_up_after_five_tries_or_seconds_when_others_came_meanwhile() {
         let recovery = Recovery::new(Duration::from_millis(100));
+        let start = Instant::now();
         assert!((0..20).all(|_| !recovery.gives_up(3)), "nothing came at all");
-        recovery.handle_part(4);
+        recovery.handle_part(2, start);
+        assert!(!recovery.gives_up(3), "what was on its way came");
+        recovery.handle_part(4, start);
         assert!(recovery.gives_up(3) && recovery.gives_up(3), "it stays so");
-        recovery.handle_part(3);
+        recovery.handle_part(3, start);
         assert!(!recovery.gives_up(3), "until it comes");
 
         assert!(!recovery.gives_up(7));
-        recovery.handle_part(8);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        recovery.handle_part(6, Instant::now());
         assert!(!recovery.gives_up(7));
         tokio::time::advance(PART_PATIENCE).await;
         assert!(recovery.gives_up(7), "its tries take long");
