@@ -474,13 +474,6 @@ impl Play {
 
     /// What holds after each step.
     fn check(&mut self) {
-        // The connection of a client who did nothing for long is closed; it makes another.
-        if !self.world.connections.contains_key(&self.clients[2].path.link.slot()) {
-            assert!(self.own(2).is_none());
-            let remote = self.clients[2].path.remote;
-            let (number, path) = self.world.connect(remote, ClientTransport::Tcp).expect("there is room");
-            (self.clients[2].number, self.clients[2].path) = (number, path);
-        }
         let sockets: usize = (0..self.clients.len()).filter_map(|who| Some(self.own(who)?.relayed.len())).sum();
         let count = (0..self.clients.len()).filter(|who| self.own(*who).is_some()).count();
         self.world.step();
@@ -489,6 +482,13 @@ impl Play {
         // Sockets that are closed take a turn.
         self.world.advance(Duration::from_millis(5));
         assert_eq!(self.world.sockets.len(), sockets);
+        // The connection of a client who did nothing for long is closed; it makes another.
+        if !self.world.connections.contains_key(&self.clients[2].path.link.slot()) {
+            assert!(self.own(2).is_none());
+            let remote = self.clients[2].path.remote;
+            let (number, path) = self.world.connect(remote, ClientTransport::Tcp).expect("there is room");
+            (self.clients[2].number, self.clients[2].path) = (number, path);
+        }
         self.world.events.clear();
     }
 

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::Bitrate;
 
@@ -197,6 +197,16 @@ impl Account {
             self.user.dropped.add(count - taken, size);
         }
         taken
+    }
+
+    /// Takes the bandwidth for bytes of a stream, which cannot be left out. Returns for how long nothing is to follow them.
+    pub fn charge(&self, now: Instant, direction: Direction, bytes: usize) -> Duration {
+        let way = direction as usize;
+        let now_ns = now.saturating_duration_since(self.ledger.began).as_nanos() as u64;
+        let [own, total] =
+            [&self.user.buckets[way], &self.ledger.total[way]].map(|bucket| bucket.charge(now_ns, bytes));
+        self.user.used[way].add(1, bytes);
+        Duration::from_nanos(own.max(total))
     }
 
     /// Whose it is.

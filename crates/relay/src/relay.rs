@@ -429,8 +429,7 @@ impl Relay {
     fn join(&mut self, now: Instant, link: LinkId, bytes: &[u8], out: &mut Outbox) {
         let Some((key, direction)) = self.peers.handle_bytes(link, bytes, out) else { return };
         let Some(allocation) = self.allocations.get_mut(key) else { return };
-        // It is counted, and not limited: bytes of a stream cannot be left out.
-        allocation.account.take(now, direction, 1, bytes.len());
+        let pause = allocation.account.charge(now, direction, bytes.len());
         let (traffic, count) = match direction {
             Direction::Sent => (&mut allocation.sent, &mut self.counters.bytes_to_peers),
             Direction::Received => (&mut allocation.received, &mut self.counters.bytes_to_clients),
@@ -438,6 +437,9 @@ impl Relay {
         traffic.packets += 1;
         traffic.bytes += bytes.len() as u64;
         *count += bytes.len() as u64;
+        if !pause.is_zero() {
+            self.peers.rest(link, now + pause, out);
+        }
     }
 
     /// Sends what stands in the slot.
@@ -532,7 +534,7 @@ impl Product for Relay {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         self.settle();
-        !self.peers.transmit(out)
+        !self.peers.transmit(now, out)
             || !allocations::transmit(self.connections.requests(), out)
             || self.allocations.transmit(now, out)
     }

@@ -49,11 +49,20 @@ pub(crate) struct PeerConnections {
     by_link: HashMap<LinkId, (usize, Direction)>,
     by_id: HashMap<u32, usize>,
     by_allocation: HashMap<usize, Vec<usize>>,
-    wheel: Wheel<usize>,
+    wheel: Wheel<Due>,
     requests: VecDeque<LinkRequest>,
     /// Those with something that found no room.
     stuck: VecDeque<usize>,
     secret: Secret,
+}
+
+/// What becomes due, of the connection at a slot.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// Nobody answered, or bound it.
+    Patience(usize),
+    /// Enough time has passed for what went one way.
+    Rest(usize),
 }
 
 /// One connection to or from a peer.
@@ -92,6 +101,8 @@ struct Pipe {
     unconfirmed: usize,
     /// The side that it comes from is not read.
     is_paused: bool,
+    /// Nor before this, as it has brought more than its user's bandwidth.
+    rests_until: Option<Instant>,
     /// That side has ended.
     has_ended: bool,
 }
@@ -157,7 +168,7 @@ impl PeerConnections {
         };
         let entry = self.all.vacant_entry();
         let slot = entry.key();
-        let timer = Some(self.wheel.insert(now + PATIENCE, slot));
+        let timer = Some(self.wheel.insert(now + PATIENCE, Due::Patience(slot)));
         let (ends, pipes) = ([None; 2], [Pipe::default(), Pipe::default()]);
         let (allocation_of, is_bound) = (Some(allocation), false);
         entry.insert(PeerConnection { allocation: allocation_of, peer, id, ends, is_bound, timer, asked, pipes });
@@ -193,7 +204,7 @@ impl PeerConnections {
             self.requests.push_back(LinkRequest::Close { link });
             return None;
         };
-        if let Some(timer) = connection.timer.replace(self.wheel.insert(now + PATIENCE, slot)) {
+        if let Some(timer) = connection.timer.replace(self.wheel.insert(now + PATIENCE, Due::Patience(slot))) {
             self.wheel.cancel(timer);
         }
         let id = Some(connection.id);
@@ -288,6 +299,19 @@ impl PeerConnections {
         Some((connection.allocation?, direction))
     }
 
+    /// A side has brought more than its user's bandwidth: it is not read before that time.
+    pub(crate) fn rest(&mut self, link: LinkId, until: Instant, out: &mut Outbox) {
+        let Some((slot, direction)) = self.by_link.get(&link).copied() else { return };
+        let Some(connection) = self.all.get_mut(slot) else { return };
+        let pipe = &mut connection.pipes[direction as usize];
+        pipe.rests_until = Some(until);
+        if !std::mem::replace(&mut pipe.is_paused, true) {
+            let request = LinkRequest::Read { link, is_on: false };
+            self.requests.extend(out.request(request).err());
+        }
+        self.stuck.push_back(slot);
+    }
+
     /// All that was written to a side has left.
     pub(crate) fn handle_writable(&mut self, link: LinkId) {
         let Some((slot, direction)) = self.by_link.get(&link).copied() else { return };
@@ -368,7 +392,13 @@ impl PeerConnections {
     /// Ends those for which nobody came in time. Returns what a client is to be told, one at a time.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<News> {
         loop {
-            let slot = self.wheel.pop_due(now)?;
+            let slot = match self.wheel.pop_due(now)? {
+                Due::Patience(slot) => slot,
+                Due::Rest(slot) => {
+                    self.stuck.push_back(slot);
+                    continue;
+                }
+            };
             let Some(connection) = self.all.get_mut(slot) else { continue };
             connection.timer = None;
             let asked = connection.asked.take().filter(|_| connection.allocation.is_some());
@@ -389,10 +419,10 @@ impl PeerConnections {
 
     /// Writes what found no room before, and has sides read again to which there is room; false when there is more than the
     /// outbox takes.
-    pub(crate) fn transmit(&mut self, out: &mut Outbox) -> bool {
+    pub(crate) fn transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         for _ in 0..self.stuck.len() {
             let Some(slot) = self.stuck.pop_front() else { break };
-            if !self.go_on(slot, out) {
+            if !self.go_on(now, slot, out) {
                 self.stuck.push_front(slot);
                 return false;
             }
@@ -401,7 +431,7 @@ impl PeerConnections {
     }
 
     /// The same for one connection.
-    fn go_on(&mut self, slot: usize, out: &mut Outbox) -> bool {
+    fn go_on(&mut self, now: Instant, slot: usize, out: &mut Outbox) -> bool {
         let Some(connection) = self.all.get_mut(slot) else { return true };
         for direction in [Direction::Sent, Direction::Received] {
             let side = side_of(direction);
@@ -421,8 +451,10 @@ impl PeerConnections {
                 }
                 pipe.waiting.drain(..pipe.unconfirmed);
                 self.requests.push_back(LinkRequest::WatchWritable { link: to });
+            } else if let Some(until) = pipe.rests_until.filter(|until| now < *until) {
+                self.wheel.insert(until, Due::Rest(slot));
             } else if let Some(link) = from.filter(|_| pipe.is_paused && !pipe.has_ended) {
-                pipe.is_paused = false;
+                (pipe.is_paused, pipe.rests_until) = (false, None);
                 self.requests.push_back(LinkRequest::Read { link, is_on: true });
             }
         }

@@ -49,6 +49,15 @@ impl Bucket {
         }
     }
 
+    /// Takes for bytes that go in any case, as those of a stream do; returns for how long nothing is to follow them, in ns.
+    pub(super) fn charge(&self, now_ns: u64, bytes: usize) -> u64 {
+        let Some(bps) = self.rate_bps else { return 0 };
+        let cost_ns = ns(bytes as u64, bps);
+        let add = |full_at_ns: u64| Some(full_at_ns.max(now_ns) + cost_ns);
+        let before_ns = self.full_at_ns.fetch_update(Relaxed, Relaxed, add).unwrap_or_default();
+        (before_ns.max(now_ns) + cost_ns).saturating_sub(now_ns + self.burst_ns)
+    }
+
     /// Gives back what was taken for `count` datagrams that did not go.
     pub(super) fn give_back(&self, count: usize, size: usize) {
         if let Some(bps) = self.rate_bps.filter(|_| count > 0) {

@@ -1,9 +1,12 @@
 //! TCP allocations (RFC 6062).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use relay::ledger::{Ledger, LedgerSettings};
 use relay::message::{Class, Message, Method, attribute};
+use relay::settings::Settings;
 use relay::spec::{ClientTransport, connection_worker};
 use wire::{LinkId, WorkerId};
 
@@ -14,7 +17,12 @@ const PEER: ([u8; 4], u16) = ([198, 51, 100, 1], 5_000);
 
 /// A world in which TCP is allowed, a client with a TCP allocation, and its relayed address.
 fn allocated() -> (World, Client, SocketAddr) {
+    allocated_with(|_| {})
+}
+
+fn allocated_with(change: impl FnOnce(&mut Settings)) -> (World, Client, SocketAddr) {
     let mut world = World::new(|settings| {
+        change(settings);
         settings.allows_tcp = true;
         settings.worker = WorkerId(3);
         settings.peer_connections_max = 3;
@@ -237,6 +245,29 @@ fn when_one_side_ends_the_other_gets_what_was_on_its_way() {
         assert!(!world.connections.contains_key(&peer.slot()) && !world.connections.contains_key(&own.slot()));
         assert_eq!(world.relay.counters().peer_connections, 0);
     }
+}
+
+#[test]
+fn a_user_over_his_bandwidth_is_read_more_slowly() {
+    let (mut world, mut client, _) = allocated_with(|settings| {
+        let user_bandwidth = Some(wire::Bitrate::from_kbps(800));
+        let ledger = LedgerSettings { user_bandwidth, ..LedgerSettings::default() };
+        settings.ledger = Arc::new(Ledger::new(settings.epoch.0, ledger));
+    });
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    let (own, _, _) = bind(&mut world, &mut client, id, &[]);
+    let mut sent = 0;
+    for _ in 0..1_000 {
+        if !world.paused.contains(&peer.slot()) {
+            world.bring(peer, &[7; 10_000]);
+            sent += 10_000;
+        }
+        world.advance(Duration::from_millis(10));
+        assert!(!world.paused.contains(&own.slot()), "the other way is not concerned");
+    }
+    // 100,000 bytes a second for ten seconds, and what may come at once.
+    assert!((1_000_000..1_200_000).contains(&sent), "{sent}");
+    assert_eq!(world.read(own).len(), sent);
 }
 
 #[test]
