@@ -18,6 +18,9 @@ section! {
     Relay as "relay" {
         /// Addresses and UDP ports that clients send to, such as "0.0.0.0:3478" and "[::]:3478". Empty: there is no TURN server.
         listen: Vec<SocketAddr> = vec![], any;
+        /// A client that asks for no family of addresses gets the one of its own, where the relay has an address of it; else
+        /// the first one's of `addresses`. Browsers never ask.
+        keep_family: bool = relay().keeps_family, any;
         /// Second address and port of this machine, both others than those of the first of `listen`, for clients who want to know
         /// how their NAT behaves (RFC 5780). The four combinations are listened on. Not set: such requests are answered 420.
         second_address: Option<SocketAddr> = None, any;

@@ -160,6 +160,7 @@ impl Shared {
             lifetime_max: relay.lifetime_max,
             allocations_max,
             allows_tcp: relay.tcp_allocations,
+            keeps_family: relay.keep_family,
             discovery: relay.second_address,
             alternates: relay.alternate_servers.clone(),
             auth: AuthSettings {
