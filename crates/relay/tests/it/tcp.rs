@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::message::{Class, Message, Method, attribute};
 use relay::settings::Settings;
@@ -293,4 +294,50 @@ fn who_does_not_read_has_the_other_side_wait() {
     assert!(!world.paused.contains(&peer.slot()));
     world.bring(peer, b"more");
     assert_eq!(world.read(own), b"more");
+}
+
+/// Two ends of a pipe each way: what one wrote, and what the other has read.
+#[derive(Default)]
+struct Way {
+    written: Vec<u8>,
+    read: Vec<u8>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whoever stalls and goes on, nothing is lost, doubled or out of order, and little waits.
+    #[test]
+    fn what_is_joined_arrives_as_it_was_sent(steps in prop::collection::vec((0..8_u8, 1..20_000_usize), 1..120)) {
+        let (mut world, mut client, _) = allocated();
+        let (id, peer) = connect(&mut world, &mut client, PEER.into());
+        let (own, _, _) = bind(&mut world, &mut client, id, &[]);
+        let ends = [own, peer];
+        let mut ways = [Way::default(), Way::default()];
+        for (what, len) in steps {
+            let from = usize::from(what & 1);
+            let (link, other) = (ends[from], ends[1 - from]);
+            match what >> 1 {
+                0 | 1 if world.paused.contains(&link.slot()) => {}
+                0 | 1 => {
+                    let start = ways[from].written.len();
+                    let bytes: Vec<u8> = (start..start + len).map(|place| (place % 251) as u8).collect();
+                    world.bring(link, &bytes);
+                    ways[from].written.extend(bytes);
+                }
+                2 => drop(world.stalled.insert(other.slot())),
+                _ => world.drain(other),
+            }
+            ways[from].read.extend(world.read(other));
+            prop_assert!(ways[from].written.len() - ways[from].read.len() <= 128 * 1_024);
+        }
+        ends.iter().for_each(|link| world.drain(*link));
+        for from in 0..2 {
+            ways[from].read.extend(world.read(ends[1 - from]));
+            prop_assert!(ways[from].written == ways[from].read);
+            prop_assert!(!world.paused.contains(&ends[from].slot()), "it is read again");
+        }
+        world.end_input(own);
+        prop_assert_eq!((world.connections.len(), world.relay.counters().peer_connections), (1, 0));
+    }
 }
