@@ -254,11 +254,11 @@ fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
 /// What belongs to this server: all addresses of the host, and where it listens.
 fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> anyhow::Result<Own> {
     let interfaces = if_addrs::get_if_addrs().context("reading the host's addresses")?;
-    // Loopback is refused as a network, which a rule for it opens.
-    let host = interfaces.iter().map(|interface| interface.ip()).filter(|ip| !ip.is_loopback());
-    let mut addresses: Vec<IpAddr> = host.collect();
+    let mut addresses: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip()).collect();
     addresses.extend(relays.iter().map(RelayAddress::shown));
     addresses.extend(&config.rtc.public_addresses);
+    // It is refused as a network, which a rule for it opens.
+    addresses.retain(|ip| !ip.is_loopback());
     addresses.sort_unstable();
     addresses.dedup();
     let tcp = [Some(config.http.listen), config.http.metrics_listen, config.pump.rtsp_listen];
@@ -363,6 +363,15 @@ mod tests {
         ] {
             assert_eq!(shared.settings.rules.allows(addr(peer)), is_allowed, "{peer}");
         }
+    }
+
+    #[test]
+    fn a_rule_for_loopback_opens_it_but_for_where_this_server_listens() {
+        let config = config("listen = [\"127.0.0.1:3478\"]\nallowed_peers = [\"127.0.0.0/8\"]");
+        let shared = Shared::new(&config, 100, &config.relay.listen, &HOSTS, &[]).expect("addresses");
+        let allowed = ["127.0.0.1:5000", "127.0.0.1:3478", "127.0.0.1:8080", "127.9.9.9:8080"]
+            .map(|peer| shared.settings.rules.allows(addr(peer)));
+        assert_eq!(allowed, [true, false, false, true], "HTTP is at 127.0.0.1:8080");
     }
 
     #[test]
