@@ -20,7 +20,8 @@ Start here:
   millrace serve --dev                       publish and watch in your browser, without tokens
   millrace check --reference > millrace.toml every setting with its default, to edit
   millrace load rooms --subscribers 500      watch with 500 viewers, and see what arrives
-  millrace pump film.ts udp://127.0.0.1:5000  plays a transport stream out, each packet on time";
+  millrace pump film.ts udp://127.0.0.1:5000  plays a transport stream out, each packet on time
+  millrace relay --user alice:open-sesame    carries packets between who cannot reach each other (TURN)";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -31,6 +32,9 @@ pub enum Command {
     /// Plays an MPEG transport stream to a UDP or RTP destination, each packet on time.
     #[command(after_help = PUMP_EXAMPLES)]
     Pump(crate::pump::Pump),
+    /// Runs a TURN server alone until SIGTERM or Ctrl-C.
+    #[command(after_help = crate::relay::EXAMPLES)]
+    Relay(crate::relay::Relay),
     /// Makes a token that lets its bearer publish or watch.
     Token(Token),
     /// Plays clients of a running server, and measures what they see.

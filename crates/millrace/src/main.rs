@@ -3,6 +3,7 @@
 
 mod args;
 mod pump;
+mod relay;
 mod token;
 
 use std::io::IsTerminal;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
         Command::Pump(args) => args.run().map(|()| true),
+        Command::Relay(args) => relay(&args),
         Command::Token(args) => token::print(&args),
         Command::Load { what: Load::Rooms(args) } => load::rooms::run(&args),
         Command::Load { what: Load::Pump(args) } => load::pump::run(&args),
@@ -59,6 +61,13 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
     }
     start_logging(&config)?;
     server::run::run(&config, args.demo)?;
+    Ok(true)
+}
+
+fn relay(args: &relay::Relay) -> anyhow::Result<bool> {
+    let config = args.config()?;
+    start_logging(&config)?;
+    server::run::run(&config, false)?;
     Ok(true)
 }
 

@@ -112,7 +112,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     }
     // From here on whoever started it may tell it to stop.
     let mut signals = Signals::new()?;
-    announce(addr, metrics_addr, config, with_demo);
+    announce(addr, metrics_addr, config, &running, with_demo);
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
@@ -150,14 +150,16 @@ async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> any
 }
 
 /// What a person wants to know who started this in a terminal.
-fn announce(addr: SocketAddr, metrics: SocketAddr, config: &Config, with_demo: bool) {
+fn announce(addr: SocketAddr, metrics: SocketAddr, config: &Config, running: &Running, with_demo: bool) {
+    let relays = running.relay.iter().flat_map(|relay| relay.listen());
+    let relays: String = relays.map(|listen| format!("  relay (TURN)      {listen}\n")).collect();
     let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
     let text = format!(
         "millrace listens at http://{addr}/\n{}\
          \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
          \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
          \x20 pump              http://{addr}/pump/sessions\n\
-         \x20 metrics, health   http://{metrics}/metrics  http://{addr}/healthz\n{}",
+         \x20 metrics, health   http://{metrics}/metrics  http://{addr}/healthz\n{relays}{}",
         if with_demo { demo.as_str() } else { "" },
         if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
     );
