@@ -256,8 +256,12 @@ impl Play {
     fn allocate_slowly(&mut self, who: usize, how: u8) {
         let exists = self.own(who).is_some();
         let id = self.clients[who].transaction();
+        let (is_pair, is_too_late) = (how & 4 != 0, how & 8 != 0);
         let request = self.clients[who].sealed(Method::Allocate, id, |writer| {
             writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24);
+            if is_pair {
+                writer.attribute(attribute::EVEN_PORT, &[0x80]);
+            }
         });
         self.world.is_slow = true;
         let mut answers = self.clients[who].exchange(&mut self.world, &request);
@@ -265,8 +269,10 @@ impl Play {
             answers.extend(self.clients[who].exchange(&mut self.world, &request));
         }
         let begun = self.world.now;
-        if how & 2 != 0 {
-            self.pass(Duration::from_secs(599));
+        match how & 10 {
+            0 => {}
+            2 => self.pass(Duration::from_secs(599)),
+            _ => self.pass(Duration::from_secs(601)),
         }
         self.world.is_slow = false;
         self.world.open_sockets();
@@ -275,13 +281,18 @@ impl Play {
         let answer = answers.first().map(|answer| self.clients[who].read(answer, Method::Allocate, id));
         match answer {
             Some(answer) if answer.code == 0 => {
-                assert!(!exists && answers.len() == 1);
+                assert!(!exists && answers.len() == 1 && !is_too_late);
+                if let Some(token) = answer.value(attribute::RESERVATION_TOKEN) {
+                    let relayed = answer.relayed();
+                    let address = SocketAddr::new(relayed.ip(), relayed.port() + 1);
+                    self.kept.push(Kept { token: token.to_vec(), user: USERS[who], address, since: self.world.now });
+                }
                 self.begin(who, &answer, begun + Duration::from_secs(600) - self.world.now);
             }
             Some(answer) => {
                 assert!(answer.code == 438 || (exists && answer.code == 437) || self.kept.len() > 8, "{answer:?}")
             }
-            None => panic!("it is answered"),
+            None => assert!(is_too_late && !exists, "it is answered"),
         }
     }
 

@@ -269,8 +269,13 @@ impl Allocations {
             return None;
         };
         socket.link = Some(link);
-        let (Some(key), shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair) else {
+        let (allocation, shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair);
+        let Some(key) = allocation else {
+            // Its client did not wait, and nobody was told of the next port.
             self.closes.push_back(link);
+            if is_pair {
+                self.give_back(SocketAddr::new(bound.ip(), bound.port() | 1), false);
+            }
             return None;
         };
         self.by_shown.insert(shown, slot);

@@ -80,10 +80,10 @@ impl Connections {
         }
     }
 
-    /// Takes a connection over. One too many is closed.
-    pub(crate) fn add(&mut self, connection: spec::Connection) {
+    /// Takes a connection over. One too many is closed: then it is false.
+    pub(crate) fn add(&mut self, connection: spec::Connection) -> bool {
         if self.all.len() >= self.settings.connections_max {
-            return;
+            return false;
         }
         let spec::Connection { descriptor, client, server, transport, begun } = connection;
         let slot = self.all.insert(Connection {
@@ -98,6 +98,7 @@ impl Connections {
         let options = if is_data { PeerConnections::options() } else { self.options() };
         let token = Token { owner: self.settings.owner, number: Name::Client(slot).number() };
         self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind: Adopted::Begun(options, begun) });
+        true
     }
 
     /// What holds for one that carries messages.

@@ -11,6 +11,8 @@ counters! {
         gauge allocations: u64 = "allocations",
         /// Clients' connections on the worker, TCP and TLS.
         gauge connections: u64 = "connections",
+        /// Clients' connections that were one too many, and closed.
+        counter connections_refused: u64 = "connections_refused_total",
         /// Connections to and from peers on the worker (RFC 6062).
         gauge peer_connections: u64 = "peer_connections",
         /// Allocations that began.

@@ -91,7 +91,10 @@ impl Relay {
             Command::Drain => self.is_draining = true,
             Command::Found { user, found } => self.handle_found(now, &user, found, out),
             Command::Credentials(credentials) => self.authority.replace(credentials),
-            Command::AddClient(connection) => self.connections.add(connection),
+            Command::AddClient(connection) => {
+                let is_taken = self.connections.add(connection);
+                self.counters.connections_refused += u64::from(!is_taken);
+            }
         }
     }
 

@@ -64,5 +64,5 @@ fn connections_have_a_limit() {
         let _ = Client::over(ClientTransport::Tcp, &mut world, port);
     }
     assert_eq!(world.connect(([192, 0, 2, 200], 3).into(), ClientTransport::Tcp), None);
-    assert_eq!(world.connections.len(), 2);
+    assert_eq!((world.connections.len(), world.relay.counters().connections_refused), (2, 1));
 }
