@@ -31,9 +31,13 @@ const PATHS_MAX: usize = 64;
 /// a handshake takes.
 const HOLDS_PLACE: Duration = Duration::from_secs(2);
 
-/// Checks of one session's peer that are read, wherever they come from: each costs two HMACs and an answer. Browsers send 20 a
-/// second, and others one for each pair of addresses at once.
+/// Checks of one session's peer that are read: each costs two HMACs and an answer. Browsers send 20 a second, and others one
+/// for each pair of addresses at once.
 const CHECKS: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
+
+/// DTLS records of a connected session that are read. Its peer has nothing to say but that its last flight was lost, and
+/// goodbye.
+const RECORDS: Rate = Rate { burst: 64, interval: Duration::from_millis(100) };
 
 /// A session sleeps at least this long, lest one that always wants to be woken keeps the thread busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
@@ -79,13 +83,28 @@ struct Session {
     paths: Vec<Way>,
     /// The key in `by_ufrag`.
     ufrag: String,
-    /// How many checks of its peer may be read.
+    /// How many checks may be read that come from where its peer has proved to be; and how many of others, as anybody who has
+    /// seen one can send it on.
     checks: Budget,
+    strange_checks: Budget,
+    /// How many DTLS records may be read once it is connected.
+    records: Budget,
     /// The entry in `deadlines`.
     deadline: Instant,
     /// Of `PeerSpec`.
     cname: Option<Arc<str>>,
     phase: Phase,
+}
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A check of a peer's.
+    Check,
+    /// An answer to one of ours.
+    Answer,
+    /// DTLS.
+    Record,
 }
 
 /// One of a peer's addresses.
@@ -243,8 +262,20 @@ where
         let phase =
             Phase::Handshaking { until: now + self.settings.proof_timeout, progress: Progress::Answered, begin };
         let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
-        let (deadline, checks) = (now, Budget::new(now));
-        let session = Session { id: session, tag, peer, paths, ufrag, checks, deadline, cname, phase };
+        let [checks, strange_checks, records] = [Budget::new(now); 3];
+        let session = Session {
+            id: session,
+            tag,
+            peer,
+            paths,
+            ufrag,
+            checks,
+            strange_checks,
+            records,
+            deadline: now,
+            cname,
+            phase,
+        };
         Ok(Answer { sdp, etag: self.insert(now, &client, session) })
     }
 
@@ -330,24 +361,23 @@ where
     fn handle_datagram(&mut self, now: Instant, path: Path, data: &[u8]) {
         self.counters.datagrams += 1;
         let remote = Remote { addr: path.remote, tcp: path.link.kind() == LinkKind::Framed };
-        let mut is_check = false;
-        let key = match data.first() {
+        let (key, kind) = match data.first() {
             // RFC 7983: STUN. Checks, and answers to those of ours.
             Some(0..=3) => match (wire::stun::local_ufrag(data), wire::stun::answered_transaction(data)) {
-                (Some(ufrag), _) => {
-                    is_check = true;
-                    self.by_ufrag.get(ufrag).copied()
-                }
-                (None, Some([a, b, c, d, ..])) => self.by_tag.get(&[a, b, c, d]).copied(),
+                (Some(ufrag), _) => (self.by_ufrag.get(ufrag), Kind::Check),
+                (None, Some([a, b, c, d, ..])) => (self.by_tag.get(&[a, b, c, d]), Kind::Answer),
                 (None, None) => return self.counters.malformed += 1,
             },
-            _ => self.by_remote.get(&(path.link, path.remote)).copied(),
+            _ => (self.by_remote.get(&(path.link, path.remote)), Kind::Record),
         };
-        let Some(key) = key else {
+        let Some(key) = key.copied() else {
             return self.counters.unknown += 1;
         };
-        if is_check && !self.sessions[key].checks.take(now, CHECKS) {
-            return self.counters.too_many_checks += 1;
+        if !self.sessions[key].may_read(now, kind, remote) {
+            return match kind {
+                Kind::Record => self.counters.too_many_records += 1,
+                Kind::Check | Kind::Answer => self.counters.too_many_checks += 1,
+            };
         }
         match self.sessions[key].peer.handle_datagram(now, remote, data) {
             Ok(Received::Consent) => {
@@ -603,6 +633,16 @@ where
 }
 
 impl Session {
+    /// Whether a datagram for it is read, of which more may come than are of any use.
+    fn may_read(&mut self, now: Instant, kind: Kind, remote: Remote) -> bool {
+        match kind {
+            Kind::Check if self.peer.is_proved(now, remote) => self.checks.take(now, CHECKS),
+            Kind::Check => self.strange_checks.take(now, CHECKS),
+            Kind::Record if matches!(self.phase, Phase::Connected { .. }) => self.records.take(now, RECORDS),
+            Kind::Record | Kind::Answer => true,
+        }
+    }
+
     /// How a remote address is reached.
     fn path(&self, remote: Remote) -> Option<Path> {
         self.paths.iter().find(|way| way.remote == remote).map(|way| way.path)

@@ -45,6 +45,8 @@ counters! {
         counter not_proved: u64 = "datagrams_not_proved_total",
         /// Checks beyond what a session's peer may send.
         counter too_many_checks: u64 = "checks_too_many_total",
+        /// DTLS beyond what the peer of a connected session has to say.
+        counter too_many_records: u64 = "records_too_many_total",
         /// Not taken because the worker's mailbox was full; peers repeat theirs.
         counter transmits_dropped: u64 = "transmits_dropped_total",
         /// Commands that had to wait for room in the worker's mailbox.
@@ -55,6 +57,11 @@ counters! {
 impl Counters {
     /// Datagrams that were of no use, for whatever reason.
     pub fn refused_datagrams(&self) -> u64 {
-        self.malformed + self.unknown + self.not_authentic + self.not_proved + self.too_many_checks
+        self.malformed
+            + self.unknown
+            + self.not_authentic
+            + self.not_proved
+            + self.too_many_checks
+            + self.too_many_records
     }
 }

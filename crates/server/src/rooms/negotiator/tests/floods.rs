@@ -46,3 +46,54 @@ fn checks_of_one_session_are_read_a_hundred_a_second_wherever_they_come_from() {
     harness.run(&mut [&mut other], Duration::from_secs(1));
     assert!(other.keys.is_some(), "others have theirs");
 }
+
+/// Who has seen a check can send it on, and others like it with another end.
+#[test]
+fn checks_from_elsewhere_take_nothing_from_those_of_where_the_peer_is() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    let seen = loop {
+        harness.now += Duration::from_millis(10);
+        client.peer.handle_timeout(harness.now);
+        if let Output::Transmit { data, .. } = client.peer.poll() {
+            break data;
+        }
+    };
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    harness.commands();
+    let mut forged = seen.clone();
+    // In the message integrity, before the fingerprint.
+    let at = forged.len() - 10;
+    forged[at] ^= 1;
+    let attacker = Path { remote: "192.0.2.1:5000".parse().unwrap(), ..client.path };
+    // 20,000 a second.
+    let step = Duration::from_millis(10);
+    for _ in 0..4_000 {
+        // Before what the client sends at that time.
+        harness.now += step;
+        for data in [&seen, &forged] {
+            (0..100).for_each(|_| harness.deliver(attacker, data));
+        }
+        harness.now -= step;
+        harness.run(&mut [&mut client], step);
+    }
+    let consents = harness.commands().iter().filter(|command| matches!(command, Command::Consent { .. })).count();
+    assert!(consents >= 3 && !client.has_ended, "{consents} in 40 s");
+    assert_eq!(harness.ended(), []);
+    assert!(harness.counted().too_many_checks > 700_000, "{:?}", harness.counted());
+}
+
+#[test]
+fn of_dtls_a_connected_session_has_little_read_and_its_goodbye_all_the_same() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.client(1, &WATCH);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    let record = [23, 254, 253, 0, 1, 0, 0, 0, 0, 0, 9, 0, 4, 1, 2, 3, 4];
+    let before = harness.counted().too_many_records;
+    (0..10_000).for_each(|_| harness.deliver(client.path, &record));
+    assert_eq!(harness.counted().too_many_records - before, 10_000 - 64);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    client.peer.close();
+    harness.run(&mut [&mut client], Duration::from_millis(100));
+    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::Closed))]);
+}
