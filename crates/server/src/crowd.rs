@@ -179,5 +179,8 @@ mod tests {
         // One address with many tokens, beside fifty who share one.
         let many = (0..150).map(|n| if n % 3 == 0 { names(n, "public") } else { names("one", &n.to_string()) });
         assert!(gone(&mut crowd(many), 50).iter().all(|number| number % 3 != 0));
+        // And beside a few who have both in common.
+        let few = (0..10).map(|n| if n < 3 { names("few", "own") } else { names("one", &n.to_string()) });
+        assert_eq!(gone(&mut crowd(few), 4), [3, 4, 5, 6]);
     }
 }
