@@ -214,7 +214,7 @@ impl Connection {
     fn send(&mut self, out: &mut Outbox, len: usize) -> bool {
         let (Some(link), false) = (self.link, self.is_ending) else { return false };
         match (self.room, out.slot()) {
-            (Room::Free, _) => out.commit_bytes(link, len),
+            (Room::Free, _) => return out.commit_bytes(link, len),
             (Room::Asked, Some(slot)) if self.held + len <= HELD_MAX => {
                 self.waiting.extend(&slot[..len]);
                 self.held += len;

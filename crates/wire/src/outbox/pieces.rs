@@ -64,16 +64,20 @@ impl Outbox {
         true
     }
 
-    /// Queues the first `len` bytes of the slot for a byte stream, as if they were copied in.
+    /// Queues the first `len` bytes of the slot for a byte stream, as if they were copied in. Returns false when there is no
+    /// room for another piece, as a slot alone does not say, or nothing to be sent.
     ///
     /// # Panics
-    /// When `len` exceeds `DATAGRAM_MAX`, or there was no room for a piece.
-    pub fn commit_bytes(&mut self, link: LinkId, len: usize) {
-        assert!(len <= DATAGRAM_MAX && self.has_room_for_piece(), "commit follows a slot");
-        if len > 0 {
+    /// When `len` exceeds `DATAGRAM_MAX`.
+    #[must_use]
+    pub fn commit_bytes(&mut self, link: LinkId, len: usize) -> bool {
+        assert!(len <= DATAGRAM_MAX, "a slot has no more");
+        let fits = len > 0 && self.has_room_for_piece();
+        if fits {
             self.pieces.push(Piece { link, place: Place::Slots, start: self.used as u64, len });
             self.used += len;
         }
+        fits
     }
 
     /// Queues `len` of the shared bytes from `start` on for a byte stream. They are not copied. Returns false when there is no
@@ -168,8 +172,7 @@ mod tests {
         let link = LinkId::new(LinkKind::Stream, 1, 0);
         let mut out = Outbox::new(2_000);
         out.slot().expect("room")[..3].copy_from_slice(&[7, 8, 9]);
-        out.commit_bytes(link, 2);
-        out.commit_bytes(link, 0);
+        assert!(out.commit_bytes(link, 2) && !out.commit_bytes(link, 0));
         assert_eq!(text(&out), [(1, "copied [7, 8]".to_owned())]);
     }
 
@@ -185,6 +188,7 @@ mod tests {
             assert!(out.push_stream(link, &shared, 0, 4));
         }
         assert!(!out.push_bytes(link, &[1]));
+        assert!(out.slot().is_some() && !out.commit_bytes(link, 1), "there are bytes left, and no piece");
         assert_eq!(out.pieces().len(), PIECES_MAX);
     }
 }
