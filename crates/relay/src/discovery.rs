@@ -57,7 +57,8 @@ pub(crate) fn origin(
     if from != asked {
         let index = settings.listeners.iter().position(|listener| {
             let ip = listener.addr.ip();
-            listener.addr.port() == from.port() && (ip == from.ip() || ip.is_unspecified())
+            let is_wildcard = ip.is_unspecified() && ip.is_ipv4() == from.is_ipv4();
+            listener.addr.port() == from.port() && (ip == from.ip() || is_wildcard)
         });
         path = Path { link: links.get(index?).copied().flatten()?, local: Some(from.ip()), ..path };
     }

@@ -78,3 +78,17 @@ fn without_a_second_address_nothing_is_changed_or_named() {
     let answers = client.exchange(&mut world, &binding(&[]));
     assert_eq!(answers[0].len(), 32);
 }
+
+#[test]
+fn an_answer_to_an_ipv4_client_does_not_leave_by_a_wildcard_of_ipv6() {
+    let mut world = World::new(|settings| {
+        let wildcard = |port| SocketAddr::from(([0; 16], port));
+        let v4 = [SERVER, (SERVER.0, SECOND.1), (SECOND.0, SERVER.1), SECOND].map(SocketAddr::from);
+        let addrs = [v4[0], wildcard(SECOND.1), wildcard(SERVER.1), v4[1], v4[2], v4[3]];
+        settings.listeners = addrs.map(|addr| Listener { addr, transport: ClientTransport::Udp }).to_vec();
+        settings.discovery = Some(SECOND.into());
+    });
+    let client = Client::new(1);
+    world.receive(client.number, client.path, &[&binding(&[(attribute::CHANGE_REQUEST, [0, 0, 0, 2])])]);
+    assert_eq!(world.sent.pop().expect("an answer").path.link, LinkId::datagrams(3));
+}
