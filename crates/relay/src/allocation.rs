@@ -143,4 +143,6 @@ pub(crate) struct Relayed {
     pub(crate) retries: usize,
     /// The port behind it is to be kept.
     pub(crate) is_pair: bool,
+    /// That is kept: it is given back by itself.
+    pub(crate) is_kept: bool,
 }

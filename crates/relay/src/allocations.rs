@@ -45,6 +45,9 @@ const RESERVATION_LIFETIME: Duration = Duration::from_secs(30);
 /// Other ports that are tried when somebody else has one.
 const RETRIES_MAX: usize = 8;
 
+/// Peers' connections that one listener accepts beyond those that its client may have, until they are refused.
+const REFUSED_MAX: usize = 32;
+
 /// 508.
 pub(crate) const NO_ROOM: Code = (508, "Insufficient Capacity");
 
@@ -235,8 +238,9 @@ impl Allocations {
 
     fn open_at(&mut self, bound: SocketAddr, is_tcp: bool, token: Option<ReservationToken>) -> usize {
         let shown = self.shown_at(bound);
-        let (allocation, link, retries, is_pair) = (None, None, 0, false);
-        let slot = self.sockets.insert(Relayed { allocation, bound, shown, link, is_tcp, token, retries, is_pair });
+        let (allocation, link, retries, is_pair, is_kept) = (None, None, 0, false, false);
+        let relayed = Relayed { allocation, bound, shown, link, is_tcp, token, retries, is_pair, is_kept };
+        let slot = self.sockets.insert(relayed);
         self.ask(slot);
         slot
     }
@@ -253,7 +257,8 @@ impl Allocations {
         let token = Token { owner: self.settings.owner, number: Name::Relayed(slot).number() };
         if socket.is_tcp {
             // Connections to peers leave from the same address and port.
-            let (links_max, stream) = (self.settings.peer_connections_max, PeerConnections::options());
+            let links_max = self.settings.peer_connections_max + REFUSED_MAX;
+            let stream = PeerConnections::options();
             let options = ListenOptions { reuse_port: true, links_max, stream };
             return self.opens.push_back(LinkRequest::Listen { token, addr, options });
         }
@@ -278,6 +283,7 @@ impl Allocations {
             }
             return None;
         };
+        socket.is_kept = is_pair;
         self.by_shown.insert(shown, slot);
         if is_pair {
             self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1));
@@ -364,8 +370,8 @@ impl Allocations {
         match socket.token {
             // Its worker gives it back, which may be another.
             Some(token) => self.settings.reservations.give_back(&token),
-            // The next port is kept, if it was opened at all.
-            None => self.give_back(socket.bound, socket.is_pair && socket.link.is_none()),
+            // It may have gone before the next port was kept.
+            None => self.give_back(socket.bound, socket.is_pair && !socket.is_kept),
         }
     }
 

@@ -35,12 +35,19 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the longest message on a connection for data.
 const HEAD_MAX: usize = 2_048;
 
+/// Messages that are taken on a connection for data before it is one: the first may have to be proved (401), with a newer nonce
+/// than the second had (438).
+const ASKS_MAX: u8 = 4;
+
 /// Connections that are looked at before everything else gets its turn; the next portion waits for `PAUSE`.
 const PORTION: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How fine the wheel turns.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How a connection for data begins.
+const BIND: [u8; 2] = message_type(Class::Request, Method::ConnectionBind);
 
 /// All connections of clients to one worker.
 #[derive(Debug)]
@@ -61,13 +68,15 @@ struct Connection {
     check: Option<TimerId>,
     /// It carries data (RFC 6062 §4.3), behind a ConnectionBind, of which the beginning is here.
     head: Vec<u8>,
+    /// Messages that it may still bring before it is data; 0 when it is being closed.
+    asks_left: u8,
     address: SocketAddr,
     server: SocketAddr,
     transport: ClientTransport,
 }
 
-/// What came is no message, or too long for one.
-pub(crate) struct NotStun;
+/// What came is no ConnectionBind, or too long for one.
+pub(crate) struct NotBind;
 
 impl Connections {
     pub(crate) fn new(now: Instant, settings: &Arc<Settings>) -> Self {
@@ -90,11 +99,12 @@ impl Connections {
             path: None,
             check: None,
             head: Vec::new(),
+            asks_left: ASKS_MAX,
             address: client,
             server,
             transport,
         });
-        let is_data = begun.received.starts_with(&message_type(Class::Request, Method::ConnectionBind));
+        let is_data = begun.received.starts_with(&BIND);
         let options = if is_data { PeerConnections::options() } else { self.options() };
         let token = Token { owner: self.settings.owner, number: Name::Client(slot).number() };
         self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind: Adopted::Begun(options, begun) });
@@ -113,19 +123,39 @@ impl Connections {
         }
     }
 
-    /// Takes what a connection for data brings before it is one. Returns the first message, when it is there.
-    pub(crate) fn take_message(&mut self, slot: usize, bytes: &[u8]) -> Result<Option<Vec<u8>>, NotStun> {
-        let connection = self.all.get_mut(slot).ok_or(NotStun)?;
+    /// Takes what a connection for data brings before it is one. Returns the first message, when it is there; what is behind
+    /// it is looked at when more comes. Only a ConnectionBind is taken, and only so often: what is answered here has proved
+    /// nothing.
+    pub(crate) fn take_message(&mut self, slot: usize, bytes: &[u8]) -> Result<Option<Vec<u8>>, NotBind> {
+        let connection = self.all.get_mut(slot).ok_or(NotBind)?;
+        if connection.asks_left == 0 {
+            return Ok(None);
+        }
         connection.head.extend_from_slice(bytes);
         match Framing::Turn.next_frame(&connection.head, HEAD_MAX) {
-            Frame::Datagram { range, end } => {
+            Frame::Datagram { range, end } if connection.head.starts_with(&BIND) => {
+                connection.asks_left -= 1;
                 let message = connection.head.get(range).map(<[u8]>::to_vec);
                 connection.head.drain(..end);
                 Ok(message)
             }
             Frame::Incomplete { .. } => Ok(None),
-            Frame::Invalid => Err(NotStun),
+            Frame::Datagram { .. } | Frame::Invalid => Err(NotBind),
         }
+    }
+
+    /// Whether a connection that is no data after a message may bring another. Who has still to prove himself reads what he is
+    /// told before he goes on.
+    pub(crate) fn may_ask_again(&self, slot: usize) -> bool {
+        self.all.get(slot).is_some_and(|connection| connection.asks_left > 0 && connection.head.len() <= HEAD_MAX)
+    }
+
+    /// Takes nothing more of a connection for data that is none, and closes it behind what it was told.
+    pub(crate) fn end(&mut self, slot: usize, link: LinkId) {
+        if let Some(connection) = self.all.get_mut(slot) {
+            (connection.asks_left, connection.head) = (0, Vec::new());
+        }
+        self.close(link);
     }
 
     /// Takes what stands behind the messages.
@@ -136,6 +166,11 @@ impl Connections {
     /// Nobody wants a connection any more.
     pub(crate) fn close(&mut self, link: LinkId) {
         self.requests.push_back(LinkRequest::Close { link });
+    }
+
+    /// The same at once: its other side, whom nobody knows, does not choose for how long it keeps a place.
+    pub(crate) fn refuse(&mut self, link: LinkId) {
+        self.requests.extend([LinkRequest::Close { link }, LinkRequest::Close { link }]);
     }
 
     /// A connection is there.

@@ -86,6 +86,9 @@ impl Relay {
             }
             Command::Rules(rules) => {
                 self.allocations.iter_mut().for_each(|allocation| allocation.apply(&rules));
+                for news in self.peers.apply(&rules) {
+                    self.tell(Some(news), out);
+                }
                 self.rules = rules;
             }
             Command::Drain => self.is_draining = true,
@@ -361,7 +364,7 @@ impl Relay {
             }
             None => {
                 self.counters.drops.add(DropReason::NoPermission, 1);
-                self.connections.close(link);
+                self.connections.refuse(link);
             }
         }
     }
@@ -404,15 +407,18 @@ impl Relay {
         }
         // What comes of a peer's connection that is being closed is nobody's.
         let Name::Client(slot) = Name::of(token.number) else { return };
-        let mut bytes = bytes;
-        while let Ok(found) = self.connections.take_message(slot, std::mem::take(&mut bytes)) {
-            let (Some(message), Some(client)) = (found, self.connections.client_of(token, slot)) else { return };
+        let found = self.connections.take_message(slot, bytes);
+        if let Ok(None) = found {
+            return;
+        }
+        if let (Ok(Some(message)), Some(client)) = (found, self.connections.client_of(token, slot)) {
             self.handle_message(now, client, &message, out);
-            if self.begin_data(now, &client, out) {
+            let may_stay = Message::parse(&message).is_ok() && self.connections.may_ask_again(slot);
+            if self.begin_data(now, &client, out) || may_stay {
                 return;
             }
         }
-        self.connections.close(link);
+        self.connections.end(slot, link);
     }
 
     /// Whether a client's connection was bound to a peer's; then what stands behind the request is data.
@@ -447,11 +453,22 @@ impl Relay {
 
     /// Sends what stands in the slot.
     fn send(&mut self, path: &Path, len: Option<usize>, out: &mut Outbox) {
-        match len {
-            Some(len) if path.link.kind() == LinkKind::Stream => out.commit_bytes(path.link, len),
-            Some(len) => out.commit(path, len),
-            // Who asked asks again.
-            None => self.counters.drops.add(DropReason::OutboxFull, 1),
+        let is_stream = path.link.kind() == LinkKind::Stream;
+        let is_sent = match len {
+            Some(len) if is_stream => out.commit_bytes(path.link, len),
+            Some(len) => {
+                out.commit(path, len);
+                true
+            }
+            None => false,
+        };
+        if is_sent {
+            return;
+        }
+        self.counters.drops.add(DropReason::OutboxFull, 1);
+        // Who asked by a datagram asks again; on a connection for data nobody does.
+        if is_stream {
+            self.connections.close(path.link);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::ledger::Direction;
 use crate::message::TransactionId;
 use crate::names::Name;
 use crate::random::Secret;
+use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::spec::CONNECTION_RANDOM_BITS;
 
@@ -76,6 +77,8 @@ pub(crate) struct PeerConnection {
     /// Its own end, and the client's when that has bound it.
     ends: [Option<LinkId>; 2],
     is_bound: bool,
+    /// The engine has still to tell what becomes of it. Its slot, by which that is told, is nobody else's until then.
+    is_under_way: bool,
     timer: Option<TimerId>,
     /// The Connect that waits for it.
     asked: Option<Box<Asked>>,
@@ -170,8 +173,17 @@ impl PeerConnections {
         let slot = entry.key();
         let timer = Some(self.wheel.insert(now + PATIENCE, Due::Patience(slot)));
         let (ends, pipes) = ([None; 2], [Pipe::default(), Pipe::default()]);
-        let (allocation_of, is_bound) = (Some(allocation), false);
-        entry.insert(PeerConnection { allocation: allocation_of, peer, id, ends, is_bound, timer, asked, pipes });
+        entry.insert(PeerConnection {
+            allocation: Some(allocation),
+            peer,
+            id,
+            ends,
+            is_bound: false,
+            is_under_way: asked.is_some(),
+            timer,
+            asked,
+            pipes,
+        });
         self.by_id.insert(id, slot);
         self.by_allocation.entry(allocation).or_default().push(slot);
         slot
@@ -197,6 +209,7 @@ impl PeerConnections {
             self.requests.push_back(LinkRequest::Close { link });
             return None;
         };
+        connection.is_under_way = false;
         let asked = connection.asked.take().filter(|_| connection.allocation.is_some());
         let Some(asked) = asked else {
             // Nobody waits for it any more.
@@ -345,10 +358,25 @@ impl PeerConnections {
     pub(crate) fn close(&mut self, slot: usize) {
         self.detach(slot);
         let Some(connection) = self.all.get_mut(slot) else { return };
-        let is_under_way = connection.ends[PEER].is_none() && connection.asked.take().is_some();
-        if !is_under_way {
+        connection.asked = None;
+        if !connection.is_under_way {
             self.forget(slot);
         }
+    }
+
+    /// Ends those with peers that are not allowed any more. Returns what clients are told.
+    pub(crate) fn apply(&mut self, rules: &Rules) -> Vec<News> {
+        let is_over = |connection: &PeerConnection| !rules.allows(connection.peer);
+        let over: Vec<usize> = self.all.iter().filter(|(_, it)| is_over(it)).map(|(slot, _)| slot).collect();
+        over.into_iter().filter_map(|slot| self.give_up(slot)).collect()
+    }
+
+    /// Ends one. Returns what its client is told, who may wait for it.
+    fn give_up(&mut self, slot: usize) -> Option<News> {
+        let connection = self.all.get_mut(slot)?;
+        let asked = connection.asked.take().filter(|_| connection.allocation.is_some());
+        self.close(slot);
+        asked.map(|asked| News::Connected { asked, id: None })
     }
 
     /// It is no allocation's any more.
@@ -401,14 +429,9 @@ impl PeerConnections {
             };
             let Some(connection) = self.all.get_mut(slot) else { continue };
             connection.timer = None;
-            let asked = connection.asked.take().filter(|_| connection.allocation.is_some());
-            let Some(asked) = asked else {
-                self.close(slot);
-                continue;
-            };
-            // The engine still tells what becomes of it: its slot stays until then.
-            self.detach(slot);
-            return Some(News::Connected { asked, id: None });
+            if let Some(news) = self.give_up(slot) {
+                return Some(news);
+            }
         }
     }
 

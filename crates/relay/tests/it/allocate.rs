@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use relay::message::{Class, Method, attribute};
 use relay::settings::RelayAddress;
-use relay::spec::{Command, Event};
+use relay::spec::{ClientTransport, Command, Event};
 
 use crate::client::Client;
 use crate::world::{PORTS, RELAY, World};
@@ -297,6 +297,29 @@ fn an_allocation_that_is_ended_before_it_is_open_leaves_nothing() {
     world.open_sockets();
     assert_eq!((world.sockets.len(), world.relay.counters().allocations), (0, 0));
     assert!(client.take(&mut world).is_empty() && world.events.is_empty());
+}
+
+#[test]
+fn a_pair_of_ports_that_is_let_go_before_it_is_open_is_free_again() {
+    let mut world = World::new(|settings| settings.ports = 50_000..=50_001);
+    for port in 1..=3 {
+        let mut client = Client::over(ClientTransport::Tcp, &mut world, port);
+        assert_eq!(client.refresh(&mut world, 0).code, 437, "it has proved itself");
+        world.is_slow = true;
+        let id = client.transaction();
+        let request = client.sealed(Method::Allocate, id, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24).attribute(attribute::EVEN_PORT, PAIR);
+        });
+        client.exchange(&mut world, &request);
+        world.hang_up(&client.path);
+        world.is_slow = false;
+        world.open_sockets();
+        assert_eq!(world.sockets.len(), 0);
+    }
+    let answer = Client::new(9).allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::EVEN_PORT, PAIR);
+    });
+    assert_eq!(answer.code, 0, "both ports are there");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::message::{Class, Message, Method, attribute};
+use relay::rules::{Lists, Own, Rules};
 use relay::settings::Settings;
-use relay::spec::{ClientTransport, connection_worker};
+use relay::spec::{ClientTransport, Command, connection_worker};
 use wire::{LinkId, WorkerId};
 
 use crate::client::{Answer, Client};
@@ -340,4 +341,86 @@ proptest! {
         world.end_input(own);
         prop_assert_eq!((world.connections.len(), world.relay.counters().peer_connections), (1, 0));
     }
+}
+
+#[test]
+fn before_it_is_data_a_connection_is_answered_one_bind_at_a_time_and_closed_for_anything_else() {
+    let (mut world, client, _) = allocated();
+    let request = |method: u8, number: u8| [&[0, method, 0, 0, 0x21, 0x12, 0xa4, 0x42], &[number; 12][..]].concat();
+    let bind = request(0x0b, 1);
+    for behind in [request(0x01, 2), request(0x0b, 2), request(0x03, 2)] {
+        let flood = [&bind[..], &behind.repeat(700)].concat();
+        world.connect_with(([192, 0, 2, 200], 1).into(), ClientTransport::Tcp, &flood);
+        assert_eq!(world.connections.len(), 1, "the client's own");
+        let answers: usize = world.written.values().map(Vec::len).sum();
+        assert!(answers < 200, "one challenge, not {answers} bytes");
+        world.written.clear();
+    }
+    // One by one they are answered, a few times.
+    let (_, path) = world.connect_with(([192, 0, 2, 200], 1).into(), ClientTransport::Tcp, &bind).expect("taken over");
+    let mut answered = 0;
+    while world.connections.contains_key(&path.link.slot()) {
+        answered += usize::from(!world.read(path.link).is_empty());
+        world.bring(path.link, &bind);
+    }
+    assert!((2..10).contains(&answered), "{answered} times");
+    // What is no request for data ends it at once.
+    let (_, path) = world.connect_with(([192, 0, 2, 200], 1).into(), ClientTransport::Tcp, &bind).expect("taken over");
+    world.bring(path.link, &request(0x01, 2));
+    assert_eq!((world.connections.len(), world.connections.contains_key(&client.path.link.slot())), (1, true));
+}
+
+#[test]
+fn a_peer_that_is_not_permitted_is_let_go_at_once() {
+    let (mut world, mut client, relayed) = allocated();
+    for port in 1..=200 {
+        assert_eq!(world.connect_peer(relayed, ([198, 51, 100, 9], port).into()), None);
+    }
+    assert_eq!(world.lingering.len(), 0, "none of them keeps a place of the listener's");
+    client.permit(&mut world, &[PEER.into()]);
+    assert!(world.connect_peer(relayed, PEER.into()).is_some());
+}
+
+#[test]
+fn connections_to_peers_that_are_not_allowed_any_more_end() {
+    let (mut world, mut client, _) = allocated();
+    let other = SocketAddr::from(([203, 0, 113, 9], 5_000));
+    let (id, peer) = connect(&mut world, &mut client, PEER.into());
+    let (own, _, _) = bind(&mut world, &mut client, id, &[]);
+    let (_, kept) = connect(&mut world, &mut client, other);
+    let transaction = client.transaction();
+    let request = client.sealed(Method::Connect, transaction, |writer| {
+        writer.xor_address(attribute::XOR_PEER_ADDRESS, ([198, 51, 100, 2], 1).into());
+    });
+    assert!(client.exchange(&mut world, &request).is_empty(), "the peer has not answered");
+    let prefix = |text: &str| vec![text.parse().expect("a prefix")];
+    let lists = Lists { allow: prefix("203.0.113.0/24"), deny: prefix("198.51.100.0/24") };
+    world.command(Command::Rules(Arc::new(Rules::new(&lists, &Own::default()))));
+    assert!(!world.connections.contains_key(&peer.slot()) && !world.connections.contains_key(&own.slot()));
+    let answers = client.take(&mut world);
+    assert_eq!(client.read(&answers[0], Method::Connect, transaction).code, 447);
+    let links = world.answer_connects(true);
+    assert!(!world.connections.contains_key(&links[0].slot()), "nobody waits for it any more");
+    assert!(world.connections.contains_key(&kept.slot()));
+}
+
+#[test]
+fn a_peer_that_answers_late_is_not_taken_for_another() {
+    let (mut world, mut client, _) = allocated();
+    let ask = |world: &mut World, client: &mut Client, peer: SocketAddr| {
+        let transaction = client.transaction();
+        let request = client.sealed(Method::Connect, transaction, |writer| {
+            writer.xor_address(attribute::XOR_PEER_ADDRESS, peer);
+        });
+        assert!(client.exchange(world, &request).is_empty(), "the peer has not answered");
+    };
+    ask(&mut world, &mut client, PEER.into());
+    client.refresh(&mut world, 0);
+    world.advance(Duration::from_secs(31));
+    client.request(&mut world, Method::Allocate, |writer| {
+        writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+    });
+    ask(&mut world, &mut client, ([198, 51, 100, 2], 1).into());
+    let [(first, ..), (second, ..)] = world.connecting[..] else { panic!("both are under way") };
+    assert_ne!(first, second);
 }

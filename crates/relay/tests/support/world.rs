@@ -66,6 +66,8 @@ pub struct World {
     /// Byte streams of which what was written does not leave.
     pub stalled: HashSet<usize>,
     watched: HashSet<LinkId>,
+    /// Byte streams that were closed and that the other side has not ended: who asks again does not wait for that.
+    pub lingering: HashSet<LinkId>,
     /// What the engine has to tell.
     closed: Vec<(Token, LinkId)>,
 }
@@ -113,6 +115,7 @@ impl World {
             paused: HashSet::new(),
             stalled: HashSet::new(),
             watched: HashSet::new(),
+            lingering: HashSet::new(),
             taken: HashSet::new(),
             next_slot: 100,
             sent: Vec::new(),
@@ -367,7 +370,11 @@ impl World {
                 let event = LinkEvent::Opened { link, local: SERVER.into(), remote: Some(remote) };
                 self.relay.handle_link(self.now, token, event, &mut self.out);
             }
+            LinkRequest::Close { link } if self.lingering.remove(&link) => {}
             LinkRequest::Close { link } => {
+                if link.kind() == LinkKind::Stream {
+                    self.lingering.insert(link);
+                }
                 let socket = self.sockets.remove(&link.slot());
                 let (_, token, _) = socket.or_else(|| self.connections.remove(&link.slot())).expect("it is open");
                 self.closed.push((token, link));
