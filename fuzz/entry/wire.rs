@@ -4,6 +4,7 @@
 use wire::codec::red::{self, Red};
 use wire::codec::{self, Codec, dependency};
 use wire::framing::{Frame, Framing};
+use wire::proxy;
 use wire::rtcp::{self, Packet};
 use wire::rtp::{self, HeaderWriter, RtpPacket};
 use wire::rtsp::{self, Item, Npt, Range, Start};
@@ -161,6 +162,19 @@ pub fn framing(data: &[u8]) {
             }
             rest = rest.get(end..).expect("a frame ends within the buffer");
         }
+    }
+}
+
+pub fn proxy(data: &[u8]) {
+    let proxy::Header::Whole { len, ends } = proxy::header(data) else { return };
+    assert!((1..=proxy::HEADER_MAX).contains(&len) && len <= data.len());
+    assert_eq!(proxy::header(&data[..len]), proxy::Header::Whole { len, ends }, "what follows changes nothing");
+    for cut in 0..len {
+        assert_eq!(
+            proxy::header(&data[..cut]),
+            proxy::Header::Incomplete,
+            "it is whole with its last byte, not before"
+        );
     }
 }
 

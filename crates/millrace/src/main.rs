@@ -91,6 +91,7 @@ fn check(args: &Check) -> anyhow::Result<bool> {
     let config = load(&args.settings())?;
     log_filter(&config)?;
     server::relay::setup::check(&config)?;
+    server::tls::check(&config)?;
     match Auth::new(&config.auth) {
         // The file may be meant for `serve --dev`, or the key comes from the environment there.
         Err(error @ KeyError::NoKey) => eprintln!("millrace: note: {error}"),

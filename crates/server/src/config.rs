@@ -4,6 +4,7 @@
 //! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
 //! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
 
+mod certificate;
 mod live;
 mod load;
 mod output;
@@ -21,6 +22,7 @@ use titles::Url;
 use wire::{Bitrate, ListenOptions, UdpOptions};
 
 pub use self::relay::{PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
+pub use certificate::CertificateFiles;
 pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
@@ -33,6 +35,8 @@ use value::{any, between};
 pub struct Config {
     /// `[http]`
     pub http: Http,
+    /// `[tls]`
+    pub tls: Tls,
     /// `[auth]`
     pub auth: Auth,
     /// `[workers]`
@@ -52,9 +56,14 @@ pub struct Config {
 section! {
     /// Where WHIP, WHEP, the API and the pages are served.
     Http as "http" {
-        /// Address and port that the HTTP server listens on. Put a TLS proxy in front when it is not loopback:
-        /// browsers give out camera and microphone on https and on localhost only.
+        /// Address and port that the HTTP server listens on. Elsewhere than on loopback, use `tls_listen` or put a TLS proxy in
+        /// front: browsers give out camera and microphone on https and on localhost only.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), any;
+        /// Address and port of the same under TLS (https), such as "0.0.0.0:443", with the certificates of `[tls]`.
+        tls_listen: Option<SocketAddr> = None, any;
+        /// Load balancers that say whose a connection is before they pass it on (PROXY protocol, version 1 or 2): all from
+        /// there to `listen` and `tls_listen` begin with it, and what others send is not read like that.
+        proxy_protocol_from: Vec<IpNet> = Vec::new(), any;
         /// Origins whose pages may call this server (CORS), such as "https://example.org"; "*" is everyone.
         cors_origins: Vec<Origin> = vec![Origin::any()], any;
         /// After SIGTERM, running sessions may go on for this long. New ones are refused meanwhile.
@@ -78,6 +87,24 @@ section! {
         /// A request's header must be here within this time, and its body as well; a connection without a request is
         /// closed after it. Behind a proxy that keeps connections open, make it longer than the proxy does.
         request_timeout: Duration = secs(30), between(secs(1), secs(3_600));
+    }
+}
+
+section! {
+    /// Certificates, and what whoever connects by TCP may take until it is known what he wants.
+    Tls as "tls" {
+        /// PEM files: a certificate with those above it, and its key. Of several the first is used that fits the name asked
+        /// for, or else the first of all. They are read again when they change.
+        certificates: Vec<CertificateFiles> = Vec::new(), any;
+        /// Without `certificates`, make one for this host at each start. Browsers warn of it. For development.
+        self_signed: bool = false, any;
+        /// A newcomer has to have shown what he wants within this time: handshake and first request.
+        handshake_timeout: Duration = newcomers().time, between(secs(1), secs(300));
+        /// Newcomers at a time. When there are so many, one makes room for the next: of the address that has most the one
+        /// that came first.
+        newcomers_max: usize = newcomers().newcomers_max, between(1, 1_000_000);
+        /// Newcomers of one address (of one /64 of IPv6) at a time. Further ones are closed.
+        newcomers_per_client: usize = newcomers().newcomers_per_client, between(1, 1_000_000);
     }
 }
 
@@ -282,9 +309,10 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 8] {
+    fn tables(&mut self) -> [Table<'_>; 9] {
         [
             self.http.table(),
+            self.tls.table(),
             self.auth.table(),
             self.workers.table(),
             self.rtc.table(),
@@ -309,6 +337,11 @@ fn rooms() -> rooms::settings::Settings {
 /// What the pump does.
 fn pump() -> pump::spec::Settings {
     pump::spec::Settings::default()
+}
+
+/// What newcomers may take.
+fn newcomers() -> crate::door::Limits {
+    crate::door::Limits::default()
 }
 
 /// What is done about titles.

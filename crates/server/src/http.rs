@@ -16,6 +16,7 @@ mod problem;
 mod pump;
 mod relay;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,12 +30,14 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use rooms::spec::SessionId;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::auth::{Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
+use crate::door::{self, Door};
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
 use crate::relay::control::RelayControl;
@@ -78,11 +81,44 @@ pub struct App {
     pub metrics: Metrics,
     /// For its metrics.
     pub rtsp: Option<Arc<Rtsp>>,
+    /// The same.
+    pub door: Arc<Door>,
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
 pub async fn serve(app: Arc<App>, listener: TcpListener, closing: oneshot::Receiver<()>) {
     app.connections.serve(listener, router(app.clone()), &app.proxies, closing).await;
+}
+
+/// All that is served over HTTP, for those who accept connections elsewhere.
+#[derive(Clone)]
+pub struct Site {
+    app: Arc<App>,
+    router: Router,
+}
+
+impl Site {
+    /// The same for all of them.
+    pub fn new(app: Arc<App>) -> Self {
+        Site { router: router(app.clone()), app }
+    }
+
+    /// Whether an address is a reverse proxy's.
+    pub(crate) fn believes(&self, ip: IpAddr) -> bool {
+        self.app.proxies.has(ip)
+    }
+
+    /// Serves one connection until it or the other end of `is_open` ends. `has_place` is called when it has a place here.
+    pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        remote: IpAddr,
+        is_open: watch::Receiver<()>,
+        has_place: impl FnOnce(),
+    ) {
+        let served = (self.router.clone(), &self.app.proxies);
+        self.app.connections.welcome(stream, remote, served, is_open, has_place).await;
+    }
 }
 
 /// Everything under one roof.
@@ -165,6 +201,7 @@ impl App {
             connections: Arc::new(Connections::new(Limits::default())),
             metrics: Metrics::default(),
             rtsp: None,
+            door: Door::new(door::Limits::default()),
         }
     }
 

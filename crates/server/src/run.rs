@@ -4,23 +4,27 @@
 //! those that are there go on until the drain's time is over), a second signal ends at once.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, watch};
 
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::demo;
-use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies};
+use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
+use crate::host::host_addresses;
+use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
 use crate::machine::{Machine, Running};
+use crate::relay::control::RelayControl;
 use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
+use crate::tls::{self, Certificates};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -34,6 +38,9 @@ const GOODBYE: Duration = Duration::from_millis(200);
 const GOODBYE_PER_SESSION: Duration = Duration::from_micros(200);
 /// The end is not waited for any longer, however many there are.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
+
+/// Connections of TURN that wait to be given to a worker, which takes no time.
+const TURN_CLIENTS_MAX: usize = 256;
 
 /// Runs the server until it is told to stop.
 ///
@@ -62,8 +69,12 @@ const FILES_MAX_USUAL: u64 = 1_024;
 const CONTROL_NICE: i32 = 5;
 
 async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
-    let listen = config.http.listen;
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
+    tls::check(config)?;
+    let certificates = certificates(config)?;
+    let mut opened = Vec::new();
+    for (addr, entrance) in Entrance::merge(entrances(config))? {
+        opened.push(Opened::bind(addr, entrance, certificates.as_ref()).await?);
+    }
     let rtsp_listener = match config.pump.rtsp_listen {
         Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("pump.rtsp_listen {listen}"))?),
         None => None,
@@ -94,15 +105,26 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         }),
         pump: Some(running.pump.clone()),
         relay: running.relay.clone(),
+        door: Door::new(newcomers(config)),
         ..App::new(running.rooms.clone(), auth)
     });
-    let addr = listener.local_addr()?;
-    let (open, closing) = oneshot::channel();
+    let addr = opened[0].local_addr()?;
+    let by_tls = opened.iter().find(|opened| opened.setting() == "http.tls_listen");
+    let tls_addr = by_tls.map(Opened::local_addr).transpose()?;
+    let (open, is_open) = watch::channel(());
     let metrics_addr = metrics_listener.as_ref().map_or(Ok(addr), TcpListener::local_addr)?;
     if let Some(listener) = metrics_listener {
         tokio::spawn(http::serve_metrics(app.clone(), listener));
     }
-    let http = tokio::spawn(http::serve(app, listener, closing));
+    if let Some(certificates) = certificates {
+        tokio::spawn(certificates.watch());
+    }
+    let hosts = Hosts { site: Site::new(app.clone()), turn: running.relay.clone().map(turn_clients) };
+    for entrance in opened {
+        tracing::info!(listen = %entrance.local_addr()?, "{}", entrance.setting());
+        tokio::spawn(app.door.clone().serve(entrance, hosts.clone(), is_open.clone()));
+    }
+    drop(is_open);
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
         tokio::spawn(rtsp::listener::serve(rtsp, listener));
@@ -112,7 +134,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     }
     // From here on whoever started it may tell it to stop.
     let mut signals = Signals::new()?;
-    announce(addr, metrics_addr, config, &running, with_demo);
+    announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
     let mut tick = tokio::time::interval(CONTROL_TICK);
     loop {
         tokio::select! {
@@ -123,7 +145,65 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     }
     drain(config, &running, &mut signals).await;
     drop(open);
-    http.await.context("serving HTTP")
+    app.connections.end().await;
+    Ok(())
+}
+
+/// What is listened at by TCP, and what is spoken there. The first is HTTP's.
+fn entrances(config: &Config) -> impl Iterator<Item = (SocketAddr, Entrance)> {
+    let (http, relay) = (&config.http, &config.relay);
+    let of_http = |setting, is_tls| Entrance {
+        setting,
+        is_tls,
+        http: true,
+        turn: false,
+        proxied_from: http.proxy_protocol_from.clone(),
+    };
+    let of_relay = |setting, is_tls| Entrance {
+        setting,
+        is_tls,
+        http: false,
+        turn: true,
+        proxied_from: relay.proxy_protocol_from.clone(),
+    };
+    let plain = [(http.listen, of_http("http.listen", false))];
+    let pages = plain.into_iter().chain(http.tls_listen.map(|at| (at, of_http("http.tls_listen", true))));
+    let turn = relay.tcp_listen.iter().map(move |at| (*at, of_relay("relay.tcp_listen", false)));
+    let turns = relay.tls_listen.iter().map(move |at| (*at, of_relay("relay.tls_listen", true)));
+    pages.chain(turn).chain(turns)
+}
+
+/// Takes connections to a relay, as fast as its workers take them.
+fn turn_clients(relay: Arc<RelayControl>) -> mpsc::Sender<TurnClient> {
+    let (sender, mut clients) = mpsc::channel(TURN_CLIENTS_MAX);
+    tokio::spawn(async move {
+        while let Some(client) = clients.recv().await {
+            relay.add_client(client);
+        }
+    });
+    sender
+}
+
+/// Those of the configuration, or one of our own if that is wanted.
+fn certificates(config: &Config) -> anyhow::Result<Option<Arc<Certificates>>> {
+    match (&config.tls.certificates[..], config.tls.self_signed) {
+        ([], false) => Ok(None),
+        ([], true) => {
+            let hosts = host_addresses(config)?;
+            let names = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
+            let names = names.into_iter().chain(hosts.iter().map(IpAddr::to_string));
+            Certificates::self_signed(names.collect()).map(Some)
+        }
+        (files, _) => Certificates::read(files).context("tls.certificates").map(Some),
+    }
+}
+
+fn newcomers(config: &Config) -> door::Limits {
+    door::Limits {
+        time: config.tls.handshake_timeout,
+        newcomers_max: config.tls.newcomers_max,
+        newcomers_per_client: config.tls.newcomers_per_client,
+    }
 }
 
 fn limits(config: &Config) -> Limits {
@@ -150,16 +230,24 @@ async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> any
 }
 
 /// What a person wants to know who started this in a terminal.
-fn announce(addr: SocketAddr, metrics: SocketAddr, config: &Config, running: &Running, with_demo: bool) {
+fn announce(
+    (addr, tls): (SocketAddr, Option<SocketAddr>),
+    metrics: SocketAddr,
+    config: &Config,
+    running: &Running,
+    with_demo: bool,
+) {
+    let tls = tls.map(|addr| format!("  the same by TLS   https://{addr}/\n"));
     let relays = running.relay.iter().flat_map(|relay| relay.listen());
     let relays: String = relays.map(|listen| format!("  relay (TURN)      {listen}\n")).collect();
     let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
     let text = format!(
-        "millrace listens at http://{addr}/\n{}\
+        "millrace listens at http://{addr}/\n{}{}\
          \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
          \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
          \x20 pump              http://{addr}/pump/sessions\n\
          \x20 metrics, health   http://{metrics}/metrics  http://{addr}/healthz\n{relays}{}",
+        tls.unwrap_or_default(),
         if with_demo { demo.as_str() } else { "" },
         if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
     );
@@ -229,6 +317,7 @@ mod tests {
     fn limits_of_an_empty_file_are_those_that_stand_beside_them() {
         let config = Config::default();
         assert_eq!(limits(&config), Limits::default());
+        assert_eq!(newcomers(&config), door::Limits::default());
         assert_eq!(rtsp_limits(&config), rtsp::Limits::default());
     }
 }

@@ -14,6 +14,7 @@ pub mod framing;
 mod link;
 mod outbox;
 mod product;
+pub mod proxy;
 mod random;
 pub mod rtcp;
 pub mod rtp;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use relay::rules::Peers;
 use wire::Bitrate;
 
@@ -24,6 +25,14 @@ section! {
         /// Second address and port of this machine, both others than those of the first of `listen`, for clients who want to know
         /// how their NAT behaves (RFC 5780). The four combinations are listened on. Not set: such requests are answered 420.
         second_address: Option<SocketAddr> = None, any;
+        /// Addresses and TCP ports that clients connect to, such as "0.0.0.0:3478". One that is `http.listen` too speaks both.
+        tcp_listen: Vec<SocketAddr> = vec![], any;
+        /// The same under TLS, such as "0.0.0.0:5349", with the certificates of `[tls]`. One that is `http.tls_listen` too, as
+        /// "0.0.0.0:443", speaks both.
+        tls_listen: Vec<SocketAddr> = vec![], any;
+        /// Load balancers whose connections to `tcp_listen` and `tls_listen` begin with whose they are (PROXY protocol, version
+        /// 1 or 2). What others send is not read like that.
+        proxy_protocol_from: Vec<IpNet> = vec![], any;
         /// What user names and passwords belong to (RFC 8489 §9.2); clients show it to nobody. The keys of users depend on it.
         realm: String = relay().realm.to_string(), realm;
         /// Who may use it, "name:password" each; instead of a password its key "0x…" (MD5 or SHA-256 over

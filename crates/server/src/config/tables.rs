@@ -1,9 +1,9 @@
-//! Settings that are tables with a name each, `[[pump.live]]` and `[[pump.outputs]]`, or one line in the environment.
+//! Settings that are tables, `[[pump.live]]`, `[[pump.outputs]]` and `[[tls.certificates]]`, or one line in the environment.
 
 use toml::de::DeValue;
 
 use super::value::Setting;
-use super::{LiveInput, OutputConfig};
+use super::{CertificateFiles, LiveInput, OutputConfig};
 
 impl Setting for LiveInput {
     const KIND: &str = "a table with name and url (\"udp://@239.1.1.1:5000\", \"rtp://0.0.0.0:5004\"), and, as needed, \
@@ -45,6 +45,27 @@ impl Setting for OutputConfig {
 
     fn to_toml(&self) -> Option<String> {
         Some(table(self.pairs().into_iter()))
+    }
+}
+
+impl Setting for CertificateFiles {
+    const KIND: &str = "a table with certificate and key, names of PEM files; as a text \"CERTIFICATE KEY\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (certificate, key) = text.trim().split_once(char::is_whitespace)?;
+        Some(CertificateFiles { certificate: certificate.into(), key: key.trim_start().into() })
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        let begin = |text: &dyn Fn(&str) -> Option<String>| {
+            Some(CertificateFiles { certificate: text("certificate")?.into(), key: text("key")?.into() })
+        };
+        from_table(value, &["certificate", "key"], begin, |_, _, _| None)
+    }
+
+    fn to_toml(&self) -> Option<String> {
+        let [certificate, key] = [&self.certificate, &self.key].map(|path| path.display().to_string());
+        Some(table([("certificate", certificate), ("key", key)].into_iter()))
     }
 }
 

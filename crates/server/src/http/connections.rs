@@ -3,8 +3,9 @@
 //! In: a listening socket, the router, limits. Out: answers; nothing else depends on who is slow or never ends.
 //! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends; when all places are taken, a look at each
 //! connection per newcomer.
-//! Source: RFC 9112 (HTTP/1.1); behind a proxy, which is where TLS is, it is all that is needed.
+//! Source: RFC 9112 (HTTP/1.1), which is all that is needed behind a proxy, and enough for browsers.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -129,73 +131,110 @@ impl Connections {
                 accepted = accept(&listener, "HTTP") => accepted,
             };
             let remote = client.ip().to_canonical();
-            let network = (!proxies.has(remote)).then(|| household(remote));
-            if network.is_some_and(|network| self.places.count(network) >= self.limits.connections_per_client) {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                self.doubted.reach_limit(remote);
-                continue;
-            }
-            let (place, told) = tokio::select! {
+            let Some(network) = self.network(remote, proxies) else { continue };
+            let entered = tokio::select! {
                 _ = closing.as_mut() => break,
                 entered = self.places.enter(network) => entered,
             };
             let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
-            let counted = self.open.clone();
             tokio::spawn(async move {
-                let _counted = counted;
-                let conversation = converse(stream, Remote(remote), router, &connections.limits, place, told, is_open);
-                if guard::answering(conversation).await.is_none() {
-                    connections.panicked.fetch_add(1, Ordering::Relaxed);
-                }
+                connections.speak(stream, remote, router, entered, is_open).await;
             });
         }
         drop((listener, open));
+        self.end().await;
+    }
+
+    /// By whose network a connection is limited; none is a proxy's. `None`: that has as many as it may have.
+    fn network(&self, remote: IpAddr, proxies: &Proxies) -> Option<Option<IpAddr>> {
+        let network = (!proxies.has(remote)).then(|| household(remote));
+        if network.is_some_and(|network| self.places.count(network) >= self.limits.connections_per_client) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.doubted.reach_limit(remote);
+            return None;
+        }
+        Some(network)
+    }
+
+    /// Serves one connection that was accepted elsewhere, until it or the other end of `is_open` ends. `has_place` is called
+    /// when it has a place here.
+    pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin>(
+        self: &Arc<Self>,
+        stream: S,
+        remote: IpAddr,
+        (router, proxies): (Router, &Proxies),
+        is_open: watch::Receiver<()>,
+        has_place: impl FnOnce(),
+    ) {
+        let Some(network) = self.network(remote, proxies) else { return };
+        let entered = self.places.enter(network).await;
+        has_place();
+        self.speak(stream, remote, router, entered, is_open).await;
+    }
+
+    /// Waits until the requests that are under way have their answers, or have had the time for it. Nobody is accepted any
+    /// more, and all that are there know that the server ends.
+    pub async fn end(&self) {
         if timeout(LAST_ANSWERS, self.places.wait_until_free(self.limits.connections_max)).await.is_err() {
             tracing::debug!(count = self.counters().open, "connections that do not end");
         }
     }
-}
 
-/// Answers one connection's requests until it ends, gets too old, has to make room, or the server ends.
-async fn converse(
-    stream: TcpStream,
-    remote: Remote,
-    router: Router,
-    limits: &Limits,
-    place: Place,
-    told: oneshot::Receiver<Leave>,
-    mut is_open: watch::Receiver<()>,
-) {
-    let place = &place;
-    let answer = service_fn(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(remote);
-        place.touch();
-        let answering = TowerToHyperService::new(router.clone()).call(request);
-        async move {
-            let answer = answering.await;
-            place.touch();
-            answer
+    /// Answers one connection's requests. A panic of a library ends it, and nobody else's.
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+        self: &Arc<Self>,
+        stream: S,
+        remote: IpAddr,
+        router: Router,
+        entered: (Place, oneshot::Receiver<Leave>),
+        is_open: watch::Receiver<()>,
+    ) {
+        if guard::answering(self.converse(stream, remote, router, entered, is_open)).await.is_none() {
+            self.panicked.fetch_add(1, Ordering::Relaxed);
         }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
-    let mut leave = None;
-    tokio::select! {
-        result = connection.as_mut() => return trace(result),
-        told = told => leave = told.ok(),
-        _ = is_open.changed() => {}
-        () = sleep(limits.age_max) => {}
     }
-    // A request that is under way has its answer, and that leaves to its end.
-    let patience = match &leave {
-        None => limits.request_timeout,
-        Some(Leave { is_hurried: true, .. }) => Duration::ZERO,
-        Some(_) => limits.request_timeout.min(LAST_REQUEST),
-    };
-    connection.as_mut().graceful_shutdown();
-    if let Ok(result) = timeout(patience, connection).await {
-        trace(result);
+
+    /// Answers one connection's requests until it ends, gets too old, has to make room, or the server ends.
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+        self: &Arc<Self>,
+        stream: S,
+        remote: IpAddr,
+        router: Router,
+        (place, told): (Place, oneshot::Receiver<Leave>),
+        mut is_open: watch::Receiver<()>,
+    ) {
+        let _counted = self.open.clone();
+        let (limits, remote, place) = (&self.limits, Remote(remote), &place);
+        let answer = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(remote);
+            place.touch();
+            let answering = TowerToHyperService::new(router.clone()).call(request);
+            async move {
+                let answer = answering.await;
+                place.touch();
+                answer
+            }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+        let mut leave = None;
+        tokio::select! {
+            result = connection.as_mut() => return trace(result),
+            told = told => leave = told.ok(),
+            _ = is_open.changed() => {}
+            () = sleep(limits.age_max) => {}
+        }
+        // A request that is under way has its answer, and that leaves to its end.
+        let patience = match &leave {
+            None => limits.request_timeout,
+            Some(Leave { is_hurried: true, .. }) => Duration::ZERO,
+            Some(_) => limits.request_timeout.min(LAST_REQUEST),
+        };
+        connection.as_mut().graceful_shutdown();
+        if let Ok(result) = timeout(patience, connection).await {
+            trace(result);
+        }
     }
 }
 

@@ -80,6 +80,7 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl
 fn make_page(app: &App) -> String {
     let mut page = Page::default();
     write_process(&mut page);
+    page.set(&[(String::new(), app.door.counters())]);
     page.set(&[(String::new(), app.connections.counters())]);
     write_sessions(&mut page, app);
     page.set(&[(String::new(), app.rooms.counters())]);

@@ -5,16 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use relay::ledger::{Ledger, UserTotals};
-use relay::spec::{AllocationId, AllocationInfo, Command, Event};
+use relay::spec::{AllocationId, AllocationInfo, Command, Event, connection_worker};
 use wire::{Bitrate, WorkerId};
 
 use super::issuer::{Credential, Issuer};
 use super::setup::Shared;
 use crate::config::Config;
+use crate::door::TurnClient;
 use crate::plane::questions::Questions;
 use crate::plane::{Plane, ProductControl};
 use crate::worker::Message;
@@ -31,6 +33,8 @@ pub struct RelayControl {
     issuer: Option<Issuer>,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
+    /// Whose turn it is to get a connection.
+    next: AtomicUsize,
     lists: Questions<Vec<AllocationInfo>>,
 }
 
@@ -62,6 +66,7 @@ impl RelayControl {
             issuer: shared.issuer(config),
             ledger: shared.ledger().clone(),
             state: Mutex::default(),
+            next: AtomicUsize::new(0),
             lists: Questions::default(),
         }
     }
@@ -126,6 +131,22 @@ impl RelayControl {
     /// `NoSecret`.
     pub fn credential(&self, who: &str, wanted: Option<Duration>, now: Duration) -> Result<Credential, RelayError> {
         Ok(self.issuer.as_ref().ok_or(RelayError::NoSecret)?.make(who, wanted, now))
+    }
+
+    /// Gives a client's connection to a worker: to the one that a ConnectionBind names, else to each in turn. One that cannot
+    /// take it has far too much to do, and the connection is closed.
+    pub fn add_client(&self, client: TurnClient) {
+        let workers = self.plane.workers();
+        let next = |turn: usize| workers.ids().nth(turn % workers.count().max(1));
+        let worker = match client.connection_id {
+            Some(id) => Some(connection_worker(id)).filter(|named| workers.ids().any(|worker| worker == *named)),
+            None => next(self.next.fetch_add(1, Ordering::Relaxed)),
+        };
+        // An id that is nobody's is answered by any of them (RFC 6062 §5.4).
+        let Some(worker) = worker.or_else(|| next(0)) else { return };
+        if !self.offer(worker, Command::AddClient(client.connection)) {
+            tracing::debug!(?worker, "a connection finds no room in a worker's mailbox");
+        }
     }
 
     /// Lets no allocation begin from now on; those that are there live out.

@@ -37,6 +37,8 @@ pub(crate) fn workers_count(config: &Config) -> usize {
 pub fn check(config: &Config) -> anyhow::Result<()> {
     let relay = &config.relay;
     if relay.listen.is_empty() {
+        let others = relay.tcp_listen.len() + relay.tls_listen.len();
+        ensure!(others == 0, "relay.tcp_listen, relay.tls_listen: there is no relay without relay.listen");
         return Ok(());
     }
     let has_users = !relay.users.is_empty() || !relay.secrets.is_empty();

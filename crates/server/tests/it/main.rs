@@ -7,6 +7,7 @@ mod control;
 mod corpus;
 mod counters;
 mod directory;
+mod door;
 mod http;
 mod http_connections;
 mod offers;

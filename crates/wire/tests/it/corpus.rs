@@ -30,6 +30,11 @@ fn framing_corpus_holds() {
 }
 
 #[test]
+fn proxy_corpus_holds() {
+    replay("../../fuzz/corpus/proxy", usize::MAX, entry::proxy);
+}
+
+#[test]
 fn rtsp_corpus_holds() {
     replay("../../fuzz/corpus/rtsp", usize::MAX, entry::rtsp);
 }

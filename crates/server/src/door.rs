@@ -1,0 +1,336 @@
+//! One acceptor for every TCP listener of the binary: who is there, what he wants to speak, and who speaks it with him.
+//!
+//! In: listening sockets, each an `Entrance` that says what is spoken there. Out: HTTP's connections are answered here; those
+//! of TURN go to a worker, with what was read of them, and the cipher that they are under.
+//! Newcomers have so long to show what they want; there is room for so many of them, of all and of each source, and when
+//! there is none, one of those who take most of it goes. Before that nothing costs more than a handshake.
+//! Cost: a task per newcomer, and some 20 KB while a handshake goes on.
+
+mod greeting;
+mod secured;
+mod wish;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use counters::counters;
+use ipnet::IpNet;
+use relay::spec::{ClientTransport, Connection};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use wire::Begun;
+
+use crate::accept::{Places, accept, household};
+use crate::guard;
+use crate::http::Site;
+use crate::tls::Certificates;
+use greeting::{Arrival, Greeting, Trouble};
+use wish::Wish;
+
+/// A listener, and what is spoken there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entrance {
+    /// The setting that wants it, for errors.
+    pub setting: &'static str,
+    /// Under TLS.
+    pub is_tls: bool,
+    /// HTTP is spoken.
+    pub http: bool,
+    /// TURN is spoken.
+    pub turn: bool,
+    /// Load balancers: each connection from there begins with a PROXY header, and none from elsewhere does.
+    pub proxied_from: Vec<IpNet>,
+}
+
+impl Entrance {
+    /// Puts what several products want of one address together.
+    ///
+    /// # Errors
+    /// When they do not agree on TLS.
+    pub fn merge(
+        wanted: impl IntoIterator<Item = (SocketAddr, Entrance)>,
+    ) -> anyhow::Result<Vec<(SocketAddr, Entrance)>> {
+        let mut merged: Vec<(SocketAddr, Entrance)> = Vec::new();
+        for (addr, other) in wanted {
+            // Each that has port 0 gets one of its own.
+            let same = merged.iter_mut().find(|(taken, _)| *taken == addr && addr.port() != 0);
+            let Some((_, entrance)) = same else {
+                merged.push((addr, other));
+                continue;
+            };
+            let (one, another) = (entrance.setting, other.setting);
+            ensure!(entrance.is_tls == other.is_tls, "{one}, {another}: {addr} is to be with TLS and without");
+            entrance.http |= other.http;
+            entrance.turn |= other.turn;
+            entrance.proxied_from.extend(other.proxied_from);
+        }
+        Ok(merged)
+    }
+
+    /// Names of what is spoken (ALPN), most wanted first.
+    fn protocols(&self) -> Vec<&'static str> {
+        let turn = self.turn.then_some([wish::ALPN_TURN, wish::ALPN_DISCOVERY]).into_iter().flatten();
+        turn.chain(self.http.then_some(wish::ALPN_HTTP)).collect()
+    }
+}
+
+/// A connection of TURN.
+#[derive(Debug)]
+pub struct TurnClient {
+    /// What a worker's relay needs of it.
+    pub connection: Connection,
+    /// The first thing that it asks for is ConnectionBind with this id (RFC 6062 §4.4): it belongs where that connection
+    /// is, and anywhere else it is refused.
+    pub connection_id: Option<u32>,
+}
+
+/// What newcomers may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Within this a newcomer has to have shown what he wants: load balancer's header, handshake, first words.
+    pub time: Duration,
+    /// Newcomers at a time; beyond that one makes room, of the source that has most.
+    pub newcomers_max: usize,
+    /// The same of one source; further ones are closed.
+    pub newcomers_per_client: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { time: Duration::from_secs(10), newcomers_max: 1_000, newcomers_per_client: 100 }
+    }
+}
+
+counters! {
+    /// TCP connections until it is known what they want.
+    pub struct Counters: "millrace_door_" {
+        /// TCP connections of which it is not known yet what they want.
+        gauge newcomers: u64 = "newcomers",
+        /// TCP connections accepted.
+        counter accepted: u64 = "accepted_total",
+        /// TCP connections closed at once, because their source had too many newcomers.
+        counter refused: u64 = "refused_total",
+        /// TCP connections closed to make room for a newcomer before it was known what they wanted.
+        counter made_room: u64 = "made_room_total",
+        /// TCP connections closed because they did not show in time what they wanted.
+        counter late: u64 = "late_total",
+        /// TLS handshakes that came to their end.
+        counter handshakes: u64 = "tls_handshakes_total",
+        /// TLS handshakes that failed.
+        counter handshakes_failed: u64 = "tls_handshakes_failed_total",
+        /// TCP connections of load balancers without a PROXY header, or with none that can be read.
+        counter proxy_errors: u64 = "proxy_errors_total",
+        /// TCP connections that began with something that is not spoken there, or ended before.
+        counter unclear: u64 = "unclear_total",
+        /// TCP connections that are HTTP's.
+        counter http: u64 = "http_total",
+        /// TCP connections that are TURN's.
+        counter turn: u64 = "turn_total",
+        /// TCP connections of TURN closed because they came faster than they could be handed over.
+        counter turn_refused: u64 = "turn_refused_total",
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    late: AtomicU64,
+    handshakes: AtomicU64,
+    handshakes_failed: AtomicU64,
+    proxy_errors: AtomicU64,
+    unclear: AtomicU64,
+    http: AtomicU64,
+    turn: AtomicU64,
+    turn_refused: AtomicU64,
+}
+
+/// Whoever is accepted comes through here.
+#[derive(Debug)]
+pub struct Door {
+    limits: Limits,
+    places: Arc<Places>,
+    counts: Counts,
+    /// Each newcomer has this too.
+    newcomers: Arc<()>,
+}
+
+/// Who speaks with those that have said what they want.
+#[derive(Clone)]
+pub struct Hosts {
+    /// HTTP.
+    pub site: Site,
+    /// TURN, where it is spoken. When this is full the connection is closed.
+    pub turn: Option<mpsc::Sender<TurnClient>>,
+}
+
+/// A listener that is open.
+pub struct Opened {
+    entrance: Entrance,
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Opened {
+    /// Binds an address.
+    ///
+    /// # Errors
+    /// When it cannot be bound, or wants certificates and there are none.
+    pub async fn bind(
+        addr: SocketAddr,
+        entrance: Entrance,
+        certificates: Option<&Arc<Certificates>>,
+    ) -> anyhow::Result<Self> {
+        let tls = match (entrance.is_tls, certificates) {
+            (false, _) => None,
+            (true, Some(certificates)) => Some(certificates.config(&entrance.protocols())?),
+            (true, None) => anyhow::bail!("{} needs tls.certificates", entrance.setting),
+        };
+        let listener = TcpListener::bind(addr).await.with_context(|| format!("{} {addr}", entrance.setting))?;
+        Ok(Opened { entrance, listener, tls })
+    }
+
+    /// The setting that wants it.
+    pub fn setting(&self) -> &'static str {
+        self.entrance.setting
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Door {
+    /// Nobody is there yet.
+    pub fn new(limits: Limits) -> Arc<Self> {
+        let places = Places::new(limits.newcomers_max);
+        Arc::new(Door { limits, places, counts: Counts::default(), newcomers: Arc::default() })
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { accepted, refused, late, handshakes, handshakes_failed, .. } = &self.counts;
+        let Counts { proxy_errors, unclear, http, turn, turn_refused, .. } = &self.counts;
+        Counters {
+            newcomers: Arc::strong_count(&self.newcomers) as u64 - 1,
+            accepted: read(accepted),
+            refused: read(refused),
+            made_room: self.places.totals().1,
+            late: read(late),
+            handshakes: read(handshakes),
+            handshakes_failed: read(handshakes_failed),
+            proxy_errors: read(proxy_errors),
+            unclear: read(unclear),
+            http: read(http),
+            turn: read(turn),
+            turn_refused: read(turn_refused),
+        }
+    }
+
+    /// Lets in who comes to a listener, until the other end of `is_open` is dropped.
+    pub async fn serve(self: Arc<Self>, opened: Opened, hosts: Hosts, mut is_open: watch::Receiver<()>) {
+        let Opened { entrance, listener, tls } = opened;
+        let entrance = Arc::new(entrance);
+        loop {
+            let (stream, remote) = tokio::select! {
+                _ = is_open.changed() => return,
+                accepted = accept(&listener, "TCP") => accepted,
+            };
+            count(&self.counts.accepted);
+            let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+            // Who stands for others has as many as these have.
+            let is_proxy = has(&entrance.proxied_from, remote) || (entrance.http && hosts.site.believes(remote.ip()));
+            let network = (!is_proxy).then(|| household(remote.ip()));
+            if network.is_some_and(|network| self.places.count(network) >= self.limits.newcomers_per_client) {
+                count(&self.counts.refused);
+                continue;
+            }
+            let (place, ended) = tokio::select! {
+                _ = is_open.changed() => return,
+                entered = self.places.enter(network) => entered,
+            };
+            let greeting = Greeting::new(stream, remote, entrance.clone(), tls.clone());
+            let (door, hosts, is_open) = (self.clone(), hosts.clone(), is_open.clone());
+            let newcomer = self.newcomers.clone();
+            let conversation = async move {
+                let greeted = tokio::select! {
+                    greeted = timeout(door.limits.time, door.greet(greeting)) => greeted,
+                    _ = ended => return,
+                };
+                match greeted {
+                    Ok(Ok(arrival)) => door.hand_over(arrival, &hosts, is_open, (place, newcomer)).await,
+                    Ok(Err(trouble)) => door.note(&trouble, remote),
+                    Err(_) => count(&door.counts.late),
+                }
+            };
+            // A panic of a library ends the connection alone.
+            tokio::spawn(async move { guard::answering(conversation).await });
+        }
+    }
+
+    /// Finds out what a newcomer wants.
+    async fn greet(&self, greeting: Greeting) -> Result<Arrival, Trouble> {
+        let is_tls = greeting.is_tls();
+        let met = greeting.meet().await;
+        if is_tls && !matches!(met, Err(Trouble::Proxy | Trouble::Handshake(_))) {
+            count(&self.counts.handshakes);
+        }
+        met
+    }
+
+    fn note(&self, trouble: &Trouble, remote: SocketAddr) {
+        tracing::debug!(%trouble, %remote, "a newcomer is sent away");
+        count(match trouble {
+            Trouble::Proxy => &self.counts.proxy_errors,
+            Trouble::Handshake(_) => &self.counts.handshakes_failed,
+            Trouble::Unclear | Trouble::Broken(_) => &self.counts.unclear,
+        });
+    }
+
+    /// Passes a connection on; `guest` is what it had here.
+    async fn hand_over<T>(&self, arrival: Arrival, hosts: &Hosts, is_open: watch::Receiver<()>, guest: T) {
+        match (arrival.wish, &hosts.turn) {
+            (Wish::Http, _) => {
+                count(&self.counts.http);
+                let client = arrival.client.ip().to_canonical();
+                let stream = arrival.into_stream();
+                // It has a place there before it gives up the one that it has here.
+                hosts.site.welcome(stream, client, is_open, move || drop(guest)).await;
+            }
+            (Wish::Turn { connection_id }, Some(turn)) => {
+                let sent = turn_client(arrival, connection_id).map(|client| turn.try_send(client));
+                count(if matches!(sent, Ok(Ok(()))) { &self.counts.turn } else { &self.counts.turn_refused });
+            }
+            (Wish::Turn { .. }, None) => count(&self.counts.turn_refused),
+        }
+    }
+}
+
+/// What a worker needs of a connection of TURN.
+fn turn_client(arrival: Arrival, connection_id: Option<u32>) -> io::Result<TurnClient> {
+    let Arrival { stream, client, server, begun, .. } = arrival;
+    let transport = if begun.cipher.is_some() { ClientTransport::Tls } else { ClientTransport::Tcp };
+    let descriptor = OwnedFd::from(stream.into_std()?);
+    let begun = Begun { remote: Some(client), ..begun };
+    Ok(TurnClient { connection: Connection { descriptor, client, server, transport, begun }, connection_id })
+}
+
+fn has(networks: &[IpNet], addr: SocketAddr) -> bool {
+    networks.iter().any(|network| network.contains(&addr.ip()))
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
