@@ -276,11 +276,8 @@ impl Allocations {
         socket.link = Some(link);
         let (allocation, shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair);
         let Some(key) = allocation else {
-            // Its client did not wait, and nobody was told of the next port.
+            // Its client did not wait.
             self.closes.push_back(link);
-            if is_pair {
-                self.give_back(SocketAddr::new(bound.ip(), bound.port() | 1), false);
-            }
             return None;
         };
         socket.is_kept = is_pair;
