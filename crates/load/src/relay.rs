@@ -16,6 +16,7 @@ mod payload;
 mod report;
 mod seen;
 mod service;
+mod strangers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -31,6 +32,8 @@ pub use report::Report;
 
 use dialog::Credentials;
 use payload::Payload;
+use strangers::Strangers;
+
 use service::{CLIENTS, Job, Message, PEERS, RelayLoad, SHARED, Setup, Totals};
 
 use crate::clients::Addresses;
@@ -224,7 +227,11 @@ fn start(args: &Args, thread: u8) -> Result<(WorkerHandle<Message>, Mailbox<Mess
         Transport::Tcp => service::Transport::Stream(None),
         Transport::Tls => service::Transport::Stream(Some(connection::tls_config()?)),
     };
+    let has_strangers = args.strangers > 0.0 && thread == 0;
+    let strangers =
+        links.first().filter(|_| has_strangers).map(|link| Strangers::new(args.strangers, *link, args.server));
     let setup = Setup {
+        strangers,
         server: args.server,
         transport,
         credentials: args.credentials(),

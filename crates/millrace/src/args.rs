@@ -203,6 +203,7 @@ Examples (each against a TURN server that runs and lets clients have peers on lo
   millrace load relay --clients 500 --peers 50 --rate 50 --max-loss 0 --max-p99 5
   millrace load relay --transport tls --server 127.0.0.1:5349 --clients 40 --rate 500
   millrace load relay --indications --length 1100 --in-flight 64 --json
+  millrace load relay --clients 100 --rate 100 --strangers 200000     what others do to them who ask from a million addresses
   millrace load relay --allocate --clients 64 --server-pid 4711     tells what an allocation costs that process";
 
 const ATTACK_EXAMPLES: &str = "\

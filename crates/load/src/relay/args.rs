@@ -74,6 +74,10 @@ pub struct Args {
     /// Sends nothing: each client allocates and frees, again and again, on loopback from another address each time.
     #[arg(long, conflicts_with_all = ["rate", "in_flight", "sink", "indications"])]
     pub allocate: bool,
+    /// Strangers beside the clients: so many requests a second that prove nothing, each from another address, a million in turns.
+    /// On loopback, by UDP.
+    #[arg(long, value_name = "N", default_value_t = 0.0)]
+    pub strangers: f64,
     /// Address of clients and peers, when the server is not on loopback.
     #[arg(long, value_name = "ADDR")]
     pub from: Option<IpAddr>,
@@ -103,6 +107,9 @@ impl Args {
         ensure!(self.in_flight > 0, "--in-flight is 1 at least");
         ensure!(self.rate.is_none_or(|rate| (0.001..=1e6).contains(&rate)), "--rate is 0.001 to 1000000");
         ensure!((0.0..=1e3).contains(&self.tick), "--tick is 0 to 1000");
+        ensure!((0.0..=1e6).contains(&self.strangers), "--strangers is 0 to 1000000");
+        let has_addresses = self.is_on_loopback() && self.transport == Transport::Udp;
+        ensure!(self.strangers == 0.0 || has_addresses, "--strangers is for UDP on loopback");
         ensure!(!self.allocate || self.transport == Transport::Udp, "--allocate is for UDP");
         Ok(())
     }
@@ -158,6 +165,8 @@ mod tests {
             &["--allocate", "--transport", "tls"],
             &["--allocate", "--sink"],
             &["--peers", "0"],
+            &["--strangers", "5", "--transport", "tcp"],
+            &["--strangers", "5", "--from", "127.0.0.1"],
             &["--clients", "2", "--threads", "3"],
             &["--secret", "x", "--password", "y"],
         ] {

@@ -26,7 +26,7 @@ use wire::Random;
 pub(super) const CHANNEL: u16 = 0x4000;
 
 /// REQUESTED-TRANSPORT's UDP.
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 
 /// How long credentials of a shared secret are good for, in seconds.
 const DAY: u64 = 86_400;

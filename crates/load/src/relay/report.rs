@@ -42,6 +42,12 @@ pub struct Report {
     pub duplicates: u64,
     /// What came and was not what it should be.
     pub damaged: u64,
+    /// Requests of strangers, and how many were answered.
+    pub strangers_sent: u64,
+    /// Those that were answered.
+    pub strangers_answered: u64,
+    /// Bytes of their answers for each byte of all their requests.
+    pub strangers_amplification: f64,
     /// From the send until it came back, or to the peer; with --allocate from the first request until it was freed.
     pub latency: Percentiles,
     /// From the first request, or the connection's beginning, until a client may send.
@@ -92,6 +98,10 @@ impl Report {
             reordered: sum(|part| part.reordered),
             duplicates: sum(|part| part.duplicates),
             damaged: sum(|part| part.damaged),
+            strangers_sent: sum(|part| part.strangers.sent),
+            strangers_answered: sum(|part| part.strangers.answered),
+            strangers_amplification: sum(|part| part.strangers.answered_bytes) as f64
+                / sum(|part| part.strangers.sent_bytes).max(1) as f64,
             latency: merged(|part| &part.latency),
             set_up: merged(|part| &part.set_up),
             server_cpu,
@@ -135,6 +145,13 @@ impl fmt::Display for Report {
         table.fact("lost", format!("{} of {} ({:.5} %)", self.lost, self.sent, self.loss * 100.0));
         let Report { reordered, duplicates, damaged, .. } = self;
         table.fact("order", format!("{reordered} reordered, {duplicates} duplicates, {damaged} damaged"));
+        if self.strangers_sent > 0 {
+            let Report { strangers_sent: sent, strangers_answered: answered, strangers_amplification, .. } = self;
+            table.fact(
+                "strangers",
+                format!("{answered} of {sent} answered, {strangers_amplification:.2} bytes for each byte"),
+            );
+        }
         table.fact("round trip", self.latency.to_string());
         table.fact("set up", self.set_up.to_string());
         let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", cpu.total() / seconds * 100.0);

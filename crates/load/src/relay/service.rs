@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::dialog::{Answer, Credentials, Dialog, Step};
 use super::payload::{Payload, Stamp};
 use super::seen::Arrival;
+use super::strangers::{Heard, Strangers};
 use crate::clients::Addresses;
 
 /// What links are, by their token's owner. Numbers of clients' links are the clients', or `SHARED`.
@@ -79,6 +80,8 @@ pub(super) enum Transport {
 /// What a thread is to be.
 pub(super) struct Setup {
     pub(super) server: SocketAddr,
+    /// On one thread at most.
+    pub(super) strangers: Option<Strangers>,
     pub(super) transport: Transport,
     pub(super) credentials: Credentials,
     pub(super) indications: bool,
@@ -113,6 +116,7 @@ pub(super) struct Totals {
     pub(super) reordered: u64,
     pub(super) duplicates: u64,
     pub(super) damaged: u64,
+    pub(super) strangers: Heard,
     /// From a client to a peer and back, or to the peer, or for an allocation and its end.
     pub(super) latency: Times,
     /// From the first request, or the connection's beginning, until a client may send.
@@ -380,6 +384,15 @@ impl RelayLoad {
         }
     }
 
+    fn begin_strangers(&mut self, now: Instant) {
+        self.setup.strangers.iter_mut().for_each(|strangers| strangers.begin(now));
+    }
+
+    /// Sends what strangers have to say. True when there was no room for all.
+    fn send_strangers(&mut self, now: Instant, out: &mut Outbox) -> bool {
+        self.setup.strangers.as_mut().is_some_and(|strangers| strangers.send(now, &mut self.random, out))
+    }
+
     fn go(&mut self, now: Instant) {
         self.phase = Phase::Going;
         self.paced_since = Some(now);
@@ -394,6 +407,7 @@ impl RelayLoad {
         let Totals { allocated, failed, failures, set_up, .. } = std::mem::take(&mut self.totals);
         self.totals = Totals { allocated, failed, failures, set_up, ..Totals::default() };
         self.clients.iter_mut().for_each(|client| client.counted_from = client.next_seq);
+        self.setup.strangers.iter_mut().for_each(|strangers| strangers.heard = Heard::default());
     }
 
     fn report(&mut self) -> Totals {
@@ -403,6 +417,7 @@ impl RelayLoad {
             setting_up: count(Stage::Waiting) + count(Stage::SettingUp),
             ready: count(Stage::Ready) + count(Stage::Freeing),
             sent,
+            strangers: self.setup.strangers.as_ref().map_or_else(Heard::default, |strangers| strangers.heard),
             ..self.totals.clone()
         }
     }
@@ -549,6 +564,7 @@ impl Service for RelayLoad {
                 self.begin_more(now, out);
             }
             Message::Go if self.setup.job == Job::Allocate => {
+                self.begin_strangers(now);
                 self.phase = Phase::Going;
                 (0..self.clients.len())
                     .filter(|index| self.clients[*index].stage == Stage::Ready)
@@ -556,9 +572,15 @@ impl Service for RelayLoad {
                     .into_iter()
                     .for_each(|index| self.ask(now, index, Step::Free, out));
             }
-            Message::Go => self.go(now),
+            Message::Go => {
+                self.begin_strangers(now);
+                self.go(now);
+            }
             Message::Reset => self.reset(),
-            Message::Stop => self.phase = Phase::Stopped,
+            Message::Stop => {
+                self.phase = Phase::Stopped;
+                self.setup.strangers.iter_mut().for_each(Strangers::end);
+            }
             Message::Free => {
                 (self.phase, self.next, self.in_work) = (Phase::Freeing, 0, 0);
                 self.begin_more(now, out);
@@ -581,7 +603,10 @@ impl Product for RelayLoad {
             }
             return;
         }
-        let Some(index) = self.client_of(run.token, &run.path) else { return };
+        let Some(index) = self.client_of(run.token, &run.path) else {
+            let Some(strangers) = &mut self.setup.strangers else { return };
+            return run.into_datagrams().for_each(|Datagram { path, data }| strangers.handle(path.local, data));
+        };
         for datagram in run.into_datagrams() {
             self.handle_frame(now, index, datagram.data, out);
         }
@@ -611,10 +636,12 @@ impl Product for RelayLoad {
             self.sweep(now, out);
         }
         self.send_paced(now, out);
+        self.send_strangers(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [Some(self.sweep_at), self.next_paced()].into_iter().flatten().min()
+        let strangers = self.setup.strangers.as_ref().and_then(Strangers::poll_timeout);
+        [Some(self.sweep_at), self.next_paced(), strangers].into_iter().flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
@@ -625,6 +652,6 @@ impl Product for RelayLoad {
             self.clients[index].is_hungry = false;
             self.hungry.pop();
         }
-        self.send_paced(now, out)
+        self.send_paced(now, out) || self.send_strangers(now, out)
     }
 }
