@@ -6,7 +6,7 @@ use std::time::Duration;
 use relay::message::Method;
 use serde_json::Value;
 
-use crate::common::{Echo, RELAY, Server, TurnClient, millrace, relay_of, wait_until};
+use crate::common::{Echo, RELAY, Server, TurnClient, free_addr, millrace, relay_of, wait_until};
 
 /// How long nothing has to come before it counts as nothing.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -40,6 +40,31 @@ fn clients_of_every_worker_reach_peers_by_channels_and_by_indications() {
         "a Data indication: {came:?}"
     );
     drop(clients);
+}
+
+#[test]
+fn what_load_s_clients_send_comes_back_whole_by_every_transport() {
+    let tcp = free_addr();
+    let tls = std::iter::repeat_with(free_addr).find(|addr| *addr != tcp).expect("another port");
+    let more =
+        [format!("relay.tcp_listen={tcp}"), format!("relay.tls_listen={tls}"), "tls.self_signed=true".to_owned()];
+    let settings: Vec<&str> = RELAY.into_iter().chain(more.iter().map(String::as_str)).collect();
+    let server = Server::start(&settings);
+    let udp = relay_of(&server).to_string();
+    for (transport, addr) in [("udp", &udp), ("tcp", &tcp), ("tls", &tls)] {
+        for flags in ["", "--indications"] {
+            let mut load = millrace();
+            load.args(["load", "relay", "--json", "--user", "alice", "--password", "open-sesame", "--length", "101"]);
+            load.args(["--clients", "6", "--peers", "2", "--in-flight", "8", "--seconds", "0.5", "--warm-up", "0"]);
+            load.args(["--server", addr, "--transport", transport, "--url", &server.url()]);
+            let output = load.args(flags.split_whitespace()).output().expect("it runs");
+            let told = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "{transport} {flags}: {told:?}");
+            let report: Value = serde_json::from_str(&told.0).expect("JSON");
+            let sound = ["failed", "damaged", "duplicates", "reordered"].map(|name| report[name] == 0);
+            assert_eq!((sound, &report["clients"]), ([true; 4], &Value::from(6)), "{transport} {flags}: {report}");
+        }
+    }
 }
 
 #[test]
