@@ -26,9 +26,10 @@ fn clients_of_every_worker_reach_peers_by_channels_and_by_indications() {
             client
         })
         .collect();
-    let used: Vec<f64> =
-        (0..2).map(|worker| server.metric(&format!("millrace_relay_allocations{{worker=\"{worker}\"}}"))).collect();
-    assert!(used.iter().all(|count| *count > 0.0) && used.iter().sum::<f64>() == 32.0, "{used:?}");
+    // Workers tell their numbers some milliseconds later.
+    let used = || [0, 1].map(|worker| server.metric(&format!("millrace_relay_allocations{{worker=\"{worker}\"}}")));
+    wait_until("all are counted", || used().iter().sum::<f64>() == 32.0);
+    assert!(used().iter().all(|count| *count > 0.0), "{:?}", used());
 
     let mut client = TurnClient::new(relay);
     client.allocate();
