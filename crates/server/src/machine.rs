@@ -31,6 +31,7 @@ use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
 use crate::relay::control::RelayControl;
+use crate::relay::known;
 use crate::relay::setup as relay_setup;
 use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
@@ -154,7 +155,11 @@ impl Machine {
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory_settings(&config.rooms)));
-        let relay = relay.map(|shared| Arc::new(RelayControl::new(plane.clone(), &shared, config)));
+        let relay = relay.map(|shared| {
+            let lookups = known::start(shared.known().clone(), &plane)?;
+            anyhow::Ok(Arc::new(RelayControl::new(plane.clone(), &shared, config).with_lookups(lookups)))
+        });
+        let relay = relay.transpose()?;
         let listen = report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), Handle::current());
         let mut helpers = vec![listen?];
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {

@@ -1,5 +1,9 @@
-//! The relay above its workers: who is told where it is, which allocations there are, and their end.
+//! The relay above its workers: who may use it and is told where it is, which allocations there are, and their end.
 
 pub mod control;
 pub mod issuer;
+pub mod known;
+pub mod lookup;
+pub mod redis;
 pub mod setup;
+pub mod users;

@@ -13,6 +13,7 @@ use super::section::section;
 use super::value::{Secret, any, between, quoted};
 use super::{kbps, secs};
 use crate::config::value::Setting;
+use crate::random::unhex;
 
 section! {
     /// A TURN server (RFC 8656): it carries packets between clients between which there is no other way.
@@ -38,6 +39,12 @@ section! {
         /// Who may use it, "name:password" each; instead of a password its key "0x…" (MD5 or SHA-256 over
         /// name:realm:password, in hexadecimal).
         users: Vec<RelayUser> = vec![], different_users;
+        /// File of further users, which `millrace users` writes. It is read again when it changes.
+        users_file: Option<String> = None, any;
+        /// Redis with further users and secrets, as coturn keeps them (turn/realm/…): "redis://[user:password@]host[:port][/database]",
+        /// "rediss://…" for TLS, or "unix:///path". A user is looked up when he comes; while Redis is away those who are known
+        /// go on, and others get an error (500).
+        redis: Option<Secret> = None, redis;
         /// Shared secrets for time-limited credentials: the name is "until:who" (seconds since 1970), the password
         /// Base64(HMAC-SHA-1(secret, name)). Credentials are made with the first, and those of each are good.
         secrets: Vec<Secret> = vec![], secrets;
@@ -113,8 +120,8 @@ impl Setting for RelayUser {
     fn from_text(text: &str) -> Option<Self> {
         let (name, password) = text.split_once(':')?;
         let secret = match password.strip_prefix("0x") {
-            Some(digits) if digits.len() == 32 => UserSecret::Md5(key(digits)?),
-            Some(digits) => UserSecret::Sha256(key(digits)?),
+            Some(digits) if digits.len() == 32 => UserSecret::Md5(unhex(digits)?),
+            Some(digits) => UserSecret::Sha256(unhex(digits)?),
             None => UserSecret::Password(password.to_owned()),
         };
         let fits = (1..=USER_BYTES_MAX).contains(&name.len()) && !password.is_empty();
@@ -128,16 +135,6 @@ impl Setting for RelayUser {
 
 /// Longest name of a user (RFC 8489 §14.3: less than 509 bytes).
 const USER_BYTES_MAX: usize = 508;
-
-/// Reads hexadecimal digits.
-fn key<const LEN: usize>(digits: &str) -> Option<[u8; LEN]> {
-    let mut key = [0; LEN];
-    let is_whole = digits.len() == 2 * LEN && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    for (index, byte) in key.iter_mut().enumerate().filter(|_| is_whole) {
-        *byte = u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    is_whole.then_some(key)
-}
 
 /// An address on which allocations get their ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +280,12 @@ fn secrets(secrets: &Vec<Secret>) -> Result<(), String> {
         None if secrets.len() > SECRETS_MAX => Err(format!("got {}; allowed: {SECRETS_MAX} at most", secrets.len())),
         None => Ok(()),
     }
+}
+
+fn redis(url: &Option<Secret>) -> Result<(), String> {
+    let is_url = url.as_ref().is_none_or(|Secret(url)| redis::Client::open(url.as_str()).is_ok());
+    // It may have a password in it.
+    if is_url { Ok(()) } else { Err("got no such URL; allowed: redis://, rediss:// or unix://".to_owned()) }
 }
 
 /// Who has seen one credential may try secrets at leisure.

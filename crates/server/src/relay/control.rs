@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use relay::auth::Found;
 use relay::ledger::{Ledger, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, Command, Event, connection_worker};
 use wire::{Bitrate, WorkerId};
 
 use super::issuer::{Credential, Issuer};
+use super::lookup::Lookups;
 use super::setup::Shared;
 use crate::config::Config;
 use crate::door::TurnClient;
@@ -36,6 +38,8 @@ pub struct RelayControl {
     /// Whose turn it is to get a connection.
     next: AtomicUsize,
     lists: Questions<Vec<AllocationInfo>>,
+    /// Who is asked for users whom workers do not know.
+    lookups: Option<Lookups>,
 }
 
 #[derive(Default)]
@@ -68,7 +72,14 @@ impl RelayControl {
             state: Mutex::default(),
             next: AtomicUsize::new(0),
             lists: Questions::default(),
+            lookups: None,
         }
+    }
+
+    /// The same, with somebody who is asked for users.
+    #[must_use]
+    pub fn with_lookups(self, lookups: Option<Lookups>) -> Self {
+        RelayControl { lookups, ..self }
     }
 
     /// What all products have in common.
@@ -96,7 +107,13 @@ impl RelayControl {
                 tracing::debug!(id = info.id.0, user = &*info.user, client = %info.client, age = ?info.age, "allocation ended");
             }
             Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
-            Event::Lookup { .. } => {}
+            Event::Lookup { user } => {
+                let is_asked = self.lookups.as_ref().is_some_and(|lookups| lookups.ask(worker, user.clone()));
+                if !is_asked {
+                    let found = Command::Found { user, found: Found::Unavailable };
+                    self.plane.workers().post(worker, Message::Relay(found));
+                }
+            }
         }
     }
 

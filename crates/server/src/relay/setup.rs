@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use engine::{OpenSocket, Socket};
-use relay::auth::{AuthSettings, Credentials, NonceKey, Secret, UserKeys};
+use relay::auth::{AuthSettings, NonceKey};
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::reservation::Reservations;
 use relay::rules::{Lists, Own, Peers, Rules};
@@ -18,7 +18,8 @@ use socket2::{Domain, Protocol, Type};
 use wire::{Token, UdpOptions, WorkerId};
 
 use super::issuer::Issuer;
-use crate::config::{self, Config, RelayUri, UserSecret};
+use super::known::Known;
+use crate::config::{Config, RelayUri};
 use crate::owner::{RELAY, ROOMS};
 use crate::random::random;
 
@@ -42,7 +43,11 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         return Ok(());
     }
     let has_users = !relay.users.is_empty() || !relay.secrets.is_empty();
-    ensure!(has_users, "relay.listen: nobody could use the relay; set relay.users or relay.secrets");
+    ensure!(
+        has_users || relay.users_file.is_some() || relay.redis.is_some(),
+        "relay.listen: nobody could use the relay; set relay.users or relay.secrets, relay.users_file or relay.redis"
+    );
+    Known::read(relay).context("relay.users_file")?;
     let is_twice = |(index, addr): &(usize, &SocketAddr)| addr.port() != 0 && relay.listen[..*index].contains(addr);
     if let Some((_, addr)) = relay.listen.iter().enumerate().find(is_twice) {
         bail!("relay.listen: got {addr} twice; allowed: each address once");
@@ -129,6 +134,7 @@ pub fn listening(sockets: &[OpenSocket]) -> Vec<SocketAddr> {
 /// What the relays of all workers have in common.
 pub struct Shared {
     settings: Settings,
+    known: Known,
 }
 
 impl Shared {
@@ -136,7 +142,7 @@ impl Shared {
     /// workers' rooms. There are `allocations_max` allocations at most.
     ///
     /// # Errors
-    /// When there is no address to relay on, or no randomness.
+    /// When there is no address to relay on, no randomness, or no file of users where one is named.
     pub fn new(
         config: &Config,
         allocations_max: usize,
@@ -148,6 +154,7 @@ impl Shared {
         let (now, since_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let relays = relay_addresses(config, hosts);
         ensure!(!relays.is_empty(), "relay.addresses: this machine has no address to relay on; name one");
+        let known = Known::read(relay).context("relay.users_file")?;
         let ledger = LedgerSettings {
             user_allocations_max: Some(relay.allocations_per_user),
             allocations_max: Some(allocations_max),
@@ -167,7 +174,8 @@ impl Shared {
             alternates: relay.alternate_servers.clone(),
             auth: AuthSettings {
                 nonce_age_max: relay.nonce_age,
-                credentials: Arc::new(credentials(relay)),
+                credentials: Arc::new(known.credentials()),
+                looks_up: relay.redis.is_some(),
                 ..AuthSettings::new(NonceKey::new(&random().context("reading random numbers")?))
             },
             ledger: Arc::new(Ledger::new(now, ledger)),
@@ -177,12 +185,17 @@ impl Shared {
         let own = own(config, listen, &relays, rooms)?;
         let lists = lists(config, &relays, hosts, rooms);
         let rules = Arc::new(Rules::new(&lists, &own));
-        Ok(Shared { settings: Settings { relays, rules, ..settings } })
+        Ok(Shared { settings: Settings { relays, rules, ..settings }, known })
     }
 
     /// Who has how much.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.settings.ledger
+    }
+
+    /// Who is known without a question.
+    pub fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Those of one of `count` workers.
@@ -221,18 +234,6 @@ impl Shared {
         };
         Some(format!("turn:{}?transport=udp", SocketAddr::new(ip, listener.port())))
     }
-}
-
-/// Who is known by the settings.
-fn credentials(relay: &config::Relay) -> Credentials {
-    let keys = |user: &config::RelayUser| match &user.secret {
-        UserSecret::Password(password) => UserKeys::new(&user.name, &relay.realm, password),
-        UserSecret::Md5(key) => UserKeys { md5: Some(*key), sha256: None },
-        UserSecret::Sha256(key) => UserKeys { md5: None, sha256: Some(*key) },
-    };
-    let users = relay.users.iter().map(|user| (user.name.as_str().into(), keys(user)));
-    let secrets = relay.secrets.iter().map(|secret| Secret::new(secret.0.as_bytes()));
-    Credentials::new(&relay.realm, users, secrets)
 }
 
 /// One of each family: those of the settings, or else where it listens, or else where clients find this host.

@@ -13,5 +13,8 @@ mod http_connections;
 mod offers;
 mod pump;
 mod relay;
+mod relay_users;
 mod rtsp;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
 mod tidy;
