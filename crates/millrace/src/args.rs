@@ -37,6 +37,9 @@ pub enum Command {
     Relay(crate::relay::Relay),
     /// Makes a token that lets its bearer publish or watch.
     Token(Token),
+    /// Adds, lists and removes users of the relay in their file.
+    #[command(after_help = crate::users::EXAMPLES)]
+    Users(crate::users::Command),
     /// Plays clients of a running server, and measures what they see.
     Load {
         #[command(subcommand)]

@@ -5,6 +5,7 @@ mod args;
 mod pump;
 mod relay;
 mod token;
+mod users;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Pump(args) => args.run().map(|()| true),
         Command::Relay(args) => relay(&args),
         Command::Token(args) => token::print(&args),
+        Command::Users(args) => args.run(),
         Command::Load { what: Load::Rooms(args) } => load::rooms::run(&args),
         Command::Load { what: Load::Pump(args) } => load::pump::run(&args),
         Command::Load { what: Load::Relay(args) } => load::relay::run(&args),

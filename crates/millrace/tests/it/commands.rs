@@ -1,6 +1,7 @@
 //! The commands that answer and end, by the binary itself.
 
-use std::process::Output;
+use std::io::Write as _;
+use std::process::{Output, Stdio};
 
 #[test]
 fn the_reference_is_a_configuration_that_check_takes() {
@@ -30,6 +31,36 @@ fn a_wrong_configuration_ends_check_and_serve_with_status_2() {
         let expected = format!("millrace: {path}:2: rooms.idle_timeout: got 3; allowed: a duration such as ");
         assert!(text(&output.stderr).starts_with(&expected), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn users_are_added_listed_and_removed_and_no_password_is_an_argument() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("users.toml").display().to_string();
+    let users = |arguments: &[&str], input: &str| {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .args(["users", "--file", &file])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // Commands that need no password end without reading.
+        let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+        child.wait_with_output().expect("it ends")
+    };
+
+    assert!(users(&["add", "ada"], "lovelace\n").status.success());
+    let made = users(&["add", "bob", "--generate"], "");
+    assert_eq!(text(&made.stdout).trim().len(), 24);
+    assert_eq!(text(&users(&["list"], "").stdout), "ada\nbob\n");
+    assert!(users(&["remove", "bob"], "").status.success());
+    assert_eq!(users(&["remove", "bob"], "").status.code(), Some(2));
+    assert_eq!(users(&["add", "eve"], "").status.code(), Some(2), "without a password");
+    assert_eq!(text(&users(&["list"], "").stdout), "ada\n");
+    let written = std::fs::read_to_string(&file).expect("read");
+    assert!(!written.contains("lovelace") && written.contains("sha256"), "{written}");
 }
 
 #[test]
