@@ -40,6 +40,11 @@ pub enum Command {
     /// Adds, lists and removes users of the relay in their file.
     #[command(after_help = crate::users::EXAMPLES)]
     Users(crate::users::Command),
+    /// Makes settings of another server's configuration.
+    Import {
+        #[command(subcommand)]
+        what: crate::import::Import,
+    },
     /// Plays clients of a running server, and measures what they see.
     Load {
         #[command(subcommand)]

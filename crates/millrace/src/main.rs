@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod import;
 mod pump;
 mod relay;
 mod token;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Relay(args) => relay(&args),
         Command::Token(args) => token::print(&args),
         Command::Users(args) => args.run(),
+        Command::Import { what } => what.run(),
         Command::Load { what: Load::Rooms(args) } => load::rooms::run(&args),
         Command::Load { what: Load::Pump(args) } => load::pump::run(&args),
         Command::Load { what: Load::Relay(args) } => load::relay::run(&args),

@@ -1,6 +1,7 @@
 //! The relay above its workers: who may use it and is told where it is, which allocations there are, and their end.
 
 pub mod control;
+pub mod coturn;
 pub mod issuer;
 pub mod known;
 pub mod lookup;

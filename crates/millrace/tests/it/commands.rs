@@ -64,6 +64,22 @@ fn users_are_added_listed_and_removed_and_no_password_is_an_argument() {
 }
 
 #[test]
+fn a_configuration_of_coturn_becomes_one_that_check_takes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [theirs, ours] =
+        ["turnserver.conf", "millrace.toml"].map(|name| folder.path().join(name).display().to_string());
+    std::fs::write(&theirs, "realm=example.org\nlt-cred-mech\nuser=ada:lovelace\nmobility\n").expect("written");
+
+    let imported = millrace(&["import", "coturn", &theirs]);
+    std::fs::write(&ours, &imported.stdout).expect("written");
+
+    assert!(text(&imported.stderr).starts_with(&format!("{theirs}:4: mobility: ")), "{}", text(&imported.stderr));
+    let checked = millrace(&["check", &ours]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("realm = \"example.org\""));
+}
+
+#[test]
 fn serve_names_the_setting_whose_address_is_taken() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = taken.local_addr().expect("an address").to_string();
