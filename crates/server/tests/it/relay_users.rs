@@ -146,7 +146,7 @@ impl Control {
         config.apply_toml("test", &format!("[relay]\nrealm = {REALM:?}\n{settings}\n")).expect("valid");
         let listen: SocketAddr = ([127, 0, 0, 1], 3_478).into();
         config.relay.listen = vec![listen];
-        let shared = Shared::new(&config, &[listen], &[listen.ip()], &[]).expect("an address");
+        let shared = Shared::new(&config, 100, &[listen], &[listen.ip()], &[]).expect("an address");
         let lookups = known::start(shared.known().clone(), &plane).expect("a source");
         let control = RelayControl::new(plane, &shared, &config).with_lookups(lookups);
         Control { control, workers, others: vec![Vec::new(), Vec::new()] }
