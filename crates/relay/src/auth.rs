@@ -4,7 +4,8 @@
 //! In: requests, and what was found of users. Out: who sent a request and how its answer is sealed, or the answer that it
 //! gets instead.
 //! Cost: before a request has proved anything one HMAC, of its nonce; nothing is remembered of it. With a nonce of ours two
-//! to three more, and for a time-limited credential two for each secret.
+//! to three more, and for a time-limited credential two for each secret; so many may fail at one address, and then only who
+//! has an allocation there is heard.
 //! Source: RFC 8489 §9.2.4, §14; draft-uberti-behave-turn-rest-00.
 //!
 //! A nonce is looked at before a name or a key is. It was given to an address, so who brings one is at that address:
@@ -133,17 +134,32 @@ impl Authority {
         Authority { realm, epoch, settings, answers: Answers::default() }
     }
 
-    /// Decides about a request other than Binding.
-    pub fn judge(&mut self, now: Instant, client: &Client, request: &Message<'_>, limits: &mut Limits) -> Verdict {
+    /// Decides about a request other than Binding. `owner` is who has the allocation of its five-tuple: he goes on whatever
+    /// others do at his address, or in its name.
+    pub fn judge(
+        &mut self,
+        now: Instant,
+        client: &Client,
+        owner: Option<&str>,
+        request: &Message<'_>,
+        limits: &mut Limits,
+    ) -> Verdict {
         let (Class::Request, Some(method)) = (request.class, request.method) else {
             return Verdict::Silence(DropReason::UnexpectedStun);
         };
-        let unix = self.unix(now);
-        let refusal = match self.prove(now, unix, client, request, limits) {
+        let refusal = match self.prove(now, client, owner, request, limits) {
             Ok(granted) => return Verdict::Granted(granted),
-            Err(Refusal::Waits) => return Verdict::Waits,
             Err(refusal) => refusal,
         };
+        let code = match refusal {
+            Refusal::Unauthorized | Refusal::Unproved => challenge::UNAUTHORIZED,
+            Refusal::OldNonce | Refusal::NoNonce => challenge::STALE_NONCE,
+            Refusal::BadRequest => challenge::BAD_REQUEST,
+            Refusal::Unavailable => challenge::SERVER_ERROR,
+            Refusal::Waits => return Verdict::Waits,
+            Refusal::TooMany => return Verdict::Silence(DropReason::AttemptsSpent),
+        };
+        let address = client.path.remote.ip();
         let challenge = Challenge {
             request,
             method,
@@ -151,30 +167,31 @@ impl Authority {
             realm: &self.realm,
             features: self.settings.credentials.features(self.settings.looks_up),
             nonces: &self.settings.nonce_key,
-            address: client.path.remote.ip(),
-            unix,
+            address,
+            unix: self.unix(now),
         };
-        let answer = match refusal {
-            Refusal::Unauthorized | Refusal::Unproved => challenge.unauthorized(),
-            Refusal::StaleNonce => challenge.stale_nonce(),
-            Refusal::BadRequest => challenge.bad_request(),
-            Refusal::Unavailable | Refusal::Waits => challenge.unavailable(),
-        };
-        match answer {
-            None => Verdict::Silence(DropReason::NotAnswered),
+        let Some(offer) = challenge.fitting(code) else { return Verdict::Silence(DropReason::NotAnswered) };
+        match refusal {
+            // Who brings a nonce of ours is at his address. A flood in the name of that address keeps nobody from a new one.
+            Refusal::OldNonce => {}
             // Whoever completed a handshake to be asked for credentials got that far by other limits.
-            Some(answer) if client.is_proved && request.integrity().is_none() => Verdict::Answer(answer),
-            Some(answer) if limits.take(now, client.path.remote.ip()) => Verdict::Answer(answer),
-            Some(_) => Verdict::Silence(DropReason::UnauthenticatedBudgetSpent),
+            Refusal::Unauthorized if client.is_proved => {}
+            Refusal::Unproved | Refusal::Unavailable if !limits.take_attempt(now, address) => {
+                return Verdict::Silence(DropReason::AttemptsSpent);
+            }
+            Refusal::Unproved | Refusal::Unavailable => {}
+            _ if limits.take(now, address) => {}
+            _ => return Verdict::Silence(DropReason::UnauthenticatedBudgetSpent),
         }
+        challenge.write(code, offer).map_or(Verdict::Silence(DropReason::NotAnswered), Verdict::Answer)
     }
 
     /// The steps of RFC 8489 §9.2.4, the nonce first.
     fn prove(
         &mut self,
         now: Instant,
-        unix: Duration,
         client: &Client,
+        owner: Option<&str>,
         request: &Message<'_>,
         limits: &mut Limits,
     ) -> Result<Granted, Refusal> {
@@ -184,17 +201,23 @@ impl Authority {
         if request.is_malformed || !is_named || request.username.is_some_and(|name| name.len() > USERNAME_LEN_MAX) {
             return Err(Refusal::BadRequest);
         }
-        let features = self
-            .settings
-            .nonce_key
-            .check(nonce, client.path.remote.ip(), unix, self.settings.nonce_age_max)
-            .ok_or(Refusal::StaleNonce)?;
+        let address = client.path.remote.ip();
+        let (features, age) =
+            self.settings.nonce_key.read(nonce, address, self.unix(now)).ok_or(Refusal::NoNonce)?;
+        if age > self.settings.nonce_age_max {
+            return Err(Refusal::OldNonce);
+        }
         let algorithm = Algorithm::of(request, features).ok_or(Refusal::BadRequest)?;
         if realm != self.realm.as_bytes() {
             return Err(Refusal::Unproved);
         }
         let name = self.name(request).ok_or(Refusal::Unproved)?;
-        let user = match self.keys(now, client, request, &name, limits) {
+        let is_owner = owner.is_some_and(|owner| *owner == *name || owner == credentials::user_part(&name));
+        if !is_owner && !limits.may_attempt(now, address) {
+            return Err(Refusal::TooMany);
+        }
+        let may_ask = || is_owner || limits.take_attempt(now, address);
+        let user = match self.keys(now, client, request, &name, may_ask) {
             Keys::One(keys) => {
                 let key = keys.key(algorithm).ok_or(Refusal::Unproved)?;
                 return integrity.proved_by(request, key).map(|seal| Granted { user: name, seal });
@@ -229,7 +252,7 @@ impl Authority {
         client: &Client,
         request: &Message<'_>,
         name: &Arc<str>,
-        limits: &mut Limits,
+        may_ask: impl FnOnce() -> bool,
     ) -> Keys {
         let credentials = &self.settings.credentials;
         if let Some(keys) = credentials.user(name) {
@@ -244,7 +267,7 @@ impl Authority {
         if !self.settings.looks_up || name.is_empty() {
             return Keys::Nobody;
         }
-        match self.answers.find(now, name, || limits.take(now, client.path.remote.ip())) {
+        match self.answers.find(now, name, may_ask) {
             Outcome::Keys(keys) => Keys::One(keys),
             Outcome::Nobody => Keys::Nobody,
             Outcome::Unavailable => Keys::Unavailable,
@@ -283,14 +306,18 @@ enum Refusal {
     Unauthorized,
     /// Its proof is none, but it brought a nonce that was given to its address.
     Unproved,
-    /// Its nonce is too old, or none of ours.
-    StaleNonce,
+    /// Its nonce was given to its address, a while ago.
+    OldNonce,
+    /// Its nonce is none of ours, or another address's.
+    NoNonce,
     /// It lacks something, or something in it is wrong.
     BadRequest,
     /// Its user could not be looked up.
     Unavailable,
     /// Its user is being looked up.
     Waits,
+    /// Too many have failed at its address.
+    TooMany,
 }
 
 impl<'a> Message<'a> {

@@ -18,6 +18,8 @@ pub enum DropReason {
     UnexpectedStun,
     /// More answers were due to a source that has proved nothing than its share.
     UnauthenticatedBudgetSpent,
+    /// Too many have failed to prove who they are at its address.
+    AttemptsSpent,
     /// A request that proved nothing, and is none that gets an answer for that.
     NotAnswered,
     /// Data of a client without an allocation.

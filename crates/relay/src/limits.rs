@@ -1,7 +1,7 @@
-//! How often strangers are answered.
+//! How often strangers are answered, and how often who is at his address may fail to prove who he is.
 //!
-//! In: the address that a request claims to come from. Out: whether there is an answer for it.
-//! Cost: two buckets looked at; a table of 1 MiB that never grows.
+//! In: the address that a request claims to come from, or comes from. Out: whether there is an answer for it.
+//! Cost: two buckets looked at; two tables of 1 MiB that never grow.
 //! Source: RFC 8656 §21.1.1 and §21.4 (what a server is used for that answers strangers).
 //!
 //! Each IPv4 address and each IPv6 /64 (which one host has) gets so many at once, and then so many a second. Their buckets
@@ -9,6 +9,9 @@
 //! sources to fill, and nobody is driven out: many thousand spoofed sources that each ask seldom empty no bucket, and one
 //! that asks much empties its own two, which a stranger shares with it once in 2^30. A source may so get up to twice its
 //! rate. All together get no more than the total, whatever they claim to be.
+//!
+//! Who brings a nonce is at his address. His tries have a table of their own, so that nobody who only claims that address
+//! takes them from him, and no total.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -40,40 +43,69 @@ impl Default for LimitSettings {
 #[derive(Debug)]
 pub struct Limits {
     settings: LimitSettings,
+    strangers: Table,
+    total: Budget,
+    attempts: Table,
+}
+
+/// Buckets that sources share.
+#[derive(Debug)]
+struct Table {
+    rate: Rate,
     /// Which sources share a bucket is not to be known.
     seed: u64,
     buckets: Box<[Budget]>,
-    total: Budget,
 }
 
 impl Limits {
     /// All of them. The seed is secret.
     pub fn new(now: Instant, settings: LimitSettings, seed: u64) -> Self {
-        let buckets = vec![Budget::new(now); BUCKET_COUNT].into_boxed_slice();
-        Limits { settings, seed, buckets, total: Budget::new(now) }
+        let [strangers, attempts] = [(); 2].map(|()| Table::new(now, settings.source, seed));
+        Limits { settings, strangers, total: Budget::new(now), attempts }
     }
 
     /// Takes one answer for who claims to be at this address. False when there is none: then nothing is said.
     pub fn take(&mut self, now: Instant, claimed: IpAddr) -> bool {
-        if self.total.next_at(self.settings.total) > now {
-            return false;
-        }
-        let [one, other] = self.places(claimed);
-        // The one that has more left, so that both are used alike.
-        let next_at = |place: usize| self.buckets[place].next_at(self.settings.source);
-        let place = if next_at(other) < next_at(one) { other } else { one };
-        self.buckets[place].take(now, self.settings.source) && self.total.take(now, self.settings.total)
+        self.total.next_at(self.settings.total) <= now
+            && self.strangers.take(now, claimed)
+            && self.total.take(now, self.settings.total)
     }
 
-    fn places(&self, claimed: IpAddr) -> [usize; 2] {
-        let hash = Random::new(self.seed ^ source(claimed)).next_u64() as usize;
-        [hash % BUCKET_COUNT, (hash >> 32) % BUCKET_COUNT]
+    /// Whether who is at this address may try to prove something: some of his tries may still fail.
+    pub fn may_attempt(&self, now: Instant, at: IpAddr) -> bool {
+        let (_, bucket) = self.attempts.fuller(at);
+        bucket.next_at(self.attempts.rate) <= now
+    }
+
+    /// Takes a try that has failed. False when there is none: then nothing is said.
+    pub fn take_attempt(&mut self, now: Instant, at: IpAddr) -> bool {
+        self.attempts.take(now, at)
+    }
+}
+
+impl Table {
+    fn new(now: Instant, rate: Rate, seed: u64) -> Self {
+        Table { rate, seed, buckets: vec![Budget::new(now); BUCKET_COUNT].into_boxed_slice() }
+    }
+
+    fn take(&mut self, now: Instant, source: IpAddr) -> bool {
+        let (place, _) = self.fuller(source);
+        self.buckets[place].take(now, self.rate)
+    }
+
+    /// That of a source's two buckets that has more left, so that both are used alike.
+    fn fuller(&self, source: IpAddr) -> (usize, &Budget) {
+        let hash = Random::new(self.seed ^ network(source)).next_u64() as usize;
+        let [one, other] = [hash % BUCKET_COUNT, (hash >> 32) % BUCKET_COUNT];
+        let next_at = |place: usize| self.buckets[place].next_at(self.rate);
+        let place = if next_at(other) < next_at(one) { other } else { one };
+        (place, &self.buckets[place])
     }
 }
 
 /// The IPv4 address, or the first 64 bits of the IPv6 address; those of IPv4 lie in 0.0.0.0/8's form, which is nobody's.
-fn source(claimed: IpAddr) -> u64 {
-    match claimed.to_canonical() {
+fn network(source: IpAddr) -> u64 {
+    match source.to_canonical() {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
     }
@@ -132,7 +164,7 @@ mod tests {
             now += Duration::from_micros(5);
             limits.take(now, Ipv4Addr::from_bits(random.next_u64() as u32).into());
         }
-        assert_eq!(limits.buckets.len(), BUCKET_COUNT);
+        assert_eq!(limits.strangers.buckets.len(), BUCKET_COUNT);
         let served = (0..1_000).filter(|last| limits.take(now, Ipv4Addr::from_bits(0x0909_0000 + last).into())).count();
         assert_eq!(served, 1_000);
     }
@@ -145,6 +177,17 @@ mod tests {
         assert_eq!(served, 50);
         assert!(limits.take(now + Duration::from_millis(10), ip("9.9.9.9")));
         assert!(!limits.take(now + Duration::from_millis(10), ip("9.9.9.9")));
+    }
+
+    #[test]
+    fn answers_for_an_address_and_tries_of_who_is_there_are_apart() {
+        let total = Rate { burst: 5, interval: Duration::from_millis(10) };
+        let (mut limits, now) = limits(LimitSettings { total, ..SETTINGS });
+        assert_eq!(taken(&mut limits, now, ip("9.9.9.9"), 100), 5);
+        let failed = (0..100).filter(|_| limits.may_attempt(now, ip("9.9.9.9")) && limits.take_attempt(now, ip("9.9.9.9")));
+        assert_eq!(failed.count(), 20);
+        assert!(!limits.take_attempt(now, ip("9.9.9.9")) && limits.may_attempt(now, ip("9.9.9.8")));
+        assert!(limits.may_attempt(now + Duration::from_millis(100), ip("9.9.9.9")));
     }
 
     proptest! {

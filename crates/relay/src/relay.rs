@@ -216,7 +216,9 @@ impl Relay {
         out: &mut Outbox,
     ) {
         let sender = auth::Client { token: client.token, path: client.path, is_proved: client.is_proved() };
-        let granted = match self.authority.judge(now, &sender, message, &mut self.limits) {
+        let owner = self.allocations.find(now, &client.path).and_then(|key| self.allocations.get(key));
+        let owner = owner.map(|allocation| &*allocation.user);
+        let granted = match self.authority.judge(now, &sender, owner, message, &mut self.limits) {
             Verdict::Granted(granted) => granted,
             Verdict::Answer(reply) => {
                 self.counters.challenges += 1;

@@ -1,6 +1,6 @@
 //! What is answered to a request that is not granted: short, and never sealed.
 //!
-//! Cost: one HMAC, for the nonce; no allocation.
+//! Cost: how long it is says a sum; to write it takes one HMAC, for the nonce; no allocation.
 //! Source: RFC 8489 §9.2.4.
 
 use std::net::IpAddr;
@@ -10,16 +10,17 @@ use std::time::Duration;
 use super::credentials::OFFERED_ALGORITHMS;
 use super::nonce::{Features, NONCE_LEN_MAX, NonceKey};
 use crate::answer::{Code, Writer};
-use crate::message::{Class, Message, Method, attribute};
+use crate::message::{Class, HEADER_LEN, Message, Method, attribute};
 
 /// There is room for a realm of 127 bytes.
 const REPLY_LEN_MAX: usize = 256;
 
 // A reason says nothing that the code does not, and an answer to a stranger is as short as can be.
-const BAD_REQUEST: Code = (400, "");
-const UNAUTHORIZED: Code = (401, "");
-const STALE_NONCE: Code = (438, "");
-const SERVER_ERROR: Code = (500, "");
+pub(super) const BAD_REQUEST: Code = (400, "");
+pub(super) const UNAUTHORIZED: Code = (401, "");
+pub(super) const STALE_NONCE: Code = (438, "");
+/// "The server has suffered a temporary error" (RFC 8489 §14.8).
+pub(super) const SERVER_ERROR: Code = (500, "");
 
 /// A whole answer.
 #[derive(Clone, Copy, Debug)]
@@ -51,27 +52,12 @@ pub(super) struct Challenge<'a> {
 }
 
 impl Challenge<'_> {
-    /// 401, with what the client needs to try again.
-    pub(super) fn unauthorized(&self) -> Option<Reply> {
-        self.with_nonce(UNAUTHORIZED)
-    }
-
-    /// 438, with what the client needs to try again. Of a request with a nonce like ours it is no larger than that.
-    pub(super) fn stale_nonce(&self) -> Option<Reply> {
-        self.with_nonce(STALE_NONCE)
-    }
-
-    /// 400. Whoever gets it has sent more than that.
-    pub(super) fn bad_request(&self) -> Option<Reply> {
-        self.write(BAD_REQUEST, None)
-    }
-
-    /// 500: "the server has suffered a temporary error" (RFC 8489 §14.8).
-    pub(super) fn unavailable(&self) -> Option<Reply> {
-        self.write(SERVER_ERROR, None)
-    }
-
-    fn with_nonce(&self, code: Code) -> Option<Reply> {
+    /// What is to be said besides the code. `None`: nothing at all, as that would be larger than it may be. A 400 and a 500
+    /// are shorter than whatever gets them; a 438 is no larger than a request with a nonce like ours.
+    pub(super) fn fitting(&self, code: Code) -> Option<Offer> {
+        if code == BAD_REQUEST || code == SERVER_ERROR {
+            return Some(Offer(None));
+        }
         let may_begin = self.method == Method::Allocate
             && matches!(self.request.requested_transport, Some(6 | 17))
             && !self.request.is_malformed;
@@ -81,14 +67,21 @@ impl Challenge<'_> {
             (false, true) => request_len * 26 / 10,
             (false, false) => request_len,
         };
-        let fitting = |features| self.write(code, Some(features)).filter(|reply| reply.len <= len_max);
-        let short = || fitting(Features::default());
+        let mut offers = [self.features, Features::default()].into_iter();
+        let fitting = offers.find(|features| self.len(*features) <= len_max.min(REPLY_LEN_MAX));
         // With a realm that the operator chose longer than fits nobody could begin otherwise.
-        let at_least = || self.write(code, Some(Features::default())).filter(|_| may_begin);
-        fitting(self.features).or_else(short).or_else(at_least)
+        fitting.or(may_begin.then(Features::default)).map(|features| Offer(Some(features)))
     }
 
-    fn write(&self, code: Code, features: Option<Features>) -> Option<Reply> {
+    /// Bytes of an answer that offers these.
+    fn len(&self, features: Features) -> usize {
+        let attribute = |len: usize| 4 + len.next_multiple_of(4);
+        let algorithms = if features.password_algorithms { attribute(OFFERED_ALGORITHMS.len()) } else { 0 };
+        HEADER_LEN + attribute(4) + attribute(self.realm.len()) + attribute(features.nonce_len()) + algorithms
+    }
+
+    /// All of it.
+    pub(super) fn write(&self, code: Code, Offer(features): Offer) -> Option<Reply> {
         let mut bytes = [0; REPLY_LEN_MAX];
         let mut writer = Writer::new(&mut bytes, Class::Error, self.method, self.request.transaction());
         writer.error(code);
@@ -102,6 +95,11 @@ impl Challenge<'_> {
             }
         }
         let len = writer.finish()?;
+        debug_assert!(features.is_none_or(|features| self.len(features) == len), "the sum is right");
         Some(Reply { bytes, len })
     }
 }
+
+/// What stands beside the code: nothing, or what the client needs to try again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer(Option<Features>);

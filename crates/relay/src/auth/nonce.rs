@@ -40,6 +40,11 @@ pub(super) struct Features {
 }
 
 impl Features {
+    /// How long a nonce is that tells of them.
+    pub(super) fn nonce_len(self) -> usize {
+        if self == Features::default() { STAMP_LEN } else { NONCE_LEN_MAX }
+    }
+
     fn bits(self) -> u8 {
         u8::from(self.password_algorithms) | u8::from(self.user_anonymity) << 1
     }
@@ -88,8 +93,8 @@ impl NonceKey {
         at + encode(&stamp, &mut buf[at..])
     }
 
-    /// What the nonce told of features; `None` when it is none of ours, was not for this address, or is too old.
-    pub(super) fn check(&self, nonce: &[u8], address: IpAddr, unix: Duration, age_max: Duration) -> Option<Features> {
+    /// What a nonce told of features, and how old it is. `None` when it is none of ours, or was not for this address.
+    pub(super) fn read(&self, nonce: &[u8], address: IpAddr, unix: Duration) -> Option<(Features, Duration)> {
         let (features, stamp) = match nonce.strip_prefix(COOKIE) {
             Some(rest) => {
                 let (features, stamp) = rest.split_at_checked(FEATURES_LEN)?;
@@ -101,7 +106,7 @@ impl NonceKey {
         let (time, mac) = stamp.split_first_chunk()?;
         constant_time::verify_slices_are_equal(&self.mac(features, *time, address), mac).ok()?;
         let age_s = (unix.as_secs() as u32).wrapping_sub(u32::from_be_bytes(*time));
-        (u64::from(age_s) <= age_max.as_secs()).then_some(features)
+        Some((features, Duration::from_secs(age_s.into())))
     }
 
     fn mac(&self, features: Features, time: [u8; TIME_LEN], address: IpAddr) -> [u8; MAC_LEN] {
@@ -136,7 +141,7 @@ mod tests {
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
-    const AGE_MAX: Duration = Duration::from_secs(600);
+    const AGE: Duration = Duration::from_secs(601);
     const ALL: Features = Features { password_algorithms: true, user_anonymity: true };
 
     fn key() -> NonceKey {
@@ -147,6 +152,10 @@ mod tests {
         [9, 8, 7, 6].into()
     }
 
+    fn read(nonce: &[u8], address: IpAddr, unix: Duration) -> Option<(Features, Duration)> {
+        key().read(nonce, address, unix)
+    }
+
     fn written(features: Features) -> Vec<u8> {
         let mut buf = [0; NONCE_LEN_MAX];
         let len = key().write(&mut buf, features, client(), NOW);
@@ -154,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_is_good_for_its_address_until_it_is_too_old() {
+    fn a_nonce_is_good_for_its_address_and_tells_its_age() {
         for features in [Features::default(), ALL, Features { user_anonymity: false, ..ALL }] {
             let nonce = written(features);
-            assert_eq!(key().check(&nonce, client(), NOW + AGE_MAX, AGE_MAX), Some(features));
-            assert_eq!(key().check(&nonce, client(), NOW + AGE_MAX + Duration::from_secs(1), AGE_MAX), None);
-            assert_eq!(key().check(&nonce, [9, 8, 7, 5].into(), NOW, AGE_MAX), None);
-            assert_eq!(NonceKey::new(&[8; 32]).check(&nonce, client(), NOW, AGE_MAX), None);
+            assert_eq!(nonce.len(), features.nonce_len());
+            assert_eq!(read(&nonce, client(), NOW + AGE), Some((features, AGE)));
+            assert_eq!(read(&nonce, [9, 8, 7, 5].into(), NOW), None);
+            assert_eq!(NonceKey::new(&[8; 32]).read(&nonce, client(), NOW), None);
         }
     }
 
     #[test]
     fn a_mapped_address_is_the_same_client() {
         let mapped = "::ffff:9.8.7.6".parse().expect("an address");
-        assert_eq!(key().check(&written(ALL), mapped, NOW, AGE_MAX), Some(ALL));
+        assert_eq!(read(&written(ALL), mapped, NOW), Some((ALL, Duration::ZERO)));
     }
 
     #[test]
@@ -183,13 +192,13 @@ mod tests {
             let mut nonce = written(if has_features { ALL } else { Features::default() });
             let at = at.index(nonce.len());
             nonce[at] ^= bits;
-            prop_assert_eq!(key().check(&nonce, client(), NOW, AGE_MAX), None);
+            prop_assert_eq!(read(&nonce, client(), NOW), None);
         }
 
         #[test]
         fn any_bytes_may_be_looked_at(nonce in prop::collection::vec(any::<u8>(), 0..60), has_cookie in any::<bool>()) {
             let nonce = if has_cookie { [&COOKIE[..], &nonce].concat() } else { nonce };
-            prop_assert_eq!(key().check(&nonce, client(), NOW, AGE_MAX), None);
+            prop_assert_eq!(read(&nonce, client(), NOW), None);
         }
     }
 }

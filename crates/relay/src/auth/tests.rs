@@ -18,6 +18,8 @@ struct World {
     limits: Limits,
     now: Instant,
     client: Client,
+    /// Who has an allocation there.
+    owner: Option<&'static str>,
 }
 
 impl World {
@@ -35,12 +37,13 @@ impl World {
             limits: Limits::new(now, LimitSettings::default(), 1),
             now,
             client: client_at([9, 8, 7, 6]),
+            owner: None,
         }
     }
 
     fn judge(&mut self, request: &[u8]) -> Verdict {
         let message = Message::parse(request).expect("a message");
-        self.authority.judge(self.now, &self.client, &message, &mut self.limits)
+        self.authority.judge(self.now, &self.client, self.owner, &message, &mut self.limits)
     }
 
     fn answer(&mut self, request: &[u8]) -> Reply {
@@ -573,16 +576,37 @@ const UNLIMITED: LimitSettings = {
 };
 
 #[test]
-fn strangers_are_answered_so_often_and_a_wrong_password_counts_too() {
+fn so_many_proofs_may_fail_at_one_address_and_strangers_answers_are_others() {
     let mut world = World::new(ada());
     let wrong = world.signed("ada", "byron");
     let right = world.signed("ada", "lovelace");
     let answered = (0..1_000).filter(|_| matches!(world.judge(&wrong), Verdict::Answer(_))).count();
     assert!((100..=400).contains(&answered), "{answered}");
-    assert_eq!(world.silence(&allocate().plain()), DropReason::UnauthenticatedBudgetSpent);
+    assert_eq!(world.code(&allocate().plain()), 401, "a stranger's");
+    assert_eq!(world.silence(&right), DropReason::AttemptsSpent, "it is not even looked at");
+    world.owner = Some("ada");
     world.granted(&right);
-    world.client = client_at([9, 8, 7, 5]);
-    assert_eq!(world.code(&allocate().plain()), 401);
+    world.owner = Some("bob");
+    assert_eq!(world.silence(&right), DropReason::AttemptsSpent, "he tries for another");
+    world.owner = None;
+    world.now += Duration::from_secs(1);
+    world.granted(&right);
+}
+
+#[test]
+fn a_flood_in_the_name_of_an_address_keeps_nobody_there_from_a_new_nonce_or_from_an_answer() {
+    let mut world = looking_up();
+    let request = world.signed("ada", "pw");
+    world.authority.handle_found(world.now, &"bob".into(), keys("bob"));
+    let wrong = world.signed("bob", "wrong");
+    while matches!(world.judge(&allocate().plain()), Verdict::Answer(_)) {}
+    assert!(matches!(world.judge(&request), Verdict::Waits), "she is looked up");
+    assert_eq!(world.code(&wrong), 401);
+    world.now += Duration::from_secs(3_601);
+    while matches!(world.judge(&allocate().plain()), Verdict::Answer(_)) {}
+    assert_eq!(world.code(&request), 438);
+    let forged = request_of(Method::Refresh, b"forged-like-ours");
+    assert_eq!(world.silence(&forged), DropReason::UnauthenticatedBudgetSpent);
 }
 
 #[test]
@@ -635,7 +659,7 @@ proptest! {
         let at = at.index(request.len());
         request[at] ^= bits;
         if let Ok(message) = Message::parse(&request) {
-            let verdict = world.authority.judge(world.now, &world.client, &message, &mut world.limits);
+            let verdict = world.authority.judge(world.now, &world.client, None, &message, &mut world.limits);
             prop_assert!(!matches!(verdict, Verdict::Granted(_)));
         }
     }

@@ -56,6 +56,57 @@ fn strangers_are_answered_so_often_and_clients_always() {
     }
 }
 
+/// What spoofed sources, or a neighbour behind the same NAT, are able to do.
+#[test]
+fn a_flood_in_the_name_of_an_address_ends_no_allocation_there() {
+    let seldom = Rate { burst: 3, interval: std::time::Duration::from_secs(3_600) };
+    let few = Rate { burst: 100, interval: std::time::Duration::from_secs(3_600) };
+    let mut world = World::new(|settings| {
+        settings.limits = LimitSettings { source: seldom, total: few };
+        settings.auth.nonce_age_max = std::time::Duration::from_secs(60);
+    });
+    let mut client = Client::new(1);
+    let relayed = client.allocate(&mut world);
+    for number in 0..200 {
+        let mut stranger = Client::new(2);
+        stranger.exchange(&mut world, BINDING);
+        stranger.path.remote = ([198, 51, 100, number], 1).into();
+        stranger.exchange(&mut world, BINDING);
+    }
+    assert!(Client::new(3).exchange(&mut world, BINDING).is_empty());
+    for _ in 0..10 {
+        world.advance(std::time::Duration::from_secs(500));
+        // 438, and then it is granted.
+        assert_eq!(client.refresh(&mut world, 600).code, 0);
+    }
+    assert_eq!(world.sockets.values().map(|(_, _, addr)| *addr).collect::<Vec<_>>(), [relayed]);
+}
+
+#[test]
+fn who_tries_passwords_is_not_heard_for_long_and_who_has_an_allocation_there_is() {
+    let seldom = Rate { burst: 3, interval: std::time::Duration::from_secs(60) };
+    let mut world = World::new(|settings| settings.limits = LimitSettings { source: seldom, ..Default::default() });
+    let (mut ann, mut eve, mut bob) = (Client::new(1), Client::new(2), Client::of("bob", 3));
+    ann.allocate(&mut world);
+    (eve.realm, eve.nonce, eve.key) = (ann.realm.clone(), ann.nonce.clone(), b"guessed".to_vec());
+    (bob.realm, bob.nonce) = (ann.realm.clone(), ann.nonce.clone());
+    let tries = |world: &mut World, client: &mut Client, count: usize| {
+        let mut answered = 0;
+        for _ in 0..count {
+            let request = client.sealed(Method::Refresh, client.clone().transaction(), |_| {});
+            answered += client.exchange(world, &request).len();
+        }
+        answered
+    };
+    let answered = tries(&mut world, &mut eve, 100);
+    assert!((3..=6).contains(&answered), "{answered}");
+    assert_eq!(world.relay.counters().drops.count(DropReason::AttemptsSpent), 100 - answered as u64);
+    assert_eq!(tries(&mut world, &mut bob, 1), 0, "nobody there is a newcomer for now");
+    assert_eq!(ann.refresh(&mut world, 600).code, 0);
+    world.advance(std::time::Duration::from_secs(60));
+    bob.allocate(&mut world);
+}
+
 #[test]
 fn a_first_allocate_is_asked_for_a_proof_in_few_bytes() {
     let mut world = World::new(|_| {});
