@@ -122,7 +122,7 @@ impl Allocations {
             sockets: Slab::new(),
             by_shown: HashMap::default(),
             ports: [ports(), ports()],
-            secret: Secret::new(&settings.seed),
+            secret: Secret::new(&settings.seed, "ports and tokens"),
             wheel: Wheel::new(now, TICK),
             expires_at: None,
             opens: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! Numbers that nobody may guess: ports, reservation tokens, connection ids.
 //!
-//! In: a secret. Out: bytes, of which none tells anything about others. Cost: one HMAC-SHA-256 each.
+//! In: a secret, and what for. Out: bytes, of which none tells anything about others. Cost: one HMAC-SHA-256 each.
 
 use aws_lc_rs::hmac;
 
@@ -11,9 +11,9 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    /// Numbers of a secret.
-    pub(crate) fn new(seed: &[u8; 32]) -> Self {
-        Secret { key: hmac::Key::new(hmac::HMAC_SHA256, seed), count: 0 }
+    /// Numbers of a secret, for one purpose.
+    pub(crate) fn new(seed: &[u8; 32], purpose: &str) -> Self {
+        Secret { key: hmac::Key::new(hmac::HMAC_SHA256, &derived(seed, purpose)), count: 0 }
     }
 
     /// The next eight bytes.
@@ -27,6 +27,18 @@ impl Secret {
     pub(crate) fn number(&mut self) -> u64 {
         u64::from_be_bytes(self.bytes())
     }
+}
+
+/// The secret of one purpose. Who gets to know it, as he may that of numbers that need not be secret (`wire::Random`), knows
+/// nothing of the others.
+pub(crate) fn derived(seed: &[u8; 32], purpose: &str) -> [u8; 32] {
+    let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, seed), purpose.as_bytes());
+    *mac.as_ref().first_chunk().expect("a MAC of SHA-256 has 32 bytes")
+}
+
+/// The seed of numbers that need not be secret, or of hashes.
+pub(crate) fn seed(seed: &[u8; 32], purpose: &str) -> u64 {
+    Secret::new(seed, purpose).number()
 }
 
 impl std::fmt::Debug for Secret {

@@ -25,6 +25,7 @@ use crate::ledger::Direction;
 use crate::limits::Limits;
 use crate::message::{Class, Message, Method, TransactionId, attribute};
 use crate::names::Name;
+use crate::random;
 use crate::requests::{self, Granted, Requests};
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -54,18 +55,18 @@ impl Relay {
     /// A relay without allocations.
     pub fn new(now: Instant, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let seed = settings.seed.first_chunk().map_or(0, |seed| u64::from_be_bytes(*seed));
+        let seed = |purpose| random::seed(&settings.seed, purpose);
         Relay {
             rules: Arc::clone(&settings.rules),
             authority: Authority::new(Arc::clone(&settings.realm), settings.epoch, settings.auth.clone()),
-            limits: Limits::new(now, settings.limits, seed),
+            limits: Limits::new(now, settings.limits, seed("limits")),
             allocations: Allocations::new(now, &settings),
             listeners: vec![None; settings.listeners.len()],
             connections: Connections::new(now, &settings),
             peers: PeerConnections::new(now, &settings),
             counters: Counters::default(),
             events: VecDeque::new(),
-            random: Random::new(seed),
+            random: Random::new(seed("indications")),
             is_draining: false,
             next_alternate: 0,
             settings,

@@ -11,6 +11,7 @@ use crate::auth::{AuthSettings, NonceKey};
 use crate::ledger::{Ledger, LedgerSettings};
 use crate::limits::LimitSettings;
 use crate::message::Family;
+use crate::random;
 use crate::reservation::Reservations;
 use crate::rules::{Lists, Own, Rules};
 use crate::spec::ClientTransport;
@@ -70,7 +71,7 @@ pub struct Settings {
     pub ledger: Arc<Ledger>,
     /// What all workers share of reserved ports.
     pub reservations: Arc<Reservations>,
-    /// Seed of what nobody may guess: ports, tokens, connection ids. It must be secret, and another one for each worker.
+    /// Seed of what nobody may guess: ports, tokens, connection ids, who shares a budget with whom. It must be secret, and another one for each worker.
     pub seed: [u8; 32],
     /// An instant and the time since 1970 at it.
     pub epoch: (Instant, Duration),
@@ -101,7 +102,7 @@ impl Settings {
             peer_connections_max: 64,
             discovery: None,
             alternates: Vec::new(),
-            auth: AuthSettings::new(NonceKey::new(&seed)),
+            auth: AuthSettings::new(NonceKey::new(&random::derived(&seed, "nonces"))),
             limits: LimitSettings::default(),
             rules: Arc::new(Rules::new(&Lists::default(), &Own::default())),
             ledger: Arc::new(Ledger::new(epoch.0, LedgerSettings::default())),

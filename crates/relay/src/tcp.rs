@@ -125,9 +125,6 @@ const CLIENT: usize = 1;
 
 impl PeerConnections {
     pub(crate) fn new(now: Instant, settings: &Arc<Settings>) -> Self {
-        let mut seed = settings.seed;
-        // Other numbers than those of ports and tokens.
-        seed[0] ^= 0xff;
         PeerConnections {
             settings: Arc::clone(settings),
             all: Slab::new(),
@@ -137,7 +134,7 @@ impl PeerConnections {
             wheel: Wheel::new(now, TICK),
             requests: VecDeque::new(),
             stuck: VecDeque::new(),
-            secret: Secret::new(&seed),
+            secret: Secret::new(&settings.seed, "connection ids"),
         }
     }
 

@@ -123,6 +123,18 @@ fn without_a_channel_peers_are_heard_by_data_indications() {
     }
 }
 
+/// Clients see numbers of a generator that can be turned back; what others depend on must not be found by that.
+#[test]
+fn what_is_shown_in_indications_is_not_made_from_the_seed_itself() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    let (relayed, peer) = (client.allocate(&mut world), SocketAddr::from(([198, 51, 100, 1], 5_000)));
+    client.permit(&mut world, &[peer]);
+    let heard = client.hear(&mut world, relayed, peer, b"data");
+    let of_the_seed = wire::Random::new(u64::from_be_bytes([7; 8])).next_u64();
+    assert_ne!(heard[0][8..16], of_the_seed.to_be_bytes());
+}
+
 #[test]
 fn broken_indications_go_no_further() {
     let mut world = World::new(|_| {});
