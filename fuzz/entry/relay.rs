@@ -188,6 +188,7 @@ impl Play {
         };
         let exists = self.own(who).is_some();
         let user = USERS[who];
+        self.forget_kept();
         let taken = self.kept.iter().position(|kept| {
             Some(&kept.token) == token.as_ref() && kept.user == user && now < kept.since + Duration::from_secs(30)
         });
@@ -241,6 +242,13 @@ impl Play {
             self.kept.push(Kept { token: token.to_vec(), user, address, since: now });
         }
         self.begin(who, &answer, Duration::from_secs(lifetime.clamp(600, 3_600).into()));
+    }
+
+    /// A port is kept as long as the allocation beside it is there.
+    fn forget_kept(&mut self) {
+        let all: Vec<_> = (0..self.clients.len()).filter_map(|who| self.own(who).cloned()).collect();
+        let begin = |kept: &Kept| SocketAddr::new(kept.address.ip(), kept.address.port() - 1);
+        self.kept.retain(|kept| all.iter().any(|own| own.relayed.contains(&begin(kept))));
     }
 
     fn begin(&mut self, who: usize, answer: &Answer, lifetime: Duration) {

@@ -57,7 +57,7 @@ enum Due {
     /// An allocation runs out.
     Allocation(usize),
     /// A port that was kept may be free again.
-    Reservation(ReservationToken, SocketAddr),
+    Reservation(ReservationToken),
 }
 
 /// What a client wants (RFC 8656 §7.2), checked so far.
@@ -98,6 +98,8 @@ pub(crate) struct Allocations {
     by_shown: HashMap<SocketAddr, usize>,
     /// IPv4 and IPv6.
     ports: [Ports; 2],
+    /// Of those the ones that are kept, by their tokens.
+    kept: HashMap<ReservationToken, SocketAddr>,
     secret: Secret,
     wheel: Wheel<Due>,
     /// Before this nothing more expires, as a portion just did.
@@ -122,6 +124,7 @@ impl Allocations {
             sockets: Slab::new(),
             by_shown: HashMap::default(),
             ports: [ports(), ports()],
+            kept: HashMap::default(),
             secret: Secret::new(&settings.seed, "ports and tokens"),
             wheel: Wheel::new(now, TICK),
             expires_at: None,
@@ -294,7 +297,8 @@ impl Allocations {
         let Some(allocation) = self.all.get_mut(key) else { return };
         allocation.reserved = Some(token);
         self.settings.reservations.keep(token, &allocation.user, address, until);
-        self.wheel.insert(until, Due::Reservation(token, address));
+        self.kept.insert(token, address);
+        self.wheel.insert(until, Due::Reservation(token));
     }
 
     /// A socket cannot be had. When somebody else has its port, others are tried.
@@ -417,6 +421,10 @@ impl Allocations {
         for slot in allocation.relayed.into_iter().flatten() {
             self.release(slot);
         }
+        // A port that nobody came for is kept no longer: who may have few allocations has few of these.
+        if let Some(token) = allocation.reserved.filter(|token| self.settings.reservations.end(token)) {
+            self.give_back_kept(token);
+        }
         Some(allocation.info(now, relayed))
     }
 
@@ -449,7 +457,7 @@ impl Allocations {
                     counters.allocations_expired += 1;
                     self.remove(now, key);
                 }
-                Some(Due::Reservation(token, address)) => self.end_reservation(now, token, address),
+                Some(Due::Reservation(token)) => self.end_reservation(now, token),
                 None => {
                     counters.lateness = self.wheel.lateness().clone();
                     return;
@@ -460,11 +468,18 @@ impl Allocations {
     }
 
     /// The time of a reserved port is over. Who has taken it may keep it for long.
-    fn end_reservation(&mut self, now: Instant, token: ReservationToken, address: SocketAddr) {
+    fn end_reservation(&mut self, now: Instant, token: ReservationToken) {
         if self.settings.reservations.is_over(now, &token) {
-            self.give_back(address, false);
+            self.give_back_kept(token);
         } else {
-            self.wheel.insert(now + RESERVATION_LIFETIME, Due::Reservation(token, address));
+            self.wheel.insert(now + RESERVATION_LIFETIME, Due::Reservation(token));
+        }
+    }
+
+    /// A port that was kept is free, unless it is already.
+    fn give_back_kept(&mut self, token: ReservationToken) {
+        if let Some(address) = self.kept.remove(&token) {
+            self.give_back(address, false);
         }
     }
 

@@ -53,6 +53,16 @@ impl Reservations {
         self.lock().remove(token);
     }
 
+    /// Keeps a port no longer, unless somebody has taken it; true when nobody has.
+    pub fn end(&self, token: &ReservationToken) -> bool {
+        let mut all = self.lock();
+        let is_kept = all.get(token).is_some_and(|it| !it.is_taken);
+        if is_kept {
+            all.remove(token);
+        }
+        is_kept
+    }
+
     /// Whether the port is free again for the worker whose slice it is of: nobody has taken it, and its time is over.
     pub fn is_over(&self, now: Instant, token: &ReservationToken) -> bool {
         let mut all = self.lock();
@@ -83,9 +93,17 @@ mod tests {
         assert_eq!(all.take(now, &[2; 8], "ann"), None);
         assert_eq!(all.take(now, &[1; 8], "ann"), Some(address));
         assert_eq!(all.take(now, &[1; 8], "ann"), None);
-        assert!(!all.is_over(until, &[1; 8]), "it is in use");
+        assert!(!all.is_over(until, &[1; 8]) && !all.end(&[1; 8]), "it is in use");
         all.give_back(&[1; 8]);
         assert!(all.is_over(now, &[1; 8]));
+    }
+
+    #[test]
+    fn a_port_that_nobody_took_may_be_had_back_once() {
+        let (now, all) = (Instant::now(), Reservations::default());
+        all.keep([1; 8], &Arc::from("ann"), ([192, 0, 2, 1], 5_001).into(), now + Duration::from_secs(30));
+        assert!(all.end(&[1; 8]) && !all.end(&[1; 8]));
+        assert_eq!(all.take(now, &[1; 8], "ann"), None);
     }
 
     #[test]

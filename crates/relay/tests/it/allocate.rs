@@ -203,6 +203,29 @@ fn a_pair_of_ports_is_kept_together_for_its_user() {
     assert_eq!(take(&mut world, Client::new(4)).code, 508, "it is taken");
 }
 
+/// Otherwise whoever allocates pairs and gives them back would soon have all ports, whatever his quota.
+#[test]
+fn a_port_that_is_kept_is_free_when_its_allocation_ends() {
+    let mut world = World::new(|settings| settings.ports = 50_000..=50_003);
+    let mut client = Client::new(1);
+    let pair = |client: &mut Client, world: &mut World| {
+        client.allocate_with(world, |writer| {
+            writer.attribute(attribute::EVEN_PORT, PAIR);
+        })
+    };
+    for round in 0..20 {
+        assert_eq!(pair(&mut client, &mut world).code, 0, "round {round}");
+        assert_eq!(client.refresh(&mut world, 0).code, 0);
+        world.advance(Duration::from_millis(5));
+    }
+    // Also when its time comes once more, it is given away once.
+    let mut others: Vec<_> = (2..6).map(|port| Client::new(port).allocate(&mut world).port()).collect();
+    world.advance(Duration::from_secs(61));
+    assert_eq!(Client::new(6).allocate_with(&mut world, |_| {}).code, 508);
+    others.sort_unstable();
+    assert_eq!(others, [50_000, 50_001, 50_002, 50_003]);
+}
+
 #[test]
 fn no_port_is_ever_lost() {
     // Two pairs are all there is.
