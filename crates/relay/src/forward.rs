@@ -142,7 +142,7 @@ impl Forward<'_, '_> {
         let Some(slot) = allocation.relayed(Family::of(peer.ip())).filter(|_| !allocation.is_tcp) else {
             return self.drop(DropReason::WrongFamily, count);
         };
-        let taken = allocation.account.take(self.now, Direction::Sent, count, size);
+        let taken = allocation.account.take(self.now, Direction::Sent, count, size, headers_len(peer));
         let bytes = self.bytes_of(&part, taken);
         let Some(allocation) = self.allocations.get_mut(key) else { return };
         allocation.sent.packets += taken as u64;
@@ -196,7 +196,8 @@ impl Forward<'_, '_> {
                 None => Heading::Indication,
             },
         };
-        let (client, taken) = (allocation.client, allocation.account.take(now, Direction::Received, count, size));
+        let client = allocation.client;
+        let taken = allocation.account.take(now, Direction::Received, count, size, headers_len(source));
         let bytes = self.bytes_of(&part, taken);
         self.drop(DropReason::BandwidthSpent, count - taken);
         part.segments.end = part.segments.start + taken;
@@ -313,6 +314,11 @@ impl Forward<'_, '_> {
     fn drop(&mut self, reason: DropReason, count: usize) {
         self.counters.drops.add(reason, count as u64);
     }
+}
+
+/// Bytes of the IP and UDP headers of a datagram from or for a peer (RFC 791, RFC 8200, RFC 768).
+fn headers_len(peer: SocketAddr) -> usize {
+    8 + if peer.is_ipv4() { 20 } else { 40 }
 }
 
 /// One datagram of a run.

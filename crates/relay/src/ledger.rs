@@ -32,7 +32,7 @@ pub struct LedgerSettings {
     pub user_allocations_max: Option<usize>,
     /// Allocations of all users.
     pub allocations_max: Option<usize>,
-    /// Of all allocations of one user together, each way. What is over it is dropped and counted.
+    /// Of all allocations of one user together, each way, with IP and UDP headers. What is over it is dropped and counted.
     pub user_bandwidth: Option<Bitrate>,
     /// Of all users together, each way.
     pub bandwidth: Option<Bitrate>,
@@ -184,14 +184,15 @@ fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<Arc<str>, Arc<User>>> {
 }
 
 impl Account {
-    /// Takes the bandwidth for `count` datagrams of `size` bytes each, which go one way. Returns how many of them may go:
-    /// the first so many. The others are counted as dropped.
-    pub fn take(&self, now: Instant, direction: Direction, count: usize, size: usize) -> usize {
-        let way = direction as usize;
+    /// Takes the bandwidth for `count` datagrams of `size` bytes each, which go one way, and for the headers that networks put
+    /// before them: small ones are mostly that. Returns how many of them may go: the first so many. The others are counted
+    /// as dropped.
+    pub fn take(&self, now: Instant, direction: Direction, count: usize, size: usize, headers_len: usize) -> usize {
+        let (way, len) = (direction as usize, size + headers_len);
         let now_ns = now.saturating_duration_since(self.ledger.began).as_nanos() as u64;
-        let own = self.user.buckets[way].take(now_ns, count, size);
-        let taken = self.ledger.total[way].take(now_ns, own, size);
-        self.user.buckets[way].give_back(own - taken, size);
+        let own = self.user.buckets[way].take(now_ns, count, len);
+        let taken = self.ledger.total[way].take(now_ns, own, len);
+        self.user.buckets[way].give_back(own - taken, len);
         self.user.used[way].add(taken, size);
         if taken < count {
             self.user.dropped.add(count - taken, size);

@@ -40,7 +40,7 @@ fn a_user_without_allocations_is_forgotten() {
     let (ledger, now) = ledger(LedgerSettings::default());
     for number in 0..10_000 {
         let account = ledger.open(&user(&format!("u{number}"))).expect("no limit");
-        account.take(now, Direction::Sent, 1, 100);
+        account.take(now, Direction::Sent, 1, 100, 0);
     }
     assert_eq!(ledger.users(usize::MAX), []);
     assert_eq!(ledger.shards.iter().map(|shard| lock(shard).len()).sum::<usize>(), 0);
@@ -50,9 +50,9 @@ fn a_user_without_allocations_is_forgotten() {
 fn what_a_user_has_used_is_the_sum_of_his_allocations() {
     let (ledger, now) = ledger(LedgerSettings::default());
     let accounts = [(); 2].map(|()| ledger.open(&user("ada")).expect("no limit"));
-    assert_eq!(accounts[0].take(now, Direction::Sent, 10, 100), 10);
-    assert_eq!(accounts[1].take(now, Direction::Sent, 1, 50), 1);
-    assert_eq!(accounts[1].take(now, Direction::Received, 3, 7), 3);
+    assert_eq!(accounts[0].take(now, Direction::Sent, 10, 100, 0), 10);
+    assert_eq!(accounts[1].take(now, Direction::Sent, 1, 50, 0), 1);
+    assert_eq!(accounts[1].take(now, Direction::Received, 3, 7, 0), 3);
     let expected = UserTotals {
         user: user("ada"),
         allocations: 2,
@@ -71,14 +71,14 @@ fn a_user_s_bandwidth_is_for_all_his_allocations_and_each_way_has_its_own() {
     let (ledger, now) = ledger(settings);
     let [one, other] = [(); 2].map(|()| ledger.open(&user("ada")).expect("no limit"));
     // Half a second at once: 500 kB.
-    assert_eq!(one.take(now, Direction::Sent, 400, 1_000), 400);
-    assert_eq!(other.take(now, Direction::Sent, 400, 1_000), 100, "the first so many of a run");
-    assert_eq!(one.take(now, Direction::Sent, 1, 1_000), 0);
-    assert_eq!(one.take(now, Direction::Received, 400, 1_000), 400);
-    assert_eq!(one.take(now + Duration::from_millis(10), Direction::Sent, 400, 1_000), 10);
+    assert_eq!(one.take(now, Direction::Sent, 400, 1_000, 0), 400);
+    assert_eq!(other.take(now, Direction::Sent, 400, 1_000, 0), 100, "the first so many of a run");
+    assert_eq!(one.take(now, Direction::Sent, 1, 1_000, 0), 0);
+    assert_eq!(one.take(now, Direction::Received, 400, 1_000, 0), 400);
+    assert_eq!(one.take(now + Duration::from_millis(10), Direction::Sent, 400, 1_000, 0), 10);
     let totals = ledger.user("ada").expect("is there");
     assert_eq!(totals.dropped, Traffic { packets: 300 + 1 + 390, bytes: 691_000 });
-    assert_eq!(ledger.open(&user("bob")).expect("no limit").take(now, Direction::Sent, 400, 1_000), 400);
+    assert_eq!(ledger.open(&user("bob")).expect("no limit").take(now, Direction::Sent, 400, 1_000, 0), 400);
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn what_the_total_refuses_is_not_taken_from_the_user() {
     let settings = LedgerSettings { user_bandwidth: kbps(4_000), bandwidth: kbps(8_000), ..LedgerSettings::default() };
     let (ledger, now) = ledger(settings);
     let [ada, bob, eve] = ["ada", "bob", "eve"].map(|name| ledger.open(&user(name)).expect("no limit"));
-    assert_eq!(ada.take(now, Direction::Sent, 250, 1_000), 250);
-    assert_eq!(eve.take(now, Direction::Sent, 200, 1_000), 200);
-    assert_eq!(bob.take(now, Direction::Sent, 250, 1_000), 50);
+    assert_eq!(ada.take(now, Direction::Sent, 250, 1_000, 0), 250);
+    assert_eq!(eve.take(now, Direction::Sent, 200, 1_000, 0), 200);
+    assert_eq!(bob.take(now, Direction::Sent, 250, 1_000, 0), 50);
     // In a tenth of a second there is room for 100 again, and he has more than that left.
-    assert_eq!(bob.take(now + Duration::from_millis(100), Direction::Sent, 250, 1_000), 100);
+    assert_eq!(bob.take(now + Duration::from_millis(100), Direction::Sent, 250, 1_000, 0), 100);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_run_as_it_is_received_passes_at_any_rate() {
     let settings = LedgerSettings { user_bandwidth: Some(Bitrate::from_kbps(1)), ..LedgerSettings::default() };
     let (ledger, now) = ledger(settings);
     let account = ledger.open(&user("ada")).expect("no limit");
-    assert_eq!(account.take(now, Direction::Sent, 1, 65_507), 1);
+    assert_eq!(account.take(now, Direction::Sent, 1, 65_507, 0), 1);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn workers_that_share_a_ledger_take_no_more_than_there_is() {
     let (ledger, now) = ledger(settings);
     let work = || {
         let accounts: Vec<Account> = (0..40).filter_map(|_| ledger.open(&user("ada")).ok()).collect();
-        let taken: usize = accounts.iter().map(|account| account.take(now, Direction::Sent, 20, 1_000)).sum();
+        let taken: usize = accounts.iter().map(|account| account.take(now, Direction::Sent, 20, 1_000, 0)).sum();
         (accounts, taken)
     };
     let (accounts, taken): (Vec<_>, Vec<usize>) = thread::scope(|scope| {
@@ -167,7 +167,7 @@ proptest! {
         let (mut ms, mut bytes) = (0, 0);
         for (step_ms, count, size) in steps {
             ms += step_ms;
-            bytes += account.take(start + Duration::from_millis(ms), Direction::Sent, count, size) * size;
+            bytes += account.take(start + Duration::from_millis(ms), Direction::Sent, count, size, 0) * size;
         }
         let burst = (rate.bps() as f64 / 16.0).max(128.0 * 1_024.0);
         let most = rate.bps() as f64 / 8.0 * ms as f64 / 1_000.0 + burst;

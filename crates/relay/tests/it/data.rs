@@ -201,6 +201,31 @@ fn what_is_over_the_bandwidth_is_dropped_and_counted() {
     assert_eq!(dropped, 400 - (sent + heard) as u64);
 }
 
+/// Of a datagram of one byte networks carry 29, or 49 of IPv6.
+#[test]
+fn small_datagrams_are_charged_with_their_headers() {
+    for (peer, on_the_wire) in [("198.51.100.1:5000", 29), ("[2001:db8::9]:5000", 49)] {
+        let mut world = World::new(|settings| {
+            let bandwidth = Some(wire::Bitrate::from_kbps(8_000));
+            let ledger = relay::ledger::LedgerSettings { user_bandwidth: bandwidth, ..Default::default() };
+            settings.ledger = std::sync::Arc::new(relay::ledger::Ledger::new(settings.epoch.0, ledger));
+        });
+        let (mut client, peer) = (Client::new(1), peer.parse::<SocketAddr>().expect("an address"));
+        let answer = client.allocate_with(&mut world, |writer| {
+            writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+        });
+        assert_eq!((answer.code, client.bind(&mut world, 0x4000, peer)), (0, 0));
+        let run: Vec<_> = (0..50).map(|_| channel_data(0x4000, b"x")).collect();
+        let mut sent = 0;
+        for _ in 0..1_000 {
+            receive(&mut world, &client, &run);
+            sent += to_peer(&mut world, peer).len();
+        }
+        // Half a second's at once: a megabyte a second.
+        assert_eq!(sent, 500_000 / on_the_wire);
+    }
+}
+
 #[test]
 fn what_an_allocation_carried_is_told() {
     let mut world = World::new(|_| {});

@@ -67,9 +67,10 @@ section! {
         allocations_per_user: usize = 1_000, between(1, 10_000_000);
         /// Allocations of all users at most; further ones are refused (508, or 300 where there are `alternate_servers`).
         allocations_max: usize = 100_000, between(1, 10_000_000);
-        /// What all allocations of one user may carry, each way; what is more is dropped. Not set: no limit.
+        /// What all allocations of one user may carry, each way, IP and UDP headers counted; what is more is dropped. Not set: no
+        /// limit.
         bandwidth_per_user: Option<Bitrate> = None, rate;
-        /// What all allocations may carry, each way. Not set: no limit.
+        /// What all allocations may carry, each way, likewise. Not set: no limit.
         bandwidth_max: Option<Bitrate> = None, rate;
         /// Peers that may be reached though they are refused otherwise, as the private networks are: a network or an address,
         /// and, as needed, ports: "10.1.0.0/16", "10.1.2.3:5000-5999", "[fd00::/64]:443". Of several that fit, also of
