@@ -387,6 +387,8 @@ impl Allocations {
     /// Gives an allocation another time.
     pub(crate) fn refresh(&mut self, now: Instant, key: usize, lifetime: Duration) {
         let Some(allocation) = self.all.get_mut(key) else { return };
+        allocation.permissions.forget_lapsed(now);
+        allocation.channels.forget_lapsed(now);
         self.wheel.cancel(allocation.timer);
         allocation.until = now + lifetime;
         allocation.timer = self.wheel.insert(allocation.until, Due::Allocation(key));

@@ -12,7 +12,8 @@ pub const CHANNEL_LIFETIME: Duration = Duration::from_secs(600);
 /// The numbers that channels may have. RFC 8656 §12 ends at 0x4fff; clients of RFC 5766 §11 take others as well.
 pub const CHANNEL_NUMBERS: RangeInclusive<u16> = 0x4000..=0x7fff;
 
-/// The channels of one allocation. What has run out counts no more, and is forgotten when there is no room.
+/// The channels of one allocation. What has run out counts no more, and is forgotten when there is no room, and when the
+/// allocation is refreshed.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     peers: HashMap<u16, (SocketAddr, Instant)>,
@@ -85,6 +86,13 @@ impl Channels {
         });
     }
 
+    /// Forgets what has run out, and gives back the memory that it had.
+    pub(crate) fn forget_lapsed(&mut self, now: Instant) {
+        self.keep(|_, until| now < until);
+        self.peers.shrink_to_fit();
+        self.numbers.shrink_to_fit();
+    }
+
     /// How many are bound.
     pub(crate) fn count(&self, now: Instant) -> usize {
         self.peers.values().filter(|(_, until)| now < *until).count()
@@ -122,5 +130,19 @@ mod tests {
         assert_eq!(channels.bind(after, 0x4000, peer(2), 2), Ok(()));
         assert_eq!((channels.count(after), channels.number(after, &peer(1))), (1, None));
         assert_eq!((channels.peer(after, 0x4001), channels.number(after, &peer(2))), (None, Some(0x4000)));
+    }
+    #[test]
+    fn what_has_run_out_keeps_no_memory() {
+        let (start, mut channels) = (Instant::now(), Channels::default());
+        for port in 0..200 {
+            channels.bind(start, 0x4000 + port, peer(port), 200).expect("it is free");
+        }
+        let later = start + Duration::from_secs(9);
+        channels.bind(later, 0x4007, peer(7), 200).expect("it is the same");
+        channels.forget_lapsed(start + Duration::from_secs(599));
+        assert_eq!(channels.count(start), 200);
+        channels.forget_lapsed(start + CHANNEL_LIFETIME);
+        assert_eq!((channels.count(later), channels.peer(later, 0x4007)), (1, Some(peer(7))));
+        assert!(channels.peers.capacity() < 8 && channels.numbers.capacity() < 8);
     }
 }

@@ -10,7 +10,8 @@ use crate::rules::{self, Rules};
 /// How long a permission holds (RFC 8656 §9).
 pub const PERMISSION_LIFETIME: Duration = Duration::from_secs(300);
 
-/// The permissions of one allocation. What has run out counts no more, and is forgotten when there is no room.
+/// The permissions of one allocation. What has run out counts no more, and is forgotten when there is no room, and when the
+/// allocation is refreshed.
 #[derive(Debug, Default)]
 pub(crate) struct Permissions(HashMap<IpAddr, Permission>);
 
@@ -50,6 +51,12 @@ impl Permissions {
         });
     }
 
+    /// Forgets what has run out, and gives back the memory that it had.
+    pub(crate) fn forget_lapsed(&mut self, now: Instant) {
+        self.0.retain(|_, permission| now < permission.until);
+        self.0.shrink_to_fit();
+    }
+
     /// How many are in force.
     pub(crate) fn count(&self, now: Instant) -> usize {
         self.0.values().filter(|permission| now < permission.until).count()
@@ -74,5 +81,18 @@ mod tests {
         );
         assert!(permissions.ports(after, &one).is_none() && permissions.has_room_for(after, &[two], 1));
         assert_eq!((permissions.count(before), permissions.count(after)), (0, 0), "it was forgotten");
+    }
+    #[test]
+    fn what_has_run_out_keeps_no_memory() {
+        let now = Instant::now();
+        let mut permissions = Permissions::default();
+        for last in 0..=255 {
+            permissions.permit(now, [192, 0, 2, last].into(), rules::Ports::All);
+        }
+        permissions.permit(now + Duration::from_secs(9), [192, 0, 2, 7].into(), rules::Ports::All);
+        permissions.forget_lapsed(now + Duration::from_secs(299));
+        assert_eq!(permissions.count(now), 256);
+        permissions.forget_lapsed(now + PERMISSION_LIFETIME);
+        assert!(permissions.count(now) == 1 && permissions.0.capacity() < 8, "{}", permissions.0.capacity());
     }
 }

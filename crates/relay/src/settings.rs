@@ -41,9 +41,9 @@ pub struct Settings {
     pub lifetime_max: Duration,
     /// Allocations on one worker at most. A newcomer beyond that gets 508.
     pub allocations_max: usize,
-    /// Addresses that one allocation permits at most. One beyond that gets 508.
+    /// Addresses that one allocation permits at most, each of some 100 bytes. One beyond that gets 508.
     pub permissions_max: usize,
-    /// Channels that one allocation has at most. One beyond that gets 508.
+    /// Channels that one allocation has at most, each of some 250 bytes. One beyond that gets 508.
     pub channels_max: usize,
     /// Clients' connections on one worker at most. A newcomer beyond that is closed.
     pub connections_max: usize,
@@ -93,8 +93,8 @@ impl Settings {
             lifetime_default: Duration::from_secs(600),
             lifetime_max: Duration::from_secs(3_600),
             allocations_max: 20_000,
-            permissions_max: 1_024,
-            channels_max: 1_024,
+            permissions_max: 256,
+            channels_max: 128,
             connections_max: 20_000,
             backlog_max: 256 * 1_024,
             unused_max: Duration::from_secs(60),

@@ -67,6 +67,10 @@ section! {
         allocations_per_user: usize = 1_000, between(1, 10_000_000);
         /// Allocations of all users at most; further ones are refused (508, or 300 where there are `alternate_servers`).
         allocations_max: usize = 100_000, between(1, 10_000_000);
+        /// Addresses that one allocation may permit at a time; further ones are refused (508). Each takes some 100 bytes.
+        permissions_per_allocation: usize = relay().permissions_max, between(16, 16_384);
+        /// Channels that one allocation may have at a time; further ones are refused (508). Each takes some 250 bytes.
+        channels_per_allocation: usize = relay().channels_max, between(16, 16_384);
         /// What all allocations of one user may carry, each way, IP and UDP headers counted; what is more is dropped. Not set: no
         /// limit.
         bandwidth_per_user: Option<Bitrate> = None, rate;

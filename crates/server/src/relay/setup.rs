@@ -168,6 +168,8 @@ impl Shared {
             ports_of_all: relay.ports.first..=relay.ports.last,
             lifetime_max: relay.lifetime_max,
             allocations_max,
+            permissions_max: relay.permissions_per_allocation,
+            channels_max: relay.channels_per_allocation,
             allows_tcp: relay.tcp_allocations,
             keeps_family: relay.keep_family,
             discovery: relay.second_address,
