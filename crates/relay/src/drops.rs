@@ -34,8 +34,6 @@ pub enum DropReason {
     WrongFamily,
     /// Data without a single byte.
     Empty,
-    /// A datagram that is too large to be copied.
-    TooLarge,
     /// The user, or all users together, are over their bandwidth.
     BandwidthSpent,
     /// Something came to a link that is not in use any more.

@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Instant;
 
-use wire::{DATAGRAM_MAX, DatagramRun, LinkKind, Outbox, Path, Random};
+use wire::{DatagramRun, LinkKind, Outbox, Path, Random};
 
 use crate::allocation::Client;
 use crate::allocations::Allocations;
@@ -265,28 +265,18 @@ impl Forward<'_, '_> {
     fn copy_indication(&mut self, client: &Client, source: SocketAddr, index: usize, part: &Part) {
         let Forward { run, random, out, .. } = self;
         let payload = payload_of(run, index, part);
-        let Some(slot) = out.slot() else {
-            return self.drop(DropReason::OutboxFull, 1);
-        };
-        let head_len = match source.ip() {
+        let padding = &[0; 3][..payload.len().next_multiple_of(4) - payload.len()];
+        let is_queued = match source.ip() {
             IpAddr::V4(ip) => {
                 let head: [u8; 36] = indication_head(random, 1, source.port(), ip.octets(), payload.len());
-                slot[..head.len()].copy_from_slice(&head);
-                head.len()
+                out.push_joined(&client.path, &[&head, payload, padding])
             }
             IpAddr::V6(ip) => {
                 let head: [u8; 48] = indication_head(random, 2, source.port(), ip.octets(), payload.len());
-                slot[..head.len()].copy_from_slice(&head);
-                head.len()
+                out.push_joined(&client.path, &[&head, payload, padding])
             }
         };
-        let (end, padded) = (head_len + payload.len(), head_len + payload.len().next_multiple_of(4));
-        if padded > DATAGRAM_MAX {
-            return self.drop(DropReason::TooLarge, 1);
-        }
-        slot[head_len..end].copy_from_slice(payload);
-        slot[end..padded].fill(0);
-        out.commit(&client.path, padded);
+        self.drop(DropReason::OutboxFull, usize::from(!is_queued));
     }
 
     /// Bytes of the payload of the first datagram of a part, of which no other has more.

@@ -187,9 +187,13 @@ impl Outbox {
     /// When `len` exceeds `DATAGRAM_MAX`, or there was no slot.
     pub fn commit(&mut self, path: &Path, len: usize) {
         assert!(len <= DATAGRAM_MAX && self.has_room(), "commit follows a slot");
-        if len == 0 {
-            return;
+        if len > 0 {
+            self.queue(path, len);
         }
+    }
+
+    /// Queues the next `len` bytes, which are written, for `path`.
+    fn queue(&mut self, path: &Path, len: usize) {
         let start = self.used;
         self.used += len;
         if let Some(run) = self.runs.last_mut()
@@ -267,6 +271,21 @@ impl Outbox {
         let Some(slot) = self.slot() else { return false };
         slot[..datagram.len()].copy_from_slice(datagram);
         self.commit(path, datagram.len());
+        true
+    }
+
+    /// Copies one datagram in that stands in several places, and may be longer than a slot. Returns false, and drops it, when
+    /// there is no room for it, or it is too long to be sent, or empty.
+    pub fn push_joined(&mut self, path: &Path, parts: &[&[u8]]) -> bool {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let place = self.buf.get_mut(self.used..self.used + len);
+        let Some(mut place) = place.filter(|_| (1..=RUN_BYTES_MAX).contains(&len)) else { return false };
+        for part in parts {
+            let (here, rest) = place.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            place = rest;
+        }
+        self.queue(path, len);
         true
     }
 
@@ -351,6 +370,20 @@ mod tests {
 
     fn shape(out: &Outbox) -> Vec<(u16, usize, usize)> {
         out.runs().iter().map(|run| (run.path.remote.port(), run.segment_size(), run.segment_count())).collect()
+    }
+
+    #[test]
+    fn a_datagram_in_several_places_may_be_longer_than_a_slot() {
+        let path = path(1);
+        let mut out = Outbox::new(4_000);
+        let long = [7; 1_700];
+        assert!(out.push(&path, &[1; 9]) && out.push_joined(&path, &[b"head", &long, b"end"]));
+        assert!(!out.push_joined(&path, &[&long, &long]), "it is full");
+        assert!(!out.push_joined(&path, &[b"", b""]));
+        let all: Vec<_> = out.datagrams().map(|(_, bytes)| bytes.to_vec()).collect();
+        assert_eq!(all, [vec![1; 9], [b"head", &long[..], b"end"].concat()]);
+        let mut large = Outbox::new(200_000);
+        assert!(!large.push_joined(&path, &[&[0; 65_500]]) && large.push_joined(&path, &[&[0; 65_400]]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use relay::drops::DropReason;
 use relay::message::{Class, Message, Method, attribute};
 use relay::spec::{Command, Event};
 
-use crate::client::{Client, address, channel_data, indication, to_peer};
+use crate::client::{Answer, Client, address, channel_data, indication, to_peer};
 use crate::world::{RELAY, Sent, World};
 
 const PEER: ([u8; 4], u16) = ([198, 51, 100, 1], 5_000);
@@ -119,6 +119,33 @@ fn without_a_channel_peers_are_heard_by_data_indications() {
                     [&data[..], &[0; 3][..data.len().next_multiple_of(4) - data.len()]].concat()
                 );
             }
+        }
+    }
+}
+
+/// With its header a Data indication may be longer than what networks carry in one piece; the system makes fragments.
+#[test]
+fn data_indications_are_as_long_as_what_peers_send() {
+    let mut world = World::new(|_| {});
+    let mut client = Client::new(1);
+    client.allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    let sockets: Vec<_> = world.sockets.values().map(|(_, _, addr)| *addr).collect();
+    for (peer, lens) in [("198.51.100.1:5000", 1_440..1_480), ("[2001:db8::9]:6000", 1_430..1_460), (
+        "198.51.100.1:5000",
+        8_970..8_974,
+    )] {
+        let peer: SocketAddr = peer.parse().expect("an address");
+        client.permit(&mut world, &[peer]);
+        let relayed = *sockets.iter().find(|addr| addr.is_ipv4() == peer.is_ipv4()).expect("it has both");
+        for len in lens {
+            let data: Vec<u8> = (0..len).map(|index| index as u8).collect();
+            let heard = client.hear(&mut world, relayed, peer, &data);
+            assert_eq!(heard.len(), 1, "{len} bytes");
+            let message = Message::parse(&heard[0]).expect("a message");
+            assert_eq!((message.method, message.peers().next()), (Some(Method::Data), Some(peer)));
+            assert_eq!(Answer::of(&heard[0], message.class).value(attribute::DATA), Some(&data[..]));
         }
     }
 }
