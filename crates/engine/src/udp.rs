@@ -32,6 +32,8 @@ pub struct UdpSocket {
     /// No fragments are made; lowered for good at the first datagram that is said to be longer than its path takes, and may
     /// be (`hear_too_long`).
     whole: bool,
+    /// They may be.
+    fragments: bool,
     /// The longest datagram that was sent.
     datagram_bytes_max: usize,
     /// What `new_drops` has told.
@@ -107,6 +109,7 @@ impl UdpSocket {
             gso_refusals: Refusals::default(),
             gso_lowered_until: None,
             whole,
+            fragments: options.fragments,
             datagram_bytes_max: 0,
             drops: 0,
             may_have_dropped: false,
@@ -172,7 +175,7 @@ impl UdpSocket {
     pub(crate) fn hear_too_long(&mut self, is_local: bool) -> bool {
         let header_bytes = if self.local_addr.is_ipv4() { 20 + 8 } else { 40 + 8 };
         let is_believed = is_local || self.datagram_bytes_max + header_bytes > PATH_BYTES_MIN;
-        if !is_believed || !std::mem::take(&mut self.whole) {
+        if !self.fragments || !is_believed || !std::mem::take(&mut self.whole) {
             return false;
         }
         sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()

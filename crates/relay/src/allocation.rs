@@ -125,6 +125,18 @@ pub(crate) fn family_index(family: Family) -> usize {
     }
 }
 
+/// How peers are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerTransport {
+    /// By datagrams.
+    Udp,
+    /// By datagrams that nobody takes apart: the client asked for DONT-FRAGMENT (RFC 8656 §18.9). It holds for all of an
+    /// allocation's, also for Send indications without it.
+    UdpWhole,
+    /// By connections (RFC 6062).
+    Tcp,
+}
+
 /// A relayed transport address: a socket of its own.
 #[derive(Debug)]
 pub(crate) struct Relayed {
@@ -135,8 +147,8 @@ pub(crate) struct Relayed {
     pub(crate) shown: SocketAddr,
     /// `None`: it is not open yet.
     pub(crate) link: Option<LinkId>,
-    /// It is a listener for peers' connections (RFC 6062).
-    pub(crate) is_tcp: bool,
+    /// For TCP it is a listener for peers' connections.
+    pub(crate) peers: PeerTransport,
     /// Its port was kept for who had this token.
     pub(crate) token: Option<ReservationToken>,
     /// Other ports that were tried for it.

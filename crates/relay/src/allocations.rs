@@ -16,7 +16,7 @@ use slab::Slab;
 use wheel::Wheel;
 use wire::{LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 
-use crate::allocation::{Allocation, Client, Opening, Relayed, family_index};
+use crate::allocation::{Allocation, Client, Opening, PeerTransport, Relayed, family_index};
 use crate::answer::{Code, Seal};
 use crate::channel::Channels;
 use crate::counters::Counters;
@@ -69,7 +69,7 @@ pub(crate) struct Wish {
     pub(crate) lifetime: Duration,
     pub(crate) family: Family,
     pub(crate) additional: Option<Family>,
-    pub(crate) is_tcp: bool,
+    pub(crate) peers: PeerTransport,
     pub(crate) wanted: Wanted,
     /// A port that was kept for it.
     pub(crate) kept: Option<(ReservationToken, SocketAddr)>,
@@ -183,15 +183,15 @@ impl Allocations {
             return Err(NO_ROOM);
         }
         let first = match wish.kept {
-            Some((token, bound)) => self.open_at(bound, false, Some(token)),
-            None => self.open(wish.family, wish.is_tcp, wish.wanted).ok_or(NO_ROOM)?,
+            Some((token, bound)) => self.open_at(bound, wish.peers, Some(token)),
+            None => self.open(wish.family, wish.peers, wish.wanted).ok_or(NO_ROOM)?,
         };
         let mut relayed = [None; 2];
         let family = self.sockets.get(first).map_or(wish.family, |socket| Family::of(socket.bound.ip()));
         relayed[family_index(family)] = Some(first);
         let mut lacks = None;
         if let Some(additional) = wish.additional {
-            match self.open(additional, wish.is_tcp, Wanted::Any) {
+            match self.open(additional, wish.peers, Wanted::Any) {
                 Some(slot) => relayed[family_index(additional)] = Some(slot),
                 None if self.settings.relay(additional).is_none() => lacks = Some((additional, 440)),
                 None => lacks = Some((additional, 508)),
@@ -205,7 +205,7 @@ impl Allocations {
         entry.insert(Allocation {
             id: AllocationId(self.last_id),
             client: wish.client,
-            is_tcp: wish.is_tcp,
+            is_tcp: wish.peers == PeerTransport::Tcp,
             user: wish.user,
             account: wish.account,
             begun: now,
@@ -231,18 +231,18 @@ impl Allocations {
     }
 
     /// Asks for a socket at a free port of a family.
-    fn open(&mut self, family: Family, is_tcp: bool, wanted: Wanted) -> Option<usize> {
+    fn open(&mut self, family: Family, peers: PeerTransport, wanted: Wanted) -> Option<usize> {
         let bind = self.settings.relay(family)?.bind;
         let port = self.ports[family_index(family)].take(wanted, self.secret.number())?;
-        let slot = self.open_at(SocketAddr::new(bind, port), is_tcp, None);
+        let slot = self.open_at(SocketAddr::new(bind, port), peers, None);
         self.sockets[slot].is_pair = wanted == Wanted::Pair;
         Some(slot)
     }
 
-    fn open_at(&mut self, bound: SocketAddr, is_tcp: bool, token: Option<ReservationToken>) -> usize {
+    fn open_at(&mut self, bound: SocketAddr, peers: PeerTransport, token: Option<ReservationToken>) -> usize {
         let shown = self.shown_at(bound);
         let (allocation, link, retries, is_pair, is_kept) = (None, None, 0, false, false);
-        let relayed = Relayed { allocation, bound, shown, link, is_tcp, token, retries, is_pair, is_kept };
+        let relayed = Relayed { allocation, bound, shown, link, peers, token, retries, is_pair, is_kept };
         let slot = self.sockets.insert(relayed);
         self.ask(slot);
         slot
@@ -258,7 +258,7 @@ impl Allocations {
         let Some(socket) = self.sockets.get(slot) else { return };
         let addr = socket.bound;
         let token = Token { owner: self.settings.owner, number: Name::Relayed(slot).number() };
-        if socket.is_tcp {
+        if socket.peers == PeerTransport::Tcp {
             // Connections to peers leave from the same address and port.
             let links_max = self.settings.peer_connections_max + REFUSED_MAX;
             let stream = PeerConnections::options();
@@ -266,7 +266,8 @@ impl Allocations {
             return self.opens.push_back(LinkRequest::Listen { token, addr, options });
         }
         let (receive_buffer_bytes, send_buffer_bytes) = (None, None);
-        let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, ..UdpOptions::default() };
+        let fragments = socket.peers == PeerTransport::Udp;
+        let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, fragments, ..UdpOptions::default() };
         self.opens.push_back(LinkRequest::OpenUdp { token, addr, ports: None, options });
     }
 

@@ -202,8 +202,7 @@ impl Authority {
             return Err(Refusal::BadRequest);
         }
         let address = client.path.remote.ip();
-        let (features, age) =
-            self.settings.nonce_key.read(nonce, address, self.unix(now)).ok_or(Refusal::NoNonce)?;
+        let (features, age) = self.settings.nonce_key.read(nonce, address, self.unix(now)).ok_or(Refusal::NoNonce)?;
         if age > self.settings.nonce_age_max {
             return Err(Refusal::OldNonce);
         }

@@ -184,7 +184,8 @@ mod tests {
         let total = Rate { burst: 5, interval: Duration::from_millis(10) };
         let (mut limits, now) = limits(LimitSettings { total, ..SETTINGS });
         assert_eq!(taken(&mut limits, now, ip("9.9.9.9"), 100), 5);
-        let failed = (0..100).filter(|_| limits.may_attempt(now, ip("9.9.9.9")) && limits.take_attempt(now, ip("9.9.9.9")));
+        let failed =
+            (0..100).filter(|_| limits.may_attempt(now, ip("9.9.9.9")) && limits.take_attempt(now, ip("9.9.9.9")));
         assert_eq!(failed.count(), 20);
         assert!(!limits.take_attempt(now, ip("9.9.9.9")) && limits.may_attempt(now, ip("9.9.9.8")));
         assert!(limits.may_attempt(now + Duration::from_millis(100), ip("9.9.9.9")));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wire::LinkKind;
 
-use crate::allocation::{Allocation, Client, family_index};
+use crate::allocation::{Allocation, Client, PeerTransport, family_index};
 use crate::allocations::{Allocations, NO_ROOM, Wish};
 use crate::answer::{Code, Writer};
 use crate::auth;
@@ -156,7 +156,7 @@ impl Requests<'_> {
         if let Some(key) = self.allocations.find(self.now, &self.client.path) {
             return Ok(self.answer_again(key, message)?);
         }
-        let is_tcp = self.wants_tcp(message)?;
+        let peers = self.peer_transport(message)?;
         let (family, additional) = self.families(message)?;
         let wanted = match message.even_port {
             Some(true) if additional.is_some() => return Err(BAD_REQUEST.into()),
@@ -186,7 +186,7 @@ impl Requests<'_> {
             lifetime: self.lifetime(message),
             family,
             additional,
-            is_tcp,
+            peers,
             wanted,
             kept,
             transaction: message.transaction(),
@@ -204,15 +204,16 @@ impl Requests<'_> {
         }
     }
 
-    /// Whether peers are to be reached by TCP, which only who came by TCP may want (RFC 6062 §5.1).
-    fn wants_tcp(&self, message: &Message<'_>) -> Result<bool, Code> {
+    /// How peers are to be reached: by TCP only for who came by TCP (RFC 6062 §5.1).
+    fn peer_transport(&self, message: &Message<'_>) -> Result<PeerTransport, Code> {
         match message.requested_transport {
-            Some(UDP) => Ok(false),
+            Some(UDP) if message.dont_fragment => Ok(PeerTransport::UdpWhole),
+            Some(UDP) => Ok(PeerTransport::Udp),
             Some(TCP) if self.settings.allows_tcp => {
                 let is_of_udp =
                     message.even_port.is_some() || message.reservation_token.is_some() || message.dont_fragment;
                 let is_stream = self.client.path.link.kind() == LinkKind::Framed;
-                if is_of_udp || !is_stream { Err(BAD_REQUEST) } else { Ok(true) }
+                if is_of_udp || !is_stream { Err(BAD_REQUEST) } else { Ok(PeerTransport::Tcp) }
             }
             Some(_) => Err(UNSUPPORTED_TRANSPORT),
             None => Err(BAD_REQUEST),

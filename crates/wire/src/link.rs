@@ -291,6 +291,9 @@ pub struct UdpOptions {
     pub unicast: Unicast,
     /// The six upper bits of the traffic class of all that is sent (RFC 2474).
     pub dscp: u8,
+    /// What is longer than its path takes in one piece may go in fragments, once the kernel or ICMP says that something is.
+    /// Otherwise it is lost.
+    pub fragments: bool,
     /// Hand several datagrams to the kernel as one, where it can (GSO).
     pub gso: bool,
     /// Take several datagrams from the kernel as one, where it can (GRO).
@@ -313,6 +316,7 @@ impl Default for UdpOptions {
             multicast: Multicast::default(),
             unicast: Unicast::default(),
             dscp: 0,
+            fragments: true,
             gso: true,
             gro: true,
             receive_buffer_bytes: Some(8 << 20),

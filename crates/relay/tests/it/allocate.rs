@@ -143,6 +143,19 @@ fn of_two_families_the_one_that_there_is_is_given_and_the_other_explained() {
 }
 
 #[test]
+fn who_wants_no_fragments_gets_a_socket_that_makes_none() {
+    let mut world = World::new(|_| {});
+    Client::new(1).allocate(&mut world);
+    assert!(world.whole.is_empty());
+    let mut client = Client::new(2);
+    let answer = client.allocate_with(&mut world, |writer| {
+        writer.attribute(attribute::DONT_FRAGMENT, &[]).attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
+    });
+    let ports = answer.addresses(attribute::XOR_RELAYED_ADDRESS).iter().map(SocketAddr::port).collect();
+    assert_eq!(world.whole, ports);
+}
+
+#[test]
 fn behind_a_nat_the_address_outside_is_told() {
     let external = [198, 51, 100, 9].into();
     let mut world = World::new(|settings| settings.relays[0].external = Some(external));

@@ -132,10 +132,9 @@ fn data_indications_are_as_long_as_what_peers_send() {
         writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
     });
     let sockets: Vec<_> = world.sockets.values().map(|(_, _, addr)| *addr).collect();
-    for (peer, lens) in [("198.51.100.1:5000", 1_440..1_480), ("[2001:db8::9]:6000", 1_430..1_460), (
-        "198.51.100.1:5000",
-        8_970..8_974,
-    )] {
+    for (peer, lens) in
+        [("198.51.100.1:5000", 1_440..1_480), ("[2001:db8::9]:6000", 1_430..1_460), ("198.51.100.1:5000", 8_970..8_974)]
+    {
         let peer: SocketAddr = peer.parse().expect("an address");
         client.permit(&mut world, &[peer]);
         let relayed = *sockets.iter().find(|addr| addr.is_ipv4() == peer.is_ipv4()).expect("it has both");

@@ -46,6 +46,8 @@ pub struct World {
     out: Outbox,
     /// Open UDP sockets, by their links' slots.
     pub sockets: BTreeMap<usize, (LinkId, Token, SocketAddr)>,
+    /// Ports of those that make no fragments.
+    pub whole: HashSet<u16>,
     /// Ports that somebody else has.
     pub taken: HashSet<u16>,
     next_slot: u32,
@@ -116,6 +118,7 @@ impl World {
             stalled: HashSet::new(),
             watched: HashSet::new(),
             lingering: HashSet::new(),
+            whole: HashSet::new(),
             taken: HashSet::new(),
             next_slot: 100,
             sent: Vec::new(),
@@ -323,7 +326,7 @@ impl World {
 
     fn handle_request(&mut self, request: LinkRequest) {
         match request {
-            LinkRequest::OpenUdp { token, addr, ports: None, .. } => {
+            LinkRequest::OpenUdp { token, addr, ports: None, options } => {
                 let is_taken =
                     self.taken.contains(&addr.port()) || self.sockets.values().any(|(_, _, other)| *other == addr);
                 let event = if is_taken {
@@ -332,6 +335,7 @@ impl World {
                     let link = LinkId::datagrams(self.next_slot);
                     self.next_slot += 1;
                     self.sockets.insert(link.slot(), (link, token, addr));
+                    self.whole.extend((!options.fragments).then_some(addr.port()));
                     LinkEvent::Opened { link, local: addr, remote: None }
                 };
                 self.relay.handle_link(self.now, token, event, &mut self.out);

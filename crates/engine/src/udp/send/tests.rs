@@ -281,6 +281,10 @@ fn icmp_is_believed_where_a_datagram_was_longer_than_what_passes_everywhere_and_
         let mut other = bind(ip, true, true);
         assert!(other.hear_too_long(true) && !other.whole);
         assert!(!other.hear_too_long(true), "it is known");
+
+        let options = Options { fragments: false, ..Options::default() };
+        let mut never = UdpSocket::bind((ip, 0).into(), &options).expect("loopback can be bound");
+        assert!(!never.hear_too_long(true) && never.whole);
     }
 }
 
