@@ -12,6 +12,7 @@ mod args;
 mod client;
 mod connection;
 mod dialog;
+mod job;
 mod payload;
 mod report;
 mod seen;
@@ -31,10 +32,10 @@ pub use args::{Args, Transport};
 pub use report::Report;
 
 use dialog::Credentials;
+use job::{CLIENTS, Job, Message, PEERS, SHARED, Setup, Totals};
 use payload::Payload;
+use service::RelayLoad;
 use strangers::Strangers;
-
-use service::{CLIENTS, Job, Message, PEERS, RelayLoad, SHARED, Setup, Totals};
 
 use crate::clients::Addresses;
 
@@ -223,9 +224,9 @@ fn start(args: &Args, thread: u8) -> Result<(WorkerHandle<Message>, Mailbox<Mess
     };
     ensure!(!peers.iter().any(|peer| peer.ip().is_unspecified()), "--from says where clients and peers are");
     let transport = match args.transport {
-        Transport::Udp => service::Transport::Udp,
-        Transport::Tcp => service::Transport::Stream(None),
-        Transport::Tls => service::Transport::Stream(Some(connection::tls_config()?)),
+        Transport::Udp => job::Transport::Udp,
+        Transport::Tcp => job::Transport::Stream(None),
+        Transport::Tls => job::Transport::Stream(Some(connection::tls_config()?)),
     };
     let has_strangers = args.strangers > 0.0 && thread == 0;
     let strangers =

@@ -8,7 +8,7 @@ use measure::percentiles::{Percentiles, Times};
 use measure::report::Table;
 use serde::Serialize;
 
-use super::service::Totals;
+use super::job::Totals;
 use crate::clients::{Counted, Served};
 
 /// Numbers of all clients, over the time that was counted.
