@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, RECORD_MAX, Run, Token};
+use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Outbox, Piece, RECORD_MAX, Run, RunBytes, Token};
 
 use self::buffers::Buffers;
 use self::connections::Connections;
@@ -56,6 +56,10 @@ const EVENTS_MAX: usize = 256;
 
 /// What stands for all TCP links in the worker's epoll set. Links have their numbers there, of which none is as large.
 pub(crate) const CONNECTIONS: u64 = u64::MAX - 1;
+
+/// Bytes of a connection's backlog that are for others than relayed datagrams, or an eighth of a small one: who is sent more
+/// than it reads still gets answers to what it asks.
+const SPARE_BYTES: usize = 4 * 1_024;
 
 /// Bytes of one read from a connection.
 const READ_MAX: usize = 16 * 1_024;
@@ -273,7 +277,7 @@ impl Links {
         match got {
             Got::Bytes { .. } if is_closing => {}
             Got::Bytes { len, is_full } => {
-                let (remote, frame_max) = (stream.remote, stream.options.frame_max.min(FRAME_MAX));
+                let (remote, frame_max) = (stream.remote, stream.frame_max.min(FRAME_MAX));
                 let read = Read { token: *token, remote, framing, frame_max, len, is_full };
                 // What the cipher has to say by itself.
                 if has_answer {
@@ -327,9 +331,13 @@ impl Links {
         let Some(framing) = stream.options.framing else { return };
         for run in runs {
             let bytes = out.run_bytes(run, received);
+            // What was received and goes on as it is leaves room for what answers.
+            let is_relayed = matches!(bytes, RunBytes::Gathered(_));
+            let backlog_max = stream.options.backlog_max;
+            let spare = if is_relayed { SPARE_BYTES.min(backlog_max / 8) } else { 0 };
             for index in 0..run.segment_count() {
                 let parts = bytes.datagram(run, index);
-                if stream.queue_frame(framing, parts, &mut self.buffers) {
+                if stream.queue_frame(framing, parts, backlog_max - spare, &mut self.buffers) {
                     self.counts.tcp_datagrams_out += 1;
                     self.counts.tcp_bytes_out += parts.map(<[u8]>::len).iter().sum::<usize>() as u64;
                 } else {

@@ -112,6 +112,8 @@ pub(crate) struct Allocations {
     pub(crate) events: VecDeque<Event>,
     /// TCP allocations that have ended, and whose connections are to.
     pub(crate) ended_tcp: Vec<usize>,
+    /// The slots of clients' connections whose allocations have ended.
+    pub(crate) ended_connections: Vec<usize>,
 }
 
 impl Allocations {
@@ -134,6 +136,7 @@ impl Allocations {
             last_id: u64::from(settings.worker.0) << 48,
             events: VecDeque::new(),
             ended_tcp: Vec::new(),
+            ended_connections: Vec::new(),
         }
     }
 
@@ -280,7 +283,7 @@ impl Allocations {
         socket.link = Some(link);
         let (allocation, shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair);
         let Some(key) = allocation else {
-            // Its client did not wait.
+            // Its client did not wait, and nobody was told of the next port: that is given back with this one, once.
             self.closes.push_back(link);
             return None;
         };
@@ -421,6 +424,9 @@ impl Allocations {
         self.wheel.cancel(allocation.timer);
         self.by_client.remove(&allocation.client.path);
         self.ended_tcp.extend(allocation.is_tcp.then_some(key));
+        if let Name::Client(slot) = Name::of(allocation.client.token.number) {
+            self.ended_connections.push(slot);
+        }
         for slot in allocation.relayed.into_iter().flatten() {
             self.release(slot);
         }

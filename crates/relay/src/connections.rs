@@ -14,17 +14,21 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use wheel::{TimerId, Wheel};
 use wire::framing::{Frame, Framing};
-use wire::{Adopted, LinkId, LinkRequest, Path, StreamOptions, Token};
+use wire::{Adopted, LinkId, LinkKind, LinkRequest, Path, StreamOptions, Token};
 
 use crate::allocation::Client;
 use crate::message::{Class, Method, message_type};
 use crate::names::Name;
 use crate::settings::Settings;
 use crate::spec::{self, ClientTransport};
+use crate::strangers::Strangers;
 use crate::tcp::PeerConnections;
 
 /// Bytes of the longest message: ChannelData with all the data that its length can tell, and padding (RFC 8656 §12.4).
 const FRAME_MAX: usize = (1 << 16) + 4;
+
+/// The same where nobody has an allocation: there are requests alone.
+const REQUEST_MAX: usize = 2_048;
 
 /// How much longer than an allocation lives without a refresh a connection may be silent.
 const SILENCE_MORE: Duration = Duration::from_secs(60);
@@ -59,6 +63,11 @@ pub(crate) struct Connections {
     checks: Wheel<usize>,
     /// Before this nobody looks any more, as a portion just was.
     checks_at: Option<Instant>,
+    /// Those that nobody makes use of.
+    strangers: Strangers,
+    /// Those that had to make room and are not closed yet, and how many there ever were.
+    ending: usize,
+    pub(crate) made_room: u64,
 }
 
 #[derive(Debug)]
@@ -70,6 +79,8 @@ struct Connection {
     head: Vec<u8>,
     /// Messages that it may still bring before it is data; 0 when it is being closed.
     asks_left: u8,
+    /// It has made room for another.
+    is_ending: bool,
     address: SocketAddr,
     server: SocketAddr,
     transport: ClientTransport,
@@ -86,12 +97,21 @@ impl Connections {
             requests: VecDeque::new(),
             checks: Wheel::new(now, TICK),
             checks_at: None,
+            strangers: Strangers::default(),
+            ending: 0,
+            made_room: 0,
         }
     }
 
-    /// Takes a connection over. One too many is closed: then it is false.
+    /// Takes a connection over. Where there is no place, or its source has enough of those that nobody makes use of, the oldest
+    /// of these makes room. One too many is closed: then it is false.
     pub(crate) fn add(&mut self, connection: spec::Connection) -> bool {
-        if self.all.len() >= self.settings.connections_max {
+        let is_full = |all: &Self| all.all.len() - all.ending >= all.settings.connections_max;
+        let oldest = self.strangers.oldest_of_many(connection.client, self.settings.strangers_per_source_max);
+        if let Some(slot) = oldest.or_else(|| self.strangers.oldest().filter(|_| is_full(self))) {
+            self.make_room(slot);
+        }
+        if is_full(self) {
             return false;
         }
         let spec::Connection { descriptor, client, server, transport, begun } = connection;
@@ -100,10 +120,12 @@ impl Connections {
             check: None,
             head: Vec::new(),
             asks_left: ASKS_MAX,
+            is_ending: false,
             address: client,
             server,
             transport,
         });
+        self.strangers.enter(slot, client);
         let is_data = begun.received.starts_with(&BIND);
         let options = if is_data { PeerConnections::options() } else { self.options() };
         let token = Token { owner: self.settings.owner, number: Name::Client(slot).number() };
@@ -115,11 +137,43 @@ impl Connections {
     fn options(&self) -> StreamOptions {
         StreamOptions {
             framing: Some(Framing::Turn),
-            frame_max: FRAME_MAX,
+            frame_max: REQUEST_MAX,
             backlog_max: self.settings.backlog_max,
             silence_max: Some(self.settings.lifetime_max + SILENCE_MORE),
             unacknowledged_max: Some(UNACKNOWLEDGED_MAX),
             ..StreamOptions::default()
+        }
+    }
+
+    /// Closes one at once, as another needs its place.
+    fn make_room(&mut self, slot: usize) {
+        self.strangers.leave(slot);
+        let Some(connection) = self.all.get_mut(slot) else { return };
+        connection.is_ending = true;
+        self.ending += 1;
+        self.made_room += 1;
+        if let Some(path) = connection.path {
+            self.refuse(path.link);
+        }
+    }
+
+    /// A connection is made use of: there is an allocation, or it carries data.
+    pub(crate) fn settle(&mut self, slot: usize) {
+        self.strangers.leave(slot);
+        self.limit_frames(slot, FRAME_MAX);
+    }
+
+    /// The allocation of a connection is gone.
+    pub(crate) fn unsettle(&mut self, slot: usize) {
+        let Some(connection) = self.all.get(slot).filter(|connection| !connection.is_ending) else { return };
+        self.strangers.enter(slot, connection.address);
+        self.limit_frames(slot, REQUEST_MAX);
+    }
+
+    fn limit_frames(&mut self, slot: usize, bytes: usize) {
+        let path = self.all.get(slot).and_then(|connection| connection.path);
+        if let Some(Path { link, .. }) = path.filter(|path| path.link.kind() == LinkKind::Framed) {
+            self.requests.push_back(LinkRequest::LimitFrames { link, bytes });
         }
     }
 
@@ -178,12 +232,17 @@ impl Connections {
         let Some(connection) = self.all.get_mut(slot) else { return };
         connection.path = Some(Path { link, remote: remote.unwrap_or(connection.address), local: None });
         connection.check = Some(self.checks.insert(now + self.settings.unused_max, slot));
+        if connection.is_ending {
+            self.refuse(link);
+        }
     }
 
     /// A connection is gone, or never came; the way to its client.
     pub(crate) fn handle_closed(&mut self, slot: usize) -> Option<Path> {
         let connection = self.all.try_remove(slot)?;
         connection.check.map(|check| self.checks.cancel(check));
+        self.strangers.leave(slot);
+        self.ending -= usize::from(connection.is_ending);
         connection.path
     }
 

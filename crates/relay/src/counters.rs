@@ -27,6 +27,8 @@ counters! {
         counter challenges: u64 = "challenges_total",
         /// Binding requests that were answered.
         counter bindings: u64 = "bindings_total",
+        /// Clients' connections that nobody made use of, and that made room for newcomers.
+        counter connections_made_room: u64 = "connections_made_room_total",
         /// Datagrams from clients to peers.
         counter packets_to_peers: u64 = "packets_to_peers_total",
         /// Their payload, in bytes.

@@ -26,4 +26,5 @@ pub mod reservation;
 pub mod rules;
 pub mod settings;
 pub mod spec;
+mod strangers;
 mod tcp;

@@ -346,9 +346,13 @@ impl Relay {
         for key in std::mem::take(&mut self.allocations.ended_tcp) {
             self.peers.close_all(key);
         }
+        for slot in std::mem::take(&mut self.allocations.ended_connections) {
+            self.connections.unsettle(slot);
+        }
         self.counters.peer_connections = self.peers.len() as u64;
         self.counters.allocations = self.allocations.len() as u64;
         self.counters.connections = self.connections.len() as u64;
+        self.counters.connections_made_room = self.connections.made_room;
     }
 
     /// A peer has connected to a relayed address: its client is told, if it permits that peer (RFC 6062 §5.3).
@@ -357,12 +361,14 @@ impl Relay {
         let permitted = key.zip(remote).filter(|(key, peer)| {
             let allocation = self.allocations.get(*key).filter(|it| !it.is_over(now) && it.opening.is_none());
             let is_permitted = allocation.is_some_and(|it| it.permissions.ports(now, &peer.ip()).is_some());
-            let has_room = self.peers.peers(*key).count() < self.settings.peer_connections_max;
+            let has_room = self.peers.peers(*key).count() < self.settings.peer_connections_max
+                && allocation.is_some_and(|it| self.peers.has_place(&it.user));
             is_permitted && has_room && self.rules.allows(*peer)
         });
         match permitted {
             Some((key, peer)) => {
-                let news = self.peers.accept(now, key, peer, link, out);
+                let Some(allocation) = self.allocations.get(key) else { return };
+                let news = self.peers.accept(now, (key, &allocation.user), peer, link, out);
                 self.tell(Some(news), out);
             }
             None => {
@@ -429,6 +435,7 @@ impl Relay {
         let (link, Name::Client(slot)) = (client.path.link, Name::of(client.token.number)) else { return false };
         let is_data = self.peers.has(link);
         if is_data {
+            self.connections.settle(slot);
             let rest = self.connections.take_rest(slot);
             if !rest.is_empty() {
                 self.join(now, link, &rest, out);
@@ -484,7 +491,7 @@ impl Relay {
         };
         let opening = self.allocations.get_mut(key).and_then(|allocation| allocation.opening.take());
         let (Some(opening), Some(allocation)) = (opening, self.allocations.get(key)) else { return };
-        let path = allocation.client.path;
+        let (path, client) = (allocation.client.path, allocation.client.token.number);
         let shown: Vec<SocketAddr> = self.allocations.shown_of(allocation).collect();
         let len = write(out, class, Method::Allocate, allocation.transaction, |writer| {
             match class {
@@ -499,6 +506,9 @@ impl Relay {
         let info = allocation.info(now, shown);
         self.send(&path, len, out);
         if class == Class::Success {
+            if let Name::Client(slot) = Name::of(client) {
+                self.connections.settle(slot);
+            }
             self.counters.allocations_begun += 1;
             self.events.push_back(Event::Began(info));
         } else {

@@ -384,6 +384,9 @@ impl Requests<'_> {
         if self.peers.peers(key).count() >= self.settings.peer_connections_max {
             return Err(NO_ROOM);
         }
+        if !self.peers.has_place(&allocation.user) {
+            return Err(NO_ROOM);
+        }
         let from = self.allocations.socket(slot).ok_or(NO_ROOM)?.bound;
         let asked = Asked {
             path: self.client.path,
@@ -391,7 +394,7 @@ impl Requests<'_> {
             seal: self.proof.seal.clone(),
             has_fingerprint: message.has_fingerprint,
         };
-        self.peers.connect(self.now, key, from, peer, asked);
+        self.peers.connect(self.now, (key, &allocation.user), from, peer, asked);
         Ok(Granted::Later)
     }
 

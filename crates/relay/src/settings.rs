@@ -47,6 +47,9 @@ pub struct Settings {
     pub channels_max: usize,
     /// Clients' connections on one worker at most. A newcomer beyond that is closed.
     pub connections_max: usize,
+    /// Of those, on which nobody has an allocation, from one source (`wire::source_network`) at most. For a newcomer beyond that
+    /// the oldest of them is closed, and the oldest of all where there is no place.
+    pub strangers_per_source_max: usize,
     /// Bytes that wait for a client that reads its connection too slowly. Datagrams that find no room are dropped.
     pub backlog_max: usize,
     /// A connection on which nobody has an allocation is closed after so long, or twice that.
@@ -55,6 +58,8 @@ pub struct Settings {
     pub allows_tcp: bool,
     /// Connections to and from peers that one TCP allocation has at most. One beyond that gets 508, or is closed.
     pub peer_connections_max: usize,
+    /// Connections to and from peers on one worker at most, those under way among them; one user has half of them at most.
+    pub peer_connections_of_all_max: usize,
     /// The second address for behaviour discovery (RFC 5780). Of the four combinations of its address and port with those
     /// of the first listener each has to be a listener. `None`: nothing is told of discovery.
     pub discovery: Option<SocketAddr>,
@@ -96,10 +101,12 @@ impl Settings {
             permissions_max: 256,
             channels_max: 128,
             connections_max: 20_000,
+            strangers_per_source_max: 256,
             backlog_max: 256 * 1_024,
             unused_max: Duration::from_secs(60),
             allows_tcp: false,
             peer_connections_max: 64,
+            peer_connections_of_all_max: 4_096,
             discovery: None,
             alternates: Vec::new(),
             auth: AuthSettings::new(NonceKey::new(&random::derived(&seed, "nonces"))),

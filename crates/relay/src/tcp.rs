@@ -55,6 +55,11 @@ pub(crate) struct PeerConnections {
     /// Those with something that found no room.
     stuck: VecDeque<usize>,
     secret: Secret,
+    /// How many each user has, those that are being closed among them, and all together.
+    by_user: HashMap<Arc<str>, usize>,
+    count: usize,
+    /// Those of peers that are being closed, and whose they were.
+    closing: HashMap<LinkId, Arc<str>>,
 }
 
 /// What becomes due, of the connection at a slot.
@@ -71,6 +76,8 @@ enum Due {
 pub(crate) struct PeerConnection {
     /// Whose it is; `None` when that is gone.
     pub(crate) allocation: Option<usize>,
+    /// Whose place among all of them it has.
+    user: Arc<str>,
     pub(crate) peer: SocketAddr,
     /// What the client calls it (RFC 6062 §6.2.1).
     pub(crate) id: u32,
@@ -135,6 +142,9 @@ impl PeerConnections {
             requests: VecDeque::new(),
             stuck: VecDeque::new(),
             secret: Secret::new(&settings.seed, "connection ids"),
+            by_user: HashMap::default(),
+            count: 0,
+            closing: HashMap::default(),
         }
     }
 
@@ -147,7 +157,7 @@ impl PeerConnections {
     pub(crate) fn connect(
         &mut self,
         now: Instant,
-        allocation: usize,
+        allocation: (usize, &Arc<str>),
         from: SocketAddr,
         peer: SocketAddr,
         asked: Asked,
@@ -158,7 +168,31 @@ impl PeerConnections {
         self.requests.push_back(request);
     }
 
-    fn insert(&mut self, now: Instant, allocation: usize, peer: SocketAddr, asked: Option<Box<Asked>>) -> usize {
+    /// Whether there is a place for one more of a user. He leaves half of them to others.
+    pub(crate) fn has_place(&self, user: &Arc<str>) -> bool {
+        let (max, own) = (self.settings.peer_connections_of_all_max, self.by_user.get(user).copied());
+        self.count < max && own.unwrap_or_default() < max.div_ceil(2)
+    }
+
+    /// A place is free again.
+    fn give_place(&mut self, user: &Arc<str>) {
+        self.count -= 1;
+        let Some(own) = self.by_user.get_mut(user) else { return };
+        *own -= 1;
+        if *own == 0 {
+            self.by_user.remove(user);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        now: Instant,
+        (allocation, user): (usize, &Arc<str>),
+        peer: SocketAddr,
+        asked: Option<Box<Asked>>,
+    ) -> usize {
+        *self.by_user.entry(Arc::clone(user)).or_default() += 1;
+        self.count += 1;
         let id = loop {
             let random = self.secret.number() as u32 & ((1 << CONNECTION_RANDOM_BITS) - 1);
             let id = u32::from(self.settings.worker.0) << CONNECTION_RANDOM_BITS | random;
@@ -172,6 +206,7 @@ impl PeerConnections {
         let (ends, pipes) = ([None; 2], [Pipe::default(), Pipe::default()]);
         entry.insert(PeerConnection {
             allocation: Some(allocation),
+            user: Arc::clone(user),
             peer,
             id,
             ends,
@@ -190,14 +225,14 @@ impl PeerConnections {
     pub(crate) fn accept(
         &mut self,
         now: Instant,
-        allocation: usize,
+        allocation: (usize, &Arc<str>),
         peer: SocketAddr,
         link: LinkId,
         out: &mut Outbox,
     ) -> News {
         let slot = self.insert(now, allocation, peer, None);
         self.begin(slot, link, out);
-        News::Attempt { allocation, peer, id: self.all[slot].id }
+        News::Attempt { allocation: allocation.0, peer, id: self.all[slot].id }
     }
 
     /// A peer has answered.
@@ -209,9 +244,9 @@ impl PeerConnections {
         connection.is_under_way = false;
         let asked = connection.asked.take().filter(|_| connection.allocation.is_some());
         let Some(asked) = asked else {
-            // Nobody waits for it any more.
+            // Nobody waits for it any more: it is closed at once.
             self.forget(slot);
-            self.requests.push_back(LinkRequest::Close { link });
+            self.requests.extend([LinkRequest::Close { link }, LinkRequest::Close { link }]);
             return None;
         };
         if let Some(timer) = connection.timer.replace(self.wheel.insert(now + PATIENCE, Due::Patience(slot))) {
@@ -242,6 +277,9 @@ impl PeerConnections {
 
     /// One of its sides is gone: what is on its way to the other still goes there.
     pub(crate) fn handle_closed(&mut self, link: LinkId) {
+        if let Some(user) = self.closing.remove(&link) {
+            self.give_place(&user);
+        }
         let Some((slot, direction)) = self.by_link.remove(&link) else { return };
         let Some(connection) = self.all.get_mut(slot) else { return };
         let side = side_of(direction);
@@ -408,6 +446,11 @@ impl PeerConnections {
         let Some(connection) = self.all.try_remove(slot) else { return };
         self.by_id.remove(&connection.id);
         connection.timer.map(|timer| self.wheel.cancel(timer));
+        // Its socket has the place until it is gone.
+        match connection.ends[PEER] {
+            Some(link) => drop(self.closing.insert(link, connection.user)),
+            None => self.give_place(&connection.user),
+        }
         for link in connection.ends.into_iter().flatten() {
             self.by_link.remove(&link);
             self.requests.push_back(LinkRequest::Close { link });

@@ -253,6 +253,14 @@ pub enum LinkRequest {
         /// Whether it is to be read from, as it is to begin with.
         is_on: bool,
     },
+    /// Take no longer frames from a TCP connection than of so many bytes, their headers included: another
+    /// `StreamOptions::frame_max`, for who is known by now, or not any more. It holds for frames that begin afterwards.
+    LimitFrames {
+        /// The link.
+        link: LinkId,
+        /// Bytes of the longest frame.
+        bytes: usize,
+    },
     /// Let a TCP connection send no faster than that.
     Pace {
         /// The link.

@@ -33,6 +33,7 @@ impl Links {
             LinkRequest::Close { link } => return self.close_softly(now, link),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link),
             LinkRequest::Read { link, is_on } => return self.set_reading(now, link, is_on),
+            LinkRequest::LimitFrames { link, bytes } => return self.limit_frames(link, bytes),
             LinkRequest::Pace { link, rate } => return self.pace(link, rate),
         };
         if let Err(error) = opened.and_then(|body| self.open(now, token, body)) {
@@ -102,6 +103,8 @@ impl Links {
         match answer {
             Ok(local) => {
                 stream.open(now);
+                // Its answer had a time, and what it brings may have none.
+                self.impatient -= usize::from(!stream.is_impatient());
                 self.news.push_back((token, LinkEvent::Opened { link: id, local, remote: Some(remote) }));
                 self.watch_as_wanted(id);
             }
@@ -154,6 +157,12 @@ impl Links {
                 self.connections.come_back_to(id);
             }
             self.watch_as_wanted(id);
+        }
+    }
+
+    fn limit_frames(&mut self, id: LinkId, bytes: usize) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) {
+            stream.frame_max = bytes;
         }
     }
 

@@ -25,6 +25,9 @@ const WRITE_MAX: usize = 256 * 1_024;
 /// For how long a connection that nobody wants may take to end.
 pub(super) const CLOSING_MAX: Duration = Duration::from_secs(30);
 
+/// For how long the other side of a connection that was asked for may take to answer. The kernel would try for two minutes.
+pub(super) const CONNECTING_MAX: Duration = Duration::from_secs(30);
+
 /// For how long a frame that has begun may take to end.
 pub(super) const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -44,6 +47,8 @@ pub(crate) struct Stream {
     /// none.
     rest: Vec<u8>,
     frame_len: usize,
+    /// Bytes of the longest frame that is taken.
+    pub(super) frame_max: usize,
     backlog: Backlog,
     /// What it is under. What waits is sealed already.
     sealed: Option<Box<Sealed>>,
@@ -124,7 +129,7 @@ impl Stream {
         if let Some(bytes) = options.send_buffer_bytes {
             sys::set_buffer_bytes(socket.as_fd(), BufferSide::Send, bytes)?;
         }
-        let is_stranger = listener.is_some() && options.strangers.is_some();
+        let (is_stranger, frame_max) = (listener.is_some() && options.strangers.is_some(), options.frame_max);
         Ok(Stream {
             socket,
             remote,
@@ -132,6 +137,7 @@ impl Stream {
             listener,
             rest: Vec::new(),
             frame_len: 0,
+            frame_max,
             backlog: Backlog::default(),
             sealed: None,
             heard: now,
@@ -331,14 +337,21 @@ impl Stream {
         self.frame_len = 0;
     }
 
-    /// Queues one datagram, in two parts, as a frame. False when there is no room: then nothing is queued.
-    pub(super) fn queue_frame(&mut self, framing: Framing, [first, second]: [&[u8]; 2], buffers: &mut Buffers) -> bool {
+    /// Queues one datagram, in two parts, as a frame, while no more than `backlog_max` bytes wait. False when there is no
+    /// room: then nothing is queued.
+    pub(super) fn queue_frame(
+        &mut self,
+        framing: Framing,
+        [first, second]: [&[u8]; 2],
+        backlog_max: usize,
+        buffers: &mut Buffers,
+    ) -> bool {
         debug_assert!(self.is_open(), "nothing is queued on a link that nobody wants");
         let len = first.len() + second.len();
         let Some(wrapping) = framing.wrap(len) else { return false };
         let whole = wrapping.header().len() + len + wrapping.padding().len();
         let queued = self.sealed.as_ref().map_or(0, |sealed| sealed.queued_bytes());
-        if self.backlog.len() + queued + whole > self.options.backlog_max {
+        if self.backlog.len() + queued + whole > backlog_max {
             return false;
         }
         for part in [wrapping.header(), first, second, wrapping.padding()] {
@@ -502,7 +515,7 @@ impl Stream {
         let has_limits = options.silence_max.is_some() || options.strangers.is_some();
         // Of frames and records the beginning is kept, for a while.
         let keeps_beginnings = options.framing.is_some() || self.sealed.is_some();
-        self.is_closing() || has_limits || keeps_beginnings
+        self.is_connecting() || self.is_closing() || has_limits || keeps_beginnings
     }
 
     /// Why it is to be closed by now, if it is. To be asked about once a second.
@@ -518,6 +531,10 @@ impl Stream {
         }
         let is_over = |since: Instant, limit| now.saturating_duration_since(since) >= limit;
         let silence_max = self.options.silence_max;
+        if self.is_connecting() {
+            let limit = silence_max.map_or(CONNECTING_MAX, |limit| limit.min(CONNECTING_MAX));
+            return is_over(self.heard, limit).then_some(CloseReason::Silent);
+        }
         if let Some(limits) = self.listener.and(self.options.strangers) {
             // What it brings is no sign of life unless the product answers: anybody can send bytes.
             if self.is_stranger && is_over(self.answered, limits.age_max) {

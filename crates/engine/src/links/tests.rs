@@ -2,12 +2,13 @@ mod sealed;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use wire::framing::Frame;
-use wire::{Adopted, LinkRequest, ListenOptions, Strangers, StreamOptions, UdpOptions};
+use wire::{Adopted, DatagramRun, LinkRequest, ListenOptions, Path, Strangers, StreamOptions, UdpOptions};
 
-use super::stream::{CLOSING_MAX, FRAME_TIME_MAX};
+use super::stream::{CLOSING_MAX, CONNECTING_MAX, FRAME_TIME_MAX};
 use super::*;
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -59,7 +60,8 @@ pub(crate) fn with_backlogs(count: usize, bytes: usize) -> (Links, Vec<TcpStream
         let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
         let Some(Link { body: Body::Stream(stream), .. }) = links.table.get_mut(link) else { panic!("it is there") };
         while stream.backlog_bytes() < bytes {
-            assert!(stream.queue_frame(Framing::Length16, [&[7; 1_000], &[]], &mut links.buffers), "there is room");
+            let is_queued = stream.queue_frame(Framing::Length16, [&[7; 1_000], &[]], 2 * bytes, &mut links.buffers);
+            assert!(is_queued, "there is room");
         }
         links.watch_as_wanted(link);
         client
@@ -186,6 +188,65 @@ fn a_connection_that_is_asked_for_has_one_answer_whatever_becomes_of_it() {
     assert!(matches!(links.poll_news(), Some((_, LinkEvent::Closed { .. }))));
     assert!(links.poll_news().is_none());
     assert_eq!((links.counts.links_failed, links.counts.tcp_links, links.counts.tcp_closed), (0, 0, 1));
+}
+
+#[test]
+fn who_does_not_answer_in_time_is_given_up_though_what_he_would_say_has_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let to = listener.local_addr().expect("bound");
+    let (start, token) = (Instant::now(), Token::default());
+    let link = LinkId::new(LinkKind::Stream, 0, 0);
+    for is_answered in [false, true] {
+        let mut links = Links::new().expect("epoll");
+        let options = StreamOptions::default();
+        links.handle_request(start, LinkRequest::Connect { token, to, from: None, options });
+        if is_answered {
+            links.handle_writable(start, link);
+            assert!(matches!(links.poll_news(), Some((_, LinkEvent::Opened { .. }))));
+        }
+        links.sweep(start + CONNECTING_MAX - Duration::from_millis(1));
+        assert!(links.poll_news().is_none());
+        links.sweep(start + CONNECTING_MAX * 2);
+        let is_late = |event| matches!(event, LinkEvent::Failed { error } if error.kind() == ErrorKind::TimedOut);
+        assert_eq!(links.poll_news().is_some_and(|(_, event)| is_late(event)), !is_answered);
+        assert_eq!((links.counts.tcp_links, links.next_sweep()), (u64::from(is_answered), None));
+    }
+}
+
+#[test]
+fn what_is_relayed_leaves_room_for_answers() {
+    let framing = Some(Framing::Turn);
+    let options = StreamOptions { framing, backlog_max: 64 * 1_024, ..StreamOptions::default() };
+    let (mut links, link, client) = streaming(options);
+    let path = Path { link, remote: client.local_addr().expect("bound"), local: None };
+    let mut received = vec![7; 1_000];
+    // The kernel takes some, until it is full.
+    while links.counts.dropped_tcp_full == 0 {
+        let mut out = Outbox::new(64 * 1_024);
+        let shown = received.clone();
+        let size = NonZeroUsize::new(received.len()).expect("it has bytes");
+        let run = DatagramRun::new(Token::default(), path, size, &mut received).at(0);
+        assert_eq!(out.push_prefixed(&path, &run, 0..1, 0..usize::MAX, |_| [0x40, 0, 3, 0xe8]), 1);
+        links.send(&out, &shown);
+    }
+    let mut out = Outbox::new(64 * 1_024);
+    assert!(out.push(&path, &[0; 1_000]) && out.push(&path, &[0; 1_000]));
+    links.send(&out, &[]);
+    assert_eq!(links.counts.dropped_tcp_full, 1, "answers have their room");
+}
+
+#[test]
+fn the_longest_frame_of_who_is_known_may_be_longer() {
+    let options = StreamOptions { framing: Some(Framing::Turn), frame_max: 100, ..StreamOptions::default() };
+    let (mut links, link, mut client) = streaming(options);
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
+    for limit in [100, 5_000] {
+        links.handle_request(Instant::now(), LinkRequest::LimitFrames { link, bytes: limit });
+        client.write_all(&[7; 4]).expect("written");
+        links.connections.epoll.wait(Some(PATIENCE)).expect("wait");
+        let read = links.read(Instant::now(), link, &mut buffer);
+        assert_eq!(read.map(|read| read.frame_max), Some(limit));
+    }
 }
 
 #[test]

@@ -424,3 +424,34 @@ fn a_peer_that_answers_late_is_not_taken_for_another() {
     let [(first, ..), (second, ..)] = world.connecting[..] else { panic!("both are under way") };
     assert_ne!(first, second);
 }
+
+#[test]
+fn a_user_has_half_of_all_connections_also_of_those_that_nobody_waits_for() {
+    let (mut world, mut client, _) = allocated_with(|settings| settings.peer_connections_of_all_max = 4);
+    let ask = |world: &mut World, client: &mut Client, port: u16| {
+        let transaction = client.transaction();
+        let request = client.sealed(Method::Connect, transaction, |writer| {
+            writer.xor_address(attribute::XOR_PEER_ADDRESS, ([198, 51, 100, 1], port).into());
+        });
+        client.exchange(world, &request);
+    };
+    for port in 1..=2 {
+        ask(&mut world, &mut client, port);
+    }
+    // Nothing becomes free when they are nobody's: their sockets are there.
+    client.refresh(&mut world, 0);
+    let allocate = |world: &mut World, client: &mut Client| {
+        client.request(world, Method::Allocate, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+        });
+    };
+    allocate(&mut world, &mut client);
+    assert_eq!(refused(&mut world, &mut client, PEER.into()), 508);
+    let mut bob = Client::over(ClientTransport::Tcp, &mut world, 7);
+    (bob.user, bob.key) = ("bob".to_owned(), crate::key("bob"));
+    allocate(&mut world, &mut bob);
+    ask(&mut world, &mut bob, 3);
+    assert_eq!(world.connecting.len(), 3);
+    world.answer_connects(false);
+    connect(&mut world, &mut client, PEER.into());
+}

@@ -70,6 +70,8 @@ pub struct World {
     watched: HashSet<LinkId>,
     /// Byte streams that were closed and that the other side has not ended: who asks again does not wait for that.
     pub lingering: HashSet<LinkId>,
+    /// Bytes of the longest frame of each connection, by their links' slots.
+    pub frames_max: BTreeMap<usize, usize>,
     /// What the engine has to tell.
     closed: Vec<(Token, LinkId)>,
 }
@@ -119,6 +121,7 @@ impl World {
             watched: HashSet::new(),
             lingering: HashSet::new(),
             whole: HashSet::new(),
+            frames_max: BTreeMap::new(),
             taken: HashSet::new(),
             next_slot: 100,
             sent: Vec::new(),
@@ -370,13 +373,15 @@ impl World {
                 let link = LinkId::new(kind, self.next_slot, 0);
                 self.next_slot += 1;
                 let remote = begun.remote.expect("tests say it");
+                self.frames_max.insert(link.slot(), options.frame_max);
                 self.connections.insert(link.slot(), (link, token, remote));
                 let event = LinkEvent::Opened { link, local: SERVER.into(), remote: Some(remote) };
                 self.relay.handle_link(self.now, token, event, &mut self.out);
             }
+            LinkRequest::LimitFrames { link, bytes } => drop(self.frames_max.insert(link.slot(), bytes)),
             LinkRequest::Close { link } if self.lingering.remove(&link) => {}
             LinkRequest::Close { link } => {
-                if link.kind() == LinkKind::Stream {
+                if matches!(link.kind(), LinkKind::Stream | LinkKind::Framed) {
                     self.lingering.insert(link);
                 }
                 let socket = self.sockets.remove(&link.slot());
