@@ -165,8 +165,10 @@ impl Importer {
             "rest-api-separator" if value != ":" => {
                 return Err("the time and the user stand with a colon between them here, and with nothing else".into());
             }
-            "allocation-default-address-family" if value != "keep" => {
-                return Err("who asks for no family gets that of the address he came to".into());
+            "allocation-default-address-family" if value != "ipv4" => {
+                return Err(
+                    "set relay.keep_family: who asks for no family gets that of his own address, or else IPv4".into()
+                );
             }
             _ => {}
         }

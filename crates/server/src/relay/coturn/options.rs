@@ -26,7 +26,7 @@ const CONSOLE: &str = "the HTTP API lists allocations and users, ends them, and 
 const DEVICE: &str = "addresses are bound, not devices: set relay.listen and relay.addresses";
 const OAUTH: &str = "third-party authorization (RFC 7635) is left out: no client uses it";
 const TLS: &str = "rustls chooses: TLS 1.2 and 1.3 with today's ciphers";
-const TLS_LISTEN: &str = "TURN under TLS comes on http.tls_listen, with the certificates of [tls]";
+const TLS_LISTEN: &str = "set relay.tls_listen, which may be http.tls_listen too; certificates stand in [tls]";
 const STATISTICS: &str = "counters are at /metrics, and events are logged";
 const REALMS: &str = "there is one realm";
 const BATCHES: &str = "datagrams are always received and sent in batches, each allocation with a port of its own";
@@ -48,21 +48,18 @@ const ALL: &[(&str, Meaning)] = &[
     ("no-dtls", Same),
     ("tls-listening-port", None(TLS_LISTEN)),
     ("dtls", Switch("there is no DTLS between clients and the relay yet")),
-    (
-        "alt-listening-port",
-        None("behaviour discovery (RFC 5780) needs a second address; it is not in the settings yet"),
-    ),
+    ("alt-listening-port", None("set relay.second_address for behaviour discovery (RFC 5780)")),
     ("alt-tls-listening-port", None("behaviour discovery (RFC 5780) is for UDP")),
-    ("rfc5780", Switch("behaviour discovery (RFC 5780) needs a second address; it is not in the settings yet")),
+    ("rfc5780", Switch("set relay.second_address for behaviour discovery (RFC 5780)")),
     ("no-rfc5780", Same),
     ("response-origin-only-with-rfc5780", Same),
     (
         "tcp-proxy-port",
-        None("http.proxy_protocol_from names the load balancers that speak the PROXY protocol, on any port"),
+        None("relay.proxy_protocol_from names the load balancers that speak the PROXY protocol, on any port of TCP"),
     ),
     ("listening-device", None(DEVICE)),
     ("relay-device", None(DEVICE)),
-    ("keep-address-family", Same),
+    ("keep-address-family", Switch("set relay.keep_family")),
     ("allocation-default-address-family", Taken),
     // Who may use it.
     ("lt-cred-mech", Same),
@@ -158,7 +155,10 @@ const ALL: &[(&str, Meaning)] = &[
     ("tlsv1", Switch(TLS)),
     ("tlsv1_1", Switch(TLS)),
     ("no-tlsv1_2", Switch(TLS)),
-    ("acme-redirect", None("HTTP on this port is ours: see [tls] for where certificates come from")),
+    (
+        "acme-redirect",
+        None("HTTP is ours; whoever makes certificates writes them where [tls] says, and they are read again"),
+    ),
     ("respond-http-unsupported", Same),
     // How it runs.
     ("relay-threads", Taken),
