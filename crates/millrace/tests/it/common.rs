@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
 pub use publisher::Publisher;
-pub use turn::{Echo, RELAY, TurnClient, relay_of};
+pub use turn::{Echo, RELAY, TurnClient, channel_data, relay_of};
 pub use viewer::Viewer;
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.

@@ -25,6 +25,7 @@ mod publisher_returns;
 mod pump;
 mod pump_live;
 mod relay;
+mod relay_hostile;
 mod retransmission;
 mod rtsp;
 mod silence;
