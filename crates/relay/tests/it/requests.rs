@@ -22,6 +22,11 @@ fn binding_tells_the_address_and_nothing_else() {
     let answer = Answer::of(&answers[0], Class::Success);
     assert_eq!(answer.addresses(attribute::XOR_MAPPED_ADDRESS), [client.path.remote]);
 
+    let mut over_ipv6 = Client::new(1);
+    (over_ipv6.number, over_ipv6.path.remote) = (1, "[2001:db8::77]:1".parse().unwrap());
+    let answers = over_ipv6.exchange(&mut world, BINDING);
+    assert_eq!(answers[0].len(), 44, "2.2 times: the address alone is longer than the request");
+
     let mut mapped = Client::new(1);
     mapped.path.remote = "[::ffff:192.0.2.200]:1".parse().unwrap();
     let answers = mapped.exchange(&mut world, BINDING);

@@ -16,7 +16,7 @@ use wire::{Bitrate, WorkerId};
 
 use super::issuer::{Credential, Issuer};
 use super::lookup::Lookups;
-use super::setup::Shared;
+use super::setup::{self, RulesSource, Shared};
 use crate::config::Config;
 use crate::door::TurnClient;
 use crate::plane::questions::Questions;
@@ -37,6 +37,7 @@ pub struct RelayControl {
     state: Mutex<State>,
     /// Whose turn it is to get a connection.
     next: AtomicUsize,
+    host: Mutex<Host>,
     lists: Questions<Vec<AllocationInfo>>,
     /// Who is asked for users whom workers do not know.
     lookups: Option<Lookups>,
@@ -48,6 +49,16 @@ struct State {
     allocations: BTreeMap<AllocationId, WorkerId>,
     is_draining: bool,
 }
+
+/// The host's addresses, as the rules have them.
+struct Host {
+    rules: RulesSource,
+    /// When they are read again.
+    next: Instant,
+}
+
+/// How often the host's addresses are read.
+const HOST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why something cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +82,7 @@ impl RelayControl {
             ledger: shared.ledger().clone(),
             state: Mutex::default(),
             next: AtomicUsize::new(0),
+            host: Mutex::new(Host { rules: shared.rules().clone(), next: Instant::now() + HOST_INTERVAL }),
             lists: Questions::default(),
             lookups: None,
         }
@@ -193,6 +205,24 @@ impl RelayControl {
         self.lock().allocations.len()
     }
 
+    /// Has workers refuse peers at addresses that the host has got meanwhile.
+    fn renew_rules(&self, now: Instant) {
+        let mut host = self.host.lock().expect("nobody panics under this lock");
+        if now < host.next {
+            return;
+        }
+        host.next = now + HOST_INTERVAL;
+        let rules = match setup::host_addresses() {
+            Ok(addresses) => host.rules.renew(addresses),
+            Err(error) => return tracing::warn!(%error, "the host's addresses cannot be read"),
+        };
+        let Some(rules) = rules.map(Arc::new) else { return };
+        tracing::info!("the host has other addresses; the relay's rules for peers are renewed");
+        for worker in self.plane.workers().ids() {
+            self.plane.workers().post(worker, Message::Relay(Command::Rules(rules.clone())));
+        }
+    }
+
     fn offer(&self, worker: WorkerId, question: Command) -> bool {
         self.plane.workers().offer(worker, Message::Relay(question))
     }
@@ -203,7 +233,8 @@ impl RelayControl {
 }
 
 impl ProductControl for RelayControl {
-    fn handle_timeout(&self, _now: Instant) {
+    fn handle_timeout(&self, now: Instant) {
+        self.renew_rules(now);
         if self.plane.is_draining() {
             self.start_drain();
         }

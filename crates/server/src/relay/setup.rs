@@ -1,5 +1,6 @@
 //! From the configuration to what the relays of all workers are made of.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -135,6 +136,7 @@ pub fn listening(sockets: &[OpenSocket]) -> Vec<SocketAddr> {
 pub struct Shared {
     settings: Settings,
     known: Known,
+    rules: RulesSource,
 }
 
 impl Shared {
@@ -184,10 +186,16 @@ impl Shared {
             reservations: Arc::new(Reservations::default()),
             ..Settings::new([0; 32], (now, since_1970))
         };
-        let own = own(config, listen, &relays, rooms)?;
         let lists = lists(config, &relays, hosts, rooms);
-        let rules = Arc::new(Rules::new(&lists, &own));
-        Ok(Shared { settings: Settings { relays, rules, ..settings }, known })
+        let own = own(config, listen, &relays, rooms);
+        let source = RulesSource { lists, own, host: host_addresses().context("reading the host's addresses")? };
+        let rules = Arc::new(source.rules());
+        Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
+    }
+
+    /// What its rules are made of.
+    pub fn rules(&self) -> &RulesSource {
+        &self.rules
     }
 
     /// Who has how much.
@@ -256,20 +264,56 @@ fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
     [true, false].into_iter().filter_map(first).map(RelayAddress::of).collect()
 }
 
-/// What belongs to this server: all addresses of the host, and where it listens.
-fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> anyhow::Result<Own> {
-    let interfaces = if_addrs::get_if_addrs().context("reading the host's addresses")?;
-    let mut addresses: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip()).collect();
-    addresses.extend(relays.iter().map(RelayAddress::shown));
-    addresses.extend(&config.rtc.public_addresses);
-    // It is refused as a network, which a rule for it opens.
-    addresses.retain(|ip| !ip.is_loopback());
-    addresses.sort_unstable();
-    addresses.dedup();
-    let tcp = [Some(config.http.listen), config.http.metrics_listen, config.pump.rtsp_listen];
-    let sockets = listen.iter().copied().chain(tcp.into_iter().flatten()).collect();
+/// What rules are made of. The host may get other addresses while the server runs, and nobody may reach it by these.
+#[derive(Clone, Debug)]
+pub struct RulesSource {
+    lists: Lists,
+    /// But for the host's addresses.
+    own: Own,
+    host: Vec<IpAddr>,
+}
+
+impl RulesSource {
+    /// The host has these addresses now. Returns the rules that hold then, where they are others.
+    pub fn renew(&mut self, host: Vec<IpAddr>) -> Option<Rules> {
+        if host == self.host {
+            return None;
+        }
+        self.host = host;
+        Some(self.rules())
+    }
+
+    fn rules(&self) -> Rules {
+        let mut own = self.own.clone();
+        own.addresses.extend(&self.host);
+        // It is refused as a network, which a rule for it opens.
+        own.addresses.retain(|ip| !ip.is_loopback());
+        own.addresses.sort_unstable();
+        own.addresses.dedup();
+        Rules::new(&self.lists, &own)
+    }
+}
+
+/// The host's addresses, in order.
+///
+/// # Errors
+/// What the system says.
+pub fn host_addresses() -> io::Result<Vec<IpAddr>> {
+    let interfaces = if_addrs::get_if_addrs()?;
+    let mut host: Vec<_> = interfaces.iter().map(|interface| interface.ip()).collect();
+    host.sort_unstable();
+    host.dedup();
+    Ok(host)
+}
+
+/// What belongs to this server besides the host's addresses: those by which it is known, and where it listens.
+fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> Own {
+    let addresses = relays.iter().map(RelayAddress::shown).chain(config.rtc.public_addresses.iter().copied()).collect();
+    let http = [Some(config.http.listen), config.http.tls_listen, config.http.metrics_listen, config.pump.rtsp_listen];
+    let turn = listen.iter().chain(&config.relay.tcp_listen).chain(&config.relay.tls_listen);
+    let sockets = turn.copied().chain(http.into_iter().flatten()).collect();
     let open = rooms.iter().map(|socket| one_port(socket.port()));
-    Ok(Own { addresses, sockets, open: open.chain([config.relay.ports.first..=config.relay.ports.last]).collect() })
+    Own { addresses, sockets, open: open.chain([config.relay.ports.first..=config.relay.ports.last]).collect() }
 }
 
 /// The operator's lists, and what is this server's own business: rooms and relays of one server reach each other wherever
@@ -372,11 +416,29 @@ mod tests {
 
     #[test]
     fn a_rule_for_loopback_opens_it_but_for_where_this_server_listens() {
-        let config = config("listen = [\"127.0.0.1:3478\"]\nallowed_peers = [\"127.0.0.0/8\"]");
+        let tcp = "tcp_listen = [\"127.0.0.1:3479\"]\ntls_listen = [\"0.0.0.0:5349\"]";
+        let config = config(&format!("listen = [\"127.0.0.1:3478\"]\n{tcp}\nallowed_peers = [\"127.0.0.0/8\"]"));
         let shared = Shared::new(&config, 100, &config.relay.listen, &HOSTS, &[]).expect("addresses");
         let allowed = ["127.0.0.1:5000", "127.0.0.1:3478", "127.0.0.1:8080", "127.9.9.9:8080"]
             .map(|peer| shared.settings.rules.allows(addr(peer)));
         assert_eq!(allowed, [true, false, false, true], "HTTP is at 127.0.0.1:8080");
+        for peer in ["127.0.0.1:3479", "127.0.0.1:5349"] {
+            assert!(!shared.settings.rules.allows(addr(peer)), "{peer}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_the_host_gets_later_is_refused_from_then_on() {
+        let config = config(r#"listen = ["0.0.0.0:3478"]"#);
+        let shared = Shared::new(&config, 100, &[addr("0.0.0.0:3478")], &HOSTS, &[]).expect("addresses");
+        let mut source = shared.rules().clone();
+        let (ssh, elsewhere) = (addr("9.9.9.9:22"), addr("9.9.9.8:22"));
+        assert!(shared.settings.rules.allows(ssh));
+        let later: Vec<IpAddr> = vec![ssh.ip()];
+        let rules = source.renew(later.clone()).expect("others");
+        assert!(!rules.allows(ssh) && rules.allows(elsewhere) && rules.allows(addr("9.9.9.9:50000")));
+        assert!(source.renew(later).is_none(), "nothing has changed");
+        assert!(source.renew(Vec::new()).expect("others").allows(ssh));
     }
 
     #[test]
