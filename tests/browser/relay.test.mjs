@@ -20,7 +20,9 @@ function lacks() {
 }
 
 const skip = lacks();
-for (const [protocol, uri, settings] of [["udp", "turn:10.77.0.1:3478?transport=udp", ["relay.listen=10.77.0.1:3478"]]]) {
+const settings = ["relay.listen=10.77.0.1:3478", "relay.tcp_listen=10.77.0.1:3478"];
+for (const protocol of ["udp", "tcp"]) {
+  const uri = `turn:10.77.0.1:3478?transport=${protocol}`;
   test(`a call and the rooms through the relay, ${protocol} to it`, { skip }, async () => {
     const run = [...NAMESPACE, "node", "relayed.mjs", JSON.stringify({ uri, settings })];
     const { stdout } = await promisify(execFile)("unshare", run, { cwd: FOLDER, timeout: 240_000 });
