@@ -256,7 +256,8 @@ async fn plain_turn_and_http_share_a_port() {
     assert!(connection.begun.cipher.is_none());
 
     let mut wrong = world.connect().await;
-    wrong.write_all(b"\x40\0\0\x04data").await.expect("written");
+    // A header of STUN without the magic cookie.
+    wrong.write_all(&[[0, 1, 0, 0].as_slice(), &[0; 16]].concat()).await.expect("written");
     assert!(is_ended(&mut wrong).await);
     world.until(|counters| counters.unclear == 1).await;
 }
