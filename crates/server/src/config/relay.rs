@@ -18,7 +18,7 @@ use crate::random::unhex;
 section! {
     /// A TURN server (RFC 8656): it carries packets between clients between which there is no other way.
     Relay as "relay" {
-        /// Addresses and UDP ports that clients send to, such as "0.0.0.0:3478" and "[::]:3478". Empty: there is no TURN server.
+        /// Addresses and UDP ports that clients send to, such as `0.0.0.0:3478` and `[::]:3478`. Empty: there is no TURN server.
         listen: Vec<SocketAddr> = vec![], any;
         /// A client that asks for no family of addresses gets the one of its own, where the relay has an address of it; else
         /// the first one's of `addresses`. Browsers never ask.
@@ -41,7 +41,7 @@ section! {
         users: Vec<RelayUser> = vec![], different_users;
         /// File of further users, which `millrace users` writes. It is read again when it changes.
         users_file: Option<String> = None, any;
-        /// Redis with further users and secrets, as coturn keeps them (turn/realm/…): "redis://[user:password@]host[:port][/database]",
+        /// Redis with further users and secrets, as coturn keeps them (turn/realm/…): `redis://[user:password@]host[:port][/database]`,
         /// "rediss://…" for TLS, or "unix:///path". A user is looked up when he comes; while Redis is away those who are known
         /// go on, and others get an error (500).
         redis: Option<Secret> = None, redis;
