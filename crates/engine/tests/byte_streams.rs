@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
-use common::{PATIENCE, affordable, eventually, has_open_files};
+use common::{LEFT_TO_OTHERS, PATIENCE, affordable, eventually, has_open_files};
 use engine::{Service, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::{DatagramRun, LinkEvent, LinkId, LinkRequest, ListenOptions, Outbox, Product, StreamOptions, Token};
 
@@ -241,7 +241,7 @@ fn read_all(stream: &mut TcpStream, expected: &[u8], buf: &mut Vec<u8>) {
 #[test]
 fn ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory() {
     const NAME: &str = "ten_thousand_are_served_and_slow_readers_cost_neither_time_nor_memory";
-    if Clients::run() || !has_open_files(STREAMS as u64 + 200, NAME) {
+    if Clients::run() || !has_open_files(STREAMS as u64 + LEFT_TO_OTHERS, NAME) {
         return;
     }
     let count = affordable(STREAMS, 1, NAME);

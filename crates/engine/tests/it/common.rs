@@ -42,6 +42,9 @@ pub fn rests<M>(worker: &WorkerHandle<M>) {
     });
 }
 
+/// Descriptors that a worker leaves to others at most, and what a test and its worker have besides.
+pub const LEFT_TO_OTHERS: u64 = 1_024 + 200;
+
 /// Runs the body of a test in a process of its own that may have `files` open files, or as many as the system lets it have.
 /// True: this is that process, so the body is to be run.
 pub fn has_open_files(files: u64, test: &str) -> bool {
@@ -51,9 +54,8 @@ pub fn has_open_files(files: u64, test: &str) -> bool {
 
 /// How many things of so many open files each a process may have, of `count` that a test wants. It says so when that is less.
 pub fn affordable(count: usize, files_each: usize, test: &str) -> usize {
-    let files = engine::sys::raise_open_files_max().expect("the limit is known") as usize;
-    // The test and its worker have some as well.
-    let affordable = count.min(files.saturating_sub(200) / files_each);
+    let files = engine::sys::raise_open_files_max().expect("the limit is known");
+    let affordable = count.min(files.saturating_sub(LEFT_TO_OTHERS) as usize / files_each);
     if affordable < count {
         skip::skip(&format!("{test}: {affordable} of {count}, as no more files may be open"));
     }

@@ -43,7 +43,6 @@ fn what_cannot_be_had_is_told_and_newcomers_wait_until_it_can() {
     let old = connect(&worker);
     worker.hear_opened();
     talk(&old, b"before");
-    let spare = File::open("/dev/null").expect("a descriptor");
 
     let mut links: Vec<LinkId> = Vec::new();
     let failed = loop {
@@ -72,8 +71,10 @@ fn what_cannot_be_had_is_told_and_newcomers_wait_until_it_can() {
     }
     talk(&old, b"while none is left");
 
-    // Ours is the last descriptor, so the worker finds none for the other end.
-    drop(spare);
+    // What is left to others they have; the last is ours, so the worker finds none for the other end.
+    let mut others: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(!others.is_empty(), "products left some");
+    others.pop();
     let newcomer = connect(&worker);
     eventually("the newcomer waits", || worker.handle.counters().tcp_refused > 0);
     talk(&old, b"while another waits");

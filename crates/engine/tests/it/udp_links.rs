@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE, affordable, eventually, has_open_files, rests};
+use crate::common::{
+    EchoWorker, Heard, LEFT_TO_OTHERS, Order, PATIENCE, affordable, eventually, has_open_files, rests,
+};
 use engine::Socket;
 use wire::{Adopted, CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
 
@@ -46,7 +48,7 @@ fn ask(client: &UdpSocket, to: SocketAddr, question: &[u8]) {
 #[test]
 fn ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address() {
     const NAME: &str = "udp_links::ten_thousand_sockets_are_opened_and_closed_and_each_answers_from_its_own_address";
-    if !has_open_files(SOCKETS as u64 + 200, NAME) {
+    if !has_open_files(SOCKETS as u64 + LEFT_TO_OTHERS, NAME) {
         return;
     }
     let (addr, count) = (loopback(0), affordable(SOCKETS, 1, NAME) as u32);
