@@ -9,13 +9,11 @@
 //! kTLS wants.
 #![forbid(unsafe_code)]
 
-mod cookie;
 mod handshake;
 mod protect;
 mod records;
 #[cfg(test)]
 mod tests;
 
-pub use cookie::{Cookies, Hello};
 pub use handshake::{Established, Handshake, HandshakeError};
 pub use records::Records;
