@@ -193,7 +193,12 @@ impl Opened {
             (true, Some(certificates)) => Some(certificates.config(&entrance.protocols())?),
             (true, None) => anyhow::bail!("{} needs tls.certificates", entrance.setting),
         };
-        let listener = TcpListener::bind(addr).await.with_context(|| format!("{} {addr}", entrance.setting))?;
+        // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
+        let listener = match entrance.turn {
+            true => engine::sys::tcp_listener(&addr).and_then(TcpListener::from_std),
+            false => TcpListener::bind(addr).await,
+        };
+        let listener = listener.with_context(|| format!("{} {addr}", entrance.setting))?;
         Ok(Opened { entrance, listener, tls })
     }
 
@@ -333,4 +338,23 @@ fn has(networks: &[IpNet], addr: SocketAddr) -> bool {
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn at_an_ipv6_address_turn_leaves_ipv4_to_another() {
+        let addr = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        for turn in [false, true] {
+            let entrance = Entrance { setting: "relay.tcp_listen", turn, http: !turn, ..Entrance::default() };
+            // There may be no IPv6 here.
+            let Ok(opened) = Opened::bind(addr, entrance, None).await else { return };
+            let only_v6 = socket2::SockRef::from(&opened.listener).only_v6().expect("an option of the socket");
+            assert_eq!(only_v6, turn);
+        }
+    }
 }
