@@ -11,7 +11,7 @@ fn a_silent_viewer_is_removed_and_one_that_checks_stays() {
     let mut silent = Viewer::join(&server, "news", Way::Udp4);
     let mut lively = Viewer::join(&server, "news", Way::Udp4);
     publisher.play(&mut [&mut silent, &mut lively], 100);
-    assert_eq!(server.metric(VIEWERS), 2.0);
+    wait_until("both are counted", || server.metric(VIEWERS) == 2.0);
 
     wait_until("one viewer is left", || {
         publisher.pump();
