@@ -1,8 +1,11 @@
 package pion
 
 import (
+	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -33,20 +36,46 @@ func relayCredential(t *testing.T) credential {
 	return made
 }
 
-// relayOnly is a configuration that leaves pion no other way.
-func relayOnly(t *testing.T) webrtc.Configuration {
+// relayOnly is a configuration that leaves pion no other way. Its WebRTC does not take a certificate that nobody else has signed.
+func relayOnly(t *testing.T, way string) webrtc.Configuration {
 	made := relayCredential(t)
-	server := webrtc.ICEServer{URLs: made.URIs, Username: made.Username, Credential: made.Password}
+	uri := fmt.Sprintf("turn:%s?transport=%s", serverAddress(made, way), way)
+	server := webrtc.ICEServer{URLs: []string{uri}, Username: made.Username, Credential: made.Password}
 	return webrtc.Configuration{ICEServers: []webrtc.ICEServer{server}, ICETransportPolicy: webrtc.ICETransportPolicyRelay}
 }
 
-// turnClient is pion's, with an allocation.
-func turnClient(t *testing.T) net.PacketConn {
+// The ways to the relay.
+var ways = []string{"udp", "tcp", "tls"}
+
+// serverAddress is where the relay is by one of them.
+func serverAddress(made credential, way string) string {
+	if way != "udp" {
+		return relayAt[way]
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(made.URIs[0], "turn:"), "?transport=udp")
+}
+
+// turnClient is pion's; it has no allocation yet.
+func turnClient(t *testing.T, way string) *turn.Client {
 	t.Helper()
 	made := relayCredential(t)
-	server := strings.TrimSuffix(strings.TrimPrefix(made.URIs[0], "turn:"), "?transport=udp")
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	check(t, err)
+	server := serverAddress(made, way)
+	var conn net.PacketConn
+	switch way {
+	case "udp":
+		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		check(t, err)
+		conn = socket
+	case "tcp":
+		stream, err := net.Dial("tcp", server)
+		check(t, err)
+		conn = turn.NewSTUNConn(stream)
+	case "tls":
+		// The server has signed its certificate itself.
+		stream, err := tls.Dial("tcp", server, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"stun.turn"}})
+		check(t, err)
+		conn = turn.NewSTUNConn(stream)
+	}
 	t.Cleanup(func() { conn.Close() })
 	client, err := turn.NewClient(&turn.ClientConfig{
 		STUNServerAddr: server, TURNServerAddr: server, Conn: conn, Username: made.Username, Password: made.Password,
@@ -55,7 +84,13 @@ func turnClient(t *testing.T) net.PacketConn {
 	check(t, err)
 	t.Cleanup(client.Close)
 	check(t, client.Listen())
-	relayed, err := client.Allocate()
+	return client
+}
+
+// allocated is such a client's relayed address.
+func allocated(t *testing.T, way string) net.PacketConn {
+	t.Helper()
+	relayed, err := turnClient(t, way).Allocate()
 	check(t, err)
 	t.Cleanup(func() { relayed.Close() })
 	return relayed
@@ -63,7 +98,6 @@ func turnClient(t *testing.T) net.PacketConn {
 
 // TestRelayCarriesDatagramsToAPeerAndBack is pion's client, first by indications and then, as it has it, by a channel.
 func TestRelayCarriesDatagramsToAPeerAndBack(t *testing.T) {
-	relayed := turnClient(t)
 	// This is the one host of loopback that the test's server lets clients reach.
 	peer, err := net.ListenPacket("udp4", "127.0.0.2:0")
 	check(t, err)
@@ -78,23 +112,63 @@ func TestRelayCarriesDatagramsToAPeerAndBack(t *testing.T) {
 			peer.WriteTo(buffer[:n], from)
 		}
 	}()
-	buffer := make([]byte, 2000)
-	for i := range 100 {
-		sent := fmt.Sprintf("message %d", i)
-		_, err := relayed.WriteTo([]byte(sent), peer.LocalAddr())
-		check(t, err)
-		check(t, relayed.SetReadDeadline(time.Now().Add(20*time.Second)))
-		n, from, err := relayed.ReadFrom(buffer)
-		check(t, err)
-		if string(buffer[:n]) != sent || from.String() != peer.LocalAddr().String() {
-			t.Fatalf("%q from %v instead of %q", buffer[:n], from, sent)
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			relayed := allocated(t, way)
+			buffer := make([]byte, 2000)
+			for i := range 100 {
+				// Of any length, so that there is padding too.
+				sent := fmt.Sprintf("message %d%s", i, strings.Repeat(".", i*13%1400))
+				_, err := relayed.WriteTo([]byte(sent), peer.LocalAddr())
+				check(t, err)
+				check(t, relayed.SetReadDeadline(time.Now().Add(20*time.Second)))
+				n, from, err := relayed.ReadFrom(buffer)
+				check(t, err)
+				if string(buffer[:n]) != sent || from.String() != peer.LocalAddr().String() {
+					t.Fatalf("%q from %v instead of %q", buffer[:n], from, sent)
+				}
+			}
+		})
+	}
+}
+
+// TestRelayConnectsToPeersByTCP: RFC 6062, to a peer that sends back what comes.
+func TestRelayConnectsToPeersByTCP(t *testing.T) {
+	peer, err := net.Listen("tcp4", "127.0.0.2:0")
+	check(t, err)
+	defer peer.Close()
+	go func() {
+		for {
+			conn, err := peer.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(conn, conn)
+				conn.Close()
+			}()
 		}
+	}()
+	allocation, err := turnClient(t, "tcp").AllocateTCP()
+	check(t, err)
+	defer allocation.Close()
+	data, err := allocation.Dial("tcp4", peer.Addr().String())
+	check(t, err)
+	defer data.Close()
+	check(t, data.SetDeadline(time.Now().Add(20*time.Second)))
+	sent := []byte(strings.Repeat("all that is said comes back. ", 10_000))
+	go data.Write(sent)
+	came := make([]byte, len(sent))
+	_, err = io.ReadFull(data, came)
+	check(t, err)
+	if !bytes.Equal(came, sent) {
+		t.Error("something else came back")
 	}
 }
 
 // TestRelayRefusesLoopback: the hosts that nobody has allowed. At 127.0.0.1 the server's rooms are allowed, and no other port.
 func TestRelayRefusesLoopback(t *testing.T) {
-	relayed := turnClient(t)
+	relayed := allocated(t, "udp")
 	for _, peer := range []*net.UDPAddr{{IP: net.IPv4(127, 0, 0, 3), Port: 53}, {IP: net.IPv4(10, 0, 0, 1), Port: 53}} {
 		if _, err := relayed.WriteTo([]byte("hello"), peer); err == nil || !strings.Contains(err.Error(), "403") {
 			t.Errorf("%v: %v instead of a refusal", peer, err)
@@ -105,22 +179,26 @@ func TestRelayRefusesLoopback(t *testing.T) {
 // TestRoomsAreReachedThroughTheRelayOfTheirServer: nobody has to allow that.
 func TestRoomsAreReachedThroughTheRelayOfTheirServer(t *testing.T) {
 	clip := readClip(t)
-	configuration := relayOnly(t)
-	publish(t, "relayed", clip, peerOptions{configuration: configuration})
-	waitForStream(t, "relayed")
-	viewer := watch(t, "relayed", newPeer(t, peerOptions{configuration: configuration}))
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		video, audio := viewer.received()
-		if len(video) > 100 && len(audio) > 50 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d packets of video and %d of audio came", len(video), len(audio))
-		}
-	}
-	pair, err := viewer.pc.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
-	check(t, err)
-	if pair.Local.Typ != webrtc.ICECandidateTypeRelay {
-		t.Errorf("the viewer's way is %v", pair)
+	for _, way := range []string{"udp", "tcp"} {
+		t.Run(way, func(t *testing.T) {
+			configuration, name := relayOnly(t, way), "relayed-"+way
+			publish(t, name, clip, peerOptions{configuration: configuration})
+			waitForStream(t, name)
+			viewer := watch(t, name, newPeer(t, peerOptions{configuration: configuration}))
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+				video, audio := viewer.received()
+				if len(video) > 100 && len(audio) > 50 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%d packets of video and %d of audio came", len(video), len(audio))
+				}
+			}
+			pair, err := viewer.pc.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
+			check(t, err)
+			if pair.Local.Typ != webrtc.ICECandidateTypeRelay {
+				t.Errorf("the viewer's way is %v", pair)
+			}
+		})
 	}
 }

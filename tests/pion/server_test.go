@@ -17,6 +17,9 @@ import (
 // baseURL is where the server under test listens.
 var baseURL string
 
+// relayAt is where its relay listens, but for UDP, which the server says itself.
+var relayAt = map[string]string{}
+
 var serverLog = &lockedBuffer{}
 
 // TestMain starts the server that all tests share: $MILLRACE_BIN on free ports of the loopback interface.
@@ -39,17 +42,18 @@ func startServer() (stop func(), err error) {
 	if binary == "" {
 		binary = "../../target/debug/millrace"
 	}
-	port, err := freePort()
+	address, relayTCP, relayTLS, err := freeAddresses()
 	if err != nil {
 		return nil, err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
 	baseURL = "http://" + address
+	relayAt["tcp"], relayAt["tls"] = relayTCP, relayTLS
 	server := exec.Command(binary, "serve")
 	server.Env = append(os.Environ(),
 		"MILLRACE_HTTP_LISTEN="+address, "MILLRACE_AUTH_DEV=true", "MILLRACE_WORKERS_UDP_PORT=0",
 		"MILLRACE_RELAY_LISTEN=127.0.0.1:0", "MILLRACE_RELAY_SECRETS=a secret of some length",
-		"MILLRACE_RELAY_ALLOWED_PEERS=127.0.0.2")
+		"MILLRACE_RELAY_TCP_LISTEN="+relayTCP, "MILLRACE_RELAY_TLS_LISTEN="+relayTLS, "MILLRACE_TLS_SELF_SIGNED=true",
+		"MILLRACE_RELAY_TCP_ALLOCATIONS=true", "MILLRACE_RELAY_ALLOWED_PEERS=127.0.0.2")
 	// A test that panics ends this process without a word; the kernel then ends the server.
 	runtime.LockOSThread()
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -93,13 +97,18 @@ func healthy() bool {
 	return response.StatusCode == http.StatusOK
 }
 
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freeAddresses are three that nobody has, each another.
+func freeAddresses() (one, two, three string, err error) {
+	var addresses [3]string
+	for i := range addresses {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", "", err
+		}
+		defer listener.Close()
+		addresses[i] = listener.Addr().String()
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return addresses[0], addresses[1], addresses[2], nil
 }
 
 // lockedBuffer keeps what the server writes, for the case that a test fails.
