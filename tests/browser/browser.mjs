@@ -20,13 +20,13 @@ const FLAGS = [
   "--use-fake-ui-for-media-stream",
 ];
 
-/** A fresh Chromium; `close` ends it and removes its profile. */
-export async function launch() {
+/** A fresh Chromium, with more flags if wanted; `close` ends it and removes its profile. */
+export async function launch(...more) {
   const profile = await mkdtemp(join(tmpdir(), "millrace-chromium-"));
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     headless: true,
-    args: FLAGS,
+    args: [...FLAGS, ...more],
     permissions: ["camera", "microphone"],
     viewport: { width: 1280, height: 900 },
   });

@@ -20,9 +20,18 @@ function lacks() {
 }
 
 const skip = lacks();
-const settings = ["relay.listen=10.77.0.1:3478", "relay.tcp_listen=10.77.0.1:3478"];
-for (const protocol of ["udp", "tcp"]) {
-  const uri = `turn:10.77.0.1:3478?transport=${protocol}`;
+const settings = [
+  "relay.listen=10.77.0.1:3478",
+  "relay.tcp_listen=10.77.0.1:3478",
+  "relay.tls_listen=10.77.0.1:5349",
+  "tls.self_signed=true",
+];
+const uris = {
+  udp: "turn:10.77.0.1:3478?transport=udp",
+  tcp: "turn:10.77.0.1:3478?transport=tcp",
+  tls: "turns:10.77.0.1:5349?transport=tcp",
+};
+for (const [protocol, uri] of Object.entries(uris)) {
   test(`a call and the rooms through the relay, ${protocol} to it`, { skip }, async () => {
     const run = [...NAMESPACE, "node", "relayed.mjs", JSON.stringify({ uri, settings })];
     const { stdout } = await promisify(execFile)("unshare", run, { cwd: FOLDER, timeout: 240_000 });
