@@ -212,7 +212,7 @@ impl<M: Send + 'static> Loop<M> {
         let (now, mut first) = (Instant::now(), 0);
         for place in 0..self.sources.len() {
             let (link, end) = self.sources[place];
-            self.egress.links.expect_drops(now, link);
+            self.egress.links.expect_drops(now, link, end - first, self.batch.len_bytes(first..end));
             (first..end).for_each(|index| self.handle_message(service, now, link, index));
             first = end;
         }

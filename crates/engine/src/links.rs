@@ -44,6 +44,11 @@ const ACCEPTS_MAX: usize = 16;
 /// How often links that are overdue are looked for, and listeners that paused are opened again.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Slots looked at for overdue links before everything else gets its turn, and the pause before the next ones are: a relay has
+/// a socket for each client.
+const SWEEP_SLOTS: usize = 256;
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+
 /// UDP sockets asked for what they dropped before everything else gets its turn, and the pause before the next ones are.
 const DROPS_MAX: usize = 64;
 const DROPS_PAUSE: Duration = Duration::from_millis(1);
@@ -91,7 +96,9 @@ pub(crate) struct Links {
     /// Open files that the process may have.
     files_max: u64,
     next_sweep: Option<Instant>,
-    /// UDP sockets that have received something since they were asked for what they dropped; no others can have dropped
+    /// Slots that the present round of `sweep` has looked at.
+    swept: usize,
+    /// UDP sockets that have received much at once since they were asked for what they dropped; no others can have dropped
     /// anything. Each that is open stands there once.
     received: VecDeque<LinkId>,
     /// When to ask them.
@@ -140,6 +147,7 @@ impl Links {
             impatient: 0,
             files_max: sys::open_files_max()?,
             next_sweep: None,
+            swept: 0,
             received: VecDeque::new(),
             next_drops: None,
         })
@@ -468,35 +476,45 @@ impl Links {
             return;
         }
         let mut pause = SWEEP_INTERVAL;
+        if self.swept == 0 {
+            for id in std::mem::take(&mut self.paused) {
+                self.watch(id, Interest::READ);
+            }
+        }
         if self.impatient > 0 {
-            let overdue = self.table.iter_mut().filter_map(|(id, link)| match &mut link.body {
+            let slots = self.swept..self.swept + SWEEP_SLOTS;
+            let overdue = self.table.part_mut(slots.clone()).filter_map(|(id, link)| match &mut link.body {
                 Body::Stream(stream) => Some((id, stream.sweep(now)?)),
                 Body::Udp(_) | Body::Listener(_) => None,
             });
             let overdue: Vec<_> = overdue.take(CLOSES_MAX).collect();
             if overdue.len() == CLOSES_MAX {
                 pause = Duration::ZERO;
+            } else if slots.end < self.table.slot_count() {
+                (self.swept, pause) = (slots.end, SWEEP_PAUSE);
+            } else {
+                self.swept = 0;
             }
             for (id, reason) in overdue {
                 self.close(id, reason);
             }
         }
-        for id in std::mem::take(&mut self.paused) {
-            self.watch(id, Interest::READ);
+        if self.impatient == 0 {
+            self.swept = 0;
         }
         self.next_sweep = (self.impatient > 0).then_some(now + pause);
     }
 
-    /// Something was received by a UDP socket, so something else may have found no room there.
-    pub(crate) fn expect_drops(&mut self, now: Instant, id: LinkId) {
+    /// So many messages were received at once by a UDP socket, of so many bytes: something else may have found no room there.
+    pub(crate) fn expect_drops(&mut self, now: Instant, id: LinkId, messages: usize, bytes: usize) {
         let Some(Link { body: Body::Udp(socket), .. }) = self.table.get_mut(id) else { return };
-        if !std::mem::replace(&mut socket.may_have_dropped, true) {
+        if socket.may_have_been_full(messages, bytes) && !std::mem::replace(&mut socket.may_have_dropped, true) {
             self.received.push_back(id);
             self.next_drops.get_or_insert(now + SWEEP_INTERVAL);
         }
     }
 
-    /// Counts what found no room in the receive buffers of UDP sockets, a second after something was received. A relay has
+    /// Counts what found no room in the receive buffers of UDP sockets, a second after much was received. A relay has
     /// thousands of them: they are asked a bounded share at a time.
     pub(crate) fn count_drops(&mut self, now: Instant) {
         if self.next_drops.take_if(|at| *at <= now).is_none() {
@@ -532,8 +550,10 @@ impl Links {
     /// Takes a link out. Returns whose it was, the other end of a connection, and whether that was under way.
     fn remove(&mut self, id: LinkId) -> Option<(Token, Option<SocketAddr>, bool)> {
         let Link { token, body } = self.table.remove(id)?;
-        // Somebody else may have the descriptor as well, and closing ours would not end the watch.
-        self.set_of(body.kind()).remove(body.as_fd()).ok();
+        // Where somebody else may have the descriptor as well, closing ours would not end the watch.
+        if body.is_shared() {
+            self.set_of(body.kind()).remove(body.as_fd()).ok();
+        }
         let Body::Stream(mut stream) = body else { return Some((token, None, false)) };
         stream.release(&mut self.buffers);
         debug_assert!(
@@ -606,6 +626,11 @@ impl Body {
             Body::Listener(listener) => Ok(listener.local_addr()),
             Body::Stream(stream) => stream.socket().local_addr(),
         }
+    }
+
+    /// Whether the descriptor was opened elsewhere.
+    fn is_shared(&self) -> bool {
+        !matches!(self, Body::Udp(socket) if !socket.is_adopted())
     }
 
     fn interest(&self) -> Interest {

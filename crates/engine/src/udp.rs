@@ -10,6 +10,7 @@ mod send;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use self::send::Refusals;
@@ -19,11 +20,14 @@ pub use self::send::SendQueue;
 pub use crate::sys::{Received, RecvBatch, Refused};
 pub use wire::UdpOptions as Options;
 
+use wire::Multicast;
+
 /// A non-blocking UDP socket. An IPv6 one takes IPv6 alone, so both families can have the same port.
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: std::net::UdpSocket,
     local_addr: SocketAddr,
+    is_adopted: bool,
     /// The kernel can split, as far as it says.
     gso: bool,
     gso_refusals: Refusals,
@@ -54,8 +58,9 @@ impl UdpSocket {
     /// # Errors
     /// What the system says of the address or an option.
     pub fn bind(addr: SocketAddr, options: &Options) -> io::Result<Self> {
-        let socket = if options.reuse_port { sys::shared_udp_socket(&addr) } else { sys::udp_socket(&addr) };
-        Self::set_up(socket?, addr, options)
+        let socket = if options.reuse_port { sys::shared_udp_socket(&addr) } else { sys::udp_socket(&addr) }?;
+        let local_addr = if addr.port() == 0 { socket.local_addr()? } else { addr };
+        Self::set_up(socket, local_addr, options, false)
     }
 
     /// Takes a bound UDP socket that was opened elsewhere.
@@ -69,10 +74,11 @@ impl UdpSocket {
         let socket = std::net::UdpSocket::from(descriptor);
         socket.set_nonblocking(true)?;
         let addr = socket.local_addr()?;
-        Self::set_up(socket, addr, options)
+        Self::set_up(socket, addr, options, true)
     }
 
-    fn set_up(socket: std::net::UdpSocket, addr: SocketAddr, options: &Options) -> io::Result<Self> {
+    /// What a socket has anyway when it is new is not set: a relay opens thousands.
+    fn set_up(socket: std::net::UdpSocket, addr: SocketAddr, options: &Options, is_adopted: bool) -> io::Result<Self> {
         let fd = socket.as_fd();
         let send_only = options.send_only;
         if options.refusals {
@@ -86,7 +92,9 @@ impl UdpSocket {
         } else if addr.ip().is_unspecified() {
             sys::set_packet_info(fd, &addr)?;
         }
-        sys::set_multicast(fd, &addr, &options.multicast)?;
+        if is_adopted || options.multicast != Multicast::default() {
+            sys::set_multicast(fd, &addr, &options.multicast)?;
+        }
         sys::set_unicast(fd, &addr, &options.unicast)?;
         if options.dscp != 0 {
             sys::set_dscp(fd, &addr, options.dscp)?;
@@ -99,12 +107,12 @@ impl UdpSocket {
         }
         let receive_buffer_bytes = sys::buffer_bytes(fd, BufferSide::Receive)?;
         let whole = sys::set_oversize(fd, &addr, Oversize::Lost).is_ok();
-        let gso = options.gso && sys::udp_has_gso(fd);
+        let gso = options.gso && *HAS_GSO.get_or_init(|| sys::udp_has_gso(fd));
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
-        let local_addr = socket.local_addr()?;
         Ok(UdpSocket {
             socket,
-            local_addr,
+            local_addr: addr,
+            is_adopted,
             gso,
             gso_refusals: Refusals::default(),
             gso_lowered_until: None,
@@ -119,6 +127,11 @@ impl UdpSocket {
             refusals: options.refusals,
             receive_buffer_bytes,
         })
+    }
+
+    /// Whether it was opened elsewhere, where somebody may have it still.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_adopted
     }
 
     /// Its address, with the port that the system chose.
@@ -164,6 +177,12 @@ impl UdpSocket {
         self.receive_buffer_bytes
     }
 
+    /// Whether the receive buffer may have had no room, when so many messages of so many bytes in all were found there. Who
+    /// receives takes all that is there, or comes again for it.
+    pub(crate) fn may_have_been_full(&self, messages: usize, bytes: usize) -> bool {
+        messages * MESSAGE_OVERHEAD_MAX + 2 * bytes >= self.receive_buffer_bytes / 2
+    }
+
     fn lower_gso(&mut self) {
         self.gso_refusals = Refusals::default();
         self.gso_lowered_until = Some(Instant::now() + GSO_PAUSE);
@@ -197,6 +216,13 @@ impl AsFd for UdpSocket {
         self.socket.as_fd()
     }
 }
+
+/// What the kernel counts for a message in a receive buffer, beside twice its bytes, at most: its own bookkeeping, and a page
+/// of a network card's.
+const MESSAGE_OVERHEAD_MAX: usize = 4_096;
+
+/// Whether the kernel can split, which is no matter of one socket.
+static HAS_GSO: OnceLock<bool> = OnceLock::new();
 
 /// The longest IP packet that passes everywhere: of IPv6 by RFC 8200 §5, of IPv4 in practice.
 const PATH_BYTES_MIN: usize = 1_280;

@@ -5,6 +5,7 @@
 //! Cost: an index and a comparison. A slot is used again, but with another generation, so no number is given twice.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use wire::{LinkId, LinkKind};
 
@@ -71,9 +72,15 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// The links that are open, to be changed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LinkId, &mut T)> {
-        self.slots.iter_mut().filter_map(|slot| Some((slot.id, slot.value.as_mut()?)))
+    /// The links that are open at some slots, to be changed.
+    pub(crate) fn part_mut(&mut self, slots: Range<usize>) -> impl Iterator<Item = (LinkId, &mut T)> {
+        let part = self.slots.iter_mut().skip(slots.start).take(slots.len());
+        part.filter_map(|slot| Some((slot.id, slot.value.as_mut()?)))
+    }
+
+    /// Slots with a link or without.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
     }
 
     /// The links that are open.

@@ -612,8 +612,7 @@ fn what_finds_no_room_is_counted_a_second_after_something_was_received() {
     while links.counts.dropped_receive_full == 0 {
         assert!(since.elapsed() < PATIENCE, "some find no room");
         client.send_to(&[7; 1_000], to).expect("sent");
-        links.expect_drops(start, receiver);
-        links.expect_drops(start, receiver);
+        (0..2).for_each(|_| links.expect_drops(start, receiver, 1, 1_000));
         assert_eq!(links.next_sweep(), Some(start + SWEEP_INTERVAL), "a worker that sleeps wakes for it");
         let before = links.counts.dropped_receive_full;
         links.count_drops(start);
@@ -623,8 +622,40 @@ fn what_finds_no_room_is_counted_a_second_after_something_was_received() {
     }
     links.close(receiver, CloseReason::Asked);
     links.close(sender, CloseReason::Asked);
-    links.expect_drops(start, receiver);
+    links.expect_drops(start, receiver, 64, 64);
     assert_eq!(links.next_sweep(), None, "it is gone");
+}
+
+#[test]
+fn who_found_little_in_a_buffer_does_not_ask_what_it_dropped() {
+    let mut links = Links::new().expect("epoll");
+    let (token, addr) = (Token::default(), ([127, 0, 0, 1], 0).into());
+    let options = UdpOptions { receive_buffer_bytes: Some(200_000), ..UdpOptions::default() };
+    links.handle_request(Instant::now(), LinkRequest::OpenUdp { token, addr, ports: None, options });
+    let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
+    let start = Instant::now();
+    links.expect_drops(start, link, 10, 12_000);
+    assert_eq!(links.next_sweep(), None);
+    links.expect_drops(start, link, 64, 64_000);
+    assert_eq!(links.next_sweep(), Some(start + SWEEP_INTERVAL));
+}
+
+/// A relay has a socket for each client, and few connections among them.
+#[test]
+fn overdue_links_are_looked_for_in_shares_of_all() {
+    let start = Instant::now();
+    let (mut links, listener, addr) = guarded(10, 10);
+    for _ in 0..SWEEP_SLOTS {
+        let (token, addr) = (Token::default(), ([127, 0, 0, 1], 0).into());
+        links.handle_request(start, LinkRequest::OpenUdp { token, addr, ports: None, options: UdpOptions::default() });
+    }
+    while links.poll_news().is_some() {}
+    let (_client, stranger) = accepted(&mut links, start, listener, addr, 1);
+    let late = start + 2 * STRANGER_AGE_MAX;
+    links.sweep(late);
+    assert_eq!((closed(&mut links), links.next_sweep()), (vec![], Some(late + SWEEP_PAUSE)));
+    links.sweep(late + SWEEP_PAUSE);
+    assert_eq!(closed(&mut links), [(stranger, CloseReason::Stranger)]);
 }
 
 /// A relay has thousands: to ask all of them at once would make packets late.
@@ -636,7 +667,7 @@ fn sockets_are_asked_for_what_they_dropped_in_shares_and_each_once() {
         let (token, addr) = (Token::default(), ([127, 0, 0, 1], 0).into());
         links.handle_request(start, LinkRequest::OpenUdp { token, addr, ports: None, options: UdpOptions::default() });
         let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
-        (0..3).for_each(|_| links.expect_drops(start, link));
+        (0..3).for_each(|_| links.expect_drops(start, link, 64, 4 << 20));
     }
     let mut now = start + SWEEP_INTERVAL;
     let mut left = Vec::new();

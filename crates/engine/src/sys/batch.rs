@@ -7,6 +7,7 @@ use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -149,13 +150,14 @@ impl RecvBatch {
             return Ok(0);
         }
         let count = (self.headers.headers.len() - first) as libc::c_uint;
+        // By `syscall`, as in `SendBatch::send`.
         // SAFETY: `new` pointed every header at its own parts and every iovec at its own slot, each with its length.
         // Those rows never move or shrink, the fields are private, and `&mut self` excludes readers.
         let got = unsafe {
-            let headers = self.headers.headers.ptr(first);
-            libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT as _, ptr::null_mut())
+            let (headers, no_timeout) = (self.headers.headers.ptr(first), ptr::null_mut::<libc::timespec>());
+            libc::syscall(libc::SYS_recvmmsg, fd, headers, count, libc::MSG_DONTWAIT, no_timeout)
         };
-        match check(got) {
+        match check(got as libc::c_int) {
             Ok(got) => self.filled += got as usize,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -166,6 +168,11 @@ impl RecvBatch {
     /// How many messages there are.
     pub fn message_count(&self) -> usize {
         self.filled
+    }
+
+    /// Bytes of some messages together.
+    pub fn len_bytes(&self, messages: Range<usize>) -> usize {
+        messages.map(|index| self.headers.headers.get(index).msg_len as usize).sum()
     }
 
     /// Whether every slot is used, so that the last socket may hold more.
@@ -348,14 +355,29 @@ impl SendBatch {
         if count == 0 {
             return Ok(0);
         }
+        let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+        // By `syscall`: glibc's own calls ask before and after whether the thread is to be cancelled, which is two atomic
+        // exchanges where there are several threads.
+        if let Some(header) = self.one_plain(count) {
+            // SAFETY: as below; one message of one slice, without control messages, is all that `sendto` has to know.
+            let sent = unsafe {
+                let iovec = *header.msg_iov;
+                let (name, name_len) = (header.msg_name, header.msg_namelen);
+                libc::syscall(libc::SYS_sendto, fd, iovec.iov_base, iovec.iov_len, flags, name, name_len)
+            };
+            return check(sent as libc::c_int).map(|_| 1);
+        }
         // SAFETY: headers up to `count` were just written: they point at their own parts and at slices of their own, neither
         // of which ever moves, and these at payload that is borrowed for `'a`, which outlives this call. The kernel only
         // reads.
-        let sent = unsafe {
-            let headers = self.headers.headers.ptr(0);
-            libc::sendmmsg(socket.as_raw_fd(), headers, count as libc::c_uint, libc::MSG_DONTWAIT as _)
-        };
-        check(sent).map(|sent| sent as usize)
+        let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd, self.headers.headers.ptr(0), count, flags) };
+        check(sent as libc::c_int).map(|sent| sent as usize)
+    }
+
+    /// The only message, if it is one datagram that lies in one place: the kernel need not read headers for it.
+    fn one_plain(&self, count: usize) -> Option<&libc::msghdr> {
+        let header = &self.headers.headers.get(0).msg_hdr;
+        (count == 1 && header.msg_iovlen == 1 && header.msg_controllen == 0).then_some(header)
     }
 
     /// Points a message at its payload, by slices from `first` on. Returns the next free one.
