@@ -1,5 +1,6 @@
 //! The channels of a client (RFC 8656 §12): numbers that stand for peers' transport addresses, for 600 seconds.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -18,6 +19,17 @@ pub const CHANNEL_NUMBERS: RangeInclusive<u16> = 0x4000..=0x7fff;
 pub(crate) struct Channels {
     peers: HashMap<u16, (SocketAddr, Instant)>,
     numbers: HashMap<SocketAddr, (u16, Instant)>,
+    /// The one that was asked for last. Most clients have one or two, and the tables lie where no cache has them when there are
+    /// many clients.
+    last: Cell<Option<Channel>>,
+}
+
+/// A number, the peer that it stands for, and until when.
+#[derive(Clone, Copy, Debug)]
+struct Channel {
+    number: u16,
+    peer: SocketAddr,
+    until: Instant,
 }
 
 /// Why a channel is not bound.
@@ -47,6 +59,7 @@ impl Channels {
             }
         }
         let until = now + CHANNEL_LIFETIME;
+        self.last.set(None);
         self.peers.insert(number, (peer, until));
         self.numbers.insert(peer, (number, until));
         debug_assert_eq!(self.peers.len(), self.numbers.len(), "each has the other");
@@ -56,16 +69,50 @@ impl Channels {
     /// The peer that a number stands for.
     #[inline]
     pub(crate) fn peer(&self, now: Instant, number: u16) -> Option<SocketAddr> {
-        self.peers.get(&number).filter(|(_, until)| now < *until).map(|(peer, _)| *peer)
+        self.find(
+            now,
+            |last| last.number == number,
+            || {
+                let (peer, until) = *self.peers.get(&number)?;
+                Some(Channel { number, peer, until })
+            },
+        )
+        .map(|channel| channel.peer)
     }
 
     /// The number that stands for a peer.
     #[inline]
     pub(crate) fn number(&self, now: Instant, peer: &SocketAddr) -> Option<u16> {
-        self.numbers.get(peer).filter(|(_, until)| now < *until).map(|(number, _)| *number)
+        self.find(
+            now,
+            |last| last.peer == *peer,
+            || {
+                let (number, until) = *self.numbers.get(peer)?;
+                Some(Channel { number, peer: *peer, until })
+            },
+        )
+        .map(|channel| channel.number)
+    }
+
+    /// The channel that was asked for last, or the one in the tables.
+    #[inline]
+    fn find(
+        &self,
+        now: Instant,
+        is_it: impl FnOnce(&Channel) -> bool,
+        in_tables: impl FnOnce() -> Option<Channel>,
+    ) -> Option<Channel> {
+        let last = self.last.get().filter(is_it);
+        let found = last.or_else(|| {
+            let found = in_tables();
+            self.last.set(found.or(self.last.get()));
+            found
+        });
+        found.filter(|channel| now < channel.until)
     }
 
     fn forget(&mut self, number: u16, peer: &SocketAddr) {
+        self.last.set(None);
         if let Some((other_peer, _)) = self.peers.remove(&number) {
             self.numbers.remove(&other_peer);
         }
@@ -76,7 +123,8 @@ impl Channels {
 
     /// Forgets those that are not to be any more.
     pub(crate) fn keep(&mut self, mut may_stay: impl FnMut(SocketAddr, Instant) -> bool) {
-        let Channels { peers, numbers } = self;
+        let Channels { peers, numbers, last } = self;
+        last.set(None);
         peers.retain(|_, (peer, until)| {
             let stays = may_stay(*peer, *until);
             if !stays {
@@ -116,6 +164,24 @@ mod tests {
         assert_eq!(channels.bind(now, 0x4000, peer(1), 9), Ok(()));
         assert_eq!((channels.peer(now, 0x4000), channels.number(now, &peer(1))), (Some(peer(1)), Some(0x4000)));
         assert_eq!((channels.peer(now, 0x4001), channels.number(now, &peer(2))), (None, None));
+    }
+
+    #[test]
+    fn the_one_that_was_asked_for_last_is_renewed_and_forgotten_like_others() {
+        let (start, mut channels) = (Instant::now(), Channels::default());
+        let [before, after] = [599, 601].map(|seconds| start + Duration::from_secs(seconds));
+        channels.bind(start, 0x4000, peer(1), 9).expect("it is free");
+        channels.bind(start, 0x4001, peer(2), 9).expect("it is free");
+        let asked = |channels: &Channels, now| (channels.peer(now, 0x4000), channels.number(now, &peer(1)));
+        assert_eq!(asked(&channels, before), (Some(peer(1)), Some(0x4000)));
+        assert_eq!(asked(&channels, after), (None, None), "it has run out");
+        channels.bind(before, 0x4000, peer(1), 9).expect("it is the same");
+        assert_eq!(asked(&channels, after), (Some(peer(1)), Some(0x4000)));
+        channels.keep(|kept, _| kept != peer(1));
+        assert_eq!(asked(&channels, before), (None, None), "it is taken out");
+        // What is not there leaves the last one as it was.
+        assert_eq!((channels.peer(before, 0x4001), channels.peer(before, 0x4002)), (Some(peer(2)), None));
+        assert_eq!(channels.last.get().map(|last| last.number), Some(0x4001));
     }
 
     #[test]
