@@ -233,10 +233,18 @@ pub enum Bench {
     /// Is a relay without rules, to be loaded by `millrace load relay`: what a relay's datagrams cost at least.
     #[command(after_help = RELAY_BENCH_EXAMPLES)]
     Relay(bench::relay::Args),
+    /// Makes thousands of the relay's allocations and lets all end at once: what they take, and what packets notice.
+    #[command(after_help = ALLOCATIONS_EXAMPLES)]
+    Allocations(bench::allocations::Args),
     /// Sends thousands of paced streams in three ways, beside the bare loop: what each costs, and how late it is.
     #[command(after_help = PUMP_BENCH_EXAMPLES)]
     Pump(bench::pump::Args),
 }
+
+const ALLOCATIONS_EXAMPLES: &str = "\
+Examples:
+  millrace bench allocations
+  millrace bench allocations --sockets       one socket each, as far as the limit of open files goes";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
