@@ -99,9 +99,11 @@ impl fmt::Display for Workers {
         let mut table = Table::of_facts();
         table.text(format!("{workers} workers' relays, without a kernel: CPU time of a packet"));
         for (name, pair) in [("many users", users), ("one user", one_user)] {
-            let workers::Pair { alone_ns, together_ns } = pair;
-            let times = pair.times(workers);
-            table.fact(name, format!("{alone_ns:.0} ns alone, {together_ns:.0} ns together: {times:.2} times one's"));
+            let workers::Pair { alone_ns, together_ns, core_share } = pair;
+            let (times, share) = (pair.times(workers), core_share * 100.0);
+            let cost =
+                format!("{alone_ns:.0} ns alone, {together_ns:.0} ns together, each with {share:.0} % of a core");
+            table.fact(name, format!("{cost}: {times:.2} times one's"));
         }
         table.fmt(f)
     }

@@ -2,10 +2,12 @@
 //!
 //! In: how many threads, how many clients each has, and whether all are one user's. Out: CPU time of a packet when one worker is
 //! alone and when all are busy, and from that how many times one worker's packets they carry where each has a core.
-//! The time is that of the threads, so it holds as well where others take the cores at times.
+//! The time is that of the threads, so it holds where others take the cores at times. But when they hardly ever ran at once it
+//! says nothing: how much of its core each had is told, too.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use engine::sys::{thread_cpu_time, thread_id};
@@ -36,6 +38,15 @@ pub(super) struct Costs {
 pub(super) struct Pair {
     pub(super) alone_ns: f64,
     pub(super) together_ns: f64,
+    /// The share of a core that each thread had when all worked.
+    pub(super) core_share: f64,
+}
+
+/// What a thread gave in a round.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    packet_ns: f64,
+    core_share: f64,
 }
 
 impl Pair {
@@ -62,11 +73,14 @@ fn pair(workers: usize, packets: usize, users: Users) -> Result<Pair> {
         alone.extend(flood(&mut all[..1], packets)?);
         together.extend(flood(&mut all, packets)?);
     }
-    Ok(Pair { alone_ns: median(&alone), together_ns: median(&together) })
+    let middle = |samples: &[Sample], pick: fn(&Sample) -> f64| median(&samples.iter().map(pick).collect::<Vec<_>>());
+    let packet = |samples| middle(samples, |sample| sample.packet_ns);
+    let core_share = middle(&together, |sample| sample.core_share);
+    Ok(Pair { alone_ns: packet(&alone), together_ns: packet(&together), core_share })
 }
 
-/// Lets all of these work at once; the CPU time for a packet of each.
-fn flood(workers: &mut [Worker], packets: usize) -> Result<Vec<f64>> {
+/// Lets all of these work at once.
+fn flood(workers: &mut [Worker], packets: usize) -> Result<Vec<Sample>> {
     let barrier = Arc::new(Barrier::new(workers.len()));
     thread::scope(|scope| {
         let threads = workers.iter_mut().map(|worker| {
@@ -88,14 +102,17 @@ impl Worker {
         Ok(Worker(alone))
     }
 
-    fn flood(&mut self, packets: usize, barrier: &Barrier) -> Result<f64> {
+    fn flood(&mut self, packets: usize, barrier: &Barrier) -> Result<Sample> {
         let thread = thread_id();
         barrier.wait();
+        let start = Instant::now();
         let before = thread_cpu_time(thread).context("the CPU time of this thread")?;
         for client in 0..packets / 2 {
             self.0.relay_both_ways(client % CLIENTS);
         }
         let after = thread_cpu_time(thread).context("the CPU time of this thread")?;
-        Ok((after - before).as_nanos() as f64 / packets as f64)
+        let cpu_ns = (after - before).as_nanos() as f64;
+        let core_share = cpu_ns / start.elapsed().as_nanos() as f64;
+        Ok(Sample { packet_ns: cpu_ns / packets as f64, core_share })
     }
 }
