@@ -379,7 +379,7 @@ impl Links {
         while let Some(id) = self.touched.pop() {
             let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id) else { continue };
             stream.is_touched = false;
-            if stream.seal_frames(&mut self.buffers).is_err() {
+            if !stream.is_sound() {
                 self.close(id, CloseReason::Failed);
                 continue;
             }

@@ -1,8 +1,9 @@
 //! A connection's cipher, and what it needs to keep.
 //!
 //! In: bytes as the network has them, frames as they are queued. Out: plain bytes, records.
-//! Cost: a box of some 100 bytes and what the cipher takes itself; buffers only while there is something in them. What came
-//! is opened in place; what leaves is copied once to be sealed, all of one flush together.
+//! Cost: a box of some 80 bytes and what the cipher takes itself; buffers only while there is something in them. What came
+//! is opened in place; what leaves is copied once to be sealed. Each frame is a record of its own, as there are TURN clients
+//! that take a record for a message (coturn's); those of one flush leave together all the same.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -17,18 +18,18 @@ pub(super) struct Sealed {
     /// The beginning of a record that is not whole, and how long that is at least; 0 when nobody has looked yet.
     rest: Vec<u8>,
     record_len: usize,
-    /// Frames that were queued since the last flush.
-    plain: Vec<u8>,
     /// The other side has said that this was all.
     has_ended: bool,
     /// The cipher has something to say.
     has_output: bool,
+    /// A frame could not be sealed, and no other can be.
+    is_used_up: bool,
 }
 
 impl Sealed {
     /// `came` was read and not opened yet.
     pub(super) fn new(cipher: Box<dyn Cipher>, came: Box<[u8]>) -> Self {
-        Sealed { cipher, rest: came.into(), record_len: 0, plain: Vec::new(), has_ended: false, has_output: false }
+        Sealed { cipher, rest: came.into(), record_len: 0, has_ended: false, has_output: false, is_used_up: false }
     }
 
     /// Whether there is something to open or to tell that the kernel knows nothing of.
@@ -100,38 +101,26 @@ impl Sealed {
         Got::Bytes { len: opened.plain, is_full: is_full || self.has_ended }
     }
 
-    /// Queues a part of a frame, to be sealed with all others before the next flush.
-    pub(super) fn queue(&mut self, part: &[u8], buffers: &mut Buffers) {
-        if self.plain.capacity() == 0 {
-            self.plain = buffers.take();
-        }
-        self.plain.extend_from_slice(part);
-    }
-
-    /// Bytes that are queued.
-    pub(super) fn queued_bytes(&self) -> usize {
-        self.plain.len()
-    }
-
-    /// Seals what is queued.
-    pub(super) fn flush(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) -> Result<(), CipherError> {
-        if self.plain.is_empty() {
-            return Ok(());
-        }
-        let plain = std::mem::take(&mut self.plain);
-        let sealed = self.seal(&plain, backlog, buffers);
+    /// Seals a frame, which is these parts.
+    pub(super) fn seal_frame(&mut self, parts: [&[u8]; 4], backlog: &mut Backlog, buffers: &mut Buffers) {
+        let mut plain = buffers.take();
+        parts.iter().for_each(|part| plain.extend_from_slice(part));
+        self.is_used_up |= self.seal(&plain, backlog, buffers).is_err();
         buffers.give(plain);
-        sealed
     }
 
-    /// Seals bytes at once.
+    /// Whether all frames could be sealed.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.is_used_up
+    }
+
+    /// Seals bytes.
     pub(super) fn seal(
         &mut self,
         plain: &[u8],
         backlog: &mut Backlog,
         buffers: &mut Buffers,
     ) -> Result<(), CipherError> {
-        debug_assert!(self.plain.is_empty(), "a connection has frames or pieces");
         backlog.append(plain.len(), buffers, |out| self.cipher.seal(plain, out))
     }
 
@@ -144,7 +133,6 @@ impl Sealed {
 
     /// Queues that this was all.
     pub(super) fn end(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) {
-        debug_assert!(self.plain.is_empty(), "what was queued is flushed before anything is closed");
         backlog.append(0, buffers, |out| self.cipher.end(out));
         self.give_rest(buffers);
     }
@@ -157,12 +145,11 @@ impl Sealed {
     /// Memory of its buffers.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
-        self.rest.capacity() + self.plain.capacity()
+        self.rest.capacity()
     }
 
     /// Lets go of its buffers.
     pub(super) fn release(&mut self, buffers: &mut Buffers) {
         self.give_rest(buffers);
-        buffers.give(std::mem::take(&mut self.plain));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{Begun, CipherError, CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
+use wire::{Begun, CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
 
 use super::buffers::{Backlog, Buffers};
 use super::sealed::Sealed;
@@ -350,22 +350,20 @@ impl Stream {
         let len = first.len() + second.len();
         let Some(wrapping) = framing.wrap(len) else { return false };
         let whole = wrapping.header().len() + len + wrapping.padding().len();
-        let queued = self.sealed.as_ref().map_or(0, |sealed| sealed.queued_bytes());
-        if self.backlog.len() + queued + whole > backlog_max {
+        if self.backlog.len() + whole > backlog_max {
             return false;
         }
-        for part in [wrapping.header(), first, second, wrapping.padding()] {
-            match &mut self.sealed {
-                None => self.backlog.push(part, buffers),
-                Some(sealed) => sealed.queue(part, buffers),
-            }
+        let parts = [wrapping.header(), first, second, wrapping.padding()];
+        match &mut self.sealed {
+            None => parts.iter().for_each(|part| self.backlog.push(part, buffers)),
+            Some(sealed) => sealed.seal_frame(parts, &mut self.backlog, buffers),
         }
         true
     }
 
-    /// Comes before a flush: seals the frames that were queued.
-    pub(super) fn seal_frames(&mut self, buffers: &mut Buffers) -> Result<(), CipherError> {
-        self.sealed.as_mut().map_or(Ok(()), |sealed| sealed.flush(&mut self.backlog, buffers))
+    /// Whether all frames that were queued could be: a cipher may be used up.
+    pub(super) fn is_sound(&self) -> bool {
+        self.sealed.as_ref().is_none_or(|sealed| sealed.is_sound())
     }
 
     /// Writes until all that waits is written, or the kernel has no room, or others are to have their turn. Returns how many

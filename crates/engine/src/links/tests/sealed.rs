@@ -10,6 +10,8 @@ struct Toy {
     opened: u8,
     sealed: u8,
     owes_answer: bool,
+    /// Records with data that can still be sealed, where there is a limit.
+    records_left: Option<u32>,
 }
 
 const DATA: u8 = 1;
@@ -54,6 +56,9 @@ impl Cipher for Toy {
 
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         for part in plain.chunks(16 * 1_024) {
+            if let Some(left) = &mut self.records_left {
+                *left = left.checked_sub(1).ok_or(CipherError)?;
+            }
             let record = self.record(DATA, part);
             out.extend(record);
         }
@@ -238,16 +243,32 @@ fn a_record_that_has_begun_ends_in_time_or_the_link_does() {
 }
 
 #[test]
-fn frames_of_one_flush_are_sealed_together_and_have_a_limit() {
-    let (mut links, link, mut other) = sealed(StreamOptions { backlog_max: 3_000, ..framed() });
+fn frames_of_one_flush_are_a_record_each_and_have_a_limit() {
+    // With the length before each frame, and a record's three bytes.
+    let (mut links, link, mut other) = sealed(StreamOptions { backlog_max: 3_006, ..framed() });
     let path = Path { link, remote: ([127, 0, 0, 1], 1).into(), local: None };
     let mut out = Outbox::new(10_000);
     (0..4).for_each(|index| assert!(out.push(&path, &[index; 998])));
     links.send(&out, &[]);
-    let (kind, body) = other.read();
-    assert_eq!((kind, body.len(), links.counts.dropped_tcp_full), (DATA, 3_000, 1));
-    assert_eq!(body[..3], [0x03, 0xe6, 0]);
-    assert_eq!(body[2_000..2_003], [0x03, 0xe6, 2]);
+    for index in 0..3 {
+        let (kind, body) = other.read();
+        assert_eq!((kind, body.len(), &body[..3]), (DATA, 1_000, &[0x03, 0xe6, index][..]));
+    }
+    assert_eq!(links.counts.dropped_tcp_full, 1);
+}
+
+#[test]
+fn a_connection_whose_cipher_is_used_up_ends() {
+    let cipher = Toy { records_left: Some(2), ..Toy::default() };
+    let (mut links, link, mut other) = begun(framed(), Begun { cipher: Some(Box::new(cipher)), ..Begun::default() });
+    let path = Path { link, remote: ([127, 0, 0, 1], 1).into(), local: None };
+    let mut out = Outbox::new(2_000);
+    (0..2).for_each(|_| assert!(out.push(&path, b"last")));
+    links.send(&out, &[]);
+    (0..2).for_each(|_| assert_eq!(other.read(), (DATA, b"\0\x04last".to_vec())));
+    assert_eq!(reason(&mut links), None);
+    links.send(&out, &[]);
+    assert_eq!(reason(&mut links), Some(CloseReason::Failed));
 }
 
 #[test]
