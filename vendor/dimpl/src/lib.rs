@@ -279,10 +279,33 @@ mod timer;
 mod rng;
 pub(crate) use rng::SeededRng;
 
+/// Keys of the records of epoch 1 (RFC 5246 §6.3), and where their numbers stand.
+pub struct RecordKeys {
+    /// The cipher suite.
+    pub suite: crypto::Dtls12CipherSuite,
+    /// What the client writes with.
+    pub client_key: Vec<u8>,
+    /// The fixed part of its nonces.
+    pub client_iv: Vec<u8>,
+    /// What the server writes with.
+    pub server_key: Vec<u8>,
+    /// The fixed part of its nonces.
+    pub server_iv: Vec<u8>,
+    /// Number of the server's next record.
+    pub next_seq: u64,
+}
+
+impl fmt::Debug for RecordKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordKeys").finish_non_exhaustive()
+    }
+}
+
 /// Certificate and private key pair.
 #[derive(Clone)]
 pub struct DtlsCertificate {
-    /// Certificate in DER format.
+    /// Certificate in DER format. Those that vouch for it may stand behind it; DTLS 1.2 sends
+    /// them along.
     pub certificate: Vec<u8>,
     /// Private key in DER format.
     pub private_key: Vec<u8>,
@@ -484,6 +507,34 @@ impl Dtls {
     pub fn new_12(config: Arc<Config>, certificate: DtlsCertificate, now: Instant) -> Self {
         let inner = Inner::Server12(Server12::new(config, certificate, now));
         Dtls { inner: Some(inner) }
+    }
+
+    /// Create a DTLS 1.2 server whose cookie exchange was done elsewhere, without state
+    /// (RFC 6347 §4.2.1): the first packet that it is given is the ClientHello with the
+    /// cookie. `record_seq` and `message_seq` are the numbers of its record and its message.
+    ///
+    /// The config must not use server cookies.
+    pub fn new_12_after_cookie(
+        config: Arc<Config>,
+        certificate: DtlsCertificate,
+        now: Instant,
+        record_seq: u64,
+        message_seq: u16,
+    ) -> Self {
+        let mut server = Server12::new(config, certificate, now);
+        server.begin_after_cookie(record_seq, message_seq);
+        Dtls {
+            inner: Some(Inner::Server12(server)),
+        }
+    }
+
+    /// What the records of a connected DTLS 1.2 server are protected by, for whoever goes on
+    /// with them instead of this instance. Two who write under the same keys give them away.
+    pub fn record_keys(&self) -> Option<RecordKeys> {
+        match self.inner.as_ref()? {
+            Inner::Server12(server) => server.record_keys(),
+            _ => None,
+        }
     }
 
     /// Create a new DTLS 1.2 PSK-only instance (no certificate).

@@ -7,16 +7,17 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 13] = [
+const KNOWN: [(&str, &[&str]); 14] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
     ("srtp", &["wire"]),
     ("tls", &["wire"]),
+    ("dtls", &["srtp"]),
     ("engine", &["counters", "wire"]),
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
-    ("relay", &["counters", "wheel", "wire"]),
+    ("relay", &["counters", "dtls", "wheel", "wire"]),
     ("titles", &["counters", "pump", "wire"]),
     ("webrtc", &["srtp", "wire"]),
     ("client", &["srtp", "webrtc", "wire"]),

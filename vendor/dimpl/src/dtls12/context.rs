@@ -85,6 +85,16 @@ pub enum AuthMode {
     Psk,
 }
 
+/// Bytes of the first of several DER values that stand one behind the other (X.690 8.1.3).
+fn der_len(bytes: &[u8]) -> Option<usize> {
+    let first = usize::from(*bytes.get(1)?);
+    let count = if first < 0x80 { 0 } else { first - 0x80 };
+    let long = bytes.get(2..2 + count).filter(|_| count <= 4)?;
+    let len = long.iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
+    let len = 2 + count + if count == 0 { first } else { len };
+    (len <= bytes.len()).then_some(len)
+}
+
 impl CryptoContext {
     /// Create a new crypto context with the given authentication mode.
     pub fn new(auth: AuthMode, config: Arc<crate::Config>) -> Self {
@@ -401,10 +411,26 @@ impl CryptoContext {
         let AuthMode::Certificate { certificate, .. } = &self.auth else {
             panic!("get_client_certificate called in PSK mode");
         };
-        let cert = Asn1Cert(0..certificate.len());
+        // Those that vouch for it may stand behind it.
         let mut certs = ArrayVec::new();
-        certs.push(cert);
+        let mut rest = 0..certificate.len();
+        while !rest.is_empty() && !certs.is_full() {
+            let len = der_len(&certificate[rest.clone()]).unwrap_or(rest.len());
+            certs.push(Asn1Cert(rest.start..rest.start + len));
+            rest.start += len;
+        }
         Certificate::new(certs)
+    }
+
+    /// Keys and IVs that records are protected by: what the client writes, what the server writes.
+    pub fn record_keys(&self) -> Option<[(Vec<u8>, Vec<u8>); 2]> {
+        let pair = |key: &Option<Buf>, iv: &Option<Iv>| {
+            Some((key.as_ref()?.to_vec(), iv.as_ref()?.as_slice().to_vec()))
+        };
+        Some([
+            pair(&self.client_write_key, &self.client_write_iv)?,
+            pair(&self.server_write_key, &self.server_write_iv)?,
+        ])
     }
 
     /// Serialize client certificate for authentication.

@@ -1121,6 +1121,27 @@ impl Engine {
         }
     }
 
+    /// Begin behind a cookie exchange that was done elsewhere (RFC 6347 §4.2.1, §4.2.2): handshake
+    /// messages of either side are numbered from that of the ClientHello on, and so are our records.
+    pub fn begin_after_cookie(&mut self, record_seq: u64, message_seq: u16) {
+        self.peer_handshake_seq_no = message_seq;
+        self.next_handshake_seq_no = message_seq;
+        self.sequence_epoch_0.sequence_number = record_seq;
+    }
+
+    /// What records are protected by, and the number of the next one of ours.
+    pub fn record_keys(&self) -> Option<crate::RecordKeys> {
+        let [(client_key, client_iv), (server_key, server_iv)] = self.crypto_context.record_keys()?;
+        Some(crate::RecordKeys {
+            suite: self.cipher_suite?,
+            client_key,
+            client_iv,
+            server_key,
+            server_iv,
+            next_seq: self.sequence_epoch_n.sequence_number,
+        })
+    }
+
     /// Reset server handshake state after sending HelloVerifyRequest.
     ///
     /// Per RFC 6347 §4.2.2, the HelloVerifyRequest exchange is stateless. After sending

@@ -181,6 +181,15 @@ impl Server {
         }
     }
 
+    pub fn begin_after_cookie(&mut self, record_seq: u64, message_seq: u16) {
+        self.engine.begin_after_cookie(record_seq, message_seq);
+    }
+
+    pub fn record_keys(&self) -> Option<crate::RecordKeys> {
+        let is_connected = self.state == State::AwaitApplicationData;
+        self.engine.record_keys().filter(|_| is_connected)
+    }
+
     pub fn into_client(self) -> Client {
         Client::new_with_engine(self.engine, self.last_now)
     }
