@@ -28,7 +28,7 @@ use crate::ports::{Ports, Wanted};
 use crate::random::Secret;
 use crate::reservation::ReservationToken;
 use crate::settings::Settings;
-use crate::spec::{AllocationId, AllocationInfo, Event, Traffic};
+use crate::spec::{AllocationId, AllocationInfo, ClientTransport, Event, Traffic};
 use crate::tcp::PeerConnections;
 
 /// Allocations that expire, or sockets that are closed, before everything else gets its turn; the next portion waits for
@@ -114,6 +114,8 @@ pub(crate) struct Allocations {
     pub(crate) ended_tcp: Vec<usize>,
     /// The slots of clients' connections whose allocations have ended.
     pub(crate) ended_connections: Vec<usize>,
+    /// The paths of clients by DTLS whose allocations have ended.
+    pub(crate) ended_associations: Vec<Path>,
 }
 
 impl Allocations {
@@ -137,6 +139,7 @@ impl Allocations {
             events: VecDeque::new(),
             ended_tcp: Vec::new(),
             ended_connections: Vec::new(),
+            ended_associations: Vec::new(),
         }
     }
 
@@ -426,6 +429,9 @@ impl Allocations {
         self.ended_tcp.extend(allocation.is_tcp.then_some(key));
         if let Name::Client(slot) = Name::of(allocation.client.token.number) {
             self.ended_connections.push(slot);
+        }
+        if allocation.client.transport == ClientTransport::Dtls {
+            self.ended_associations.push(allocation.client.path);
         }
         for slot in allocation.relayed.into_iter().flatten() {
             self.release(slot);

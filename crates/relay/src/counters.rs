@@ -29,6 +29,20 @@ counters! {
         counter bindings: u64 = "bindings_total",
         /// Clients' connections that nobody made use of, and that made room for newcomers.
         counter connections_made_room: u64 = "connections_made_room_total",
+        /// Clients' associations by DTLS on the worker.
+        gauge dtls_associations: u64 = "dtls_associations",
+        /// DTLS handshakes that go on.
+        gauge dtls_handshakes: u64 = "dtls_handshakes",
+        /// Clients by DTLS that were asked to show that they receive where they say they are.
+        counter dtls_cookies: u64 = "dtls_cookies_total",
+        /// DTLS handshakes that began.
+        counter dtls_handshakes_begun: u64 = "dtls_handshakes_begun_total",
+        /// DTLS handshakes that came to their end.
+        counter dtls_handshakes_done: u64 = "dtls_handshakes_done_total",
+        /// DTLS handshakes that came to nothing, or took too long.
+        counter dtls_handshakes_failed: u64 = "dtls_handshakes_failed_total",
+        /// DTLS handshakes, and associations that nobody made use of, that made room for newcomers.
+        counter dtls_made_room: u64 = "dtls_made_room_total",
         /// Datagrams from clients to peers.
         counter packets_to_peers: u64 = "packets_to_peers_total",
         /// Their payload, in bytes.

@@ -36,6 +36,18 @@ pub enum DropReason {
     Empty,
     /// The user, or all users together, are over their bandwidth.
     BandwidthSpent,
+    /// By DTLS, and from somebody who has shaken hands with nobody, or whose hands are being shaken and who sends no such thing.
+    NoAssociation,
+    /// A datagram of DTLS that is none, or ends in the middle of a record.
+    MalformedDtls,
+    /// A record that was changed on its way, or is somebody else's.
+    NotAuthentic,
+    /// A record that was there before, or is too old to tell.
+    Replayed,
+    /// A handshake has brought more datagrams than it may.
+    HandshakeBudgetSpent,
+    /// Data that does not fit a datagram with what stands around it.
+    TooLong,
     /// Something came to a link that is not in use any more.
     StaleLink,
     /// There was no room on the way out.

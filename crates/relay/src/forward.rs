@@ -23,6 +23,7 @@ use wire::{DatagramRun, LinkKind, Outbox, Path, Random};
 
 use crate::allocation::Client;
 use crate::allocations::Allocations;
+use crate::associations::{self, Associations};
 use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::ledger::Direction;
@@ -32,6 +33,7 @@ use crate::message::{
 };
 use crate::rules::{self, Rules};
 use crate::settings::Settings;
+use crate::spec::ClientTransport;
 
 /// Bytes of the header of ChannelData.
 const CHANNEL_HEADER_LEN: usize = 4;
@@ -40,6 +42,7 @@ const CHANNEL_HEADER_LEN: usize = 4;
 pub(crate) struct Forward<'a, 'r> {
     pub(crate) now: Instant,
     pub(crate) allocations: &'a mut Allocations,
+    pub(crate) associations: &'a mut Associations,
     pub(crate) settings: &'a Settings,
     pub(crate) rules: &'a Rules,
     pub(crate) counters: &'a mut Counters,
@@ -208,8 +211,39 @@ impl Forward<'_, '_> {
         self.counters.packets_to_clients += taken as u64;
         self.counters.bytes_to_clients += bytes;
         match heading {
+            _ if client.transport == ClientTransport::Dtls => self.write_sealed(&client, heading, source, part),
             Heading::Channel(number) => self.write_channel_data(&client, number, part),
             Heading::Indication => self.write_indications(&client, source, part),
+        }
+    }
+
+    /// Writes records of DTLS: each has one message, which is copied to be sealed. Those of one size leave as one run.
+    fn write_sealed(&mut self, client: &Client, heading: Heading, source: SocketAddr, part: Part) {
+        let Forward { associations, counters, random, run, out, .. } = self;
+        let Some(records) = associations.records(&client.path) else {
+            return counters.drops.add(DropReason::NoAssociation, part.segments.len() as u64);
+        };
+        for index in part.segments.clone() {
+            let payload = payload_of(run, index, &part);
+            let len = payload.len();
+            let mut write = |parts: &[&[u8]]| associations::seal(records, &client.path, parts, out);
+            let written = match (heading, source.ip()) {
+                (Heading::Channel(number), _) => {
+                    let head = u32::from(number) << 16 | (len as u32 & 0xffff);
+                    write(&[&head.to_be_bytes(), payload])
+                }
+                (Heading::Indication, IpAddr::V4(ip)) => {
+                    let head: [u8; 36] = indication_head(random, 1, source.port(), ip.octets(), len);
+                    write(&[&head, payload, padding(len)])
+                }
+                (Heading::Indication, IpAddr::V6(ip)) => {
+                    let head: [u8; 48] = indication_head(random, 2, source.port(), ip.octets(), len);
+                    write(&[&head, payload, padding(len)])
+                }
+            };
+            if let Err(reason) = written {
+                counters.drops.add(reason, 1);
+            }
         }
     }
 
@@ -265,7 +299,7 @@ impl Forward<'_, '_> {
     fn copy_indication(&mut self, client: &Client, source: SocketAddr, index: usize, part: &Part) {
         let Forward { run, random, out, .. } = self;
         let payload = payload_of(run, index, part);
-        let padding = &[0; 3][..payload.len().next_multiple_of(4) - payload.len()];
+        let padding = padding(payload.len());
         let is_queued = match source.ip() {
             IpAddr::V4(ip) => {
                 let head: [u8; 36] = indication_head(random, 1, source.port(), ip.octets(), payload.len());
@@ -304,6 +338,11 @@ impl Forward<'_, '_> {
     fn drop(&mut self, reason: DropReason, count: usize) {
         self.counters.drops.add(reason, count as u64);
     }
+}
+
+/// What stands behind data of so many bytes in an attribute (RFC 8489 §14).
+fn padding(len: usize) -> &'static [u8] {
+    &[0; 3][..len.next_multiple_of(4) - len]
 }
 
 /// Bytes of the IP and UDP headers of a datagram from or for a peer (RFC 791, RFC 8200, RFC 768).

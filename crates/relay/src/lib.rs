@@ -6,6 +6,7 @@
 mod allocation;
 mod allocations;
 pub mod answer;
+mod associations;
 pub mod auth;
 pub mod channel;
 mod connections;
@@ -17,6 +18,7 @@ pub mod ledger;
 pub mod limits;
 pub mod message;
 pub mod names;
+mod opening;
 pub mod permission;
 mod ports;
 mod random;

@@ -15,6 +15,7 @@ use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path, Product, Rand
 use crate::allocation::Client;
 use crate::allocations::{self, Allocations, NO_ROOM, Outcome};
 use crate::answer::Writer;
+use crate::associations::{self, Associations};
 use crate::auth::{self, Authority, Found, Verdict, Waiting};
 use crate::connections::Connections;
 use crate::counters::Counters;
@@ -25,11 +26,12 @@ use crate::ledger::Direction;
 use crate::limits::Limits;
 use crate::message::{Class, Message, Method, TransactionId, attribute};
 use crate::names::Name;
+use crate::opening::{Opener, Opening};
 use crate::random;
 use crate::requests::{self, Granted, Requests};
 use crate::rules::Rules;
 use crate::settings::Settings;
-use crate::spec::{Command, Event};
+use crate::spec::{ClientTransport, Command, Event};
 use crate::tcp::{News, PeerConnections};
 
 /// The relay of one worker. It holds no socket and reads no clock.
@@ -43,6 +45,7 @@ pub struct Relay {
     /// Of each listener, when it is open.
     listeners: Vec<Option<LinkId>>,
     connections: Connections,
+    associations: Associations,
     peers: PeerConnections,
     counters: Counters,
     events: VecDeque<Event>,
@@ -63,6 +66,7 @@ impl Relay {
             allocations: Allocations::new(now, &settings),
             listeners: vec![None; settings.listeners.len()],
             connections: Connections::new(now, &settings),
+            associations: Associations::new(now, &settings),
             peers: PeerConnections::new(now, &settings),
             counters: Counters::default(),
             events: VecDeque::new(),
@@ -99,18 +103,36 @@ impl Relay {
                 let is_taken = self.connections.add(connection);
                 self.counters.connections_refused += u64::from(!is_taken);
             }
+            Command::Handshake { association, step } => {
+                self.associations.handle_step(now, association, step, &mut self.counters, out);
+                self.settle(now);
+            }
         }
     }
 
     /// What control has to know, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         let lookup = self.authority.poll_lookup().map(|user| Event::Lookup { user });
-        lookup.or_else(|| self.events.pop_front()).or_else(|| self.allocations.events.pop_front())
+        let others = [&mut self.events, &mut self.allocations.events, &mut self.associations.events];
+        lookup.or_else(|| others.into_iter().find_map(VecDeque::pop_front))
     }
 
     /// All numbers of this worker.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Takes what came to a listener for DTLS.
+    fn handle_sealed(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
+        let (token, path, mut opening) = (run.token, run.path, Opening::new(run));
+        loop {
+            let Relay { associations, limits, counters, .. } = self;
+            let Some(piece) = opening.next(&mut Opener { now, associations, limits, counters, out }) else { return };
+            match self.client_of(token, &path) {
+                Some(client) => self.handle_client(now, client, &piece, out),
+                None => self.counters.drops.add(DropReason::NoAssociation, piece.datagram_count() as u64),
+            }
+        }
     }
 
     /// Takes what a client sent.
@@ -140,8 +162,8 @@ impl Relay {
     }
 
     fn forward<'a, 'r>(&'a mut self, now: Instant, run: &'a DatagramRun<'r>, out: &'a mut Outbox) -> Forward<'a, 'r> {
-        let Relay { allocations, settings, rules, counters, random, .. } = self;
-        Forward { now, allocations, settings, rules, counters, random, run, out }
+        let Relay { allocations, associations, settings, rules, counters, random, .. } = self;
+        Forward { now, allocations, associations, settings, rules, counters, random, run, out }
     }
 
     /// Takes a STUN message that is no data.
@@ -289,7 +311,8 @@ impl Relay {
         };
         let server = SocketAddr::new(path.local.unwrap_or(listener.addr.ip()), listener.addr.port());
         let address = SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port());
-        Some(Client { token, path: *path, address, server, transport: listener.transport })
+        let is_there = listener.transport != ClientTransport::Dtls || self.associations.has(path);
+        is_there.then_some(Client { token, path: *path, address, server, transport: listener.transport })
     }
 
     fn handle_opened(&mut self, now: Instant, name: Name, link: LinkId, remote: Option<SocketAddr>, out: &mut Outbox) {
@@ -342,7 +365,13 @@ impl Relay {
     }
 
     /// Ends what is nobody's any more, and counts what there is.
-    fn settle(&mut self) {
+    fn settle(&mut self, now: Instant) {
+        for path in std::mem::take(&mut self.associations.ended) {
+            self.allocations.remove_of(now, &path);
+        }
+        for path in std::mem::take(&mut self.allocations.ended_associations) {
+            self.associations.unsettle(&path);
+        }
         for key in std::mem::take(&mut self.allocations.ended_tcp) {
             self.peers.close_all(key);
         }
@@ -353,6 +382,8 @@ impl Relay {
         self.counters.allocations = self.allocations.len() as u64;
         self.counters.connections = self.connections.len() as u64;
         self.counters.connections_made_room = self.connections.made_room;
+        let (open, shaking) = self.associations.count();
+        (self.counters.dtls_associations, self.counters.dtls_handshakes) = (open as u64, shaking as u64);
     }
 
     /// A peer has connected to a relayed address: its client is told, if it permits that peer (RFC 6062 §5.3).
@@ -464,6 +495,12 @@ impl Relay {
     /// Sends what stands in the slot.
     fn send(&mut self, path: &Path, len: Option<usize>, out: &mut Outbox) {
         let is_stream = path.link.kind() == LinkKind::Stream;
+        let len = match len {
+            Some(len) if self.is_sealed(path.link) => {
+                self.associations.records(path).and_then(|records| associations::seal_slot(records, len, out))
+            }
+            len => len,
+        };
         let is_sent = match len {
             Some(len) if is_stream => out.commit_bytes(path.link, len),
             Some(len) => {
@@ -482,6 +519,12 @@ impl Relay {
         }
     }
 
+    /// Whether a link is that of a listener for DTLS, by which nothing leaves that is not sealed.
+    fn is_sealed(&self, link: LinkId) -> bool {
+        let mut listeners = self.settings.listeners.iter().zip(&self.listeners);
+        listeners.any(|(listener, own)| listener.transport == ClientTransport::Dtls && *own == Some(link))
+    }
+
     /// Answers the Allocate that waited for sockets.
     fn tell_outcome(&mut self, now: Instant, outcome: Option<Outcome>, out: &mut Outbox) {
         let (key, class) = match outcome {
@@ -491,7 +534,8 @@ impl Relay {
         };
         let opening = self.allocations.get_mut(key).and_then(|allocation| allocation.opening.take());
         let (Some(opening), Some(allocation)) = (opening, self.allocations.get(key)) else { return };
-        let (path, client) = (allocation.client.path, allocation.client.token.number);
+        let (path, client, transport) =
+            (allocation.client.path, allocation.client.token.number, allocation.client.transport);
         let shown: Vec<SocketAddr> = self.allocations.shown_of(allocation).collect();
         let len = write(out, class, Method::Allocate, allocation.transaction, |writer| {
             match class {
@@ -509,6 +553,9 @@ impl Relay {
             if let Name::Client(slot) = Name::of(client) {
                 self.connections.settle(slot);
             }
+            if transport == ClientTransport::Dtls {
+                self.associations.settle(&path);
+            }
             self.counters.allocations_begun += 1;
             self.events.push_back(Event::Began(info));
         } else {
@@ -522,6 +569,7 @@ impl Product for Relay {
     fn handle_run(&mut self, now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
         match Name::of(run.token.number) {
             Name::Relayed(slot) => self.forward(now, &run, out).handle_peer(slot),
+            Name::Listener(_) if self.is_sealed(run.path.link) => self.handle_sealed(now, run, out),
             Name::Listener(_) | Name::Client(_) => match self.client_of(run.token, &run.path) {
                 Some(client) => self.handle_client(now, client, &run, out),
                 None => self.counters.drops.add(DropReason::StaleLink, run.datagram_count() as u64),
@@ -530,7 +578,7 @@ impl Product for Relay {
                 self.counters.drops.add(DropReason::StaleLink, run.datagram_count() as u64);
             }
         }
-        self.settle();
+        self.settle(now);
     }
 
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
@@ -546,27 +594,28 @@ impl Product for Relay {
             LinkEvent::Writable { link } => self.peers.handle_writable(link),
             LinkEvent::Refused { .. } => {}
         }
-        self.settle();
+        self.settle(now);
     }
 
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        let Relay { allocations, connections, peers, counters, .. } = self;
+        let Relay { allocations, associations, connections, peers, counters, .. } = self;
         allocations.handle_timeout(now, counters);
+        associations.handle_timeout(now, |path| allocations.find(now, path).is_some(), counters, out);
         let is_used = |path: &Path| allocations.find(now, path).is_some() || peers.has(path.link);
         connections.handle_timeout(now, is_used);
         while let Some(news) = self.peers.handle_timeout(now) {
             self.tell(Some(news), out);
         }
-        self.settle();
+        self.settle(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let timeouts = [self.allocations.poll_timeout(), self.connections.poll_timeout(), self.peers.poll_timeout()];
-        timeouts.into_iter().flatten().min()
+        timeouts.into_iter().chain([self.associations.poll_timeout()]).flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        self.settle();
+        self.settle(now);
         !self.peers.transmit(now, out)
             || !allocations::transmit(self.connections.requests(), out)
             || self.allocations.transmit(now, out)

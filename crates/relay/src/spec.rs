@@ -28,11 +28,49 @@ pub enum ClientTransport {
     Dtls,
 }
 
+/// A client's association by DTLS, from the end of its cookie on; unique on its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AssociationId(pub u64);
+
+/// What a handshake needs of who does it.
+#[derive(Debug)]
+pub enum HandshakeInput {
+    /// One begins with this ClientHello. Its cookie is good.
+    Begin {
+        /// How far the client has counted.
+        numbers: dtls::Numbers,
+        /// All of the datagram.
+        hello: Box<[u8]>,
+    },
+    /// The client has sent this.
+    Datagram(Box<[u8]>),
+    /// Nobody waits for it any more.
+    End,
+}
+
+/// What has become of a handshake.
+#[derive(Debug)]
+pub enum HandshakeStep {
+    /// Send the client this.
+    Send(Box<[u8]>),
+    /// It is over, and there are keys.
+    Done(Box<dtls::Established>),
+    /// It is over, and there are none.
+    Failed,
+}
+
 /// What control asks of a worker's relay.
 #[derive(Debug)]
 pub enum Command {
     /// A connection is here, accepted elsewhere.
     AddClient(Connection),
+    /// A handshake goes on, as `Event::Handshake` had asked.
+    Handshake {
+        /// Whose.
+        association: AssociationId,
+        /// How far it is.
+        step: HandshakeStep,
+    },
     /// What was found for `Event::Lookup`. Each question has an answer.
     Found {
         /// Whose keys.
@@ -90,6 +128,13 @@ pub enum Event {
     Lookup {
         /// Who.
         user: Arc<str>,
+    },
+    /// Shake hands with a client, or go on with it, and tell by `Command::Handshake`.
+    Handshake {
+        /// Which.
+        association: AssociationId,
+        /// What came of it.
+        input: HandshakeInput,
     },
     /// An allocation began.
     Began(AllocationInfo),

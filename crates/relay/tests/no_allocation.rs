@@ -5,6 +5,8 @@
 mod allocations;
 #[path = "support/client.rs"]
 mod client;
+#[path = "support/sealed.rs"]
+mod sealed;
 #[path = "support/world.rs"]
 mod world;
 
@@ -77,6 +79,47 @@ fn data_costs_no_allocation() {
         }
     });
     assert_eq!((allocations, sent), (0, 6 * RUNS * COUNT));
+}
+
+#[test]
+fn data_by_dtls_costs_no_allocation() {
+    let (mut world, mut control) = (sealed::with_dtls(|_| {}), sealed::Control::new());
+    let mut client = sealed::Sealed::connected(&mut world, &mut control, 1);
+    let (relayed, peer) = (client.allocate(&mut world), SocketAddr::from(([198, 51, 100, 1], 5_000)));
+    client.bind(&mut world, 0x4000, peer);
+    let (link, token, _) = *world.sockets.values().find(|(_, _, addr)| *addr == relayed).unwrap();
+    let data = channel_data(0x4000, &[7; 100]);
+    // A record is good once.
+    let mut up: Vec<Incoming> = (0..2 * RUNS)
+        .map(|_| {
+            let records = client.seal(&[&data[..]; COUNT]);
+            let (number, path, segment) = (sealed::LISTENER, client.client.path, records[0].len());
+            Incoming { number, path, data: records.concat(), segment }
+        })
+        .collect();
+    let mut down = Incoming::new(token.number, Path { link, remote: peer, local: None }, &[7; 100]);
+    let mut out = Outbox::new(512 * 1_024);
+    let (before, watched_for) = up.split_at_mut(RUNS);
+    for way in before {
+        assert_eq!((way.handle(&mut world, &mut out), down.handle(&mut world, &mut out)), (COUNT, COUNT));
+    }
+    let mut sent = 0;
+    let (allocations, ()) = watched(|| {
+        for way in watched_for {
+            sent += way.handle(&mut world, &mut out) + down.handle(&mut world, &mut out);
+        }
+    });
+    assert_eq!((allocations, sent), (0, 2 * RUNS * COUNT));
+}
+
+#[test]
+fn a_hello_without_a_cookie_costs_no_allocation() {
+    let mut world = sealed::with_dtls(|_| {});
+    let client = sealed::Sealed::new(&world, 1);
+    let mut hellos = Incoming::new(sealed::LISTENER, client.client.path, &client.sends[0]);
+    let mut out = Outbox::new(512 * 1_024);
+    assert_eq!(hellos.handle(&mut world, &mut out), COUNT);
+    assert_eq!(watched(|| hellos.handle(&mut world, &mut out)), (0, COUNT));
 }
 
 #[test]

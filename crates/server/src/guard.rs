@@ -28,7 +28,7 @@ pub(crate) async fn answering<T>(work: impl Future<Output = T>) -> Option<T> {
 /// For whoever has panics end the process, by a hook: whether this one is to.
 pub fn ends_process(panic: &PanicHookInfo<'_>) -> bool {
     let is_ours = panic.location().is_none_or(|at| at.file().starts_with("crates/"));
-    let is_caught = titles::is_guarded() || ANSWERING.try_with(|()| ()).is_ok();
+    let is_caught = titles::is_guarded() || dtls::is_guarded() || ANSWERING.try_with(|()| ()).is_ok();
     !webrtc::is_guarded() && (is_ours || !is_caught)
 }
 

@@ -31,13 +31,14 @@ use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
 use crate::relay::control::RelayControl;
-use crate::relay::known;
 use crate::relay::setup as relay_setup;
+use crate::relay::{handshakes, known};
 use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
 use crate::rtsp;
+use crate::tls::Certificates;
 use crate::worker::{Message, Numbers, Products, Ways};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram that would be in its last quarter is dropped, and its
@@ -94,7 +95,7 @@ impl Machine {
         let allocations_max = relay_setup::allocations_max(config, files_max);
         let links_max = tcp_links_max(config, count, files_max, allocations_max);
         let (mut parts, mut listen) = (Vec::with_capacity(count), relay_setup::listen(config));
-        relay_setup::claim(&listen)?;
+        relay_setup::claim(config, &listen)?;
         for index in 0..count {
             let part = Part::bind(config, index, &hosts, links_max, &listen)?;
             // Where the system chose the ports, the other workers have the same.
@@ -115,11 +116,12 @@ impl Machine {
         self.context.clone()
     }
 
-    /// Starts the threads and the control planes above them. To be called on a runtime.
+    /// Starts the threads and the control planes above them. To be called on a runtime. Who shakes hands by DTLS shows one of
+    /// these certificates.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn run(self, config: &Config) -> anyhow::Result<Running> {
+    pub fn run(self, config: &Config, certificates: Option<&Arc<Certificates>>) -> anyhow::Result<Running> {
         let Machine { parts, relay, settings, context } = self;
         let count = parts.len();
         let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
@@ -157,11 +159,17 @@ impl Machine {
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory_settings(&config.rooms)));
         let relay = relay.map(|shared| {
             let lookups = known::start(shared.known().clone(), &plane)?;
-            anyhow::Ok(Arc::new(RelayControl::new(plane.clone(), &shared, config).with_lookups(lookups)))
+            let control = RelayControl::new(plane.clone(), &shared, config).with_lookups(lookups);
+            let Some(certificates) = certificates.filter(|_| !config.relay.dtls_listen.is_empty()) else {
+                return anyhow::Ok((Arc::new(control), None));
+            };
+            let (handshakes, thread) = handshakes::start(&plane, certificates.clone())?;
+            Ok((Arc::new(control.with_handshakes(handshakes)), Some(thread)))
         });
-        let relay = relay.transpose()?;
+        let (relay, handshakes) = relay.transpose()?.unzip();
         let listen = report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), Handle::current());
         let mut helpers = vec![listen?];
+        helpers.extend(handshakes.flatten());
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
             let (plane, notified) = (plane.clone(), rooms.clone());
             let send = move |message| plane.workers().take_from_negotiator(worker, message);

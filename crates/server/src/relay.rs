@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod coturn;
+pub mod handshakes;
 pub mod issuer;
 pub mod known;
 pub mod lookup;

@@ -86,7 +86,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
     let machine = Machine::bind(config, files_max)?;
     let context = machine.context();
-    let running = machine.run(config)?;
+    let running = machine.run(config, certificates.as_ref())?;
     let rtsp = rtsp_listener.map(|listener| {
         let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
@@ -239,7 +239,10 @@ fn announce(
 ) {
     let tls = tls.map(|addr| format!("  the same by TLS   https://{addr}/\n"));
     let relays = running.relay.iter().flat_map(|relay| relay.listen());
-    let relays: String = relays.map(|listen| format!("  relay (TURN)      {listen}\n")).collect();
+    let relays = relays.map(|listen| format!("  relay (TURN)      {listen}\n"));
+    let by_dtls = running.relay.iter().flat_map(|relay| relay.dtls_listen());
+    let by_dtls = by_dtls.map(|listen| format!("  the same by DTLS  {listen}\n"));
+    let relays: String = relays.chain(by_dtls).collect();
     let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
     let text = format!(
         "millrace listens at http://{addr}/\n{}{}\

@@ -18,7 +18,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, client};
 
 use crate::config::{CertificateFiles, Config};
-use files::{Stamps, read, self_signed};
+use dtls::Identity;
+use files::{Pair, Stamps, read, self_signed};
 
 /// How often files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -40,7 +41,7 @@ pub struct Certificates {
     files: Vec<CertificateFiles>,
     /// As the files were when they were read last, also in vain.
     seen: Mutex<Stamps>,
-    current: RwLock<Arc<[Arc<CertifiedKey>]>>,
+    current: RwLock<Arc<[Pair]>>,
 }
 
 impl Certificates {
@@ -61,8 +62,8 @@ impl Certificates {
     /// # Errors
     /// When a name is none.
     pub fn self_signed(names: Vec<String>) -> anyhow::Result<Arc<Self>> {
-        let key = self_signed(names).context("making a certificate")?;
-        let current = RwLock::new([Arc::new(key)].into());
+        let pair = self_signed(names).context("making a certificate")?;
+        let current = RwLock::new([pair].into());
         Ok(Arc::new(Certificates { files: Vec::new(), seen: Mutex::default(), current }))
     }
 
@@ -112,11 +113,17 @@ impl Certificates {
     /// The one for a name, that a client can verify.
     fn choose(&self, name: Option<&str>, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let all = self.current.read().expect("nobody panics under this lock").clone();
-        let can = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let can = |pair: &&Pair| pair.key.key.choose_scheme(hello.signature_schemes()).is_some();
         let named = name.and_then(|name| ServerName::try_from(name).ok());
-        let fits = |key: &&Arc<CertifiedKey>| named.as_ref().is_some_and(|name| is_for(key, name));
+        let fits = |pair: &&Pair| named.as_ref().is_some_and(|name| is_for(&pair.key, name));
         let mut usable = all.iter().filter(can);
-        usable.clone().find(fits).or_else(|| usable.next()).cloned()
+        usable.clone().find(fits).or_else(|| usable.next()).map(|pair| pair.key.clone())
+    }
+
+    /// The first one that can be shown by DTLS.
+    pub fn identity(&self) -> Option<Identity> {
+        let all = self.current.read().expect("nobody panics under this lock").clone();
+        all.iter().find_map(|pair| pair.identity.clone())
     }
 }
 
@@ -131,8 +138,8 @@ fn is_for(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
     certificate.is_some_and(|certificate| client::verify_server_name(&certificate, name).is_ok())
 }
 
-fn read_all(files: &[CertificateFiles]) -> anyhow::Result<Arc<[Arc<CertifiedKey>]>> {
-    let all = files.iter().map(|files| read(files, &provider()).map(Arc::new));
+fn read_all(files: &[CertificateFiles]) -> anyhow::Result<Arc<[Pair]>> {
+    let all = files.iter().map(|files| read(files, &provider()));
     all.collect::<anyhow::Result<Vec<_>>>().map(Into::into)
 }
 

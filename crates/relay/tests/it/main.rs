@@ -3,6 +3,8 @@
 
 #[path = "../support/client.rs"]
 mod client;
+#[path = "../support/sealed.rs"]
+mod sealed;
 #[path = "../support/world.rs"]
 mod world;
 
@@ -11,6 +13,7 @@ mod channels;
 mod connections;
 mod data;
 mod discovery;
+mod dtls;
 mod permissions;
 mod refresh;
 mod requests;

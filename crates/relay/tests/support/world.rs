@@ -143,10 +143,9 @@ impl World {
     pub fn receive(&mut self, number: u32, path: Path, datagrams: &[&[u8]]) {
         let mut data = datagrams.concat();
         let Some(size) = datagrams.first().and_then(|first| NonZeroUsize::new(first.len())) else { return };
-        let received = data.clone();
         let run = DatagramRun::new(Token { owner: 0, number }, path, size, &mut data).at(0);
         self.relay.handle_run(self.now, run, &mut self.out);
-        self.flush(&received);
+        self.flush(&data);
         self.settle();
     }
 

@@ -31,6 +31,9 @@ section! {
         /// The same under TLS, such as "0.0.0.0:5349", with the certificates of `[tls]`. One that is `http.tls_listen` too, as
         /// "0.0.0.0:443", speaks both.
         tls_listen: Vec<SocketAddr> = vec![], any;
+        /// Addresses and UDP ports for clients under DTLS 1.2 (RFC 7350), such as "0.0.0.0:5349". The first of the certificates of
+        /// `[tls]` that has an ECDSA key (P-256 or P-384) is shown, whatever name a client asks for.
+        dtls_listen: Vec<SocketAddr> = vec![], any;
         /// Load balancers whose connections to `tcp_listen` and `tls_listen` begin with whose they are (PROXY protocol, version
         /// 1 or 2). What others send is not read like that.
         proxy_protocol_from: Vec<IpNet> = vec![], any;

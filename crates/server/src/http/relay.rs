@@ -39,8 +39,14 @@ fn relay(app: &App) -> Result<&RelayControl, Problem> {
 async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
     app.authorize_admin(&headers, "look at the relay")?;
     let relay = relay(&app)?;
-    let listen: Vec<String> = relay.listen().iter().map(ToString::to_string).collect();
-    Ok(Json(json!({"listen": listen, "allocations": relay.count(), "draining": relay.is_draining()})))
+    let [listen, dtls] = [relay.listen(), relay.dtls_listen()]
+        .map(|listen| listen.iter().map(ToString::to_string).collect::<Vec<String>>());
+    Ok(Json(json!({
+        "listen": listen,
+        "dtls_listen": dtls,
+        "allocations": relay.count(),
+        "draining": relay.is_draining(),
+    })))
 }
 
 /// `GET /api/relay/allocations`: all of them, by number.

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use engine::Mailbox;
 use relay::auth::Found;
 use relay::ledger::{Ledger, UserTotals};
-use relay::spec::{AllocationId, AllocationInfo, Command, Event, connection_worker};
+use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, HandshakeStep, connection_worker};
 use wire::{Bitrate, WorkerId};
 
+use super::handshakes;
 use super::issuer::{Credential, Issuer};
 use super::lookup::Lookups;
 use super::setup::{self, RulesSource, Shared};
@@ -32,6 +34,8 @@ pub struct RelayControl {
     plane: Arc<Plane>,
     /// Where clients find it, as this host has it.
     listen: Vec<SocketAddr>,
+    /// The same by DTLS.
+    dtls_listen: Vec<SocketAddr>,
     issuer: Option<Issuer>,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
@@ -41,6 +45,8 @@ pub struct RelayControl {
     lists: Questions<Vec<AllocationInfo>>,
     /// Who is asked for users whom workers do not know.
     lookups: Option<Lookups>,
+    /// Who shakes hands with clients by DTLS.
+    handshakes: Option<Mailbox<handshakes::Input>>,
 }
 
 #[derive(Default)]
@@ -77,7 +83,8 @@ impl RelayControl {
     pub fn new(plane: Arc<Plane>, shared: &Shared, config: &Config) -> Self {
         RelayControl {
             plane,
-            listen: shared.listen().collect(),
+            listen: shared.listen(ClientTransport::Udp).collect(),
+            dtls_listen: shared.listen(ClientTransport::Dtls).collect(),
             issuer: shared.issuer(config),
             ledger: shared.ledger().clone(),
             state: Mutex::default(),
@@ -85,6 +92,7 @@ impl RelayControl {
             host: Mutex::new(Host { rules: shared.rules().clone(), next: Instant::now() + HOST_INTERVAL }),
             lists: Questions::default(),
             lookups: None,
+            handshakes: None,
         }
     }
 
@@ -92,6 +100,12 @@ impl RelayControl {
     #[must_use]
     pub fn with_lookups(self, lookups: Option<Lookups>) -> Self {
         RelayControl { lookups, ..self }
+    }
+
+    /// The same, with somebody who shakes hands with clients by DTLS.
+    #[must_use]
+    pub fn with_handshakes(self, handshakes: Mailbox<handshakes::Input>) -> Self {
+        RelayControl { handshakes: Some(handshakes), ..self }
     }
 
     /// What all products have in common.
@@ -102,6 +116,11 @@ impl RelayControl {
     /// Where clients find it, as this host has it.
     pub fn listen(&self) -> &[SocketAddr] {
         &self.listen
+    }
+
+    /// The same by DTLS.
+    pub fn dtls_listen(&self) -> &[SocketAddr] {
+        &self.dtls_listen
     }
 
     /// Takes what a worker reports.
@@ -119,6 +138,14 @@ impl RelayControl {
                 tracing::debug!(id = info.id.0, user = &*info.user, client = %info.client, age = ?info.age, "allocation ended");
             }
             Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
+            Event::Handshake { association, input } => {
+                let input = handshakes::Input { worker, association, input };
+                let is_taken = self.handshakes.as_ref().is_some_and(|mailbox| mailbox.send(input).is_ok());
+                if !is_taken {
+                    let failed = Command::Handshake { association, step: HandshakeStep::Failed };
+                    self.plane.workers().post(worker, Message::Relay(failed));
+                }
+            }
             Event::Lookup { user } => {
                 let is_asked = self.lookups.as_ref().is_some_and(|lookups| lookups.ask(worker, user.clone()));
                 if !is_asked {

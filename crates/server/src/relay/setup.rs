@@ -39,8 +39,11 @@ pub(crate) fn workers_count(config: &Config) -> usize {
 pub fn check(config: &Config) -> anyhow::Result<()> {
     let relay = &config.relay;
     if relay.listen.is_empty() {
-        let others = relay.tcp_listen.len() + relay.tls_listen.len();
-        ensure!(others == 0, "relay.tcp_listen, relay.tls_listen: there is no relay without relay.listen");
+        let others = relay.tcp_listen.len() + relay.tls_listen.len() + relay.dtls_listen.len();
+        ensure!(
+            others == 0,
+            "relay.tcp_listen, relay.tls_listen, relay.dtls_listen: there is no relay without relay.listen"
+        );
         return Ok(());
     }
     let has_users = !relay.users.is_empty() || !relay.secrets.is_empty();
@@ -53,6 +56,17 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     if let Some((_, addr)) = relay.listen.iter().enumerate().find(is_twice) {
         bail!("relay.listen: got {addr} twice; allowed: each address once");
     }
+    let is_known = |(index, addr): &(usize, &SocketAddr)| {
+        addr.port() != 0 && (relay.listen.contains(addr) || relay.dtls_listen[..*index].contains(addr))
+    };
+    if let Some((_, addr)) = relay.dtls_listen.iter().enumerate().find(is_known) {
+        bail!("relay.dtls_listen: got {addr} twice, or in relay.listen; allowed: each address once");
+    }
+    let has_certificate = !config.tls.certificates.is_empty() || config.tls.self_signed;
+    ensure!(
+        has_certificate || relay.dtls_listen.is_empty(),
+        "relay.dtls_listen: DTLS needs tls.certificates, or tls.self_signed"
+    );
     if let (Some(second), Some(first)) = (relay.second_address, relay.listen.first()) {
         let is_whole = |addr: &SocketAddr| !addr.ip().is_unspecified() && addr.port() != 0;
         let is_other = first.ip() != second.ip() && first.port() != second.port();
@@ -68,7 +82,8 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where clients are listened to: where the settings say, and what discovery needs in addition.
+/// Where clients are listened to by UDP: where the settings say, what discovery needs in addition, and at the end those for
+/// DTLS.
 pub fn listen(config: &Config) -> Vec<SocketAddr> {
     let relay = &config.relay;
     let mut listen = relay.listen.clone();
@@ -77,6 +92,7 @@ pub fn listen(config: &Config) -> Vec<SocketAddr> {
         let others: Vec<_> = others.map(SocketAddr::from).into_iter().filter(|addr| !listen.contains(addr)).collect();
         listen.extend(others);
     }
+    listen.extend(if listen.is_empty() { &[][..] } else { &relay.dtls_listen });
     listen
 }
 
@@ -84,8 +100,8 @@ pub fn listen(config: &Config) -> Vec<SocketAddr> {
 ///
 /// # Errors
 /// When one is taken, or cannot be bound.
-pub fn claim(listen: &[SocketAddr]) -> anyhow::Result<()> {
-    for addr in listen {
+pub fn claim(config: &Config, listen: &[SocketAddr]) -> anyhow::Result<()> {
+    for (index, addr) in listen.iter().enumerate() {
         let bind = || {
             let socket = socket2::Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
             if addr.is_ipv6() {
@@ -93,9 +109,15 @@ pub fn claim(listen: &[SocketAddr]) -> anyhow::Result<()> {
             }
             socket.bind(&(*addr).into())
         };
-        bind().with_context(|| format!("relay.listen {addr}"))?;
+        let setting = if is_dtls(config, listen, index) { "relay.dtls_listen" } else { "relay.listen" };
+        bind().with_context(|| format!("{setting} {addr}"))?;
     }
     Ok(())
+}
+
+/// Whether that is one of those for DTLS.
+fn is_dtls(config: &Config, listen: &[SocketAddr], index: usize) -> bool {
+    index + config.relay.dtls_listen.len() >= listen.len()
 }
 
 /// Allocations that there may be: each has a descriptor, and half of those that the process may have are for others.
@@ -166,7 +188,7 @@ impl Shared {
         let settings = Settings {
             owner: RELAY,
             realm: relay.realm.as_str().into(),
-            listeners: listen.iter().map(|addr| Listener { addr: *addr, transport: ClientTransport::Udp }).collect(),
+            listeners: listen.iter().enumerate().map(|(index, addr)| listener(config, listen, index, *addr)).collect(),
             ports_of_all: relay.ports.first..=relay.ports.last,
             lifetime_max: relay.lifetime_max,
             allocations_max,
@@ -219,16 +241,21 @@ impl Shared {
         Ok(Settings { worker, ports, seed, ..self.settings.clone() })
     }
 
-    /// Where clients find it, as this host has it.
-    pub fn listen(&self) -> impl Iterator<Item = SocketAddr> {
-        self.settings.listeners.iter().map(|listener| listener.addr)
+    /// Where clients find it by UDP, or by DTLS, as this host has it.
+    pub fn listen(&self, transport: ClientTransport) -> impl Iterator<Item = SocketAddr> {
+        let listeners = self.settings.listeners.iter().filter(move |listener| listener.transport == transport);
+        listeners.map(|listener| listener.addr)
     }
 
     /// What makes credentials for clients, where there is a secret.
     pub fn issuer(&self, config: &Config) -> Option<Issuer> {
         let secret = config.relay.secrets.first()?;
         let uris = match config.relay.uris.as_slice() {
-            [] => self.listen().take(config.relay.listen.len()).filter_map(|addr| self.uri(addr)).collect(),
+            [] => self
+                .listen(ClientTransport::Udp)
+                .take(config.relay.listen.len())
+                .filter_map(|addr| self.uri(addr))
+                .collect(),
             uris => uris.iter().map(|RelayUri(uri)| uri.clone()).collect(),
         };
         Some(Issuer::new(&secret.0, config.relay.credential_lifetime, uris))
@@ -244,6 +271,11 @@ impl Shared {
         };
         Some(format!("turn:{}?transport=udp", SocketAddr::new(ip, listener.port())))
     }
+}
+
+fn listener(config: &Config, listen: &[SocketAddr], index: usize, addr: SocketAddr) -> Listener {
+    let transport = if is_dtls(config, listen, index) { ClientTransport::Dtls } else { ClientTransport::Udp };
+    Listener { addr, transport }
 }
 
 /// One of each family: those of the settings, or else where it listens, or else where clients find this host.
@@ -457,6 +489,33 @@ mod tests {
     }
 
     #[test]
+    fn clients_by_dtls_have_sockets_of_their_own_behind_the_others() {
+        let by = |listen: &str, dtls: &str| {
+            let mut config = config(&format!("users = [\"a:b\"]\nlisten = [{listen}]\ndtls_listen = [{dtls}]"));
+            config.tls.self_signed = true;
+            config
+        };
+        let mut config = by(r#""192.0.2.1:3478""#, r#""192.0.2.1:5349""#);
+        check(&config).expect("another port");
+        let sockets = listen(&config);
+        let shared = Shared::new(&config, 100, &sockets, &HOSTS, &[]).expect("addresses");
+        let [udp, dtls] = [ClientTransport::Udp, ClientTransport::Dtls].map(|by| shared.listen(by).collect::<Vec<_>>());
+        assert_eq!((udp, dtls), (vec![addr("192.0.2.1:3478")], vec![addr("192.0.2.1:5349")]));
+        assert!(!shared.settings.rules.allows(addr("192.0.2.1:5349")), "it is this server's own");
+        config.tls.self_signed = false;
+        assert!(
+            check(&config).expect_err("no certificate").to_string().starts_with("relay.dtls_listen: DTLS needs tls.")
+        );
+        let twice = by(r#""192.0.2.1:3478""#, r#""192.0.2.1:3478""#);
+        assert!(
+            check(&twice).expect_err("twice").to_string().starts_with("relay.dtls_listen: got 192.0.2.1:3478 twice")
+        );
+        let alone = by("", r#""192.0.2.1:5349""#);
+        assert!(check(&alone).expect_err("alone").to_string().ends_with("there is no relay without relay.listen"));
+        assert!(listen(&alone).is_empty());
+    }
+
+    #[test]
     fn discovery_has_four_addresses_and_none_twice() {
         let second = |listen: &str, second: &str| {
             config(&format!("users = [\"a:b\"]\nlisten = [{listen}]\nsecond_address = \"{second}\""))
@@ -487,9 +546,9 @@ mod tests {
     #[test]
     fn an_address_that_somebody_has_is_not_shared_with_him() {
         let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
-        claim(&[taken]).expect("it is free again");
+        claim(&Config::default(), &[taken]).expect("it is free again");
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        let error = claim(&[socket.local_addr().expect("bound")]).expect_err("it is taken");
+        let error = claim(&Config::default(), &[socket.local_addr().expect("bound")]).expect_err("it is taken");
         assert!(error.to_string().starts_with("relay.listen 127.0.0.1:"), "{error}");
     }
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
+use dtls::Identity;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -14,24 +16,40 @@ use rustls::sign::CertifiedKey;
 use super::provider;
 use crate::config::CertificateFiles;
 
+/// A certificate with those above it, and its key.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) key: Arc<CertifiedKey>,
+    /// The same for DTLS. `None`: its key is none that there is code for.
+    pub(super) identity: Option<Identity>,
+}
+
+fn identity(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<Identity> {
+    Identity::new(chain.iter().map(AsRef::as_ref), key.secret_der()).ok()
+}
+
 /// Reads one certificate with those above it, and its key.
-pub(super) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> anyhow::Result<CertifiedKey> {
+pub(super) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> anyhow::Result<Pair> {
     let CertificateFiles { certificate, key } = files;
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.with_context(|| format!("certificate {}", certificate.display()))?;
     ensure!(!chain.is_empty(), "certificate {}: there is none in it", certificate.display());
     let of_key = || format!("key {}", key.display());
     let der = PrivateKeyDer::from_pem_file(key).with_context(of_key)?;
+    let identity = identity(&chain, &der);
     // Also that the two belong together.
-    let pair = CertifiedKey::from_der(chain, der, provider);
-    pair.with_context(|| format!("{} with certificate {}", of_key(), certificate.display()))
+    let key = CertifiedKey::from_der(chain, der, provider);
+    let key = key.with_context(|| format!("{} with certificate {}", of_key(), certificate.display()))?;
+    Ok(Pair { key: Arc::new(key), identity })
 }
 
 /// A certificate that says of itself that it is right.
-pub(super) fn self_signed(names: Vec<String>) -> anyhow::Result<CertifiedKey> {
+pub(super) fn self_signed(names: Vec<String>) -> anyhow::Result<Pair> {
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-    Ok(CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider())?)
+    let chain = vec![made.cert.der().clone()];
+    let identity = identity(&chain, &key);
+    Ok(Pair { key: Arc::new(CertifiedKey::from_der(chain, key, &provider())?), identity })
 }
 
 /// What changes when files do.

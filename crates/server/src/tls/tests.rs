@@ -21,7 +21,7 @@ fn shown(certificates: &Arc<Certificates>, name: &str) -> CertificateDer<'static
     let config = certificates.config(&["http/1.1"]).expect("a configuration");
     let mut roots = RootCertStore::empty();
     let all = certificates.current.read().expect("a lock").clone();
-    all.iter().for_each(|key| roots.add(key.cert[0].clone()).expect("a certificate"));
+    all.iter().for_each(|key| roots.add(key.key.cert[0].clone()).expect("a certificate"));
     let client = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -39,11 +39,11 @@ fn shown(certificates: &Arc<Certificates>, name: &str) -> CertificateDer<'static
         // A name that the certificate does not have is no secret to the client.
         let _ = client.process_new_packets();
     }
-    client.peer_certificates().map_or_else(|| all[0].cert[0].clone(), |chain| chain[0].clone())
+    client.peer_certificates().map_or_else(|| all[0].key.cert[0].clone(), |chain| chain[0].clone())
 }
 
 fn der(files: &CertificateFiles) -> CertificateDer<'static> {
-    files::read(files, &provider()).expect("a certificate").cert[0].clone()
+    files::read(files, &provider()).expect("a certificate").key.cert[0].clone()
 }
 
 #[test]
@@ -99,6 +99,6 @@ fn a_certificate_of_our_own_has_the_names_that_it_is_asked_for() {
     let certificates = Certificates::self_signed(vec!["localhost".into(), "127.0.0.1".into()]).expect("a certificate");
     let key = certificates.current.read().expect("a lock")[0].clone();
     for (name, fits) in [("localhost", true), ("127.0.0.1", true), ("elsewhere", false)] {
-        assert_eq!(is_for(&key, &ServerName::try_from(name).expect("a name")), fits, "{name}");
+        assert_eq!(is_for(&key.key, &ServerName::try_from(name).expect("a name")), fits, "{name}");
     }
 }

@@ -47,7 +47,7 @@ const ALL: &[(&str, Meaning)] = &[
     ("no-tls", Same),
     ("no-dtls", Same),
     ("tls-listening-port", None(TLS_LISTEN)),
-    ("dtls", Switch("there is no DTLS between clients and the relay yet")),
+    ("dtls", Switch("set relay.dtls_listen; it takes a certificate with an ECDSA key")),
     ("alt-listening-port", None("set relay.second_address for behaviour discovery (RFC 5780)")),
     ("alt-tls-listening-port", None("behaviour discovery (RFC 5780) is for UDP")),
     ("rfc5780", Switch("set relay.second_address for behaviour discovery (RFC 5780)")),
