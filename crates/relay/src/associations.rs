@@ -143,8 +143,8 @@ impl Associations {
         match self.cookies.check(since, path.remote, datagram) {
             Hello::Verified(numbers) => {
                 // He is at his address, and a signature is dear.
-                let may = limits.take_attempt(now, path.remote.ip());
-                may.then(|| self.begin(now, path, numbers, datagram, counters)).ok_or(DropReason::AttemptsSpent)
+                let may = limits.take_handshake(now, path.remote.ip());
+                may.then(|| self.begin(now, path, numbers, datagram, counters)).ok_or(DropReason::HandshakeBudgetSpent)
             }
             Hello::Unverified(answer) if limits.take(now, path.remote.ip()) => {
                 counters.dtls_cookies += 1;

@@ -44,7 +44,7 @@ pub enum DropReason {
     NotAuthentic,
     /// A record that was there before, or is too old to tell.
     Replayed,
-    /// A handshake has brought more datagrams than it may.
+    /// A source begins more handshakes than it may, or one brings more datagrams.
     HandshakeBudgetSpent,
     /// Data that does not fit a datagram with what stands around it.
     TooLong,

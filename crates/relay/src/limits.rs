@@ -1,7 +1,8 @@
-//! How often strangers are answered, and how often who is at his address may fail to prove who he is.
+//! How often strangers are answered, how often who is at his address may fail to prove who he is, and how often he may shake
+//! hands.
 //!
 //! In: the address that a request claims to come from, or comes from. Out: whether there is an answer for it.
-//! Cost: two buckets looked at; two tables of 1 MiB that never grow.
+//! Cost: two buckets looked at; three tables of 1 MiB that never grow.
 //! Source: RFC 8656 §21.1.1 and §21.4 (what a server is used for that answers strangers).
 //!
 //! Each IPv4 address and each IPv6 /64 (which one host has) gets so many at once, and then so many a second. Their buckets
@@ -11,7 +12,7 @@
 //! rate. All together get no more than the total, whatever they claim to be.
 //!
 //! Who brings a nonce is at his address. His tries have a table of their own, so that nobody who only claims that address
-//! takes them from him, and no total.
+//! takes them from him, and no total. So do handshakes, which begin behind a cookie.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -46,6 +47,7 @@ pub struct Limits {
     strangers: Table,
     total: Budget,
     attempts: Table,
+    handshakes: Table,
 }
 
 /// Buckets that sources share.
@@ -60,8 +62,8 @@ struct Table {
 impl Limits {
     /// All of them. The seed is secret.
     pub fn new(now: Instant, settings: LimitSettings, seed: u64) -> Self {
-        let [strangers, attempts] = [(); 2].map(|()| Table::new(now, settings.source, seed));
-        Limits { settings, strangers, total: Budget::new(now), attempts }
+        let [strangers, attempts, handshakes] = [(); 3].map(|()| Table::new(now, settings.source, seed));
+        Limits { settings, strangers, total: Budget::new(now), attempts, handshakes }
     }
 
     /// Takes one answer for who claims to be at this address. False when there is none: then nothing is said.
@@ -80,6 +82,11 @@ impl Limits {
     /// Takes a try that has failed. False when there is none: then nothing is said.
     pub fn take_attempt(&mut self, now: Instant, at: IpAddr) -> bool {
         self.attempts.take(now, at)
+    }
+
+    /// Takes a handshake that who is at this address wants to begin. False when there is none: then nothing is said.
+    pub fn take_handshake(&mut self, now: Instant, at: IpAddr) -> bool {
+        self.handshakes.take(now, at)
     }
 }
 

@@ -145,6 +145,25 @@ fn handshakes_that_go_on_are_so_many_of_one_source_and_of_all() {
 }
 
 #[test]
+fn a_source_begins_so_many_handshakes_a_second() {
+    let mut world = with_dtls(|_| {});
+    let hellos: Vec<_> = (1..=450)
+        .map(|port| {
+            // Cookies are given at this rate.
+            world.advance(Duration::from_millis(20));
+            let (client, hello) = verified(&mut world, port, 99);
+            (client.client.path, hello)
+        })
+        .collect();
+    for (path, hello) in &hellos {
+        world.receive(LISTENER, *path, &[hello]);
+    }
+    let begun = world.relay.counters().dtls_handshakes_begun;
+    assert!((200..=400).contains(&begun), "{begun}");
+    assert_eq!(begun + drops(&world, DropReason::HandshakeBudgetSpent), 450);
+}
+
+#[test]
 fn a_cookie_is_good_for_no_other_address_and_no_other_time() {
     let mut world = with_dtls(|_| {});
     let (client, hello) = verified(&mut world, 1, 1);

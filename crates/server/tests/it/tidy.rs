@@ -25,7 +25,8 @@ const KNOWN: [(&str, &[&str]); 14] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 10] = ["wire", "counters", "wheel", "srtp", "tls", "rooms", "pump", "relay", "webrtc", "client"];
+const SANS_IO: [&str; 11] =
+    ["wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "relay", "webrtc", "client"];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
 const IO: [&str; 8] =
