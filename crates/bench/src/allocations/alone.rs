@@ -156,6 +156,11 @@ impl Alone {
         }
     }
 
+    /// Packets that were relayed.
+    pub(super) fn relayed(&self) -> u64 {
+        self.relay.counters().packets_to_peers + self.relay.counters().packets_to_clients
+    }
+
     /// Sends a client's request and checks the answer; the CPU time between the two.
     fn ask(&mut self, clients: &Clients, client: usize, step: Step) -> Result<Duration> {
         let request = clients.request(client, step);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use engine::sys::{thread_cpu_time, thread_id};
 use measure::rounds::median;
 
@@ -105,12 +105,13 @@ impl Worker {
     fn flood(&mut self, packets: usize, barrier: &Barrier) -> Result<Sample> {
         let thread = thread_id();
         barrier.wait();
-        let start = Instant::now();
+        let (start, relayed) = (Instant::now(), self.0.relayed());
         let before = thread_cpu_time(thread).context("the CPU time of this thread")?;
         for client in 0..packets / 2 {
             self.0.relay_both_ways(client % CLIENTS);
         }
         let after = thread_cpu_time(thread).context("the CPU time of this thread")?;
+        ensure!(self.0.relayed() - relayed == packets as u64, "not all were relayed");
         let cpu_ns = (after - before).as_nanos() as f64;
         let core_share = cpu_ns / start.elapsed().as_nanos() as f64;
         Ok(Sample { packet_ns: cpu_ns / packets as f64, core_share })
