@@ -1,12 +1,16 @@
 //! Reads settings from the file, the environment and the flags, in that order, and says where one is wrong.
 
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Config;
 use super::section::Table;
+use super::value::{Given, Wrong};
 
 /// A setting that cannot be, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +30,8 @@ pub enum SetIn {
     File(String, usize),
     /// The variable's name.
     Environment(String),
-    /// The command line.
-    Flag,
+    /// The command line: the flag's name.
+    Flag(&'static str),
 }
 
 impl fmt::Display for ConfigError {
@@ -36,7 +40,7 @@ impl fmt::Display for ConfigError {
             SetIn::File(name, 0) => write!(f, "{name}: ")?,
             SetIn::File(name, line) => write!(f, "{name}:{line}: ")?,
             SetIn::Environment(variable) => write!(f, "environment, {variable}: ")?,
-            SetIn::Flag => write!(f, "--set: ")?,
+            SetIn::Flag(name) => write!(f, "{name}: ")?,
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -65,7 +69,7 @@ impl Config {
                 key: String::new(),
                 message: format!("cannot be read: {error}"),
             };
-            let text = std::fs::read_to_string(path).map_err(unreadable)?;
+            let text = fs::read_to_string(path).map_err(unreadable)?;
             config.apply_toml(&name, &text)?;
         }
         config.apply_environment(environment)?;
@@ -73,6 +77,25 @@ impl Config {
             config.apply_override(each)?;
         }
         Ok(config)
+    }
+
+    /// Says which secrets of a file every user of this machine can read; `None` where there are none.
+    pub fn exposed(file: &Path) -> Option<String> {
+        let is_readable = fs::metadata(file).ok()?.permissions().mode() & 0o004 != 0;
+        let mut config = Config::default();
+        config.apply_toml("", &fs::read_to_string(file).ok()?).ok()?;
+        let of_table = |table: Table<'_>| {
+            let secrets = table.entries.into_iter().filter(|entry| entry.slot.is_secret());
+            secrets.map(|entry| format!("{}.{}", table.name, entry.key)).collect::<Vec<_>>()
+        };
+        let secrets: Vec<String> = config.tables().into_iter().flat_map(of_table).collect();
+        (is_readable && !secrets.is_empty()).then(|| {
+            let file = file.display();
+            format!(
+                "every user of this machine can read {file}, which has {} (try: chmod o= {file})",
+                secrets.join(", ")
+            )
+        })
     }
 
     /// Sets what a TOML document says; `name` is for the errors.
@@ -94,8 +117,10 @@ impl Config {
             };
             let mut section = self.table(table.get_ref()).map_err(wrong)?;
             for (key, value) in keys {
-                section.slot(key.get_ref()).and_then(|slot| slot.set(value.get_ref())).map_err(|message| {
-                    error(key.span().start, format!("{}.{}", table.get_ref(), key.get_ref()), message)
+                section.set(key.get_ref(), Given::Value(value.get_ref())).map_err(|wrong| {
+                    let element = wrong.element.and_then(|index| value.get_ref().as_array()?.get(index));
+                    let at = element.map_or(key.span(), Spanned::span);
+                    error(at.start, named(table.get_ref(), key.get_ref(), &wrong), wrong.says)
                 })?;
             }
         }
@@ -113,10 +138,10 @@ impl Config {
             };
             let (table, key) = (table.to_ascii_lowercase(), key.to_ascii_lowercase());
             let Ok(mut section) = self.table(&table) else { continue };
-            section.slot(&key).and_then(|slot| slot.set_text(&text)).map_err(|message| ConfigError {
+            section.set(&key, Given::Text(&text)).map_err(|wrong| ConfigError {
                 set_in: SetIn::Environment(variable.clone()),
-                key: format!("{table}.{key}"),
-                message,
+                key: named(&table, &key, &wrong),
+                message: wrong.says,
             })?;
         }
         Ok(())
@@ -124,14 +149,30 @@ impl Config {
 
     /// Takes "rooms.idle_timeout=10s".
     fn apply_override(&mut self, assignment: &str) -> Result<(), ConfigError> {
-        let error = |key: &str, message: String| ConfigError { set_in: SetIn::Flag, key: key.to_owned(), message };
         let Some((path, text)) = assignment.split_once('=') else {
-            return Err(error(assignment, "is not of the form section.key=value".to_owned()));
+            let message = "is not of the form section.key=value".to_owned();
+            return Err(ConfigError { set_in: SetIn::Flag("--set"), key: assignment.to_owned(), message });
         };
-        let (path, text) = (path.trim(), text.trim());
-        let (table, key) = path.split_once('.').unwrap_or(("", path));
-        let set = |mut table: Table<'_>| table.slot(key).and_then(|slot| slot.set_text(text));
-        self.table(table).and_then(set).map_err(|message| error(path, message))
+        self.apply_flag("--set", path.trim(), text.trim())
+    }
+
+    /// Sets what a flag says, as the environment would; `flag` is for the errors.
+    ///
+    /// # Errors
+    /// When there is no such setting, or it cannot be that.
+    pub fn apply_flag(&mut self, flag: &'static str, setting: &str, text: &str) -> Result<(), ConfigError> {
+        let error = |key, message| ConfigError { set_in: SetIn::Flag(flag), key, message };
+        let (table, key) = setting.split_once('.').unwrap_or(("", setting));
+        let mut section = self.table(table).map_err(|message| error(setting.to_owned(), message))?;
+        section.set(key, Given::Text(text)).map_err(|wrong| error(named(table, key, &wrong), wrong.says))
+    }
+
+    /// Sets a list to what flags say, an element each.
+    ///
+    /// # Errors
+    /// When one of them cannot be.
+    pub fn apply_flags(&mut self, flag: &'static str, setting: &str, elements: &[String]) -> Result<(), ConfigError> {
+        self.apply_flag(flag, setting, &toml::Value::from(elements.to_vec()).to_string())
     }
 
     /// The table of that name. The error is a sentence that says which there are.
@@ -142,5 +183,13 @@ impl Config {
 
     fn table_names(&mut self) -> String {
         self.tables().map(|table| table.name).join(", ")
+    }
+}
+
+/// A setting's name, or an element's: "relay.listen[2]".
+fn named(table: &str, key: &str, wrong: &Wrong) -> String {
+    match wrong.element {
+        Some(index) => format!("{table}.{key}[{index}]"),
+        None => format!("{table}.{key}"),
     }
 }

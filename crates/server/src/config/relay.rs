@@ -10,7 +10,7 @@ use relay::rules::Peers;
 use wire::Bitrate;
 
 use super::section::section;
-use super::value::{Secret, any, between, quoted};
+use super::value::{Given, NOT_SHOWN, Secret, Wrong, any, between, quoted};
 use super::{kbps, secs};
 use crate::config::value::Setting;
 use crate::random::unhex;
@@ -55,7 +55,8 @@ section! {
         /// than calls last.
         credential_lifetime: Duration = secs(43_200), between(secs(60), secs(604_800));
         /// Where this relay is, as these clients are told: "turn:turn.example.org:3478?transport=udp". Empty: each address of
-        /// `listen`, as `addresses` have it from outside.
+        /// `listen`, `tcp_listen` and `tls_listen`, as `addresses` have it from outside; what a certificate has is a name, so
+        /// clients by TLS need this.
         uris: Vec<RelayUri> = vec![], any;
         /// Addresses of this machine on which allocations get their ports, one of a family at most; behind NAT with "=" and what
         /// peers reach it by: "10.0.0.5=203.0.113.7". Empty: those of `listen`, or where these are wildcards, those that this
@@ -124,6 +125,7 @@ impl fmt::Debug for RelayUser {
 impl Setting for RelayUser {
     const KIND: &str = "\"name:password\", the name of 1 to 508 bytes; instead of the password 0x and the 32 or 64 \
          hexadecimal digits of its key";
+    const HAS_COMMAS: bool = true;
 
     fn from_text(text: &str) -> Option<Self> {
         let (name, password) = text.split_once(':')?;
@@ -136,8 +138,23 @@ impl Setting for RelayUser {
         fits.then(|| RelayUser { name: name.to_owned(), secret })
     }
 
+    fn shown(given: Given<'_>) -> String {
+        let text = match given {
+            Given::Text(text) => Some(text),
+            Given::Value(value) => value.as_str(),
+        };
+        match text.and_then(|text| text.split_once(':')) {
+            Some((name, _)) if !name.is_empty() => format!("an entry of {name:?}, which is not shown"),
+            _ => NOT_SHOWN.to_owned(),
+        }
+    }
+
     fn to_toml(&self) -> Option<String> {
         Some(quoted(&format!("{}:(not shown)", self.name)))
+    }
+
+    fn is_secret(&self) -> bool {
+        true
     }
 }
 
@@ -271,21 +288,26 @@ fn realm(realm: &String) -> Result<(), String> {
 const REALM_BYTES_MAX: usize = 64;
 
 #[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
-fn different_users(users: &Vec<RelayUser>) -> Result<(), String> {
+fn different_users(users: &Vec<RelayUser>) -> Result<(), Wrong> {
     let is_twice = |(index, user): &(usize, &RelayUser)| users[..*index].iter().any(|other| other.name == user.name);
     match users.iter().enumerate().find(is_twice) {
-        Some((_, user)) => Err(format!("got two users named {:?}; allowed: a name each", user.name)),
+        Some((index, user)) => {
+            Err(Wrong::at(index, format!("got two users named {:?}; allowed: a name each", user.name)))
+        }
         None => Ok(()),
     }
 }
 
 #[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
-fn secrets(secrets: &Vec<Secret>) -> Result<(), String> {
-    match secrets.iter().map(|Secret(text)| text.len()).find(|len| *len < SECRET_BYTES_MIN) {
-        Some(len) => Err(format!(
-            "got a secret of {len} bytes; allowed: {SECRET_BYTES_MIN} bytes or more (try: openssl rand -base64 32)"
+fn secrets(secrets: &Vec<Secret>) -> Result<(), Wrong> {
+    match secrets.iter().map(|Secret(text)| text.len()).enumerate().find(|(_, len)| *len < SECRET_BYTES_MIN) {
+        Some((index, len)) => Err(Wrong::at(
+            index,
+            format!("got {len} bytes; allowed: {SECRET_BYTES_MIN} bytes or more (try: openssl rand -base64 32)"),
         )),
-        None if secrets.len() > SECRETS_MAX => Err(format!("got {}; allowed: {SECRETS_MAX} at most", secrets.len())),
+        None if secrets.len() > SECRETS_MAX => {
+            Err(format!("got {}; allowed: {SECRETS_MAX} at most", secrets.len()).into())
+        }
         None => Ok(()),
     }
 }
@@ -303,14 +325,15 @@ const SECRET_BYTES_MIN: usize = 16;
 const SECRETS_MAX: usize = 8;
 
 #[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
-fn addresses(addresses: &Vec<RelayAddress>) -> Result<(), String> {
+fn addresses(addresses: &Vec<RelayAddress>) -> Result<(), Wrong> {
     let is_twice = |(index, each): &(usize, &RelayAddress)| {
         addresses[..*index].iter().any(|other| other.bind.is_ipv4() == each.bind.is_ipv4())
     };
     match addresses.iter().enumerate().find(is_twice) {
-        Some((_, each)) => {
-            Err(format!("got {} beside another of its family; allowed: one of IPv4, one of IPv6", each.bind))
-        }
+        Some((index, each)) => Err(Wrong::at(
+            index,
+            format!("got {} beside another of its family; allowed: one of IPv4, one of IPv6", each.bind),
+        )),
         None => Ok(()),
     }
 }

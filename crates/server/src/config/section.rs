@@ -1,8 +1,6 @@
 //! Makes a section of the configuration from its table: the struct, its defaults, how keys are set and printed.
 
-use toml::de::DeValue;
-
-use super::value::Setting;
+use super::value::{Given, Setting, Wrong};
 
 /// One table of the file, with the settings in it.
 pub(super) struct Table<'a> {
@@ -20,12 +18,17 @@ pub(super) struct Entry<'a> {
 
 impl Table<'_> {
     /// The setting of that name. The error is a sentence that says which there are.
-    pub(super) fn slot(&mut self, key: &str) -> Result<&mut dyn Slot, String> {
+    fn slot(&mut self, key: &str) -> Result<&mut dyn Slot, String> {
         let Some(index) = self.entries.iter().position(|entry| entry.key == key) else {
             let keys: Vec<&str> = self.entries.iter().map(|entry| entry.key).collect();
             return Err(format!("no such key; allowed: {}", keys.join(", ")));
         };
         Ok(&mut *self.entries[index].slot)
+    }
+
+    /// Sets the setting of that name.
+    pub(super) fn set(&mut self, key: &str, given: Given<'_>) -> Result<(), Wrong> {
+        self.slot(key)?.set(given)
     }
 }
 
@@ -35,25 +38,16 @@ pub(super) trait Slot {
     fn kind(&self) -> String;
     /// TOML of the value; `None` when it is not set.
     fn to_toml(&self) -> Option<String>;
-    /// Sets it from the file.
-    fn set(&mut self, value: &DeValue<'_>) -> Result<(), String>;
-    /// Sets it from the environment or from a flag.
-    fn set_text(&mut self, text: &str) -> Result<(), String>;
+    /// Whether it is set to what nobody else may know.
+    fn is_secret(&self) -> bool;
+    /// Sets it.
+    fn set(&mut self, given: Given<'_>) -> Result<(), Wrong>;
 }
 
 /// Where a setting lies, and which of its values will do.
 pub(super) struct Checked<'a, T, C>(pub(super) &'a mut T, pub(super) C);
 
-impl<T: Setting, C: Fn(&T) -> Result<(), String>> Checked<'_, T, C> {
-    fn take(&mut self, read: Option<T>, got: impl Fn() -> String) -> Result<(), String> {
-        let read = read.ok_or_else(|| format!("got {}; allowed: {}", got(), T::kind()))?;
-        (self.1)(&read)?;
-        *self.0 = read;
-        Ok(())
-    }
-}
-
-impl<T: Setting, C: Fn(&T) -> Result<(), String>> Slot for Checked<'_, T, C> {
+impl<T: Setting, E: Into<Wrong>, C: Fn(&T) -> Result<(), E>> Slot for Checked<'_, T, C> {
     fn kind(&self) -> String {
         T::kind()
     }
@@ -62,12 +56,15 @@ impl<T: Setting, C: Fn(&T) -> Result<(), String>> Slot for Checked<'_, T, C> {
         self.0.to_toml()
     }
 
-    fn set(&mut self, value: &DeValue<'_>) -> Result<(), String> {
-        self.take(T::from_value(value), || got(value))
+    fn is_secret(&self) -> bool {
+        self.0.is_secret()
     }
 
-    fn set_text(&mut self, text: &str) -> Result<(), String> {
-        self.take(T::from_text(text), || format!("{text:?}"))
+    fn set(&mut self, given: Given<'_>) -> Result<(), Wrong> {
+        let read = T::read(given)?;
+        (self.1)(&read).map_err(Into::into)?;
+        *self.0 = read;
+        Ok(())
     }
 }
 
@@ -101,16 +98,3 @@ macro_rules! section {
     };
 }
 pub(super) use section;
-
-/// A value as the error message shows it.
-fn got(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => format!("{text:?}"),
-        DeValue::Integer(number) => number.as_str().to_owned(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(truth) => truth.to_string(),
-        DeValue::Datetime(date) => date.to_string(),
-        DeValue::Array(_) => "a list with an element that does not fit".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-    }
-}

@@ -2,7 +2,7 @@
 
 use toml::de::DeValue;
 
-use super::value::Setting;
+use super::value::{Setting, Wrong};
 use super::{CertificateFiles, LiveInput, OutputConfig};
 
 impl Setting for LiveInput {
@@ -99,11 +99,13 @@ fn table(pairs: impl Iterator<Item = (&'static str, String)>) -> String {
 pub(super) fn different_names<T>(
     what: &str,
     name: impl for<'a> Fn(&'a T) -> &'a str,
-) -> impl Fn(&Vec<T>) -> Result<(), String> {
+) -> impl Fn(&Vec<T>) -> Result<(), Wrong> {
     move |all| {
         let names: Vec<&str> = all.iter().map(&name).collect();
         match names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
-            Some((_, name)) => Err(format!("got two {what} named {name:?}; allowed: a name each")),
+            Some((index, name)) => {
+                Err(Wrong::at(index, format!("got two {what} named {name:?}; allowed: a name each")))
+            }
             None => Ok(()),
         }
     }

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use titles::Url;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 use wire::Bitrate;
 
 pub(super) trait Setting: Sized {
     /// What is allowed, for people.
     const KIND: &str = "";
+
+    /// A comma may belong to it, so a text that is a list of such is not taken apart at commas.
+    const HAS_COMMAS: bool = false;
 
     /// The same, where it depends on another type.
     fn kind() -> String {
@@ -26,12 +29,78 @@ pub(super) trait Setting: Sized {
         value.as_str().and_then(Self::from_text)
     }
 
+    /// Reads either, or says what is wrong with it.
+    fn read(given: Given<'_>) -> Result<Self, Wrong> {
+        let read = match given {
+            Given::Text(text) => Self::from_text(text),
+            Given::Value(value) => Self::from_value(value),
+        };
+        read.ok_or_else(|| format!("got {}; allowed: {}", Self::shown(given), Self::kind()).into())
+    }
+
+    /// What an error shows of what could not be read. Of a secret that is nothing.
+    fn shown(given: Given<'_>) -> String {
+        given.to_string()
+    }
+
     /// TOML of the value; `None` when it is not set.
     fn to_toml(&self) -> Option<String>;
+
+    /// Whether nobody but the operator may know it.
+    fn is_secret(&self) -> bool {
+        false
+    }
+}
+
+/// What a setting is to be read from.
+#[derive(Clone, Copy)]
+pub(super) enum Given<'a> {
+    /// The environment's or a flag's text.
+    Text(&'a str),
+    /// A value of the file.
+    Value(&'a DeValue<'a>),
+}
+
+/// As an error message shows it.
+impl fmt::Display for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Given::Text(text) => write!(f, "{text:?}"),
+            Given::Value(DeValue::String(text)) => write!(f, "{text:?}"),
+            Given::Value(DeValue::Integer(number)) => f.write_str(number.as_str()),
+            Given::Value(DeValue::Float(number)) => f.write_str(number.as_str()),
+            Given::Value(DeValue::Boolean(truth)) => write!(f, "{truth}"),
+            Given::Value(DeValue::Datetime(date)) => write!(f, "{date}"),
+            Given::Value(DeValue::Array(_)) => f.write_str("a list"),
+            Given::Value(DeValue::Table(_)) => f.write_str("one that does not fit"),
+        }
+    }
+}
+
+/// What is wrong with a setting.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    /// Which element of a list it is about, from 0.
+    pub(super) element: Option<usize>,
+    /// What was found, and what is allowed.
+    pub(super) says: String,
+}
+
+impl Wrong {
+    /// It is about one element of a list.
+    pub(super) fn at(element: usize, says: String) -> Self {
+        Wrong { element: Some(element), says }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(says: String) -> Self {
+        Wrong { element: None, says }
+    }
 }
 
 /// Every value will do.
-pub(super) fn any<T>(_: &T) -> Result<(), String> {
+pub(super) fn any<T>(_: &T) -> Result<(), Wrong> {
     Ok(())
 }
 
@@ -73,15 +142,27 @@ impl fmt::Debug for Secret {
 
 impl Setting for Secret {
     const KIND: &str = "a text";
+    const HAS_COMMAS: bool = true;
 
     fn from_text(text: &str) -> Option<Self> {
         Some(Secret(text.to_owned()))
     }
 
+    fn shown(_: Given<'_>) -> String {
+        NOT_SHOWN.to_owned()
+    }
+
     fn to_toml(&self) -> Option<String> {
         Some(quoted("(set, not shown)"))
     }
+
+    fn is_secret(&self) -> bool {
+        true
+    }
 }
+
+/// What stands in an error instead of what may be a secret.
+pub(super) const NOT_SHOWN: &str = "something else, which is not shown";
 
 /// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +243,15 @@ impl fmt::Debug for IceServer {
 impl Setting for IceServer {
     const KIND: &str =
         "\"stun:host:port\", or \"turn:host:port?transport=udp user credential\" (also stuns: and turns:)";
+    const HAS_COMMAS: bool = true;
+
+    fn shown(_: Given<'_>) -> String {
+        NOT_SHOWN.to_owned()
+    }
+
+    fn is_secret(&self) -> bool {
+        self.login.is_some()
+    }
 
     fn from_text(text: &str) -> Option<Self> {
         // The text ends up in a header, within quotes.
@@ -370,29 +460,78 @@ impl<T: Setting> Setting for Option<T> {
         T::from_value(value).map(Some)
     }
 
+    fn shown(given: Given<'_>) -> String {
+        T::shown(given)
+    }
+
     fn to_toml(&self) -> Option<String> {
         self.as_ref().and_then(T::to_toml)
     }
+
+    fn is_secret(&self) -> bool {
+        self.as_ref().is_some_and(T::is_secret)
+    }
 }
 
+/// As a text its elements stand between commas, or it is written as the file has it: `["a,b", "c"]`. Elements in which a comma
+/// may be meant are not taken apart.
 impl<T: Setting> Setting for Vec<T> {
     fn kind() -> String {
         format!("a list, each {}", T::kind())
     }
 
-    /// Elements stand between commas.
     fn from_text(text: &str) -> Option<Self> {
-        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::from_text).collect()
+        Self::read(Given::Text(text)).ok()
     }
 
     fn from_value(value: &DeValue<'_>) -> Option<Self> {
-        value.as_array()?.iter().map(|element| T::from_value(element.get_ref())).collect()
+        Self::read(Given::Value(value)).ok()
+    }
+
+    fn read(given: Given<'_>) -> Result<Self, Wrong> {
+        match given {
+            Given::Value(DeValue::Array(array)) => elements(array.iter().map(|each| Given::Value(each.get_ref()))),
+            Given::Value(_) => Err(format!("got {}; allowed: {}", T::shown(given), Self::kind()).into()),
+            Given::Text(text) if is_array(text) => {
+                let document = format!("list = {text}");
+                let read = DeTable::parse(&document).ok();
+                let list = read.as_ref().filter(|table| table.get_ref().len() == 1);
+                match list.and_then(|table| table.get_ref().get("list")) {
+                    Some(list) => Self::read(Given::Value(list.get_ref())),
+                    None => Err("begins as a TOML array, and is none".to_owned().into()),
+                }
+            }
+            Given::Text(text) if T::HAS_COMMAS && text.contains(',') => {
+                Err("has a comma, which may belong to an entry or \
+                 stand between two: write a list as in the file, '[\"one\", \"another\"]'"
+                    .to_owned()
+                    .into())
+            }
+            Given::Text(text) => {
+                elements(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Given::Text))
+            }
+        }
     }
 
     fn to_toml(&self) -> Option<String> {
         let elements: Vec<String> = self.iter().filter_map(T::to_toml).collect();
         Some(format!("[{}]", elements.join(", ")))
     }
+
+    fn is_secret(&self) -> bool {
+        self.iter().any(T::is_secret)
+    }
+}
+
+fn elements<'a, T: Setting>(given: impl Iterator<Item = Given<'a>>) -> Result<Vec<T>, Wrong> {
+    let read = |(index, each)| T::read(each).map_err(|wrong| Wrong::at(index, wrong.says));
+    given.enumerate().map(read).collect()
+}
+
+/// Whether a text is meant as a TOML array: addresses of IPv6 begin with a bracket, too.
+fn is_array(text: &str) -> bool {
+    let rest = text.trim_start().strip_prefix('[').map(str::trim_start);
+    rest.is_some_and(|rest| rest.starts_with(['"', '\'', '{', ']']))
 }
 
 /// "1.5s" is 1.5 times what one of the units "s" is.

@@ -1,9 +1,11 @@
 //! Settings: what is read, what goes before what, and what a wrong one is answered with.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use server::config::{Config, IceServer, Origin};
+use server::config::{Config, IceServer, Origin, Secret};
 use wire::Bitrate;
 
 #[test]
@@ -91,12 +93,9 @@ fn live_inputs_are_a_table_each_or_a_line() {
     assert_eq!(by_flag, config);
 
     for (wrong, expected) in [
-        (
-            "name = \"a\"",
-            "got a list with an element that does not fit; allowed: a list, each a table with name and url",
-        ),
-        ("name = \"a\"\nurl = \"udp://h:1\"", "got a list with an element"),
-        ("name = \"a\"\nurl = \"udp://:1\"\nttl = \"3\"", "got a list with an element"),
+        ("name = \"a\"", "got one that does not fit; allowed: a table with name and url"),
+        ("name = \"a\"\nurl = \"udp://h:1\"", "got one that does not fit; allowed: a table"),
+        ("name = \"a\"\nurl = \"udp://:1\"\nttl = \"3\"", "got one that does not fit; allowed: a table"),
         (
             "name = \"a\"\nurl = \"udp://:1\"\n[[pump.live]]\nname = \"a\"\nurl = \"udp://:2\"",
             "got two inputs named \"a\"",
@@ -139,29 +138,107 @@ fn a_relay_is_set_up_and_its_secrets_are_not_shown() {
 #[test]
 fn what_a_relay_cannot_be_is_named_with_its_line() {
     for (line, expected) in [
-        (
-            "users = [\"alice\"]",
-            "relay.users: got a list with an element that does not fit; allowed: a list, each \"name:",
-        ),
-        ("users = [\"a:1\", \"a:2\"]", "relay.users: got two users named \"a\""),
-        ("secrets = [\"short\"]", "relay.secrets: got a secret of 5 bytes; allowed: 16 bytes"),
-        ("addresses = [\"0.0.0.0\"]", "relay.addresses: got a list with an element"),
-        ("addresses = [\"10.0.0.5=2001:db8::1\"]", "relay.addresses: got a list with an element"),
-        ("addresses = [\"10.0.0.5\", \"10.0.0.6\"]", "relay.addresses: got 10.0.0.6 beside another of its family"),
+        ("users = [\"alice\"]", "relay.users[0]: got something else, which is not shown; allowed: \"name:"),
+        ("users = [\"a:1\", \"a:2\"]", "relay.users[1]: got two users named \"a\""),
+        ("secrets = [\"short\"]", "relay.secrets[0]: got 5 bytes; allowed: 16 bytes"),
+        ("addresses = [\"0.0.0.0\"]", "relay.addresses[0]: got \"0.0.0.0\""),
+        ("addresses = [\"10.0.0.5=2001:db8::1\"]", "relay.addresses[0]: got \"10.0.0.5=2001:db8::1\""),
+        ("addresses = [\"10.0.0.5\", \"10.0.0.6\"]", "relay.addresses[1]: got 10.0.0.6 beside another of its family"),
         ("ports = \"80-90\"", "relay.ports: got 80-90; allowed: an even port"),
         ("ports = \"50001-50002\"", "relay.ports: got 50001-50002; allowed: an even port"),
         ("ports = \"9-5\"", "relay.ports: got \"9-5\"; allowed: ports such as"),
         ("realm = \"\"", "relay.realm: got \"\"; allowed: 1 to 64 bytes"),
         ("bandwidth_max = \"1k\"", "relay.bandwidth_max: got \"1kbps\"; allowed: \"10kbps\" to"),
-        ("denied_peers = [\"10.0.0.0/8:0x5\"]", "relay.denied_peers: got a list with an element"),
-        ("uris = [\"turn.example.org\"]", "relay.uris: got a list with an element"),
-        ("allowed_peers = [\"10.0.0.5/8\"]", "relay.allowed_peers: got a list with an element"),
-        ("listen = [\"3478\"]", "relay.listen: got a list with an element"),
+        ("denied_peers = [\"10.0.0.0/8:0x5\"]", "relay.denied_peers[0]: got \"10.0.0.0/8:0x5\""),
+        ("uris = [\"turn.example.org\"]", "relay.uris[0]: got \"turn.example.org\""),
+        ("allowed_peers = [\"10.0.0.5/8\"]", "relay.allowed_peers[0]: got \"10.0.0.5/8\""),
+        ("listen = [\"3478\"]", "relay.listen[0]: got \"3478\""),
     ] {
         let text = format!("[relay]\n{line}\n");
         let error = Config::default().apply_toml("m.toml", &text).expect_err(line).to_string();
         assert!(error.starts_with(&format!("m.toml:2: {expected}")), "{line}: {error}");
     }
+}
+
+#[test]
+fn an_element_of_a_list_that_cannot_be_is_named_with_its_place_and_line() {
+    let text = "[relay]\nlisten = [\n  \"0.0.0.0:3478\",\n  # the other family\n  \"[::]\",\n]\n";
+    let error = Config::default().apply_toml("m.toml", text).expect_err("no port").to_string();
+    assert!(error.starts_with("m.toml:5: relay.listen[1]: got \"[::]\"; allowed: address and port"), "{error}");
+    let error = by_flag("relay.listen=0.0.0.0:3478, 3479").expect_err("no address");
+    assert!(error.starts_with("--set: relay.listen[1]: got \"3479\"; allowed: address and port"), "{error}");
+}
+
+#[test]
+fn a_comma_never_makes_two_secrets_of_one() {
+    for one in ["relay.secrets=[\"north wind, and sun\"]", "relay.secrets= ['north wind, and sun'] "] {
+        let secrets = by_flag(one).expect("valid").relay.secrets;
+        assert_eq!(secrets, [Secret("north wind, and sun".to_owned())]);
+    }
+    let environment = ("MILLRACE_RELAY_USERS".to_owned(), "[\"alice:a,b\", \"bob:c,eve:d\"]".to_owned());
+    let users = Config::load(None, [environment], &[]).expect("valid").relay.users;
+    assert_eq!(users.iter().map(|user| user.name.as_str()).collect::<Vec<_>>(), ["alice", "bob"]);
+    for unclear in ["relay.secrets=a secret of some length,another of some length", "relay.users=alice:a,bob:b"] {
+        let error = by_flag(unclear).expect_err("one or two");
+        assert!(error.contains(": has a comma, which may belong to an entry") && !error.contains("alice"), "{error}");
+    }
+    let error = by_flag("relay.secrets=[\"a secret of some length\"").expect_err("not closed");
+    assert_eq!(error, "--set: relay.secrets: begins as a TOML array, and is none");
+    let of_ipv6 = by_flag("relay.listen=[::1]:3478, [::1]:3479").expect("no TOML").relay.listen;
+    assert_eq!(of_ipv6.len(), 2);
+    let flags = ["alice:a,b".to_owned(), "bob:\"c\"".to_owned()];
+    let mut config = Config::default();
+    config.apply_flags("--user", "relay.users", &flags).expect("valid");
+    assert_eq!(config.relay.users.len(), 2);
+    let error = config.apply_flags("--user", "relay.users", &["alice:a".to_owned(), "bob".to_owned()]);
+    assert!(error.expect_err("no password").to_string().starts_with("--user: relay.users[1]: got something else"));
+}
+
+#[test]
+fn what_may_be_a_secret_stands_in_no_error() {
+    let key = "ab".repeat(15);
+    for (line, expected) in [
+        ("users = [\"alice:hush\", \"hush\"]".to_owned(), "relay.users[1]: got something else"),
+        (format!("users = [\"alice:0x{key}\"]"), "relay.users[0]: got an entry of \"alice\""),
+        ("users = \"alice:hush\"".to_owned(), "relay.users: got an entry of \"alice\""),
+        ("users = [\"alice:hush\", \"alice:hush\"]".to_owned(), "relay.users[1]: got two users named \"alice\""),
+        ("secrets = \"hush\"".to_owned(), "relay.secrets: got something else"),
+        ("secrets = [\"hush\"]".to_owned(), "relay.secrets[0]: got 4 bytes"),
+        ("secrets = [123456789012345]".to_owned(), "relay.secrets[0]: got something else"),
+        ("redis = \"hush://:hush@h\"".to_owned(), "relay.redis: got no such URL"),
+        ("redis = [\"redis://:hush@h\"]".to_owned(), "relay.redis: got something else"),
+    ] {
+        let text = format!("[relay]\n{line}\n");
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(&line).to_string();
+        assert!(error.starts_with(&format!("m.toml:2: {expected}")), "{line}: {error}");
+        assert!(["hush", &key, "12345"].iter().all(|secret| !error.contains(secret)), "{error}");
+    }
+    for text in ["[auth]\nhs256_secret = 1234512345", "[rtc]\nice_servers = [\"turn:host me 12345 6\"]"] {
+        let error = Config::default().apply_toml("m.toml", text).expect_err(text).to_string();
+        assert!(!error.contains("12345"), "{error}");
+    }
+}
+
+#[test]
+fn secrets_in_a_file_that_everybody_reads_are_told_of_by_the_names_of_their_settings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("millrace.toml");
+    let told = |text: &str, mode: u32| {
+        fs::write(&file, text).expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+        Config::exposed(&file)
+    };
+    let secrets = "[relay]\nusers = [\"alice:hush\"]\nrealm = \"r\"\n[http]\nmetrics_token = \"hush\"\n";
+    let said = told(secrets, 0o644).expect("everybody reads it");
+    assert!(said.contains("which has http.metrics_token, relay.users (try") && !said.contains("hush"), "{said}");
+    assert_eq!((told(secrets, 0o640), told(secrets, 0o600)), (None, None));
+    let public = "[relay]\nrealm = \"r\"\n[rtc]\nice_servers = [\"stun:192.0.2.1:3478\"]\n";
+    assert_eq!(told(public, 0o644), None);
+    assert!(told("[rtc]\nice_servers = [\"turn:192.0.2.1 me hush\"]\n", 0o644).is_some());
+}
+
+fn by_flag(assignment: &str) -> Result<Config, String> {
+    Config::load(None, [], &[assignment.to_owned()]).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -186,14 +263,17 @@ fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
         ),
         ("idle_timeout = \"30s\"", "m.toml:1: idle_timeout: stands outside of a table; tables: http,"),
         ("[http]\nlisten = \"localhost\"", "m.toml:2: http.listen: got \"localhost\"; allowed: address and port"),
-        ("[http]\ncors_origins = [\"https://a/b\"]", "m.toml:2: http.cors_origins: got a list with an element"),
+        ("[http]\ncors_origins = [\"https://a/b\"]", "m.toml:2: http.cors_origins[0]: got \"https://a/b\""),
         ("[workers]\ncount = -1", "m.toml:2: workers.count: got -1; allowed: a whole number up to 65535"),
         ("[workers]\ncount = 1000", "m.toml:2: workers.count: got 1000; allowed: 0 to 256"),
         ("[workers]\npin = \"yes\"", "m.toml:2: workers.pin: got \"yes\"; allowed: true or false"),
         ("[workers]\nbind = []", "m.toml:2: workers.bind: got an empty list; allowed: one entry or more"),
         ("[workers]\nsocket_buffer = \"8MB\"", "m.toml:2: workers.socket_buffer: got \"8MB\"; allowed: a size such as"),
         ("[auth]\nhs256_secret = \"short\"", "m.toml:2: auth.hs256_secret: got 5 bytes; allowed: 32 bytes or more"),
-        ("[rtc]\nice_servers = [\"turn:host\"]", "m.toml:2: rtc.ice_servers: got a list with an element"),
+        (
+            "[rtc]\nice_servers = [\"turn:host\"]",
+            "m.toml:2: rtc.ice_servers[0]: got something else, which is not shown",
+        ),
         ("[log]\nformat = \"xml\"", "m.toml:2: log.format: got \"xml\"; allowed: \"text\" or \"json\""),
         (
             "[rooms]\nestimate_max = 2.5",
@@ -275,10 +355,10 @@ fn outputs_are_a_table_each_or_a_line() {
     let by_flag = Config::load(None, [], &[format!("pump.outputs={line}")]).expect("valid");
     assert_eq!(by_flag, config);
     for (wrong, message) in [
-        ("ttl = 8", "a list with an element that does not fit"),
-        ("name = \"a b\"", "a list with an element that does not fit"),
-        ("name = \"a\"\nttl = 0", "a list with an element that does not fit"),
-        ("name = \"a\"\ncolor = 1", "a list with an element that does not fit"),
+        ("ttl = 8", "got one that does not fit; allowed: a table"),
+        ("name = \"a b\"", "got one that does not fit; allowed: a table"),
+        ("name = \"a\"\nttl = 0", "got one that does not fit; allowed: a table"),
+        ("name = \"a\"\ncolor = 1", "got one that does not fit; allowed: a table"),
         ("name = \"a\"\n[[pump.outputs]]\nname = \"a\"", "two outputs named \"a\""),
     ] {
         let text = format!("[[pump.outputs]]\n{wrong}\n");
