@@ -22,5 +22,6 @@ pub mod report;
 pub mod rooms;
 pub mod rtsp;
 pub mod run;
+mod signals;
 pub mod tls;
 pub mod worker;

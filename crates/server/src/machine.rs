@@ -18,6 +18,7 @@ use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use webrtc::{Candidate, Context};
 use wire::framing::Framing;
 use wire::{LinkKind, ListenOptions, Strangers, StreamOptions, Token, UdpOptions, WorkerId};
@@ -158,8 +159,9 @@ impl Machine {
         pump.start_live(&config.pump.live)?;
         let rooms = Arc::new(RoomsControl::new(plane.clone(), ends, directory_settings(&config.rooms)));
         let relay = relay.map(|shared| {
-            let lookups = known::start(shared.known().clone(), &plane)?;
-            let control = RelayControl::new(plane.clone(), &shared, config).with_lookups(lookups);
+            let users = Arc::new(Notify::new());
+            let lookups = known::start(shared.known().clone(), &plane, users.clone())?;
+            let control = RelayControl::new(plane.clone(), &shared, config).with_users(lookups, users);
             let Some(certificates) = certificates.filter(|_| !config.relay.dtls_listen.is_empty()) else {
                 return anyhow::Ok((Arc::new(control), None));
             };

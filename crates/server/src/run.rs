@@ -1,7 +1,8 @@
 //! From the start to the end of a server's life.
 //!
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
-//! those that are there go on until the drain's time is over), a second signal ends at once.
+//! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
+//! long as it takes. SIGHUP and SIGUSR2 have files read again.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::auth::Auth;
@@ -24,6 +24,7 @@ use crate::relay::control::RelayControl;
 use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
+use crate::signals::{Ends, Wish, Wishes};
 use crate::tls::{self, Certificates};
 
 /// The stream that the demo publishes.
@@ -69,6 +70,7 @@ const FILES_MAX_USUAL: u64 = 1_024;
 const CONTROL_NICE: i32 = 5;
 
 async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
+    let mut wishes = Wishes::new()?;
     tls::check(config)?;
     let certificates = certificates(config)?;
     let mut opened = Vec::new();
@@ -116,8 +118,8 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     if let Some(listener) = metrics_listener {
         tokio::spawn(http::serve_metrics(app.clone(), listener));
     }
-    if let Some(certificates) = certificates {
-        tokio::spawn(certificates.watch());
+    if let Some(certificates) = &certificates {
+        tokio::spawn(certificates.clone().watch());
     }
     let hosts = Hosts { site: Site::new(app.clone()), turn: running.relay.clone().map(turn_clients) };
     for entrance in opened {
@@ -133,20 +135,51 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         start_demo(&context, &running.rooms).await?;
     }
     // From here on whoever started it may tell it to stop.
-    let mut signals = Signals::new()?;
+    let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    let mut tick = tokio::time::interval(CONTROL_TICK);
-    loop {
-        tokio::select! {
-            _ = tick.tick() => running.handle_timeout(Instant::now()),
-            () = signals.next() => break,
-        }
-        anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
-    }
-    drain(config, &running, &mut signals).await;
+    go_on(&running, certificates.as_deref(), &mut ends, &mut wishes).await?;
+    drain(config, &running, &mut ends).await;
     drop(open);
     app.connections.end().await;
     Ok(())
+}
+
+/// Does what is due, and what signals say, until it is to end.
+async fn go_on(
+    running: &Running,
+    certificates: Option<&Certificates>,
+    ends: &mut Ends,
+    wishes: &mut Wishes,
+) -> anyhow::Result<()> {
+    let mut tick = tokio::time::interval(CONTROL_TICK);
+    let mut is_leaving = false;
+    while !is_leaving || running.has_receivers() {
+        tokio::select! {
+            _ = tick.tick() => running.handle_timeout(Instant::now()),
+            () = ends.next() => break,
+            wish = wishes.next() => match wish {
+                Wish::HangUp | Wish::User2 => read_again(wish, certificates, running),
+                Wish::User1 => {
+                    tracing::info!("{wish}: draining; the server ends with the last of those who are there");
+                    running.plane.start_drain();
+                    is_leaving = true;
+                }
+            },
+        }
+        anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
+    }
+    Ok(())
+}
+
+/// Has certificates and users read again that may have changed. Other settings are read when the server starts.
+fn read_again(wish: Wish, certificates: Option<&Certificates>, running: &Running) {
+    tracing::info!("{wish}: certificates and users are read again; other settings need a restart");
+    if let Some(certificates) = certificates {
+        certificates.read_again();
+    }
+    if let Some(relay) = &running.relay {
+        relay.read_again();
+    }
 }
 
 /// What is listened at by TCP, and what is spoken there. The first is HTTP's.
@@ -259,7 +292,7 @@ fn announce(
 }
 
 /// Refuses newcomers and waits for those who are there.
-async fn drain(config: &Config, running: &Running, signals: &mut Signals) {
+async fn drain(config: &Config, running: &Running, ends: &mut Ends) {
     running.plane.start_drain();
     let until = Instant::now() + config.http.drain_timeout;
     tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
@@ -267,7 +300,7 @@ async fn drain(config: &Config, running: &Running, signals: &mut Signals) {
     while Instant::now() < until && running.has_receivers() {
         tokio::select! {
             _ = tick.tick() => running.handle_timeout(Instant::now()),
-            () = signals.next() => break,
+            () = ends.next() => break,
         }
     }
     let sessions = running.rooms.negotiator_counters().map(|(_, counters)| counters.sessions).sum();
@@ -283,26 +316,6 @@ async fn drain(config: &Config, running: &Running, signals: &mut Signals) {
 /// How long so many sessions of rooms may take to say goodbye, beyond what everybody has.
 fn goodbye(sessions: u64) -> Duration {
     GOODBYE_PER_SESSION.saturating_mul(u32::try_from(sessions).unwrap_or(u32::MAX)).min(GOODBYE_MAX)
-}
-
-/// SIGINT and SIGTERM alike.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let on = |kind| signal(kind).context("listening for signals");
-        Ok(Signals { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
-    }
-
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 #[cfg(test)]

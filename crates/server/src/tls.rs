@@ -98,7 +98,14 @@ impl Certificates {
         let stamps = Stamps::of(&self.files);
         // What was no good is not tried again before something changes: a file that is half written will.
         let before = std::mem::replace(&mut *self.seen.lock().expect("nobody panics under this lock"), stamps.clone());
-        if stamps == before {
+        if stamps != before {
+            self.read_again();
+        }
+    }
+
+    /// Reads files again, whether or not they seem to have changed.
+    pub fn read_again(&self) {
+        if self.files.is_empty() {
             return;
         }
         match read_all(&self.files) {

@@ -28,6 +28,7 @@ mod relay;
 mod relay_hostile;
 mod retransmission;
 mod rtsp;
+mod signals;
 mod silence;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;

@@ -23,7 +23,7 @@ use super::{setup, times};
 use crate::config::LiveInput;
 use crate::host::addresses;
 use crate::report;
-use crate::run::Signals;
+use crate::signals::Ends;
 
 /// How often it is looked whether the session has ended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -71,7 +71,7 @@ async fn start(play: &Play) -> anyhow::Result<()> {
     let library = Library::new(settings).context("preparing to read titles")?;
     let control = control(play, library)?;
     control.start_live(live.as_slice())?;
-    let mut signals = Signals::new()?;
+    let mut signals = Ends::new()?;
     let session = tokio::select! {
         opened = open(&control, &request) => opened?,
         () = signals.next() => return Ok(()),

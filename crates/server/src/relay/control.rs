@@ -13,6 +13,7 @@ use engine::Mailbox;
 use relay::auth::Found;
 use relay::ledger::{Ledger, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, HandshakeStep, connection_worker};
+use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
 use super::handshakes;
@@ -47,6 +48,8 @@ pub struct RelayControl {
     lookups: Option<Lookups>,
     /// Who shakes hands with clients by DTLS.
     handshakes: Option<Mailbox<handshakes::Input>>,
+    /// Who reads users again.
+    users: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -93,13 +96,14 @@ impl RelayControl {
             lists: Questions::default(),
             lookups: None,
             handshakes: None,
+            users: Arc::default(),
         }
     }
 
-    /// The same, with somebody who is asked for users.
+    /// The same, with somebody who is asked for users, and somebody who reads them again when notified.
     #[must_use]
-    pub fn with_lookups(self, lookups: Option<Lookups>) -> Self {
-        RelayControl { lookups, ..self }
+    pub fn with_users(self, lookups: Option<Lookups>, users: Arc<Notify>) -> Self {
+        RelayControl { lookups, users, ..self }
     }
 
     /// The same, with somebody who shakes hands with clients by DTLS.
@@ -203,6 +207,11 @@ impl RelayControl {
         if !self.offer(worker, Command::AddClient(client.connection)) {
             tracing::debug!(?worker, "a connection finds no room in a worker's mailbox");
         }
+    }
+
+    /// Has the file of users and the secrets in Redis read again.
+    pub fn read_again(&self) {
+        self.users.notify_one();
     }
 
     /// Lets no allocation begin from now on; those that are there live out.

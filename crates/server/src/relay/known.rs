@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use relay::auth::{Credentials, Secret as SharedSecret, UserKeys};
 use relay::spec::Command;
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::lookup::{Lookups, UserStore};
@@ -66,12 +67,13 @@ impl Known {
         Ok(())
     }
 
-    /// Reads the file if it is another one than before; true when it was. One that cannot be read changes nothing.
-    pub fn read_again(&mut self) -> bool {
+    /// Reads the file if it is another one than before, or in any case (`is_told`); true when that was done. One that cannot
+    /// be read changes nothing.
+    pub fn read_again(&mut self, is_told: bool) -> bool {
         let Some(path) = self.settings.users_file.clone() else { return false };
         let stamp = Stamp::of(Path::new(&path));
         let before = self.file.as_ref().map(|(stamp, _)| *stamp);
-        if stamp == before || stamp.is_none() {
+        if !is_told && (stamp == before || stamp.is_none()) {
             return false;
         }
         match self.read_file() {
@@ -86,7 +88,7 @@ impl Known {
             Err(error) => {
                 tracing::warn!("users stay as they were: {error:#}");
                 // It is told once, and tried again when it has changed.
-                self.file = self.file.take().zip(stamp).map(|((_, users), stamp)| (stamp, users));
+                self.file = self.file.take().map(|(before, users)| (stamp.unwrap_or(before), users));
                 false
             }
         }
@@ -114,14 +116,15 @@ impl Known {
     }
 }
 
-/// Keeps the relays of all workers up with whom the settings name a source for. Returns who is asked for others.
+/// Keeps the relays of all workers up with whom the settings name a source for; when `told` is notified, at once. Returns who
+/// is asked for others.
 ///
 /// # Errors
 /// When the source is none.
 ///
 /// # Panics
 /// Outside of a runtime.
-pub fn start(known: Known, plane: &Arc<Plane>) -> anyhow::Result<Option<Lookups>> {
+pub fn start(known: Known, plane: &Arc<Plane>, told: Arc<Notify>) -> anyhow::Result<Option<Lookups>> {
     let redis = known.settings.redis.as_ref().map(|Secret(url)| Redis::new(url, &known.settings.realm));
     let redis = redis.transpose().context("relay.redis")?.map(Arc::new);
     let workers = plane.clone();
@@ -137,22 +140,30 @@ pub fn start(known: Known, plane: &Arc<Plane>) -> anyhow::Result<Option<Lookups>
         }
     };
     if redis.is_some() || known.settings.users_file.is_some() {
-        tokio::spawn(keep_up(known, redis, tell));
+        tokio::spawn(keep_up(known, redis, told, tell));
     }
     Ok(lookups)
 }
 
 /// Tells of changes, for as long as the server runs.
-pub async fn keep_up(mut known: Known, store: Option<Arc<impl UserStore>>, tell: impl Fn(Credentials)) {
+pub async fn keep_up(
+    mut known: Known,
+    store: Option<Arc<impl UserStore>>,
+    told: Arc<Notify>,
+    tell: impl Fn(Credentials),
+) {
     let mut looks = interval(FILE_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for count in (0..SECRETS_EVERY).cycle() {
-        looks.tick().await;
+        let is_told = tokio::select! {
+            _ = looks.tick() => false,
+            () = told.notified() => true,
+        };
         // A file of many users takes a while to read.
-        let look = tokio::task::spawn_blocking(move || (known.read_again(), known));
+        let look = tokio::task::spawn_blocking(move || (known.read_again(is_told), known));
         let (mut has_changed, looked) = look.await.expect("reading a file does not panic");
         known = looked;
-        if let (0, Some(store)) = (count, &store)
+        if let Some(store) = store.as_ref().filter(|_| count == 0 || is_told)
             && let Some(secrets) = store.secrets().await
         {
             has_changed |= known.take_secrets(secrets);
@@ -205,9 +216,9 @@ mod tests {
         add(&settings, "ada");
         let mut known = Known::read(&settings).expect("read");
         assert_eq!(shown(&known), "Credentials { users: 2, secrets: 0 }");
-        assert!(!known.read_again());
+        assert!(!known.read_again(false));
         add(&settings, "bob");
-        assert!(known.read_again() && !known.read_again());
+        assert!(known.read_again(false) && !known.read_again(false));
         assert_eq!(shown(&known), "Credentials { users: 3, secrets: 0 }");
     }
 
@@ -218,12 +229,12 @@ mod tests {
         add(&settings, "ada");
         let mut known = Known::read(&settings).expect("read");
         fs::write(path(&settings), "damaged").expect("written");
-        assert!(!known.read_again() && !known.read_again());
+        assert!(!known.read_again(false) && !known.read_again(false));
         assert_eq!(shown(&known), "Credentials { users: 2, secrets: 0 }");
         fs::remove_file(path(&settings)).expect("removed");
-        assert!(!known.read_again());
+        assert!(!known.read_again(false));
         add(&settings, "bob");
-        assert!(known.read_again());
+        assert!(known.read_again(false));
     }
 
     /// Has these secrets, one answer after the other; the last one stays.
@@ -247,11 +258,30 @@ mod tests {
         let answers = [Some(vec![secret("a"), secret("b")]), None, Some(vec![secret("a")]), None];
         let (tell, mut told) = mpsc::channel(8);
         let tell = move |credentials: Credentials| tell.try_send(format!("{credentials:?}")).expect("there is room");
-        let keeping = tokio::spawn(keep_up(known, Some(Arc::new(Store(Mutex::new(answers.to_vec())))), tell));
+        let keeping =
+            tokio::spawn(keep_up(known, Some(Arc::new(Store(Mutex::new(answers.to_vec())))), Arc::default(), tell));
         assert_eq!(told.recv().await.as_deref(), Some("Credentials { users: 0, secrets: 3 }"));
         assert_eq!(told.recv().await.as_deref(), Some("Credentials { users: 0, secrets: 2 }"));
         let nothing_more = tokio::time::timeout(Duration::from_secs(60), told.recv()).await;
         assert!(nothing_more.is_err(), "{nothing_more:?}");
+        keeping.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_to_reads_again_at_once_what_seems_to_be_the_same() {
+        let (_folder, settings) = with_file();
+        add(&settings, "ada");
+        let known = Known::read(&settings).expect("read");
+        let (tell, mut news) = mpsc::channel(8);
+        let tell = move |credentials: Credentials| tell.try_send(format!("{credentials:?}")).expect("there is room");
+        let told = Arc::new(Notify::new());
+        let keeping = tokio::spawn(keep_up(known, None::<Arc<Store>>, told.clone(), tell));
+        // It looks at the beginning, and then once a second.
+        tokio::time::sleep(FILE_EVERY / 2).await;
+        let start = tokio::time::Instant::now();
+        told.notify_one();
+        assert_eq!(news.recv().await.as_deref(), Some("Credentials { users: 2, secrets: 0 }"));
+        assert_eq!(start.elapsed(), Duration::ZERO);
         keeping.abort();
     }
 }

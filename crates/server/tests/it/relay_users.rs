@@ -147,8 +147,8 @@ impl Control {
         let listen: SocketAddr = ([127, 0, 0, 1], 3_478).into();
         config.relay.listen = vec![listen];
         let shared = Shared::new(&config, 100, &[listen], &[listen.ip()], &[]).expect("an address");
-        let lookups = known::start(shared.known().clone(), &plane).expect("a source");
-        let control = RelayControl::new(plane, &shared, &config).with_lookups(lookups);
+        let lookups = known::start(shared.known().clone(), &plane, Arc::default()).expect("a source");
+        let control = RelayControl::new(plane, &shared, &config).with_users(lookups, Arc::default());
         Control { control, workers, others: vec![Vec::new(), Vec::new()] }
     }
 
