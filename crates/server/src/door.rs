@@ -22,6 +22,7 @@ use counters::counters;
 use ipnet::IpNet;
 use relay::spec::{ClientTransport, Connection};
 use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -183,7 +184,7 @@ impl Opened {
     ///
     /// # Errors
     /// When it cannot be bound, or wants certificates and there are none.
-    pub async fn bind(
+    pub fn bind(
         addr: SocketAddr,
         entrance: Entrance,
         certificates: Option<&Arc<Certificates>>,
@@ -194,11 +195,7 @@ impl Opened {
             (true, None) => anyhow::bail!("{} needs tls.certificates", entrance.setting),
         };
         // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
-        let listener = match entrance.turn {
-            true => engine::sys::tcp_listener(&addr).and_then(TcpListener::from_std),
-            false => TcpListener::bind(addr).await,
-        };
-        let listener = listener.with_context(|| format!("{} {addr}", entrance.setting))?;
+        let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
         Ok(Opened { entrance, listener, tls })
     }
 
@@ -332,6 +329,23 @@ fn turn_client(arrival: Arrival, connection_id: Option<u32>) -> io::Result<TurnC
     Ok(TurnClient { connection: Connection { descriptor, client, server, transport, begun }, connection_id })
 }
 
+/// A listening socket, with room for a crowd that comes at once: from a mobile network, after a restart.
+pub(crate) fn listener(addr: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a process before this one may still be closing.
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Connections that wait to be accepted, by one address. The system may have a smaller limit (net.core.somaxconn).
+const BACKLOG: i32 = 1_024;
+
 fn has(networks: &[IpNet], addr: SocketAddr) -> bool {
     networks.iter().any(|network| network.contains(&addr.ip()))
 }
@@ -347,12 +361,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn there_is_room_for_a_crowd_that_comes_at_once() {
+        for turn in [false, true] {
+            let entrance = Entrance { setting: "http.listen", turn, http: !turn, ..Entrance::default() };
+            let opened = Opened::bind(([127, 0, 0, 1], 0).into(), entrance, None).expect("loopback");
+            let addr = opened.local_addr().expect("bound");
+            let came = (0..300).map(|_| std::net::TcpStream::connect_timeout(&addr, Duration::from_secs(1)));
+            assert!(came.collect::<io::Result<Vec<_>>>().is_ok(), "nobody accepts them");
+        }
+    }
+
+    #[tokio::test]
     async fn at_an_ipv6_address_turn_leaves_ipv4_to_another() {
         let addr = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         for turn in [false, true] {
             let entrance = Entrance { setting: "relay.tcp_listen", turn, http: !turn, ..Entrance::default() };
             // There may be no IPv6 here.
-            let Ok(opened) = Opened::bind(addr, entrance, None).await else { return };
+            let Ok(opened) = Opened::bind(addr, entrance, None) else { return };
             let only_v6 = socket2::SockRef::from(&opened.listener).only_v6().expect("an option of the socket");
             assert_eq!(only_v6, turn);
         }

@@ -75,14 +75,14 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     let certificates = certificates(config)?;
     let mut opened = Vec::new();
     for (addr, entrance) in Entrance::merge(entrances(config))? {
-        opened.push(Opened::bind(addr, entrance, certificates.as_ref()).await?);
+        opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
     }
     let rtsp_listener = match config.pump.rtsp_listen {
-        Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("pump.rtsp_listen {listen}"))?),
+        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("pump.rtsp_listen {listen}"))?),
         None => None,
     };
     let metrics_listener = match config.http.metrics_listen {
-        Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| format!("http.metrics_listen {listen}"))?),
+        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("http.metrics_listen {listen}"))?),
         None => None,
     };
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;

@@ -62,7 +62,7 @@ impl World {
         let service = Arc::new(App { door: Door::new(limits), ..App::new(rooms, auth) });
         let (sender, turn) = mpsc::channel(10);
         let at = ([127, 0, 0, 1], 0).into();
-        let opened = Opened::bind(at, entrance, Some(&certificates)).await.expect("a port");
+        let opened = Opened::bind(at, entrance, Some(&certificates)).expect("a port");
         let addr = opened.local_addr().expect("an address");
         let (open, is_open) = watch::channel(());
         let hosts = Hosts { site: Site::new(service.clone()), turn: Some(sender) };
