@@ -64,14 +64,14 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
     if let Some(listen) = args.listen {
         config.http.listen = listen;
     }
-    start_logging(&config)?;
+    start_logging(&config, &args.settings)?;
     server::run::run(&config, args.demo)?;
     Ok(true)
 }
 
 fn relay(args: &relay::Relay) -> anyhow::Result<bool> {
-    let config = args.config()?;
-    start_logging(&config)?;
+    let config = args.config(environment())?;
+    start_logging(&config, &args.settings)?;
     server::run::run(&config, false)?;
     Ok(true)
 }
@@ -93,8 +93,12 @@ fn check(args: &Check) -> anyhow::Result<bool> {
         print!("{}", Config::reference());
         return Ok(true);
     }
-    let config = load(&args.settings())?;
+    let settings = args.settings();
+    let config = load(&settings)?;
     log_filter(&config)?;
+    if let Some(exposed) = settings.config.as_deref().and_then(Config::exposed) {
+        eprintln!("millrace: note: {exposed}");
+    }
     server::relay::setup::check(&config)?;
     server::tls::check(&config)?;
     match Auth::new(&config.auth) {
@@ -107,13 +111,15 @@ fn check(args: &Check) -> anyhow::Result<bool> {
 }
 
 fn load(settings: &Settings) -> anyhow::Result<Config> {
-    // A variable that is not UTF-8 is none of ours.
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
-    Ok(Config::load(settings.config.as_deref(), environment, &settings.set)?)
+    Ok(Config::load(settings.config.as_deref(), environment(), &settings.set)?)
 }
 
-fn start_logging(config: &Config) -> anyhow::Result<()> {
+/// A variable that is not UTF-8 is none of ours.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()))
+}
+
+fn start_logging(config: &Config, settings: &Settings) -> anyhow::Result<()> {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(log_filter(config)?)
         .with_ansi(std::io::stderr().is_terminal())
@@ -121,6 +127,9 @@ fn start_logging(config: &Config) -> anyhow::Result<()> {
     match config.log.format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
+    }
+    if let Some(exposed) = settings.config.as_deref().and_then(Config::exposed) {
+        tracing::warn!("{exposed}");
     }
     Ok(())
 }

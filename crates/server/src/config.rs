@@ -137,8 +137,9 @@ section! {
         /// New publishers and viewers are refused (503, to be tried again) while every worker is at work for a larger
         /// share of its time than this, so that those who are there are served on time. 1 refuses nobody.
         busy_max: f64 = 0.9, between(0.1, 1.0);
-        /// Addresses that workers listen on. IPv6 is left out where the machine has none.
-        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], value::not_empty;
+        /// Addresses that workers listen on for publishers and viewers. IPv6 is left out where the machine has none. Empty: there
+        /// are no rooms, as on a server that only relays.
+        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], any;
         /// UDP port of the first worker; the second has the next one, and so on. 0 takes any free ports.
         udp_port: u16 = 20_000, any;
         /// ICE over TCP, for viewers whose network lets no UDP through: each worker listens on TCP too, on the
@@ -281,8 +282,8 @@ section! {
         starved_timeout: Duration = pump().starved_timeout, between(secs(1), secs(86_400));
         /// A session ends when its destination says for this long that nobody listens (ICMP).
         refused_timeout: Duration = secs(5), between(secs(0), secs(86_400));
-        /// Addresses that workers send from. IPv6 is left out where the machine has none.
-        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], value::not_empty;
+        /// Addresses that workers send from. IPv6 is left out where the machine has none. Empty: there is no pump.
+        bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], any;
         /// UDP port that the first worker sends from; the second has the next one, and so on. 0 takes any free ports.
         udp_port: u16 = 0, any;
         /// Routers that datagrams to groups may pass, plus one (TTL, hop limit): 1 stays in the local network.

@@ -204,6 +204,11 @@ impl Opened {
         self.entrance.setting
     }
 
+    /// Whether TURN is spoken there, under TLS or without.
+    pub fn speaks_turn(&self, is_tls: bool) -> bool {
+        self.entrance.turn && self.entrance.is_tls == is_tls
+    }
+
     /// Where it listens.
     ///
     /// # Errors

@@ -61,6 +61,8 @@ pub struct App {
     pub plane: Arc<Plane>,
     /// The rooms.
     pub rooms: Arc<RoomsControl>,
+    /// Whether anybody can get into them.
+    pub has_rooms: bool,
     /// The pump, where there is one.
     pub pump: Option<Arc<PumpControl>>,
     /// The relay, where there is one.
@@ -123,6 +125,19 @@ impl Site {
 
 /// Everything under one roof.
 pub fn router(app: Arc<App>) -> Router {
+    let rooms = if app.has_rooms { rooms_routes() } else { Router::new().fallback(pages::nothing) };
+    rooms
+        .merge(pump::routes())
+        .merge(relay::routes())
+        .route("/healthz", get(health))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
+        .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
+        .with_state(app)
+}
+
+/// What is served of the rooms, and the pages that show them.
+fn rooms_routes() -> Router<Arc<App>> {
     Router::new()
         .merge(broadcast::routes("/whip/{stream}", Role::Publisher))
         .merge(broadcast::routes("/whep/{stream}", Role::Viewer))
@@ -131,14 +146,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/streams/{stream}", delete(api::close_stream))
         .route("/api/sessions", get(api::list_sessions))
         .route("/api/sessions/{session}", delete(api::close_session))
-        .merge(pump::routes())
-        .merge(relay::routes())
-        .route("/healthz", get(health))
         .fallback(pages::page)
-        .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
-        .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
-        .with_state(app)
 }
 
 /// Serves `/metrics` alone on a socket of its own, until the server ends.
@@ -191,6 +199,7 @@ impl App {
         App {
             plane: rooms.plane().clone(),
             rooms,
+            has_rooms: true,
             pump: None,
             relay: None,
             auth,

@@ -4,7 +4,7 @@
 //! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
 //! long as it takes. SIGHUP and SIGUSR2 have files read again.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::auth::Auth;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::demo;
 use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
 use crate::host::host_addresses;
@@ -77,6 +77,8 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     for (addr, entrance) in Entrance::merge(entrances(config))? {
         opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
     }
+    // Where the system chose ports, these are what everybody is told.
+    let config = &Config { relay: with_ports(&config.relay, &opened)?, ..config.clone() };
     let rtsp_listener = match config.pump.rtsp_listen {
         Some(listen) => Some(door::listener(listen, false).with_context(|| format!("pump.rtsp_listen {listen}"))?),
         None => None,
@@ -105,7 +107,8 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
             token: config.http.metrics_token.clone(),
             age_max: config.http.metrics_age_max,
         }),
-        pump: Some(running.pump.clone()),
+        has_rooms: !config.workers.bind.is_empty(),
+        pump: (!config.pump.bind.is_empty()).then(|| running.pump.clone()),
         relay: running.relay.clone(),
         door: Door::new(newcomers(config)),
         ..App::new(running.rooms.clone(), auth)
@@ -132,6 +135,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         tokio::spawn(rtsp::listener::serve(rtsp, listener));
     }
     if with_demo {
+        anyhow::ensure!(app.has_rooms, "the demo needs rooms (see workers.bind)");
         start_demo(&context, &running.rooms).await?;
     }
     // From here on whoever started it may tell it to stop.
@@ -169,6 +173,13 @@ async fn go_on(
         anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
     }
     Ok(())
+}
+
+/// The relay's settings with the addresses at which its connections come in.
+fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config::Relay> {
+    let of_turn = |is_tls| opened.iter().filter(move |opened| opened.speaks_turn(is_tls)).map(Opened::local_addr);
+    let [tcp_listen, tls_listen] = [false, true].map(|is_tls| of_turn(is_tls).collect::<io::Result<Vec<_>>>());
+    Ok(config::Relay { tcp_listen: tcp_listen?, tls_listen: tls_listen?, ..relay.clone() })
 }
 
 /// Has certificates and users read again that may have changed. Other settings are read when the server starts.
@@ -270,23 +281,34 @@ fn announce(
     running: &Running,
     with_demo: bool,
 ) {
-    let tls = tls.map(|addr| format!("  the same by TLS   https://{addr}/\n"));
-    let relays = running.relay.iter().flat_map(|relay| relay.listen());
-    let relays = relays.map(|listen| format!("  relay (TURN)      {listen}\n"));
-    let by_dtls = running.relay.iter().flat_map(|relay| relay.dtls_listen());
-    let by_dtls = by_dtls.map(|listen| format!("  the same by DTLS  {listen}\n"));
-    let relays: String = relays.chain(by_dtls).collect();
-    let demo = format!("  watch the demo    http://{addr}/?watch={DEMO_STREAM}\n");
-    let text = format!(
-        "millrace listens at http://{addr}/\n{}{}\
-         \x20 publish (WHIP)    http://{addr}/whip/NAME\n\
-         \x20 watch (WHEP)      http://{addr}/whep/NAME\n\
-         \x20 pump              http://{addr}/pump/sessions\n\
-         \x20 metrics, health   http://{metrics}/metrics  http://{addr}/healthz\n{relays}{}",
-        tls.unwrap_or_default(),
-        if with_demo { demo.as_str() } else { "" },
-        if config.auth.dev { "  anybody may publish and watch (auth.dev)\n" } else { "" },
-    );
+    let line = |what: &str, at: String| format!("  {what:<18}{at}\n");
+    let mut text = format!("millrace listens at http://{addr}/\n");
+    text.extend(tls.map(|addr| line("the same by TLS", format!("https://{addr}/"))));
+    if with_demo {
+        text += &line("watch the demo", format!("http://{addr}/?watch={DEMO_STREAM}"));
+    }
+    if !config.workers.bind.is_empty() {
+        text += &line("publish (WHIP)", format!("http://{addr}/whip/NAME"));
+        text += &line("watch (WHEP)", format!("http://{addr}/whep/NAME"));
+    }
+    if !config.pump.bind.is_empty() {
+        text += &line("pump", format!("http://{addr}/pump/sessions"));
+    }
+    text += &line("metrics, health", format!("http://{metrics}/metrics  http://{addr}/healthz"));
+    if let Some(relay) = &running.relay {
+        for (addresses, transport) in [
+            (relay.listen(), "UDP"),
+            (relay.dtls_listen(), "DTLS"),
+            (relay.tcp_listen(), "TCP"),
+            (relay.tls_listen(), "TLS"),
+        ] {
+            text.extend(addresses.iter().map(|listen| line("relay (TURN)", format!("{listen} by {transport}"))));
+        }
+        text += &line("the relay's API", format!("http://{addr}/api/relay"));
+    }
+    if config.auth.dev {
+        text += "  whoever reaches these may do everything (auth.dev)\n";
+    }
     // Nobody has to read it.
     std::io::stdout().write_all(text.as_bytes()).ok();
 }

@@ -115,11 +115,6 @@ pub(super) fn between<T: Setting + PartialOrd>(low: T, high: T) -> impl Fn(&T) -
     }
 }
 
-#[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
-pub(super) fn not_empty<T>(list: &Vec<T>) -> Result<(), String> {
-    if list.is_empty() { Err("got an empty list; allowed: one entry or more".to_owned()) } else { Ok(()) }
-}
-
 /// HS256 wants a key as long as its hash (RFC 7518 §3.2).
 pub(super) fn long_enough(secret: &Option<Secret>) -> Result<(), String> {
     match secret {

@@ -39,11 +39,11 @@ fn relay(app: &App) -> Result<&RelayControl, Problem> {
 async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
     app.authorize_admin(&headers, "look at the relay")?;
     let relay = relay(&app)?;
-    let [listen, dtls] = [relay.listen(), relay.dtls_listen()]
-        .map(|listen| listen.iter().map(ToString::to_string).collect::<Vec<String>>());
     Ok(Json(json!({
-        "listen": listen,
-        "dtls_listen": dtls,
+        "listen": relay.listen(),
+        "dtls_listen": relay.dtls_listen(),
+        "tcp_listen": relay.tcp_listen(),
+        "tls_listen": relay.tls_listen(),
         "allocations": relay.count(),
         "draining": relay.is_draining(),
     })))

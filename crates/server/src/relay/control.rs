@@ -37,6 +37,8 @@ pub struct RelayControl {
     listen: Vec<SocketAddr>,
     /// The same by DTLS.
     dtls_listen: Vec<SocketAddr>,
+    /// The same by TCP, and by TLS.
+    connected: [Vec<SocketAddr>; 2],
     issuer: Option<Issuer>,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
@@ -88,6 +90,7 @@ impl RelayControl {
             plane,
             listen: shared.listen(ClientTransport::Udp).collect(),
             dtls_listen: shared.listen(ClientTransport::Dtls).collect(),
+            connected: [config.relay.tcp_listen.clone(), config.relay.tls_listen.clone()],
             issuer: shared.issuer(config),
             ledger: shared.ledger().clone(),
             state: Mutex::default(),
@@ -125,6 +128,16 @@ impl RelayControl {
     /// The same by DTLS.
     pub fn dtls_listen(&self) -> &[SocketAddr] {
         &self.dtls_listen
+    }
+
+    /// Where clients connect to it.
+    pub fn tcp_listen(&self) -> &[SocketAddr] {
+        &self.connected[0]
+    }
+
+    /// The same under TLS.
+    pub fn tls_listen(&self) -> &[SocketAddr] {
+        &self.connected[1]
     }
 
     /// Takes what a worker reports.

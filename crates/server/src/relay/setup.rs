@@ -20,7 +20,7 @@ use wire::{Token, UdpOptions, WorkerId};
 
 use super::issuer::Issuer;
 use super::known::Known;
-use crate::config::{Config, RelayUri};
+use crate::config::{self, Config, RelayUri};
 use crate::owner::{RELAY, ROOMS};
 use crate::random::random;
 
@@ -251,25 +251,32 @@ impl Shared {
     pub fn issuer(&self, config: &Config) -> Option<Issuer> {
         let secret = config.relay.secrets.first()?;
         let uris = match config.relay.uris.as_slice() {
-            [] => self
-                .listen(ClientTransport::Udp)
-                .take(config.relay.listen.len())
-                .filter_map(|addr| self.uri(addr))
-                .collect(),
+            [] => self.uris(&config.relay),
             uris => uris.iter().map(|RelayUri(uri)| uri.clone()).collect(),
         };
         Some(Issuer::new(&secret.0, config.relay.credential_lifetime, uris))
     }
 
+    /// What clients are told who are not told anything else: wherever they may come in, UDP first.
+    fn uris(&self, relay: &config::Relay) -> Vec<String> {
+        let udp = self.listen(ClientTransport::Udp).take(relay.listen.len()).map(|addr| ("turn", addr, "udp"));
+        let dtls = self.listen(ClientTransport::Dtls).map(|addr| ("turns", addr, "udp"));
+        let tcp = relay.tcp_listen.iter().map(|addr| ("turn", *addr, "tcp"));
+        let tls = relay.tls_listen.iter().map(|addr| ("turns", *addr, "tcp"));
+        let uri =
+            |(scheme, listener, transport)| Some(format!("{scheme}:{}?transport={transport}", self.outside(listener)?));
+        udp.chain(tcp).chain(tls).chain(dtls).filter_map(uri).collect()
+    }
+
     /// Where a listener is reached from outside: a wildcard at the relay's own address of that family.
-    fn uri(&self, listener: SocketAddr) -> Option<String> {
+    fn outside(&self, listener: SocketAddr) -> Option<SocketAddr> {
         let relay = self.settings.relays.iter().find(|relay| relay.bind.is_ipv4() == listener.is_ipv4());
         let ip = match relay {
             Some(relay) if listener.ip().is_unspecified() || listener.ip() == relay.bind => relay.shown(),
             _ if listener.ip().is_unspecified() => return None,
             _ => listener.ip(),
         };
-        Some(format!("turn:{}?transport=udp", SocketAddr::new(ip, listener.port())))
+        Some(SocketAddr::new(ip, listener.port()))
     }
 }
 
@@ -484,6 +491,9 @@ mod tests {
         assert_eq!(uris(wildcards), ["turn:192.168.1.5:3478?transport=udp", "turn:[2001:db8::5]:3478?transport=udp"]);
         let mapped = "listen = [\"10.0.0.5:3478\"]\naddresses = [\"10.0.0.5=203.0.113.7\"]";
         assert_eq!(uris(mapped), ["turn:203.0.113.7:3478?transport=udp"]);
+        let all = "listen = [\"0.0.0.0:3478\"]\ntcp_listen = [\"0.0.0.0:3478\"]\ntls_listen = [\"192.168.1.5:443\", \"[::]:443\"]";
+        let expected = ["turn:192.168.1.5:3478?transport=udp", "turn:192.168.1.5:3478?transport=tcp"];
+        assert_eq!(uris(all), [&expected[..], &["turns:192.168.1.5:443?transport=tcp"]].concat());
         let named = "listen = [\"10.0.0.5:3478\"]\nuris = [\"turn:turn.example.org:3478\"]";
         assert_eq!(uris(named), ["turn:turn.example.org:3478"]);
     }

@@ -267,7 +267,7 @@ fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
         ("[workers]\ncount = -1", "m.toml:2: workers.count: got -1; allowed: a whole number up to 65535"),
         ("[workers]\ncount = 1000", "m.toml:2: workers.count: got 1000; allowed: 0 to 256"),
         ("[workers]\npin = \"yes\"", "m.toml:2: workers.pin: got \"yes\"; allowed: true or false"),
-        ("[workers]\nbind = []", "m.toml:2: workers.bind: got an empty list; allowed: one entry or more"),
+        ("[workers]\nbind = [\"any\"]", "m.toml:2: workers.bind[0]: got \"any\"; allowed: an IP address such as"),
         ("[workers]\nsocket_buffer = \"8MB\"", "m.toml:2: workers.socket_buffer: got \"8MB\"; allowed: a size such as"),
         ("[auth]\nhs256_secret = \"short\"", "m.toml:2: auth.hs256_secret: got 5 bytes; allowed: 32 bytes or more"),
         (
