@@ -1,5 +1,6 @@
 //! The relay's part of the API: its allocations, credentials for clients, and the drain.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -101,8 +102,24 @@ async fn drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Status
 struct Wanted {
     /// In seconds.
     #[serde(default)]
-    ttl: Option<u64>,
+    ttl: Option<Value>,
 }
+
+impl Wanted {
+    /// For how long; it may be more than anybody gets.
+    fn lifetime(self) -> Result<Option<Duration>, Problem> {
+        let Some(ttl) = self.ttl else { return Ok(None) };
+        let seconds = ttl.as_u64().filter(|seconds| LIFETIMES.contains(seconds)).ok_or_else(|| {
+            let (least, most) = (LIFETIMES.start(), LIFETIMES.end());
+            let detail = format!("ttl: got {ttl}; allowed: a whole number of seconds from {least} to {most}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+        })?;
+        Ok(Some(Duration::from_secs(seconds)))
+    }
+}
+
+/// Lifetimes of credentials, in seconds. With less nobody would get as far as his first allocation when a clock is a bit off.
+const LIFETIMES: RangeInclusive<u64> = 60..=604_800;
 
 /// `POST /api/relay/credentials`: a time-limited credential, for whose token lets it publish or watch anything. The answer
 /// has the names of draft-uberti-behave-turn-rest-00.
@@ -127,7 +144,7 @@ async fn make_credential(
     };
     let who = name_of(&bearer)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let made = relay(&app)?.credential(&who, wanted.ttl.map(Duration::from_secs), now)?;
+    let made = relay(&app)?.credential(&who, wanted.lifetime()?, now)?;
     let answer = json!({
         "username": made.username,
         "password": made.password,

@@ -135,6 +135,15 @@ async fn who_may_publish_or_watch_gets_a_credential_for_the_relay() {
     assert_eq!(made["password"].as_str().map(str::len), Some(28), "20 bytes in Base64");
 
     assert_eq!(json_of(ask(&alice, r#"{"ttl": 90}"#).await).await["ttl"], 90);
+    assert_eq!(json_of(ask(&alice, r#"{"ttl": 604800}"#).await).await["ttl"], twelve_hours, "the most that there is");
+    for ttl in ["0", "59", "-1", "60.5", "604801", "1e30", "99999999999999999999", "\"3600\"", "true", "[60]"] {
+        let body = format!("{{\"ttl\": {ttl}}}").leak();
+        let response = ask(&alice, body).await;
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "{ttl}");
+        let detail = json_of(response).await["detail"].to_string();
+        assert!(detail.contains("from 60 to 604800"), "{ttl}: {detail}");
+    }
+    assert_eq!(json_of(ask(&alice, r#"{"ttl": null}"#).await).await["ttl"], twelve_hours);
     assert_eq!(ask(&alice, r#"{"time": 90}"#).await.status(), StatusCode::BAD_REQUEST);
     let without_subject = of(Claims { millrace: watch.clone(), ..Claims::default() });
     let name = json_of(ask(&without_subject, "").await).await["username"].as_str().expect("a name").to_owned();
