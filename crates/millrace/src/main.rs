@@ -100,6 +100,10 @@ fn check(args: &Check) -> anyhow::Result<bool> {
         eprintln!("millrace: note: {exposed}");
     }
     server::relay::setup::check(&config)?;
+    // It may be meant for another machine.
+    if let Err(error) = server::relay::setup::probe(&config) {
+        eprintln!("millrace: note: {error:#}");
+    }
     server::tls::check(&config)?;
     match Auth::new(&config.auth) {
         // The file may be meant for `serve --dev`, or the key comes from the environment there.

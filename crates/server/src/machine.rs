@@ -96,6 +96,7 @@ impl Machine {
         let allocations_max = relay_setup::allocations_max(config, files_max);
         let links_max = tcp_links_max(config, count, files_max, allocations_max);
         let (mut parts, mut listen) = (Vec::with_capacity(count), relay_setup::listen(config));
+        relay_setup::probe(config)?;
         relay_setup::claim(config, &listen)?;
         for index in 0..count {
             let part = Part::bind(config, index, &hosts, links_max, &listen)?;

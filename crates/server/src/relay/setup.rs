@@ -1,7 +1,7 @@
 //! From the configuration to what the relays of all workers are made of.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread;
@@ -120,6 +120,25 @@ fn is_dtls(config: &Config, listen: &[SocketAddr], index: usize) -> bool {
     index + config.relay.dtls_listen.len() >= listen.len()
 }
 
+/// Sees to it that this host has the addresses on which allocations get their ports. The system decides: an address that may
+/// come later can be bound beforehand where `net.ipv4.ip_nonlocal_bind` is set, as it is beside VRRP.
+///
+/// # Errors
+/// When one cannot be bound.
+pub fn probe(config: &Config) -> anyhow::Result<()> {
+    for (index, address) in config.relay.addresses.iter().enumerate() {
+        let bound = UdpSocket::bind((address.bind, 0));
+        bound.with_context(|| {
+            format!(
+                "relay.addresses[{index}]: allocations cannot be had at {}, which has to be an address of this machine (behind \
+                 NAT, \"OWN=PUBLIC\")",
+                address.bind
+            )
+        })?;
+    }
+    Ok(())
+}
+
 /// Allocations that there may be: each has a descriptor, and half of those that the process may have are for others.
 pub fn allocations_max(config: &Config, files_max: u64) -> usize {
     let wanted = config.relay.allocations_max;
@@ -210,7 +229,8 @@ impl Shared {
         };
         let lists = lists(config, &relays, hosts, rooms);
         let own = own(config, listen, &relays, rooms);
-        let source = RulesSource { lists, own, host: host_addresses().context("reading the host's addresses")? };
+        let host = host_addresses().context("reading the host's addresses")?;
+        let source = RulesSource { lists, own, host, relays: relays.iter().map(|relay| relay.bind).collect() };
         let rules = Arc::new(source.rules());
         Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
     }
@@ -310,6 +330,8 @@ pub struct RulesSource {
     /// But for the host's addresses.
     own: Own,
     host: Vec<IpAddr>,
+    /// Where allocations are.
+    relays: Vec<IpAddr>,
 }
 
 impl RulesSource {
@@ -317,6 +339,10 @@ impl RulesSource {
     pub fn renew(&mut self, host: Vec<IpAddr>) -> Option<Rules> {
         if host == self.host {
             return None;
+        }
+        let is_gone = |ip: &&IpAddr| self.host.contains(*ip) && !host.contains(*ip);
+        for ip in self.relays.iter().filter(is_gone) {
+            tracing::warn!(%ip, "the host has lost an address of allocations: further ones are refused (508)");
         }
         self.host = host;
         Some(self.rules())
@@ -551,6 +577,14 @@ mod tests {
         let config = config("listen = [\"127.0.0.1:0\"]\nallocations_max = 10000");
         assert_eq!([1_024, 20_000, u64::MAX].map(|files| allocations_max(&config, files)), [512, 10_000, 10_000]);
         assert_eq!(allocations_max(&Config::default(), 1_024), 0, "there is no relay");
+    }
+
+    #[test]
+    fn an_address_that_this_machine_lacks_is_named_with_its_setting() {
+        let config = |address: &str| config(&format!("listen = [\"127.0.0.1:0\"]\naddresses = [\"{address}\"]"));
+        probe(&config("127.0.0.1=203.0.113.7")).expect("loopback is here");
+        let error = probe(&config("192.0.2.77")).expect_err("nobody has it").to_string();
+        assert!(error.starts_with("relay.addresses[0]: allocations cannot be had at 192.0.2.77"), "{error}");
     }
 
     #[test]
