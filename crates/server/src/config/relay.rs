@@ -54,6 +54,9 @@ section! {
         /// For how long credentials hold that `POST /api/relay/credentials` makes, at most. Refreshes need them too, so longer
         /// than calls last.
         credential_lifetime: Duration = secs(43_200), between(secs(60), secs(604_800));
+        /// A time-limited credential that is over is good for nothing any more: no refresh is granted, so that allocations end with
+        /// their lifetimes. Otherwise it begins none, and calls outlast it.
+        strict_expiry: bool = false, any;
         /// Where this relay is, as these clients are told: "turn:turn.example.org:3478?transport=udp". Empty: each address of
         /// `listen`, `tcp_listen` and `tls_listen`, as `addresses` have it from outside; what a certificate has is a name, so
         /// clients by TLS need this.
@@ -75,6 +78,15 @@ section! {
         permissions_per_allocation: usize = relay().permissions_max, between(16, 16_384);
         /// Channels that one allocation may have at a time; further ones are refused (508). Each takes some 250 bytes.
         channels_per_allocation: usize = relay().channels_max, between(16, 16_384);
+        /// Connections of clients by TCP and TLS on one worker at most. A newcomer beyond that takes the place of the oldest on
+        /// which nobody has an allocation, or is closed.
+        connections_max: usize = relay().connections_max, between(16, 1_000_000);
+        /// Of those, on which nobody has an allocation, from one address (one /64 of IPv6) at most; the oldest makes room for the
+        /// next. Behind a load balancer without PROXY protocol, where all come from its address, make it larger.
+        strangers_per_source: usize = relay().strangers_per_source_max, between(1, 1_000_000);
+        /// Connections to and from peers (`tcp_allocations`) on one worker at most, and half of them of one user; further ones are
+        /// refused (508).
+        peer_connections_max: usize = relay().peer_connections_of_all_max, between(16, 1_000_000);
         /// What all allocations of one user may carry, each way, IP and UDP headers counted; what is more is dropped. Not set: no
         /// limit.
         bandwidth_per_user: Option<Bitrate> = None, rate;

@@ -213,6 +213,9 @@ impl Shared {
             allocations_max,
             permissions_max: relay.permissions_per_allocation,
             channels_max: relay.channels_per_allocation,
+            connections_max: relay.connections_max,
+            strangers_per_source_max: relay.strangers_per_source,
+            peer_connections_of_all_max: relay.peer_connections_max,
             allows_tcp: relay.tcp_allocations,
             keeps_family: relay.keep_family,
             discovery: relay.second_address,
@@ -221,6 +224,7 @@ impl Shared {
                 nonce_age_max: relay.nonce_age,
                 credentials: Arc::new(known.credentials()),
                 looks_up: relay.redis.is_some(),
+                strict_expiry: relay.strict_expiry,
                 ..AuthSettings::new(NonceKey::new(&random().context("reading random numbers")?))
             },
             ledger: Arc::new(Ledger::new(now, ledger)),
@@ -549,6 +553,17 @@ mod tests {
         let alone = by("", r#""192.0.2.1:5349""#);
         assert!(check(&alone).expect_err("alone").to_string().ends_with("there is no relay without relay.listen"));
         assert!(listen(&alone).is_empty());
+    }
+
+    #[test]
+    fn limits_and_dials_reach_every_worker() {
+        let lines = "listen = [\"127.0.0.1:0\"]\nstrict_expiry = true\nconnections_max = 17\nstrangers_per_source = 18\n\
+                     peer_connections_max = 19";
+        let config = config(lines);
+        let shared = Shared::new(&config, 100, &config.relay.listen, &HOSTS, &[]).expect("addresses");
+        let worker = shared.settings(&config, WorkerId(1), 2).expect("ports");
+        let counts = [worker.connections_max, worker.strangers_per_source_max, worker.peer_connections_of_all_max];
+        assert!(counts == [17, 18, 19] && worker.auth.strict_expiry, "{counts:?}");
     }
 
     #[test]
