@@ -61,6 +61,7 @@ struct Importer {
     ports: (Option<u16>, Option<u16>),
     certificate: Option<String>,
     key: Option<String>,
+    has_no_tcp_relay: bool,
     notes: Vec<Note>,
 }
 
@@ -113,8 +114,10 @@ impl Importer {
     /// Takes an option that has a counterpart. The error says why it was not taken, or what is another way.
     fn take(&mut self, line: usize, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "listening-ip" | "listening-port" | "tls-listening-port" | "aux-server" | "relay-ip" | "external-ip"
-            | "no-udp" | "no-tcp" | "no-tls" => return self.addresses.take(line, name, value),
+            "listening-ip" | "listening-port" | "tls-listening-port" | "alt-listening-port" | "aux-server"
+            | "relay-ip" | "external-ip" | "no-udp" | "no-tcp" | "no-tls" | "rfc5780" | "no-rfc5780" => {
+                return self.addresses.take(line, name, value);
+            }
             "allowed-peer-ip" | "denied-peer-ip" | "allow-loopback-peers" => return self.peers.take(name, value),
             "min-port" => self.ports.0 = Some(number(value)?),
             "max-port" => self.ports.1 = Some(number(value)?),
@@ -165,10 +168,13 @@ impl Importer {
             "rest-api-separator" if value != ":" => {
                 return Err("the time and the user stand with a colon between them here, and with nothing else".into());
             }
+            "no-tcp-relay" => self.has_no_tcp_relay = is_on(value),
+            "keep-address-family" => self.set("relay", "keep_family", is_on(value).to_string())?,
+            "allocation-default-address-family" if value == "keep" => {
+                self.set("relay", "keep_family", "true".into())?
+            }
             "allocation-default-address-family" if value != "ipv4" => {
-                return Err(
-                    "set relay.keep_family: who asks for no family gets that of his own address, or else IPv4".into()
-                );
+                return Err("who asks for no family gets the first of relay.addresses: name the IPv6 one first".into());
             }
             _ => {}
         }
@@ -219,9 +225,17 @@ impl Importer {
     }
 
     fn finish(mut self) -> Imported {
-        let (listen, addresses) = self.addresses.finish(&mut self.notes);
+        let (listening, addresses) = self.addresses.finish(&mut self.notes);
         let (allowed, denied) = self.peers.finish();
-        self.push_all("listening-ip", "listen", listen.iter().map(ToString::to_string));
+        self.push_all("listening-ip", "listen", listening.udp.iter().map(ToString::to_string));
+        self.push_all("listening-ip", "tcp_listen", listening.tcp.iter().map(ToString::to_string));
+        let second = listening.second.map(|second| self.set("relay", "second_address", quoted(&second.to_string())));
+        let tcp_relay = (!self.has_no_tcp_relay).then(|| self.set("relay", "tcp_allocations", "true".to_owned()));
+        for (option, set) in [("rfc5780", second), ("no-tcp-relay", tcp_relay)] {
+            if let Some(Err(says)) = set {
+                self.notes.push(Note { line: None, option: option.to_owned(), says });
+            }
+        }
         self.push_all("relay-ip", "addresses", addresses);
         self.push_all("allowed-peer-ip", "allowed_peers", allowed.iter().map(ToString::to_string));
         self.push_all("denied-peer-ip", "denied_peers", denied.iter().map(ToString::to_string));
@@ -235,8 +249,9 @@ impl Importer {
         }
         if let (Some(certificate), Some(key)) = (self.certificate.take(), self.key.take()) {
             let files = format!("{{ certificate = {}, key = {} }}", quoted(&certificate), quoted(&key));
-            if let Err(says) = self.push("tls", "certificates", files) {
-                self.notes.push(Note { line: None, option: "cert".to_owned(), says });
+            match self.push("tls", "certificates", files) {
+                Ok(()) => self.push_all("listening-ip", "tls_listen", listening.tls.iter().map(ToString::to_string)),
+                Err(says) => self.notes.push(Note { line: None, option: "cert".to_owned(), says }),
             }
         }
         self.finish_missing();
@@ -271,7 +286,9 @@ impl Importer {
     }
 
     fn toml(&self) -> String {
-        let mut toml = String::from("# Made of a turnserver.conf by `millrace import coturn`. It has secrets in it.\n");
+        let mut toml = String::from(
+            "# Made of a turnserver.conf by `millrace import coturn`. It has secrets in it.\n# millrace relay --config FILE runs it.\n",
+        );
         for section in ["relay", "tls", "http", "workers"] {
             let lists = self.lists.iter().filter(|((of, _), values)| *of == section && !values.is_empty());
             let lists = lists.map(|((_, key), values)| format!("{key} = [{}]", values.join(", ")));

@@ -5,16 +5,33 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Note, is_on, number, wildcards};
 
 const PORT: u16 = 3_478;
+const TLS_PORT: u16 = 5_349;
 
 #[derive(Default)]
 pub(super) struct Addresses {
     listening: Vec<IpAddr>,
     port: Option<u16>,
+    tls_port: Option<u16>,
+    second_port: Option<u16>,
     aux: Vec<SocketAddr>,
     relay: Vec<(usize, IpAddr)>,
     /// Line, outside, inside.
     external: Vec<(usize, IpAddr, Option<IpAddr>)>,
-    has_no_udp: bool,
+    has_no_tcp: bool,
+    has_no_tls: bool,
+    /// Behaviour discovery is wanted (RFC 5780).
+    discovers: bool,
+}
+
+/// Where clients are listened to.
+#[derive(Default)]
+pub(super) struct Listening {
+    pub(super) udp: Vec<SocketAddr>,
+    pub(super) tcp: Vec<SocketAddr>,
+    /// Where there are certificates.
+    pub(super) tls: Vec<SocketAddr>,
+    /// For behaviour discovery.
+    pub(super) second: Option<SocketAddr>,
 }
 
 impl Addresses {
@@ -23,6 +40,15 @@ impl Addresses {
         match name {
             "listening-ip" => self.listening.push(ip(value)?),
             "listening-port" => self.port = Some(number(value)?),
+            "tls-listening-port" => self.tls_port = Some(number(value)?),
+            "alt-listening-port" => self.second_port = Some(number(value)?),
+            "rfc5780" => self.discovers = is_on(value),
+            "no-rfc5780" => self.discovers &= !is_on(value),
+            "no-tcp" => self.has_no_tcp = is_on(value),
+            "no-tls" => self.has_no_tls = is_on(value),
+            "no-udp" if is_on(value) => {
+                return Err("clients may always come by UDP (relay.listen); close the port to them elsewhere".into());
+            }
             "aux-server" => self.aux.push(with_port(value, PORT).ok_or("left out: it is no address")?),
             "relay-ip" => self.relay.push((line, ip(value)?)),
             "external-ip" => {
@@ -32,25 +58,44 @@ impl Addresses {
                 };
                 self.external.push((line, outside, inside));
             }
-            "no-udp" => self.has_no_udp = is_on(value),
             _ => {}
         }
         Ok(())
     }
 
-    /// Where clients send to, and the addresses of allocations as the settings have them.
-    pub(super) fn finish(&self, notes: &mut Vec<Note>) -> (Vec<SocketAddr>, Vec<String>) {
-        let port = self.port.filter(|port| *port != 0).unwrap_or(PORT);
-        let own = self.listening.iter().map(|ip| SocketAddr::new(*ip, port));
-        let mut listen: Vec<SocketAddr> =
-            if self.listening.is_empty() { wildcards(port).into() } else { own.collect() };
-        listen.extend(&self.aux);
-        listen.sort_unstable();
-        listen.dedup();
-        if self.has_no_udp {
-            listen.clear();
+    /// Where clients come in, and the addresses of allocations as the settings have them.
+    pub(super) fn finish(&self, notes: &mut Vec<Note>) -> (Listening, Vec<String>) {
+        let or = |port: Option<u16>, usual| port.filter(|port| *port != 0).unwrap_or(usual);
+        let at = |port: u16| {
+            let own = self.listening.iter().map(|ip| SocketAddr::new(*ip, port));
+            if self.listening.is_empty() { wildcards(port).into() } else { own.collect::<Vec<_>>() }
+        };
+        let mut udp = at(or(self.port, PORT));
+        udp.extend(&self.aux);
+        let mut tls = at(or(self.tls_port, TLS_PORT));
+        for listen in [&mut udp, &mut tls] {
+            listen.sort_unstable();
+            listen.dedup();
         }
-        (listen, self.relayed(notes))
+        let tcp = if self.has_no_tcp { Vec::new() } else { udp.clone() };
+        if self.has_no_tls {
+            tls.clear();
+        }
+        let second = self.second(&udp, notes);
+        (Listening { udp, tcp, tls, second }, self.relayed(notes))
+    }
+
+    /// Another address of the first one's family, and another port.
+    fn second(&self, listen: &[SocketAddr], notes: &mut Vec<Note>) -> Option<SocketAddr> {
+        let first = listen.first().filter(|_| self.discovers)?;
+        let is_other = |ip: &&IpAddr| ip.is_ipv4() == first.is_ipv4() && **ip != first.ip();
+        let other = self.listening.iter().find(is_other).filter(|_| !first.ip().is_unspecified());
+        if other.is_none() {
+            let says = "it takes two addresses of a family (listening-ip): set relay.second_address";
+            notes.push(Note { line: None, option: "rfc5780".into(), says: says.into() });
+        }
+        let port = self.second_port.filter(|port| *port != 0).unwrap_or(first.port().saturating_add(1));
+        other.map(|ip| SocketAddr::new(*ip, port))
     }
 
     fn relayed(&self, notes: &mut Vec<Note>) -> Vec<String> {

@@ -26,7 +26,6 @@ const CONSOLE: &str = "the HTTP API lists allocations and users, ends them, and 
 const DEVICE: &str = "addresses are bound, not devices: set relay.listen and relay.addresses";
 const OAUTH: &str = "third-party authorization (RFC 7635) is left out: no client uses it";
 const TLS: &str = "rustls chooses: TLS 1.2 and 1.3 with today's ciphers";
-const TLS_LISTEN: &str = "set relay.tls_listen, which may be http.tls_listen too; certificates stand in [tls]";
 const STATISTICS: &str = "counters are at /metrics, and events are logged";
 const REALMS: &str = "there is one realm";
 const BATCHES: &str = "datagrams are always received and sent in batches, each allocation with a port of its own";
@@ -43,15 +42,15 @@ const ALL: &[(&str, Meaning)] = &[
     ("min-port", Taken),
     ("max-port", Taken),
     ("no-udp", Taken),
-    ("no-tcp", Same),
-    ("no-tls", Same),
+    ("no-tcp", Taken),
+    ("no-tls", Taken),
     ("no-dtls", Same),
-    ("tls-listening-port", None(TLS_LISTEN)),
+    ("tls-listening-port", Taken),
     ("dtls", Switch("set relay.dtls_listen; it takes a certificate with an ECDSA key")),
-    ("alt-listening-port", None("set relay.second_address for behaviour discovery (RFC 5780)")),
+    ("alt-listening-port", Taken),
     ("alt-tls-listening-port", None("behaviour discovery (RFC 5780) is for UDP")),
-    ("rfc5780", Switch("set relay.second_address for behaviour discovery (RFC 5780)")),
-    ("no-rfc5780", Same),
+    ("rfc5780", Taken),
+    ("no-rfc5780", Taken),
     ("response-origin-only-with-rfc5780", Same),
     (
         "tcp-proxy-port",
@@ -59,7 +58,7 @@ const ALL: &[(&str, Meaning)] = &[
     ),
     ("listening-device", None(DEVICE)),
     ("relay-device", None(DEVICE)),
-    ("keep-address-family", Switch("set relay.keep_family")),
+    ("keep-address-family", Taken),
     ("allocation-default-address-family", Taken),
     // Who may use it.
     ("lt-cred-mech", Same),
@@ -116,9 +115,10 @@ const ALL: &[(&str, Meaning)] = &[
     ("denied-peer-ip", Taken),
     ("allow-loopback-peers", Taken),
     ("no-multicast-peers", Same),
+    ("no-loopback-peers", Same),
     ("server-relay", Switch("nobody reaches a client whom it has not permitted")),
     // What it can do.
-    ("no-tcp-relay", Same),
+    ("no-tcp-relay", Taken),
     ("no-udp-relay", Switch("allocations of UDP cannot be turned off")),
     ("stun-only", Switch("leave relay.listen out, and there is no relay; STUN alone is not to be had")),
     ("no-stun", Switch("Binding requests are always answered")),
@@ -133,6 +133,7 @@ const ALL: &[(&str, Meaning)] = &[
             "an answer has XOR-MAPPED-ADDRESS alone: every client knows it, and more would be more to aim at others",
         ),
     ),
+    ("no-stun-backward-compatibility", Same),
     ("rfc3489-compatibility", Switch("classic STUN is left out: no client uses it")),
     ("rfc5766-channel-numbers", Switch("channels are those of RFC 8656, 0x4000 to 0x4fff")),
     ("alternate-server", Taken),
@@ -152,8 +153,13 @@ const ALL: &[(&str, Meaning)] = &[
     ("dh-file", None(TLS)),
     ("dh566", Switch(TLS)),
     ("dh1066", Switch(TLS)),
+    ("dh2066", Switch(TLS)),
     ("tlsv1", Switch(TLS)),
     ("tlsv1_1", Switch(TLS)),
+    ("no-sslv2", Same),
+    ("no-sslv3", Same),
+    ("no-tlsv1", Same),
+    ("no-tlsv1_1", Same),
     ("no-tlsv1_2", Switch(TLS)),
     (
         "acme-redirect",
@@ -167,6 +173,7 @@ const ALL: &[(&str, Meaning)] = &[
         "sock-buf-size",
         None("workers.socket_buffer is for the sockets that clients send to; those of allocations have the system's"),
     ),
+    ("ne", None(BATCHES)),
     ("udp-recvmmsg", Same),
     ("udp-gso", Same),
     ("multiplex-peer", Switch(BATCHES)),

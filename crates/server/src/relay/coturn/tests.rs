@@ -83,6 +83,39 @@ fn who_listens_everywhere_does_so_here() {
 }
 
 #[test]
+fn clients_connect_where_they_did() {
+    let addresses = |listen: &[SocketAddr]| listen.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let both = "realm=r\nuser=a:b\nlistening-ip=192.0.2.1\nlistening-ip=2001:db8::1\n";
+    let files = "cert=/etc/cert.pem\npkey=/etc/key.pem\ntls-listening-port=443\n";
+    let (all, notes) = relay(&format!("{both}{files}"));
+    assert_eq!(addresses(&all.listen), ["192.0.2.1:3478", "[2001:db8::1]:3478"]);
+    assert_eq!(
+        (&all.tcp_listen, addresses(&all.tls_listen)),
+        (&all.listen, vec!["192.0.2.1:443".to_owned(), "[2001:db8::1]:443".to_owned()])
+    );
+    assert!(all.tcp_allocations && notes.iter().all(|note| note.line.is_none()), "{notes:?}");
+    let (some, notes) = relay(&format!("{both}{files}no-tcp\nno-tls\nno-tcp-relay\nno-udp\n"));
+    assert!(some.tcp_listen.is_empty() && some.tls_listen.is_empty() && !some.tcp_allocations);
+    assert!(some.listen.len() == 2 && said(&notes, "no-udp").contains("always come by UDP"));
+    assert!(relay(both).0.tls_listen.is_empty(), "there is no certificate");
+}
+
+#[test]
+fn discovery_and_families_are_as_they_were() {
+    let two = "realm=r\nuser=a:b\nlistening-ip=192.0.2.1\nlistening-ip=2001:db8::1\nlistening-ip=192.0.2.2\n";
+    let second = |more: &str| relay(&format!("{two}{more}")).0.second_address.map(|addr| addr.to_string());
+    assert_eq!(second("rfc5780\n").as_deref(), Some("192.0.2.2:3479"));
+    assert_eq!(second("rfc5780\nalt-listening-port=3500\n").as_deref(), Some("192.0.2.2:3500"));
+    assert_eq!((second(""), second("rfc5780\nno-rfc5780\n"), second("alt-listening-port=3500\n")), (None, None, None));
+    let (one, notes) = relay("realm=r\nuser=a:b\nrfc5780\n");
+    assert!(one.second_address.is_none() && said(&notes, "rfc5780").contains("relay.second_address"));
+    let keeps = |line: &str| relay(&format!("realm=r\nuser=a:b\n{line}\n")).0.keep_family;
+    let lines =
+        ["keep-address-family", "allocation-default-address-family=keep", "allocation-default-address-family=ipv4", ""];
+    assert_eq!(lines.map(keeps), [true, true, false, false]);
+}
+
+#[test]
 fn a_redis_is_the_same_redis() {
     let line = "redis-userdb=\"ip=10.0.0.9 dbname=2 password=p@ss/word port=6380 connect_timeout=30\"";
     let (relay, _) = relay(&format!("realm=r\n{line}\n"));
@@ -160,6 +193,12 @@ fn line() -> impl Strategy<Value = String> {
         "allowed-peer-ip",
         "allow-loopback-peers",
         "no-udp",
+        "no-tcp",
+        "no-tcp-relay",
+        "tls-listening-port",
+        "alt-listening-port",
+        "rfc5780",
+        "keep-address-family",
         "cert",
         "pkey",
     ]);
