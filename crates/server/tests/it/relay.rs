@@ -175,7 +175,8 @@ async fn only_an_admin_sees_allocations_and_without_a_relay_there_is_nothing_to_
     assert_eq!(
         test.get("/api/relay").await,
         json!({
-            "listen": ["127.0.0.1:3478"], "tcp_listen": [], "tls_listen": [], "allocations": 0, "draining": false,
+            "listen": ["127.0.0.1:3478"], "dtls_listen": [], "tcp_listen": [], "tls_listen": [],
+            "allocations": 0, "draining": false,
         })
     );
 
