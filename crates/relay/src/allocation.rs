@@ -68,6 +68,8 @@ pub(crate) struct Allocation {
     /// From the client to peers, and back.
     pub(crate) sent: Traffic,
     pub(crate) received: Traffic,
+    /// What was over a bandwidth, both ways.
+    pub(crate) dropped: u64,
 }
 
 /// What is kept until its sockets are open: then the client gets its answer.
@@ -113,6 +115,7 @@ impl Allocation {
             channels: self.channels.count(now),
             sent: self.sent,
             received: self.received,
+            dropped: self.dropped,
         }
     }
 }

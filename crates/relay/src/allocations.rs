@@ -28,7 +28,7 @@ use crate::ports::{Ports, Wanted};
 use crate::random::Secret;
 use crate::reservation::ReservationToken;
 use crate::settings::Settings;
-use crate::spec::{AllocationId, AllocationInfo, ClientTransport, Event, Traffic};
+use crate::spec::{AllocationId, AllocationInfo, ClientTransport, EndReason, Event, Traffic};
 use crate::tcp::PeerConnections;
 
 /// Allocations that expire, or sockets that are closed, before everything else gets its turn; the next portion waits for
@@ -183,7 +183,7 @@ impl Allocations {
     pub(crate) fn begin(&mut self, now: Instant, wish: Wish) -> Result<(), Code> {
         // One that has run out, and that nobody saw to yet.
         if let Some(key) = self.by_client.get(&wish.client.path).copied() {
-            self.remove(now, key);
+            self.remove(now, key, EndReason::Expired);
         }
         if self.all.len() >= self.settings.allocations_max {
             return Err(NO_ROOM);
@@ -226,6 +226,7 @@ impl Allocations {
             channels: Channels::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
+            dropped: 0,
         });
         for slot in relayed.into_iter().flatten() {
             if let Some(socket) = self.sockets.get_mut(slot) {
@@ -362,7 +363,7 @@ impl Allocations {
         self.forget_socket(slot);
         // The system took it from an allocation, which is nothing without.
         if let Some(key) = key {
-            self.remove(now, key);
+            self.remove(now, key, EndReason::AddressLost);
         }
     }
 
@@ -404,16 +405,16 @@ impl Allocations {
     /// Ends the allocation of a five-tuple that is no more.
     pub(crate) fn remove_of(&mut self, now: Instant, path: &Path) {
         if let Some(key) = self.by_client.get(path).copied() {
-            self.remove(now, key);
+            self.remove(now, key, EndReason::ConnectionClosed);
         }
     }
 
     /// Ends an allocation, and tells control.
-    pub(crate) fn remove(&mut self, now: Instant, key: usize) {
+    pub(crate) fn remove(&mut self, now: Instant, key: usize, reason: EndReason) {
         let was_told = self.all.get(key).is_some_and(|allocation| allocation.opening.is_none());
         let info = self.take_out(now, key);
         // Of one that nobody was told of there is nothing to tell.
-        self.events.extend(info.filter(|_| was_told).map(Event::Ended));
+        self.events.extend(info.filter(|_| was_told).map(|info| Event::Ended(info, reason)));
     }
 
     /// Takes one out of which nobody was told.
@@ -470,7 +471,7 @@ impl Allocations {
             match self.wheel.pop_due(now) {
                 Some(Due::Allocation(key)) => {
                     counters.allocations_expired += 1;
-                    self.remove(now, key);
+                    self.remove(now, key, EndReason::Expired);
                 }
                 Some(Due::Reservation(token)) => self.end_reservation(now, token),
                 None => {

@@ -16,13 +16,14 @@
 
 mod challenge;
 mod credentials;
+mod failures;
 mod found;
 mod generations;
 mod nonce;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,8 +34,10 @@ use crate::answer::Seal;
 use crate::drops::DropReason;
 use crate::limits::Limits;
 use crate::message::{Class, Integrity, Message, Method};
+use crate::spec::{FailedProof, ProofError};
 use challenge::Challenge;
 use credentials::Algorithm;
+use failures::Failures;
 use found::{Answers, Outcome};
 
 pub use challenge::Reply;
@@ -81,6 +84,8 @@ pub struct Client {
     pub token: Token,
     /// The way it came.
     pub path: Path,
+    /// Its address, as it is told.
+    pub address: SocketAddr,
     /// The address is the sender's: there was a handshake (TCP, TLS, DTLS).
     pub is_proved: bool,
 }
@@ -115,6 +120,7 @@ pub struct Authority {
     epoch: (Instant, Duration),
     settings: AuthSettings,
     answers: Answers,
+    failures: Failures,
 }
 
 /// What a user may prove a request with.
@@ -123,6 +129,7 @@ enum Keys {
     One(UserKeys),
     /// A set for each secret.
     TimeLimited,
+    Expired,
     Nobody,
     Unavailable,
     Waits,
@@ -131,7 +138,7 @@ enum Keys {
 impl Authority {
     /// One that has asked for nobody yet.
     pub fn new(realm: Arc<str>, epoch: (Instant, Duration), settings: AuthSettings) -> Self {
-        Authority { realm, epoch, settings, answers: Answers::default() }
+        Authority { realm, epoch, settings, answers: Answers::default(), failures: Failures::new(epoch.0) }
     }
 
     /// Decides about a request other than Binding. `owner` is who has the allocation of its five-tuple: he goes on whatever
@@ -151,19 +158,22 @@ impl Authority {
             Ok(granted) => return Verdict::Granted(granted),
             Err(refusal) => refusal,
         };
+        if let Refusal::Unproved(error) = refusal {
+            self.failures.note(now, client.address, request.username, error);
+        }
         let code = match refusal {
-            Refusal::Unauthorized | Refusal::Unproved => challenge::UNAUTHORIZED,
+            Refusal::Unproved(ProofError::TooManyAttempts) => return Verdict::Silence(DropReason::AttemptsSpent),
+            Refusal::Unauthorized | Refusal::Unproved(_) => challenge::UNAUTHORIZED,
             Refusal::OldNonce | Refusal::NoNonce => challenge::STALE_NONCE,
             Refusal::BadRequest => challenge::BAD_REQUEST,
             Refusal::Unavailable => challenge::SERVER_ERROR,
             Refusal::Waits => return Verdict::Waits,
-            Refusal::TooMany => return Verdict::Silence(DropReason::AttemptsSpent),
         };
         let address = client.path.remote.ip();
         let challenge = Challenge {
             request,
             method,
-            is_proved: client.is_proved || refusal == Refusal::Unproved,
+            is_proved: client.is_proved || matches!(refusal, Refusal::Unproved(_)),
             realm: &self.realm,
             features: self.settings.credentials.features(self.settings.looks_up),
             nonces: &self.settings.nonce_key,
@@ -176,10 +186,10 @@ impl Authority {
             Refusal::OldNonce => {}
             // Whoever completed a handshake to be asked for credentials got that far by other limits.
             Refusal::Unauthorized if client.is_proved => {}
-            Refusal::Unproved | Refusal::Unavailable if !limits.take_attempt(now, address) => {
+            Refusal::Unproved(_) | Refusal::Unavailable if !limits.take_attempt(now, address) => {
                 return Verdict::Silence(DropReason::AttemptsSpent);
             }
-            Refusal::Unproved | Refusal::Unavailable => {}
+            Refusal::Unproved(_) | Refusal::Unavailable => {}
             _ if limits.take(now, address) => {}
             _ => return Verdict::Silence(DropReason::UnauthenticatedBudgetSpent),
         }
@@ -208,21 +218,22 @@ impl Authority {
         }
         let algorithm = Algorithm::of(request, features).ok_or(Refusal::BadRequest)?;
         if realm != self.realm.as_bytes() {
-            return Err(Refusal::Unproved);
+            return Err(Refusal::Unproved(ProofError::WrongRealm));
         }
-        let name = self.name(request).ok_or(Refusal::Unproved)?;
+        let name = self.name(request).ok_or(Refusal::Unproved(ProofError::UnknownUser))?;
         let is_owner = owner.is_some_and(|owner| *owner == *name || owner == credentials::user_part(&name));
         if !is_owner && !limits.may_attempt(now, address) {
-            return Err(Refusal::TooMany);
+            return Err(Refusal::Unproved(ProofError::TooManyAttempts));
         }
         let may_ask = || is_owner || limits.take_attempt(now, address);
         let user = match self.keys(now, client, request, &name, may_ask) {
             Keys::One(keys) => {
-                let key = keys.key(algorithm).ok_or(Refusal::Unproved)?;
+                let key = keys.key(algorithm).ok_or(Refusal::Unproved(ProofError::NoKey))?;
                 return integrity.proved_by(request, key).map(|seal| Granted { user: name, seal });
             }
             Keys::TimeLimited => credentials::user_part(&name),
-            Keys::Nobody => return Err(Refusal::Unproved),
+            Keys::Expired => return Err(Refusal::Unproved(ProofError::Expired)),
+            Keys::Nobody => return Err(Refusal::Unproved(ProofError::UnknownUser)),
             Keys::Unavailable => return Err(Refusal::Unavailable),
             Keys::Waits => return Err(Refusal::Waits),
         };
@@ -233,7 +244,7 @@ impl Authority {
                 return Ok(Granted { user: user.into(), seal });
             }
         }
-        Err(Refusal::Unproved)
+        Err(Refusal::Unproved(ProofError::WrongPassword))
     }
 
     /// Who it says that it is from.
@@ -261,7 +272,7 @@ impl Authority {
             // Every other method needs an allocation of the same user, which the credential began.
             let may_be_late = !self.settings.strict_expiry && request.method != Some(Method::Allocate);
             let is_over = self.unix(now).as_secs() >= expiry;
-            return if is_over && !may_be_late { Keys::Nobody } else { Keys::TimeLimited };
+            return if is_over && !may_be_late { Keys::Expired } else { Keys::TimeLimited };
         }
         if !self.settings.looks_up || name.is_empty() {
             return Keys::Nobody;
@@ -287,6 +298,11 @@ impl Authority {
         self.answers.poll_lookup()
     }
 
+    /// The next proof that failed, and is to be told.
+    pub fn poll_failure(&mut self) -> Option<FailedProof> {
+        self.failures.poll()
+    }
+
     /// Knows these users and secrets from now on, and no others.
     pub fn replace(&mut self, credentials: Arc<Credentials>) {
         self.settings.credentials = credentials;
@@ -304,7 +320,7 @@ enum Refusal {
     /// It has nothing that could prove it.
     Unauthorized,
     /// Its proof is none, but it brought a nonce that was given to its address.
-    Unproved,
+    Unproved(ProofError),
     /// Its nonce was given to its address, a while ago.
     OldNonce,
     /// Its nonce is none of ours, or another address's.
@@ -315,8 +331,6 @@ enum Refusal {
     Unavailable,
     /// Its user is being looked up.
     Waits,
-    /// Too many have failed at its address.
-    TooMany,
 }
 
 impl<'a> Message<'a> {
@@ -345,7 +359,7 @@ impl Proof<'_> {
         // TURN truncates no HMAC: one that is shorter is not equal.
         constant_time::verify_slices_are_equal(context.sign().as_ref(), self.integrity.mac)
             .map(|()| seal)
-            .map_err(|_| Refusal::Unproved)
+            .map_err(|_| Refusal::Unproved(ProofError::WrongPassword))
     }
 }
 

@@ -150,6 +150,7 @@ impl Forward<'_, '_> {
         let Some(allocation) = self.allocations.get_mut(key) else { return };
         allocation.sent.packets += taken as u64;
         allocation.sent.bytes += bytes;
+        allocation.dropped += (count - taken) as u64;
         self.drop(DropReason::BandwidthSpent, count - taken);
         part.segments.end = part.segments.start + taken;
         self.counters.packets_to_peers += taken as u64;
@@ -207,6 +208,7 @@ impl Forward<'_, '_> {
         if let Some(allocation) = key.and_then(|key| self.allocations.get_mut(key)) {
             allocation.received.packets += taken as u64;
             allocation.received.bytes += bytes;
+            allocation.dropped += (count - taken) as u64;
         }
         self.counters.packets_to_clients += taken as u64;
         self.counters.bytes_to_clients += bytes;

@@ -31,7 +31,7 @@ use crate::random;
 use crate::requests::{self, Granted, Requests};
 use crate::rules::Rules;
 use crate::settings::Settings;
-use crate::spec::{ClientTransport, Command, Event};
+use crate::spec::{ClientTransport, Command, EndReason, Event};
 use crate::tcp::{News, PeerConnections};
 
 /// The relay of one worker. It holds no socket and reads no clock.
@@ -86,7 +86,7 @@ impl Relay {
             }
             Command::Delete(id) => {
                 if let Some(key) = self.allocations.by_id(id) {
-                    self.allocations.remove(now, key);
+                    self.allocations.remove(now, key, EndReason::Deleted);
                 }
             }
             Command::Rules(rules) => {
@@ -114,7 +114,8 @@ impl Relay {
     pub fn poll_event(&mut self) -> Option<Event> {
         let lookup = self.authority.poll_lookup().map(|user| Event::Lookup { user });
         let others = [&mut self.events, &mut self.allocations.events, &mut self.associations.events];
-        lookup.or_else(|| others.into_iter().find_map(VecDeque::pop_front))
+        let failure = || self.authority.poll_failure().map(Event::NotProved);
+        lookup.or_else(failure).or_else(|| others.into_iter().find_map(VecDeque::pop_front))
     }
 
     /// All numbers of this worker.
@@ -238,7 +239,12 @@ impl Relay {
         message: &Message<'_>,
         out: &mut Outbox,
     ) {
-        let sender = auth::Client { token: client.token, path: client.path, is_proved: client.is_proved() };
+        let sender = auth::Client {
+            token: client.token,
+            path: client.path,
+            address: client.address,
+            is_proved: client.is_proved(),
+        };
         let owner = self.allocations.find(now, &client.path).and_then(|key| self.allocations.get(key));
         let owner = owner.map(|allocation| &*allocation.user);
         let granted = match self.authority.judge(now, &sender, owner, message, &mut self.limits) {

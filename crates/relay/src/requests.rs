@@ -19,6 +19,7 @@ use crate::message::{Family, Message, Method, attribute};
 use crate::ports::Wanted;
 use crate::rules;
 use crate::settings::Settings;
+use crate::spec::EndReason;
 use crate::tcp::{Asked, PeerConnections};
 
 pub(crate) const BAD_REQUEST: Code = (400, "Bad Request");
@@ -303,7 +304,7 @@ impl Requests<'_> {
             Some(family) if allocation.relayed.iter().all(Option::is_some) => {
                 self.allocations.release_family(key, family);
             }
-            _ => self.allocations.remove(self.now, key),
+            _ => self.allocations.remove(self.now, key, EndReason::Released),
         }
         Ok(Granted::Refreshed(Duration::ZERO))
     }

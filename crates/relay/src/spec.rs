@@ -138,8 +138,10 @@ pub enum Event {
     },
     /// An allocation began.
     Began(AllocationInfo),
-    /// It ended: deleted, expired, or its connection closed.
-    Ended(AllocationInfo),
+    /// It ended.
+    Ended(AllocationInfo, EndReason),
+    /// Who is at an address could not prove who he is. So many are told a second, whoever tries.
+    NotProved(FailedProof),
     /// The answer to `Command::List`.
     Allocations {
         /// Of the question.
@@ -147,6 +149,58 @@ pub enum Event {
         /// By number.
         allocations: Vec<AllocationInfo>,
     },
+}
+
+/// Why an allocation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum EndReason {
+    /// Its client gave it back: a Refresh with a lifetime of 0 (RFC 8656 §8).
+    Released,
+    /// Its client did not refresh it.
+    Expired,
+    /// Its client's connection closed.
+    ConnectionClosed,
+    /// The system took its relayed address away.
+    AddressLost,
+    /// Control asked for it (`Command::Delete`).
+    Deleted,
+}
+
+/// A request that did not prove who sent it, though it came from where it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedProof {
+    /// Who it says it is from, `FailedProof::NAME_MAX` characters of it; `None` where it says that by a hash.
+    pub user: Option<String>,
+    /// Where it came from.
+    pub client: SocketAddr,
+    /// What is wrong.
+    pub error: ProofError,
+    /// Others of this worker since the last one that was told.
+    pub left_out: u64,
+}
+
+impl FailedProof {
+    /// Whoever fails chooses the name.
+    pub const NAME_MAX: usize = 64;
+}
+
+/// What is wrong with a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum ProofError {
+    /// It is for another realm.
+    WrongRealm,
+    /// There is no such user.
+    UnknownUser,
+    /// The time of the name is over.
+    Expired,
+    /// The user has no key for the algorithm that was chosen.
+    NoKey,
+    /// It was made with another password.
+    WrongPassword,
+    /// So many have failed at the address that it was not looked at.
+    TooManyAttempts,
 }
 
 /// One allocation, as control and the API show it.
@@ -176,6 +230,8 @@ pub struct AllocationInfo {
     pub sent: Traffic,
     /// From peers to the client.
     pub received: Traffic,
+    /// Datagrams, both ways, that were over a bandwidth.
+    pub dropped: u64,
 }
 
 /// What went one way: payloads, without what stands around them.

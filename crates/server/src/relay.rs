@@ -4,6 +4,7 @@ pub mod control;
 pub mod coturn;
 pub mod handshakes;
 pub mod issuer;
+pub mod journal;
 pub mod known;
 pub mod lookup;
 pub mod redis;

@@ -93,7 +93,8 @@ impl World {
 fn client_at(address: impl Into<IpAddr>) -> Client {
     let link = LinkId::datagrams(1);
     let remote = (address.into(), 4_000).into();
-    Client { token: Token { owner: 1, number: 0 }, path: Path { link, remote, local: None }, is_proved: false }
+    let path = Path { link, remote, local: None };
+    Client { token: Token { owner: 1, number: 0 }, path, address: remote, is_proved: false }
 }
 
 fn code(reply: &[u8]) -> u16 {
@@ -497,6 +498,29 @@ fn so_many_proofs_may_fail_at_one_address_and_strangers_answers_are_others() {
     world.owner = None;
     world.now += Duration::from_secs(1);
     world.granted(&right);
+}
+
+#[test]
+fn what_was_wrong_with_a_proof_is_told_but_for_what_nobody_is_at() {
+    let credentials = Credentials::new(REALM, [("ada".into(), UserKeys::new("ada", REALM, "pw"))], [Secret::new(b"s")]);
+    let mut world = World::with(credentials, |_| {});
+    world.answer(&allocate().plain());
+    world.answer(&allocate().user(b"ada", b"forged-like-ours").sealed(&Seal::sha1(b"key")));
+    assert_eq!(world.authority.poll_failure(), None, "anybody may have sent these");
+    let nonce = world.nonce(false);
+    let elsewhere = allocate().with(attribute::USERNAME, b"ada").with(attribute::REALM, b"elsewhere");
+    let wrong = [
+        (world.signed("ada", "wrong"), ProofError::WrongPassword, "ada"),
+        (world.signed("eve\n", "pw"), ProofError::UnknownUser, "eve\n"),
+        (world.signed("1:ada", "pw"), ProofError::Expired, "1:ada"),
+        (world.signed("9999999999:ada", "pw"), ProofError::WrongPassword, "9999999999:ada"),
+        (elsewhere.with(attribute::NONCE, &nonce).sealed_by("ada", "pw"), ProofError::WrongRealm, "ada"),
+    ];
+    for (request, error, user) in wrong {
+        assert_eq!(world.code(&request), 401);
+        let (user, client) = (Some(user.to_owned()), world.client.path.remote);
+        assert_eq!(world.authority.poll_failure(), Some(FailedProof { user, client, error, left_out: 0 }));
+    }
 }
 
 #[test]

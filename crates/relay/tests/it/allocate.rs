@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use relay::message::{Class, Method, attribute};
 use relay::settings::RelayAddress;
-use relay::spec::{ClientTransport, Command, Event};
+use relay::spec::{ClientTransport, Command, EndReason, Event};
 
 use crate::client::Client;
 use crate::world::{PORTS, RELAY, World};
@@ -70,7 +70,7 @@ fn lifetimes_are_within_what_is_allowed() {
         assert_eq!(world.sockets.len(), 1);
         world.advance(Duration::from_secs(2));
         assert_eq!(world.sockets.len(), 0);
-        assert!(matches!(world.events.last(), Some(Event::Ended(info)) if *info.user == *"ann"));
+        assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Expired)) if *info.user == *"ann"));
     }
 }
 
@@ -376,5 +376,5 @@ fn control_sees_and_ends_allocations() {
     assert_eq!((rest.len(), rest[0].relayed[0]), (1, relayed[2]));
     world.command(Command::Delete(rest[0].id));
     assert_eq!(world.sockets.len(), 2);
-    assert!(matches!(world.events.last(), Some(Event::Ended(info)) if info.id == rest[0].id));
+    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Deleted)) if info.id == rest[0].id));
 }

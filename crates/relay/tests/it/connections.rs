@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use relay::message::Message;
-use relay::spec::{ClientTransport, Event};
+use relay::spec::{ClientTransport, EndReason, Event};
 use wire::LinkId;
 
 use crate::client::{Client, channel_data};
@@ -38,7 +38,7 @@ fn an_allocation_ends_with_its_connection() {
     client.allocate(&mut world);
     assert_eq!(world.relay.counters().connections, 1);
     world.hang_up(&client.path);
-    assert!(matches!(world.events.last(), Some(Event::Ended(_))));
+    assert!(matches!(world.events.last(), Some(Event::Ended(_, EndReason::ConnectionClosed))));
     assert_eq!((world.sockets.len(), world.relay.counters().connections), (0, 0));
 }
 

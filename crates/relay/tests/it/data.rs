@@ -223,7 +223,10 @@ fn what_is_over_the_bandwidth_is_dropped_and_counted() {
     }
     let (sent, heard) = (to_peer(&mut world, peer).len(), client.take(&mut world).len());
     assert!((1..200).contains(&sent) && (1..200).contains(&heard), "{sent} {heard}");
+    world.command(Command::List { token: 0, after: relay::spec::AllocationId(0), count: 9 });
+    let Some(Event::Allocations { allocations, .. }) = world.events.pop() else { panic!("it is told") };
     let dropped = world.relay.counters().drops.count(DropReason::BandwidthSpent);
+    assert_eq!(allocations[0].dropped, dropped);
     assert_eq!(dropped, 400 - (sent + heard) as u64);
 }
 

@@ -185,6 +185,7 @@ fn allocation_json(info: &AllocationInfo) -> Value {
         "channels": info.channels,
         "sent": traffic_json(info.sent),
         "received": traffic_json(info.received),
+        "dropped": info.dropped,
     })
 }
 

@@ -18,6 +18,7 @@ use wire::{Bitrate, WorkerId};
 
 use super::handshakes;
 use super::issuer::{Credential, Issuer};
+use super::journal::Journal;
 use super::lookup::Lookups;
 use super::setup::{self, RulesSource, Shared};
 use crate::config::Config;
@@ -46,6 +47,7 @@ pub struct RelayControl {
     next: AtomicUsize,
     host: Mutex<Host>,
     lists: Questions<Vec<AllocationInfo>>,
+    journal: Journal,
     /// Who is asked for users whom workers do not know.
     lookups: Option<Lookups>,
     /// Who shakes hands with clients by DTLS.
@@ -97,6 +99,7 @@ impl RelayControl {
             next: AtomicUsize::new(0),
             host: Mutex::new(Host { rules: shared.rules().clone(), next: Instant::now() + HOST_INTERVAL }),
             lists: Questions::default(),
+            journal: Journal::new(Instant::now()),
             lookups: None,
             handshakes: None,
             users: Arc::default(),
@@ -147,13 +150,15 @@ impl RelayControl {
                 if self.lock().allocations.insert(info.id, worker).is_none() {
                     self.plane.placement().take(worker, ALLOCATION);
                 }
+                self.journal.began(Instant::now(), &info);
             }
-            Event::Ended(info) => {
+            Event::Ended(info, reason) => {
                 if self.lock().allocations.remove(&info.id).is_some() {
                     self.plane.placement().release(worker, ALLOCATION);
                 }
-                tracing::debug!(id = info.id.0, user = &*info.user, client = %info.client, age = ?info.age, "allocation ended");
+                self.journal.ended(Instant::now(), &info, reason);
             }
+            Event::NotProved(failure) => self.journal.not_proved(worker, &failure),
             Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
             Event::Handshake { association, input } => {
                 let input = handshakes::Input { worker, association, input };
@@ -231,6 +236,7 @@ impl RelayControl {
     pub fn start_drain(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_draining, true) {
+            tracing::info!(allocations = state.allocations.len(), "the relay drains: no allocation begins any more");
             for worker in self.plane.workers().ids() {
                 self.plane.workers().post(worker, Message::Relay(Command::Drain));
             }
@@ -284,6 +290,7 @@ impl RelayControl {
 impl ProductControl for RelayControl {
     fn handle_timeout(&self, now: Instant) {
         self.renew_rules(now);
+        self.journal.handle_timeout(now);
         if self.plane.is_draining() {
             self.start_drain();
         }

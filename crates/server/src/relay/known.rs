@@ -166,7 +166,11 @@ pub async fn keep_up(
         if let Some(store) = store.as_ref().filter(|_| count == 0 || is_told)
             && let Some(secrets) = store.secrets().await
         {
-            has_changed |= known.take_secrets(secrets);
+            let count = secrets.len();
+            if known.take_secrets(secrets) {
+                tracing::info!(count, "secrets in Redis have changed");
+                has_changed = true;
+            }
         }
         if has_changed {
             tell(known.credentials());

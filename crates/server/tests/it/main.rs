@@ -13,6 +13,7 @@ mod http_connections;
 mod offers;
 mod pump;
 mod relay;
+mod relay_log;
 mod relay_users;
 mod rtsp;
 #[path = "../../../../tests/support/skip.rs"]

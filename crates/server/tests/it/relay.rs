@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use engine::{Mailbox, Receiver, mailbox};
-use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, Traffic};
+use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, EndReason, Event, Traffic};
 use serde_json::{Value, json};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
 use server::config::{self, Config, Secret};
@@ -44,7 +44,7 @@ fn an_allocation_takes_a_place_at_its_worker_for_as_long_as_it_is_there() {
     assert_eq!(test.relay.plane().placement().find(None, nobody), Some(WorkerId(1)), "the other has more to do");
 
     for id in [7, 7, 8, 9] {
-        test.relay.handle_event(WorkerId(0), Event::Ended(info(id)));
+        test.relay.handle_event(WorkerId(0), Event::Ended(info(id), EndReason::Released));
     }
     assert!(test.relay.count() == 0 && !test.relay.has_receivers());
     test.relay.plane().placement().take(WorkerId(1), Bitrate::from_kbps(1));
@@ -94,7 +94,7 @@ async fn allocations_of_all_workers_are_listed_by_number_in_parts_and_can_be_end
     let expected = json!({
         "id": "2", "user": "alice", "client": "192.0.2.1:5000", "server": "127.0.0.1:3478", "transport": "udp",
         "relayed": ["127.0.0.1:50000"], "age": 5, "expires_in": 600, "permissions": 1, "channels": 2,
-        "sent": {"packets": 3, "bytes": 300}, "received": {"packets": 0, "bytes": 0},
+        "sent": {"packets": 3, "bytes": 300}, "received": {"packets": 0, "bytes": 0}, "dropped": 4,
     });
     assert_eq!((&list[0], &list[1]["id"], list.as_array().map(Vec::len)), (&expected, &json!("3"), Some(2)));
 
@@ -187,7 +187,7 @@ async fn only_an_admin_sees_allocations_and_without_a_relay_there_is_nothing_to_
     assert_eq!(Harness::new("").status("POST", "/api/relay/credentials").await, StatusCode::NOT_FOUND, "no secret");
 }
 
-fn info(id: u64) -> AllocationInfo {
+pub fn info(id: u64) -> AllocationInfo {
     AllocationInfo {
         id: AllocationId(id),
         user: "alice".into(),
@@ -201,6 +201,7 @@ fn info(id: u64) -> AllocationInfo {
         channels: 2,
         sent: Traffic { packets: 3, bytes: 300 },
         received: Traffic::default(),
+        dropped: 4,
     }
 }
 
@@ -214,14 +215,14 @@ async fn json_of(response: Response<Body>) -> Value {
 }
 
 /// Two workers that only have mailboxes, and the API above them.
-struct Harness {
-    relay: Arc<RelayControl>,
+pub struct Harness {
+    pub relay: Arc<RelayControl>,
     app: Arc<App>,
     workers: Vec<Receiver<Message>>,
 }
 
 impl Harness {
-    fn new(settings: &str) -> Self {
+    pub fn new(settings: &str) -> Self {
         Harness::with(settings, true)
     }
 
