@@ -497,7 +497,7 @@ impl Play {
         let count = (0..self.clients.len()).filter(|who| self.own(*who).is_some()).count();
         self.world.step();
         assert!(self.world.sent.is_empty(), "{:?}", self.world.sent);
-        assert_eq!(self.world.relay.counters().allocations, count as u64);
+        assert_eq!(self.world.relay.counters().allocations.total(), count as u64);
         // Sockets that are closed take a turn.
         self.world.advance(Duration::from_millis(5));
         assert_eq!(self.world.sockets.len(), sockets);
@@ -516,7 +516,7 @@ impl Play {
         for _ in 0..3 {
             self.pass(Duration::from_secs(3_700));
         }
-        assert_eq!((self.world.sockets.len(), self.world.relay.counters().allocations), (0, 0));
+        assert_eq!((self.world.sockets.len(), self.world.relay.counters().allocations.total()), (0, 0));
         let mut ports: Vec<_> =
             PORTS.map(|port| Client::of("bob", 1_000 + port % 1_000).allocate(&mut self.world).port()).collect();
         ports.sort_unstable();

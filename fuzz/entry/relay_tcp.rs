@@ -413,7 +413,7 @@ impl Play {
         // Sockets that are closed take a turn.
         self.world.advance(Duration::from_millis(5));
         let counters = self.world.relay.counters();
-        assert_eq!(counters.allocations, self.model.iter().flatten().count() as u64);
+        assert_eq!(counters.allocations.total(), self.model.iter().flatten().count() as u64);
         assert_eq!(counters.peer_connections, self.connections.len() as u64, "{:?}", self.connections);
         for connection in &self.connections {
             let links = match connection.state {
@@ -446,6 +446,6 @@ impl Play {
         self.pass(Duration::from_secs(200));
         assert_eq!((self.world.sockets.len(), self.world.connections.len()), (0, 0), "{:?}", self.world.connections);
         let counters = self.world.relay.counters();
-        assert_eq!((counters.allocations, counters.peer_connections, counters.connections), (0, 0, 0));
+        assert_eq!((counters.allocations.total(), counters.peer_connections, counters.connections), (0, 0, 0));
     }
 }

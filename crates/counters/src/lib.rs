@@ -6,6 +6,7 @@
 //! so nothing is locked and no reader is waited for.
 #![forbid(unsafe_code)]
 
+mod by_label;
 mod lateness;
 mod published;
 

@@ -32,6 +32,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// That of its address.
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.address.ip())
+    }
+
     /// Whether it is at its address for sure: there was a handshake.
     pub(crate) fn is_proved(&self) -> bool {
         self.transport != ClientTransport::Udp

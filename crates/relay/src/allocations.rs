@@ -19,7 +19,7 @@ use wire::{LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 use crate::allocation::{Allocation, Client, Opening, PeerTransport, Relayed, family_index};
 use crate::answer::{Code, Seal};
 use crate::channel::Channels;
-use crate::counters::Counters;
+use crate::counters::{AllocationCounts, Counters};
 use crate::ledger::Account;
 use crate::message::{Family, TransactionId};
 use crate::names::Name;
@@ -109,6 +109,7 @@ pub(crate) struct Allocations {
     /// Before this no more sockets are closed.
     closes_at: Instant,
     last_id: u64,
+    counts: AllocationCounts,
     pub(crate) events: VecDeque<Event>,
     /// TCP allocations that have ended, and whose connections are to.
     pub(crate) ended_tcp: Vec<usize>,
@@ -136,6 +137,7 @@ impl Allocations {
             closes: VecDeque::new(),
             closes_at: now,
             last_id: u64::from(settings.worker.0) << 48,
+            counts: AllocationCounts::default(),
             events: VecDeque::new(),
             ended_tcp: Vec::new(),
             ended_connections: Vec::new(),
@@ -206,6 +208,7 @@ impl Allocations {
         self.last_id += 1;
         let waiting = relayed.iter().flatten().count();
         let opening = Opening { waiting, seal: wish.seal, has_fingerprint: wish.has_fingerprint };
+        *self.counts.of(wish.client.transport, wish.client.family()) += 1;
         let entry = self.all.vacant_entry();
         let (key, until, path) = (entry.key(), now + wish.lifetime, wish.client.path);
         entry.insert(Allocation {
@@ -425,6 +428,7 @@ impl Allocations {
     fn take_out(&mut self, now: Instant, key: usize) -> Option<AllocationInfo> {
         let allocation = self.all.try_remove(key)?;
         let relayed = self.shown_of(&allocation).collect();
+        *self.counts.of(allocation.client.transport, allocation.client.family()) -= 1;
         self.wheel.cancel(allocation.timer);
         self.by_client.remove(&allocation.client.path);
         self.ended_tcp.extend(allocation.is_tcp.then_some(key));
@@ -545,8 +549,17 @@ impl Allocations {
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
+    pub(crate) fn counts(&self) -> &AllocationCounts {
+        &self.counts
+    }
+
+    /// Counts the ports of families in which it has an address.
+    pub(crate) fn count_ports(&self, counters: &mut Counters) {
+        for family in self.settings.relays.iter().map(|relay| Family::of(relay.bind)) {
+            let ports = &self.ports[family_index(family)];
+            counters.ports.set(family, ports.count().into());
+            counters.ports_in_use.set(family, (ports.count() - ports.free_count()).into());
+        }
     }
 }
 

@@ -1,14 +1,23 @@
 //! What a worker's relay counts.
 
-use counters::{Lateness, counters};
+use counters::{Cell, Lateness, Value, counters, counts_by};
+use strum::VariantArray as _;
 
 use crate::drops::DropCounters;
+use crate::message::Family;
+use crate::spec::ClientTransport;
 
 counters! {
     /// A worker's counters since it started, and what it has now.
     pub struct Counters: "millrace_relay_" {
-        /// Allocations on the worker.
-        gauge allocations: u64 = "allocations",
+        /// Allocations on the worker, by how their clients come.
+        gauge allocations: AllocationCounts = "allocations",
+        /// Ports of relayed addresses that are in use, or kept for somebody.
+        gauge ports_in_use: PortCounts = "ports_in_use",
+        /// Ports that the worker has for relayed addresses.
+        gauge ports: PortCounts = "ports",
+        /// 1 when no allocation begins any more.
+        gauge draining: u64 = "draining",
         /// Clients' connections on the worker, TCP and TLS.
         gauge connections: u64 = "connections",
         /// Clients' connections that were one too many, and closed.
@@ -21,10 +30,9 @@ counters! {
         counter allocations_expired: u64 = "allocations_expired_total",
         /// Requests that were proved and did what they asked for.
         counter requests_granted: u64 = "requests_granted_total",
-        /// Requests that were refused, but for those that had still to prove themselves (401, 438).
-        counter requests_refused: u64 = "requests_refused_total",
-        /// Answers that asked for a proof, or for a newer one (401, 438).
-        counter challenges: u64 = "challenges_total",
+        /// Requests that were answered by an error. Every client is first asked for a proof (401), and later for a newer
+        /// one (438).
+        counter refusals: RefusalCounts = "refusals_total",
         /// Binding requests that were answered.
         counter bindings: u64 = "bindings_total",
         /// Clients' connections that nobody made use of, and that made room for newcomers.
@@ -57,5 +65,105 @@ counters! {
         counter drops: DropCounters = "dropped_total",
         /// How long after its time each allocation expired.
         histogram lateness: Lateness = "lateness_seconds",
+    }
+}
+
+counts_by! {
+    /// Ports of IPv4 and of IPv6.
+    pub struct PortCounts: "family" of Family
+}
+
+/// Allocations by their clients' transport and family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocationCounts([[u64; Family::VARIANTS.len()]; ClientTransport::VARIANTS.len()]);
+
+impl AllocationCounts {
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+
+    /// Those of such clients.
+    pub(crate) fn of(&mut self, transport: ClientTransport, family: Family) -> &mut u64 {
+        &mut self.0[transport as usize][family as usize]
+    }
+}
+
+impl Cell for AllocationCounts {
+    const WORDS: usize = Family::VARIANTS.len() * ClientTransport::VARIANTS.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.0.iter().flatten().for_each(|count| word(*count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        AllocationCounts(std::array::from_fn(|_| std::array::from_fn(|_| word())))
+    }
+
+    fn value(&self) -> Value<'_> {
+        let rows = ClientTransport::VARIANTS.iter().zip(self.0).flat_map(|(transport, counts)| {
+            Family::VARIANTS.iter().zip(counts).map(move |(family, count)| {
+                let [transport, family] = [<&str>::from(transport), <&str>::from(family)];
+                (format!("transport={transport:?},family={family:?}"), count)
+            })
+        });
+        Value::ByLabels(rows.collect())
+    }
+}
+
+/// Error codes that the relay answers with (RFC 8489 §14.8, RFC 8656 §19, RFC 6062 §6.3), and what they are as a label.
+const CODES: [(u16, &str); 17] = [
+    (300, "300"),
+    (400, "400"),
+    (401, "401"),
+    (403, "403"),
+    (420, "420"),
+    (437, "437"),
+    (438, "438"),
+    (440, "440"),
+    (441, "441"),
+    (442, "442"),
+    (443, "443"),
+    (446, "446"),
+    (447, "447"),
+    (486, "486"),
+    (500, "500"),
+    (508, "508"),
+    (0, "other"),
+];
+
+/// Answers by their error code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusalCounts([u64; CODES.len()]);
+
+impl RefusalCounts {
+    /// Counts one.
+    pub(crate) fn add(&mut self, code: u16) {
+        self.0[Self::place(code)] += 1;
+    }
+
+    /// How many of one code.
+    pub fn count(&self, code: u16) -> u64 {
+        self.0[Self::place(code)]
+    }
+
+    fn place(code: u16) -> usize {
+        CODES.iter().position(|(other, _)| *other == code).unwrap_or(CODES.len() - 1)
+    }
+}
+
+impl Cell for RefusalCounts {
+    const WORDS: usize = CODES.len();
+
+    fn put(&self, word: &mut impl FnMut(u64)) {
+        self.0.iter().for_each(|count| word(*count));
+    }
+
+    fn take(word: &mut impl FnMut() -> u64) -> Self {
+        RefusalCounts(std::array::from_fn(|_| word()))
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value::ByLabel("code", CODES.iter().zip(self.0).map(|((_, code), count)| (*code, count)).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Why a datagram went no further, and how often.
 
-use counters::{Cell, Value};
+use counters::counts_by;
 use strum::{IntoStaticStr, VariantArray};
 
 /// One reason for each early return. The names are stable: they are the label of a metric.
@@ -54,39 +54,7 @@ pub enum DropReason {
     OutboxFull,
 }
 
-/// How often each reason was met.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DropCounters([u64; DropReason::VARIANTS.len()]);
-
-impl DropCounters {
-    /// Counts so many.
-    pub fn add(&mut self, reason: DropReason, count: u64) {
-        self.0[reason as usize] += count;
-    }
-
-    /// How often that reason was met.
-    pub fn count(&self, reason: DropReason) -> u64 {
-        self.0[reason as usize]
-    }
-
-    /// Every reason with its count.
-    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::VARIANTS.iter().copied().zip(self.0)
-    }
-}
-
-impl Cell for DropCounters {
-    const WORDS: usize = DropReason::VARIANTS.len();
-
-    fn put(&self, word: &mut impl FnMut(u64)) {
-        self.iter().for_each(|(_, count)| word(count));
-    }
-
-    fn take(word: &mut impl FnMut() -> u64) -> Self {
-        DropCounters(std::array::from_fn(|_| word()))
-    }
-
-    fn value(&self) -> Value<'_> {
-        Value::ByLabel("reason", self.iter().map(|(reason, count)| (reason.into(), count)).collect())
-    }
+counts_by! {
+    /// How often each reason was met.
+    pub struct DropCounters: "reason" of DropReason
 }

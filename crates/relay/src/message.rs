@@ -174,11 +174,13 @@ pub enum StunError {
 }
 
 /// Address families as REQUESTED-ADDRESS-FAMILY has them (RFC 8656 §18.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 pub enum Family {
     /// 1.
+    #[strum(serialize = "ipv4")]
     V4,
     /// 2.
+    #[strum(serialize = "ipv6")]
     V6,
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Ports {
     count: u32,
     /// A bit for each port that may be given away.
     free: Box<[u64; WORDS]>,
+    /// How many of these there are.
+    free_count: u32,
 }
 
 /// What kind of port is wanted.
@@ -39,6 +41,7 @@ impl Ports {
             first,
             count: u32::from(last).saturating_sub(u32::from(first)) + u32::from(first <= last),
             free: Box::new([0; WORDS]),
+            free_count: 0,
         };
         (first..=last).for_each(|port| ports.set(port, true));
         ports
@@ -78,19 +81,24 @@ impl Ports {
         self.set(port, true);
     }
 
-    /// How many are free; for tests.
-    #[cfg(test)]
+    /// How many are free.
     pub(crate) fn free_count(&self) -> u32 {
-        self.free.iter().map(|word| word.count_ones()).sum()
+        self.free_count
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
     fn set(&mut self, port: u16, is_free: bool) {
         let (word, bit) = (usize::from(port >> 6), 1 << (port & 63));
-        if is_free {
-            self.free[word] |= bit;
-        } else {
-            self.free[word] &= !bit;
+        match (self.free[word] & bit != 0, is_free) {
+            (false, true) => self.free_count += 1,
+            (true, false) => self.free_count -= 1,
+            _ => return,
         }
+        self.free[word] ^= bit;
     }
 }
 

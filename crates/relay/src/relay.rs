@@ -119,8 +119,11 @@ impl Relay {
     }
 
     /// All numbers of this worker.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        self.allocations.count_ports(&mut counters);
+        counters.draining = u64::from(self.is_draining);
+        counters
     }
 
     /// Takes what came to a listener for DTLS.
@@ -189,6 +192,7 @@ impl Relay {
         self.counters.bindings += 1;
         let unknown = discovery::unknown(&self.settings, message);
         if !message.unknown().is_empty() || unknown.is_some() {
+            self.counters.refusals.add(requests::UNKNOWN_ATTRIBUTE.0);
             return self.answer(&client.path, message, Class::Error, Method::Binding, out, |writer| {
                 writer.error((requests::UNKNOWN_ATTRIBUTE.0, ""));
                 requests::write_unknown(message, unknown, writer);
@@ -250,7 +254,7 @@ impl Relay {
         let granted = match self.authority.judge(now, &sender, owner, message, &mut self.limits) {
             Verdict::Granted(granted) => granted,
             Verdict::Answer(reply) => {
-                self.counters.challenges += 1;
+                self.counters.refusals.add(reply.code);
                 let place = out.slot().and_then(|slot| slot.get_mut(..reply.len()));
                 let len = place.map(|place| {
                     place.copy_from_slice(&reply);
@@ -270,7 +274,7 @@ impl Relay {
         let granted = request.handle(message);
         match granted {
             Ok(_) => self.counters.requests_granted += 1,
-            Err(_) => self.counters.requests_refused += 1,
+            Err(refusal) => self.counters.refusals.add(refusal.code()),
         }
         let class = if granted.is_ok() { Class::Success } else { Class::Error };
         let (shown, lifetime) = match granted {
@@ -385,7 +389,7 @@ impl Relay {
             self.connections.unsettle(slot);
         }
         self.counters.peer_connections = self.peers.len() as u64;
-        self.counters.allocations = self.allocations.len() as u64;
+        self.counters.allocations.clone_from(self.allocations.counts());
         self.counters.connections = self.connections.len() as u64;
         self.counters.connections_made_room = self.connections.made_room;
         let (open, shaking) = self.associations.count();
@@ -420,6 +424,9 @@ impl Relay {
         let (path, len) = match news {
             Some(News::Connected { asked, id }) => {
                 let class = if id.is_some() { Class::Success } else { Class::Error };
+                if id.is_none() {
+                    self.counters.refusals.add(requests::CONNECTION_FAILURE.0);
+                }
                 let len = write(out, class, Method::Connect, asked.transaction, |writer| {
                     match id {
                         Some(id) => writer.number(attribute::CONNECTION_ID, id),
@@ -565,7 +572,7 @@ impl Relay {
             self.counters.allocations_begun += 1;
             self.events.push_back(Event::Began(info));
         } else {
-            self.counters.requests_refused += 1;
+            self.counters.refusals.add(NO_ROOM.0);
             self.allocations.remove_untold(now, key);
         }
     }

@@ -71,6 +71,14 @@ impl From<Code> for Refusal {
 }
 
 impl Refusal {
+    /// Its code.
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Refusal::Code((code, _)) => *code,
+            Refusal::Alternate(_) => TRY_ALTERNATE.0,
+        }
+    }
+
     /// Writes what it says.
     pub(crate) fn write(&self, message: &Message<'_>, writer: &mut Writer<'_>) {
         match self {

@@ -15,7 +15,7 @@ use crate::rules::Rules;
 pub struct AllocationId(pub u64);
 
 /// How a client speaks to the server (RFC 8656 §3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ClientTransport {
     /// Datagrams.

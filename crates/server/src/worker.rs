@@ -166,7 +166,7 @@ impl Products {
             self.numbers.rooms.store(&self.rooms.counters());
             self.numbers.pump.store(self.pump.counters());
             if let Some(relay) = &self.relay {
-                self.numbers.relay.store(relay.counters());
+                self.numbers.relay.store(&relay.counters());
             }
         }
     }

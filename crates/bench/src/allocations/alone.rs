@@ -68,7 +68,11 @@ pub(super) fn measure(count: usize) -> Result<Costs> {
     let (before, _) = memory()?;
     let made = alone.begin(&mut clients, count)?;
     let (after, _) = memory()?;
-    ensure!(alone.relay.counters().allocations == count as u64, "{} allocations", alone.relay.counters().allocations);
+    ensure!(
+        alone.relay.counters().allocations.total() == count as u64,
+        "{} allocations",
+        alone.relay.counters().allocations.total()
+    );
     let mut refreshed = Duration::ZERO;
     for client in 0..count {
         refreshed += alone.ask(&clients, client, Step::Refresh)?;

@@ -268,7 +268,7 @@ impl Product for Ahead {
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         let has_more = self.relay.poll_transmit(now + self.ahead, out);
         while self.relay.poll_event().is_some() {}
-        self.count.store(self.relay.counters().allocations, Ordering::Relaxed);
+        self.count.store(self.relay.counters().allocations.total(), Ordering::Relaxed);
         has_more
     }
 }

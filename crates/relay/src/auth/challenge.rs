@@ -25,6 +25,8 @@ pub(super) const SERVER_ERROR: Code = (500, "");
 /// A whole answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
+    /// The error that it tells.
+    pub code: u16,
     bytes: [u8; REPLY_LEN_MAX],
     len: usize,
 }
@@ -96,7 +98,7 @@ impl Challenge<'_> {
         }
         let len = writer.finish()?;
         debug_assert!(features.is_none_or(|features| self.len(features) == len), "the sum is right");
-        Some(Reply { bytes, len })
+        Some(Reply { code: code.0, bytes, len })
     }
 }
 

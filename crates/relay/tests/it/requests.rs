@@ -1,5 +1,6 @@
 //! What all requests have in common: who is answered, and how much.
 
+use counters::Cell as _;
 use relay::auth::{Found, UserKeys};
 use relay::drops::DropReason;
 use relay::limits::LimitSettings;
@@ -59,6 +60,28 @@ fn strangers_are_answered_so_often_and_clients_always() {
         assert_eq!(client.exchange(&mut world, BINDING).len(), 1);
         assert_eq!(client.refresh(&mut world, 600).code, 0);
     }
+}
+
+#[test]
+fn errors_are_counted_by_their_codes_and_allocations_by_their_clients() {
+    let mut world = World::new(|settings| settings.allocations_max = 2);
+    let (mut first, mut second, mut third) = (Client::new(1), Client::of("bob", 2), Client::of("eve", 3));
+    (second.number, second.path.remote) = (1, "[2001:db8::77]:1".parse().unwrap());
+    first.allocate(&mut world);
+    second.allocate(&mut world);
+    assert_eq!(third.allocate_with(&mut world, |_| {}).code, 508);
+    assert_eq!(third.refresh(&mut world, 600).code, 437);
+    let counters = world.relay.counters();
+    assert_eq!([401, 437, 438, 508].map(|code| counters.refusals.count(code)), [3, 1, 0, 1]);
+    let counters::Value::ByLabels(rows) = counters.allocations.value() else { panic!("it has two labels") };
+    let rows: Vec<_> = rows.iter().filter(|(_, count)| *count > 0).map(|(labels, _)| labels.as_str()).collect();
+    assert_eq!(rows, [r#"transport="udp",family="ipv4""#, r#"transport="udp",family="ipv6""#]);
+    let ports = |set: &relay::counters::PortCounts| set.iter().map(|(_, count)| count).collect::<Vec<_>>();
+    assert_eq!((ports(&counters.ports_in_use), ports(&counters.ports)), (vec![2, 0], vec![1_000, 1_000]));
+
+    first.refresh(&mut world, 0);
+    let counters = world.relay.counters();
+    assert_eq!((counters.allocations.total(), ports(&counters.ports_in_use)), (1, vec![1, 0]));
 }
 
 /// What spoofed sources, or a neighbour behind the same NAT, are able to do.
@@ -125,7 +148,7 @@ fn a_first_allocate_is_asked_for_a_proof_in_few_bytes() {
     let answer = client.read(&answers[0], Method::Allocate, id);
     assert_eq!((answer.code, answer.value(attribute::REALM)), (401, Some(&b"millrace"[..])));
     // Nothing is kept of it.
-    assert_eq!((world.sockets.len(), world.relay.counters().allocations), (0, 0));
+    assert_eq!((world.sockets.len(), world.relay.counters().allocations.total()), (0, 0));
 }
 
 #[test]
