@@ -96,7 +96,7 @@ impl Relay {
                 }
                 self.rules = rules;
             }
-            Command::Drain => self.is_draining = true,
+            Command::Drain(is_draining) => self.is_draining = is_draining,
             Command::Found { user, found } => self.handle_found(now, &user, found, out),
             Command::Credentials(credentials) => self.authority.replace(credentials),
             Command::AddClient(connection) => {

@@ -174,7 +174,7 @@ impl Requests<'_> {
             None => Wanted::Any,
         };
         if self.is_draining {
-            return Err(self.send_away(QUOTA));
+            return Err(self.send_away(NO_ROOM));
         }
         let account = match self.settings.ledger.open(&self.proof.user) {
             Ok(account) => account,

@@ -64,7 +64,7 @@ pub struct Settings {
     /// of the first listener each has to be a listener. `None`: nothing is told of discovery.
     pub discovery: Option<SocketAddr>,
     /// Where newcomers are sent (ALTERNATE-SERVER, RFC 8489 §14.15), one after the other, while the relay drains or has no
-    /// room. None of a client's family: 486 or 508 instead.
+    /// room. None of a client's family: 508 instead.
     pub alternates: Vec<SocketAddr>,
     /// Who may use it.
     pub auth: AuthSettings,

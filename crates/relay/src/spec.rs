@@ -93,8 +93,8 @@ pub enum Command {
     Delete(AllocationId),
     /// Other rules hold from now on, also for permissions and channels that are there.
     Rules(Arc<Rules>),
-    /// Begin no allocation any more (486 or an alternate server); those that are there live out.
-    Drain,
+    /// Begin no allocation from now on (508, or 300 to an alternate server), while those that are there live out; or do again.
+    Drain(bool),
 }
 
 /// A client's connection that was accepted elsewhere, with what was read from it already.

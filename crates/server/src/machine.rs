@@ -203,6 +203,16 @@ impl Running {
         self.products().any(|product| product.has_receivers())
     }
 
+    /// Whether rooms or pump send anybody anything.
+    pub fn has_sessions(&self) -> bool {
+        self.rooms.has_receivers() || self.pump.has_receivers()
+    }
+
+    /// Whether the relay has allocations.
+    pub fn has_allocations(&self) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.has_receivers())
+    }
+
     /// Ends all sessions.
     pub fn close_all(&self) {
         self.products().for_each(|product| product.close_all());

@@ -313,18 +313,36 @@ fn announce(
     std::io::stdout().write_all(text.as_bytes()).ok();
 }
 
-/// Refuses newcomers and waits for those who are there.
+/// Refuses newcomers and waits for those who are there. Allocations of the relay may have more time than sessions.
 async fn drain(config: &Config, running: &Running, ends: &mut Ends) {
     running.plane.start_drain();
-    let until = Instant::now() + config.http.drain_timeout;
-    tracing::info!(timeout = ?config.http.drain_timeout, "draining; another signal ends at once");
+    let (began, timeout) = (Instant::now(), config.http.drain_timeout);
+    let relay_timeout = config.relay.drain_timeout.unwrap_or(timeout);
+    tracing::info!(?timeout, ?relay_timeout, "draining; another signal ends at once");
+    let is_over = wait(running, ends, began + timeout, || running.has_sessions()).await;
+    say_goodbye(running).await;
+    if !is_over {
+        wait(running, ends, began + relay_timeout, || running.has_allocations()).await;
+    }
+    let allocations = running.relay.as_ref().map_or(0, |relay| relay.count());
+    tracing::info!(allocations, "the drain is over");
+}
+
+/// Waits for as long as somebody is there, and no longer than `until`. True when a signal said not to.
+async fn wait(running: &Running, ends: &mut Ends, until: Instant, is_there: impl Fn() -> bool) -> bool {
     let mut tick = tokio::time::interval(CONTROL_TICK);
-    while Instant::now() < until && running.has_receivers() {
+    while Instant::now() < until && is_there() {
         tokio::select! {
             _ = tick.tick() => running.handle_timeout(Instant::now()),
-            () = ends.next() => break,
+            () = ends.next() => return true,
         }
     }
+    false
+}
+
+/// Ends the sessions that are left.
+async fn say_goodbye(running: &Running) {
+    let mut tick = tokio::time::interval(CONTROL_TICK);
     let sessions = running.rooms.negotiator_counters().map(|(_, counters)| counters.sessions).sum();
     running.close_all();
     tokio::time::sleep(GOODBYE).await;

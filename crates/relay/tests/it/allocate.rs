@@ -305,13 +305,15 @@ fn a_relay_that_drains_sends_newcomers_elsewhere_and_keeps_who_is_there() {
         let mut world = World::new(|settings| settings.alternates = alternates.clone());
         let mut client = Client::new(1);
         client.allocate(&mut world);
-        world.command(Command::Drain);
+        world.command(Command::Drain(true));
         let answer = Client::new(2).allocate_with(&mut world, |_| {});
-        assert_eq!(answer.code, if alternates.is_empty() { 486 } else { 300 });
+        assert_eq!(answer.code, if alternates.is_empty() { 508 } else { 300 });
         let told = answer.value(attribute::ALTERNATE_SERVER);
         let expected = [0, 1, 0x0d, 0x96, 192, 0, 2, 77];
         assert_eq!(told, (!alternates.is_empty()).then_some(&expected[..]));
-        assert_eq!(client.refresh(&mut world, 600).code, 0);
+        assert_eq!((client.refresh(&mut world, 600).code, world.relay.counters().draining), (0, 1));
+        world.command(Command::Drain(false));
+        assert_eq!(Client::new(3).allocate_with(&mut world, |_| {}).code, 0, "they may come again");
     }
 }
 

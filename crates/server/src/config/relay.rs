@@ -103,6 +103,9 @@ section! {
         tcp_allocations: bool = relay().allows_tcp, any;
         /// A nonce is good for this long; a client then gets a new one (438) and goes on.
         nonce_age: Duration = secs(600), between(secs(10), secs(3_600));
+        /// After SIGTERM, allocations may go on for this long, as calls do; no new ones begin meanwhile. Not set: as long as
+        /// sessions may (`http.drain_timeout`).
+        drain_timeout: Option<Duration> = None, drain_timeout;
         /// Where clients are sent (300, RFC 8489 §10) that find this server full or about to stop, in turns.
         alternate_servers: Vec<SocketAddr> = vec![], any;
     }
@@ -364,6 +367,10 @@ fn ports(range: &PortRange) -> Result<(), String> {
 }
 
 const PORT_MIN: u16 = 1_024;
+
+fn drain_timeout(timeout: &Option<Duration>) -> Result<(), String> {
+    timeout.map_or(Ok(()), |timeout| between(secs(0), secs(86_400))(&timeout))
+}
 
 /// Less carries no sound.
 fn rate(rate: &Option<Bitrate>) -> Result<(), String> {

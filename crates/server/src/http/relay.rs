@@ -28,7 +28,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/relay/allocations/{allocation}", delete(end))
         .route("/api/relay/users", get(list_users))
         .route("/api/relay/credentials", post(make_credential))
-        .route("/api/relay/drain", post(drain))
+        .route("/api/relay/drain", get(show_drain).post(start_drain).delete(end_drain))
 }
 
 fn relay(app: &App) -> Result<&RelayControl, Problem> {
@@ -89,10 +89,24 @@ async fn end(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /api/relay/drain`: no allocation begins any more, until the server is started anew.
-async fn drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<StatusCode, Problem> {
+/// `GET /api/relay/drain`: whether allocations begin, and how many are left.
+async fn show_drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
+    app.authorize_admin(&headers, "look at the relay")?;
+    let relay = relay(&app)?;
+    Ok(Json(json!({"draining": relay.is_draining(), "allocations": relay.count()})))
+}
+
+/// `POST /api/relay/drain`: no allocation begins any more.
+async fn start_drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<StatusCode, Problem> {
     app.authorize_admin(&headers, "drain the relay")?;
     relay(&app)?.start_drain();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /api/relay/drain`: they begin again.
+async fn end_drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "end a drain")?;
+    relay(&app)?.end_drain()?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -194,6 +208,7 @@ impl From<RelayError> for Problem {
         let detail = error.to_string();
         match error {
             RelayError::Busy => Problem::unavailable(detail, 1),
+            RelayError::Stopping => Problem::new(StatusCode::CONFLICT, detail),
             RelayError::NoAllocation | RelayError::NoSecret => Problem::new(StatusCode::NOT_FOUND, detail),
         }
     }

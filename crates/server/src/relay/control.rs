@@ -81,6 +81,8 @@ pub enum RelayError {
     NoAllocation,
     #[error("the server is too busy to answer")]
     Busy,
+    #[error("the server is about to stop, and takes nobody any more")]
+    Stopping,
     #[error("there is no secret to make credentials with (see relay.secrets)")]
     NoSecret,
 }
@@ -234,13 +236,35 @@ impl RelayControl {
 
     /// Lets no allocation begin from now on; those that are there live out.
     pub fn start_drain(&self) {
-        let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_draining, true) {
-            tracing::info!(allocations = state.allocations.len(), "the relay drains: no allocation begins any more");
-            for worker in self.plane.workers().ids() {
-                self.plane.workers().post(worker, Message::Relay(Command::Drain));
-            }
+        if let Some(allocations) = self.set_draining(true) {
+            tracing::info!(allocations, "the relay drains: no allocation begins any more");
         }
+    }
+
+    /// Lets them begin again.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn end_drain(&self) -> Result<(), RelayError> {
+        if self.plane.is_draining() {
+            return Err(RelayError::Stopping);
+        }
+        if let Some(allocations) = self.set_draining(false) {
+            tracing::info!(allocations, "the relay drains no more");
+        }
+        Ok(())
+    }
+
+    /// Tells each worker once; how many allocations there are when that is news.
+    fn set_draining(&self, is_draining: bool) -> Option<usize> {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_draining, is_draining) == is_draining {
+            return None;
+        }
+        for worker in self.plane.workers().ids() {
+            self.plane.workers().post(worker, Message::Relay(Command::Drain(is_draining)));
+        }
+        Some(state.allocations.len())
     }
 
     /// Whether no allocation begins any more.

@@ -56,15 +56,29 @@ fn an_allocation_takes_a_place_at_its_worker_for_as_long_as_it_is_there() {
 }
 
 #[tokio::test]
-async fn a_drain_is_told_once_to_each_worker() {
+async fn a_drain_is_told_once_to_each_worker_and_may_be_ended() {
     let test = Harness::new("");
-    assert_eq!(test.status("POST", "/api/relay/drain").await, StatusCode::NO_CONTENT);
+    test.relay.handle_event(WorkerId(0), Event::Began(info(7)));
+    let told = || {
+        let told = test.workers.iter().map(|worker| match (worker.try_recv(), worker.try_recv()) {
+            (Some(Message::Relay(Command::Drain(is_draining))), None) => Some(is_draining),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    for (method, is_draining) in [("POST", true), ("DELETE", false)] {
+        for _ in 0..2 {
+            assert_eq!(test.status(method, "/api/relay/drain").await, StatusCode::NO_CONTENT);
+        }
+        assert_eq!(told(), [Some(is_draining); 2]);
+        let expected = json!({"draining": is_draining, "allocations": 1});
+        assert_eq!(test.get("/api/relay/drain").await, expected);
+    }
+
     test.relay.plane().start_drain();
     test.relay.handle_timeout(Instant::now());
-    for worker in &test.workers {
-        assert!(matches!(worker.try_recv(), Some(Message::Relay(Command::Drain))));
-        assert!(worker.try_recv().is_none());
-    }
+    assert_eq!(told(), [Some(true); 2]);
+    assert_eq!(test.status("DELETE", "/api/relay/drain").await, StatusCode::CONFLICT, "the server stops");
     assert_eq!(test.get("/api/relay").await["draining"], true);
 }
 
@@ -166,7 +180,9 @@ async fn only_an_admin_sees_allocations_and_without_a_relay_there_is_nothing_to_
         ("GET", "/api/relay/allocations"),
         ("GET", "/api/relay/users"),
         ("DELETE", "/api/relay/allocations/1"),
+        ("GET", "/api/relay/drain"),
         ("POST", "/api/relay/drain"),
+        ("DELETE", "/api/relay/drain"),
     ] {
         assert_eq!(test.send(method, path, Some(&token), "").await.status(), StatusCode::FORBIDDEN, "{method} {path}");
         assert_eq!(test.send(method, path, None, "").await.status(), StatusCode::UNAUTHORIZED, "{method} {path}");

@@ -141,7 +141,7 @@ const ALL: &[(&str, Meaning)] = &[
     ("tcp-alternate-server", None(ALTERNATES)),
     ("tls-alternate-server", None(ALTERNATES)),
     ("udp-self-balance", Switch("workers share each port, and the kernel spreads clients over them")),
-    ("drain-min-allocations", None("a drain ends with the last allocation, or after http.drain_timeout")),
+    ("drain-min-allocations", None("a drain ends with the last allocation, or after relay.drain_timeout")),
     // TLS.
     ("cert", Taken),
     ("pkey", Taken),
