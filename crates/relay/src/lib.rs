@@ -5,6 +5,7 @@
 
 mod allocation;
 mod allocations;
+pub mod alternates;
 pub mod answer;
 mod associations;
 pub mod auth;

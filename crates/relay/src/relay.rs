@@ -14,6 +14,7 @@ use wire::{DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path, Product, Rand
 
 use crate::allocation::Client;
 use crate::allocations::{self, Allocations, NO_ROOM, Outcome};
+use crate::alternates::Alternates;
 use crate::answer::Writer;
 use crate::associations::{self, Associations};
 use crate::auth::{self, Authority, Found, Verdict, Waiting};
@@ -51,7 +52,7 @@ pub struct Relay {
     events: VecDeque<Event>,
     random: Random,
     is_draining: bool,
-    next_alternate: usize,
+    alternates: Alternates,
 }
 
 impl Relay {
@@ -59,6 +60,7 @@ impl Relay {
     pub fn new(now: Instant, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let seed = |purpose| random::seed(&settings.seed, purpose);
+        let mut random = Random::new(seed("alternates"));
         Relay {
             rules: Arc::clone(&settings.rules),
             authority: Authority::new(Arc::clone(&settings.realm), settings.epoch, settings.auth.clone()),
@@ -72,7 +74,7 @@ impl Relay {
             events: VecDeque::new(),
             random: Random::new(seed("indications")),
             is_draining: false,
-            next_alternate: 0,
+            alternates: Alternates::new(&settings.alternates, || random.next_u64()),
             settings,
         }
     }
@@ -267,10 +269,9 @@ impl Relay {
             Verdict::Waits => return,
         };
         let proof = granted;
-        let Relay { settings, rules, allocations, peers, next_alternate, .. } = self;
+        let Relay { settings, rules, allocations, peers, alternates, .. } = self;
         let (is_draining, seal) = (self.is_draining, proof.seal.clone());
-        let mut request =
-            Requests { now, settings, rules, allocations, peers, is_draining, next_alternate, client, proof };
+        let mut request = Requests { now, settings, rules, allocations, peers, is_draining, alternates, client, proof };
         let granted = request.handle(message);
         match granted {
             Ok(_) => self.counters.requests_granted += 1,

@@ -11,6 +11,7 @@ use wire::LinkKind;
 
 use crate::allocation::{Allocation, Client, PeerTransport, family_index};
 use crate::allocations::{Allocations, NO_ROOM, Wish};
+use crate::alternates::Alternates;
 use crate::answer::{Code, Writer};
 use crate::auth;
 use crate::channel::{BindError, CHANNEL_NUMBERS};
@@ -127,9 +128,9 @@ pub(crate) struct Requests<'a> {
     pub(crate) rules: &'a rules::Rules,
     pub(crate) allocations: &'a mut Allocations,
     pub(crate) peers: &'a mut PeerConnections,
-    /// Newcomers are sent away, to the next of the alternates.
+    /// Newcomers are sent away.
     pub(crate) is_draining: bool,
-    pub(crate) next_alternate: &'a mut usize,
+    pub(crate) alternates: &'a mut Alternates,
     pub(crate) client: Client,
     /// Whose it is.
     pub(crate) proof: auth::Granted,
@@ -173,6 +174,11 @@ impl Requests<'_> {
             Some(false) => Wanted::Even,
             None => Wanted::Any,
         };
+        if self.settings.alternates.take_all
+            && let Some(server) = self.alternate()
+        {
+            return Err(Refusal::Alternate(server));
+        }
         if self.is_draining {
             return Err(self.send_away(NO_ROOM));
         }
@@ -272,17 +278,14 @@ impl Requests<'_> {
         wanted.max(self.settings.lifetime_default).min(self.settings.lifetime_max)
     }
 
-    /// To the next of the others that have the client's family, or away.
+    /// To another server, or away.
     fn send_away(&mut self, code: Code) -> Refusal {
-        let family = Family::of(self.client.address.ip());
-        let count = self.settings.alternates.len();
-        let order = (0..count).map(|step| (*self.next_alternate + step) % count);
-        let fitting = order.map(|index| (index, self.settings.alternates[index]));
-        let Some((index, to)) = fitting.into_iter().find(|(_, to)| Family::of(to.ip()) == family) else {
-            return code.into();
-        };
-        *self.next_alternate = index + 1;
-        Refusal::Alternate(to)
+        self.alternate().map_or(code.into(), Refusal::Alternate)
+    }
+
+    /// The server whose turn it is to take such a client.
+    fn alternate(&mut self) -> Option<SocketAddr> {
+        self.alternates.next(self.client.transport, self.client.family())
     }
 
     /// The allocation that a request is about, which has to be its user's (RFC 8656 §5).

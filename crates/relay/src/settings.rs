@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use wire::WorkerId;
 
+use crate::alternates::AlternateServers;
 use crate::auth::{AuthSettings, NonceKey};
 use crate::ledger::{Ledger, LedgerSettings};
 use crate::limits::LimitSettings;
@@ -63,9 +64,9 @@ pub struct Settings {
     /// The second address for behaviour discovery (RFC 5780). Of the four combinations of its address and port with those
     /// of the first listener each has to be a listener. `None`: nothing is told of discovery.
     pub discovery: Option<SocketAddr>,
-    /// Where newcomers are sent (ALTERNATE-SERVER, RFC 8489 §14.15), one after the other, while the relay drains or has no
-    /// room. None of a client's family: 508 instead.
-    pub alternates: Vec<SocketAddr>,
+    /// Where newcomers are sent while the relay drains or has no room, or all of them. Where there is none for a client: 508
+    /// instead, or it is served here.
+    pub alternates: AlternateServers,
     /// Who may use it.
     pub auth: AuthSettings,
     /// How often requests that prove nothing are answered.
@@ -108,7 +109,7 @@ impl Settings {
             peer_connections_max: 64,
             peer_connections_of_all_max: 4_096,
             discovery: None,
-            alternates: Vec::new(),
+            alternates: AlternateServers::default(),
             auth: AuthSettings::new(NonceKey::new(&random::derived(&seed, "nonces"))),
             limits: LimitSettings::default(),
             rules: Arc::new(Rules::new(&Lists::default(), &Own::default())),

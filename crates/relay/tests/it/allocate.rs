@@ -302,7 +302,7 @@ fn limits_and_quotas_have_their_codes() {
 fn a_relay_that_drains_sends_newcomers_elsewhere_and_keeps_who_is_there() {
     let other: SocketAddr = ([192, 0, 2, 77], 3_478).into();
     for alternates in [vec![], vec!["[2001:db8::77]:3478".parse().unwrap(), other]] {
-        let mut world = World::new(|settings| settings.alternates = alternates.clone());
+        let mut world = World::new(|settings| settings.alternates.plain = alternates.clone());
         let mut client = Client::new(1);
         client.allocate(&mut world);
         world.command(Command::Drain(true));
@@ -315,6 +315,20 @@ fn a_relay_that_drains_sends_newcomers_elsewhere_and_keeps_who_is_there() {
         world.command(Command::Drain(false));
         assert_eq!(Client::new(3).allocate_with(&mut world, |_| {}).code, 0, "they may come again");
     }
+}
+
+#[test]
+fn a_relay_that_sends_all_away_keeps_those_for_whom_there_is_no_other() {
+    let mut world = World::new(|settings| {
+        settings.alternates.plain = vec![([192, 0, 2, 77], 3_478).into()];
+        settings.alternates.take_all = true;
+    });
+    assert_eq!(Client::new(1).allocate_with(&mut world, |_| {}).code, 300);
+    let mut over_tls = Client::over(ClientTransport::Tls, &mut world, 2);
+    assert_eq!(over_tls.allocate_with(&mut world, |_| {}).code, 0, "that one is no server of TLS");
+    let mut over_ipv6 = Client::new(3);
+    (over_ipv6.number, over_ipv6.path.remote) = (1, "[2001:db8::77]:1".parse().unwrap());
+    assert_eq!(over_ipv6.allocate_with(&mut world, |_| {}).code, 0);
 }
 
 #[test]

@@ -106,8 +106,14 @@ section! {
         /// After SIGTERM, allocations may go on for this long, as calls do; no new ones begin meanwhile. Not set: as long as
         /// sessions may (`http.drain_timeout`).
         drain_timeout: Option<Duration> = None, drain_timeout;
-        /// Where clients are sent (300, RFC 8489 §10) that find this server full or about to stop, in turns.
+        /// Where clients by UDP and TCP are sent (300, RFC 8489 §10) that find this server full or draining: to those of
+        /// their own family, in turns. What is named twice gets twice as many.
         alternate_servers: Vec<SocketAddr> = vec![], any;
+        /// The same for clients by TLS and DTLS. They expect the name there that they know this server by.
+        tls_alternate_servers: Vec<SocketAddr> = vec![], any;
+        /// Send every client to one of these, as coturn does, and not only those whom this server has no room for. Who is of a
+        /// family or transport for which none is named is served here.
+        redirect_all: bool = false, any;
     }
 }
 

@@ -146,8 +146,13 @@ impl Importer {
             }
             "alternate-server" | "udp-alternate-server" => {
                 let server = addresses::with_port(value, 3_478).ok_or("left out: it is no address")?;
+                self.set("relay", "redirect_all", "true".into())?;
                 self.push("relay", "alternate_servers", quoted(&server.to_string()))?;
-                return Err("coturn sends all clients there; relay.alternate_servers is for those whom this server has no room for, or who come in a drain".into());
+            }
+            "tls-alternate-server" => {
+                let server = addresses::with_port(value, 5_349).ok_or("left out: it is no address")?;
+                self.set("relay", "redirect_all", "true".into())?;
+                self.push("relay", "tls_alternate_servers", quoted(&server.to_string()))?;
             }
             "relay-threads" | "cpus" => {
                 let count: u16 = number(value)?;

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use engine::{OpenSocket, Socket};
+use relay::alternates::AlternateServers;
 use relay::auth::{AuthSettings, NonceKey};
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::reservation::Reservations;
@@ -219,7 +220,11 @@ impl Shared {
             allows_tcp: relay.tcp_allocations,
             keeps_family: relay.keep_family,
             discovery: relay.second_address,
-            alternates: relay.alternate_servers.clone(),
+            alternates: AlternateServers {
+                plain: relay.alternate_servers.clone(),
+                secured: relay.tls_alternate_servers.clone(),
+                take_all: relay.redirect_all,
+            },
             auth: AuthSettings {
                 nonce_age_max: relay.nonce_age,
                 credentials: Arc::new(known.credentials()),

@@ -29,7 +29,7 @@ const TLS: &str = "rustls chooses: TLS 1.2 and 1.3 with today's ciphers";
 const STATISTICS: &str = "counters are at /metrics, and events are logged";
 const REALMS: &str = "there is one realm";
 const BATCHES: &str = "datagrams are always received and sent in batches, each allocation with a port of its own";
-const ALTERNATES: &str = "relay.alternate_servers is one list for all transports";
+const ALTERNATES: &str = "relay.alternate_servers is for UDP and TCP alike";
 const METRICS: &str = "http.metrics_listen has /metrics, without TLS; names of users are no labels";
 
 const ALL: &[(&str, Meaning)] = &[
@@ -139,7 +139,7 @@ const ALL: &[(&str, Meaning)] = &[
     ("alternate-server", Taken),
     ("udp-alternate-server", Taken),
     ("tcp-alternate-server", None(ALTERNATES)),
-    ("tls-alternate-server", None(ALTERNATES)),
+    ("tls-alternate-server", Taken),
     ("udp-self-balance", Switch("workers share each port, and the kernel spreads clients over them")),
     ("drain-min-allocations", None("a drain ends with the last allocation, or after relay.drain_timeout")),
     // TLS.
