@@ -483,7 +483,7 @@ impl Play {
             }
         } else if let Some(relayed) = self.own(who).map(|own| own.relayed.clone()) {
             self.world.events.clear();
-            self.world.command(Command::List { token: 1, after: AllocationId(0), count: 100 });
+            self.world.command(Command::List { token: 1, user: None, after: AllocationId(0), count: 100 });
             let Some(Event::Allocations { allocations, .. }) = self.world.events.pop() else { panic!("it is told") };
             let info = allocations.iter().find(|info| info.relayed == relayed).expect("it is there");
             self.world.command(Command::Delete(info.id));

@@ -18,6 +18,7 @@ use wire::{LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 
 use crate::allocation::{Allocation, Client, Opening, PeerTransport, Relayed, family_index};
 use crate::answer::{Code, Seal};
+use crate::blocked::Blocked;
 use crate::channel::Channels;
 use crate::counters::{AllocationCounts, Counters};
 use crate::ledger::Account;
@@ -529,9 +530,26 @@ impl Allocations {
         false
     }
 
-    /// Those of the lowest numbers above `after`.
-    pub(crate) fn list(&self, now: Instant, after: AllocationId, count: usize) -> Vec<AllocationInfo> {
-        let told = self.all.iter().filter(|(_, allocation)| allocation.id > after && allocation.opening.is_none());
+    /// Ends those of users who are kept out.
+    pub(crate) fn remove_blocked(&mut self, now: Instant, blocked: &Blocked) {
+        let of_blocked = self.all.iter().filter(|(_, allocation)| blocked.has(now, &allocation.user));
+        let keys: Vec<usize> = of_blocked.map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.remove(now, key, EndReason::Blocked));
+    }
+
+    /// Those of the lowest numbers above `after`, of one user or of all.
+    pub(crate) fn list(
+        &self,
+        now: Instant,
+        user: Option<&str>,
+        after: AllocationId,
+        count: usize,
+    ) -> Vec<AllocationInfo> {
+        let is_meant = |allocation: &Allocation| {
+            let is_his = user.is_none_or(|user| *user == *allocation.user);
+            is_his && allocation.id > after && allocation.opening.is_none()
+        };
+        let told = self.all.iter().filter(|(_, allocation)| is_meant(allocation));
         let mut found: Vec<_> = told.map(|(_, allocation)| (allocation.id, allocation)).collect();
         found.sort_unstable_by_key(|(id, _)| *id);
         let info = |allocation: &Allocation| allocation.info(now, self.shown_of(allocation).collect());

@@ -152,14 +152,17 @@ impl Ledger {
         self.allocations.load(Relaxed)
     }
 
-    /// What users have and have used, of the first so many that are met, in no order. Locks one shard after the other.
-    pub fn users(&self, count_max: usize) -> Vec<UserTotals> {
-        let mut users = Vec::new();
+    /// What users have and have used, of the first `count` behind `after`, by name. Locks one shard after the other.
+    pub fn users(&self, after: Option<&str>, count: usize) -> Vec<UserTotals> {
+        let mut found = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            users.extend(shard.values().take(count_max - users.len()).map(|user| user.totals()));
+            found.extend(shard.values().filter(|user| after.is_none_or(|after| *user.name > *after)).cloned());
+            drop(shard);
+            found.sort_unstable_by(|one: &Arc<User>, other| one.name.cmp(&other.name));
+            found.truncate(count);
         }
-        users
+        found.iter().map(|user| user.totals()).collect()
     }
 
     /// What one user has and has used.

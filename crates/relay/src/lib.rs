@@ -9,6 +9,7 @@ pub mod alternates;
 pub mod answer;
 mod associations;
 pub mod auth;
+pub mod blocked;
 pub mod channel;
 mod connections;
 pub mod counters;

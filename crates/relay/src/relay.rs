@@ -18,6 +18,7 @@ use crate::alternates::Alternates;
 use crate::answer::Writer;
 use crate::associations::{self, Associations};
 use crate::auth::{self, Authority, Found, Verdict, Waiting};
+use crate::blocked::Blocked;
 use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::discovery;
@@ -51,6 +52,7 @@ pub struct Relay {
     counters: Counters,
     events: VecDeque<Event>,
     random: Random,
+    blocked: Arc<Blocked>,
     is_draining: bool,
     alternates: Alternates,
 }
@@ -73,6 +75,7 @@ impl Relay {
             counters: Counters::default(),
             events: VecDeque::new(),
             random: Random::new(seed("indications")),
+            blocked: Arc::default(),
             is_draining: false,
             alternates: Alternates::new(&settings.alternates, || random.next_u64()),
             settings,
@@ -82,14 +85,18 @@ impl Relay {
     /// Takes what control asks for.
     pub fn handle_command(&mut self, now: Instant, command: Command, out: &mut Outbox) {
         match command {
-            Command::List { token, after, count } => {
-                let allocations = self.allocations.list(now, after, count);
+            Command::List { token, user, after, count } => {
+                let allocations = self.allocations.list(now, user.as_deref(), after, count);
                 self.events.push_back(Event::Allocations { token, allocations });
             }
             Command::Delete(id) => {
                 if let Some(key) = self.allocations.by_id(id) {
                     self.allocations.remove(now, key, EndReason::Deleted);
                 }
+            }
+            Command::Block(blocked) => {
+                self.allocations.remove_blocked(now, &blocked);
+                self.blocked = blocked;
             }
             Command::Rules(rules) => {
                 self.allocations.iter_mut().for_each(|allocation| allocation.apply(&rules));
@@ -269,9 +276,10 @@ impl Relay {
             Verdict::Waits => return,
         };
         let proof = granted;
-        let Relay { settings, rules, allocations, peers, alternates, .. } = self;
+        let Relay { settings, rules, blocked, allocations, peers, alternates, .. } = self;
         let (is_draining, seal) = (self.is_draining, proof.seal.clone());
-        let mut request = Requests { now, settings, rules, allocations, peers, is_draining, alternates, client, proof };
+        let mut request =
+            Requests { now, settings, rules, blocked, allocations, peers, is_draining, alternates, client, proof };
         let granted = request.handle(message);
         match granted {
             Ok(_) => self.counters.requests_granted += 1,

@@ -14,6 +14,7 @@ use crate::allocations::{Allocations, NO_ROOM, Wish};
 use crate::alternates::Alternates;
 use crate::answer::{Code, Writer};
 use crate::auth;
+use crate::blocked::Blocked;
 use crate::channel::{BindError, CHANNEL_NUMBERS};
 use crate::ledger::Full;
 use crate::message::{Family, Message, Method, attribute};
@@ -126,6 +127,7 @@ pub(crate) struct Requests<'a> {
     pub(crate) now: Instant,
     pub(crate) settings: &'a Settings,
     pub(crate) rules: &'a rules::Rules,
+    pub(crate) blocked: &'a Blocked,
     pub(crate) allocations: &'a mut Allocations,
     pub(crate) peers: &'a mut PeerConnections,
     /// Newcomers are sent away.
@@ -139,6 +141,9 @@ pub(crate) struct Requests<'a> {
 impl Requests<'_> {
     /// Does what a proved request asks for.
     pub(crate) fn handle(&mut self, message: &Message<'_>) -> Result<Granted, Refusal> {
+        if self.blocked.has(self.now, &self.proof.user) {
+            return Err(FORBIDDEN.into());
+        }
         if !message.unknown().is_empty() {
             return Err(UNKNOWN_ATTRIBUTE.into());
         }

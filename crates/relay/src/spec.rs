@@ -8,6 +8,7 @@ use std::time::Duration;
 use wire::WorkerId;
 
 use crate::auth::{Credentials, Found};
+use crate::blocked::Blocked;
 use crate::rules::Rules;
 
 /// One allocation, unique in the process for its whole life.
@@ -84,6 +85,8 @@ pub enum Command {
     List {
         /// Comes back with the answer.
         token: u64,
+        /// Of this user alone.
+        user: Option<Arc<str>>,
         /// No number is 0.
         after: AllocationId,
         /// So many at most.
@@ -91,6 +94,8 @@ pub enum Command {
     },
     /// End an allocation. Its client hears nothing, as with one that expired.
     Delete(AllocationId),
+    /// Keep these users out from now on (403), and no others; their allocations end.
+    Block(Arc<Blocked>),
     /// Other rules hold from now on, also for permissions and channels that are there.
     Rules(Arc<Rules>),
     /// Begin no allocation from now on (508, or 300 to an alternate server), while those that are there live out; or do again.
@@ -165,6 +170,8 @@ pub enum EndReason {
     AddressLost,
     /// Control asked for it (`Command::Delete`).
     Deleted,
+    /// Its user is kept out (`Command::Block`).
+    Blocked,
 }
 
 /// A request that did not prove who sent it, though it came from where it says.

@@ -1,5 +1,6 @@
 //! The relay above its workers: who may use it and is told where it is, which allocations there are, and their end.
 
+pub mod blocks;
 pub mod control;
 pub mod coturn;
 pub mod handshakes;

@@ -42,7 +42,7 @@ fn a_user_without_allocations_is_forgotten() {
         let account = ledger.open(&user(&format!("u{number}"))).expect("no limit");
         account.take(now, Direction::Sent, 1, 100, 0);
     }
-    assert_eq!(ledger.users(usize::MAX), []);
+    assert_eq!(ledger.users(None, usize::MAX), []);
     assert_eq!(ledger.shards.iter().map(|shard| lock(shard).len()).sum::<usize>(), 0);
 }
 
@@ -61,8 +61,8 @@ fn what_a_user_has_used_is_the_sum_of_his_allocations() {
         dropped: Traffic::default(),
     };
     assert_eq!(ledger.user("ada").as_ref(), Some(&expected));
-    assert_eq!(ledger.users(5), [expected]);
-    assert_eq!(ledger.users(0), []);
+    assert_eq!(ledger.users(None, 5), [expected]);
+    assert_eq!(ledger.users(None, 0), []);
 }
 
 #[test]
@@ -151,7 +151,7 @@ proptest! {
                 open[who].swap_remove(index);
             }
             prop_assert_eq!(ledger.allocations(), open.iter().map(Vec::len).sum::<usize>());
-            let users = ledger.users(usize::MAX);
+            let users = ledger.users(None, usize::MAX);
             prop_assert_eq!(users.len(), open.iter().filter(|accounts| !accounts.is_empty()).count());
         }
     }

@@ -380,7 +380,7 @@ fn control_sees_and_ends_allocations() {
     let relayed: Vec<_> = (1..=3).map(|port| Client::new(port).allocate(&mut world)).collect();
     let list = |world: &mut World, after, count| {
         world.events.clear();
-        world.command(Command::List { token: 5, after, count });
+        world.command(Command::List { token: 5, user: None, after, count });
         match world.events.pop() {
             Some(Event::Allocations { token: 5, allocations }) => allocations,
             other => panic!("{other:?}"),

@@ -223,7 +223,7 @@ fn what_is_over_the_bandwidth_is_dropped_and_counted() {
     }
     let (sent, heard) = (to_peer(&mut world, peer).len(), client.take(&mut world).len());
     assert!((1..200).contains(&sent) && (1..200).contains(&heard), "{sent} {heard}");
-    world.command(Command::List { token: 0, after: relay::spec::AllocationId(0), count: 9 });
+    world.command(Command::List { token: 0, user: None, after: relay::spec::AllocationId(0), count: 9 });
     let Some(Event::Allocations { allocations, .. }) = world.events.pop() else { panic!("it is told") };
     let dropped = world.relay.counters().drops.count(DropReason::BandwidthSpent);
     assert_eq!(allocations[0].dropped, dropped);
@@ -262,7 +262,7 @@ fn what_an_allocation_carried_is_told() {
     receive(&mut world, &client, &[channel_data(0x4000, b"12345"), channel_data(0x4000, b"123")]);
     client.hear(&mut world, relayed, peer, b"1234567");
     world.events.clear();
-    world.command(Command::List { token: 0, after: relay::spec::AllocationId(0), count: 9 });
+    world.command(Command::List { token: 0, user: None, after: relay::spec::AllocationId(0), count: 9 });
     let Some(Event::Allocations { allocations, .. }) = world.events.pop() else { panic!("it is told") };
     let [info] = &allocations[..] else { panic!("{allocations:?}") };
     assert_eq!((info.sent.packets, info.sent.bytes, info.received.packets, info.received.bytes), (2, 8, 1, 7));

@@ -1,11 +1,14 @@
 //! What all requests have in common: who is answered, and how much.
 
+use std::sync::Arc;
+
 use counters::Cell as _;
 use relay::auth::{Found, UserKeys};
+use relay::blocked::Blocked;
 use relay::drops::DropReason;
 use relay::limits::LimitSettings;
 use relay::message::{Class, Message, Method, attribute};
-use relay::spec::{Command, Event};
+use relay::spec::{Command, EndReason, Event};
 use wire::Rate;
 
 use crate::client::{Answer, Client};
@@ -82,6 +85,28 @@ fn errors_are_counted_by_their_codes_and_allocations_by_their_clients() {
     first.refresh(&mut world, 0);
     let counters = world.relay.counters();
     assert_eq!((counters.allocations.total(), ports(&counters.ports_in_use)), (1, vec![1, 0]));
+}
+
+#[test]
+fn who_is_blocked_has_nothing_any_more_and_gets_nothing_until_he_is_not() {
+    let mut world = World::new(|_| {});
+    let (mut ann, mut bob) = (Client::new(1), Client::of("bob", 2));
+    ann.allocate(&mut world);
+    bob.allocate(&mut world);
+    let hour = world.now + std::time::Duration::from_secs(3_600);
+    let block = |users: &[(&str, Option<std::time::Instant>)]| {
+        Command::Block(Arc::new(Blocked(users.iter().map(|(user, until)| ((*user).into(), *until)).collect())))
+    };
+    world.command(block(&[("ann", Some(hour)), ("eve", None)]));
+    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Blocked)) if *info.user == *"ann"));
+    assert_eq!((world.sockets.len(), bob.refresh(&mut world, 3_600).code), (1, 0));
+    assert_eq!(ann.refresh(&mut world, 600).code, 403);
+    let allocated = |world: &mut World, user| Client::of(user, 9).allocate_with(world, |_| {}).code;
+    assert_eq!(["ann", "eve"].map(|user| allocated(&mut world, user)), [403, 403]);
+    world.advance(std::time::Duration::from_secs(3_600));
+    assert_eq!(["ann", "eve"].map(|user| allocated(&mut world, user)), [0, 403], "an hour is over");
+    world.command(block(&[]));
+    assert_eq!(Client::of("eve", 10).allocate_with(&mut world, |_| {}).code, 0);
 }
 
 /// What spoofed sources, or a neighbour behind the same NAT, are able to do.

@@ -13,6 +13,7 @@ use rooms::spec::{LayerLimit, LayerStats, SessionId, SessionStats, TrackSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use url::form_urlencoded;
 use wire::codec::MediaKind;
 
 use super::{App, InPath, Problem};
@@ -24,6 +25,7 @@ const PAGE_MAX: usize = 1_000;
 
 /// Which part of a list is wanted: `?after=NAME&limit=100`.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Page<T> {
     pub(super) after: Option<T>,
     limit: Option<usize>,
@@ -31,19 +33,38 @@ pub(super) struct Page<T> {
 
 impl<T: DeserializeOwned> Page<T> {
     pub(super) fn read(uri: &Uri) -> Result<Self, Problem> {
-        let read = Query::try_from_uri(uri).map_err(|error| Problem::new(error.status(), error.body_text()))?;
-        Ok(read.0)
+        read_query(uri)
     }
 
     pub(super) fn count(&self) -> usize {
-        self.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)
+        page_count(self.limit)
     }
 }
 
+/// What stands behind the `?`. A misspelt name is said, and not ignored: a filter that is none shows everything.
+pub(super) fn read_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let read = Query::try_from_uri(uri).map_err(|error| Problem::new(error.status(), error.body_text()))?;
+    Ok(read.0)
+}
+
+/// Entries of a part of a list, where so many are wanted.
+pub(super) fn page_count(limit: Option<usize>) -> usize {
+    limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)
+}
+
 /// A list, or a part of it: then a link leads to the next (RFC 8288 §3), from wherever a proxy has this one.
-pub(super) fn page(path: &str, entries: Vec<Value>, count: usize, last: Option<impl Display>) -> impl IntoResponse {
+pub(super) fn page<T: Display>(
+    path: &str,
+    entries: Vec<Value>,
+    count: usize,
+    last: Option<T>,
+) -> impl IntoResponse + use<T> {
     let next = last.filter(|_| entries.len() == count);
-    let link = next.map(|last| (header::LINK, format!("<{path}?after={last}&limit={count}>; rel=\"next\"")));
+    let link = next.map(|last| {
+        let last: String = form_urlencoded::byte_serialize(last.to_string().as_bytes()).collect();
+        let between = if path.contains('?') { '&' } else { '?' };
+        (header::LINK, format!("<{path}{between}after={last}&limit={count}>; rel=\"next\""))
+    });
     (AppendHeaders(link), Json(Value::from(entries)))
 }
 

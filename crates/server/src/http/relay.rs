@@ -8,16 +8,19 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{AppendHeaders, IntoResponse};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
 use relay::ledger::UserTotals;
 use relay::spec::{AllocationId, AllocationInfo, Traffic};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use url::form_urlencoded;
 
-use super::api::{Page, page};
+use super::api::{Page, page, page_count, read_query};
 use super::{App, InPath, Problem};
 use crate::auth::Bearer;
+use crate::relay::blocks::Block;
 use crate::relay::control::{RelayControl, RelayError};
 use crate::relay::issuer;
 
@@ -27,6 +30,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/relay/allocations", get(list))
         .route("/api/relay/allocations/{allocation}", delete(end))
         .route("/api/relay/users", get(list_users))
+        .route("/api/relay/blocks", get(list_blocks))
+        .route("/api/relay/blocks/{user}", put(block).delete(unblock))
         .route("/api/relay/credentials", post(make_credential))
         .route("/api/relay/drain", get(show_drain).post(start_drain).delete(end_drain))
 }
@@ -50,21 +55,33 @@ async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Va
     })))
 }
 
-/// `GET /api/relay/allocations`: all of them, by number.
+/// Which allocations are wanted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedAllocations {
+    user: Option<String>,
+    after: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// `GET /api/relay/allocations`: all of them, or those of a user, by number.
 async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<impl IntoResponse, Problem> {
     app.authorize_admin(&headers, "list allocations")?;
-    let wanted = Page::<u64>::read(&uri)?;
-    let (after, count) = (AllocationId(wanted.after.unwrap_or(0)), wanted.count());
-    let found = relay(&app)?.allocations(after, count).await?;
+    let WantedAllocations { user, after, limit } = read_query(&uri)?;
+    let (after, count) = (AllocationId(after.unwrap_or(0)), page_count(limit));
+    let found = relay(&app)?.allocations(user.as_deref().map(Arc::from), after, count).await?;
     let entries = found.iter().map(allocation_json).collect();
-    Ok(page("allocations", entries, count, found.last().map(|info| info.id.0)))
+    let encoded = |user: &str| form_urlencoded::byte_serialize(user.as_bytes()).collect::<String>();
+    let path = user.map_or("allocations".to_owned(), |user| format!("allocations?user={}", encoded(&user)));
+    Ok(page(&path, entries, count, found.last().map(|info| info.id.0)))
 }
 
 /// `GET /api/relay/users`: what those have and have used that have an allocation.
-async fn list_users(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<Json<Value>, Problem> {
+async fn list_users(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<impl IntoResponse, Problem> {
     app.authorize_admin(&headers, "list users")?;
     let wanted = Page::<String>::read(&uri)?;
-    let users = relay(&app)?.users(wanted.count());
+    let count = wanted.count();
+    let users = relay(&app)?.users(wanted.after.as_deref(), count);
     let user_json = |user: &UserTotals| {
         json!({
             "user": &*user.user,
@@ -74,7 +91,70 @@ async fn list_users(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -
             "dropped": traffic_json(user.dropped),
         })
     };
-    Ok(Json(users.iter().map(user_json).collect()))
+    let last = users.last().map(|user| user.user.clone());
+    Ok(page("users", users.iter().map(user_json).collect(), count, last))
+}
+
+/// `GET /api/relay/blocks`: users who are kept out, by name.
+async fn list_blocks(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<impl IntoResponse, Problem> {
+    app.authorize_admin(&headers, "list users")?;
+    let wanted = Page::<String>::read(&uri)?;
+    let (after, count) = (wanted.after.as_deref().unwrap_or_default(), wanted.count());
+    let blocks = relay(&app)?.blocks(after, count);
+    let block_json = |block: &Block| json!({"user": &*block.user, "seconds": block.left.map(|left| left.as_secs())});
+    let last = blocks.last().map(|block| block.user.clone());
+    Ok(page("blocks", blocks.iter().map(block_json).collect(), count, last))
+}
+
+/// For how long a user is to be kept out.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedBlock {
+    #[serde(default)]
+    seconds: Option<u64>,
+}
+
+/// `PUT /api/relay/blocks/{user}`: ends a user's allocations, and lets him have no others.
+async fn block(
+    State(app): State<Arc<App>>,
+    InPath(user): InPath<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "block users")?;
+    let wanted: WantedBlock = read_json(&app, &headers, body, r#"{"seconds": number}"#).await?;
+    let time = wanted.seconds.map(|seconds| Duration::from_secs(seconds).min(BLOCK_TIME_MAX));
+    relay(&app)?.block(&user, time)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A hundred years: an instant cannot be as late as a number can.
+const BLOCK_TIME_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// `DELETE /api/relay/blocks/{user}`: he may come again.
+async fn unblock(
+    State(app): State<Arc<App>>,
+    InPath(user): InPath<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    app.authorize_admin(&headers, "unblock users")?;
+    relay(&app)?.unblock(&user)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Reads a body of JSON that may be left out.
+async fn read_json<T: Default + DeserializeOwned>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    form: &str,
+) -> Result<T, Problem> {
+    if headers.get(header::CONTENT_TYPE).is_none() {
+        return Ok(T::default());
+    }
+    let body = app.read_body(headers, body, "application/json").await?;
+    let wrong = |error| Problem::new(StatusCode::BAD_REQUEST, format!("send nothing, or {form}: {error}"));
+    serde_json::from_str(&body).map_err(wrong)
 }
 
 /// `DELETE /api/relay/allocations/{allocation}`
@@ -146,16 +226,7 @@ async fn make_credential(
     if !bearer.rights.admin && bearer.rights.watchable().is_empty() {
         return Err(Problem::forbidden("use the relay (it may neither publish nor watch anything)"));
     }
-    let wanted = match headers.get(header::CONTENT_TYPE) {
-        None => Wanted::default(),
-        Some(_) => {
-            let body = app.read_body(&headers, body, "application/json").await?;
-            serde_json::from_str(&body).map_err(|error| {
-                let detail = format!(r#"send nothing, or {{"ttl": seconds}}: {error}"#);
-                Problem::new(StatusCode::BAD_REQUEST, detail)
-            })?
-        }
-    };
+    let wanted: Wanted = read_json(&app, &headers, body, r#"{"ttl": seconds}"#).await?;
     let who = name_of(&bearer)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let made = relay(&app)?.credential(&who, wanted.lifetime()?, now)?;
@@ -209,7 +280,10 @@ impl From<RelayError> for Problem {
         match error {
             RelayError::Busy => Problem::unavailable(detail, 1),
             RelayError::Stopping => Problem::new(StatusCode::CONFLICT, detail),
-            RelayError::NoAllocation | RelayError::NoSecret => Problem::new(StatusCode::NOT_FOUND, detail),
+            RelayError::TooManyBlocks => Problem::new(StatusCode::CONFLICT, detail),
+            RelayError::NoAllocation | RelayError::NoBlock | RelayError::NoSecret => {
+                Problem::new(StatusCode::NOT_FOUND, detail)
+            }
         }
     }
 }

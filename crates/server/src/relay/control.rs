@@ -16,6 +16,7 @@ use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event,
 use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
+use super::blocks::{BLOCKS_MAX, Block, Blocks};
 use super::handshakes;
 use super::issuer::{Credential, Issuer};
 use super::journal::Journal;
@@ -61,6 +62,7 @@ struct State {
     /// Where each allocation is, by its number.
     allocations: BTreeMap<AllocationId, WorkerId>,
     is_draining: bool,
+    blocks: Blocks,
 }
 
 /// The host's addresses, as the rules have them.
@@ -79,6 +81,10 @@ const HOST_INTERVAL: Duration = Duration::from_secs(10);
 pub enum RelayError {
     #[error("no such allocation")]
     NoAllocation,
+    #[error("nobody of that name is blocked")]
+    NoBlock,
+    #[error("there are {BLOCKS_MAX} blocked users already")]
+    TooManyBlocks,
     #[error("the server is too busy to answer")]
     Busy,
     #[error("the server is about to stop, and takes nobody any more")]
@@ -180,14 +186,19 @@ impl RelayControl {
         }
     }
 
-    /// Allocations from the first number after `after` on, by number.
+    /// Allocations from the first number after `after` on, by number; those of one user, where one is named.
     ///
     /// # Errors
     /// `Busy`.
-    pub async fn allocations(&self, after: AllocationId, count: usize) -> Result<Vec<AllocationInfo>, RelayError> {
+    pub async fn allocations(
+        &self,
+        user: Option<Arc<str>>,
+        after: AllocationId,
+        count: usize,
+    ) -> Result<Vec<AllocationInfo>, RelayError> {
         let mut all = Vec::new();
         for worker in self.plane.workers().ids() {
-            let list = |token| self.offer(worker, Command::List { token, after, count });
+            let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count });
             all.extend(self.lists.ask(list).await.ok_or(RelayError::Busy)?);
         }
         all.sort_unstable_by_key(|info| info.id);
@@ -203,6 +214,46 @@ impl RelayControl {
         let worker = self.lock().allocations.get(&id).copied().ok_or(RelayError::NoAllocation)?;
         self.plane.workers().post(worker, Message::Relay(Command::Delete(id)));
         Ok(())
+    }
+
+    /// Keeps a user out for a time, or until `unblock`: his allocations end, and he gets no others.
+    ///
+    /// # Errors
+    /// `TooManyBlocks`.
+    pub fn block(&self, user: &str, time: Option<Duration>) -> Result<(), RelayError> {
+        let mut state = self.lock();
+        if !state.blocks.add(Instant::now(), user, time) {
+            return Err(RelayError::TooManyBlocks);
+        }
+        tracing::info!(user, seconds = time.map(|time| time.as_secs()), "user blocked");
+        self.tell_blocks(&state.blocks);
+        Ok(())
+    }
+
+    /// Lets a user in again.
+    ///
+    /// # Errors
+    /// `NoBlock`.
+    pub fn unblock(&self, user: &str) -> Result<(), RelayError> {
+        let mut state = self.lock();
+        if !state.blocks.remove(Instant::now(), user) {
+            return Err(RelayError::NoBlock);
+        }
+        tracing::info!(user, "user blocked no more");
+        self.tell_blocks(&state.blocks);
+        Ok(())
+    }
+
+    /// Who is kept out, by name, from the first after `after` on.
+    pub fn blocks(&self, after: &str, count: usize) -> Vec<Block> {
+        self.lock().blocks.list(Instant::now(), after, count)
+    }
+
+    fn tell_blocks(&self, blocks: &Blocks) {
+        let blocked = Arc::new(blocks.blocked());
+        for worker in self.plane.workers().ids() {
+            self.plane.workers().post(worker, Message::Relay(Command::Block(blocked.clone())));
+        }
     }
 
     /// Makes credentials for somebody. It is `now` since 1970.
@@ -272,11 +323,9 @@ impl RelayControl {
         self.lock().is_draining
     }
 
-    /// What users have that have an allocation, `count` of them at most.
-    pub fn users(&self, count: usize) -> Vec<UserTotals> {
-        let mut users = self.ledger.users(count);
-        users.sort_unstable_by(|one, other| one.user.cmp(&other.user));
-        users
+    /// What users have that have an allocation, by name, from the first after `after` on.
+    pub fn users(&self, after: Option<&str>, count: usize) -> Vec<UserTotals> {
+        self.ledger.users(after, count)
     }
 
     /// How many allocations there are.

@@ -96,14 +96,15 @@ async fn allocations_of_all_workers_are_listed_by_number_in_parts_and_can_be_end
                     None => tokio::task::yield_now().await,
                 }
             };
-            let Message::Relay(Command::List { token, after, count }) = message else { panic!("{message:?}") };
+            let Message::Relay(Command::List { token, user, after, count }) = message else { panic!("{message:?}") };
+            assert_eq!(user.as_deref(), Some("a&b"));
             assert_eq!((after, count), (AllocationId(1), 2));
             let allocations = ids.into_iter().map(info).collect();
             test.relay.handle_event(WorkerId(worker as u16), Event::Allocations { token, allocations });
         }
     };
-    let (response, ()) = tokio::join!(test.ask("GET", "/api/relay/allocations?after=1&limit=2"), answer);
-    assert_eq!(response.headers()["link"], "<allocations?after=3&limit=2>; rel=\"next\"");
+    let (response, ()) = tokio::join!(test.ask("GET", "/api/relay/allocations?user=a%26b&after=1&limit=2"), answer);
+    assert_eq!(response.headers()["link"], "<allocations?user=a%26b&after=3&limit=2>; rel=\"next\"");
     let list = json_of(response).await;
     let expected = json!({
         "id": "2", "user": "alice", "client": "192.0.2.1:5000", "server": "127.0.0.1:3478", "transport": "udp",
@@ -115,9 +116,39 @@ async fn allocations_of_all_workers_are_listed_by_number_in_parts_and_can_be_end
     assert_eq!(test.status("DELETE", "/api/relay/allocations/5").await, StatusCode::NO_CONTENT);
     let told = test.workers[1].try_recv();
     assert!(matches!(told, Some(Message::Relay(Command::Delete(AllocationId(5))))), "{told:?}");
+    for path in ["allocations?users=alice", "allocations?after=x", "users?name=alice", "blocks?from=1"] {
+        assert_eq!(test.status("GET", &format!("/api/relay/{path}")).await, StatusCode::BAD_REQUEST, "{path}");
+    }
     for path in ["/api/relay/allocations/6", "/api/relay/allocations/x"] {
         assert_eq!(test.status("DELETE", path).await, StatusCode::NOT_FOUND);
     }
+}
+
+#[tokio::test]
+async fn users_are_blocked_for_a_time_or_until_they_are_not_and_workers_hear_of_it() {
+    let test = Harness::new("");
+    let told = || {
+        let told = test.workers.iter().map(|worker| match worker.try_recv() {
+            Some(Message::Relay(Command::Block(blocked))) => blocked.0.len(),
+            other => panic!("{other:?}"),
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(test.status("PUT", "/api/relay/blocks/eve%2F1%20").await, StatusCode::NO_CONTENT);
+    assert_eq!(told(), [1, 1]);
+    let hour = test.send("PUT", "/api/relay/blocks/bob", Some(&admin()), r#"{"seconds": 3600}"#).await;
+    assert_eq!((hour.status(), told()), (StatusCode::NO_CONTENT, vec![2, 2]));
+    let wrong = test.send("PUT", "/api/relay/blocks/bob", Some(&admin()), r#"{"hours": 1}"#).await;
+    assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
+    let blocks = test.get("/api/relay/blocks").await;
+    assert_eq!((&blocks[0]["user"], &blocks[1]), (&json!("bob"), &json!({"user": "eve/1 ", "seconds": null})));
+    assert!(blocks[0]["seconds"].as_u64().is_some_and(|left| (3_500..=3_600).contains(&left)), "{blocks}");
+    let first = test.ask("GET", "/api/relay/blocks?limit=1").await;
+    assert_eq!(first.headers()["link"], "<blocks?after=bob&limit=1>; rel=\"next\"");
+    assert_eq!(test.get("/api/relay/blocks?after=bob").await.as_array().map(Vec::len), Some(1));
+
+    assert_eq!(test.status("DELETE", "/api/relay/blocks/bob").await, StatusCode::NO_CONTENT);
+    assert_eq!((told(), test.status("DELETE", "/api/relay/blocks/bob").await), (vec![1, 1], StatusCode::NOT_FOUND));
 }
 
 #[tokio::test]
@@ -181,6 +212,9 @@ async fn only_an_admin_sees_allocations_and_without_a_relay_there_is_nothing_to_
         ("GET", "/api/relay/users"),
         ("DELETE", "/api/relay/allocations/1"),
         ("GET", "/api/relay/drain"),
+        ("GET", "/api/relay/blocks"),
+        ("PUT", "/api/relay/blocks/eve"),
+        ("DELETE", "/api/relay/blocks/eve"),
         ("POST", "/api/relay/drain"),
         ("DELETE", "/api/relay/drain"),
     ] {
@@ -223,6 +257,13 @@ pub fn info(id: u64) -> AllocationInfo {
 
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970")
+}
+
+/// An admin's token.
+fn admin() -> String {
+    let exp = since_1970().as_secs() + 60;
+    let claims = Claims { exp, millrace: Rights::all(), ..Claims::default() };
+    mint(&claims, SigningKey::Hs256(SECRET)).expect("a secret")
 }
 
 async fn json_of(response: Response<Body>) -> Value {
@@ -270,10 +311,7 @@ impl Harness {
 
     /// What an admin is answered.
     async fn ask(&self, method: &str, path: &str) -> Response<Body> {
-        let exp = since_1970().as_secs() + 60;
-        let claims = Claims { exp, millrace: Rights::all(), ..Claims::default() };
-        let token = mint(&claims, SigningKey::Hs256(SECRET)).expect("a secret");
-        self.send(method, path, Some(&token), "").await
+        self.send(method, path, Some(&admin()), "").await
     }
 
     async fn status(&self, method: &str, path: &str) -> StatusCode {
