@@ -184,10 +184,24 @@ impl Rules {
     }
 
     fn ports_of(&self, address: IpAddr) -> Ports {
-        match self.fitting(address).next() {
-            Some(entry) if entry.ports != ALL_PORTS => Ports::Some,
-            Some(Entry { allows: false, .. }) => Ports::None,
-            _ => Ports::All,
+        // Ports of which no rule has said anything so far: the most specific one comes first. Port 0 is none.
+        let mut left = vec![1..=u16::MAX];
+        let (mut allows, mut refuses) = (false, false);
+        for entry in self.fitting(address) {
+            let rest: Vec<_> = left.iter().flat_map(|ports| without(ports, &entry.ports)).collect();
+            if rest != left {
+                allows |= entry.allows;
+                refuses |= !entry.allows;
+            }
+            left = rest;
+            if left.is_empty() || allows && refuses {
+                break;
+            }
+        }
+        match (allows || !left.is_empty(), refuses) {
+            (true, true) => Ports::Some,
+            (true, false) => Ports::All,
+            (false, _) => Ports::None,
         }
     }
 
@@ -208,6 +222,14 @@ impl Entry {
     fn by_default(addresses: IpNet, ports: RangeInclusive<u16>) -> Self {
         Entry { addresses, ports, allows: false, width: WIDTH_OF_DEFAULTS }
     }
+}
+
+/// What is left of a range without another.
+fn without(ports: &RangeInclusive<u16>, taken: &RangeInclusive<u16>) -> impl Iterator<Item = RangeInclusive<u16>> {
+    let (first, last) = (*ports.start(), *ports.end());
+    let below = taken.start().checked_sub(1).map(|end| first..=end.min(last));
+    let above = taken.end().checked_add(1).map(|start| start.max(first)..=last);
+    [below, above].into_iter().flatten().filter(|part| !part.is_empty())
 }
 
 /// A prefix of IPv4-mapped addresses is one of IPv4 addresses.

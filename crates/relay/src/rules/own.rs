@@ -1,14 +1,13 @@
 //! The server's own addresses, as peers.
 //!
 //! Whoever relays to the server itself passes by its firewall, and comes with an address that its services trust. So all of
-//! its addresses are refused, at every port but those at which peers are to reach it.
+//! its addresses are refused, at every port but those that a rule names.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::Entry;
+use super::{ALL_PORTS, Entry};
 
 /// What belongs to this server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,17 +17,13 @@ pub struct Own {
     /// Where its own sockets listen: the relay's, HTTP's, the metrics'. An unspecified address stands for all of the host's.
     /// They stay refused where a whole network is allowed.
     pub sockets: Vec<SocketAddr>,
-    /// Ports at `addresses` at which peers may reach it: the relayed ones, and those of the rooms' media.
-    pub open: Vec<RangeInclusive<u16>>,
 }
 
 impl Own {
     /// What of it is refused.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let addresses = self.addresses.iter().map(|address| address.to_canonical());
-        let closed = closed(&self.open);
-        let hosts = addresses
-            .flat_map(|address| closed.iter().map(move |ports| Entry::by_default(IpNet::from(address), ports.clone())));
+        let hosts = addresses.map(|address| Entry::by_default(IpNet::from(address), ALL_PORTS));
         let sockets = self.sockets.iter().flat_map(|socket| {
             let port = socket.port();
             self.places(socket.ip()).into_iter().map(move |place| Entry::written(place, port..=port, false))
@@ -48,22 +43,4 @@ impl Own {
         places.extend(loopback_itself.map(IpNet::from));
         places
     }
-}
-
-/// The ports between those that are open.
-fn closed(open: &[RangeInclusive<u16>]) -> Vec<RangeInclusive<u16>> {
-    let mut open: Vec<_> = open.iter().filter(|ports| !ports.is_empty()).collect();
-    open.sort_by_key(|ports| *ports.start());
-    // The first port that is in none of those before; `None` behind the last one.
-    let mut next = Some(0_u16);
-    let mut closed = Vec::new();
-    for ports in open {
-        let Some(first) = next else { break };
-        if first < *ports.start() {
-            closed.push(first..=ports.start() - 1);
-        }
-        next = ports.end().checked_add(1).map(|behind| behind.max(first));
-    }
-    closed.extend(next.map(|first| first..=u16::MAX));
-    closed
 }

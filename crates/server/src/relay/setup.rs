@@ -1,7 +1,7 @@
 //! From the configuration to what the relays of all workers are made of.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ use wire::{Token, UdpOptions, WorkerId};
 
 use super::issuer::Issuer;
 use super::known::Known;
-use crate::config::{self, Config, RelayUri};
+use crate::config::{self, Config, RelayUri, Secret};
 use crate::owner::{RELAY, ROOMS};
 use crate::random::random;
 
@@ -237,7 +237,7 @@ impl Shared {
             ..Settings::new([0; 32], (now, since_1970))
         };
         let lists = lists(config, &relays, hosts, rooms);
-        let own = own(config, listen, &relays, rooms);
+        let own = own(config, listen, &relays);
         let host = host_addresses().context("reading the host's addresses")?;
         let source = RulesSource { lists, own, host, relays: relays.iter().map(|relay| relay.bind).collect() };
         let rules = Arc::new(source.rules());
@@ -381,13 +381,28 @@ pub fn host_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 /// What belongs to this server besides the host's addresses: those by which it is known, and where it listens.
-fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], rooms: &[SocketAddr]) -> Own {
+fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress]) -> Own {
     let addresses = relays.iter().map(RelayAddress::shown).chain(config.rtc.public_addresses.iter().copied()).collect();
     let http = [Some(config.http.listen), config.http.tls_listen, config.http.metrics_listen, config.pump.rtsp_listen];
     let turn = listen.iter().chain(&config.relay.tcp_listen).chain(&config.relay.tls_listen);
-    let sockets = turn.copied().chain(http.into_iter().flatten()).collect();
-    let open = rooms.iter().map(|socket| one_port(socket.port()));
-    Own { addresses, sockets, open: open.chain([config.relay.ports.first..=config.relay.ports.last]).collect() }
+    let sockets = turn.copied().chain(http.into_iter().flatten()).chain(redis(config)).collect();
+    Own { addresses, sockets }
+}
+
+/// Where Redis is, as far as that can be found out: it takes the relay's word for what others have to prove.
+fn redis(config: &Config) -> Vec<SocketAddr> {
+    let client = config.relay.redis.as_ref().and_then(|Secret(url)| redis::Client::open(url.as_str()).ok());
+    let addr = client.map(|client| client.get_connection_info().addr().clone());
+    match addr {
+        Some(redis::ConnectionAddr::Tcp(host, port) | redis::ConnectionAddr::TcpTls { host, port, .. }) => {
+            let found = (host.as_str(), port).to_socket_addrs();
+            found.map(Iterator::collect).unwrap_or_else(|error| {
+                tracing::warn!(host, %error, "where Redis is cannot be found out: no rule keeps clients of the relay from it");
+                Vec::new()
+            })
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The operator's lists, and what is this server's own business: rooms and relays of one server reach each other wherever
@@ -397,19 +412,17 @@ fn lists(config: &Config, relays: &[RelayAddress], hosts: &[IpAddr], rooms: &[So
     let at = |ip: IpAddr, ports: RangeInclusive<u16>| Peers::new(ip.into(), ports).ok();
     let mut allow = relay.allowed_peers.clone();
     for socket in rooms {
-        let is_same_family = |ip: &&IpAddr| ip.is_ipv4() == socket.is_ipv4();
-        let everywhere = socket.ip().is_unspecified();
-        let ips = if everywhere { hosts } else { &[socket.ip()] };
-        allow.extend(ips.iter().filter(is_same_family).filter_map(|ip| at(*ip, one_port(socket.port()))));
+        let found = [socket.ip()].into_iter().chain(hosts.iter().copied()).chain(config.rtc.public_addresses.clone());
+        // Whoever reaches it by another address needs none on loopback.
+        let is_own = |ip: &IpAddr| *ip == socket.ip() || socket.ip().is_unspecified() && !ip.is_loopback();
+        let is_outside = |ip: &IpAddr| config.rtc.public_addresses.contains(ip);
+        let ips = found.filter(|ip| ip.is_ipv4() == socket.is_ipv4() && (is_own(ip) || is_outside(ip)));
+        allow.extend(ips.filter(|ip| !ip.is_unspecified()).filter_map(|ip| at(ip, socket.port()..=socket.port())));
     }
     // What else is on loopback is nobody's business, whatever ports it has.
     let relayed = relays.iter().flat_map(|relay| [relay.bind, relay.shown()]).filter(|ip| !ip.is_loopback());
     allow.extend(relayed.filter_map(|ip| at(ip, relay.ports.first..=relay.ports.last)));
     Lists { allow, deny: relay.denied_peers.clone() }
-}
-
-fn one_port(port: u16) -> RangeInclusive<u16> {
-    port..=port
 }
 
 /// The sockets of a worker's rooms.
@@ -420,6 +433,8 @@ pub fn rooms_sockets(sockets: &[OpenSocket]) -> impl Iterator<Item = SocketAddr>
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use relay::rules::Ports;
 
     use super::*;
 
@@ -476,7 +491,7 @@ mod tests {
         let shared = Shared::new(&config, 100, &listen, &HOSTS, &rooms).expect("addresses");
         for (peer, is_allowed) in [
             ("192.168.1.5:20000", true),
-            ("127.0.0.1:20000", true),
+            ("127.0.0.1:20000", false),
             ("192.168.1.5:50000", true),
             ("127.0.0.1:50000", false),
             ("192.168.1.5:8080", false),
@@ -485,6 +500,51 @@ mod tests {
             ("9.9.9.9:5000", true),
         ] {
             assert_eq!(shared.settings.rules.allows(addr(peer)), is_allowed, "{peer}");
+        }
+        for ip in ["127.0.0.1", "127.0.0.2", "::1", "2002:7f00::", "2002:7f00:1::", "::ffff:127.0.0.1", "0.0.0.0"] {
+            assert_eq!(shared.settings.rules.ports(ip.parse().expect("an address")), Ports::None, "{ip}");
+        }
+        let at_loopback = Shared::new(&config, 100, &listen, &HOSTS, &[addr("127.0.0.1:20000")]).expect("addresses");
+        assert!(at_loopback.settings.rules.allows(addr("127.0.0.1:20000")), "rooms are there and nowhere else");
+    }
+
+    /// HTTP, its metrics, RTSP, TURN and Redis: who may use the relay does not get there, by UDP or by TCP, at whatever address
+    /// of the host, and also where a rule allows its networks.
+    #[test]
+    fn no_service_of_this_host_is_reached_through_its_relay() {
+        let mut config = config(
+            r#"listen = ["0.0.0.0:3478"]
+            tls_listen = ["0.0.0.0:5349"]
+            redis = "redis://:password@10.0.0.9/2"
+            allowed_peers = ["10.0.0.0/8", "127.0.0.0/8", "192.168.0.0/16", "2001:db8::/32"]
+            tcp_allocations = true"#,
+        );
+        config.http.listen = addr("0.0.0.0:8080");
+        config.http.metrics_listen = Some(addr("192.168.1.5:50001"));
+        config.pump.rtsp_listen = Some(addr("[::]:554"));
+        let shared =
+            Shared::new(&config, 100, &config.relay.listen, &HOSTS, &[addr("0.0.0.0:20000")]).expect("addresses");
+        let rules = shared.rules().clone().renew(HOSTS.to_vec()).expect("others than this host has");
+        for service in [
+            "192.168.1.5:8080",
+            "127.0.0.1:8080",
+            "127.5.5.5:8080",
+            "192.168.1.5:50001",
+            "192.168.1.5:5349",
+            "127.0.0.1:3478",
+            "[2001:db8::5]:554",
+            "[::1]:554",
+            "10.0.0.9:6379",
+            "192.168.1.5:22",
+            "[::ffff:192.168.1.5]:8080",
+            "[2002:c0a8:105::]:8080",
+            "[64:ff9b::192.168.1.5]:22",
+            "[2001:db8::5]:22",
+        ] {
+            assert!(!rules.allows(addr(service)), "{service}");
+        }
+        for peer in ["10.0.0.9:6380", "10.0.0.8:6379", "192.168.1.6:8080", "127.0.0.1:5000"] {
+            assert!(rules.allows(addr(peer)), "{peer}: the rules say so");
         }
     }
 
@@ -510,7 +570,7 @@ mod tests {
         assert!(shared.settings.rules.allows(ssh));
         let later: Vec<IpAddr> = vec![ssh.ip()];
         let rules = source.renew(later.clone()).expect("others");
-        assert!(!rules.allows(ssh) && rules.allows(elsewhere) && rules.allows(addr("9.9.9.9:50000")));
+        assert!(!rules.allows(ssh) && rules.allows(elsewhere) && !rules.allows(addr("9.9.9.9:50000")));
         assert!(source.renew(later).is_none(), "nothing has changed");
         assert!(source.renew(Vec::new()).expect("others").allows(ssh));
     }
