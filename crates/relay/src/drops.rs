@@ -32,7 +32,7 @@ pub enum DropReason {
     ForbiddenPeer,
     /// Data to a peer of a family that the allocation has no address of, or that is reached by TCP.
     WrongFamily,
-    /// Data without a single byte.
+    /// A record of DTLS without a single byte.
     Empty,
     /// The user, or all users together, are over their bandwidth.
     BandwidthSpent,

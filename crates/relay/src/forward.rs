@@ -138,9 +138,6 @@ impl Forward<'_, '_> {
     /// Sends payloads to a peer that is permitted.
     fn send_to_peer(&mut self, key: usize, peer: SocketAddr, mut part: Part) {
         let (count, size) = (part.segments.len(), self.payload_len(&part));
-        if size == 0 {
-            return self.drop(DropReason::Empty, count);
-        }
         let Some(allocation) = self.allocations.get_mut(key) else { return };
         let Some(slot) = allocation.relayed(Family::of(peer.ip())).filter(|_| !allocation.is_tcp) else {
             return self.drop(DropReason::WrongFamily, count);
@@ -168,13 +165,18 @@ impl Forward<'_, '_> {
             return self.send_to_client(other, shown, part);
         }
         let path = Path { link, remote: self.settings.inside(peer), local: None };
-        let pushed = self.out.push_prefixed(&path, self.run, part.segments, part.bytes, |_| []);
+        let pushed = match size {
+            // Data without a byte is a datagram all the same (RFC 8656 §11.3, §12.6).
+            0 => usize::from(taken > 0 && self.out.push_empty(&path)),
+            _ => self.out.push_prefixed(&path, self.run, part.segments, part.bytes, |_| []),
+        };
         self.drop(DropReason::OutboxFull, taken - pushed);
     }
 
     /// Relays what a peer sent to a relayed address.
     pub(crate) fn handle_peer(&mut self, slot: usize) {
-        let count = self.run.datagram_count();
+        // A run of no bytes is one datagram without any.
+        let count = self.run.datagram_count().max(1);
         let is_known = self.allocations.socket(slot).is_some_and(|socket| socket.link == Some(self.run.path.link));
         if !is_known {
             return self.drop(DropReason::StaleLink, count);
@@ -251,6 +253,10 @@ impl Forward<'_, '_> {
 
     fn write_channel_data(&mut self, client: &Client, number: u16, part: Part) {
         let (count, [high, low]) = (part.segments.len(), number.to_be_bytes());
+        if self.run.data.is_empty() {
+            let is_queued = count == 0 || self.out.push(&client.path, &[high, low, 0, 0]);
+            return self.drop(DropReason::OutboxFull, usize::from(!is_queued));
+        }
         let pushed = self.out.push_prefixed(&client.path, self.run, part.segments, part.bytes, |payload| {
             let [len_high, len_low] = (payload.len() as u16).to_be_bytes();
             [high, low, len_high, len_low]
@@ -261,7 +267,9 @@ impl Forward<'_, '_> {
     /// Writes Data indications (RFC 8656 §11.6). On a connection the engine pads what it sends; a datagram has to be whole,
     /// so one whose data needs padding is copied.
     fn write_indications(&mut self, client: &Client, source: SocketAddr, part: Part) {
-        let is_whole = |len: usize| client.path.link.kind() == LinkKind::Framed || len.is_multiple_of(4);
+        let is_empty = self.run.data.is_empty();
+        let is_framed = client.path.link.kind() == LinkKind::Framed;
+        let is_whole = |len: usize| !is_empty && (is_framed || len.is_multiple_of(4));
         let mut first = part.segments.start;
         while first < part.segments.end {
             let len = self.len_at(first, &part);

@@ -192,6 +192,25 @@ impl Outbox {
         }
     }
 
+    /// Queues a datagram without a byte, for who relays one. Returns false when the outbox is full.
+    pub fn push_empty(&mut self, path: &Path) -> bool {
+        let has_room = self.has_room();
+        if has_room {
+            let start = self.used as u32;
+            self.runs.push(Run {
+                path: *path,
+                source: Source::Slots,
+                start,
+                len: 0,
+                segment_size: 0,
+                segment_count: 1,
+            });
+            // So that there are no more of these than of others.
+            self.used += 1;
+        }
+        has_room
+    }
+
     /// Queues the next `len` bytes, which are written, for `path`.
     fn queue(&mut self, path: &Path, len: usize) {
         let start = self.used;
@@ -337,7 +356,10 @@ impl Outbox {
 
     /// Each queued datagram with its path; for tests.
     pub fn datagrams(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        self.runs.iter().flat_map(|run| self.bytes(run).chunks(run.segment_size()).map(|bytes| (&run.path, bytes)))
+        self.runs.iter().flat_map(|run| {
+            let bytes = RunBytes::Whole(self.bytes(run));
+            (0..run.segment_count()).map(move |index| (&run.path, bytes.datagram(run, index)[0]))
+        })
     }
 
     /// Forgets everything that is to be sent. Requests stay.

@@ -68,17 +68,44 @@ fn padding_is_left_out() {
 }
 
 #[test]
-fn channel_data_that_is_cut_off_or_empty_goes_no_further() {
+fn channel_data_that_is_cut_off_goes_no_further() {
     let mut world = World::new(|_| {});
     let (client, _, peer) = bound(&mut world);
-    for datagram in [&[0x40, 0, 0, 3, 1, 2][..], &[0x40, 0, 0xff, 0xff, 1], &[0x40, 0, 0], &[0x40], &[0x40, 0, 0, 0]] {
+    for datagram in [&[0x40, 0, 0, 3, 1, 2][..], &[0x40, 0, 0xff, 0xff, 1], &[0x40, 0, 0], &[0x40]] {
         world.receive(client.number, client.path, &[datagram]);
     }
-    receive(&mut world, &client, &[vec![0x40, 0, 0, 2, 1, 2], vec![0x40, 0, 0, 9, 1, 2], vec![0x40, 0, 0, 0]]);
+    receive(&mut world, &client, &[vec![0x40, 0, 0, 2, 1, 2], vec![0x40, 0, 0, 9, 1, 2]]);
     assert_eq!(to_peer(&mut world, peer), [[1, 2]]);
     assert!(world.sent.is_empty());
     let drops = &world.relay.counters().drops;
-    assert_eq!((drops.count(DropReason::MalformedChannelData), drops.count(DropReason::Empty)), (5, 2));
+    assert_eq!(drops.count(DropReason::MalformedChannelData), 5);
+}
+
+#[test]
+fn a_datagram_without_a_byte_is_one_both_ways() {
+    let mut world = World::new(|_| {});
+    let (mut client, relayed, peer) = bound(&mut world);
+    receive(&mut world, &client, &[channel_data(0x4000, b"")]);
+    receive(&mut world, &client, &[indication(Method::Send, peer, b"")]);
+    receive(&mut world, &client, &[channel_data(0x4000, b"a"), channel_data(0x4000, b"")]);
+    assert_eq!(to_peer(&mut world, peer), [&b""[..], b"", b"a", b""]);
+    assert_eq!(client.hear(&mut world, relayed, peer, b""), [channel_data(0x4000, b"")]);
+    let other: SocketAddr = ([198, 51, 100, 1], 6_000).into();
+    client.permit(&mut world, &[other]);
+    let heard = client.hear(&mut world, relayed, other, b"");
+    let data = Answer::of(&heard[0], Class::Indication);
+    assert_eq!((heard.len(), data.value(attribute::DATA)), (1, Some(&b""[..])));
+    assert_eq!((data.addresses(attribute::XOR_PEER_ADDRESS), heard[0].len()), (vec![other], 36));
+    let counters = world.relay.counters();
+    assert_eq!((counters.packets_to_peers, counters.bytes_to_peers), (4, 1));
+    assert_eq!((counters.packets_to_clients, counters.bytes_to_clients), (2, 0));
+
+    let mut bob = Client::of("bob", 2);
+    let of_bob = bob.allocate(&mut world);
+    bob.permit(&mut world, &[relayed]);
+    client.bind(&mut world, 0x4001, of_bob);
+    receive(&mut world, &client, &[channel_data(0x4001, b"")]);
+    assert_eq!(bob.take(&mut world).len(), 1, "joined on this worker");
 }
 
 #[test]
@@ -223,11 +250,15 @@ fn what_is_over_the_bandwidth_is_dropped_and_counted() {
     }
     let (sent, heard) = (to_peer(&mut world, peer).len(), client.take(&mut world).len());
     assert!((1..200).contains(&sent) && (1..200).contains(&heard), "{sent} {heard}");
+    // There is less left than one of those takes: headers count, too.
+    (0..100).for_each(|_| world.receive_from_peer(relayed, peer, &[b""]));
+    let empty = client.take(&mut world).len();
+    assert!(empty < 100, "{empty}");
     world.command(Command::List { token: 0, user: None, after: relay::spec::AllocationId(0), count: 9 });
     let Some(Event::Allocations { allocations, .. }) = world.events.pop() else { panic!("it is told") };
     let dropped = world.relay.counters().drops.count(DropReason::BandwidthSpent);
     assert_eq!(allocations[0].dropped, dropped);
-    assert_eq!(dropped, 400 - (sent + heard) as u64);
+    assert_eq!(dropped, 500 - (sent + heard + empty) as u64);
 }
 
 /// Of a datagram of one byte networks carry 29, or 49 of IPv6.

@@ -142,7 +142,8 @@ impl World {
     /// Something came to a link: datagrams of one size, but for a last one that may be shorter.
     pub fn receive(&mut self, number: u32, path: Path, datagrams: &[&[u8]]) {
         let mut data = datagrams.concat();
-        let Some(size) = datagrams.first().and_then(|first| NonZeroUsize::new(first.len())) else { return };
+        let Some(first) = datagrams.first() else { return };
+        let size = NonZeroUsize::new(first.len()).unwrap_or(NonZeroUsize::MIN);
         let run = DatagramRun::new(Token { owner: 0, number }, path, size, &mut data).at(0);
         self.relay.handle_run(self.now, run, &mut self.out);
         self.flush(&data);
@@ -288,7 +289,9 @@ impl World {
         for run in self.out.runs() {
             let bytes = self.out.run_bytes(run, received);
             let datagrams = match bytes {
-                wire::RunBytes::Whole(bytes) => bytes.chunks(run.segment_size()).map(<[u8]>::to_vec).collect(),
+                wire::RunBytes::Whole(_) => {
+                    (0..run.segment_count()).map(|index| bytes.datagram(run, index)[0].to_vec()).collect()
+                }
                 wire::RunBytes::Gathered(all) => {
                     (0..run.segment_count()).map(|index| all.datagram(index).concat()).collect()
                 }
