@@ -296,6 +296,7 @@ impl Allocations {
             return None;
         };
         socket.is_kept = is_pair;
+        self.settings.opened.set(bound, socket.peers == PeerTransport::Tcp, true);
         self.by_shown.insert(shown, slot);
         if is_pair {
             self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1));
@@ -374,6 +375,7 @@ impl Allocations {
     /// Forgets a socket that is not there any more, or never was, and gives its port back.
     fn forget_socket(&mut self, slot: usize) {
         let Some(socket) = self.sockets.try_remove(slot) else { return };
+        self.settings.opened.set(socket.bound, socket.peers == PeerTransport::Tcp, false);
         if self.by_shown.get(&socket.shown) == Some(&slot) {
             self.by_shown.remove(&socket.shown);
         }

@@ -413,7 +413,7 @@ impl Relay {
             let is_permitted = allocation.is_some_and(|it| it.permissions.ports(now, &peer.ip()).is_some());
             let has_room = self.peers.peers(*key).count() < self.settings.peer_connections_max
                 && allocation.is_some_and(|it| self.peers.has_place(&it.user));
-            is_permitted && has_room && self.rules.allows(*peer)
+            is_permitted && has_room && self.rules.allows_by_tcp(*peer)
         });
         match permitted {
             Some((key, peer)) => {

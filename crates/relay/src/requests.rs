@@ -392,7 +392,7 @@ impl Requests<'_> {
         let allocation = self.allocations.get(key).filter(|it| it.is_tcp).ok_or(BAD_REQUEST)?;
         let peer = message.peers().next().ok_or(BAD_REQUEST)?;
         let slot = allocation.relayed(Family::of(peer.ip())).ok_or(FAMILY_MISMATCH)?;
-        if !self.rules.allows(peer) {
+        if !self.rules.allows_by_tcp(peer) {
             return Err(FORBIDDEN);
         }
         if self.peers.peers(key).any(|other| other == peer) {

@@ -12,6 +12,7 @@
 //! An IPv4-mapped address is the IPv4 address (RFC 4291 §2.5.5.2). Of the other forms that carry an IPv4 address both have
 //! to be allowed, the form and what it carries: whoever denies a network need not list the ways around it.
 
+mod opened;
 mod own;
 mod ranges;
 #[cfg(test)]
@@ -22,9 +23,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
 
+pub use opened::Opened;
 pub use own::Own;
 
 /// Any port that a peer may have; 0 is none (RFC 768), and is always refused.
@@ -78,6 +81,7 @@ pub enum Ports {
 pub struct Rules {
     v4: Vec<Entry>,
     v6: Vec<Entry>,
+    opened: Arc<Opened>,
 }
 
 /// A rule in its place.
@@ -86,6 +90,8 @@ struct Entry {
     addresses: IpNet,
     ports: RangeInclusive<u16>,
     allows: bool,
+    /// Only while a relayed address is there.
+    is_relayed: bool,
     /// By which rules of one prefix are ordered, the narrowest first.
     width: u32,
 }
@@ -165,12 +171,21 @@ impl Rules {
         all.extend(by_list(&lists.deny, false));
         all.sort_by_key(|entry| (Reverse(entry.addresses.prefix_len()), entry.width, entry.allows));
         let (v4, v6) = all.into_iter().partition(|entry| matches!(entry.addresses, IpNet::V4(_)));
-        Rules { v4, v6 }
+        Rules { v4, v6, opened: own.opened.clone() }
     }
 
     /// Whether the relay may send to this peer, and take what it sends.
     pub fn allows(&self, peer: SocketAddr) -> bool {
-        peer.port() != 0 && forms(peer.ip()).all(|form| self.decides(form, peer.port()))
+        self.decide(peer, false)
+    }
+
+    /// The same for connections.
+    pub fn allows_by_tcp(&self, peer: SocketAddr) -> bool {
+        self.decide(peer, true)
+    }
+
+    fn decide(&self, peer: SocketAddr, is_tcp: bool) -> bool {
+        peer.port() != 0 && forms(peer.ip()).all(|form| self.decides(SocketAddr::new(form, peer.port()), is_tcp))
     }
 
     /// Which ports of this address it may send to: for permissions, which are for an address and not for a port (RFC 8656
@@ -179,8 +194,12 @@ impl Rules {
         forms(peer).map(|form| self.ports_of(form)).max().unwrap_or(Ports::None)
     }
 
-    fn decides(&self, address: IpAddr, port: u16) -> bool {
-        self.fitting(address).find(|entry| entry.ports.contains(&port)).is_none_or(|entry| entry.allows)
+    fn decides(&self, peer: SocketAddr, is_tcp: bool) -> bool {
+        match self.fitting(peer.ip()).find(|entry| entry.ports.contains(&peer.port())) {
+            Some(Entry { is_relayed: true, .. }) => self.opened.has(peer, is_tcp),
+            Some(entry) => entry.allows,
+            None => true,
+        }
     }
 
     fn ports_of(&self, address: IpAddr) -> Ports {
@@ -215,12 +234,12 @@ impl Entry {
     /// As somebody wrote it.
     fn written(addresses: IpNet, ports: RangeInclusive<u16>, allows: bool) -> Self {
         let width = u32::from(*ports.end()) - u32::from(*ports.start()) + 1;
-        Entry { addresses, ports, allows, width }
+        Entry { addresses, ports, allows, is_relayed: false, width }
     }
 
     /// A refusal that any rule for the same prefix undoes.
     fn by_default(addresses: IpNet, ports: RangeInclusive<u16>) -> Self {
-        Entry { addresses, ports, allows: false, width: WIDTH_OF_DEFAULTS }
+        Entry { addresses, ports, allows: false, is_relayed: false, width: WIDTH_OF_DEFAULTS }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::limits::LimitSettings;
 use crate::message::Family;
 use crate::random;
 use crate::reservation::Reservations;
-use crate::rules::{Lists, Own, Rules};
+use crate::rules::{Lists, Opened, Own, Rules};
 use crate::spec::ClientTransport;
 
 /// The limits and dials of one worker's relay.
@@ -73,6 +73,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// Which peers may be reached. All workers have the same.
     pub rules: Arc<Rules>,
+    /// Which relayed addresses are open. All workers share one, with the rules.
+    pub opened: Arc<Opened>,
     /// Who has how much of the relay. All workers share one.
     pub ledger: Arc<Ledger>,
     /// What all workers share of reserved ports.
@@ -113,6 +115,7 @@ impl Settings {
             auth: AuthSettings::new(NonceKey::new(&random::derived(&seed, "nonces"))),
             limits: LimitSettings::default(),
             rules: Arc::new(Rules::new(&Lists::default(), &Own::default())),
+            opened: Arc::default(),
             ledger: Arc::new(Ledger::new(epoch.0, LedgerSettings::default())),
             reservations: Arc::default(),
             seed,

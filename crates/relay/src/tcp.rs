@@ -401,7 +401,7 @@ impl PeerConnections {
 
     /// Ends those with peers that are not allowed any more. Returns what clients are told.
     pub(crate) fn apply(&mut self, rules: &Rules) -> Vec<News> {
-        let is_over = |connection: &PeerConnection| !rules.allows(connection.peer);
+        let is_over = |connection: &PeerConnection| !rules.allows_by_tcp(connection.peer);
         let over: Vec<usize> = self.all.iter().filter(|(_, it)| is_over(it)).map(|(slot, _)| slot).collect();
         over.into_iter().filter_map(|slot| self.give_up(slot)).collect()
     }

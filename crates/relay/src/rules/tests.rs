@@ -168,6 +168,7 @@ fn own() -> Own {
     Own {
         addresses: vec![ip("9.0.0.1"), ip("10.0.0.5"), ip("2a00::5")],
         sockets: vec![at("0.0.0.0", 3_478), at("9.0.0.1", 50_001), at("::", 9_090)],
+        ..Own::default()
     }
 }
 
@@ -201,6 +202,25 @@ fn a_rule_for_the_server_s_address_opens_it_but_for_where_it_listens() {
     );
     assert!(rules.allows(at("::1", 22)) && !rules.allows(at("::1", 9_090)));
     assert!(rules_of(&["9.0.0.1:3478"], &[], &Own { sockets: vec![], ..own() }).allows(at("9.0.0.1", 3_478)));
+}
+
+#[test]
+fn the_ports_of_relayed_addresses_are_allowed_while_these_are_there() {
+    let relayed = ["9.0.0.1:50000-50999", "[2a00::5]:50000-50999"].map(|line| line.parse().expect("a line"));
+    let own = Own { relayed: relayed.into(), ..own() };
+    let rules = rules_of(&[], &[], &own);
+    let allowed = |rules: &Rules| {
+        let peers = [at("9.0.0.1", 50_002), at("9.0.0.1", 50_004), at("2a00::5", 50_002), at("9.0.0.1", 50_001)];
+        peers.map(|peer| (rules.allows(peer), rules.allows_by_tcp(peer)))
+    };
+    assert_eq!(allowed(&rules), [(false, false); 4]);
+    own.opened.set(at("9.0.0.1", 50_002), false, true);
+    own.opened.set(at("9.0.0.1", 50_004), true, true);
+    own.opened.set(at("9.0.0.1", 50_001), false, true);
+    assert_eq!(allowed(&rules), [(true, false), (false, true), (false, false), (false, false)]);
+    own.opened.set(at("9.0.0.1", 50_002), false, false);
+    assert_eq!(allowed(&rules)[0], (false, false));
+    assert_eq!((rules.ports(ip("9.0.0.1")), rules.ports(ip("9.0.0.2"))), (Ports::Some, Ports::All));
 }
 
 /// A permission is for an address: where all of its ports are refused, in one rule or in many, there is none.

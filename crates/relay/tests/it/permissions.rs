@@ -4,15 +4,46 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use relay::answer::Writer;
 use relay::drops::DropReason;
-use relay::message::attribute;
+use relay::message::{Method, attribute};
 use relay::rules::{Lists, Own, Rules};
-use relay::spec::Command;
+use relay::spec::{ClientTransport, Command};
 
 use crate::client::Client;
-use crate::world::World;
+use crate::world::{RELAY, World};
 
 const PEER: ([u8; 4], u16) = ([198, 51, 100, 1], 5_000);
+
+/// Who listens at one of the relay's ports on the same host, and is no relayed address, is not reached through it.
+#[test]
+fn of_the_relay_s_own_ports_only_relayed_addresses_are_peers_and_only_while_they_are_there() {
+    let mut world = World::new(|settings| {
+        let relayed = vec!["203.0.113.1:50000-50999".parse().unwrap()];
+        let own = Own { relayed, opened: settings.opened.clone(), ..Own::default() };
+        settings.rules = Arc::new(Rules::new(&Lists::default(), &own));
+        settings.allows_tcp = true;
+    });
+    let (mut ann, mut bob) = (Client::new(1), Client::of("bob", 2));
+    let (of_ann, of_bob) = (ann.allocate(&mut world), bob.allocate(&mut world));
+    assert_eq!((ann.permit(&mut world, &[of_bob]), bob.permit(&mut world, &[of_ann])), (0, 0));
+    ann.send(&mut world, of_bob, b"hello");
+    assert_eq!(bob.take(&mut world).len(), 1);
+    let other = (50_000..51_000).map(|port| SocketAddr::from((RELAY, port)));
+    let other = other.into_iter().find(|peer| ![of_ann, of_bob].contains(peer)).unwrap();
+    assert_eq!(ann.bind(&mut world, 0x4001, other), 403);
+    let mut over_tcp = Client::over(ClientTransport::Tcp, &mut world, 3);
+    let transport = |writer: &mut Writer<'_>| _ = writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+    assert_eq!(over_tcp.request(&mut world, Method::Allocate, transport).code, 0);
+    let connect = |writer: &mut Writer<'_>| _ = writer.xor_address(attribute::XOR_PEER_ADDRESS, of_bob);
+    assert_eq!(over_tcp.request(&mut world, Method::Connect, connect).code, 403, "it is one of UDP");
+
+    bob.refresh(&mut world, 0);
+    world.advance(Duration::from_secs(1));
+    assert!(ann.send(&mut world, of_bob, b"anybody there?").is_empty());
+    assert_eq!(world.relay.counters().drops.count(DropReason::ForbiddenPeer), 1);
+    assert_eq!(ann.bind(&mut world, 0x4003, of_bob), 403);
+}
 
 #[test]
 fn permission_lapses_300_seconds_after_the_last_create_permission() {

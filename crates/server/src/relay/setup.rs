@@ -13,7 +13,7 @@ use relay::alternates::AlternateServers;
 use relay::auth::{AuthSettings, NonceKey};
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::reservation::Reservations;
-use relay::rules::{Lists, Own, Peers, Rules};
+use relay::rules::{Lists, Opened, Own, Peers, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
 use relay::spec::ClientTransport;
 use socket2::{Domain, Protocol, Type};
@@ -236,8 +236,8 @@ impl Shared {
             reservations: Arc::new(Reservations::default()),
             ..Settings::new([0; 32], (now, since_1970))
         };
-        let lists = lists(config, &relays, hosts, rooms);
-        let own = own(config, listen, &relays);
+        let lists = lists(config, hosts, rooms);
+        let own = own(config, listen, &relays, settings.opened.clone());
         let host = host_addresses().context("reading the host's addresses")?;
         let source = RulesSource { lists, own, host, relays: relays.iter().map(|relay| relay.bind).collect() };
         let rules = Arc::new(source.rules());
@@ -381,12 +381,16 @@ pub fn host_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 /// What belongs to this server besides the host's addresses: those by which it is known, and where it listens.
-fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress]) -> Own {
+fn own(config: &Config, listen: &[SocketAddr], relays: &[RelayAddress], opened: Arc<Opened>) -> Own {
     let addresses = relays.iter().map(RelayAddress::shown).chain(config.rtc.public_addresses.iter().copied()).collect();
     let http = [Some(config.http.listen), config.http.tls_listen, config.http.metrics_listen, config.pump.rtsp_listen];
     let turn = listen.iter().chain(&config.relay.tcp_listen).chain(&config.relay.tls_listen);
     let sockets = turn.copied().chain(http.into_iter().flatten()).chain(redis(config)).collect();
-    Own { addresses, sockets }
+    // What is on loopback is nobody's business, whatever ports it has.
+    let relayed = relays.iter().flat_map(|relay| [relay.bind, relay.shown()]).filter(|ip| !ip.is_loopback());
+    let ports = config.relay.ports.first..=config.relay.ports.last;
+    let relayed = relayed.filter_map(|ip| Peers::new(ip.into(), ports.clone()).ok()).collect();
+    Own { addresses, sockets, relayed, opened }
 }
 
 /// Where Redis is, as far as that can be found out: it takes the relay's word for what others have to prove.
@@ -405,9 +409,9 @@ fn redis(config: &Config) -> Vec<SocketAddr> {
     }
 }
 
-/// The operator's lists, and what is this server's own business: rooms and relays of one server reach each other wherever
-/// they are, also in a private network.
-fn lists(config: &Config, relays: &[RelayAddress], hosts: &[IpAddr], rooms: &[SocketAddr]) -> Lists {
+/// The operator's lists, and what is this server's own business: its clients reach its rooms wherever they are, also in a
+/// private network.
+fn lists(config: &Config, hosts: &[IpAddr], rooms: &[SocketAddr]) -> Lists {
     let relay = &config.relay;
     let at = |ip: IpAddr, ports: RangeInclusive<u16>| Peers::new(ip.into(), ports).ok();
     let mut allow = relay.allowed_peers.clone();
@@ -419,9 +423,6 @@ fn lists(config: &Config, relays: &[RelayAddress], hosts: &[IpAddr], rooms: &[So
         let ips = found.filter(|ip| ip.is_ipv4() == socket.is_ipv4() && (is_own(ip) || is_outside(ip)));
         allow.extend(ips.filter(|ip| !ip.is_unspecified()).filter_map(|ip| at(ip, socket.port()..=socket.port())));
     }
-    // What else is on loopback is nobody's business, whatever ports it has.
-    let relayed = relays.iter().flat_map(|relay| [relay.bind, relay.shown()]).filter(|ip| !ip.is_loopback());
-    allow.extend(relayed.filter_map(|ip| at(ip, relay.ports.first..=relay.ports.last)));
     Lists { allow, deny: relay.denied_peers.clone() }
 }
 
@@ -492,7 +493,7 @@ mod tests {
         for (peer, is_allowed) in [
             ("192.168.1.5:20000", true),
             ("127.0.0.1:20000", false),
-            ("192.168.1.5:50000", true),
+            ("192.168.1.5:50000", false),
             ("127.0.0.1:50000", false),
             ("192.168.1.5:8080", false),
             ("192.168.1.5:3478", false),
@@ -501,6 +502,8 @@ mod tests {
         ] {
             assert_eq!(shared.settings.rules.allows(addr(peer)), is_allowed, "{peer}");
         }
+        let relayed = shared.settings.rules.ports("192.168.1.5".parse().expect("an address"));
+        assert_eq!(relayed, Ports::Some, "a relayed address is allowed once it is there");
         for ip in ["127.0.0.1", "127.0.0.2", "::1", "2002:7f00::", "2002:7f00:1::", "::ffff:127.0.0.1", "0.0.0.0"] {
             assert_eq!(shared.settings.rules.ports(ip.parse().expect("an address")), Ports::None, "{ip}");
         }
