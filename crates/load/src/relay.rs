@@ -29,6 +29,7 @@ use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
 use wire::{LinkId, Token, UdpOptions};
 
 pub use args::{Args, Transport};
+pub use connection::tls_config;
 pub use report::Report;
 
 use dialog::Credentials;

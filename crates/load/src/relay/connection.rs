@@ -112,7 +112,10 @@ impl Connection {
 }
 
 /// TLS for clients who take every certificate: it is the server's speed that is looked at, not who it is.
-pub(super) fn tls_config() -> Result<Arc<ClientConfig>> {
+///
+/// # Errors
+/// When there is no TLS to be had.
+pub fn tls_config() -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let config = config.context("TLS")?.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)));

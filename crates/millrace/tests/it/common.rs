@@ -1,6 +1,7 @@
 //! A server as its own process, and clients of it over real sockets.
 
 mod client;
+mod line;
 mod publisher;
 mod turn;
 mod viewer;
@@ -12,8 +13,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
+pub use line::Cut;
 pub use publisher::Publisher;
-pub use turn::{Echo, RELAY, TurnClient, channel_data, relay_of};
+pub use turn::{Echo, RELAY, TurnClient, Undisturbed, channel_data, relay_of, send_indication};
 pub use viewer::Viewer;
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.

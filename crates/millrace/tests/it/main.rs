@@ -26,6 +26,7 @@ mod pump;
 mod pump_live;
 mod relay;
 mod relay_hostile;
+mod relay_streams;
 mod retransmission;
 mod rtsp;
 mod signals;

@@ -75,7 +75,7 @@ fn two_clients_meet_at_their_relayed_addresses() {
     let (mut one, mut other) = (TurnClient::new(relay), TurnClient::new(relay));
     let (at_one, at_other) = (one.allocate(), other.allocate());
     assert_eq!((one.bind(0x4001, at_other), other.bind(0x4002, at_one)), (0, 0));
-    let hears = |from: &TurnClient, channel: u16, to: &TurnClient| {
+    let hears = |from: &mut TurnClient, channel: u16, to: &mut TurnClient| {
         let mut came = None;
         wait_until("it comes", || {
             from.send_on(channel, b"over there");
@@ -84,8 +84,8 @@ fn two_clients_meet_at_their_relayed_addresses() {
         });
         came.expect("it came")
     };
-    assert_eq!(hears(&one, 0x4001, &other)[..4], [0x40, 0x02, 0, 10]);
-    assert_eq!(hears(&other, 0x4002, &one)[..4], [0x40, 0x01, 0, 10]);
+    assert_eq!(hears(&mut one, 0x4001, &mut other)[..4], [0x40, 0x02, 0, 10]);
+    assert_eq!(hears(&mut other, 0x4002, &mut one)[..4], [0x40, 0x01, 0, 10]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn allocations_are_listed_with_what_they_carried_and_end_when_an_admin_says_so()
     let json = |path: &str| -> Value { serde_json::from_str(&server.ask("GET", path, &[], "").body).expect("JSON") };
     let list = json("/api/relay/allocations");
     let shown = &list[0];
-    let local = client.socket.local_addr().expect("bound").to_string();
+    let local = client.line.local_addr().to_string();
     assert_eq!(shown["user"], "alice");
     assert_eq!((&shown["client"], &shown["server"]), (&Value::from(local), &Value::from(relay.to_string())));
     assert_eq!((&shown["relayed"][0], &shown["transport"]), (&Value::from(relayed.to_string()), &Value::from("udp")));

@@ -1,4 +1,4 @@
-//! A client of the relay over a socket of its own, and a peer that sends back what comes.
+//! A client of the relay over a socket or a connection of its own, and a peer that sends back what comes.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use relay::answer::{Seal, Writer};
 use relay::auth::UserKeys;
 use relay::message::{Class, HEADER_LEN, Message, Method, attribute};
 
+use super::line::{Cut, Line};
 use super::{PATIENCE, Server};
 
 /// Settings of a server with a relay on loopback, on a port that the system chooses. Loopback is refused to peers unless it
@@ -22,7 +23,7 @@ const RETRANSMIT: Duration = Duration::from_millis(500);
 
 /// One five-tuple and who is at it.
 pub struct TurnClient {
-    pub socket: UdpSocket,
+    pub line: Line,
     user: String,
     password: String,
     realm: String,
@@ -54,10 +55,17 @@ impl TurnClient {
     }
 
     pub fn of(relay: SocketAddr, user: &str, password: &str) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        socket.connect(relay).expect("loopback");
+        TurnClient::at(Line::udp(relay), user, password)
+    }
+
+    /// alice by TCP or TLS.
+    pub fn connected(relay: SocketAddr, is_tls: bool, cut: Cut) -> Self {
+        TurnClient::at(Line::stream(relay, is_tls, cut), "alice", "open-sesame")
+    }
+
+    fn at(line: Line, user: &str, password: &str) -> Self {
         let (user, password) = (user.to_owned(), password.to_owned());
-        TurnClient { socket, user, password, realm: String::new(), nonce: Vec::new(), transactions: 0 }
+        TurnClient { line, user, password, realm: String::new(), nonce: Vec::new(), transactions: 0 }
     }
 
     /// Asks for an allocation; its first address.
@@ -95,38 +103,29 @@ impl TurnClient {
     }
 
     /// Sends on a channel.
-    pub fn send_on(&self, channel: u16, data: &[u8]) {
-        self.socket.send(&channel_data(channel, data)).expect("loopback");
+    pub fn send_on(&mut self, channel: u16, data: &[u8]) {
+        self.line.send(&channel_data(channel, data));
     }
 
     /// Sends a Send indication.
-    pub fn send_to(&self, peer: SocketAddr, data: &[u8]) {
-        let mut buf = [0; 2_000];
-        let mut writer = Writer::new(&mut buf, Class::Indication, Method::Send, [9; 12]);
-        writer.xor_address(attribute::XOR_PEER_ADDRESS, peer).attribute(attribute::DATA, data);
-        let len = writer.finish().expect("there is room");
-        self.socket.send(&buf[..len]).expect("loopback");
+    pub fn send_to(&mut self, peer: SocketAddr, data: &[u8]) {
+        self.line.send(&send_indication(peer, data));
     }
 
-    /// The next datagram that is no answer; `None` when none has come in time.
-    pub fn receive(&self, wait: Duration) -> Option<Vec<u8>> {
-        let mut buf = [0; 65_536];
+    /// The next message that is no answer; `None` when none has come in time.
+    pub fn receive(&mut self, wait: Duration) -> Option<Vec<u8>> {
         let until = Instant::now() + wait;
         loop {
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            self.socket.set_read_timeout(Some(left)).expect("a time");
-            // One that was refused by ICMP is a datagram that has not come.
-            let Ok(len) = self.socket.recv(&mut buf) else { continue };
-            let is_answer =
-                Message::parse(&buf[..len]).is_ok_and(|it| matches!(it.class, Class::Success | Class::Error));
+            let came = self.line.receive(until.saturating_duration_since(Instant::now()))?;
+            let is_answer = Message::parse(&came).is_ok_and(|it| matches!(it.class, Class::Success | Class::Error));
             if !is_answer {
-                return Some(buf[..len].to_vec());
+                return Some(came);
             }
         }
     }
 
     /// Sends until something comes back: datagrams may be lost, answers may not. The payload that came on the channel.
-    pub fn echo_on(&self, channel: u16, data: &[u8]) -> Vec<u8> {
+    pub fn echo_on(&mut self, channel: u16, data: &[u8]) -> Vec<u8> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             self.send_on(channel, data);
@@ -137,6 +136,13 @@ impl TurnClient {
             }
         }
         panic!("nothing came on channel {channel:#x}");
+    }
+
+    /// Sends one message on channel 0x4abc, which comes back, and no other.
+    pub fn ping(&mut self, number: u32) {
+        self.send_on(0x4abc, &number.to_be_bytes());
+        let came = self.receive(PATIENCE).unwrap_or_else(|| panic!("message {number} is lost"));
+        assert_eq!(came, channel_data(0x4abc, &number.to_be_bytes()));
     }
 
     /// A request, once more when it has still to be proved.
@@ -174,7 +180,7 @@ impl TurnClient {
         let len = writer.finish().expect("there is room");
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            self.socket.send(&buf[..len]).expect("loopback");
+            self.line.send(&buf[..len]);
             if let Some(said) = self.answer(id) {
                 return said;
             }
@@ -183,16 +189,12 @@ impl TurnClient {
     }
 
     /// The answer to a transaction; what else comes meanwhile is lost.
-    fn answer(&self, id: [u8; 12]) -> Option<Said> {
+    fn answer(&mut self, id: [u8; 12]) -> Option<Said> {
         let until = Instant::now() + RETRANSMIT;
-        let mut buf = [0; 2_000];
         loop {
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            self.socket.set_read_timeout(Some(left)).expect("a time");
-            let Ok(len) = self.socket.recv(&mut buf) else { continue };
-            match Message::parse(&buf[..len]) {
-                Ok(message) if message.transaction() == id => return Some(Said::of(&buf[..len])),
-                _ => {}
+            let came = self.line.receive(until.saturating_duration_since(Instant::now()))?;
+            if Message::parse(&came).is_ok_and(|message| message.transaction() == id) {
+                return Some(Said::of(&came));
             }
         }
     }
@@ -227,6 +229,47 @@ fn address(value: &[u8], mask: &[u8]) -> SocketAddr {
 
 pub fn channel_data(channel: u16, data: &[u8]) -> Vec<u8> {
     [&channel.to_be_bytes()[..], &(data.len() as u16).to_be_bytes(), data].concat()
+}
+
+pub fn send_indication(peer: SocketAddr, data: &[u8]) -> Vec<u8> {
+    let mut buf = [0; 2_000];
+    let mut writer = Writer::new(&mut buf, Class::Indication, Method::Send, [9; 12]);
+    writer.xor_address(attribute::XOR_PEER_ADDRESS, peer).attribute(attribute::DATA, data);
+    let len = writer.finish().expect("there is room");
+    buf[..len].to_vec()
+}
+
+/// A client by UDP that sends to a peer and hears of it all the time, and misses nothing.
+pub struct Undisturbed {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<u32>,
+}
+
+impl Undisturbed {
+    pub fn start(relay: SocketAddr, echo: &Echo) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = is_over.clone();
+        let mut client = TurnClient::new(relay);
+        client.allocate();
+        assert_eq!(client.bind(0x4abc, echo.addr), 0);
+        let body = move || {
+            let mut count = 0_u32;
+            while !told.load(Ordering::Relaxed) {
+                client.ping(count);
+                count += 1;
+            }
+            count
+        };
+        Undisturbed { is_over, thread: thread::spawn(body) }
+    }
+
+    /// How many messages came back; none is missing.
+    pub fn end(self) -> u32 {
+        self.is_over.store(true, Ordering::Relaxed);
+        let count = self.thread.join().expect("nothing was lost");
+        assert!(count > 0);
+        count
+    }
 }
 
 /// A peer on loopback that sends back what comes, until it is dropped.
