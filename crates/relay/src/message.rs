@@ -578,6 +578,15 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_the_same_wherever_it_lies_cve_2026_40613() {
+        let expected = format!("{:?}", Message::parse(LONG_TERM));
+        for at in 0..16 {
+            let memory = [&[0xff; 16][..at], LONG_TERM].concat();
+            assert_eq!(format!("{:?}", Message::parse(&memory[at..])), expected, "{at}");
+        }
+    }
+
+    #[test]
     fn a_wrong_fingerprint_makes_it_none_and_unknown_attributes_are_told() {
         let unknown = [0x7f, 1, 0, 1, 9, 0, 0, 0, 0x00, 0x24, 0, 0, 0xff, 1, 0, 0];
         let mut bytes = with_attributes(&[&unknown[..], &[0x80, 0x28, 0, 4, 0, 0, 0, 0]].concat());

@@ -152,6 +152,17 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_lengths_do_not_wrap_round_cve_2026_68552() {
+        let next = |buf: &[u8]| Framing::Turn.next_frame(buf, 1 << 17);
+        assert_eq!(next(&[0x40, 0, 0xff, 0xff]), Frame::Incomplete { len: 65_540 });
+        assert_eq!(next(&[0, 1, 0xff, 0xfc]), Frame::Incomplete { len: 65_552 });
+        let whole = [&[0x40, 0, 0xff, 0xff][..], &[7; 65_536]].concat();
+        assert_eq!(next(&whole), Frame::Datagram { range: 0..65_539, end: 65_540 });
+        assert_eq!(next(&whole[..65_539]), Frame::Incomplete { len: 65_540 });
+        assert_eq!(Framing::Turn.next_frame(&whole, 65_539), Frame::Invalid);
+    }
+
+    #[test]
     fn what_is_neither_stun_nor_channel_data_is_no_frame() {
         let next = |buf| Framing::Turn.next_frame(buf, 1_000);
         assert_eq!(next(&[0x80]), Frame::Invalid);

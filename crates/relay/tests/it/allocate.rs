@@ -1,5 +1,6 @@
 //! Allocate (RFC 8656 §7).
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -268,6 +269,19 @@ fn no_port_is_ever_lost() {
         world.advance(Duration::from_secs(61));
         assert_eq!(world.sockets.len(), 0);
     }
+}
+
+#[test]
+fn ports_of_two_processes_say_nothing_of_each_other_cve_2025_69217() {
+    let ports = |seed: u8| -> Vec<u16> {
+        let mut world = World::new(|settings| settings.seed = [seed; 32]);
+        (1..=30).map(|port| Client::new(port).allocate(&mut world).port()).collect()
+    };
+    let (one, other) = (ports(1), ports(2));
+    assert_eq!(one, ports(1), "the test says what is chance");
+    let distances = |ports: &[u16]| ports.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect::<HashSet<_>>();
+    assert!(one.iter().zip(&other).filter(|(one, other)| one == other).count() < 5);
+    assert!(distances(&one).len() > 20 && distances(&one).is_disjoint(&[1, 2, u16::MAX].into()), "{one:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What holds of all sources and documents, and what nobody would notice if it held no more.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -149,6 +150,19 @@ fn configurations_in_documents_are_read() {
 }
 
 /// `module::name`, `Type::function` and the like, whatever stands before these two.
+#[test]
+fn tests_that_are_named_for_findings_are_there() {
+    let all = sources(&root().join("crates")).iter().map(|path| read(path)).collect::<String>();
+    let text = read(&root().join("docs/security.md"));
+    // "crate: module::name"; names of tests are sentences, and those of metrics begin alike.
+    let code = text.split('`').skip(1).step_by(2).filter_map(|code| code.rsplit([':', ' ', '\n']).next());
+    let is_test = |name: &&str| name.split('_').count() > 4 && !name.starts_with("millrace_") && !name.contains('…');
+    let names: Vec<&str> = code.filter(is_test).collect();
+    let functions: HashSet<&str> = all.split("fn ").filter_map(|rest| rest.split('(').next()).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !functions.contains(**name)).collect();
+    assert!(missing.is_empty() && names.len() > 100, "{missing:?}");
+}
+
 #[test]
 fn the_architecture_names_what_there_is() {
     let sources: Vec<_> = sources(&root().join("crates")).into_iter().map(|path| (read(&path), path)).collect();
