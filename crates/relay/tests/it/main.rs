@@ -14,6 +14,7 @@ mod connections;
 mod data;
 mod discovery;
 mod dtls;
+mod oracle;
 mod permissions;
 mod refresh;
 mod requests;
