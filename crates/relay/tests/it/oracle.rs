@@ -67,8 +67,6 @@ enum Difference {
     /// RFC 8656 §9 and §12: permissions last 300 s, channels 600. A channel of ours lets its own peer pass for as long as it is
     /// bound, as coturn's, since aioice refreshes channels and nothing else.
     ChannelPermits,
-    /// RFC 8656 §12.4 has ChannelData without data. Ours goes no further.
-    Empty,
 }
 
 impl Difference {
@@ -102,7 +100,7 @@ impl Difference {
                 was_dual && is(Method::Refresh) && is_one && codes == (Some(0), Some(0))
             }
             // Of data.
-            Difference::ChannelPermits | Difference::Empty => false,
+            Difference::ChannelPermits => false,
         }
     }
 
@@ -657,9 +655,6 @@ impl Play {
             (Some((_, peer, _)), None) if self.is_bound(who, *peer) => {
                 self.seen.insert(Difference::ChannelPermits);
             }
-            (None, Some((_, _, data))) if data.is_empty() => {
-                self.seen.insert(Difference::Empty);
-            }
             _ => panic!("seed {}, step {}: ours {ours:?}, theirs {theirs:?}", self.seed, self.step),
         }
     }
@@ -671,9 +666,6 @@ impl Play {
         else {
             return;
         };
-        if data.is_empty() {
-            return;
-        }
         let ours = self.parties[who].client.hear(&mut self.world, relayed, peer, &data);
         let theirs = self.receive(peer, relayed, &data);
         let ours: Vec<_> = ours.iter().map(|bytes| Heard::of(bytes)).collect();
