@@ -131,6 +131,7 @@ fn what_has_no_counterpart_is_said_with_its_line_and_without_secrets() {
     let lines: Vec<_> = notes.iter().filter_map(|note| Some((note.line?, note.option.as_str()))).collect();
     assert_eq!(lines, [(3, "mobility"), (5, "cli-password"), (6, "static-auth-secret"), (7, "nonsense")]);
     assert!(!format!("{notes:?}").contains("hush"));
+    assert!(said(&notes, "static-auth-secret").contains("got 4 bytes; allowed: 16 bytes or more"));
 }
 
 #[test]
