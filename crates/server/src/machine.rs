@@ -268,7 +268,7 @@ fn tcp_links_max(config: &Config, workers: usize, files_max: u64, allocations_ma
     let rtsp = config.pump.rtsp_listen.map_or(0, |_| rtsp::Limits::default().connections_max);
     let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp + allocations_max);
     let links_max = links_max(files_max, listeners, others).min(wanted);
-    if config.workers.tcp && links_max < wanted {
+    if listeners > 0 && config.workers.tcp && links_max < wanted {
         tracing::info!(
             links_max,
             wanted,

@@ -296,6 +296,7 @@ fn announce(
     }
     text += &line("metrics, health", format!("http://{metrics}/metrics  http://{addr}/healthz"));
     if let Some(relay) = &running.relay {
+        relay.listen().iter().for_each(|listen| tracing::info!(%listen, "relay.listen"));
         for (addresses, transport) in [
             (relay.listen(), "UDP"),
             (relay.dtls_listen(), "DTLS"),
@@ -307,7 +308,7 @@ fn announce(
         text += &line("the relay's API", format!("http://{addr}/api/relay"));
     }
     if config.auth.dev {
-        text += "  whoever reaches these may do everything (auth.dev)\n";
+        text += &line("who may do what", "whoever reaches HTTP may do everything (auth.dev)".to_owned());
     }
     // Nobody has to read it.
     std::io::stdout().write_all(text.as_bytes()).ok();
