@@ -32,6 +32,12 @@ const VERIFY_BODY_LEN: usize = 2 + 1 + COOKIE_LEN;
 /// Bytes of a HelloVerifyRequest in its record.
 pub const HELLO_VERIFY_LEN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + VERIFY_BODY_LEN;
 
+/// Bytes of an alert in its record.
+pub const ALERT_LEN: usize = HEADER_LEN + 2;
+
+/// An alert's two bytes: fatal, protocol_version (RFC 5246 §7.2.2).
+const PROTOCOL_VERSION: [u8; 2] = [2, 70];
+
 /// Bytes of the shortest ClientHello: a version, random bytes, and four vectors with nothing in them.
 const HELLO_LEN_MIN: usize = HEADER_LEN + MESSAGE_HEADER_LEN + 2 + RANDOM_LEN + 1 + 1 + 2 + 1;
 
@@ -49,6 +55,8 @@ pub enum Hello {
     Verified(Numbers),
     /// A ClientHello without one: this is the answer (HelloVerifyRequest).
     Unverified([u8; HELLO_VERIFY_LEN]),
+    /// A ClientHello of who knows DTLS 1.0 alone: this says so (protocol_version), and he need not wait.
+    TooOld([u8; ALERT_LEN]),
     /// Something else, or a ClientHello in pieces.
     None,
 }
@@ -71,6 +79,10 @@ impl Cookies {
     /// Looks at a datagram from there. `now` is counted from any fixed time.
     pub fn check(&self, now: Duration, from: SocketAddr, datagram: &[u8]) -> Hello {
         let Some(hello) = ClientHello::parse(datagram) else { return Hello::None };
+        // Versions count down. DTLS 1.3 calls itself 1.2 here.
+        if hello.before_cookie[..2] > [0xfe, 0xfd][..] {
+            return Hello::TooOld(alert(datagram, PROTOCOL_VERSION));
+        }
         let slot = now.as_secs() / AGE_MAX.as_secs();
         let is_ours = |slot| verify_slices_are_equal(hello.cookie, &self.cookie(slot, from, &hello)).is_ok();
         if !hello.cookie.is_empty() && (is_ours(slot) || slot.checked_sub(1).is_some_and(is_ours)) {
@@ -147,6 +159,15 @@ impl<'a> ClientHello<'a> {
         message[15..].copy_from_slice(&cookie);
         all
     }
+}
+
+/// An alert that has the number of the record that it answers.
+fn alert(datagram: &[u8], says: [u8; 2]) -> [u8; ALERT_LEN] {
+    let mut all = [0; ALERT_LEN];
+    all[..HEADER_LEN].copy_from_slice(&datagram[..HEADER_LEN]);
+    (all[0], all[HEADER_LEN - 2], all[HEADER_LEN - 1]) = (content::ALERT, 0, says.len() as u8);
+    all[HEADER_LEN..].copy_from_slice(&says);
+    all
 }
 
 /// Takes so many bytes, and behind them a vector whose length is told by so many (RFC 5246 §4.3); and what is left.
@@ -226,6 +247,14 @@ mod tests {
         assert_eq!(check(AGE_MAX), verified(1));
         assert!(matches!(check(2 * AGE_MAX), Hello::Unverified(_)));
         assert!(matches!(cookies.check(NOW - AGE_MAX, FROM, &hello(1, &cookie)), Hello::Unverified(_)));
+    }
+
+    #[test]
+    fn who_knows_1_0_alone_is_told_that_it_is_too_old() {
+        let mut hello = hello(3, &[]);
+        hello[26] = 0xff;
+        let Hello::TooOld(alert) = Cookies::new(&[1; 32]).check(NOW, FROM, &hello) else { panic!("it is") };
+        assert_eq!(alert, [21, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 3, 0, 2, 2, 70]);
     }
 
     #[test]

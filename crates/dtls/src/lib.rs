@@ -17,7 +17,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-pub use cookie::{Cookies, HELLO_VERIFY_LEN, Hello, Numbers};
+pub use cookie::{ALERT_LEN, Cookies, HELLO_VERIFY_LEN, Hello, Numbers};
 pub use guard::is_guarded;
 pub use handshake::{Established, Flight, Handshake, HandshakeError, Identity, IdentityError, Progress};
 pub use record::{HEADER_LEN, Header};

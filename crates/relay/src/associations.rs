@@ -150,7 +150,10 @@ impl Associations {
                 counters.dtls_cookies += 1;
                 out.push(path, &answer).then_some(()).ok_or(DropReason::OutboxFull)
             }
-            Hello::Unverified(_) => Err(DropReason::UnauthenticatedBudgetSpent),
+            Hello::TooOld(alert) if limits.take(now, path.remote.ip()) => {
+                out.push(path, &alert).then_some(()).ok_or(DropReason::OutboxFull)
+            }
+            Hello::Unverified(_) | Hello::TooOld(_) => Err(DropReason::UnauthenticatedBudgetSpent),
             Hello::None => Err(DropReason::NoAssociation),
         }
     }
