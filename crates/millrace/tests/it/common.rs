@@ -1,6 +1,7 @@
 //! A server as its own process, and clients of it over real sockets.
 
 mod client;
+mod dtls;
 mod line;
 mod publisher;
 mod turn;
@@ -13,6 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
+pub use dtls::Front;
 pub use line::Cut;
 pub use publisher::Publisher;
 pub use turn::{Echo, RELAY, TurnClient, Undisturbed, channel_data, relay_of, send_indication};

@@ -25,6 +25,7 @@ mod publisher_returns;
 mod pump;
 mod pump_live;
 mod relay;
+mod relay_dtls;
 mod relay_hostile;
 mod relay_streams;
 mod retransmission;
