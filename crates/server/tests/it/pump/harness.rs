@@ -306,6 +306,9 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -
     }
 }
 
+/// A datagram behind which there is nothing that was sent before it.
+const MARKER: &[u8] = b"all that was sent";
+
 /// A datagram and when it was read.
 pub type Received = (Instant, Vec<u8>);
 
@@ -331,7 +334,9 @@ impl Receiver {
             let mut buf = [0; 2_000];
             loop {
                 let received = socket.recv_from(&mut buf).map(|(len, source)| {
-                    *last_from.lock().expect("nobody panics") = Some(source);
+                    if buf[..len] != *MARKER {
+                        *last_from.lock().expect("nobody panics") = Some(source);
+                    }
                     (Instant::now(), buf[..len].to_vec())
                 });
                 let is_over = match received {
@@ -347,6 +352,10 @@ impl Receiver {
         Receiver { addr, from, datagrams }
     }
 
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
     pub fn last_from(&self) -> Option<SocketAddr> {
         *self.from.lock().expect("nobody panics")
     }
@@ -360,9 +369,15 @@ impl Receiver {
         (0..count).map(|number| self.next(PATIENCE).unwrap_or_else(|| panic!("{number} of {count} came"))).collect()
     }
 
-    /// All that come until there are none for a moment.
+    /// All that were sent until now, however long its reader is kept from running, and what comes until there is nothing for
+    /// a moment.
     pub fn take_what_is_there(&self) -> Vec<Received> {
-        std::iter::from_fn(|| self.next(Duration::from_millis(300))).collect()
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+        socket.send_to(MARKER, self.addr).expect("sent");
+        let sent = std::iter::from_fn(|| self.next(PATIENCE)).take_while(|(_, bytes)| bytes != MARKER);
+        let mut received: Vec<_> = sent.collect();
+        received.extend(std::iter::from_fn(|| self.next(Duration::from_millis(300))));
+        received
     }
 
     /// The datagrams of so many packets, and what comes behind them.
@@ -384,10 +399,12 @@ impl Receiver {
     }
 }
 
-/// Where nobody listens.
-pub fn nowhere() -> String {
+/// Where nobody listens, for as long as the socket is kept: it has the port, and takes datagrams of one other port alone.
+pub fn nowhere() -> (UdpSocket, String) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
-    format!("udp://{}", socket.local_addr().expect("bound"))
+    let addr = socket.local_addr().expect("bound");
+    socket.connect(addr).expect("loopback");
+    (socket, format!("udp://{addr}"))
 }
 
 /// The packets of datagrams, one behind the other.
