@@ -43,8 +43,8 @@ async fn a_player_describes_plays_pauses_seeks_and_ends() {
     let sought = client.ask("PLAY", &format!("{session}\r\nRange: npt=12-")).await;
     let start = start_of(sought.header("Range"));
     assert!((11.0..=12.0).contains(&start), "it begins with the picture before that: {start}");
-    let part = client.ask("PLAY", &format!("{session}\r\nRange: npt=3-5")).await;
-    assert!(part.header("Range").ends_with("-5.000"), "{}", part.text);
+    let part = client.ask("PLAY", &format!("{session}\r\nRange: npt=3-19")).await;
+    assert!(part.header("Range").ends_with("-19.000"), "{}", part.text);
     let names = "position\r\nscale\r\nactivity\r\ntrouble";
     let asked = client.ask("GET_PARAMETER", &format!("{session}\r\nContent-Length: 34\r\n\r\n{names}")).await;
     assert_eq!(asked.code, 200, "{}", asked.text);
@@ -142,8 +142,7 @@ async fn a_title_that_was_played_can_be_played_again() {
     let (socket, session) = client.setup_datagrams("RTP/AVP").await;
     assert_eq!(client.ask("PLAY", &format!("{session}\r\nRange: npt=0-0.4")).await.code, 200);
     server.until_silent().await;
-    while socket.set_nonblocking(true).is_ok() && socket.recv(&mut [0; 2_000]).is_ok() {}
-    socket.set_nonblocking(false).expect("a socket");
+    socket.take_what_is_there();
 
     let again = client.ask("PLAY", &format!("{session}\r\nRange: npt=2-")).await;
     assert_eq!(again.code, 200, "{}", again.text);

@@ -1,6 +1,5 @@
 //! A server of one title, and its clients.
 
-use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wire::rtcp::{ReportBlock, write_bye, write_receiver_report};
 use wire::{Bitrate, UdpOptions};
+
+use crate::pump::harness::Receiver;
 
 /// How long anything may take before a test gives up. Far more than it takes, as the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -220,10 +221,10 @@ impl Client {
     }
 
     /// A session that is sent to the socket, and the header that names it.
-    pub async fn setup_datagrams(&mut self, transport: &str) -> (UdpSocket, String) {
-        let (socket, port) = receiver();
+    pub async fn setup_datagrams(&mut self, transport: &str) -> (Receiver, String) {
+        let (receiver, port) = receiver();
         let session = self.setup(&format!("{transport};unicast;client_port={port}")).await;
-        (socket, session)
+        (receiver, session)
     }
 
     /// Returns the header that names the session.
@@ -244,17 +245,14 @@ impl Answer {
     }
 }
 
-pub fn receiver() -> (UdpSocket, u16) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let port = socket.local_addr().expect("bound").port();
-    (socket, port)
+pub fn receiver() -> (Receiver, u16) {
+    let receiver = Receiver::bind();
+    let port = receiver.port();
+    (receiver, port)
 }
 
-pub fn receive(socket: &UdpSocket) -> Vec<u8> {
-    let mut buf = [0; 2_000];
-    let len = socket.recv(&mut buf).expect("a datagram");
-    buf[..len].to_vec()
+pub fn receive(receiver: &Receiver) -> Vec<u8> {
+    receiver.take(1).remove(0).1
 }
 
 /// What a receiver says of a stream, and that it leaves.

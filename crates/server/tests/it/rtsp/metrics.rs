@@ -45,7 +45,7 @@ async fn sessions_requests_and_connections_are_counted() {
     ] {
         assert!(page.contains(&format!("\n{line}\n")), "{line} in {page}");
     }
-    assert!(server.rtsp.stats().carried > 0);
+    server.until("what came is counted", |server| server.rtsp.stats().carried > 0).await;
 
     drop((client, other));
     server.until("the connections are gone", |server| server.rtsp.stats().connections == 0).await;

@@ -5,16 +5,25 @@ use std::net::UdpSocket;
 use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
-use super::harness::{Server, receive, receiver, receiver_report};
+use super::harness::{Server, receiver_report};
 
 /// Two neighbouring ports, for packets and reports.
 fn pair() -> (UdpSocket, UdpSocket, u16) {
     loop {
-        let (packets, port) = receiver();
+        let packets = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+        let port = packets.local_addr().expect("bound").port();
         let Ok(reports) = UdpSocket::bind(("127.0.0.1", port.wrapping_add(1))) else { continue };
-        reports.set_read_timeout(Some(super::PATIENCE)).expect("a timeout");
+        for socket in [&packets, &reports] {
+            socket.set_read_timeout(Some(super::PATIENCE)).expect("a timeout");
+        }
         return (packets, reports, port);
     }
+}
+
+fn receive(socket: &UdpSocket) -> Vec<u8> {
+    let mut buf = [0; 2_000];
+    let len = socket.recv(&mut buf).expect("a datagram");
+    buf[..len].to_vec()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
