@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::free_addr;
 use serde_json::Value;
 
 /// A server that says that it is ready, and has a child of its own.
@@ -167,9 +168,8 @@ fn an_address_that_somebody_else_has_is_not_measured() {
 #[test]
 fn a_real_server_is_ready_when_it_answers() {
     let lab = Lab::new();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for kind in ["tcp:", "http://"] {
-        let addr = free();
+        let addr = free_addr();
         let server =
             format!("exec {} serve --dev --listen {addr} --set workers.udp_port=0", env!("CARGO_BIN_EXE_millrace"));
         let plan = lab.plan(["1000", "1000"], &server, LOAD).replace("log:listening", &format!("{kind}{addr}"));

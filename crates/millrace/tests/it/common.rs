@@ -8,8 +8,9 @@ mod turn;
 mod viewer;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -166,9 +167,16 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// An address that nobody else has: its host is this process's own.
+/// An address that nobody else has, by TCP and by UDP: its host is this process's own, and no two tests are given the same port.
 pub fn free_addr() -> String {
+    static LAST: AtomicU16 = AtomicU16::new(20_000);
     let id = std::process::id();
-    let host = format!("127.{}.{}.{}", 128 + (id >> 16) % 100, (id >> 8) & 0xff, id & 0xff);
-    TcpListener::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
+    let host = [127, 128 + (id >> 16) as u8 % 100, (id >> 8) as u8, id as u8];
+    loop {
+        let addr = SocketAddr::from((host, LAST.fetch_add(1, Ordering::Relaxed)));
+        // Who listens at all addresses may have it.
+        if TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok() {
+            return addr.to_string();
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! What the pump promises, measured from outside by `millrace load pump`: titles that break and sessions that come
 //! disturb nobody's content; and live inputs and RTSP carry whole streams to many.
 
-use std::net::UdpSocket;
 use std::process::{Command, Output};
 
 use crate::common::{Server, free_addr};
@@ -46,7 +45,7 @@ fn each_of_many_cold_titles_begins_and_arrives_whole() {
 
 #[test]
 fn what_comes_in_live_goes_out_whole_to_many() {
-    let input = format!("udp://{}", free_udp_addr());
+    let input = format!("udp://{}", free_addr());
     let server = Server::start(&[&format!("pump.live=news={input}"), "pump.destinations=127.0.0.0/8"]);
     let flags = "--title live/news --rate 2M --sessions 50 --unreceived 10 --sink 127.200.0.1:9 --seconds 3 --sample 1";
     let report = run(&server, &[&["--feed", &input], &flags.split(' ').collect::<Vec<_>>()[..]].concat());
@@ -76,12 +75,6 @@ fn what_is_asked_for_by_rtsp_arrives_whole_too() {
 
 fn serve(origin: &str) -> Server {
     Server::start(&[&format!("pump.origins=http://{origin}/"), "pump.destinations=127.0.0.0/8"])
-}
-
-/// Nobody listens there now.
-fn free_udp_addr() -> String {
-    let host = free_addr().rsplit_once(':').expect("an address").0.to_owned();
-    UdpSocket::bind((host, 0)).expect("loopback can be bound").local_addr().expect("bound").to_string()
 }
 
 fn load(server: &Server, origin: &str, flags: &[&str]) -> Value {

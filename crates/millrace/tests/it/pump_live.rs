@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, free_addr};
 use pump::sample::Sample;
 use wire::ts::{DATAGRAM_LEN, PACKET_LEN};
 
@@ -15,9 +15,7 @@ fn what_comes_in_is_sent_on_until_ctrl_c() {
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
     receiver.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let to = format!("udp://{}", receiver.local_addr().expect("bound"));
-    // Nobody has the port in between.
-    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("bound").port();
-    let between = format!("udp://127.0.0.1:{port}");
+    let between = format!("udp://{}", free_addr());
 
     let mut live = pump(&[&format!("{between}?delay=300ms"), &to]);
     let mut sender = pump(&[file.to_str().expect("text"), &between]);

@@ -45,8 +45,7 @@ fn clients_of_every_worker_reach_peers_by_channels_and_by_indications() {
 
 #[test]
 fn what_load_s_clients_send_comes_back_whole_by_every_transport() {
-    let tcp = free_addr();
-    let tls = std::iter::repeat_with(free_addr).find(|addr| *addr != tcp).expect("another port");
+    let (tcp, tls) = (free_addr(), free_addr());
     let more =
         [format!("relay.tcp_listen={tcp}"), format!("relay.tls_listen={tls}"), "tls.self_signed=true".to_owned()];
     let settings: Vec<&str> = RELAY.into_iter().chain(more.iter().map(String::as_str)).collect();
@@ -182,6 +181,9 @@ fn the_end_waits_for_allocations_and_no_longer_than_for_the_last() {
     let mut client = TurnClient::new(relay);
     client.allocate();
     client.bind(0x4000, echo.addr);
+    let listed = || server.ask("GET", "/api/relay", &[], "").body.contains("\"allocations\":1");
+    // Who has it is told a moment later.
+    wait_until("the server knows of it", listed);
     server.terminate();
     wait_until("the server drains", || server.ask("GET", "/healthz", &[], "").status == 503);
     assert_eq!(client.echo_on(0x4000, b"still here"), b"still here");
