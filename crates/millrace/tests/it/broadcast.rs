@@ -17,12 +17,14 @@ fn every_packet_arrives(way: Way) {
     let server = Server::start(&[]);
     let mut publisher = Publisher::join(&server, "news", way, 1);
     let mut one = Viewer::join(&server, "news", way);
-    let mut other = Viewer::join(&server, "news", way);
+    // Each worker has a port of its own. How busy they are depends on the machine, and decides where a viewer goes.
+    let mut more = std::iter::repeat_with(|| Viewer::join(&server, "news", way)).take(40);
+    let mut other =
+        more.find(|other| other.client.server.port() != one.client.server.port()).expect("another worker's");
 
     publisher.play(&mut [&mut one, &mut other], 400);
     publisher.finish(&mut [&mut one, &mut other]);
 
-    assert_ne!(one.client.server.port(), other.client.server.port(), "each worker has a port of its own");
     for viewer in [&one, &other] {
         viewer.assert_whole(0, &publisher);
         assert!(viewer.repaired.is_empty(), "nothing was asked for again");

@@ -1,5 +1,6 @@
 //! The pump by the binary itself: one title from the command line, and sessions of a server beside its rooms.
 
+use std::collections::HashSet;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -26,11 +27,7 @@ fn a_file_is_played_out_and_the_command_ends_with_it() {
         assert!(started.elapsed() >= Duration::from_millis(1_900), "two seconds of picture");
         let status = String::from_utf8(output.stderr).expect("text");
         assert!(status.contains("0:02.0 of 0:02.0") && status.contains("underruns 0"), "{status}");
-        let mut received = Vec::new();
-        while received.len() < title.bytes.len() {
-            received.extend(packets.recv_timeout(PATIENCE).expect("the whole title"));
-        }
-        received.truncate(title.bytes.len());
+        let received = first(&packets, title.bytes.len());
         assert!(without_times(received) == without_times(title.bytes.clone()), "{scheme}: {status}");
     }
 }
@@ -91,8 +88,15 @@ fn a_broadcast_and_pump_sessions_run_on_the_same_workers() {
     let title = Title::new(75);
     let media = format!("pump.media={}", title.folder.path().display());
     let server = Server::start(&[&media, "pump.destinations=127.0.0.0/8", "pump.late_max=10s"]);
-    let receivers: Vec<_> = (0..4).map(|_| receiver()).collect();
-    let sessions: Vec<String> = receivers.iter().map(|(addr, _)| open(&server, &format!("udp://{addr}"))).collect();
+    let (mut sessions, mut workers) = (Vec::new(), HashSet::new());
+    // How busy workers are depends on the machine, and decides where a session goes.
+    while sessions.len() < 4 || workers.len() < 2 {
+        assert!(sessions.len() < 40, "whose worker has more to do gets no more");
+        let (addr, packets) = receiver();
+        let session = open(&server, &format!("udp://{addr}"));
+        workers.insert(get(&server, &session)["worker"].as_u64());
+        sessions.push((session, packets));
+    }
 
     let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
     let mut one = Viewer::join(&server, "news", Way::Udp4);
@@ -103,17 +107,13 @@ fn a_broadcast_and_pump_sessions_run_on_the_same_workers() {
     for viewer in [&one, &other] {
         viewer.assert_whole(0, &publisher);
     }
-    let mut workers = Vec::new();
-    for (session, (_, packets)) in sessions.iter().zip(&receivers) {
+    for (session, packets) in &sessions {
         wait_until("the title ends", || get(&server, session)["state"] == "ended");
         let ended = get(&server, session);
         assert_eq!(ended["reason"], "all was sent");
-        workers.push(ended["worker"].as_u64().expect("a number"));
-        assert_eq!(all(packets)[..title.bytes.len()], title.bytes);
+        assert_eq!(first(packets, title.bytes.len()), title.bytes);
     }
-    workers.sort();
-    assert_eq!(workers, [0, 0, 1, 1]);
-    let sent = 4.0 * (title.bytes.len() / DATAGRAM_LEN) as f64;
+    let sent = sessions.len() as f64 * (title.bytes.len() / DATAGRAM_LEN) as f64;
     wait_until("all are counted", || server.metric("millrace_pump_datagrams_total") >= sent);
 }
 
@@ -134,8 +134,7 @@ fn the_first_signal_lets_sessions_end_and_takes_no_new_ones() {
 
     wait_until("it ends with its session", || server.ended().is_some());
     assert!(server.ended().is_some_and(|status| status.success()));
-    let received = DATAGRAM_LEN + all(&packets).len();
-    assert!(received >= title.bytes.len(), "the title came to its end: {received} of {}", title.bytes.len());
+    first(&packets, title.bytes.len() - DATAGRAM_LEN);
 }
 
 /// A title in a folder of its own.
@@ -196,7 +195,12 @@ fn receiver() -> (String, Receiver<Vec<u8>>) {
     (addr, packets)
 }
 
-/// What has come, until nothing more does.
-fn all(packets: &Receiver<Vec<u8>>) -> Vec<u8> {
-    std::iter::from_fn(|| packets.recv_timeout(Duration::from_millis(300)).ok()).flatten().collect()
+/// The first bytes that come.
+fn first(packets: &Receiver<Vec<u8>>, len: usize) -> Vec<u8> {
+    let mut received = Vec::new();
+    while received.len() < len {
+        received.extend(packets.recv_timeout(PATIENCE).expect("the whole title"));
+    }
+    received.truncate(len);
+    received
 }
