@@ -10,12 +10,18 @@ fn media_follows_a_viewer_to_its_new_address() {
     publisher.play(&mut [&mut viewer], 100);
 
     restart_from_another_address(&server, &mut viewer.client);
-    publisher.play(&mut [&mut viewer], 100);
+    wait_until("media comes to the new address", || {
+        publisher.pump();
+        viewer.pump();
+        viewer.client.has_moved
+    });
     // Nothing comes to the old address any more.
+    viewer.pump();
     viewer.client.forget_old_address();
     publisher.play(&mut [&mut viewer], 200);
     publisher.finish(&mut [&mut viewer]);
 
+    viewer.sort();
     viewer.assert_whole(0, &publisher);
     wait_until("it is counted", || server.metric("millrace_handshake_restarts_total") == 1.0);
 }

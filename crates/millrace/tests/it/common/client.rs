@@ -26,6 +26,8 @@ pub struct Client {
     pub socket: Socket,
     /// The socket before a move to another, where late datagrams may come.
     left: Option<Socket>,
+    /// Since it goes on from another address, media has come there.
+    pub has_moved: bool,
     pub media: Vec<Media>,
     /// Path of the session's resource.
     pub resource: String,
@@ -71,6 +73,7 @@ impl Client {
             peer,
             socket: Socket::open(way, server),
             left: None,
+            has_moved: false,
             media,
             resource: answer.location(endpoint),
             etag: answer.header("etag").to_owned(),
@@ -89,9 +92,15 @@ impl Client {
 
     /// Does what is due and takes what has come, without waiting.
     pub fn pump(&mut self) {
-        while let Some(datagram) = self.socket.receive().or_else(|| self.left.as_mut()?.receive()) {
+        loop {
+            let here = self.socket.receive();
+            let is_here = here.is_some();
+            let Some(datagram) = here.or_else(|| self.left.as_mut()?.receive()) else { break };
             match datagram.first() {
-                Some(128..=191) => self.inbox.push_back(datagram),
+                Some(128..=191) => {
+                    self.has_moved |= is_here && self.left.is_some();
+                    self.inbox.push_back(datagram);
+                }
                 _ => {
                     let remote = Remote { addr: self.server, tcp: self.socket.is_tcp() };
                     // What is refused here is the peer's own concern.
