@@ -9,7 +9,8 @@ fn a_hundred_joins_at_once_lose_no_packet_of_the_hundred_who_watch() {
     let server = Server::start(&[]);
     let url = server.url();
     let words = ["load", "--url", &url, "--subscribers", "100", "--joiners", "100", "--join-rate", "1000", "--json"];
-    let quiet = ["--publishers", "3", "--bitrate", "300k", "--sample", "0.2", "--warm-up", "1", "--seconds", "4"];
+    // Long enough for the handshakes of all on a busy machine.
+    let quiet = ["--publishers", "3", "--bitrate", "300k", "--sample", "0.2", "--warm-up", "1", "--seconds", "10"];
 
     let report = load::measure(&load::Args::parse_from(words.iter().chain(&quiet))).expect("a report");
 
@@ -44,7 +45,8 @@ fn a_load_of_which_a_join_fails_leaves_no_session_behind() {
 fn who_comes_and_goes_costs_those_who_stay_no_packet() {
     let server = Server::start(&[]);
     let url = server.url();
-    let words = ["load", "--url", &url, "--subscribers", "20", "--joiners", "40", "--stay", "0.2", "--json"];
+    // Long enough for the handshake of who stays, on a busy machine.
+    let words = ["load", "--url", &url, "--subscribers", "20", "--joiners", "40", "--stay", "3", "--json"];
     let quiet = ["--join-rate", "100", "--bitrate", "300k", "--sample", "1", "--warm-up", "1", "--seconds", "2"];
 
     let report = load::measure(&load::Args::parse_from(words.iter().chain(&quiet))).expect("a report");
