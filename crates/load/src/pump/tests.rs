@@ -1,9 +1,9 @@
 //! Against a sender of our own, and against a server that has just enough of the API.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 
 use clap::Parser;
@@ -50,13 +50,12 @@ fn send(title: &[u8], to: SocketAddr, lost_one_in: usize, is_over: &AtomicBool) 
 fn listen(lost_one_in: usize, more: &[&str]) -> Report {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), title()).unwrap();
-    // Two neighbours that are free now; another test may take them, so there are a few attempts.
-    let ports = (0..20).find_map(|_| {
-        let first = UdpSocket::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        UdpSocket::bind(("127.0.0.1", first.checked_add(1)?)).ok().map(|_| first)
-    });
-    let first = ports.unwrap();
-    let addr = format!("udp://127.0.0.1:{first}");
+    // Two neighbours that nobody else has: the host is this process's own, and each test has others.
+    static LAST: AtomicU16 = AtomicU16::new(20_000);
+    let first = LAST.fetch_add(2, Ordering::Relaxed);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 128 + high % 100, middle, low);
+    let addr = format!("udp://{host}:{first}");
     let words =
         ["--listen", &addr, "--sessions", "2", "--seconds", "2.2", "--warm-up", "0.5", "--json", "--sample", "1"];
     let mut args = typed(&[&words, more].concat()).unwrap();
@@ -65,7 +64,7 @@ fn listen(lost_one_in: usize, more: &[&str]) -> Report {
     thread::scope(|scope| {
         for (port, lost_one_in) in [(first, usize::MAX), (first + 1, lost_one_in)] {
             let (title, is_over) = (&title, &is_over);
-            scope.spawn(move || send(title, ([127, 0, 0, 1], port).into(), lost_one_in, is_over));
+            scope.spawn(move || send(title, (host, port).into(), lost_one_in, is_over));
         }
         let report = measure(&args);
         is_over.store(true, Ordering::Relaxed);
@@ -154,7 +153,7 @@ impl Api {
     }
 
     fn answer<'scope>(&'scope self, stream: &TcpStream, scope: &'scope thread::Scope<'scope, '_>) -> Option<()> {
-        stream.set_read_timeout(Some(Duration::from_millis(500))).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
         let mut reader = BufReader::new(stream);
         let (mut line, mut length) = (String::new(), 0);
         reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
