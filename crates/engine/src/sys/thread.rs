@@ -74,7 +74,7 @@ pub fn raise_open_files_max() -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, TryRecvError};
     use std::thread;
     use std::time::Instant;
 
@@ -85,16 +85,18 @@ mod tests {
         let (tell, told) = mpsc::sync_channel(1);
         let (end, ended) = mpsc::sync_channel::<()>(1);
         let worker = thread::spawn(move || {
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_millis(20) {
+            tell.send(thread_id()).expect("the test listens");
+            while ended.try_recv() == Err(TryRecvError::Empty) {
                 std::hint::spin_loop();
             }
-            tell.send(thread_id()).expect("the test listens");
-            ended.recv().ok();
         });
         let tid = told.recv().expect("the thread tells");
 
-        assert!(thread_cpu_time(tid).is_some_and(|used| used > Duration::from_micros(500)));
+        let start = Instant::now();
+        while thread_cpu_time(tid).is_none_or(|used| used < Duration::from_micros(500)) {
+            assert!(start.elapsed() < Duration::from_secs(40), "it works");
+            thread::sleep(Duration::from_millis(1));
+        }
         drop(end);
         worker.join().expect("no panic");
     }

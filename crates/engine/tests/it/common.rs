@@ -10,7 +10,7 @@ pub mod skip;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +40,13 @@ pub fn rests<M>(worker: &WorkerHandle<M>) {
         }
         since.get().elapsed() > Duration::from_millis(100)
     });
+}
+
+/// An address of loopback that no other process has, nor another test, with any port: thousands of ports are taken, and what
+/// others send to ports of theirs that were given back must not arrive here.
+pub fn loopback(test: u8) -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(127, 64 | test << 3 | high & 7, middle, low.clamp(1, 254)), 0))
 }
 
 /// Descriptors that a worker leaves to others at most, and what a test and its worker have besides.

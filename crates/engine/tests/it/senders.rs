@@ -59,6 +59,13 @@ fn receiver(addr: &str) -> UdpSocket {
     socket
 }
 
+/// A socket that has a port so that nobody else has it, and takes nothing but what it sends itself.
+fn deaf(addr: &str) -> UdpSocket {
+    let socket = receiver(addr);
+    socket.connect(socket.local_addr().expect("bound")).expect("loopback");
+    socket
+}
+
 #[test]
 fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
     let socket = |number, addr: &str, options| {
@@ -77,10 +84,9 @@ fn one_who_refuses_is_reported_and_costs_nobody_else_a_datagram() {
     let worker = bound.run(move || Speaker::new(refused)).expect("a thread can be started");
 
     for ((link, from), ip) in senders.into_iter().zip(["127.0.0.1:0", "[::1]:0"]) {
-        let (there, gone) = (receiver(ip), receiver(ip));
+        let (there, gone) = (receiver(ip), deaf(ip));
         let to = |socket: &UdpSocket| Path { link, remote: socket.local_addr().expect("bound"), local: None };
         let (good, bad) = (to(&there), to(&gone));
-        drop(gone);
         for number in 0..100_u8 {
             for path in [bad, good] {
                 worker.mailbox().send((path, vec![number; 100])).expect("room");
@@ -109,7 +115,8 @@ fn a_flood_of_refusals_is_heard_in_turns() {
     let speaker = Speaker::new(refused);
     let most = Arc::clone(&speaker.in_row_most);
     let bound = Worker::bind(config).expect("loopback can be bound");
-    let remote = receiver("127.0.0.1:0").local_addr().expect("bound");
+    let gone = deaf("127.0.0.1:0");
+    let remote = gone.local_addr().expect("bound");
     let path = Path { link: bound.sockets()[0].link, remote, local: None };
     // Sent in the worker's first turn, so that all refusals wait for the second.
     for _ in 0..FLOOD {

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually};
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually, loopback};
 use engine::Socket;
 use wire::{
     Adopted, Bitrate, CloseReason, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token, UdpOptions,
@@ -84,7 +84,9 @@ fn who_sends_no_more_may_still_read() {
 
 #[test]
 fn a_connection_that_cannot_be_made_is_told() {
-    let gone = TcpListener::bind(LOOPBACK).and_then(|listener| listener.local_addr()).expect("loopback can be bound");
+    let listener = TcpListener::bind(loopback(6)).expect("loopback can be bound");
+    let gone = listener.local_addr().expect("bound");
+    drop(listener);
     let worker = EchoWorker::start(Vec::new());
     worker.request(connect(gone, 7));
     let Heard::Failed { token: named, error, .. } = worker.hear() else { panic!("it fails") };

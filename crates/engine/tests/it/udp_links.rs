@@ -1,22 +1,15 @@
 //! UDP sockets that come and go while a worker runs.
 
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 
 use crate::common::{
-    EchoWorker, Heard, LEFT_TO_OTHERS, Order, PATIENCE, affordable, eventually, has_open_files, rests,
+    EchoWorker, Heard, LEFT_TO_OTHERS, Order, PATIENCE, affordable, eventually, has_open_files, loopback, rests,
 };
 use engine::Socket;
 use wire::{Adopted, CloseReason, LinkId, LinkRequest, Path, Token, UdpOptions};
 
 const SOCKETS: usize = 10_000;
-
-/// An address of loopback that no other process has, nor another test, with any port: thousands of ports are taken, and what
-/// others send to ports of theirs that were given back must not arrive here.
-fn loopback(test: u8) -> SocketAddr {
-    let [_, high, middle, low] = std::process::id().to_be_bytes();
-    SocketAddr::from((Ipv4Addr::new(127, 64 | test << 3 | high & 7, middle, low.clamp(1, 254)), 0))
-}
 
 /// Buffers as the system has them: thousands of sockets do not ask for megabytes each.
 fn small() -> UdpOptions {
