@@ -69,11 +69,15 @@ async function ended(child) {
   if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
 }
 
+/** One that nobody has, below those that the kernel gives away meanwhile. */
 async function freePort() {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address();
-  probe.close();
-  await once(probe, "close");
-  return port;
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const probe = createServer().listen(port, "127.0.0.1");
+    const isFree = await once(probe, "listening").then(() => true, () => false);
+    if (!isFree) continue;
+    probe.close();
+    await once(probe, "close");
+    return port;
+  }
 }

@@ -3,6 +3,7 @@ package pion
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -42,10 +43,7 @@ func startServer() (stop func(), err error) {
 	if binary == "" {
 		binary = "../../target/debug/millrace"
 	}
-	address, relayTCP, relayTLS, err := freeAddresses()
-	if err != nil {
-		return nil, err
-	}
+	address, relayTCP, relayTLS := freeAddresses()
 	baseURL = "http://" + address
 	relayAt["tcp"], relayAt["tls"] = relayTCP, relayTLS
 	server := exec.Command(binary, "serve")
@@ -97,18 +95,18 @@ func healthy() bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// freeAddresses are three that nobody has, each another.
-func freeAddresses() (one, two, three string, err error) {
+// freeAddresses are three that nobody has, each another, with ports below those that the kernel gives away meanwhile.
+func freeAddresses() (one, two, three string) {
 	var addresses [3]string
-	for i := range addresses {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", "", "", err
+	for i := 0; i < len(addresses); {
+		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
+		if listener, err := net.Listen("tcp", address); err == nil {
+			defer listener.Close()
+			addresses[i] = address
+			i++
 		}
-		defer listener.Close()
-		addresses[i] = listener.Addr().String()
 	}
-	return addresses[0], addresses[1], addresses[2], nil
+	return addresses[0], addresses[1], addresses[2]
 }
 
 // lockedBuffer keeps what the server writes, for the case that a test fails.
