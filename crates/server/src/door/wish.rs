@@ -3,6 +3,7 @@
 //! In: the entrance, the name of the protocol, what came. Out: the wish, once there is enough to tell.
 //! Source: RFC 7443 (names of STUN and TURN), RFC 7301, RFC 8489 §5, RFC 6062 §4.4.
 
+use relay::message::{COOKIE, Message, Method};
 use wire::framing::{Frame, Framing};
 
 use super::Entrance;
@@ -13,11 +14,6 @@ pub(super) const ALPN_HTTP: &str = "http/1.1";
 
 /// Bytes of the first message of TURN at most.
 const MESSAGE_MAX: usize = 2_048;
-
-const MAGIC_COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
-const CONNECTION_BIND: u16 = 0x000b;
-const CONNECTION_ID: u16 = 0x002a;
-const STUN_HEADER_LEN: usize = 20;
 
 /// What is to be spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +53,7 @@ pub(super) fn tell(entrance: &Entrance, protocol: Option<&[u8]>, received: &[u8]
 fn tell_turn(received: &[u8]) -> Told {
     match Framing::Turn.next_frame(received, MESSAGE_MAX) {
         Frame::Incomplete { .. } => Told::NotYet,
-        Frame::Datagram { range, .. } if received.get(4..8) == Some(&MAGIC_COOKIE) => {
+        Frame::Datagram { range, .. } if received.get(4..8) == Some(&COOKIE) => {
             Told::It(Wish::Turn { connection_id: connection_id(&received[range]) })
         }
         // ChannelData cannot come first.
@@ -67,19 +63,8 @@ fn tell_turn(received: &[u8]) -> Told {
 
 /// The id that a ConnectionBind request names.
 fn connection_id(message: &[u8]) -> Option<u32> {
-    let word = |bytes: &[u8], at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-    if word(message, 0)? != CONNECTION_BIND {
-        return None;
-    }
-    let mut rest = message.get(STUN_HEADER_LEN..)?;
-    loop {
-        let (kind, len) = (word(rest, 0)?, usize::from(word(rest, 2)?));
-        let value = rest.get(4..4 + len)?;
-        if kind == CONNECTION_ID {
-            return Some(u32::from_be_bytes(value.try_into().ok()?));
-        }
-        rest = rest.get(4 + len.next_multiple_of(4)..)?;
-    }
+    let message = Message::parse(message).ok()?;
+    message.connection_id.filter(|_| message.method == Some(Method::ConnectionBind))
 }
 
 #[cfg(test)]
@@ -93,7 +78,7 @@ mod tests {
     /// A message of STUN with these attributes.
     fn message(kind: u16, attributes: &[u8]) -> Vec<u8> {
         let len = (attributes.len() as u16).to_be_bytes();
-        [&kind.to_be_bytes()[..], &len, &MAGIC_COOKIE, &[7; 12], attributes].concat()
+        [&kind.to_be_bytes()[..], &len, &COOKIE, &[7; 12], attributes].concat()
     }
 
     #[test]
