@@ -167,6 +167,24 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// A number of this network (proc_pid_net(5)): of two lines that begin with `protocol` one has names, the other numbers.
+pub fn snmp(protocol: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/net/snmp").expect("it can be read");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)).map(str::split_whitespace);
+    let (mut names, mut numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
+    let index = names.position(|other| other == name).expect("a name");
+    numbers.nth(index).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Datagrams that found no room in this network, in sockets and on their way over loopback. As long as there are none, nothing
+/// may be lost; on a busy machine, where buffers are small, there may be some.
+pub fn kernel_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/net/dev").expect("it can be read");
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).expect("there is loopback");
+    let on_loopback: u64 = line.split_whitespace().nth(3).and_then(|number| number.parse().ok()).expect("a number");
+    on_loopback + snmp("Udp:", "RcvbufErrors")
+}
+
 /// An address that nobody else has, by TCP and by UDP: its host is this process's own, and no two tests are given the same port.
 pub fn free_addr() -> String {
     static LAST: AtomicU16 = AtomicU16::new(20_000);

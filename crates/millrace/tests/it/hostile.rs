@@ -8,7 +8,7 @@ use clap::Parser;
 use load::attack::{self, RawSocket};
 use load::rooms as load_rooms;
 
-use crate::common::{Client, Publisher, Server, Viewer, Way, wait_until};
+use crate::common::{Client, Publisher, Server, Viewer, Way, kernel_drops, snmp, wait_until};
 use crate::own_process::is_alone_in_a_network;
 use crate::skip::skip;
 
@@ -88,7 +88,7 @@ fn a_replayed_packet_is_refused() {
 #[test]
 fn viewers_lose_nothing_while_strangers_send_all_that_they_may() {
     const NAME: &str = "hostile::viewers_lose_nothing_while_strangers_send_all_that_they_may";
-    // What the kernel drops is counted for all of a network, and in this one nobody else has sockets.
+    // What the kernel drops is counted for all of a network. In this one nobody else has sockets, and strangers are sent nothing.
     if !is_alone_in_a_network(NAME, "ip link set lo up", "iproute2") {
         return;
     }
@@ -241,24 +241,6 @@ fn forged_icmp_cuts_no_media_into_fragments() {
 /// Fragments that were made in this network.
 fn fragments() -> u64 {
     snmp("Ip:", "FragCreates")
-}
-
-/// A number of this network (proc_pid_net(5)): of two lines that begin with `protocol` one has names, the other numbers.
-fn snmp(protocol: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/self/net/snmp").expect("it can be read");
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)).map(str::split_whitespace);
-    let (mut names, mut numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
-    let index = names.position(|other| other == name).expect("a name");
-    numbers.nth(index).and_then(|number| number.parse().ok()).expect("a number")
-}
-
-/// Datagrams that found no room in this network: in sockets, which are the server's and the viewers', as strangers are sent
-/// nothing; and on their way over loopback.
-fn kernel_drops() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/net/dev").expect("it can be read");
-    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).expect("there is loopback");
-    let on_loopback: u64 = line.split_whitespace().nth(3).and_then(|number| number.parse().ok()).expect("a number");
-    on_loopback + snmp("Udp:", "RcvbufErrors")
 }
 
 /// Sends checks that a client may write, which nominate, from another's place, and waits until they are read. Returns how

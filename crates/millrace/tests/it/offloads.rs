@@ -1,7 +1,7 @@
 //! With and without GSO and GRO, the same arrives. The clients are the load generator's, which sends and receives in
 //! batches itself.
 
-use crate::common::Server;
+use crate::common::{Server, kernel_drops};
 use clap::Parser;
 use load::rooms as load;
 
@@ -31,10 +31,12 @@ fn everything_arrives(gso: bool, gro: bool) {
     let words =
         ["load", "--url", &url, "--subscribers", "10", "--sample", "1", "--warm-up", "0.5", "--seconds", "2", "--json"];
 
+    let drops_before = kernel_drops();
     let report = load::measure(&load::Args::parse_from(words)).expect("a report");
 
     assert_eq!((report.viewers, report.failed), (10, 0), "{report:?}");
-    assert_eq!((report.lost, report.damaged, report.duplicates), (0, 0, 0), "{report:?}");
+    assert_eq!((report.damaged, report.duplicates), (0, 0), "{report:?}");
+    assert!(report.lost == 0 || kernel_drops() > drops_before, "{report:?}");
     assert!(report.packets > 1_000 && report.decrypted >= report.packets, "{report:?}");
     assert_eq!(server.metric("millrace_worker_gso_sends_total") > 0.0, gso);
     assert_eq!(server.metric("millrace_worker_gro_batches_total") > 0.0, gro);
