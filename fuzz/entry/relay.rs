@@ -230,7 +230,9 @@ impl Play {
         let relayed = answer.addresses(attribute::XOR_RELAYED_ADDRESS);
         assert_eq!(relayed.len(), if family == 3 { 2 } else { 1 });
         assert!(relayed.iter().all(|relayed| PORTS.contains(&relayed.port())));
-        assert_eq!(relayed[0].is_ipv6(), family == 2);
+        // A port that is kept is of the family that it was kept in.
+        let is_ipv6 = taken.map_or(family == 2, |taken| self.kept[taken].address.is_ipv6());
+        assert_eq!(relayed[0].is_ipv6(), is_ipv6);
         assert!(!has_even || relayed[0].port().is_multiple_of(2));
         if let Some(taken) = taken {
             assert_eq!(relayed, [self.kept.remove(taken).address]);
