@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use wire::Fragments;
+
 use self::send::Refusals;
 use crate::sys::{self, BufferSide, Oversize};
 
@@ -33,11 +35,10 @@ pub struct UdpSocket {
     gso_refusals: Refusals,
     /// Until when the kernel is not asked to split.
     gso_lowered_until: Option<Instant>,
-    /// No fragments are made; lowered for good at the first datagram that is said to be longer than its path takes, and may
-    /// be (`hear_too_long`).
+    /// No fragments are made; lowered for good at the first datagram that is said to be longer than its path takes, where
+    /// that may be heard (`hear_too_long`).
     whole: bool,
-    /// They may be.
-    fragments: bool,
+    fragments: Fragments,
     /// The longest datagram that was sent.
     datagram_bytes_max: usize,
     /// What `new_drops` has told.
@@ -106,7 +107,8 @@ impl UdpSocket {
             }
         }
         let receive_buffer_bytes = sys::buffer_bytes(fd, BufferSide::Receive)?;
-        let whole = sys::set_oversize(fd, &addr, Oversize::Lost).is_ok();
+        let oversize = if options.fragments == Fragments::Always { Oversize::Fragmented } else { Oversize::Lost };
+        let whole = sys::set_oversize(fd, &addr, oversize).is_ok() && oversize == Oversize::Lost;
         let gso = options.gso && *HAS_GSO.get_or_init(|| sys::udp_has_gso(fd));
         let gro = options.gro && !send_only && sys::set_gro(fd).is_ok();
         Ok(UdpSocket {
@@ -194,7 +196,7 @@ impl UdpSocket {
     pub(crate) fn hear_too_long(&mut self, is_local: bool) -> bool {
         let header_bytes = if self.local_addr.is_ipv4() { 20 + 8 } else { 40 + 8 };
         let is_believed = is_local || self.datagram_bytes_max + header_bytes > PATH_BYTES_MIN;
-        if !self.fragments || !is_believed || !std::mem::take(&mut self.whole) {
+        if self.fragments == Fragments::Never || !is_believed || !std::mem::take(&mut self.whole) {
             return false;
         }
         sys::set_oversize(self.as_fd(), &self.local_addr, Oversize::Fragmented).is_ok()

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use slab::Slab;
 use wheel::Wheel;
-use wire::{LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
+use wire::{Fragments, LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 
 use crate::allocation::{Allocation, Client, Opening, PeerTransport, Relayed, family_index};
 use crate::answer::{Code, Seal};
@@ -277,7 +277,9 @@ impl Allocations {
             return self.opens.push_back(LinkRequest::Listen { token, addr, options });
         }
         let (receive_buffer_bytes, send_buffer_bytes) = (None, None);
-        let fragments = socket.peers == PeerTransport::Udp;
+        // What a client sends may be longer than its peer's path takes, and only who asked for it wants to lose that (RFC 8656
+        // §14).
+        let fragments = if socket.peers == PeerTransport::UdpWhole { Fragments::Never } else { Fragments::Always };
         let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, fragments, ..UdpOptions::default() };
         self.opens.push_back(LinkRequest::OpenUdp { token, addr, ports: None, options });
     }

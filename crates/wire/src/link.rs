@@ -283,6 +283,18 @@ pub enum Adopted {
     Begun(StreamOptions, Begun),
 }
 
+/// What becomes of datagrams that are longer than their path takes in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragments {
+    /// They are lost.
+    Never,
+    /// They are lost, and go in fragments once the kernel or ICMP says that something was too long. For who makes his datagrams
+    /// himself, and has them pass everywhere.
+    WhenTold,
+    /// They go in fragments. For who passes on what others make, and cannot make it shorter.
+    Always,
+}
+
 /// How to set a UDP socket up.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
@@ -299,9 +311,8 @@ pub struct UdpOptions {
     pub unicast: Unicast,
     /// The six upper bits of the traffic class of all that is sent (RFC 2474).
     pub dscp: u8,
-    /// What is longer than its path takes in one piece may go in fragments, once the kernel or ICMP says that something is.
-    /// Otherwise it is lost.
-    pub fragments: bool,
+    /// What becomes of datagrams that are longer than their path takes in one piece.
+    pub fragments: Fragments,
     /// Hand several datagrams to the kernel as one, where it can (GSO).
     pub gso: bool,
     /// Take several datagrams from the kernel as one, where it can (GRO).
@@ -324,7 +335,7 @@ impl Default for UdpOptions {
             multicast: Multicast::default(),
             unicast: Unicast::default(),
             dscp: 0,
-            fragments: true,
+            fragments: Fragments::WhenTold,
             gso: true,
             gro: true,
             receive_buffer_bytes: Some(8 << 20),

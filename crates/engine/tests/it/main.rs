@@ -6,6 +6,7 @@ mod descriptors;
 mod echo;
 mod framed_links;
 mod kernel_losses;
+mod narrow_path;
 mod order;
 mod relay;
 mod senders;

@@ -14,8 +14,8 @@ use relay::rules::{Lists, Own, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
 use relay::spec::{ClientTransport, Command, Connection, Event};
 use wire::{
-    Adopted, Begun, CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, LinkRequest, Outbox, Path, Product as _,
-    Token,
+    Adopted, Begun, CloseReason, DatagramRun, Fragments, LinkEvent, LinkId, LinkKind, LinkRequest, Outbox, Path,
+    Product as _, Token,
 };
 
 /// The password of each user: ann, bob and eve.
@@ -340,7 +340,7 @@ impl World {
                     let link = LinkId::datagrams(self.next_slot);
                     self.next_slot += 1;
                     self.sockets.insert(link.slot(), (link, token, addr));
-                    self.whole.extend((!options.fragments).then_some(addr.port()));
+                    self.whole.extend((options.fragments == Fragments::Never).then_some(addr.port()));
                     LinkEvent::Opened { link, local: addr, remote: None }
                 };
                 self.relay.handle_link(self.now, token, event, &mut self.out);

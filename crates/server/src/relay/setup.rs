@@ -17,7 +17,7 @@ use relay::rules::{Lists, Opened, Own, Peers, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
 use relay::spec::ClientTransport;
 use socket2::{Domain, Protocol, Type};
-use wire::{Token, UdpOptions, WorkerId};
+use wire::{Fragments, Token, UdpOptions, WorkerId};
 
 use super::issuer::Issuer;
 use super::known::Known;
@@ -163,6 +163,8 @@ pub fn sockets(config: &Config, listen: &[SocketAddr]) -> Vec<Socket> {
         gro: workers.gro,
         receive_buffer_bytes: buffer_bytes,
         send_buffer_bytes: buffer_bytes,
+        // Peers' datagrams may be longer than their clients' paths take.
+        fragments: Fragments::Always,
         ..UdpOptions::default()
     };
     let token = |index| Token { owner: RELAY, number: relay::names::listener(index) };

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wire::{LinkId, Path, Token};
+use wire::{Fragments, LinkId, Path, Token};
 
 use super::*;
 use crate::udp::{Options, PLAIN_SLOT_BYTES, recv_batch};
@@ -282,7 +282,7 @@ fn icmp_is_believed_where_a_datagram_was_longer_than_what_passes_everywhere_and_
         assert!(other.hear_too_long(true) && !other.whole);
         assert!(!other.hear_too_long(true), "it is known");
 
-        let options = Options { fragments: false, ..Options::default() };
+        let options = Options { fragments: Fragments::Never, ..Options::default() };
         let mut never = UdpSocket::bind((ip, 0).into(), &options).expect("loopback can be bound");
         assert!(!never.hear_too_long(true) && never.whole);
     }
