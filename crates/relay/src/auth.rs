@@ -116,29 +116,20 @@ pub struct Granted {
 #[derive(Debug)]
 pub struct Authority {
     realm: Arc<str>,
-    /// An instant and the time since 1970 at it.
+    /// An instant and the time since 1970 at it, by which nonces grow old: it is never set anew.
     epoch: (Instant, Duration),
+    /// The same by which credentials expire.
+    clock: (Instant, Duration),
     settings: AuthSettings,
     answers: Answers,
     failures: Failures,
 }
 
-/// What a user may prove a request with.
-enum Keys {
-    /// One set of keys.
-    One(UserKeys),
-    /// A set for each secret.
-    TimeLimited,
-    Expired,
-    Nobody,
-    Unavailable,
-    Waits,
-}
-
 impl Authority {
     /// One that has asked for nobody yet.
     pub fn new(realm: Arc<str>, epoch: (Instant, Duration), settings: AuthSettings) -> Self {
-        Authority { realm, epoch, settings, answers: Answers::default(), failures: Failures::new(epoch.0) }
+        let (answers, failures) = (Answers::default(), Failures::new(epoch.0));
+        Authority { realm, epoch, clock: epoch, settings, answers, failures }
     }
 
     /// Decides about a request other than Binding. `owner` is who has the allocation of its five-tuple: he goes on whatever
@@ -178,7 +169,7 @@ impl Authority {
             features: self.settings.credentials.features(self.settings.looks_up),
             nonces: &self.settings.nonce_key,
             address,
-            unix: self.unix(now),
+            unix: since_1970(self.epoch, now),
         };
         let Some(offer) = challenge.fitting(code) else { return Verdict::Silence(DropReason::NotAnswered) };
         match refusal {
@@ -212,7 +203,8 @@ impl Authority {
             return Err(Refusal::BadRequest);
         }
         let address = client.path.remote.ip();
-        let (features, age) = self.settings.nonce_key.read(nonce, address, self.unix(now)).ok_or(Refusal::NoNonce)?;
+        let (features, age) =
+            self.settings.nonce_key.read(nonce, address, since_1970(self.epoch, now)).ok_or(Refusal::NoNonce)?;
         if age > self.settings.nonce_age_max {
             return Err(Refusal::OldNonce);
         }
@@ -225,26 +217,40 @@ impl Authority {
         if !is_owner && !limits.may_attempt(now, address) {
             return Err(Refusal::Unproved(ProofError::TooManyAttempts));
         }
-        let may_ask = || is_owner || limits.take_attempt(now, address);
-        let user = match self.keys(now, client, request, &name, may_ask) {
-            Keys::One(keys) => {
-                let key = keys.key(algorithm).ok_or(Refusal::Unproved(ProofError::NoKey))?;
-                return integrity.proved_by(request, key).map(|seal| Granted { user: name, seal });
-            }
-            Keys::TimeLimited => credentials::user_part(&name),
-            Keys::Expired => return Err(Refusal::Unproved(ProofError::Expired)),
-            Keys::Nobody => return Err(Refusal::Unproved(ProofError::UnknownUser)),
-            Keys::Unavailable => return Err(Refusal::Unavailable),
-            Keys::Waits => return Err(Refusal::Waits),
+        let proved_by = |keys: &UserKeys| {
+            let key = keys.key(algorithm).ok_or(Refusal::Unproved(ProofError::NoKey))?;
+            integrity.proved_by(request, key)
         };
-        let passwords = self.settings.credentials.passwords(&name);
-        for password in passwords {
-            let keys = UserKeys::of_password(&name, &self.realm, &password, algorithm);
-            if let Some(Ok(seal)) = keys.key(algorithm).map(|key| integrity.proved_by(request, key)) {
-                return Ok(Granted { user: user.into(), seal });
+        if let Some(keys) = self.settings.credentials.user(&name) {
+            return proved_by(keys).map(|seal| Granted { user: name, seal });
+        }
+        if let Some(expiry) = self.settings.credentials.expiry(&name) {
+            let is_in_time = self.is_in_time(now, expiry, request);
+            for password in is_in_time.then(|| self.settings.credentials.passwords(&name)).into_iter().flatten() {
+                if let Ok(seal) = proved_by(&UserKeys::of_password(&name, &self.realm, &password, algorithm)) {
+                    return Ok(Granted { user: credentials::user_part(&name).into(), seal });
+                }
+            }
+            // A number alone may be a time, and somebody's name as well, such as a telephone's.
+            if name.contains(':') || !self.settings.looks_up {
+                let error = if is_in_time { ProofError::WrongPassword } else { ProofError::Expired };
+                return Err(Refusal::Unproved(error));
             }
         }
-        Err(Refusal::Unproved(ProofError::WrongPassword))
+        let tried_at = (!is_owner).then_some(address);
+        let keys = self.look_up(now, client, request, &name, tried_at, limits)?;
+        let seal = proved_by(&keys)?;
+        if self.answers.has_proved(&name, address) {
+            limits.give_attempt_back(now, address);
+        }
+        Ok(Granted { user: name, seal })
+    }
+
+    /// Whether a time-limited credential is good for a request. Every method but Allocate needs an allocation of the same user,
+    /// which the credential began.
+    fn is_in_time(&self, now: Instant, expiry: u64, request: &Message<'_>) -> bool {
+        let may_be_late = !self.settings.strict_expiry && request.method != Some(Method::Allocate);
+        may_be_late || since_1970(self.clock, now).as_secs() < expiry
     }
 
     /// Who it says that it is from.
@@ -256,35 +262,25 @@ impl Authority {
         }
     }
 
-    fn keys(
+    /// The keys of a user whom control knows. To ask for a stranger takes a try where he is.
+    fn look_up(
         &mut self,
         now: Instant,
         client: &Client,
         request: &Message<'_>,
         name: &Arc<str>,
-        may_ask: impl FnOnce() -> bool,
-    ) -> Keys {
-        let credentials = &self.settings.credentials;
-        if let Some(keys) = credentials.user(name) {
-            return Keys::One(keys.clone());
-        }
-        if let Some(expiry) = credentials.expiry(name) {
-            // Every other method needs an allocation of the same user, which the credential began.
-            let may_be_late = !self.settings.strict_expiry && request.method != Some(Method::Allocate);
-            let is_over = self.unix(now).as_secs() >= expiry;
-            return if is_over && !may_be_late { Keys::Expired } else { Keys::TimeLimited };
-        }
+        tried_at: Option<IpAddr>,
+        limits: &mut Limits,
+    ) -> Result<UserKeys, Refusal> {
         if !self.settings.looks_up || name.is_empty() {
-            return Keys::Nobody;
+            return Err(Refusal::Unproved(ProofError::UnknownUser));
         }
-        match self.answers.find(now, name, may_ask) {
-            Outcome::Keys(keys) => Keys::One(keys),
-            Outcome::Nobody => Keys::Nobody,
-            Outcome::Unavailable => Keys::Unavailable,
-            Outcome::Asked => {
-                self.answers.wait(name, client, request);
-                Keys::Waits
-            }
+        let may_ask = || tried_at.is_none_or(|address| limits.take_attempt(now, address));
+        match self.answers.find(now, name, tried_at, may_ask) {
+            Outcome::Keys(keys) => Ok(keys),
+            Outcome::Nobody => Err(Refusal::Unproved(ProofError::UnknownUser)),
+            Outcome::Asked if self.answers.wait(name, client, request) => Err(Refusal::Waits),
+            Outcome::Asked | Outcome::Unavailable => Err(Refusal::Unavailable),
         }
     }
 
@@ -308,10 +304,14 @@ impl Authority {
         self.settings.credentials = credentials;
     }
 
-    /// The time since 1970.
-    fn unix(&self, now: Instant) -> Duration {
-        self.epoch.1 + now.saturating_duration_since(self.epoch.0)
+    /// Takes another instant and the time since 1970 at it: the host's clock was set.
+    pub fn set_clock(&mut self, clock: (Instant, Duration)) {
+        self.clock = clock;
     }
+}
+
+fn since_1970((then, unix): (Instant, Duration), now: Instant) -> Duration {
+    unix + now.saturating_duration_since(then)
 }
 
 /// Why a request is not granted.

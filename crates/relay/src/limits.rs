@@ -75,8 +75,8 @@ impl Limits {
 
     /// Whether who is at this address may try to prove something: some of his tries may still fail.
     pub fn may_attempt(&self, now: Instant, at: IpAddr) -> bool {
-        let (_, bucket) = self.attempts.fuller(at);
-        bucket.next_at(self.attempts.rate) <= now
+        let [fuller, _] = self.attempts.places(at);
+        self.attempts.buckets[fuller].next_at(self.attempts.rate) <= now
     }
 
     /// Takes a try that has failed. False when there is none: then nothing is said.
@@ -88,6 +88,12 @@ impl Limits {
     pub fn take_handshake(&mut self, now: Instant, at: IpAddr) -> bool {
         self.handshakes.take(now, at)
     }
+
+    /// Gives back one that was taken before it was known whether it fails.
+    pub fn give_attempt_back(&mut self, now: Instant, at: IpAddr) {
+        let [_, emptier] = self.attempts.places(at);
+        self.attempts.buckets[emptier].give_back(now, self.attempts.rate);
+    }
 }
 
 impl Table {
@@ -96,17 +102,16 @@ impl Table {
     }
 
     fn take(&mut self, now: Instant, source: IpAddr) -> bool {
-        let (place, _) = self.fuller(source);
-        self.buckets[place].take(now, self.rate)
+        let [fuller, _] = self.places(source);
+        self.buckets[fuller].take(now, self.rate)
     }
 
-    /// That of a source's two buckets that has more left, so that both are used alike.
-    fn fuller(&self, source: IpAddr) -> (usize, &Budget) {
+    /// A source's two buckets, the one that has more left first: it is used, so that both are used alike.
+    fn places(&self, source: IpAddr) -> [usize; 2] {
         let hash = Random::new(self.seed ^ network(source)).next_u64() as usize;
         let [one, other] = [hash % BUCKET_COUNT, (hash >> 32) % BUCKET_COUNT];
         let next_at = |place: usize| self.buckets[place].next_at(self.rate);
-        let place = if next_at(other) < next_at(one) { other } else { one };
-        (place, &self.buckets[place])
+        if next_at(other) < next_at(one) { [other, one] } else { [one, other] }
     }
 }
 

@@ -105,6 +105,7 @@ impl Relay {
                 }
                 self.rules = rules;
             }
+            Command::Clock(at, since_1970) => self.authority.set_clock((at, since_1970)),
             Command::Drain(is_draining) => self.is_draining = is_draining,
             Command::Found { user, found } => self.handle_found(now, &user, found, out),
             Command::Credentials(credentials) => self.authority.replace(credentials),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::WorkerId;
 
@@ -96,6 +96,8 @@ pub enum Command {
     Delete(AllocationId),
     /// Keep these users out from now on (403), and no others; their allocations end.
     Block(Arc<Blocked>),
+    /// The host's clock was set: an instant, and the time since 1970 at it.
+    Clock(Instant, Duration),
     /// Other rules hold from now on, also for permissions and channels that are there.
     Rules(Arc<Rules>),
     /// Begin no allocation from now on (508, or 300 to an alternate server), while those that are there live out; or do again.

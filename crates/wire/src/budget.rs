@@ -33,6 +33,11 @@ impl Budget {
         has_one
     }
 
+    /// Gives one back that was taken and not used.
+    pub fn give_back(&mut self, now: Instant, rate: Rate) {
+        self.full_at = self.full_at.checked_sub(rate.interval).map_or(now, |full_at| full_at.max(now));
+    }
+
     /// From when on there is one.
     pub fn next_at(&self, rate: Rate) -> Instant {
         // `burst` intervals before that, all of them were used.
@@ -59,6 +64,17 @@ mod tests {
             .collect();
         assert_eq!(taken, [0, 0, 0, 2_000, 4_000, 6_000]);
         assert_eq!(budget.next_at(RATE), start + Duration::from_secs(8));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_is_no_more_than_the_burst() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        assert_eq!((0..10).filter(|_| budget.take(start, RATE)).count(), 3);
+        (0..2).for_each(|_| budget.give_back(start, RATE));
+        assert_eq!((0..10).filter(|_| budget.take(start, RATE)).count(), 2);
+        (0..10).for_each(|_| budget.give_back(start, RATE));
+        assert_eq!((0..10).filter(|_| budget.take(start, RATE)).count(), 3);
     }
 
     #[test]

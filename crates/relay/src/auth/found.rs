@@ -7,8 +7,11 @@
 //! has are remembered for a short time in a table of their own, so that who makes names up drives out nobody.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use wire::LinkKind;
 
 use super::generations::Generations;
 use super::{Client, UserKeys};
@@ -20,8 +23,12 @@ const KNOWN_COUNT_MAX: usize = 8_192;
 const MISSING_COUNT_MAX: usize = 2_048;
 /// Users who are asked for at a time; others are told to come again (500).
 const ASKED_COUNT_MAX: usize = 1_024;
-/// Requests that wait for one user; others are forgotten, and come again.
+/// Datagrams that wait for one user; others are forgotten, and come again.
 const WAITING_COUNT_MAX: usize = 4;
+/// Connections that wait for one user, and requests of each of them. Nothing is sent again there (RFC 8489 §6.2.2), so others
+/// are told to come again (500).
+const CONNECTIONS_COUNT_MAX: usize = 1_024;
+const PER_CONNECTION_MAX: usize = 4;
 /// A request with what TURN knows has a tenth of it; a longer one does not wait.
 const WAITING_LEN_MAX: usize = 1_500;
 
@@ -80,12 +87,16 @@ struct Known {
     fresh_until: Instant,
     /// From when on it is not used without an answer.
     used_until: Instant,
+    /// Where the stranger came from for whom he was asked for, until he has proved himself there.
+    tried_at: Option<IpAddr>,
 }
 
 #[derive(Debug)]
 struct Asked {
     at: Instant,
     waiting: Vec<Waiting>,
+    /// As `Known::tried_at`.
+    tried_at: Option<IpAddr>,
 }
 
 impl Default for Answers {
@@ -100,11 +111,18 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// What is known of a user, who is asked for when that is nothing, or too old. A stranger may be asked for if `may_ask`.
-    pub(super) fn find(&mut self, now: Instant, name: &Arc<str>, may_ask: impl FnOnce() -> bool) -> Outcome {
+    /// What is known of a user, who is asked for when that is nothing, or too old. For a stranger that is if `may_ask`, which
+    /// takes a try where he is at `tried_at`.
+    pub(super) fn find(
+        &mut self,
+        now: Instant,
+        name: &Arc<str>,
+        tried_at: Option<IpAddr>,
+        may_ask: impl FnOnce() -> bool,
+    ) -> Outcome {
         if let Some(known) = self.known.get_mut(name) {
             let (keys, used_until) = (known.keys.clone(), known.used_until);
-            if known.fresh_until <= now && !self.ask(now, name) && used_until <= now {
+            if known.fresh_until <= now && !self.ask(now, name, None) && used_until <= now {
                 return Outcome::Unavailable;
             }
             return if now < used_until { Outcome::Keys(keys) } else { Outcome::Asked };
@@ -114,7 +132,7 @@ impl Answers {
             Some((_, until)) if now < *until => return Outcome::Nobody,
             _ => {}
         }
-        if self.asked.contains_key(name) || may_ask() && self.ask(now, name) {
+        if self.asked.contains_key(name) || may_ask() && self.ask(now, name, tried_at) {
             Outcome::Asked
         } else {
             Outcome::Unavailable
@@ -122,7 +140,7 @@ impl Answers {
     }
 
     /// Asks for a user, unless that was done. False when there are too many questions.
-    fn ask(&mut self, now: Instant, name: &Arc<str>) -> bool {
+    fn ask(&mut self, now: Instant, name: &Arc<str>, tried_at: Option<IpAddr>) -> bool {
         let is_lost = |asked: &Asked| now.saturating_duration_since(asked.at) >= ANSWERED_AFTER;
         if self.asked.get(name).is_some_and(|asked| !is_lost(asked)) {
             return true;
@@ -133,28 +151,41 @@ impl Answers {
         if self.asked.len() >= ASKED_COUNT_MAX {
             return false;
         }
-        self.asked.entry(name.clone()).or_insert_with(|| Asked { at: now, waiting: Vec::new() }).at = now;
+        self.asked.entry(name.clone()).or_insert_with(|| Asked { at: now, waiting: Vec::new(), tried_at }).at = now;
         self.lookups.push_back(name.clone());
         true
     }
 
-    /// Keeps a request until its user is found. One that came twice is kept once.
-    pub(super) fn wait(&mut self, name: &Arc<str>, client: &Client, request: &Message<'_>) {
-        let Some(asked) = self.asked.get_mut(name) else { return };
-        let is_there = asked.waiting.iter().any(|there| there.client == *client && *there.request == *request.bytes);
-        let has_room = asked.waiting.len() < WAITING_COUNT_MAX && request.bytes.len() <= WAITING_LEN_MAX;
-        if has_room && !is_there {
+    /// Keeps a request until its user is found. One that came twice is kept once. False: there is no room for one that will
+    /// not come again.
+    pub(super) fn wait(&mut self, name: &Arc<str>, client: &Client, request: &Message<'_>) -> bool {
+        let Some(asked) = self.asked.get_mut(name) else { return true };
+        let same = |there: &&Waiting| there.client == *client;
+        if asked.waiting.iter().filter(same).any(|there| *there.request == *request.bytes) {
+            return true;
+        }
+        let is_connection = |client: &Client| client.path.link.kind() != LinkKind::Datagrams;
+        let (is_sent_once, fits) = (is_connection(client), request.bytes.len() <= WAITING_LEN_MAX);
+        let waiting = asked.waiting.iter().filter(|there| is_connection(&there.client) == is_sent_once).count();
+        let has_room = match is_sent_once {
+            true => waiting < CONNECTIONS_COUNT_MAX && asked.waiting.iter().filter(same).count() < PER_CONNECTION_MAX,
+            false => waiting < WAITING_COUNT_MAX,
+        };
+        if has_room && fits {
             asked.waiting.push(Waiting { client: *client, request: request.bytes.into() });
         }
+        has_room && fits || !is_sent_once
     }
 
     /// Takes an answer; returns who waited for it.
     pub(super) fn handle_found(&mut self, now: Instant, name: &Arc<str>, found: Found) -> Vec<Waiting> {
+        let asked = self.asked.remove(name);
         let before = self.known.get_mut(name);
         match (found, before) {
             (Found::Keys(keys), _) => {
                 self.missing.remove(name);
-                let known = Known { keys, fresh_until: now + FRESH_FOR, used_until: now + USED_FOR };
+                let tried_at = asked.as_ref().and_then(|asked| asked.tried_at);
+                let known = Known { keys, fresh_until: now + FRESH_FOR, used_until: now + USED_FOR, tried_at };
                 self.known.insert(name.clone(), known);
             }
             (Found::Unavailable, Some(known)) => {
@@ -169,7 +200,12 @@ impl Answers {
                 self.missing.insert(name.clone(), (Found::Nobody, now + MISSING_FOR));
             }
         }
-        self.asked.remove(name).map(|asked| asked.waiting).unwrap_or_default()
+        asked.map(|asked| asked.waiting).unwrap_or_default()
+    }
+
+    /// A user has proved himself at an address. True, once: to ask for him took a try there.
+    pub(super) fn has_proved(&mut self, name: &Arc<str>, at: IpAddr) -> bool {
+        self.known.get_mut(name).is_some_and(|known| known.tried_at.take_if(|tried_at| *tried_at == at).is_some())
     }
 
     pub(super) fn poll_lookup(&mut self) -> Option<Arc<str>> {

@@ -416,6 +416,18 @@ fn a_time_limited_credential_of_any_secret_is_good_until_it_expires() {
 }
 
 #[test]
+fn when_the_clock_is_set_credentials_expire_by_it_and_nonces_stay_good() {
+    let mut world = World::new(service(&[b"s"]));
+    let day = Duration::from_secs(86_400);
+    let name = format!("{}:ada", UNIX + 60);
+    let request = world.signed(&name, &Secret::new(b"s").password(&name));
+    world.authority.set_clock((world.now, Duration::from_secs(UNIX) + day));
+    assert_eq!(world.code(&request), 401, "expired, and not 438");
+    world.authority.set_clock((world.now, Duration::from_secs(UNIX) - day));
+    world.granted(&request);
+}
+
+#[test]
 fn passwords_are_those_of_other_services() {
     // As `echo -n 1433895918:ada | openssl dgst -binary -sha1 -hmac north | base64` has it.
     assert_eq!(Secret::new(b"north").password("1433895918:ada"), PASSWORD_BY_OPENSSL);

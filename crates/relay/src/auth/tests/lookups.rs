@@ -97,3 +97,75 @@ fn a_flood_of_made_up_names_asks_for_few_and_leaves_the_known_alone() {
     }
     world.granted(&allocate().user(b"ada", &nonce).sealed_by("ada", "pw"));
 }
+
+/// A client at the other end of a connection.
+fn on_a_connection(slot: u32) -> Client {
+    let mut client = client_at([9, 8, 7, 6]);
+    client.token.number = slot;
+    client.path.link = LinkId::new(wire::LinkKind::Framed, slot, 0);
+    Client { is_proved: true, ..client }
+}
+
+#[test]
+fn all_connections_on_which_one_user_asks_wait_for_him_and_one_too_many_is_told() {
+    let mut world = looking_up();
+    world.limits = Limits::new(world.now, UNLIMITED, 1);
+    let nonce = world.nonce(false);
+    let ask = |world: &mut World, slot, transaction| {
+        world.client = on_a_connection(slot);
+        let mut request = allocate().user(b"ada", &nonce);
+        request.attributes.push((attribute::LIFETIME, vec![transaction; 4]));
+        world.judge(&request.sealed_by("ada", "pw"))
+    };
+    for slot in 0..1_000 {
+        assert!(matches!(ask(&mut world, slot, 0), Verdict::Waits));
+    }
+    assert!((1..4).all(|again| matches!(ask(&mut world, 0, again), Verdict::Waits)));
+    let refused = |verdict| matches!(verdict, Verdict::Answer(reply) if code(&reply) == 500);
+    assert!(refused(ask(&mut world, 0, 4)), "so many of one connection");
+    world.client = client_at([9, 8, 7, 6]);
+    let by_udp = world.signed("ada", "pw");
+    assert!(matches!(world.judge(&by_udp), Verdict::Waits));
+    assert!((1_000..1_021).all(|slot| matches!(ask(&mut world, slot, 0), Verdict::Waits)));
+    assert!(refused(ask(&mut world, 1_021, 0)), "so many of one user");
+    assert_eq!(world.authority.handle_found(world.now, &"ada".into(), keys("ada")).len(), 1_000 + 3 + 1 + 21);
+}
+
+#[test]
+fn however_many_users_who_prove_themselves_are_new_at_one_address_none_is_turned_away() {
+    let mut world = looking_up();
+    let nonce = world.nonce(false);
+    for number in 0..2_000 {
+        let name: Arc<str> = format!("user-{number}").into();
+        let request = allocate().user(name.as_bytes(), &nonce).sealed_by(&name, "pw");
+        assert!(matches!(world.judge(&request), Verdict::Waits), "{name}");
+        world.authority.handle_found(world.now, &name, Found::Keys(UserKeys::new(&name, REALM, "pw")));
+        world.granted(&request);
+        world.granted(&request);
+    }
+    let mut failed = 0;
+    while failed < 1_000 && world.limits.take_attempt(world.now, [9, 8, 7, 6].into()) {
+        failed += 1;
+    }
+    assert_eq!(failed, 400, "nobody gave back more than he took");
+}
+
+#[test]
+fn a_user_whose_name_is_a_number_is_looked_up_though_it_could_be_a_time() {
+    let credentials = service(&[b"a secret"]);
+    let mut world = World::with(credentials, |settings| settings.looks_up = true);
+    for name in ["1001", "491701234567"] {
+        world.authority.handle_found(world.now, &name.into(), Found::Keys(UserKeys::new(name, REALM, "pw")));
+        let request = world.signed(name, "pw");
+        assert_eq!(&*world.granted(&request).user, name);
+        let wrong = world.signed(name, "guessed");
+        assert_eq!(world.code(&wrong), 401);
+    }
+    let web = world.signed("1001:ada", "pw");
+    assert_eq!(world.code(&web), 401);
+    let now = UNIX.to_string();
+    let password = Secret::new(b"a secret").password(&now);
+    let request = world.signed(&now, &password);
+    assert!(matches!(world.judge(&request), Verdict::Waits), "it has expired");
+    assert_eq!(world.authority.poll_lookup().as_deref(), Some(&*now));
+}
