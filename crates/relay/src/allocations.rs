@@ -28,12 +28,13 @@ use crate::permission::Permissions;
 use crate::ports::{Ports, Wanted};
 use crate::random::Secret;
 use crate::reservation::ReservationToken;
+use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::spec::{AllocationId, AllocationInfo, ClientTransport, EndReason, Event, Traffic};
 use crate::tcp::PeerConnections;
 
-/// Allocations that expire, or sockets that are closed, before everything else gets its turn; the next portion waits for
-/// `PAUSE`. A socket takes the kernel some ten microseconds.
+/// Allocations that expire or are held against other rules, or sockets that are closed, before everything else gets its turn;
+/// the next portion waits for `PAUSE`. A socket takes the kernel some ten microseconds.
 const PORTION: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -109,6 +110,8 @@ pub(crate) struct Allocations {
     closes: VecDeque<LinkId>,
     /// Before this no more sockets are closed.
     closes_at: Instant,
+    /// From which slot on other rules have still to be applied, and when that goes on.
+    applies: Option<(usize, Instant)>,
     last_id: u64,
     counts: AllocationCounts,
     pub(crate) events: VecDeque<Event>,
@@ -137,6 +140,7 @@ impl Allocations {
             opens: VecDeque::new(),
             closes: VecDeque::new(),
             closes_at: now,
+            applies: None,
             last_id: u64::from(settings.worker.0) << 48,
             counts: AllocationCounts::default(),
             events: VecDeque::new(),
@@ -508,11 +512,30 @@ impl Allocations {
         }
     }
 
+    /// The rules are others now. What they allow no more is forgotten, a portion of allocations at a time.
+    pub(crate) fn begin_applying(&mut self, now: Instant, rules: &Rules) {
+        self.applies = Some((0, now));
+        self.go_on_applying(now, rules);
+    }
+
+    /// The next portion, when it is time.
+    pub(crate) fn go_on_applying(&mut self, now: Instant, rules: &Rules) {
+        let Some((start, _)) = self.applies.filter(|(_, at)| *at <= now) else { return };
+        let end = start + PORTION;
+        for key in start..end.min(self.all.capacity()) {
+            if let Some(allocation) = self.all.get_mut(key) {
+                allocation.apply(rules);
+            }
+        }
+        self.applies = (end < self.all.capacity()).then_some((end, now + PAUSE));
+    }
+
     /// When there is something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let expiry = self.wheel.next_deadline().map(|at| self.expires_at.map_or(at, |not_before| at.max(not_before)));
         let close = (!self.closes.is_empty()).then_some(self.closes_at);
-        expiry.into_iter().chain(close).min()
+        let apply = self.applies.map(|(_, at)| at);
+        [expiry, close, apply].into_iter().flatten().min()
     }
 
     /// Asks for sockets, and has others closed, a portion at a time; true when there is more that finds no room.
@@ -563,11 +586,6 @@ impl Allocations {
     /// The allocation of a number.
     pub(crate) fn by_id(&self, id: AllocationId) -> Option<usize> {
         self.all.iter().find(|(_, allocation)| allocation.id == id).map(|(key, _)| key)
-    }
-
-    /// All of them, to be changed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
-        self.all.iter_mut().map(|(_, allocation)| allocation)
     }
 
     /// How many there are.

@@ -99,7 +99,7 @@ impl Relay {
                 self.blocked = blocked;
             }
             Command::Rules(rules) => {
-                self.allocations.iter_mut().for_each(|allocation| allocation.apply(&rules));
+                self.allocations.begin_applying(now, &rules);
                 for news in self.peers.apply(&rules) {
                     self.tell(Some(news), out);
                 }
@@ -621,8 +621,9 @@ impl Product for Relay {
     }
 
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        let Relay { allocations, associations, connections, peers, counters, .. } = self;
+        let Relay { allocations, associations, connections, peers, counters, rules, .. } = self;
         allocations.handle_timeout(now, counters);
+        allocations.go_on_applying(now, rules);
         associations.handle_timeout(now, |path| allocations.find(now, path).is_some(), counters, out);
         let is_used = |path: &Path| allocations.find(now, path).is_some() || peers.has(path.link);
         connections.handle_timeout(now, is_used);

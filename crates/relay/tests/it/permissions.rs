@@ -172,6 +172,26 @@ fn other_rules_hold_for_what_was_permitted_before() {
 }
 
 #[test]
+fn other_rules_hold_for_every_allocation_soon_and_for_few_at_a_time() {
+    let mut world = World::new(|_| {});
+    let peer = PEER.into();
+    let mut clients: Vec<_> = (1..=200).map(Client::new).collect();
+    for client in &mut clients {
+        client.allocate(&mut world);
+        assert_eq!(client.permit(&mut world, &[peer]), 0);
+    }
+    let lists = Lists { allow: Vec::new(), deny: vec!["198.51.100.0/24".parse().unwrap()] };
+    world.command(Command::Rules(Arc::new(Rules::new(&lists, &Own::default()))));
+    let mut reached = || clients.iter_mut().filter(|client| !client.send(&mut world, peer, b"x").is_empty()).count();
+    assert_eq!(reached(), 200 - 64);
+    for _ in 0..4 {
+        world.advance(Duration::from_millis(1));
+    }
+    let mut reached = || clients.iter_mut().filter(|client| !client.send(&mut world, peer, b"x").is_empty()).count();
+    assert_eq!(reached(), 0);
+}
+
+#[test]
 fn without_an_allocation_nothing_is_permitted() {
     let mut world = World::new(|_| {});
     let mut client = Client::new(1);

@@ -13,7 +13,7 @@ use relay::alternates::AlternateServers;
 use relay::auth::{AuthSettings, NonceKey};
 use relay::ledger::{Ledger, LedgerSettings};
 use relay::reservation::Reservations;
-use relay::rules::{Lists, Opened, Own, Peers, Rules};
+use relay::rules::{Lists, Opened, Own, Peers, Ports, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
 use relay::spec::ClientTransport;
 use socket2::{Domain, Protocol, Type};
@@ -241,7 +241,9 @@ impl Shared {
         let lists = lists(config, hosts, rooms);
         let own = own(config, listen, &relays, settings.opened.clone());
         let host = host_addresses().context("reading the host's addresses")?;
-        let source = RulesSource { lists, own, host, relays: relays.iter().map(|relay| relay.bind).collect() };
+        let bound = relays.iter().map(|relay| relay.bind).collect();
+        let mut source = RulesSource { lists, own, host: Vec::new(), relays: bound };
+        source.host = source.of_interest(host);
         let rules = Arc::new(source.rules());
         Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
     }
@@ -348,6 +350,7 @@ pub struct RulesSource {
 impl RulesSource {
     /// The host has these addresses now. Returns the rules that hold then, where they are others.
     pub fn renew(&mut self, host: Vec<IpAddr>) -> Option<Rules> {
+        let host = self.of_interest(host);
         if host == self.host {
             return None;
         }
@@ -359,6 +362,13 @@ impl RulesSource {
         Some(self.rules())
     }
 
+    /// Those of the host's addresses at which peers could be reached if they were others', and those of allocations. The rest is
+    /// refused anyway, and comes and goes with every container.
+    fn of_interest(&self, host: Vec<IpAddr>) -> Vec<IpAddr> {
+        let rules = Rules::new(&self.lists, &Own::default());
+        host.into_iter().filter(|ip| rules.ports(*ip) != Ports::None || self.relays.contains(ip)).collect()
+    }
+
     fn rules(&self) -> Rules {
         let mut own = self.own.clone();
         own.addresses.extend(&self.host);
@@ -368,6 +378,11 @@ impl RulesSource {
         own.addresses.dedup();
         Rules::new(&self.lists, &own)
     }
+}
+
+/// Now, and the time since 1970.
+pub fn clock() -> (Instant, Duration) {
+    (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// The host's addresses, in order.
@@ -578,6 +593,23 @@ mod tests {
         assert!(!rules.allows(ssh) && rules.allows(elsewhere) && !rules.allows(addr("9.9.9.9:50000")));
         assert!(source.renew(later).is_none(), "nothing has changed");
         assert!(source.renew(Vec::new()).expect("others").allows(ssh));
+    }
+
+    #[test]
+    fn addresses_that_nobody_may_reach_anyway_make_no_other_rules() {
+        let shared = |lines: &str| {
+            let config = config(&format!("listen = [\"0.0.0.0:3478\"]\n{lines}"));
+            Shared::new(&config, 100, &[addr("0.0.0.0:3478")], &HOSTS, &[]).expect("addresses")
+        };
+        let later =
+            || ["127.0.0.1", "fe80::42:1", "172.17.0.1", "::1"].map(|ip| ip.parse().expect("an address")).to_vec();
+        let mut source = shared("").rules().clone();
+        source.renew(Vec::new());
+        assert!(source.renew(later()).is_none());
+        let mut source = shared("allowed_peers = [\"172.16.0.0/12\"]").rules().clone();
+        source.renew(Vec::new());
+        let rules = source.renew(later()).expect("one of them could be reached");
+        assert!(!rules.allows(addr("172.17.0.1:22")) && rules.allows(addr("172.17.0.2:22")));
     }
 
     #[test]
