@@ -36,6 +36,10 @@ const SILENCE_MORE: Duration = Duration::from_secs(60);
 /// What the client was sent and does not acknowledge for so long ends the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
+/// Bytes that the kernel holds of what a client is sent, beyond what is on its way. Left alone it takes megabytes, which are
+/// seconds of media; and a smaller buffer would slow down who is far away.
+const UNSENT_MAX: u32 = 128 * 1_024;
+
 /// Bytes of the longest message on a connection for data.
 const HEAD_MAX: usize = 2_048;
 
@@ -139,6 +143,7 @@ impl Connections {
             framing: Some(Framing::Turn),
             frame_max: REQUEST_MAX,
             backlog_max: self.settings.backlog_max,
+            unsent_max: Some(UNSENT_MAX),
             silence_max: Some(self.settings.lifetime_max + SILENCE_MORE),
             unacknowledged_max: Some(UNACKNOWLEDGED_MAX),
             ..StreamOptions::default()

@@ -406,6 +406,8 @@ pub struct StreamOptions {
     pub backlog_max: usize,
     /// Size of the kernel's send buffer. `None`: it grows as the system lets it, to megabytes.
     pub send_buffer_bytes: Option<usize>,
+    /// Bytes that the kernel takes beyond what is on its way (tcp(7), "TCP_NOTSENT_LOWAT"). `None`: as many as the buffer has.
+    pub unsent_max: Option<u32>,
     /// A link that brings nothing for this long, or with framing no whole frame, is closed, within a second or so.
     pub silence_max: Option<Duration>,
     /// A link whose peer acknowledges nothing of what was sent for this long is closed by the kernel.
@@ -439,6 +441,7 @@ impl Default for StreamOptions {
             frame_max: 16 * 1_024,
             backlog_max: 256 * 1_024,
             send_buffer_bytes: None,
+            unsent_max: None,
             silence_max: None,
             unacknowledged_max: None,
             strangers: None,

@@ -129,6 +129,9 @@ impl Stream {
         if let Some(bytes) = options.send_buffer_bytes {
             sys::set_buffer_bytes(socket.as_fd(), BufferSide::Send, bytes)?;
         }
+        if let Some(bytes) = options.unsent_max {
+            sys::set_unsent_max(socket.as_fd(), bytes)?;
+        }
         let (is_stranger, frame_max) = (listener.is_some() && options.strangers.is_some(), options.frame_max);
         Ok(Stream {
             socket,

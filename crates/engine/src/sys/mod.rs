@@ -33,7 +33,7 @@ pub(crate) use socket::refuse_gso;
 pub use socket::{BufferSide, Oversize, set_buffer_bytes, set_multicast, tcp_listener, udp_socket};
 pub(crate) use socket::{
     buffer_bytes, is_listener, is_udp, receive_drops, refuse_input, send_file, set_dscp, set_gro, set_oversize,
-    set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, shared_tcp_listener,
+    set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, set_unsent_max, shared_tcp_listener,
     shared_udp_socket, tcp_connect, udp_has_gso,
 };
 pub(crate) use thread::pin_to_cpu;

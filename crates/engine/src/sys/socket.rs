@@ -217,6 +217,11 @@ pub fn set_tcp_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<(
     set(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &limit_ms)
 }
 
+/// Lets the kernel take no more of a TCP connection's bytes while it has so many that it has not sent yet.
+pub fn set_unsent_max(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes)
+}
+
 /// Makes the kernel refuse GSO on an IPv4 socket, as it does for some network cards: it cannot leave a checksum out
 /// (`SO_NO_CHECK`) and split at the same time.
 #[cfg(test)]
@@ -285,9 +290,11 @@ fn int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::time::Instant;
 
     use super::*;
+    use crate::sys::wait_writable;
 
     /// How long the kernel may take. Far more than it does.
     const PATIENCE: Duration = Duration::from_secs(40);
@@ -358,6 +365,21 @@ mod tests {
             got += usize::from(b.recv(&mut [0; 1_000]).is_ok());
         }
         assert_eq!(got + drops(), 100);
+    }
+
+    #[test]
+    fn the_kernel_takes_no_more_than_is_sent_soon() {
+        let listener = tcp_listener(&([127, 0, 0, 1], 0).into()).expect("loopback can be bound");
+        // What is accepted has this, too, and reads nothing.
+        set_buffer_bytes(listener.as_fd(), BufferSide::Receive, 8_192).expect("set");
+        let mut stream = tcp_connect(&listener.local_addr().expect("bound"), None).expect("connect");
+        assert!(wait_writable(stream.as_fd(), Some(PATIENCE)).expect("poll"));
+        set_unsent_max(stream.as_fd(), 128 * 1_024).expect("set");
+        let mut written = 0;
+        while let Ok(len) = stream.write(&[0; 16_384]) {
+            written += len;
+        }
+        assert!((128 * 1_024..320 * 1_024).contains(&written), "{written}");
     }
 
     #[test]
