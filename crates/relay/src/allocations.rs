@@ -96,7 +96,7 @@ pub(crate) struct Allocations {
     all: Slab<Allocation>,
     by_client: HashMap<Path, usize>,
     sockets: Slab<Relayed>,
-    /// The slot of each relayed address that is open, by what peers see.
+    /// The slot of each relayed address that is open for datagrams, by what peers see.
     by_shown: HashMap<SocketAddr, usize>,
     /// IPv4 and IPv6.
     ports: [Ports; 2],
@@ -296,14 +296,18 @@ impl Allocations {
         };
         socket.link = Some(link);
         let (allocation, shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair);
+        let is_tcp = socket.peers == PeerTransport::Tcp;
         let Some(key) = allocation else {
             // Its client did not wait, and nobody was told of the next port: that is given back with this one, once.
             self.closes.push_back(link);
             return None;
         };
         socket.is_kept = is_pair;
-        self.settings.opened.set(bound, socket.peers == PeerTransport::Tcp, true);
-        self.by_shown.insert(shown, slot);
+        self.settings.opened.set(bound, is_tcp, true);
+        // What a client sends there by UDP is nothing to who listens for connections.
+        if !is_tcp {
+            self.by_shown.insert(shown, slot);
+        }
         if is_pair {
             self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1));
         }

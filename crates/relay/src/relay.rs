@@ -408,6 +408,7 @@ impl Relay {
 
     /// A peer has connected to a relayed address: its client is told, if it permits that peer (RFC 6062 §5.3).
     fn accept_peer(&mut self, now: Instant, slot: usize, link: LinkId, remote: Option<SocketAddr>, out: &mut Outbox) {
+        let remote = remote.map(|remote| self.settings.outside(remote));
         let key = self.allocations.socket(slot).and_then(|socket| socket.allocation);
         let permitted = key.zip(remote).filter(|(key, peer)| {
             let allocation = self.allocations.get(*key).filter(|it| !it.is_over(now) && it.opening.is_none());

@@ -123,7 +123,7 @@ impl Settings {
         }
     }
 
-    /// Where a datagram for a relayed address goes: what peers see of one of this server is bound here, behind a NAT that
+    /// Where a datagram or a connection for a relayed address goes: what peers see of one of this server is bound here, behind a NAT that
     /// may not bring it back.
     #[inline]
     pub(crate) fn inside(&self, peer: SocketAddr) -> SocketAddr {
@@ -131,7 +131,7 @@ impl Settings {
         self.mapped(peer, relay.map(|relay| relay.bind))
     }
 
-    /// What peers see of where a datagram came from.
+    /// What peers see of where a datagram or a connection came from.
     #[inline]
     pub(crate) fn outside(&self, source: SocketAddr) -> SocketAddr {
         let relay = self.relays.iter().find(|relay| relay.bind == source.ip());

@@ -164,7 +164,8 @@ impl PeerConnections {
     ) {
         let slot = self.insert(now, allocation, peer, Some(Box::new(asked)));
         let token = Token { owner: self.settings.owner, number: Name::Peer(slot).number() };
-        let request = LinkRequest::Connect { token, to: peer, from: Some(from), options: Self::options() };
+        let to = self.settings.inside(peer);
+        let request = LinkRequest::Connect { token, to, from: Some(from), options: Self::options() };
         self.requests.push_back(request);
     }
 

@@ -13,7 +13,7 @@ use relay::spec::{ClientTransport, Command, connection_worker};
 use wire::{LinkId, WorkerId};
 
 use crate::client::{Answer, Client};
-use crate::world::World;
+use crate::world::{RELAY, World};
 
 const PEER: ([u8; 4], u16) = ([198, 51, 100, 1], 5_000);
 
@@ -113,6 +113,41 @@ fn a_peer_that_connects_is_told_of_when_it_is_permitted() {
     assert_eq!(answer.class, Class::Success);
     world.bring(link, b"hello");
     assert_eq!(world.read(own), b"hello");
+}
+
+#[test]
+fn two_allocations_behind_one_nat_meet_inside_and_see_each_other_outside() {
+    let external = [198, 51, 100, 9].into();
+    let (mut world, mut one, at_one) = allocated_with(|settings| settings.relays[0].external = Some(external));
+    let mut other = Client::over(ClientTransport::Tcp, &mut world, 2);
+    let at_other = other.request(&mut world, Method::Allocate, |writer| {
+        writer.number(attribute::REQUESTED_TRANSPORT, 6 << 24);
+    });
+    let at_other = at_other.relayed();
+    assert_eq!((at_one.ip(), at_other.ip()), (external, external));
+    let inside = |addr: SocketAddr| SocketAddr::new(RELAY.into(), addr.port());
+    let id = one.transaction();
+    let request = one.sealed(Method::Connect, id, |writer| {
+        writer.xor_address(attribute::XOR_PEER_ADDRESS, at_other);
+    });
+    one.exchange(&mut world, &request);
+    let asked: Vec<_> = world.connecting.iter().map(|(_, to, from)| (*to, *from)).collect();
+    assert_eq!(asked, [(inside(at_other), inside(at_one))]);
+
+    other.permit(&mut world, &[at_one]);
+    assert!(world.connect_peer(inside(at_other), inside(at_one)).is_some(), "it is permitted");
+    let told = other.take(&mut world);
+    assert_eq!(Message::parse(&told[0]).expect("an indication").peers().next(), Some(at_one));
+}
+
+#[test]
+fn what_is_sent_by_udp_to_a_tcp_allocation_does_not_come_to_its_client() {
+    let (mut world, mut client, relayed) = allocated();
+    let mut other = Client::new(9);
+    let at_other = other.allocate(&mut world);
+    assert_eq!((client.permit(&mut world, &[at_other]), other.permit(&mut world, &[relayed])), (0, 0));
+    other.send(&mut world, relayed, b"x");
+    assert!(client.take(&mut world).is_empty());
 }
 
 #[test]
