@@ -2,8 +2,8 @@
 //! than was asked, and say from where.
 //!
 //! In: the address that a client asked, and what it wants changed. Out: where the answer comes from, and what it names.
-//! Only with a second address (`Settings::discovery`): an answer is 2.8 times as long as the shortest request then. Without
-//! one the attributes that ask for it are unknown.
+//! Only with a second address (`Settings::discovery`), and to who asks one of the four combinations of addresses and ports: an
+//! answer is 2.8 times as long as the shortest request then. For others the attributes that ask for it are unknown.
 
 use std::net::SocketAddr;
 
@@ -23,11 +23,23 @@ pub(crate) struct Origin {
     named: Option<[SocketAddr; 2]>,
 }
 
-/// Attributes that are not understood where there is no second address.
-pub(crate) fn unknown(settings: &Settings, message: &Message<'_>) -> Option<u16> {
+/// Attributes that are not understood where a client can find out nothing.
+pub(crate) fn unknown(settings: &Settings, client: &Client, message: &Message<'_>) -> Option<u16> {
     let change = message.change.map(|_| attribute::CHANGE_REQUEST);
     let port = message.response_port.map(|_| attribute::RESPONSE_PORT);
-    change.or(port).filter(|_| settings.discovery.is_none())
+    change.or(port).filter(|_| other(settings, client).is_none())
+}
+
+/// The address of which neither part is that of the one that a client asked; `None` when it did not ask one of the four
+/// combinations. On a connection nothing can come from elsewhere.
+fn other(settings: &Settings, client: &Client) -> Option<SocketAddr> {
+    let (first, second) = (settings.listeners.first()?.addr, settings.discovery?);
+    let asked = client.server;
+    let (ips, ports) = ([first.ip(), second.ip()], [first.port(), second.port()]);
+    let is_combination = ips.contains(&asked.ip()) && ports.contains(&asked.port());
+    let ip = ips.into_iter().find(|ip| *ip != asked.ip())?;
+    let port = ports.into_iter().find(|port| *port != asked.port())?;
+    (is_combination && !client.is_proved()).then_some(SocketAddr::new(ip, port))
 }
 
 /// Where the answer to a Binding request comes from (RFC 5780 §6.1); `None` when it cannot come from there. `links` are those
@@ -38,16 +50,8 @@ pub(crate) fn origin(
     client: &Client,
     message: &Message<'_>,
 ) -> Option<Origin> {
-    let same = Origin { path: client.path, named: None };
-    let (Some(second), Some(first)) = (settings.discovery, settings.listeners.first()) else { return Some(same) };
     let asked = client.server;
-    if asked.is_ipv4() != second.is_ipv4() || client.is_proved() {
-        return Some(same);
-    }
-    let other = SocketAddr::new(
-        if asked.ip() == second.ip() { first.addr.ip() } else { second.ip() },
-        if asked.port() == second.port() { first.addr.port() } else { second.port() },
-    );
+    let Some(other) = other(settings, client) else { return Some(Origin { path: client.path, named: None }) };
     let (other_ip, other_port) = message.change.unwrap_or_default();
     let from = SocketAddr::new(
         if other_ip { other.ip() } else { asked.ip() },

@@ -200,7 +200,7 @@ impl Relay {
             return;
         }
         self.counters.bindings += 1;
-        let unknown = discovery::unknown(&self.settings, message);
+        let unknown = discovery::unknown(&self.settings, &client, message);
         if !message.unknown().is_empty() || unknown.is_some() {
             self.counters.refusals.add(requests::UNKNOWN_ATTRIBUTE.0);
             return self.answer(&client.path, message, Class::Error, Method::Binding, out, |writer| {

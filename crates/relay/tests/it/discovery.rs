@@ -57,6 +57,24 @@ fn an_answer_comes_from_where_the_client_wants_it_and_says_so() {
 }
 
 #[test]
+fn who_asks_another_listener_hears_nothing_of_discovery() {
+    let mut world = World::new(|settings| {
+        let addrs = [SERVER, (SERVER.0, 443), SECOND, (SERVER.0, SECOND.1), (SECOND.0, SERVER.1)];
+        let listener = |addr: ([u8; 4], u16)| Listener { addr: addr.into(), transport: ClientTransport::Udp };
+        settings.listeners = addrs.map(listener).to_vec();
+        settings.discovery = Some(SECOND.into());
+    });
+    let mut client = Client::new(1);
+    client.number = 1;
+    client.path.link = LinkId::datagrams(1);
+    let answers = client.exchange(&mut world, &binding(&[]));
+    let answer = Answer::of(&answers[0], Class::Success);
+    assert_eq!((answer.value(attribute::OTHER_ADDRESS), answers[0].len()), (None, 32));
+    let answers = client.exchange(&mut world, &binding(&[(attribute::CHANGE_REQUEST, [0, 0, 0, 4])]));
+    assert_eq!(Answer::of(&answers[0], Class::Error).code, 420);
+}
+
+#[test]
 fn an_answer_goes_to_the_port_that_the_client_names() {
     let mut world = world();
     let client = Client::new(1);

@@ -77,6 +77,15 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
              first of relay.listen, of its family, none of them a wildcard"
         );
     }
+    for address in relay.addresses.iter().filter(|it| it.bind != it.external && relay.second_address.is_some()) {
+        let names = relay.listen.first().into_iter().chain(&relay.second_address).map(SocketAddr::ip);
+        ensure!(
+            !names.into_iter().any(|ip| ip == address.bind),
+            "relay.second_address: {} is behind a NAT (relay.addresses), and clients would be told of it; allowed: addresses \
+             that clients reach",
+            address.bind
+        );
+    }
     let workers = workers_count(config);
     let parts = relay.ports.part(0, workers);
     ensure!(parts.is_some(), "relay.ports: {} has no two ports for each of {workers} workers", relay.ports);
@@ -687,6 +696,10 @@ mod tests {
             let error = check(&second(first, other)).expect_err(other).to_string();
             assert!(error.starts_with("relay.second_address: got "), "{error}");
         }
+        let mut behind_nat = good;
+        behind_nat.apply_toml("test", "[relay]\naddresses = [\"192.0.2.2=203.0.113.2\"]").expect("valid");
+        let error = check(&behind_nat).expect_err("clients do not reach it").to_string();
+        assert!(error.starts_with("relay.second_address: 192.0.2.2 is behind a NAT"), "{error}");
     }
 
     #[test]
