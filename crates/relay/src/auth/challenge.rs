@@ -79,7 +79,18 @@ impl Challenge<'_> {
     fn len(&self, features: Features) -> usize {
         let attribute = |len: usize| 4 + len.next_multiple_of(4);
         let algorithms = if features.password_algorithms { attribute(OFFERED_ALGORITHMS.len()) } else { 0 };
-        HEADER_LEN + attribute(4) + attribute(self.realm.len()) + attribute(features.nonce_len()) + algorithms
+        let fingerprint = if self.has_fingerprint() { attribute(4) } else { 0 };
+        HEADER_LEN
+            + attribute(4)
+            + attribute(self.realm.len())
+            + attribute(features.nonce_len())
+            + algorithms
+            + fingerprint
+    }
+
+    /// An answer has one where its request has, unless every byte counts.
+    fn has_fingerprint(&self) -> bool {
+        self.request.has_fingerprint && self.is_proved
     }
 
     /// All of it.
@@ -95,6 +106,9 @@ impl Challenge<'_> {
             if features.password_algorithms {
                 writer.attribute(attribute::PASSWORD_ALGORITHMS, &OFFERED_ALGORITHMS);
             }
+        }
+        if self.has_fingerprint() {
+            writer.fingerprint();
         }
         let len = writer.finish()?;
         debug_assert!(features.is_none_or(|features| self.len(features) == len), "the sum is right");
