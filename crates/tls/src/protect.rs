@@ -16,8 +16,12 @@ pub(crate) const HEADER_LEN: usize = 5;
 /// Bytes of content in one record at most (RFC 8446 §5.1).
 pub(crate) const CONTENT_MAX: usize = 1 << 14;
 
-/// Records that one AES-GCM key may seal (RFC 8446 §5.5 has 2^24.5).
+/// Records that one AES-GCM key may seal (RFC 8446 §5.5 has 2^24.5, of 16 KiB each); then comes the next key.
 const GCM_RECORDS_MAX: u64 = 1 << 24;
+
+/// The same of TLS 1.2, which has no next key, and whose nonces are a count (RFC 5288 §3): who sees as many full records has a
+/// chance of 2^-45 to tell them from noise, and of media's 2^-52.
+const GCM_RECORDS_MAX_OF_TLS12: u64 = 1 << 32;
 
 const TAG_LEN: usize = 16;
 const IV_LEN: usize = 12;
@@ -75,7 +79,11 @@ impl Protect {
             _ => return None,
         };
         let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref()).ok()?);
-        let records_max = if is_gcm { GCM_RECORDS_MAX } else { u64::MAX };
+        let records_max = match layout {
+            Layout::Tls13 if is_gcm => GCM_RECORDS_MAX,
+            Layout::Tls12Gcm => GCM_RECORDS_MAX_OF_TLS12,
+            Layout::Tls13 | Layout::Tls12ChaCha => u64::MAX,
+        };
         Some(Protect { key, iv: iv.as_ref().try_into().ok()?, seq, layout, records_max })
     }
 
