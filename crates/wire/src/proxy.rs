@@ -4,7 +4,7 @@
 //! Whoever may write one may say anything: only those who are trusted are to be read like this.
 //! Source: "The PROXY protocol", versions 1 and 2, <https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// What stands at the front of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,14 @@ pub struct Ends {
     pub client: SocketAddr,
     /// Where it went to.
     pub server: SocketAddr,
+}
+
+impl Ends {
+    /// A balancer that listens for both families at one address writes IPv4 addresses as IPv6 ones (RFC 4291 §2.5.5.2).
+    fn new(client: (IpAddr, u16), server: (IpAddr, u16)) -> Self {
+        let [client, server] = [client, server].map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port));
+        Ends { client, server }
+    }
 }
 
 /// Bytes of a header at most: the fields and what may stand behind them (TLVs), of which nothing is read here.
@@ -73,13 +81,13 @@ fn line(buf: &[u8]) -> Header {
     ends.map_or(Header::Invalid, |ends| Header::Whole { len: end + 1, ends: Some(ends) })
 }
 
-fn ends<'a, T: std::str::FromStr + Into<std::net::IpAddr>>(mut words: impl Iterator<Item = &'a str>) -> Option<Ends> {
+fn ends<'a, T: std::str::FromStr + Into<IpAddr>>(mut words: impl Iterator<Item = &'a str>) -> Option<Ends> {
     let [client, server] = [words.next()?, words.next()?].map(|word| word.parse::<T>().ok().map(Into::into));
     let [client_port, server_port] = [words.next()?, words.next()?].map(|word| word.parse().ok());
     if words.next().is_some() {
         return None;
     }
-    Some(Ends { client: SocketAddr::new(client?, client_port?), server: SocketAddr::new(server?, server_port?) })
+    Some(Ends::new((client?, client_port?), (server?, server_port?)))
 }
 
 /// Version 2: signature, version and command, family and transport, length, addresses.
@@ -114,11 +122,8 @@ fn binary(buf: &[u8]) -> Header {
     Header::Whole { len: FIXED_LEN + len, ends }
 }
 
-fn pair<T: Into<std::net::IpAddr>>(client: T, server: T, [a, b, c, d]: [u8; 4]) -> Ends {
-    Ends {
-        client: SocketAddr::new(client.into(), u16::from_be_bytes([a, b])),
-        server: SocketAddr::new(server.into(), u16::from_be_bytes([c, d])),
-    }
+fn pair<T: Into<IpAddr>>(client: T, server: T, [a, b, c, d]: [u8; 4]) -> Ends {
+    Ends::new((client.into(), u16::from_be_bytes([a, b])), (server.into(), u16::from_be_bytes([c, d])))
 }
 
 #[cfg(test)]
@@ -152,6 +157,18 @@ mod tests {
         assert_eq!(v6, ends("[2001:db8::1]:1", "[2001:db8::2]:65535"));
         assert_eq!(whole(b"PROXY UNKNOWN\r\n"), None);
         assert_eq!(whole(b"PROXY UNKNOWN ffff:f... whatever 65535\r\n"), None);
+    }
+
+    #[test]
+    fn an_ipv4_address_that_is_written_as_an_ipv6_one_is_an_ipv4_address() {
+        let expected = ends("192.0.2.1:1", "198.51.100.2:443");
+        assert_eq!(whole(b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:198.51.100.2 1 443\r\n"), expected);
+        let mut binary = [SIGNATURE, &[0x21, 0x21, 0, 36][..]].concat();
+        for ip in [[192, 0, 2, 1], [198, 51, 100, 2]] {
+            binary.extend(Ipv4Addr::from(ip).to_ipv6_mapped().octets());
+        }
+        binary.extend([0, 1, 1, 187]);
+        assert_eq!(whole(&binary), expected);
     }
 
     #[test]
