@@ -361,7 +361,10 @@ impl Relay {
                 let outcome = self.allocations.handle_failed(slot, error);
                 self.tell_outcome(now, outcome, out);
             }
-            Name::Client(slot) => drop(self.connections.handle_closed(slot)),
+            Name::Client(slot) => {
+                self.connections.handle_closed(slot);
+                self.counters.connections_refused += 1;
+            }
             Name::Peer(slot) => {
                 let news = self.peers.handle_failed(slot);
                 self.tell(news, out);

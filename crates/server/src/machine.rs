@@ -94,7 +94,8 @@ impl Machine {
         let count = relay_setup::workers_count(config);
         let hosts = host_addresses(config)?;
         let allocations_max = relay_setup::allocations_max(config, files_max);
-        let links_max = tcp_links_max(config, count, files_max, allocations_max);
+        let connections_max = relay_setup::connections_max(config, files_max);
+        let links_max = tcp_links_max(config, count, files_max, allocations_max.saturating_add(connections_max));
         let (mut parts, mut listen) = (Vec::with_capacity(count), relay_setup::listen(config));
         relay_setup::probe(config)?;
         relay_setup::claim(config, &listen)?;
@@ -108,7 +109,10 @@ impl Machine {
             parts.iter().flat_map(|part| relay_setup::rooms_sockets(part.worker.sockets())).collect();
         let relay = match listen.is_empty() {
             true => None,
-            false => Some(relay_setup::Shared::new(config, allocations_max, &listen, &hosts, &rooms)?),
+            false => {
+                let shared = relay_setup::Shared::new(config, allocations_max, &listen, &hosts, &rooms)?;
+                Some(shared.with_connections(connections_max / count))
+            }
         };
         Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()? })
     }
@@ -262,11 +266,12 @@ impl Part {
     }
 }
 
-/// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports.
-fn tcp_links_max(config: &Config, workers: usize, files_max: u64, allocations_max: usize) -> usize {
+/// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports. The relay
+/// has so many.
+fn tcp_links_max(config: &Config, workers: usize, files_max: u64, relay: usize) -> usize {
     let listeners = workers * addresses(&config.workers.bind, 0).len();
     let rtsp = config.pump.rtsp_listen.map_or(0, |_| rtsp::Limits::default().connections_max);
-    let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp + allocations_max);
+    let (wanted, others) = (config.workers.tcp_links_max, config.http.connections_max + rtsp + relay);
     let links_max = links_max(files_max, listeners, others).min(wanted);
     if listeners > 0 && config.workers.tcp && links_max < wanted {
         tracing::info!(

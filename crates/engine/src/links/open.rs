@@ -29,7 +29,9 @@ impl Links {
             LinkRequest::Connect { token, to, from, options } => {
                 (token, self.while_files_last(Stream::connect(now, to, from, options).map(Body::Stream)))
             }
-            LinkRequest::Adopt { token, descriptor, kind } => (token, adopt(now, descriptor, kind)),
+            LinkRequest::Adopt { token, descriptor, kind } => {
+                (token, self.while_files_last(adopt(now, descriptor, kind)))
+            }
             LinkRequest::Close { link } => return self.close_softly(now, link),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link),
             LinkRequest::Read { link, is_on } => return self.set_reading(now, link, is_on),

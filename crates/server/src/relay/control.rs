@@ -65,15 +65,19 @@ struct State {
     blocks: Blocks,
 }
 
-/// The host's addresses, as the rules have them.
+/// What workers know of the host: its addresses, as the rules have them, and its clock.
 struct Host {
     rules: RulesSource,
+    clock: (Instant, Duration),
     /// When they are read again.
     next: Instant,
 }
 
-/// How often the host's addresses are read.
+/// How often the host's addresses and its clock are read.
 const HOST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A clock that is off by more than that was set. Otherwise it is as fast as the one that instants come from.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
 
 /// Why something cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +109,11 @@ impl RelayControl {
             ledger: shared.ledger().clone(),
             state: Mutex::default(),
             next: AtomicUsize::new(0),
-            host: Mutex::new(Host { rules: shared.rules().clone(), next: Instant::now() + HOST_INTERVAL }),
+            host: Mutex::new(Host {
+                rules: shared.rules().clone(),
+                clock: shared.epoch(),
+                next: Instant::now() + HOST_INTERVAL,
+            }),
             lists: Questions::default(),
             journal: Journal::new(Instant::now()),
             lookups: None,
@@ -333,19 +341,29 @@ impl RelayControl {
         self.lock().allocations.len()
     }
 
-    /// Has workers refuse peers at addresses that the host has got meanwhile.
-    fn renew_rules(&self, now: Instant) {
+    /// Has workers refuse peers at addresses that the host has got meanwhile, and go by its clock where that was set.
+    fn look_at_host(&self, now: Instant) {
         let mut host = self.host.lock().expect("nobody panics under this lock");
         if now < host.next {
             return;
         }
         host.next = now + HOST_INTERVAL;
+        let (expected, (_, since_1970)) = (host.clock.1 + now.saturating_duration_since(host.clock.0), setup::clock());
+        if since_1970.abs_diff(expected) > CLOCK_STEP {
+            tracing::info!("the host's clock was set");
+            host.clock = (now, since_1970);
+            self.tell_all(|| Command::Clock(now, since_1970));
+        }
         let rules = match setup::host_addresses() {
             Ok(addresses) => host.rules.renew(addresses),
             Err(error) => return tracing::warn!(%error, "the host's addresses cannot be read"),
         };
         let Some(rules) = rules.map(Arc::new) else { return };
         tracing::info!("the host has other addresses; the relay's rules for peers are renewed");
+        self.tell_all(|| Command::Rules(rules.clone()));
+    }
+
+    fn tell_all(&self, command: impl Fn() -> Command) {
         for worker in self.plane.workers().ids() {
             self.plane.workers().post(worker, Message::Relay(Command::Rules(rules.clone())));
         }
@@ -362,7 +380,7 @@ impl RelayControl {
 
 impl ProductControl for RelayControl {
     fn handle_timeout(&self, now: Instant) {
-        self.renew_rules(now);
+        self.look_at_host(now);
         self.journal.handle_timeout(now);
         if self.plane.is_draining() {
             self.start_drain();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use engine::{OpenSocket, Socket};
@@ -162,6 +162,13 @@ pub fn allocations_max(config: &Config, files_max: u64) -> usize {
     allowed
 }
 
+/// Connections of clients that there may be, of all workers together: a quarter of the descriptors. Their allocations have
+/// others (`allocations_max`).
+pub fn connections_max(config: &Config, files_max: u64) -> usize {
+    let has_any = !config.relay.tcp_listen.is_empty() || !config.relay.tls_listen.is_empty();
+    if has_any { usize::try_from(files_max / 4).unwrap_or(usize::MAX) } else { 0 }
+}
+
 /// The sockets that clients of one worker send to.
 pub fn sockets(config: &Config, listen: &[SocketAddr]) -> Vec<Socket> {
     let workers = &config.workers;
@@ -206,7 +213,7 @@ impl Shared {
         rooms: &[SocketAddr],
     ) -> anyhow::Result<Self> {
         let relay = &config.relay;
-        let (now, since_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let (now, since_1970) = clock();
         let relays = relay_addresses(config, hosts);
         ensure!(!relays.is_empty(), "relay.addresses: this machine has no address to relay on; name one");
         let known = Known::read(relay).context("relay.users_file")?;
@@ -255,6 +262,18 @@ impl Shared {
         source.host = source.of_interest(host);
         let rules = Arc::new(source.rules());
         Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
+    }
+
+    /// The same, with so many connections of clients to each worker at most.
+    #[must_use]
+    pub fn with_connections(mut self, max: usize) -> Self {
+        self.settings.connections_max = self.settings.connections_max.min(max);
+        self
+    }
+
+    /// An instant and the time since 1970 at it, as workers know them.
+    pub fn epoch(&self) -> (Instant, Duration) {
+        self.settings.epoch
     }
 
     /// What its rules are made of.
@@ -715,6 +734,21 @@ mod tests {
         probe(&config("127.0.0.1=203.0.113.7")).expect("loopback is here");
         let error = probe(&config("192.0.2.77")).expect_err("nobody has it").to_string();
         assert!(error.starts_with("relay.addresses[0]: allocations cannot be had at 192.0.2.77"), "{error}");
+    }
+
+    #[test]
+    fn connections_of_clients_leave_three_quarters_of_the_open_files_to_others() {
+        let udp = config("listen = [\"127.0.0.1:0\"]");
+        assert_eq!(connections_max(&udp, 1_024), 0);
+        let tcp = config("listen = [\"127.0.0.1:0\"]\ntcp_listen = [\"127.0.0.1:0\"]");
+        let max = connections_max(&tcp, 1_024);
+        assert_eq!(max, 256);
+        let each = |max| {
+            let shared =
+                Shared::new(&tcp, 100, &tcp.relay.listen, &HOSTS, &[]).expect("addresses").with_connections(max);
+            shared.settings.connections_max
+        };
+        assert_eq!([max / 2, 1 << 20].map(each), [128, 20_000]);
     }
 
     #[test]

@@ -55,6 +55,28 @@ fn an_allocation_takes_a_place_at_its_worker_for_as_long_as_it_is_there() {
     );
 }
 
+#[test]
+fn when_the_hosts_clock_was_set_workers_are_told() {
+    let test = Harness::new("");
+    // An hour has passed, and the clock has not seen it.
+    let later = Instant::now() + Duration::from_secs(3_600);
+    for now in [later, later + Duration::from_millis(100), later + Duration::from_millis(10_500)] {
+        test.relay.handle_timeout(now);
+    }
+    for worker in &test.workers {
+        let told: Vec<_> = std::iter::from_fn(|| worker.try_recv()).collect();
+        let clocks = told.iter().filter_map(|message| match message {
+            Message::Relay(Command::Clock(at, since_1970)) => Some((*at, *since_1970)),
+            _ => None,
+        });
+        let clocks: Vec<_> = clocks.collect();
+        assert_eq!(clocks.len(), 2, "ten seconds later it is off by ten again: {told:?}");
+        let (at, since_1970) = clocks[0];
+        let here = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        assert!(at == later && here.abs_diff(since_1970) < Duration::from_secs(60));
+    }
+}
+
 #[tokio::test]
 async fn a_drain_is_told_once_to_each_worker_and_may_be_ended() {
     let test = Harness::new("");
