@@ -346,7 +346,8 @@ fn listener(config: &Config, listen: &[SocketAddr], index: usize, addr: SocketAd
     Listener { addr, transport }
 }
 
-/// One of each family: those of the settings, or else where it listens, or else where clients find this host.
+/// One of each family: those of the settings, or else where it listens, or else where clients find this host. That is nowhere
+/// before there is a network: loopback is for who listens there.
 fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
     let relay = &config.relay;
     if !relay.addresses.is_empty() {
@@ -357,7 +358,7 @@ fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
     let first = |is_v4: bool| {
         let listens: Vec<IpAddr> = relay.listen.iter().map(SocketAddr::ip).filter(|ip| ip.is_ipv4() == is_v4).collect();
         let hosts = || hosts.iter().copied().filter(|ip| ip.is_ipv4() == is_v4);
-        let own = || hosts().find(|ip| !ip.is_loopback()).or_else(|| hosts().next());
+        let own = || hosts().find(|ip| !ip.is_loopback());
         let named = listens.iter().copied().find(|ip| !ip.is_unspecified());
         named.or_else(|| if listens.is_empty() { None } else { own() })
     };
@@ -524,6 +525,8 @@ mod tests {
         let same = |ip: &str| (ip.to_owned(), ip.to_owned());
         assert_eq!(shown(r#"listen = ["10.0.0.5:3478"]"#), [same("10.0.0.5")]);
         assert_eq!(shown(r#"listen = ["0.0.0.0:3478"]"#), [same("192.168.1.5")]);
+        let early = |lines: &str| relay_addresses(&config(lines), &HOSTS[..1]).len();
+        assert_eq!([r#"listen = ["0.0.0.0:3478"]"#, r#"listen = ["127.0.0.1:3478"]"#].map(early), [0, 1]);
         assert_eq!(shown(r#"listen = ["[::]:3478", "0.0.0.0:3478"]"#), [same("192.168.1.5"), same("2001:db8::5")]);
         let mapped = r#"listen = ["0.0.0.0:3478"]
             addresses = ["10.0.0.5=203.0.113.7"]"#;
