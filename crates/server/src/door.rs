@@ -246,6 +246,11 @@ impl Door {
         }
     }
 
+    /// A connection of TURN was passed on, and nobody had room for it.
+    pub fn count_refused(&self) {
+        count(&self.counts.turn_refused);
+    }
+
     /// Lets in who comes to a listener, until the other end of `is_open` is dropped.
     pub async fn serve(self: Arc<Self>, opened: Opened, hosts: Hosts, mut is_open: watch::Receiver<()>) {
         let Opened { entrance, listener, tls } = opened;

@@ -124,7 +124,10 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     if let Some(certificates) = &certificates {
         tokio::spawn(certificates.clone().watch());
     }
-    let hosts = Hosts { site: Site::new(app.clone()), turn: running.relay.clone().map(turn_clients) };
+    let hosts = Hosts {
+        site: Site::new(app.clone()),
+        turn: running.relay.clone().map(|relay| turn_clients(relay, app.door.clone())),
+    };
     for entrance in opened {
         tracing::info!(listen = %entrance.local_addr()?, "{}", entrance.setting());
         tokio::spawn(app.door.clone().serve(entrance, hosts.clone(), is_open.clone()));
@@ -218,11 +221,13 @@ fn entrances(config: &Config) -> impl Iterator<Item = (SocketAddr, Entrance)> {
 }
 
 /// Takes connections to a relay, as fast as its workers take them.
-fn turn_clients(relay: Arc<RelayControl>) -> mpsc::Sender<TurnClient> {
+fn turn_clients(relay: Arc<RelayControl>, door: Arc<Door>) -> mpsc::Sender<TurnClient> {
     let (sender, mut clients) = mpsc::channel(TURN_CLIENTS_MAX);
     tokio::spawn(async move {
         while let Some(client) = clients.recv().await {
-            relay.add_client(client);
+            if !relay.add_client(client) {
+                door.count_refused();
+            }
         }
     });
     sender

@@ -85,10 +85,15 @@ impl Workers {
 
     /// Hands over a message at once or not at all, in which case it returns false. It overtakes nothing that waits.
     pub fn offer(&self, worker: WorkerId, message: Message) -> bool {
-        let Some(worker) = self.each.get(worker.index()) else { return false };
+        self.give(worker, message).is_none()
+    }
+
+    /// The same; what is not taken comes back.
+    pub fn give(&self, worker: WorkerId, message: Message) -> Option<Message> {
+        let Some(worker) = self.each.get(worker.index()) else { return Some(message) };
         let mut backlog = worker.backlog();
         worker.flush(&mut backlog);
-        backlog.is_empty() && worker.mailbox.send(message).is_ok()
+        if backlog.is_empty() { worker.mailbox.send(message).err() } else { Some(message) }
     }
 
     /// Hands over what a worker's negotiator has for it: commands behind those of control, as a session's stream was opened

@@ -272,20 +272,24 @@ impl RelayControl {
         Ok(self.issuer.as_ref().ok_or(RelayError::NoSecret)?.make(who, wanted, now))
     }
 
-    /// Gives a client's connection to a worker: to the one that a ConnectionBind names, else to each in turn. One that cannot
-    /// take it has far too much to do, and the connection is closed.
-    pub fn add_client(&self, client: TurnClient) {
-        let workers = self.plane.workers();
-        let next = |turn: usize| workers.ids().nth(turn % workers.count().max(1));
-        let worker = match client.connection_id {
-            Some(id) => Some(connection_worker(id)).filter(|named| workers.ids().any(|worker| worker == *named)),
-            None => next(self.next.fetch_add(1, Ordering::Relaxed)),
-        };
+    /// Gives a client's connection to a worker: to the one that a ConnectionBind names, else to each in turn, or the next that
+    /// has room in its mailbox. False: they have far too much to do, and the connection is closed.
+    pub fn add_client(&self, client: TurnClient) -> bool {
+        let (workers, count) = (self.plane.workers(), self.plane.workers().count());
+        let named = client.connection_id.map(connection_worker).filter(|named| named.index() < count);
         // An id that is nobody's is answered by any of them (RFC 6062 §5.4).
-        let Some(worker) = worker.or_else(|| next(0)) else { return };
-        if !self.offer(worker, Command::AddClient(client.connection)) {
-            tracing::debug!(?worker, "a connection finds no room in a worker's mailbox");
+        let first = if client.connection_id.is_some() { 0 } else { self.next.fetch_add(1, Ordering::Relaxed) };
+        let in_turn = (0..count).filter_map(|step| workers.ids().nth((first % count + step) % count));
+        let in_turn = in_turn.take(if named.is_some() { 0 } else { count });
+        let mut message = Message::Relay(Command::AddClient(client.connection));
+        for worker in named.into_iter().chain(in_turn) {
+            match workers.give(worker, message) {
+                None => return true,
+                Some(returned) => message = returned,
+            }
         }
+        tracing::debug!("a connection finds no room in the workers' mailboxes");
+        false
     }
 
     /// Has the file of users and the secrets in Redis read again.
@@ -365,7 +369,7 @@ impl RelayControl {
 
     fn tell_all(&self, command: impl Fn() -> Command) {
         for worker in self.plane.workers().ids() {
-            self.plane.workers().post(worker, Message::Relay(Command::Rules(rules.clone())));
+            self.plane.workers().post(worker, Message::Relay(command()));
         }
     }
 

@@ -369,23 +369,42 @@ async fn other_certificates_are_for_newcomers_and_who_is_there_stays() {
     assert!(ask(&mut after).await.starts_with("HTTP/1.1 200 "));
 }
 
+/// A connection that is none, of a client who wants to bind one of these.
+fn turn_client(connection_id: Option<u32>) -> TurnClient {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let here = listener.local_addr().expect("bound");
+    let (descriptor, transport) = (listener.into(), ClientTransport::Tcp);
+    let connection = Connection { descriptor, client: here, server: here, transport, begun: Begun::default() };
+    TurnClient { connection, connection_id }
+}
+
 #[test]
 fn connections_go_to_each_worker_in_turn_and_a_bind_to_the_one_that_it_names() {
     let (mailboxes, workers): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox(16).expect("a mailbox")).unzip();
     let plane = Plane::new(Workers::pretended(mailboxes), placement::Settings::default());
     let relay = crate::relay::control(plane, "");
     let add = |connection_id| {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let here = listener.local_addr().expect("bound");
-        let (descriptor, transport) = (listener.into(), ClientTransport::Tcp);
-        let connection = Connection { descriptor, client: here, server: here, transport, begun: Begun::default() };
-        relay.add_client(TurnClient { connection, connection_id });
+        assert!(relay.add_client(turn_client(connection_id)));
         let got = workers.iter().position(|worker| worker.try_recv().is_some());
         got.expect("one gets it")
     };
     assert_eq!([None; 4].map(add), [0, 1, 2, 0]);
     // Its upper bits say whose it is; none of them has the last.
     assert_eq!([Some(1 << 22), Some(2 << 22 | 7), Some(0), Some(u32::MAX)].map(add), [1, 2, 0, 0]);
+}
+
+#[test]
+fn a_connection_goes_to_the_next_worker_that_has_room_and_a_bind_to_no_other() {
+    let (mailboxes, workers): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox(2).expect("a mailbox")).unzip();
+    let plane = Plane::new(Workers::pretended(mailboxes), placement::Settings::default());
+    let relay = crate::relay::control(plane, "");
+    let add = |connection_id| relay.add_client(turn_client(connection_id));
+    assert!([Some(0); 2].map(add) == [true; 2], "the first is full");
+    assert_eq!([None; 3].map(add), [true, true, false]);
+    assert!(!add(Some(0)));
+    assert!(workers[1].try_recv().is_some());
+    assert!(!add(Some(0)), "it belongs to the other");
+    assert!(add(None));
 }
 
 #[tokio::test]
