@@ -297,6 +297,17 @@ fn only_an_allocate_with_a_transport_is_challenged() {
 }
 
 #[test]
+fn a_refusal_has_a_fingerprint_where_the_request_has_one_and_its_sender_is_where_he_says() {
+    let mut world = World::new(ada());
+    let has_one = |reply: &Reply| Message::parse(reply).expect("a message").has_fingerprint;
+    for is_proved in [false, true] {
+        world.client.is_proved = is_proved;
+        let answers = [allocate().plain(), allocate().fingerprint()].map(|request| has_one(&world.answer(&request)));
+        assert_eq!(answers, [false, is_proved]);
+    }
+}
+
+#[test]
 fn padding_of_an_answer_is_zero_cve_2020_4067() {
     let mut world = World::new(ada());
     world.authority.realm = "a.realm".into();
