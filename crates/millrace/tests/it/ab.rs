@@ -68,13 +68,14 @@ fn two_commands_are_compared_without_a_plan() {
 #[test]
 fn what_a_load_does_behind_its_result_is_not_its_cost() {
     let lab = Lab::new();
-    // Two seconds of CPU time in user space, in ticks of 10 ms, after all is told.
-    let burns = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ user _ < /proc/$$/stat && [ $user -lt 200 ]; do :; done";
-    let output = lab.run(&lab.plan(["1000", "1000"], SERVER, &format!("{LOAD}\n{burns}")), &[]);
+    // More than half a second of CPU time in user space, in ticks of 10 ms, after all is told. A busy machine takes long for it.
+    let burns = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ user _ < /proc/$$/stat && [ $user -lt 60 ]; do :; done";
+    let plan = lab.plan(["1000", "1000"], SERVER, &format!("{LOAD}\n{burns}"));
+    let output = lab.run(&format!("load_timeout = 300\n{plan}"), &[]);
     assert!(output.status.success(), "{}", stderr(&output));
     for record in lab.records() {
         let used = record["load"]["user_s"].as_f64().expect("known");
-        assert!(used < 1.0, "{record}");
+        assert!(used < 0.4, "{record}");
     }
     lab.assert_nothing_is_left();
 }

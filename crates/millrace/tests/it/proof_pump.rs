@@ -94,7 +94,9 @@ fn run(server: &Server, flags: &[&str]) -> Value {
 fn assert_whole(report: &Value, sessions: f64) {
     let value = |name: &str| report["values"][name].as_f64().unwrap_or(f64::NAN);
     assert_eq!((value("sessions"), value("damaged")), (sessions, 0.0), "{report}");
-    let lacks =
-        [report["lost"].as_f64().expect("a number"), value("errors_priority_1")].iter().any(|count| *count > 0.0);
-    assert!(value("matched") > 1_000.0 && (!lacks || report["kernel_drops"] != 0), "{report}");
+    let is_excused = report["kernel_drops"] != 0;
+    assert!(value("matched") > 1_000.0 && (report["lost"] == 0 || is_excused), "{report}");
+    // Tables that come too seldom are errors, too, and they do when the machine stands still.
+    let stood_still = value("interval_max_ms") > 100.0;
+    assert!(value("errors_priority_1") == 0.0 || is_excused || stood_still, "{report}");
 }
