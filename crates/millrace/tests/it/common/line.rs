@@ -144,7 +144,7 @@ impl StreamLine {
     pub fn write_cut(&mut self, bytes: &[u8]) {
         let len = bytes.len();
         let pieces: Vec<Range<usize>> = match self.cut {
-            Cut::Nowhere => vec![0..len],
+            Cut::Nowhere => std::iter::once(0..len).collect(),
             Cut::Everywhere => (0..len).map(|at| at..at + 1).collect(),
             Cut::At(at) => vec![0..at.min(len), at.min(len)..len],
         };
