@@ -99,12 +99,13 @@ fn check(args: &Check) -> anyhow::Result<bool> {
     if let Some(exposed) = settings.config.as_deref().and_then(Config::exposed) {
         eprintln!("millrace: note: {exposed}");
     }
-    server::relay::setup::check(&config)?;
+    for warning in server::run::check(&config)? {
+        eprintln!("millrace: warning: {warning}");
+    }
     // It may be meant for another machine.
     if let Err(error) = server::relay::setup::probe(&config) {
         eprintln!("millrace: note: {error:#}");
     }
-    server::tls::check(&config)?;
     match Auth::new(&config.auth) {
         // The file may be meant for `serve --dev`, or the key comes from the environment there.
         Err(error @ KeyError::NoKey) => eprintln!("millrace: note: {error}"),

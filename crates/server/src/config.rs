@@ -4,6 +4,7 @@
 //! Out: a `Config`, or a `ConfigError` that names the place, the key and what is allowed there.
 //! Source: TOML 1.1; each setting is a line of the tables below and exists because something reads it.
 
+mod acme;
 mod certificate;
 mod live;
 mod load;
@@ -21,6 +22,7 @@ use ipnet::IpNet;
 use titles::Url;
 use wire::{Bitrate, ListenOptions, UdpOptions};
 
+pub use self::acme::Acme;
 pub use self::relay::{PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 pub use certificate::CertificateFiles;
 pub use live::LiveInput;
@@ -37,6 +39,8 @@ pub struct Config {
     pub http: Http,
     /// `[tls]`
     pub tls: Tls,
+    /// `[acme]`
+    pub acme: Acme,
     /// `[auth]`
     pub auth: Auth,
     /// `[workers]`
@@ -310,10 +314,11 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 9] {
+    fn tables(&mut self) -> [Table<'_>; 10] {
         [
             self.http.table(),
             self.tls.table(),
+            self.acme.table(),
             self.auth.table(),
             self.workers.table(),
             self.rtc.table(),

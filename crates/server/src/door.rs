@@ -126,6 +126,8 @@ counters! {
         counter handshakes: u64 = "tls_handshakes_total",
         /// TLS handshakes that failed.
         counter handshakes_failed: u64 = "tls_handshakes_failed_total",
+        /// TLS connections of directories that came to see whether a name is ours (ACME).
+        counter challenges: u64 = "acme_challenges_total",
         /// TCP connections of load balancers without a PROXY header, or with none that can be read.
         counter proxy_errors: u64 = "proxy_errors_total",
         /// TCP connections that began with something that is not spoken there, or ended before.
@@ -146,6 +148,7 @@ struct Counts {
     late: AtomicU64,
     handshakes: AtomicU64,
     handshakes_failed: AtomicU64,
+    challenges: AtomicU64,
     proxy_errors: AtomicU64,
     unclear: AtomicU64,
     http: AtomicU64,
@@ -192,7 +195,7 @@ impl Opened {
         let tls = match (entrance.is_tls, certificates) {
             (false, _) => None,
             (true, Some(certificates)) => Some(certificates.config(&entrance.protocols())?),
-            (true, None) => anyhow::bail!("{} needs tls.certificates", entrance.setting),
+            (true, None) => anyhow::bail!("{} needs certificates", entrance.setting),
         };
         // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
         let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
@@ -228,7 +231,7 @@ impl Door {
     /// What was counted.
     pub fn counters(&self) -> Counters {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { accepted, refused, late, handshakes, handshakes_failed, .. } = &self.counts;
+        let Counts { accepted, refused, late, handshakes, handshakes_failed, challenges, .. } = &self.counts;
         let Counts { proxy_errors, unclear, http, turn, turn_refused, .. } = &self.counts;
         Counters {
             newcomers: Arc::strong_count(&self.newcomers) as u64 - 1,
@@ -238,6 +241,7 @@ impl Door {
             late: read(late),
             handshakes: read(handshakes),
             handshakes_failed: read(handshakes_failed),
+            challenges: read(challenges),
             proxy_errors: read(proxy_errors),
             unclear: read(unclear),
             http: read(http),
@@ -307,6 +311,7 @@ impl Door {
         count(match trouble {
             Trouble::Proxy => &self.counts.proxy_errors,
             Trouble::Handshake(_) => &self.counts.handshakes_failed,
+            Trouble::Challenge => &self.counts.challenges,
             Trouble::Unclear | Trouble::Broken(_) => &self.counts.unclear,
         });
     }

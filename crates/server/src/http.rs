@@ -44,6 +44,7 @@ use crate::relay::control::RelayControl;
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
+use crate::tls::Certificates;
 pub use client::Proxies;
 pub use connections::{Connections, Limits};
 pub use metrics::{Metrics, MetricsSettings};
@@ -85,6 +86,8 @@ pub struct App {
     pub rtsp: Option<Arc<Rtsp>>,
     /// The same.
     pub door: Arc<Door>,
+    /// The same, where there are any.
+    pub certificates: Option<Arc<Certificates>>,
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
@@ -210,6 +213,7 @@ impl App {
             connections: Arc::new(Connections::new(Limits::default())),
             metrics: Metrics::default(),
             rtsp: None,
+            certificates: None,
             door: Door::new(door::Limits::default()),
         }
     }

@@ -84,6 +84,21 @@ pub struct Running {
     helpers: Vec<JoinHandle<()>>,
 }
 
+/// What cannot be on this machine, as far as that can be told without a socket.
+///
+/// # Errors
+/// What it is, by the names of the settings.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    let last = relay_setup::workers_count(config) - 1;
+    port_of("workers.udp_port", config.workers.udp_port, last)?;
+    setup::sockets(config, last)?;
+    // What is on the disk may be in use.
+    let pump = config::Pump { disk_cache: None, ..config.pump.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _inside = runtime.enter();
+    setup::library(&Config { pump, ..config.clone() }).map(drop)
+}
+
 impl Machine {
     /// Binds the sockets of all workers. The process may have `files_max` open files, all in all.
     ///

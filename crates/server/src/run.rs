@@ -7,8 +7,9 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use acme::Keeper;
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -19,13 +20,14 @@ use crate::demo;
 use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
 use crate::host::host_addresses;
 use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
-use crate::machine::{Machine, Running};
+use crate::machine::{self, Machine, Running};
 use crate::relay::control::RelayControl;
+use crate::relay::setup as relay_setup;
 use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 use crate::signals::{Ends, Wish, Wishes};
-use crate::tls::{self, Certificates};
+use crate::tls::{self, Certificates, Sources};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -42,6 +44,32 @@ const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// Connections of TURN that wait to be given to a worker, which takes no time.
 const TURN_CLIENTS_MAX: usize = 256;
+
+/// Refuses what the server would refuse at its start, as far as that can be told without opening a socket, so that `millrace
+/// check` says so. Returned is what the server would only warn of.
+///
+/// # Errors
+/// What cannot be, by the names of the settings.
+pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
+    relay_setup::check(config)?;
+    tls::check(config)?;
+    Entrance::merge(entrances(config))?;
+    machine::check(config)?;
+    let obtained = config.acme.settings()?;
+    if let Some(settings) = &obtained {
+        settings.check().context("[acme]")?;
+    }
+    // Nothing is made in the folder that another user may not change.
+    let certificates = certificates(config, None)?;
+    let faults = certificates.iter().flat_map(|certificates| certificates.faults(SystemTime::now()));
+    let is_met = entrances(config).any(|(at, entrance)| entrance.is_tls && at.port() == acme::PORT);
+    let unmet = (obtained.is_some() && !is_met).then(|| {
+        "acme.domains: the directory comes to port 443, and neither http.tls_listen nor relay.tls_listen is there; it has to \
+         be passed on to one of them"
+            .to_owned()
+    });
+    Ok(faults.map(|fault| format!("tls.certificates: {fault}")).chain(unmet).collect())
+}
 
 /// Runs the server until it is told to stop.
 ///
@@ -72,7 +100,8 @@ const CONTROL_NICE: i32 = 5;
 async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
     let mut wishes = Wishes::new()?;
     tls::check(config)?;
-    let certificates = certificates(config)?;
+    let keeper = config.acme.settings()?.map(Keeper::new).transpose().context("[acme]")?;
+    let certificates = certificates(config, keeper)?;
     let mut opened = Vec::new();
     for (addr, entrance) in Entrance::merge(entrances(config))? {
         opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
@@ -111,6 +140,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         pump: (!config.pump.bind.is_empty()).then(|| running.pump.clone()),
         relay: running.relay.clone(),
         door: Door::new(newcomers(config)),
+        certificates: certificates.clone(),
         ..App::new(running.rooms.clone(), auth)
     });
     let addr = opened[0].local_addr()?;
@@ -121,9 +151,6 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     if let Some(listener) = metrics_listener {
         tokio::spawn(http::serve_metrics(app.clone(), listener));
     }
-    if let Some(certificates) = &certificates {
-        tokio::spawn(certificates.clone().watch());
-    }
     let hosts = Hosts {
         site: Site::new(app.clone()),
         turn: running.relay.clone().map(|relay| turn_clients(relay, app.door.clone())),
@@ -133,6 +160,8 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         tokio::spawn(app.door.clone().serve(entrance, hosts.clone(), is_open.clone()));
     }
     drop(is_open);
+    // The directory comes to one of these.
+    certificates.iter().for_each(Certificates::start);
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
         tokio::spawn(rtsp::listener::serve(rtsp, listener));
@@ -233,18 +262,21 @@ fn turn_clients(relay: Arc<RelayControl>, door: Arc<Door>) -> mpsc::Sender<TurnC
     sender
 }
 
-/// Those of the configuration, or one of our own if that is wanted.
-fn certificates(config: &Config) -> anyhow::Result<Option<Arc<Certificates>>> {
-    match (&config.tls.certificates[..], config.tls.self_signed) {
-        ([], false) => Ok(None),
-        ([], true) => {
+/// Those of the configuration, and one of our own if that is wanted and there is no other.
+fn certificates(config: &Config, keeper: Option<Keeper>) -> anyhow::Result<Option<Arc<Certificates>>> {
+    let files = config.tls.certificates.clone();
+    let self_signed = match config.tls.self_signed && files.is_empty() {
+        false => None,
+        true => {
             let hosts = host_addresses(config)?;
             let names = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
-            let names = names.into_iter().chain(hosts.iter().map(IpAddr::to_string));
-            Certificates::self_signed(names.collect()).map(Some)
+            Some(names.into_iter().chain(hosts.iter().map(IpAddr::to_string)).collect())
         }
-        (files, _) => Certificates::read(files).context("tls.certificates").map(Some),
+    };
+    if files.is_empty() && keeper.is_none() && self_signed.is_none() {
+        return Ok(None);
     }
+    Certificates::new(Sources { files, keeper, self_signed }).context("tls.certificates").map(Some)
 }
 
 fn newcomers(config: &Config) -> door::Limits {

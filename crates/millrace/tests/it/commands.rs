@@ -34,6 +34,55 @@ fn a_wrong_configuration_ends_check_and_serve_with_status_2() {
 }
 
 #[test]
+fn check_refuses_what_serve_would() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for (name, days) in [("good", 100_000), ("old", 1)] {
+        let mut wanted = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        wanted.not_before = std::time::UNIX_EPOCH.into();
+        wanted.not_after = (std::time::UNIX_EPOCH + std::time::Duration::from_secs(days * 86_400)).into();
+        let key = rcgen::KeyPair::generate().expect("a key");
+        std::fs::write(path(&format!("{name}.pem")), wanted.self_signed(&key).expect("one").pem()).expect("written");
+        std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).expect("written");
+    }
+    let certificate = |name, key| format!("tls.certificates={} {}", path(name), path(key));
+    let tls = "http.tls_listen=127.0.0.1:0";
+    let good = certificate("good.pem", "good.key");
+    let (gone, mixed) = (certificate("gone.pem", "good.key"), certificate("good.pem", "old.key"));
+    let media = format!("pump.media={}", path("gone"));
+    let ports = ["workers.udp_port=65535", "workers.count=2"];
+    for (settings, expected) in [
+        (&[tls][..], "http.tls_listen, relay.tls_listen: TLS needs tls.certificates".to_owned()),
+        (&[tls, &gone], format!("tls.certificates: certificate {}: ", path("gone.pem"))),
+        (&[tls, &mixed], format!("tls.certificates: key {} with certificate {}: ", path("old.key"), path("good.pem"))),
+        (
+            &[&good, "http.listen=127.0.0.1:8443", "http.tls_listen=127.0.0.1:8443"],
+            "http.listen, http.tls_listen: 127.0.0.1:8443 is to be with TLS and without".to_owned(),
+        ),
+        (&[&media], "reading the titles of [pump]: ".to_owned()),
+        (&ports, "workers.udp_port: 65535 and 2 workers need".to_owned()),
+    ] {
+        let free = ["http.listen=127.0.0.1:0", "workers.udp_port=0"];
+        let settings: Vec<&str> = free.iter().chain(settings).flat_map(|setting| ["--set", setting]).collect();
+        for command in [&["check"][..], &["serve", "--dev"]] {
+            // It would take a port that may be somebody's.
+            if command[0] == "serve" && settings.contains(&ports[0]) {
+                continue;
+            }
+            let ended = millrace(&[command, &settings].concat());
+            let said = text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(2), "{command:?} {settings:?}: {said}");
+            assert!(said.contains(&format!("millrace: {expected}")), "{command:?} {settings:?}: {said}");
+        }
+    }
+    // Who has no other can serve with one that is out of date.
+    let old = millrace(&["check", "--set", tls, "--set", &certificate("old.pem", "old.key")]);
+    assert!(old.status.success());
+    let expected = format!("warning: tls.certificates: certificate {} has been out of date for ", path("old.pem"));
+    assert!(text(&old.stderr).contains(&expected), "{}", text(&old.stderr));
+}
+
+#[test]
 fn users_are_added_listed_and_removed_and_no_password_is_an_argument() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("users.toml").display().to_string();

@@ -48,6 +48,8 @@ pub(super) enum Trouble {
     Proxy,
     #[error("TLS: {0}")]
     Handshake(#[from] HandshakeError),
+    #[error("a directory has seen that the name is ours, and wants no more (RFC 8737 §3)")]
+    Challenge,
     #[error("that is not spoken here")]
     Unclear,
     #[error("it broke: {0}")]
@@ -83,6 +85,9 @@ impl Greeting {
             let established = shake_hands(&mut stream, config, &begun.received).await?;
             let Established { records, received, sealed, .. } = established;
             protocol = established.protocol;
+            if protocol.as_deref() == Some(acme::ALPN.as_bytes()) {
+                return Err(Trouble::Challenge);
+            }
             begun = Begun {
                 received: received.into(),
                 cipher: Some(Box::new(records)),

@@ -7,7 +7,7 @@ mod pump;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::Router;
@@ -30,6 +30,7 @@ use crate::plane::workers::Workers;
 use crate::pump::live::Inspected;
 use crate::rooms::control::RoomsControl;
 use crate::rooms::directory::StreamState;
+use crate::tls::Certificates;
 
 /// How `/metrics` is served.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,6 +82,11 @@ fn make_page(app: &App) -> String {
     let mut page = Page::default();
     write_process(&mut page);
     page.set(&[(String::new(), app.door.counters())]);
+    let certificates = app.certificates.as_deref();
+    page.set(&[(String::new(), certificates.map(Certificates::counters).unwrap_or_default())]);
+    if let Some(certificates) = certificates {
+        write_certificates(&mut page, certificates);
+    }
     page.set(&[(String::new(), app.connections.counters())]);
     write_sessions(&mut page, app);
     page.set(&[(String::new(), app.rooms.counters())]);
@@ -123,6 +129,16 @@ fn resident_bytes() -> Option<f64> {
     let kib: f64 =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
     Some(kib * 1024.0)
+}
+
+/// Until when certificates are good, by their files.
+fn write_certificates(page: &mut Page, certificates: &Certificates) {
+    let name = "millrace_tls_certificate_expiry_timestamp_seconds";
+    page.family(name, "gauge", "When the certificate in the file goes out of date, in seconds since 1970.");
+    for (file, until) in certificates.expiries() {
+        let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        page.sample(name, &format!("file={:?}", file.display().to_string()), until.as_secs_f64());
+    }
 }
 
 fn write_sessions(page: &mut Page, app: &App) {

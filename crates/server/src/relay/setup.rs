@@ -66,7 +66,8 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     if let Some((_, addr)) = relay.dtls_listen.iter().enumerate().find(is_known) {
         bail!("relay.dtls_listen: got {addr} twice, or in relay.listen; allowed: each address once");
     }
-    let has_certificate = !config.tls.certificates.is_empty() || config.tls.self_signed;
+    let has_certificate =
+        !config.tls.certificates.is_empty() || config.tls.self_signed || !config.acme.domains.is_empty();
     ensure!(
         has_certificate || relay.dtls_listen.is_empty(),
         "relay.dtls_listen: DTLS needs tls.certificates, or tls.self_signed"

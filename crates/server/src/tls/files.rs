@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use acme::{Validity, in_words};
 use anyhow::{Context as _, ensure};
 use dtls::Identity;
 use rustls::crypto::CryptoProvider;
@@ -16,16 +17,41 @@ use rustls::sign::CertifiedKey;
 use super::provider;
 use crate::config::CertificateFiles;
 
-/// A certificate with those above it, and its key.
+/// A certificate with those above it, its key, and what is to be known of it.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub(super) key: Arc<CertifiedKey>,
     /// The same for DTLS. `None`: its key is none that there is code for.
     pub(super) identity: Option<Identity>,
+    /// Where it was read; of one that was made here there is no file.
+    pub(super) file: Option<PathBuf>,
+    /// `None`: it cannot be told, though TLS takes it.
+    pub(super) validity: Option<Validity>,
 }
 
-fn identity(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<Identity> {
-    Identity::new(chain.iter().map(AsRef::as_ref), key.secret_der()).ok()
+impl Pair {
+    /// Sees that the two belong together, too.
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        provider: &CryptoProvider,
+        file: Option<PathBuf>,
+    ) -> Result<Self, rustls::Error> {
+        let identity = Identity::new(chain.iter().map(AsRef::as_ref), key.secret_der()).ok();
+        let validity = chain.first().and_then(Validity::of);
+        let key = Arc::new(CertifiedKey::from_der(chain, key, provider)?);
+        Ok(Pair { key, identity, file, validity })
+    }
+
+    /// What clients would not like about it.
+    pub(super) fn fault(&self, now: SystemTime) -> Option<String> {
+        let (file, validity) = (self.file.as_ref()?.display(), self.validity?);
+        let far = |from, to: SystemTime| in_words(to.duration_since(from).unwrap_or_default());
+        if now >= validity.until {
+            return Some(format!("certificate {file} has been out of date for {}", far(validity.until, now)));
+        }
+        (now < validity.from).then(|| format!("certificate {file} is not good for another {}", far(now, validity.from)))
+    }
 }
 
 /// Reads one certificate with those above it, and its key.
@@ -36,20 +62,20 @@ pub(super) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> anyho
     ensure!(!chain.is_empty(), "certificate {}: there is none in it", certificate.display());
     let of_key = || format!("key {}", key.display());
     let der = PrivateKeyDer::from_pem_file(key).with_context(of_key)?;
-    let identity = identity(&chain, &der);
-    // Also that the two belong together.
-    let key = CertifiedKey::from_der(chain, der, provider);
-    let key = key.with_context(|| format!("{} with certificate {}", of_key(), certificate.display()))?;
-    Ok(Pair { key: Arc::new(key), identity })
+    let pair = Pair::new(chain, der, provider, Some(certificate.clone()));
+    pair.with_context(|| format!("{} with certificate {}", of_key(), certificate.display()))
 }
 
 /// A certificate that says of itself that it is right.
 pub(super) fn self_signed(names: Vec<String>) -> anyhow::Result<Pair> {
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-    let chain = vec![made.cert.der().clone()];
-    let identity = identity(&chain, &key);
-    Ok(Pair { key: Arc::new(CertifiedKey::from_der(chain, key, &provider())?), identity })
+    Ok(Pair::new(vec![made.cert.der().clone()], key, &provider(), None)?)
+}
+
+/// A certificate that was obtained is in one file with its key.
+pub(super) fn obtained(file: PathBuf) -> CertificateFiles {
+    CertificateFiles { key: file.clone(), certificate: file }
 }
 
 /// What changes when files do.
@@ -65,8 +91,8 @@ struct Stamp {
 
 impl Stamps {
     /// As they are now. A link is followed, as what renews certificates likes to change links.
-    pub(super) fn of(files: &[CertificateFiles]) -> Self {
-        let paths = files.iter().flat_map(|files| [&files.certificate, &files.key]);
+    pub(super) fn of<'a>(files: impl Iterator<Item = &'a CertificateFiles>) -> Self {
+        let paths = files.flat_map(|files| [&files.certificate, &files.key]);
         Stamps(paths.map(|path| Stamp::of(path)).collect())
     }
 }

@@ -8,7 +8,7 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 14] = [
+const KNOWN: [(&str, &[&str]); 15] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
@@ -19,6 +19,7 @@ const KNOWN: [(&str, &[&str]); 14] = [
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
     ("relay", &["counters", "dtls", "wheel", "wire"]),
+    ("acme", &["counters"]),
     ("titles", &["counters", "pump", "wire"]),
     ("webrtc", &["srtp", "wire"]),
     ("client", &["srtp", "webrtc", "wire"]),
@@ -216,7 +217,15 @@ fn read(path: &Path) -> String {
 
 /// What people read about the server.
 fn documents() -> Vec<(String, String)> {
-    let names = ["README.md", "ARCHITECTURE.md", "docs/rooms.md", "docs/pump.md", "docs/relay.md", "docs/measured.md"];
+    let names = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "docs/rooms.md",
+        "docs/pump.md",
+        "docs/relay.md",
+        "docs/tls.md",
+        "docs/measured.md",
+    ];
     names.map(|name| (name.to_owned(), read(&root().join(name)))).to_vec()
 }
 
