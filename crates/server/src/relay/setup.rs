@@ -70,7 +70,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         !config.tls.certificates.is_empty() || config.tls.self_signed || !config.acme.domains.is_empty();
     ensure!(
         has_certificate || relay.dtls_listen.is_empty(),
-        "relay.dtls_listen: DTLS needs tls.certificates, or tls.self_signed"
+        "relay.dtls_listen: DTLS needs tls.certificates, acme.domains, or tls.self_signed"
     );
     if let (Some(second), Some(first)) = (relay.second_address, relay.listen.first()) {
         let is_whole = |addr: &SocketAddr| !addr.ip().is_unspecified() && addr.port() != 0;
