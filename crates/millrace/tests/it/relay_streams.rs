@@ -133,8 +133,10 @@ fn what_is_too_long_or_cut_short_is_no_data_and_what_follows_is() {
         let mut client = place.client(way, Cut::Nowhere);
         // No datagram is as long as that.
         client.line.connection().write(&[channel_data(0x4000, &vec![7; 65_535]), vec![0]].concat());
-        client.line.send(&channel_data(0x4000, &[]));
-        assert_eq!(client.echo_on(0x4000, b"and so on"), b"and so on");
+        assert_eq!(client.echo_on(0x4000, b""), b"");
+        // On a busy machine it may have been sent twice.
+        let came = std::iter::repeat_with(|| client.echo_on(0x4000, b"and so on")).find(|came| !came.is_empty());
+        assert_eq!(came.as_deref(), Some(&b"and so on"[..]));
 
         // It says more than comes, and then no more comes: that ends with the connection.
         client.line.connection().write(&[0x40, 0, 0xff, 0xff, 1, 2, 3]);
