@@ -137,6 +137,11 @@ impl Auth {
         Ok(Auth { keys, validation: validation(config), hashes })
     }
 
+    /// Whether everyone may do everything (`auth.dev`).
+    pub fn needs_no_token(&self) -> bool {
+        self.keys.is_none()
+    }
+
     /// Returns what the sender of a request may do; `authorization` is the header's value.
     ///
     /// # Errors

@@ -68,7 +68,9 @@ section! {
         /// Load balancers that say whose a connection is before they pass it on (PROXY protocol, version 1 or 2): all from
         /// there to `listen` and `tls_listen` begin with it, and what others send is not read like that.
         proxy_protocol_from: Vec<IpNet> = Vec::new(), any;
-        /// Origins whose pages may call this server (CORS), such as "https://example.org"; "*" is everyone.
+        /// Origins whose pages may call this server (CORS), such as "https://example.org"; "*" is everyone. Where no token
+        /// is needed (`auth.dev`), "*" does not count for `/api` and `/pump`: these are for pages of this server, of the
+        /// browser's own machine, and of origins that are named here.
         cors_origins: Vec<Origin> = vec![Origin::any()], any;
         /// After SIGTERM, running sessions may go on for this long. New ones are refused meanwhile.
         drain_timeout: Duration = secs(10), between(secs(0), secs(86_400));

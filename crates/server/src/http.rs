@@ -11,6 +11,7 @@ mod connections;
 mod cors;
 mod live;
 mod metrics;
+mod own;
 mod pages;
 mod problem;
 mod pump;

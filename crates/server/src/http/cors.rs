@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::App;
+use super::{App, Problem, own};
 use crate::config::Origin;
 
 /// Headers of answers that pages may read.
@@ -21,7 +21,13 @@ pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Ne
     let origin = request.headers().get(ORIGIN).cloned();
     let is_options = request.method() == Method::OPTIONS;
     let takes_offers = ["/whip/", "/whep/"].iter().any(|prefix| request.uri().path().starts_with(prefix));
-    let mut response = if is_options { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    let is_for_own = app.auth.needs_no_token() && own::is_for_own(request.uri().path());
+    let is_allowed = if is_for_own { own::check(request.headers(), &app.cors_origins) } else { Ok(()) };
+    let mut response = match is_allowed {
+        _ if is_options => StatusCode::NO_CONTENT.into_response(),
+        Ok(()) => next.run(request).await,
+        Err(why) => Problem::new(StatusCode::FORBIDDEN, why).into_response(),
+    };
     let headers = response.headers_mut();
     if is_options {
         if takes_offers {
@@ -33,7 +39,12 @@ pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Ne
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
     }
-    allow_origin(headers, &app.cors_origins, origin);
+    if is_for_own {
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+        origin.filter(|_| is_allowed.is_ok()).map(|origin| headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin));
+    } else {
+        allow_origin(headers, &app.cors_origins, origin);
+    }
     response
 }
 

@@ -308,6 +308,62 @@ async fn where_origins_are_named_others_are_not_let_in() {
 }
 
 #[tokio::test]
+async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
+    let test = Harness::new();
+    let (here, lan) = (("host", "127.0.0.1:8080"), ("host", "192.168.1.5:8080"));
+    let asked = [
+        (vec![here], true),
+        (vec![lan], true),
+        (vec![("host", "[::1]:8080"), ("origin", "http://[::1]:8080")], true),
+        (vec![("host", "LocalHost")], true),
+        (vec![lan, ("origin", "http://192.168.1.5:8080")], true),
+        (vec![lan, ("origin", "http://localhost:3000")], true),
+        // A form or `fetch` with "no-cors" that another page sends; a sandbox or a file; another server of the host.
+        (vec![here, ("origin", "https://else.example")], false),
+        (vec![here, ("origin", "null")], false),
+        (vec![lan, ("origin", "http://192.168.1.5:81")], false),
+        (vec![here, ("origin", "http://localhost.else.example")], false),
+        // A page whose name points here by now is of the same origin.
+        (vec![("host", "else.example:8080"), ("origin", "http://else.example:8080")], false),
+        (vec![("host", "else.example:8080")], false),
+        (vec![("host", "127.0.0.1.else.example")], false),
+        (vec![("host", "127.0.0.1@else.example")], false),
+    ];
+    for (headers, is_answered) in asked {
+        let origin = headers.iter().find(|(name, _)| *name == "origin").map_or("", |(_, origin)| origin);
+        for (method, path, expected) in [
+            ("GET", "/api/streams", StatusCode::OK),
+            ("DELETE", "/api/streams/none", StatusCode::NOT_FOUND),
+            ("POST", "/api/relay/drain", StatusCode::NOT_FOUND),
+            ("POST", "/api/relay/credentials", StatusCode::NOT_FOUND),
+            ("GET", "/pump/sessions", StatusCode::NOT_FOUND),
+            ("OPTIONS", "/api/relay/drain", StatusCode::NO_CONTENT),
+        ] {
+            let response = test.send(method, path, &headers, "").await;
+            let allowed = header(&response, "access-control-allow-origin");
+            assert_eq!(allowed, if is_answered { origin } else { "" }, "{method} {path} {headers:?}");
+            let expected = if is_answered || method == "OPTIONS" { expected } else { StatusCode::FORBIDDEN };
+            assert_eq!(response.status(), expected, "{method} {path} {headers:?}");
+        }
+        // Media is for all of them.
+        let response = test.send("POST", "/whep/none", &[&[SDP], &headers[..]].concat(), "offer").await;
+        assert_ne!(response.status(), StatusCode::FORBIDDEN);
+        assert_eq!(header(&response, "access-control-allow-origin"), "*");
+    }
+    let named = Harness::with(|app| app.cors_origins.push(Origin("https://ours.example".to_owned())));
+    for headers in
+        [[here, ("origin", "https://ours.example")], [("host", "ours.example"), ("origin", "https://ours.example")]]
+    {
+        assert_eq!(named.send("GET", "/api/streams", &headers, "").await.status(), StatusCode::OK);
+    }
+    let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
+    let keyed = Harness::with(|app| app.auth = Auth::new(&auth).expect("a good key"));
+    let headers = [("host", "ours.example"), ("origin", "https://else.example")];
+    let response = keyed.send("GET", "/api/streams", &headers, "").await;
+    assert_eq!((response.status(), header(&response, "access-control-allow-origin")), (StatusCode::UNAUTHORIZED, "*"));
+}
+
+#[tokio::test]
 async fn a_token_opens_what_it_names_and_nothing_else() {
     let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
     let test = Harness::with(|service| service.auth = Auth::new(&auth).expect("a good key"));
