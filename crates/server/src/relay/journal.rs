@@ -1,12 +1,15 @@
 //! What the log says of the relay's clients: a line when an allocation begins and one when it ends, and one for proofs that
 //! failed.
 //!
-//! In: what workers tell. Out: lines at `info`, so many a second at most (`RATE`): whoever makes and frees allocations as
-//! fast as he can must neither fill a disk nor hold up who hears the workers. Those beyond are at `debug`, and their number
-//! is told. Of proofs that fail a worker tells no more than one a second anyway.
+//! In: what workers tell. Out: lines at `info`, so many a second of a user (`USER_RATE`) and of all (`RATE`) at most: whoever
+//! makes and frees allocations as fast as he can must neither fill a disk, nor hold up who hears the workers, nor keep others
+//! out of the log. Lines beyond are at `debug`, and their number is told. Of proofs that fail a worker tells no more than one
+//! a second anyway.
+//! Cost: one lock, two buckets looked at; a table of 64 KiB that never grows.
 //!
 //! Names are what clients say: as fields of text they are quoted by the log, and control characters in them are escaped.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -14,14 +17,23 @@ use std::time::{Duration, Instant};
 use relay::spec::{AllocationInfo, EndReason, FailedProof};
 use wire::{Budget, Rate, WorkerId};
 
-/// Lines of some 300 bytes each.
-const RATE: Rate = Rate { burst: 2_000, interval: Duration::from_millis(2) };
+/// Lines of some 300 bytes each: 2.6 GB a day at most.
+const RATE: Rate = Rate { burst: 2_000, interval: Duration::from_millis(10) };
+
+/// The same of one user, who may get twice as much.
+const USER_RATE: Rate = Rate { burst: 200, interval: Duration::from_millis(100) };
+
+/// Buckets of users; a power of two.
+const BUCKET_COUNT: usize = 1 << 12;
 
 /// What the log has room for.
 pub struct Journal(Mutex<Room>);
 
 struct Room {
     budget: Budget,
+    /// Each user has two of them, chosen by a hash, so that there is no list of users to fill.
+    users: Box<[Budget]>,
+    hashes: RandomState,
     /// Lines that found none since the last time that it was told.
     left_out: u64,
 }
@@ -36,13 +48,14 @@ macro_rules! line {
 impl Journal {
     /// One with all of its room.
     pub fn new(now: Instant) -> Self {
-        Journal(Mutex::new(Room { budget: Budget::new(now), left_out: 0 }))
+        let (budget, users) = (Budget::new(now), vec![Budget::new(now); BUCKET_COUNT].into_boxed_slice());
+        Journal(Mutex::new(Room { budget, users, hashes: RandomState::new(), left_out: 0 }))
     }
 
     /// An allocation began.
     pub fn began(&self, now: Instant, info: &AllocationInfo) {
         line!(
-            self.has_room(now),
+            self.has_room(now, &info.user),
             id = info.id.0,
             user = &*info.user,
             client = %info.client,
@@ -55,7 +68,7 @@ impl Journal {
     /// It ended.
     pub fn ended(&self, now: Instant, info: &AllocationInfo, reason: EndReason) {
         line!(
-            self.has_room(now),
+            self.has_room(now, &info.user),
             id = info.id.0,
             user = &*info.user,
             client = %info.client,
@@ -93,9 +106,12 @@ impl Journal {
         }
     }
 
-    fn has_room(&self, now: Instant) -> bool {
+    fn has_room(&self, now: Instant, user: &str) -> bool {
         let mut room = self.0.lock().expect("nobody panics under this lock");
-        let has_room = room.budget.take(now, RATE);
+        let hash = room.hashes.hash_one(user) as usize;
+        let places = [hash % BUCKET_COUNT, (hash >> 32) % BUCKET_COUNT];
+        let is_fair = places.into_iter().any(|place| room.users[place].take(now, USER_RATE));
+        let has_room = is_fair && room.budget.take(now, RATE);
         room.left_out += u64::from(!has_room);
         has_room
     }

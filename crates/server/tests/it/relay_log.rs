@@ -68,11 +68,33 @@ fn names_that_clients_choose_are_one_line_and_no_control_characters() {
 }
 
 #[test]
-fn whoever_makes_and_frees_allocations_without_end_does_not_fill_the_log() {
+fn whoever_makes_and_frees_allocations_without_end_fills_no_log_and_keeps_nobody_out_of_it() {
     let now = Instant::now();
+    let of = |user: &str, id| AllocationInfo { user: user.into(), ..info(id) };
     let text = written(|| {
         let journal = Journal::new(now);
-        (0..10_000).for_each(|id| journal.began(now, &info(id)));
+        for id in 0..5_000 {
+            journal.began(now, &of("eve", id));
+            journal.ended(now, &of("eve", id), EndReason::Deleted);
+        }
+        ["alice", "bob", "carol"].into_iter().for_each(|user| journal.began(now, &of(user, 5_000)));
+        journal.handle_timeout(now);
+        journal.handle_timeout(now);
+    });
+    let lines = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+    assert!((200..=400).contains(&lines("eve")), "{}", lines("eve"));
+    assert!(lines("alice") + lines("bob") + lines("carol") > 0, "they share no two buckets with her, all of them");
+    let left_out = format!("faster than the log takes lines left_out={}\n", 10_003 + 1 - text.lines().count());
+    assert!(text.ends_with(&left_out), "{:?}", text.lines().last());
+}
+
+#[test]
+fn all_users_together_have_so_many_lines() {
+    let now = Instant::now();
+    let of = |id: u64| AllocationInfo { user: format!("user {id}").into(), ..info(id) };
+    let text = written(|| {
+        let journal = Journal::new(now);
+        (0..10_000).for_each(|id| journal.began(now, &of(id)));
         journal.handle_timeout(now);
         journal.handle_timeout(now + Duration::from_secs(1));
         journal.handle_timeout(now + Duration::from_secs(1));
