@@ -28,9 +28,6 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(300);
 /// The time of day is looked at so often, whatever is due: it may have been set.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// However short the life of certificates is, a name is not asked for again within this.
-const RENEWAL_MIN: Duration = Duration::from_secs(5);
-
 const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 const ACCOUNT_UNKNOWN: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
@@ -119,6 +116,10 @@ struct Plan<'a> {
     due: SystemTime,
     /// In a row.
     failures: u32,
+    /// Certificates in a row that were to be renewed when they came: the clock is ahead.
+    stale: u32,
+    /// After a success nothing is asked for within this, whatever is due. It is over when the clock is set back.
+    rest: Range<SystemTime>,
     /// Of the one that is there.
     kept: Option<Kept>,
 }
@@ -192,13 +193,15 @@ impl Keeper {
         loop {
             for plan in &mut plans {
                 self.ask_when(plan).await;
-                if plan.due <= (self.wall)() {
+                let now = (self.wall)();
+                if plan.due(now) <= now {
                     self.attempt(plan).await;
                 }
             }
             let failing = plans.iter().filter(|plan| plan.failures > 0).count();
             self.seen.failing.store(failing as u64, Ordering::Relaxed);
-            let due = plans.iter().flat_map(|plan| [Some(plan.due), plan.kept.as_ref().map(|kept| kept.ask)]);
+            let now = (self.wall)();
+            let due = plans.iter().flat_map(|plan| [Some(plan.due(now)), plan.kept.as_ref().map(|kept| kept.ask)]);
             let wait = due.flatten().min().map(|due| due.duration_since((self.wall)()).unwrap_or_default());
             sleep(wait.map_or(LOOK_INTERVAL, |wait| wait.min(LOOK_INTERVAL))).await;
         }
@@ -208,7 +211,7 @@ impl Keeper {
     fn plan<'a>(&self, name: &'a str) -> Plan<'a> {
         let now = (self.wall)();
         let kept = self.folder.certificate(name).and_then(|certificate| Kept::new(certificate, now));
-        let mut plan = Plan { name, due: now, failures: 0, kept };
+        let mut plan = Plan { name, due: now, failures: 0, stale: 0, rest: now..now, kept };
         if let Some(kept) = &plan.kept {
             plan.due = times::renewal(&kept.validity, chance());
         }
@@ -273,7 +276,12 @@ impl Keeper {
                 count(&self.seen.obtained);
                 let left = kept.validity.until.duration_since(now).unwrap_or_default();
                 tracing::info!("a certificate for {} was obtained, good for {}", plan.name, in_words(left));
-                plan.due = times::renewal(&kept.validity, chance()).max(now + RENEWAL_MIN);
+                plan.due = times::renewal(&kept.validity, chance());
+                plan.rest = now..now + times::rest(&kept.validity, plan.stale);
+                plan.stale = if plan.due <= now { plan.stale.saturating_add(1) } else { 0 };
+                if plan.stale > 0 {
+                    tracing::warn!("the certificate for {} is to be renewed already: is the clock right?", plan.name);
+                }
                 (plan.kept, plan.failures) = (Some(kept), 0);
                 self.seen.news.notify_one();
             }
@@ -332,6 +340,13 @@ impl Keeper {
         self.folder.keep_account(&credentials).context("keeping it")?;
         tracing::info!(directory = self.settings.directory, "an account was made");
         Ok(account)
+    }
+}
+
+impl Plan<'_> {
+    /// When a certificate is asked for, as it is seen now.
+    fn due(&self, now: SystemTime) -> SystemTime {
+        if self.rest.contains(&now) { self.due.max(self.rest.end) } else { self.due }
     }
 }
 

@@ -182,6 +182,19 @@ async fn an_account_that_the_directory_has_forgotten_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_the_clock_is_ahead_a_directory_is_asked_less_and_less_often() {
+    let world = World::new(&["one.test"]);
+    world.directory.state().behind = 70 * DAY;
+    let keeper = world.keeper();
+    timeout(10 * DAY, keeper.run()).await.expect_err("it goes on");
+    assert_eq!(world.orders(), [0, 1, 3, 7, 15, 31, 63, 127]);
+    // Once it is right, the next is renewed as any other.
+    world.directory.state().behind = Duration::ZERO;
+    world.run(50 * DAY).await;
+    assert_eq!(world.orders().len(), 9);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_directory_says_when_a_certificate_is_to_be_renewed() {
     let world = World::new(&["one.test"]);
     world.directory.state().window = Some((40 * DAY, 41 * DAY));

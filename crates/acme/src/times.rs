@@ -17,12 +17,22 @@ pub(crate) const PAUSE_AT_START: Duration = Duration::from_secs(900);
 /// After a failure because too much was asked for already.
 pub(crate) const PAUSE_LIMITED: Duration = Duration::from_secs(3_600);
 
+/// After a certificate was obtained; after each further one that came too old it is twice as long. Directories give out five
+/// for the same name a week.
+const REST: Range<Duration> = Duration::from_secs(3_600)..Duration::from_secs(7 * 86_400);
+
 /// How often a directory is asked at most and at least when it wants a certificate to be renewed (RFC 9773 §4.3.2).
 const ASK: Range<Duration> = Duration::from_secs(3_600)..Duration::from_secs(86_400);
 
 /// When a certificate is renewed that nobody says anything about: at two thirds of its life, or up to a thirtieth earlier.
 pub(crate) fn renewal(validity: &Validity, chance: f64) -> SystemTime {
     validity.from + validity.life().mul_f64(2.0 / 3.0 - chance / 30.0)
+}
+
+/// For how long nothing is asked for after a certificate was obtained, before which `stale` in a row were to be renewed when
+/// they came. It is no more than a third of its life.
+pub(crate) fn rest(validity: &Validity, stale: u32) -> Duration {
+    REST.start.saturating_mul(1 << stale.min(16)).min(REST.end).min(validity.life() / 3)
 }
 
 /// However wrong a directory's clock is, a certificate is used for so long.
@@ -85,6 +95,16 @@ mod tests {
         assert!(suggested(&validity, &window(0, 1), day(10), 0.5) <= day(10));
         assert_eq!(suggested(&validity, &window(0, 1), now, 0.0), day(1), "and not again and again");
         assert_eq!([0, 2, 100].map(|hours| ask_after(DAY / 24 * hours) / 3_600), [1, 2, 24].map(Duration::from_secs));
+    }
+
+    #[test]
+    fn what_came_too_old_is_asked_for_less_and_less_often() {
+        let validity = Validity { from: day(0), until: day(90) };
+        assert_eq!(
+            [0, 1, 2, 20, u32::MAX].map(|stale| rest(&validity, stale) / 3_600),
+            [1, 2, 4, 168, 168].map(Duration::from_secs)
+        );
+        assert_eq!(rest(&Validity { from: day(0), until: day(6) }, 20), 2 * DAY);
     }
 
     #[test]

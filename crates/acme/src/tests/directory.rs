@@ -35,6 +35,8 @@ pub(super) enum Mood {
 pub(super) struct State {
     pub(super) mood: Mood,
     pub(super) life: Duration,
+    /// How much later it is for us than for it.
+    pub(super) behind: Duration,
     /// When certificates are to be renewed, counted from their beginning.
     pub(super) window: Option<(Duration, Duration)>,
     /// Accounts that it knows.
@@ -136,7 +138,11 @@ impl Directory {
             (_, "finalize") => {
                 let request = BASE64_URL_SAFE_NO_PAD.decode(payload["csr"].as_str().expect("a request"));
                 state.from = Some(wall());
-                let pem = self.certificate(name, &request.expect("base64"), wall()..wall() + state.life);
+                let pem = self.certificate(
+                    name,
+                    &request.expect("base64"),
+                    wall() - state.behind..wall() - state.behind + state.life,
+                );
                 state.made.insert(name.to_owned(), pem);
                 (200, None, order(name, "processing", &Value::Null))
             }
