@@ -52,7 +52,7 @@ pub struct Limits {
 
 /// Buckets that sources share.
 #[derive(Debug)]
-struct Table {
+pub struct Table {
     rate: Rate,
     /// Which sources share a bucket is not to be known.
     seed: u64,
@@ -97,11 +97,13 @@ impl Limits {
 }
 
 impl Table {
-    fn new(now: Instant, rate: Rate, seed: u64) -> Self {
+    /// All of them are full. The seed is secret.
+    pub fn new(now: Instant, rate: Rate, seed: u64) -> Self {
         Table { rate, seed, buckets: vec![Budget::new(now); BUCKET_COUNT].into_boxed_slice() }
     }
 
-    fn take(&mut self, now: Instant, source: IpAddr) -> bool {
+    /// Takes one for who is, or claims to be, at this address. False when there is none.
+    pub fn take(&mut self, now: Instant, source: IpAddr) -> bool {
         let [fuller, _] = self.places(source);
         self.buckets[fuller].take(now, self.rate)
     }

@@ -135,6 +135,17 @@ impl Place {
         self.places.crowd().touch(self.number, Instant::now());
     }
 
+    /// It turned out whose the connection is, which is not kept.
+    pub(crate) fn belongs_to(&mut self, network: IpAddr) {
+        self.network = Some(network);
+        let mut crowd = self.places.crowd();
+        // It may have been told to leave just now.
+        if let Some(seat) = crowd.leave(self.number) {
+            crowd.enter(self.number, Instant::now(), [self.network, None], seat);
+            self.places.unkept.notify_one();
+        }
+    }
+
     /// Whether the connection makes no room from now on. It cannot be kept any more when it has been told to leave.
     pub(crate) fn keep(&self, is_kept: bool) {
         let (mut crowd, mut kept) = (self.places.crowd(), self.kept.lock().expect("nobody panics under this lock"));

@@ -111,6 +111,9 @@ section! {
         newcomers_max: usize = newcomers().newcomers_max, between(1, 1_000_000);
         /// Newcomers of one address (of one /64 of IPv6) at a time. Further ones are closed.
         newcomers_per_client: usize = newcomers().newcomers_per_client, between(1, 1_000_000);
+        /// TLS handshakes that one address (one /64 of IPv6) may begin in a second, and four times as many at once; up to
+        /// twice that, as addresses share what they have by chance. Further connections are closed.
+        handshakes_per_client: u16 = newcomers().handshakes_per_client, between(1, 10_000);
     }
 }
 

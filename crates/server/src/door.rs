@@ -10,25 +10,27 @@ mod greeting;
 mod secured;
 mod wish;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use counters::counters;
 use ipnet::IpNet;
+use relay::limits::Table;
 use relay::spec::{ClientTransport, Connection};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
-use wire::Begun;
+use wire::{Begun, Rate};
 
-use crate::accept::{Places, accept, household};
+use crate::accept::{Place, Places, accept, household};
 use crate::guard;
 use crate::http::Site;
 use crate::tls::Certificates;
@@ -101,13 +103,23 @@ pub struct Limits {
     pub newcomers_max: usize,
     /// The same of one source; further ones are closed.
     pub newcomers_per_client: usize,
+    /// TLS handshakes of one source in a second in the long run, and four times as many at once.
+    pub handshakes_per_client: u16,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { time: Duration::from_secs(10), newcomers_max: 1_000, newcomers_per_client: 100 }
+        Limits {
+            time: Duration::from_secs(10),
+            newcomers_max: 1_000,
+            newcomers_per_client: 100,
+            handshakes_per_client: 50,
+        }
     }
 }
+
+/// Handshakes of a source at once are those of so many seconds: many come from behind one address after a restart.
+const BURST_SECONDS: u32 = 4;
 
 counters! {
     /// TCP connections until it is known what they want.
@@ -126,6 +138,8 @@ counters! {
         counter handshakes: u64 = "tls_handshakes_total",
         /// TLS handshakes that failed.
         counter handshakes_failed: u64 = "tls_handshakes_failed_total",
+        /// TCP connections closed before their TLS handshake, because their source begins too many in a second.
+        counter handshakes_refused: u64 = "tls_handshakes_refused_total",
         /// TLS connections of directories that came to see whether a name is ours (ACME).
         counter challenges: u64 = "acme_challenges_total",
         /// TCP connections of load balancers without a PROXY header, or with none that can be read.
@@ -148,6 +162,7 @@ struct Counts {
     late: AtomicU64,
     handshakes: AtomicU64,
     handshakes_failed: AtomicU64,
+    handshakes_refused: AtomicU64,
     challenges: AtomicU64,
     proxy_errors: AtomicU64,
     unclear: AtomicU64,
@@ -161,6 +176,8 @@ struct Counts {
 pub struct Door {
     limits: Limits,
     places: Arc<Places>,
+    /// By sources.
+    handshakes: Mutex<Table>,
     counts: Counts,
     /// Each newcomer has this too.
     newcomers: Arc<()>,
@@ -225,14 +242,19 @@ impl Door {
     /// Nobody is there yet.
     pub fn new(limits: Limits) -> Arc<Self> {
         let places = Places::new(limits.newcomers_max);
-        Arc::new(Door { limits, places, counts: Counts::default(), newcomers: Arc::default() })
+        let per_client = u32::from(limits.handshakes_per_client);
+        let interval = Duration::from_secs(1) / per_client.max(1);
+        let rate = Rate { burst: per_client * BURST_SECONDS, interval };
+        let handshakes = Mutex::new(Table::new(Instant::now(), rate, RandomState::new().hash_one(())));
+        Arc::new(Door { limits, places, handshakes, counts: Counts::default(), newcomers: Arc::default() })
     }
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { accepted, refused, late, handshakes, handshakes_failed, challenges, .. } = &self.counts;
-        let Counts { proxy_errors, unclear, http, turn, turn_refused, .. } = &self.counts;
+        let Counts { accepted, refused, late, handshakes, handshakes_failed, .. } = &self.counts;
+        let Counts { handshakes_refused, challenges, proxy_errors, unclear, http, turn, turn_refused, .. } =
+            &self.counts;
         Counters {
             newcomers: Arc::strong_count(&self.newcomers) as u64 - 1,
             accepted: read(accepted),
@@ -241,6 +263,7 @@ impl Door {
             late: read(late),
             handshakes: read(handshakes),
             handshakes_failed: read(handshakes_failed),
+            handshakes_refused: read(handshakes_refused),
             challenges: read(challenges),
             proxy_errors: read(proxy_errors),
             unclear: read(unclear),
@@ -273,7 +296,7 @@ impl Door {
                 count(&self.counts.refused);
                 continue;
             }
-            let (place, ended) = tokio::select! {
+            let (mut place, ended) = tokio::select! {
                 _ = is_open.changed() => return,
                 entered = self.places.enter(network) => entered,
             };
@@ -282,7 +305,7 @@ impl Door {
             let newcomer = self.newcomers.clone();
             let conversation = async move {
                 let greeted = tokio::select! {
-                    greeted = timeout(door.limits.time, door.greet(greeting)) => greeted,
+                    greeted = timeout(door.limits.time, door.greet(greeting, network, &mut place)) => greeted,
                     _ = ended => return,
                 };
                 match greeted {
@@ -296,20 +319,45 @@ impl Door {
         }
     }
 
-    /// Finds out what a newcomer wants.
-    async fn greet(&self, greeting: Greeting) -> Result<Arrival, Trouble> {
+    /// Finds out what a newcomer wants. `network` is its source, where it is known whose the connection is.
+    async fn greet(&self, greeting: Greeting, network: Option<IpAddr>, place: &mut Place) -> Result<Arrival, Trouble> {
         let is_tls = greeting.is_tls();
-        let met = greeting.meet().await;
-        if is_tls && !matches!(met, Err(Trouble::Proxy | Trouble::Handshake(_))) {
+        let met = greeting.meet(|told| self.admit(told, network, is_tls, place)).await;
+        let has_none = |trouble: &Trouble| {
+            matches!(trouble, Trouble::Proxy | Trouble::Crowded | Trouble::TooOften | Trouble::Handshake(_))
+        };
+        if is_tls && !met.as_ref().is_err_and(has_none) {
             count(&self.counts.handshakes);
         }
         met
+    }
+
+    /// Whether the source of a newcomer, which a load balancer may have told, leaves others their part.
+    fn admit(
+        &self,
+        told: Option<IpAddr>,
+        network: Option<IpAddr>,
+        is_tls: bool,
+        place: &mut Place,
+    ) -> Result<(), Trouble> {
+        let told = told.map(household);
+        if let Some(told) = told {
+            if self.places.count(told) >= self.limits.newcomers_per_client {
+                return Err(Trouble::Crowded);
+            }
+            place.belongs_to(told);
+        }
+        let Some(source) = told.or(network).filter(|_| is_tls) else { return Ok(()) };
+        let mut handshakes = self.handshakes.lock().expect("nobody panics under this lock");
+        if handshakes.take(Instant::now(), source) { Ok(()) } else { Err(Trouble::TooOften) }
     }
 
     fn note(&self, trouble: &Trouble, remote: SocketAddr) {
         tracing::debug!(%trouble, %remote, "a newcomer is sent away");
         count(match trouble {
             Trouble::Proxy => &self.counts.proxy_errors,
+            Trouble::Crowded => &self.counts.refused,
+            Trouble::TooOften => &self.counts.handshakes_refused,
             Trouble::Handshake(_) => &self.counts.handshakes_failed,
             Trouble::Challenge => &self.counts.challenges,
             Trouble::Unclear | Trouble::Broken(_) => &self.counts.unclear,

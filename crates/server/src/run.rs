@@ -284,6 +284,7 @@ fn newcomers(config: &Config) -> door::Limits {
         time: config.tls.handshake_timeout,
         newcomers_max: config.tls.newcomers_max,
         newcomers_per_client: config.tls.newcomers_per_client,
+        handshakes_per_client: config.tls.handshakes_per_client,
     }
 }
 

@@ -4,7 +4,7 @@
 //! The time limit is the caller's.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -50,6 +50,10 @@ pub(super) enum Trouble {
     Handshake(#[from] HandshakeError),
     #[error("a directory has seen that the name is ours, and wants no more (RFC 8737 §3)")]
     Challenge,
+    #[error("its source has too many newcomers")]
+    Crowded,
+    #[error("its source begins TLS too often")]
+    TooOften,
     #[error("that is not spoken here")]
     Unclear,
     #[error("it broke: {0}")]
@@ -70,15 +74,20 @@ impl Greeting {
         self.tls.is_some()
     }
 
-    /// Finds out what he wants.
-    pub(super) async fn meet(self) -> Result<Arrival, Trouble> {
+    /// Finds out what he wants. `admit` is asked before anything dear, with whose the connection is by a load balancer.
+    pub(super) async fn meet(
+        self,
+        admit: impl FnOnce(Option<IpAddr>) -> Result<(), Trouble>,
+    ) -> Result<Arrival, Trouble> {
         let Greeting { mut stream, remote, entrance, tls } = self;
         stream.set_nodelay(true)?;
-        let (mut client, mut server, mut came) = (remote, stream.local_addr()?, Vec::new());
+        let (mut client, mut server, mut came, mut told) = (remote, stream.local_addr()?, Vec::new(), None);
         if has(&entrance.proxied_from, remote) {
             let ends = read_proxy_header(&mut stream, &mut came).await?;
+            told = ends.map(|ends| ends.client.ip());
             (client, server) = ends.map_or((client, server), |ends| (ends.client, ends.server));
         }
+        admit(told)?;
         let mut begun = Begun { received: came.into(), ..Begun::default() };
         let mut protocol = None;
         if let Some(config) = tls {

@@ -353,6 +353,69 @@ async fn many_who_say_nothing_make_room_for_who_does_and_one_source_has_so_many(
     assert_eq!(world.door.counters().made_room, 1);
 }
 
+/// Comes to the world from one of loopback's addresses.
+async fn connect_from(world: &World, host: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, host], 0).into()).expect("an address of loopback");
+    socket.connect(world.addr).await.expect("it listens")
+}
+
+#[tokio::test]
+async fn idle_connections_behind_a_load_balancer_make_room_for_others_behind_it() {
+    let limits = Limits { newcomers_max: 4, newcomers_per_client: 3, time: 3 * LONG, ..Limits::default() };
+    let proxied_from = vec!["127.0.0.7/32".parse().expect("a network")];
+    let entrance = Entrance { is_tls: true, http: true, proxied_from, ..Entrance::default() };
+    let world = World::with(entrance, limits).await;
+    let of = async |client: &str| {
+        let mut stream = connect_from(&world, 7).await;
+        let header = format!("PROXY TCP4 {client} 198.51.100.2 56324 443\r\n");
+        stream.write_all(header.as_bytes()).await.expect("written");
+        stream
+    };
+    let mut idle = Vec::new();
+    for count in 1..=3 {
+        idle.push(of("192.0.2.9").await);
+        world.until(|counters| counters.newcomers == count).await;
+    }
+    // The header of the third may not have been read yet.
+    let mut more = of("192.0.2.9").await;
+    tokio::select! {
+        is_ended = is_ended(&mut more) => assert!(is_ended),
+        () = world.until(|counters| counters.refused > 0) => {}
+    }
+    let _another = of("192.0.2.10").await;
+    world.until(|counters| counters.newcomers == 4).await;
+    let stream = of("192.0.2.11").await;
+    assert!(ask(&mut world.secure(stream, &["http/1.1"]).await).await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn one_source_begins_so_many_handshakes_and_no_more() {
+    let limits = Limits { handshakes_per_client: 1, ..Limits::default() };
+    let proxied_from = vec!["127.0.0.7/32".parse().expect("a network")];
+    let entrance = Entrance { is_tls: true, http: true, proxied_from, ..Entrance::default() };
+    let world = World::with(entrance, limits).await;
+    let mut refused = 0;
+    while refused == 0 {
+        assert!(world.door.counters().accepted < 100, "{:?}", world.door.counters());
+        // What it says is not a handshake, and costs one all the same.
+        let mut stream = connect_from(&world, 2).await;
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.ok();
+        assert!(is_ended(&mut stream).await);
+        refused = world.door.counters().handshakes_refused;
+    }
+    assert!(world.door.counters().handshakes_failed >= 4);
+    let stream = connect_from(&world, 3).await;
+    assert!(ask(&mut world.secure(stream, &["http/1.1"]).await).await.starts_with("HTTP/1.1 200 "));
+    // A load balancer's clients are told apart.
+    let mut stream = connect_from(&world, 7).await;
+    stream.write_all(b"PROXY TCP4 127.0.0.2 198.51.100.2 56324 443\r\n").await.expect("written");
+    assert!(is_ended(&mut stream).await);
+    let mut stream = connect_from(&world, 7).await;
+    stream.write_all(b"PROXY TCP4 127.0.0.4 198.51.100.2 56324 443\r\n").await.expect("written");
+    assert!(ask(&mut world.secure(stream, &["http/1.1"]).await).await.starts_with("HTTP/1.1 200 "));
+}
+
 #[tokio::test]
 async fn other_certificates_are_for_newcomers_and_who_is_there_stays() {
     let world = World::new().await;
