@@ -216,7 +216,7 @@ impl Associations {
                 if let Some(former) = self.open.get(&path).copied() {
                     self.remove(former);
                 }
-                if self.open.len() >= self.settings.connections_max {
+                if self.open.len() >= self.settings.associations_max {
                     counters.connections_refused += 1;
                     return self.remove(slot);
                 }
@@ -237,7 +237,7 @@ impl Associations {
     /// Ends the oldest association that nobody makes use of: of a source that has enough of them, or of all where there is no
     /// place.
     fn make_room(&mut self, newcomer: SocketAddr, counters: &mut Counters) {
-        let is_full = self.open.len() >= self.settings.connections_max;
+        let is_full = self.open.len() >= self.settings.associations_max;
         let oldest = self.unused.oldest_of_many(newcomer, self.settings.strangers_per_source_max);
         if let Some(slot) = oldest.or_else(|| self.unused.oldest().filter(|_| is_full)) {
             counters.dtls_made_room += 1;

@@ -20,7 +20,7 @@ counters! {
         gauge draining: u64 = "draining",
         /// Clients' connections on the worker, TCP and TLS.
         gauge connections: u64 = "connections",
-        /// Clients' connections that were one too many, and closed.
+        /// Clients' connections, and associations by DTLS, that were one too many, and closed.
         counter connections_refused: u64 = "connections_refused_total",
         /// Connections to and from peers on the worker (RFC 6062).
         gauge peer_connections: u64 = "peer_connections",

@@ -48,7 +48,10 @@ pub struct Settings {
     pub channels_max: usize,
     /// Clients' connections on one worker at most. A newcomer beyond that is closed.
     pub connections_max: usize,
-    /// Of those, on which nobody has an allocation, from one source (`wire::source_network`) at most. For a newcomer beyond that
+    /// Clients' associations by DTLS on one worker at most, each of some 2 KB and no descriptor. A newcomer beyond that is
+    /// refused.
+    pub associations_max: usize,
+    /// Of each kind, on which nobody has an allocation, from one source (`wire::source_network`) at most. For a newcomer beyond that
     /// the oldest of them is closed, and the oldest of all where there is no place.
     pub strangers_per_source_max: usize,
     /// Bytes that wait for a client that reads its connection too slowly. Datagrams that find no room are dropped.
@@ -104,6 +107,7 @@ impl Settings {
             permissions_max: 256,
             channels_max: 128,
             connections_max: 20_000,
+            associations_max: 20_000,
             strangers_per_source_max: 256,
             backlog_max: 256 * 1_024,
             unused_max: Duration::from_secs(60),

@@ -267,7 +267,7 @@ fn who_comes_back_at_the_same_address_begins_anew() {
 #[test]
 fn associations_that_nobody_uses_make_room_and_those_in_use_do_not() {
     let few = |settings: &mut relay::settings::Settings| {
-        settings.connections_max = 3;
+        (settings.connections_max, settings.associations_max) = (0, 3);
         settings.strangers_per_source_max = 2;
     };
     let (mut world, mut control) = (with_dtls(few), Control::new());

@@ -78,8 +78,8 @@ section! {
         permissions_per_allocation: usize = relay().permissions_max, between(16, 16_384);
         /// Channels that one allocation may have at a time; further ones are refused (508). Each takes some 250 bytes.
         channels_per_allocation: usize = relay().channels_max, between(16, 16_384);
-        /// Connections of clients by TCP and TLS on one worker at most. A newcomer beyond that takes the place of the oldest on
-        /// which nobody has an allocation, or is closed.
+        /// Connections of clients by TCP and TLS on one worker at most, and associations by DTLS beside them. A newcomer beyond
+        /// that takes the place of the oldest on which nobody has an allocation, or is closed.
         connections_max: usize = relay().connections_max, between(16, 1_000_000);
         /// Of those, on which nobody has an allocation, from one address (one /64 of IPv6) at most; the oldest makes room for the
         /// next. Behind a load balancer without PROXY protocol, where all come from its address, make it larger.

@@ -237,6 +237,7 @@ impl Shared {
             permissions_max: relay.permissions_per_allocation,
             channels_max: relay.channels_per_allocation,
             connections_max: relay.connections_max,
+            associations_max: relay.connections_max,
             strangers_per_source_max: relay.strangers_per_source,
             peer_connections_of_all_max: relay.peer_connections_max,
             allows_tcp: relay.tcp_allocations,
@@ -268,7 +269,7 @@ impl Shared {
         Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
     }
 
-    /// The same, with so many connections of clients to each worker at most.
+    /// The same, with so many connections of clients to each worker at most. Those by DTLS need no descriptors.
     #[must_use]
     pub fn with_connections(mut self, max: usize) -> Self {
         self.settings.connections_max = self.settings.connections_max.min(max);
