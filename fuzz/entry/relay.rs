@@ -121,7 +121,13 @@ impl Play {
         let often = Rate { burst: 10_000, interval: Duration::from_micros(1) };
         let mut world = World::new(|settings| {
             settings.ports = PORTS;
-            settings.limits = LimitSettings { source: often, total: often };
+            settings.limits = LimitSettings {
+                source: often,
+                total: often,
+                cookies: often,
+                source_handshakes: often,
+                handshakes: often,
+            };
         });
         let clients = (1..).zip(USERS).map(|(port, user)| match port {
             3 => {

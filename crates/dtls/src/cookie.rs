@@ -2,7 +2,7 @@
 //!
 //! In: a datagram of somebody unknown, and the time. Out: whether it is a ClientHello with a cookie of ours; else what to
 //! answer, which is shorter than what came.
-//! Cost: an HMAC or two, and no memory.
+//! Cost: an HMAC for a cookie that may be ours, another for an answer, where there is to be one, and no memory.
 //! Source: RFC 6347 §4.2.1 (cookies), §4.1 (records), §4.2.2 (handshake messages).
 
 use std::fmt;
@@ -17,8 +17,8 @@ use crate::record::{HEADER_LEN, Header, content};
 /// Bytes of a cookie.
 const COOKIE_LEN: usize = 20;
 
-/// For how long a cookie is good, at least; at most twice as long.
-const AGE_MAX: Duration = Duration::from_secs(30);
+/// For how long a cookie is good, at least; at most twice as long. It comes back at once, or with the first repetitions.
+const AGE_MAX: Duration = Duration::from_secs(5);
 
 const MESSAGE_HEADER_LEN: usize = 12;
 const RANDOM_LEN: usize = 32;
@@ -57,6 +57,8 @@ pub enum Hello {
     Unverified([u8; HELLO_VERIFY_LEN]),
     /// A ClientHello of who knows DTLS 1.0 alone: this says so (protocol_version), and he need not wait.
     TooOld([u8; ALERT_LEN]),
+    /// One of these two, and there is to be no answer.
+    NotAnswered,
     /// Something else, or a ClientHello in pieces.
     None,
 }
@@ -76,22 +78,30 @@ impl Cookies {
         Cookies { key: Key::new(HMAC_SHA256, secret) }
     }
 
-    /// Looks at a datagram from there. `now` is counted from any fixed time.
-    pub fn check(&self, now: Duration, from: SocketAddr, datagram: &[u8]) -> Hello {
+    /// Looks at a datagram from there. `now` is counted from any fixed time. `may_answer` is asked whether there is an answer
+    /// for it where it needs one, before that is made.
+    pub fn check(&self, now: Duration, from: SocketAddr, datagram: &[u8], may_answer: impl FnOnce() -> bool) -> Hello {
         let Some(hello) = ClientHello::parse(datagram) else { return Hello::None };
         // Versions count down. DTLS 1.3 calls itself 1.2 here.
         if hello.before_cookie[..2] > [0xfe, 0xfd][..] {
-            return Hello::TooOld(alert(datagram, PROTOCOL_VERSION));
+            return if may_answer() { Hello::TooOld(alert(datagram, PROTOCOL_VERSION)) } else { Hello::NotAnswered };
         }
         let slot = now.as_secs() / AGE_MAX.as_secs();
+        // It says itself when it was made, so that there is one to compare it with.
+        let made = |slot: &u64| hello.cookie.len() == COOKIE_LEN && hello.cookie[0] == *slot as u8;
+        let made_in = [Some(slot), slot.checked_sub(1)].into_iter().flatten().find(made);
         let is_ours = |slot| verify_slices_are_equal(hello.cookie, &self.cookie(slot, from, &hello)).is_ok();
-        if !hello.cookie.is_empty() && (is_ours(slot) || slot.checked_sub(1).is_some_and(is_ours)) {
+        if made_in.is_some_and(is_ours) {
             return Hello::Verified(hello.numbers);
+        }
+        if !may_answer() {
+            return Hello::NotAnswered;
         }
         Hello::Unverified(hello.verify_request(datagram, self.cookie(slot, from, &hello)))
     }
 
-    /// A cookie is for one address and for what a client must not change when it comes back, for a while.
+    /// A cookie is for one address and for what a client must not change when it comes back, for a while. Its first byte says
+    /// for which.
     fn cookie(&self, slot: u64, from: SocketAddr, hello: &ClientHello<'_>) -> [u8; COOKIE_LEN] {
         let mut context = Context::with_key(&self.key);
         context.update(&slot.to_be_bytes());
@@ -102,7 +112,9 @@ impl Cookies {
         context.update(&from.port().to_be_bytes());
         context.update(hello.before_cookie);
         context.update(hello.behind_cookie);
-        *context.sign().as_ref().first_chunk().expect("a MAC of SHA-256 has 32 bytes")
+        let mut cookie = *context.sign().as_ref().first_chunk().expect("a MAC of SHA-256 has 32 bytes");
+        cookie[0] = slot as u8;
+        cookie
     }
 }
 
@@ -205,7 +217,7 @@ mod tests {
     /// The cookie that somebody is asked to come back with.
     fn asked(cookies: &Cookies, now: Duration, from: SocketAddr) -> Vec<u8> {
         let hello = hello(0, &[]);
-        let Hello::Unverified(answer) = cookies.check(now, from, &hello) else { panic!("it has none") };
+        let Hello::Unverified(answer) = cookies.check(now, from, &hello, || true) else { panic!("it has none") };
         assert!(answer.len() < hello.len() && answer[..11] == hello[..11], "{answer:?}");
         assert_eq!((answer[13], answer[27]), (HELLO_VERIFY_REQUEST, COOKIE_LEN as u8));
         answer[28..].to_vec()
@@ -215,8 +227,12 @@ mod tests {
     fn who_comes_back_with_his_cookie_is_known_and_nobody_else() {
         let cookies = Cookies::new(&[1; 32]);
         let cookie = asked(&cookies, NOW, FROM);
-        assert_eq!(cookies.check(NOW, FROM, &hello(5, &cookie)), verified(5));
-        assert_eq!(cookies.check(NOW, FROM, &hello_with(1, &cookie, &[0, 0])), verified(1), "extensions may change");
+        assert_eq!(cookies.check(NOW, FROM, &hello(5, &cookie), || true), verified(5));
+        assert_eq!(
+            cookies.check(NOW, FROM, &hello_with(1, &cookie, &[0, 0]), || true),
+            verified(1),
+            "extensions may change"
+        );
         let elsewhere = [SocketAddr::new(FROM.ip(), 8), SocketAddr::new([127, 0, 0, 2].into(), 7)];
         let changed = |at: usize| {
             let mut other = hello(1, &cookie);
@@ -233,27 +249,40 @@ mod tests {
             (FROM, hello(1, &cookie[..19])),
             (FROM, hello(1, &[0; COOKIE_LEN])),
         ] {
-            assert!(matches!(cookies.check(NOW, from, &datagram), Hello::Unverified(_)), "{datagram:?}");
+            assert!(matches!(cookies.check(NOW, from, &datagram, || true), Hello::Unverified(_)), "{datagram:?}");
         }
         let others = Cookies::new(&[2; 32]);
-        assert!(matches!(others.check(NOW, FROM, &hello(1, &cookie)), Hello::Unverified(_)));
+        assert!(matches!(others.check(NOW, FROM, &hello(1, &cookie), || true), Hello::Unverified(_)));
     }
 
     #[test]
     fn a_cookie_is_good_for_a_while() {
         let cookies = Cookies::new(&[1; 32]);
         let cookie = asked(&cookies, NOW, FROM);
-        let check = |later| cookies.check(NOW + later, FROM, &hello(1, &cookie));
+        let check = |later| cookies.check(NOW + later, FROM, &hello(1, &cookie), || true);
         assert_eq!(check(AGE_MAX), verified(1));
         assert!(matches!(check(2 * AGE_MAX), Hello::Unverified(_)));
-        assert!(matches!(cookies.check(NOW - AGE_MAX, FROM, &hello(1, &cookie)), Hello::Unverified(_)));
+        assert!(matches!(cookies.check(NOW - AGE_MAX, FROM, &hello(1, &cookie), || true), Hello::Unverified(_)));
+    }
+
+    #[test]
+    fn where_no_answer_is_left_who_has_a_cookie_is_known_and_others_hear_nothing() {
+        let cookies = Cookies::new(&[1; 32]);
+        let cookie = asked(&cookies, NOW, FROM);
+        let check = |hello: &[u8]| cookies.check(NOW, FROM, hello, || false);
+        assert_eq!(check(&hello(1, &cookie)), verified(1));
+        let mut old = hello(3, &[]);
+        old[26] = 0xff;
+        for hello in [hello(1, &[]), hello(1, &cookie[1..]), hello(1, &[0; COOKIE_LEN]), old] {
+            assert_eq!(check(&hello), Hello::NotAnswered);
+        }
     }
 
     #[test]
     fn who_knows_1_0_alone_is_told_that_it_is_too_old() {
         let mut hello = hello(3, &[]);
         hello[26] = 0xff;
-        let Hello::TooOld(alert) = Cookies::new(&[1; 32]).check(NOW, FROM, &hello) else { panic!("it is") };
+        let Hello::TooOld(alert) = Cookies::new(&[1; 32]).check(NOW, FROM, &hello, || true) else { panic!("it is") };
         assert_eq!(alert, [21, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 3, 0, 2, 2, 70]);
     }
 
@@ -262,16 +291,16 @@ mod tests {
         let cookies = Cookies::new(&[1; 32]);
         let whole = hello(0, &[]);
         for len in 0..whole.len() {
-            assert_eq!(cookies.check(NOW, FROM, &whole[..len]), Hello::None, "{len}");
+            assert_eq!(cookies.check(NOW, FROM, &whole[..len], || true), Hello::None, "{len}");
         }
-        assert_eq!(cookies.check(NOW, FROM, &[&whole[..], &[0]].concat()), Hello::None, "it is not alone");
+        assert_eq!(cookies.check(NOW, FROM, &[&whole[..], &[0]].concat(), || true), Hello::None, "it is not alone");
         // Another type, version, epoch, message, offset, length, and vectors that are longer than all of it.
         for (at, byte) in
             [(0, 23), (1, 3), (4, 1), (13, 2), (21, 1), (24, 1), (16, 1), (59, 200), (62, 9), (64, 9), (67, 9)]
         {
             let mut wrong = whole.clone();
             wrong[at] = byte;
-            assert_eq!(cookies.check(NOW, FROM, &wrong), Hello::None, "{at}");
+            assert_eq!(cookies.check(NOW, FROM, &wrong, || true), Hello::None, "{at}");
         }
     }
 }

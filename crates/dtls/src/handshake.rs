@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dimpl::{Config, Dtls, DtlsCertificate, Output};
+use dimpl::{Config, Dtls, DtlsCertificate, NamedGroup, Output};
 
 use crate::cookie::Numbers;
 use crate::guard::guarded;
@@ -19,6 +19,9 @@ const MTU: usize = 1_200;
 /// A flight that nobody answers is sent again after this, then after twice that, and so on, so often (RFC 6347 §4.2.4.1).
 const FLIGHT_RTO: Duration = Duration::from_millis(500);
 const FLIGHT_RETRIES: usize = 4;
+
+/// Keys are exchanged with these: everybody knows one of them, and others cost ten times as much.
+const GROUPS: [NamedGroup; 2] = [NamedGroup::X25519, NamedGroup::Secp256r1];
 
 /// Steps of dimpl that one datagram may make it take; a handshake has no more than some dozen.
 const STEPS_MAX: usize = 100;
@@ -88,6 +91,7 @@ impl Identity {
             .require_client_certificate(false)
             .flight_start_rto(FLIGHT_RTO)
             .flight_retries(FLIGHT_RETRIES)
+            .kx_groups(&GROUPS)
             .build()
             .map_err(|_| IdentityError::NoCrypto)?;
         let certificate: Vec<u8> = chain.into_iter().flatten().copied().collect();

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use dimpl::RecordKeys;
+use dimpl::crypto::Dtls12CipherSuite;
 use srtp::Window;
 
 use crate::protect::{Protect, TAG_LEN};
@@ -16,8 +17,15 @@ use crate::record::{HEADER_LEN, Header, content};
 /// Bytes that a record has more than what it carries, at most.
 pub const OVERHEAD_MAX: usize = HEADER_LEN + 8 + TAG_LEN;
 
-/// Records that one key may seal: with 1,500 bytes each no more blocks than the 2^24.5 records of 16 KiB of RFC 8446 §5.5.
-const RECORDS_MAX: u64 = 1 << 27;
+/// Blocks of 16 bytes that one key of AES-GCM may seal: those of the 2^24.5 records of 16 KiB of RFC 8446 §5.5, some 380 GB.
+/// Where records are as small as they can be, 100,000 a second are nearly a day's.
+const BLOCKS_MAX: u64 = 23_726_566 << 10;
+
+/// Those of a record besides what it carries: one for its tag, and two for what is authenticated.
+const RECORD_BLOCKS: u64 = 3;
+
+/// Records that any key may seal: their numbers have 48 bits.
+const NUMBERS_MAX: u64 = 1 << 48;
 
 /// An alert's two bytes: of warning, close_notify.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
@@ -29,6 +37,8 @@ pub struct Records {
     seals: Protect,
     received: Window,
     next_seq: u64,
+    /// Blocks that may still be sealed.
+    blocks_left: u64,
 }
 
 /// What a record carries.
@@ -58,11 +68,20 @@ pub enum RecordError {
 impl Records {
     /// `None`: a cipher suite that nobody was offered.
     pub(crate) fn new(keys: &RecordKeys) -> Option<Self> {
+        let mut received = Window::default();
+        // Those of the handshake are not to be taken again.
+        let newest = keys.newest_received;
+        (newest.saturating_sub(Window::<16>::SIZE)..=newest).for_each(|seq| received.accept(seq));
         Some(Records {
             opens: Protect::new(keys.suite, &keys.client_key, &keys.client_iv)?,
             seals: Protect::new(keys.suite, &keys.server_key, &keys.server_iv)?,
-            received: Window::default(),
+            received,
             next_seq: keys.next_seq,
+            blocks_left: match keys.suite {
+                // Its bound is beyond what there are numbers for.
+                Dtls12CipherSuite::ECDHE_ECDSA_CHACHA20_POLY1305_SHA256 => u64::MAX,
+                _ => BLOCKS_MAX,
+            },
         })
     }
 
@@ -109,24 +128,25 @@ impl Records {
         self.seal_as(content::ALERT, buf, CLOSE_NOTIFY.len())
     }
 
-    /// Whether there is no number left for what is to be sealed.
+    /// Whether the key seals nothing any more but the end.
     pub fn is_used_up(&self) -> bool {
-        // One is for the end.
-        self.next_seq >= RECORDS_MAX - 1
+        self.next_seq >= NUMBERS_MAX - 1 || self.blocks_left == 0
     }
 
     fn seal_as(&mut self, content: u8, buf: &mut [u8], len: usize) -> Option<usize> {
-        let is_last = content == content::ALERT && self.next_seq < RECORDS_MAX;
+        let is_last = content == content::ALERT && self.next_seq < NUMBERS_MAX;
         if self.is_used_up() && !is_last {
             return None;
         }
         let sealed = self.seals.seal(content, self.next_seq, buf, len)?;
-        self.next_seq += 1;
+        self.next_seq = if is_last { NUMBERS_MAX } else { self.next_seq + 1 };
+        self.blocks_left = self.blocks_left.saturating_sub((len as u64).div_ceil(16) + RECORD_BLOCKS);
         Some(sealed)
     }
 
-    #[cfg(test)]
-    pub(crate) fn use_up(&mut self, left: u64) {
-        self.next_seq = RECORDS_MAX - 1 - left;
+    /// Leaves so many blocks; for tests.
+    #[doc(hidden)]
+    pub fn use_up(&mut self, blocks: u64) {
+        self.blocks_left = blocks;
     }
 }

@@ -21,6 +21,8 @@ const SUITES: [Dtls12CipherSuite; 3] = [
 struct Client {
     dtls: Dtls,
     sends: Vec<Vec<u8>>,
+    /// What was taken from there last.
+    last_sent: Vec<Vec<u8>>,
     data: Vec<Vec<u8>>,
     is_connected: bool,
     has_ended: bool,
@@ -32,7 +34,14 @@ impl Client {
         let certificate = dimpl::certificate::generate_self_signed_certificate().expect("a certificate");
         let mut dtls = Dtls::new_12(Arc::new(config), certificate, now);
         dtls.set_active(true);
-        let mut client = Client { dtls, sends: Vec::new(), data: Vec::new(), is_connected: false, has_ended: false };
+        let mut client = Client {
+            dtls,
+            sends: Vec::new(),
+            last_sent: Vec::new(),
+            data: Vec::new(),
+            is_connected: false,
+            has_ended: false,
+        };
         client.wait(now);
         client
     }
@@ -68,7 +77,8 @@ impl Client {
     }
 
     fn sends(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.sends)
+        self.last_sent = std::mem::take(&mut self.sends);
+        self.last_sent.clone()
     }
 }
 
@@ -78,11 +88,15 @@ fn connect(suite: Dtls12CipherSuite, lose: impl Fn(usize) -> bool) -> (Client, E
     let from = CLIENT.parse().expect("an address");
     let mut client = Client::new(suite, now);
     let [hello] = &client.sends()[..] else { panic!("one hello") };
-    let Hello::Unverified(answer) = cookies.check(Duration::ZERO, from, hello) else { panic!("it has no cookie") };
+    let Hello::Unverified(answer) = cookies.check(Duration::ZERO, from, hello, || true) else {
+        panic!("it has no cookie")
+    };
     assert!(answer.len() < hello.len());
     client.receive(&answer);
     let hellos = client.sends();
-    let Hello::Verified(numbers) = cookies.check(Duration::ZERO, from, &hellos[0]) else { panic!("it has ours") };
+    let Hello::Verified(numbers) = cookies.check(Duration::ZERO, from, &hellos[0], || true) else {
+        panic!("it has ours")
+    };
     let mut server = Handshake::new(&identity, now, numbers);
     let (mut to_server, mut count) = (hellos, 0);
     for _ in 0..40 {
@@ -217,11 +231,11 @@ fn each_side_says_that_this_was_all() {
 }
 
 #[test]
-fn a_key_ends_with_its_last_number_and_says_so() {
+fn a_key_ends_with_its_last_block_and_says_so() {
     let (mut client, mut established, _) = connect(SUITES[0], |_| false);
     tell(&mut client, &established);
     let records = &mut established.records;
-    records.use_up(1);
+    records.use_up(4);
     client.receive(&seal(records, b"last").expect("a record"));
     assert_eq!((client.data.pop().as_deref(), records.is_used_up()), (Some(&b"last"[..]), true));
     assert_eq!(seal(records, b"too many"), None);
@@ -230,6 +244,38 @@ fn a_key_ends_with_its_last_number_and_says_so() {
     client.receive(&buf[..len]);
     assert!(client.has_ended);
     assert_eq!(records.end(&mut buf), None);
+}
+
+#[test]
+fn what_a_key_seals_is_counted_by_its_blocks_and_a_day_of_small_records_is_not_too_much() {
+    let (_, mut established, _) = connect(SUITES[0], |_| false);
+    let records = &mut established.records;
+    records.use_up(2 * (3 + 63) + 1);
+    // 1,000 bytes are 63 blocks.
+    assert_eq!(
+        (0..10).filter(|_| seal(records, &[0; 1_000]).is_some()).count(),
+        3,
+        "and the last is the one that ends it"
+    );
+    let (_, mut established, _) = connect(SUITES[2], |_| false);
+    (0..100).for_each(|_| drop(seal(&mut established.records, &[0; 1_000]).expect("of ChaCha20 there is no end")));
+}
+
+#[test]
+fn what_came_in_the_handshake_does_not_come_again() {
+    let (mut client, mut established, now) = connect(SUITES[0], |_| false);
+    let [.., finished] = &client.last_sent[..] else { panic!("it has sent something") };
+    let (mut rest, mut opened) = (finished.clone(), Vec::new());
+    while let Some(header) = Header::read(&rest) {
+        let behind = rest.split_off(header.len);
+        if header.epoch == 1 {
+            opened.push(established.records.open(&header, &mut rest));
+        }
+        rest = behind;
+    }
+    assert_eq!(opened, [Err(RecordError::Replayed)]);
+    client.wait(now + Duration::from_secs(3));
+    tell(&mut client, &established);
 }
 
 #[test]
@@ -253,10 +299,12 @@ fn a_chain_is_sent_whole() {
     let identity = Identity::new([&own.certificate[..], &above.certificate], &own.private_key).expect("ours");
     let (now, cookies, from) = (Instant::now(), Cookies::new(&[1; 32]), CLIENT.parse().expect("an address"));
     let mut client = Client::new(SUITES[0], now);
-    let Hello::Unverified(answer) = cookies.check(Duration::ZERO, from, &client.sends()[0]) else { panic!("none yet") };
+    let Hello::Unverified(answer) = cookies.check(Duration::ZERO, from, &client.sends()[0], || true) else {
+        panic!("none yet")
+    };
     client.receive(&answer);
     let hello = client.sends().remove(0);
-    let Hello::Verified(numbers) = cookies.check(Duration::ZERO, from, &hello) else { panic!("it has ours") };
+    let Hello::Verified(numbers) = cookies.check(Duration::ZERO, from, &hello, || true) else { panic!("it has ours") };
     let answers = Handshake::new(&identity, now, numbers).handle(now, Some(&hello)).expect("a handshake");
     let Progress::Answers(datagrams) = answers else { panic!("it goes on") };
     let all = datagrams.concat();
@@ -270,14 +318,14 @@ proptest! {
     #[test]
     fn nothing_that_comes_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..100_usize) {
         let (cookies, from) = (Cookies::new(&[1; 32]), CLIENT.parse().expect("an address"));
-        cookies.check(Duration::ZERO, from, &bytes);
+        cookies.check(Duration::ZERO, from, &bytes, || true);
         let (now, identity) = (Instant::now(), Identity::made_up().expect("ours"));
         let mut client = Client::new(SUITES[0], now);
         let mut hello = client.sends().remove(0);
         let end = hello.len().min(at + bytes.len());
         let at = at.min(end);
         hello[at..end].copy_from_slice(&bytes[..end - at]);
-        let checked = cookies.check(Duration::ZERO, from, &hello);
+        let checked = cookies.check(Duration::ZERO, from, &hello, || true);
         prop_assert!(!matches!(checked, Hello::Verified(_)));
         let mut server = Handshake::new(&identity, now, Numbers { record: 0, message: 0 });
         let _ = server.handle(now, Some(&hello)).and_then(|_| server.handle(now, Some(&bytes)));

@@ -140,20 +140,18 @@ impl Associations {
             return self.pass_on(slot, datagram);
         }
         let since = now.saturating_duration_since(self.settings.epoch.0);
-        match self.cookies.check(since, path.remote, datagram) {
+        match self.cookies.check(since, path.remote, datagram, || limits.take_cookie(now)) {
             Hello::Verified(numbers) => {
                 // He is at his address, and a signature is dear.
                 let may = limits.take_handshake(now, path.remote.ip());
                 may.then(|| self.begin(now, path, numbers, datagram, counters)).ok_or(DropReason::HandshakeBudgetSpent)
             }
-            Hello::Unverified(answer) if limits.take(now, path.remote.ip()) => {
+            Hello::Unverified(answer) => {
                 counters.dtls_cookies += 1;
                 out.push(path, &answer).then_some(()).ok_or(DropReason::OutboxFull)
             }
-            Hello::TooOld(alert) if limits.take(now, path.remote.ip()) => {
-                out.push(path, &alert).then_some(()).ok_or(DropReason::OutboxFull)
-            }
-            Hello::Unverified(_) | Hello::TooOld(_) => Err(DropReason::UnauthenticatedBudgetSpent),
+            Hello::TooOld(alert) => out.push(path, &alert).then_some(()).ok_or(DropReason::OutboxFull),
+            Hello::NotAnswered => Err(DropReason::UnauthenticatedBudgetSpent),
             Hello::None => Err(DropReason::NoAssociation),
         }
     }
@@ -208,7 +206,7 @@ impl Associations {
             }
             HandshakeStep::Failed => {
                 counters.dtls_handshakes_failed += 1;
-                self.remove(slot);
+                self.forget(slot);
             }
             HandshakeStep::Done(established) => {
                 self.make_room(path.remote, counters);
@@ -218,7 +216,8 @@ impl Associations {
                 }
                 if self.open.len() >= self.settings.associations_max {
                     counters.connections_refused += 1;
-                    return self.remove(slot);
+                    self.forget(slot);
+                    return;
                 }
                 self.shaking.remove(&path);
                 self.newcomers.leave(slot);
@@ -256,6 +255,15 @@ impl Associations {
         }
     }
 
+    /// Ends it where its keys are used up, and says so: the client begins anew with others.
+    pub(crate) fn end_used_up(&mut self, path: &Path, out: &mut Outbox) {
+        let Some(records) = self.records(path).filter(|records| records.is_used_up()) else { return };
+        if let Some(len) = out.slot().and_then(|slot| records.end(slot)) {
+            out.commit(path, len);
+        }
+        self.end(path);
+    }
+
     /// The client has ended it.
     pub(crate) fn end(&mut self, path: &Path) {
         if let Some(slot) = self.open.get(path).copied() {
@@ -277,20 +285,28 @@ impl Associations {
         }
     }
 
+    /// Ends one; control hears of it where it shakes hands.
     fn remove(&mut self, slot: usize) {
-        let Some(association) = self.all.try_remove(slot) else { return };
+        if let Some(association) = self.forget(slot) {
+            self.events.push_back(Event::Handshake { association, input: HandshakeInput::End });
+        }
+    }
+
+    /// Ends one of which control knows that, and says which it was where its handshake went on.
+    fn forget(&mut self, slot: usize) -> Option<AssociationId> {
+        let association = self.all.try_remove(slot)?;
         self.checks.cancel(association.check);
         self.newcomers.leave(slot);
         self.unused.leave(slot);
         match association.state {
             State::Shaking { .. } => {
                 self.shaking.remove(&association.path);
-                let (association, input) = (association.id, HandshakeInput::End);
-                self.events.push_back(Event::Handshake { association, input });
+                Some(association.id)
             }
             State::Open { .. } => {
                 self.open.remove(&association.path);
                 self.ended.push(association.path);
+                None
             }
         }
     }
@@ -313,7 +329,7 @@ impl Associations {
             let path = association.path;
             counters.dtls_handshakes_failed += u64::from(association.is_shaking());
             if let State::Open { established, .. } = &mut association.state {
-                if is_used(&path) && !established.records.is_used_up() {
+                if is_used(&path) {
                     association.check = self.checks.insert(now + self.settings.unused_max, slot);
                     continue;
                 }

@@ -46,6 +46,8 @@ pub enum DropReason {
     Replayed,
     /// A source begins more handshakes than it may, or one brings more datagrams.
     HandshakeBudgetSpent,
+    /// A datagram of a handshake finds no room on its way to who shakes hands.
+    EventQueueFull,
     /// Data that does not fit a datagram with what stands around it.
     TooLong,
     /// Something came to a link that is not in use any more.

@@ -249,6 +249,9 @@ impl Forward<'_, '_> {
                 counters.drops.add(reason, 1);
             }
         }
+        if records.is_used_up() {
+            associations.end_used_up(&client.path, out);
+        }
     }
 
     fn write_channel_data(&mut self, client: &Client, number: u16, part: Part) {

@@ -12,7 +12,9 @@
 //! rate. All together get no more than the total, whatever they claim to be.
 //!
 //! Who brings a nonce is at his address. His tries have a table of their own, so that nobody who only claims that address
-//! takes them from him, and no total. So do handshakes, which begin behind a cookie.
+//! takes them from him, and no total. So do handshakes, which begin behind a cookie; one thread makes those of all workers, so
+//! there is a total of them, too. A cookie is shorter than what asks for it, so a flood in somebody's name is none to him, and
+//! takes nothing from him: there is a total alone.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -29,6 +31,13 @@ pub struct LimitSettings {
     pub source: Rate,
     /// To all together.
     pub total: Rate,
+    /// Cookies of DTLS, and alerts in their stead, for all together.
+    pub cookies: Rate,
+    /// Handshakes by DTLS that one such source begins, and all together; with several workers, at all of them
+    /// (`with_workers`).
+    pub source_handshakes: Rate,
+    /// The same, of all sources.
+    pub handshakes: Rate,
 }
 
 impl Default for LimitSettings {
@@ -36,7 +45,20 @@ impl Default for LimitSettings {
         LimitSettings {
             source: Rate { burst: 200, interval: Duration::from_millis(20) },
             total: Rate { burst: 10_000, interval: Duration::from_micros(20) },
+            cookies: Rate { burst: 20_000, interval: Duration::from_micros(10) },
+            source_handshakes: Rate { burst: 100, interval: Duration::from_millis(100) },
+            handshakes: Rate { burst: 1_000, interval: Duration::from_millis(1) },
         }
+    }
+}
+
+impl LimitSettings {
+    /// Those of one of so many workers: the kernel spreads a source's ports over them, and one thread shakes hands for all.
+    #[must_use]
+    pub fn with_workers(self, count: usize) -> Self {
+        let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        let part = |rate: Rate| Rate { burst: rate.burst.div_ceil(count), interval: rate.interval * count };
+        LimitSettings { source_handshakes: part(self.source_handshakes), handshakes: part(self.handshakes), ..self }
     }
 }
 
@@ -47,7 +69,9 @@ pub struct Limits {
     strangers: Table,
     total: Budget,
     attempts: Table,
-    handshakes: Table,
+    cookies: Budget,
+    source_handshakes: Table,
+    handshakes: Budget,
 }
 
 /// Buckets that sources share.
@@ -62,8 +86,16 @@ pub struct Table {
 impl Limits {
     /// All of them. The seed is secret.
     pub fn new(now: Instant, settings: LimitSettings, seed: u64) -> Self {
-        let [strangers, attempts, handshakes] = [(); 3].map(|()| Table::new(now, settings.source, seed));
-        Limits { settings, strangers, total: Budget::new(now), attempts, handshakes }
+        let table = |rate| Table::new(now, rate, seed);
+        Limits {
+            settings,
+            strangers: table(settings.source),
+            total: Budget::new(now),
+            attempts: table(settings.source),
+            cookies: Budget::new(now),
+            source_handshakes: table(settings.source_handshakes),
+            handshakes: Budget::new(now),
+        }
     }
 
     /// Takes one answer for who claims to be at this address. False when there is none: then nothing is said.
@@ -86,7 +118,13 @@ impl Limits {
 
     /// Takes a handshake that who is at this address wants to begin. False when there is none: then nothing is said.
     pub fn take_handshake(&mut self, now: Instant, at: IpAddr) -> bool {
-        self.handshakes.take(now, at)
+        let rate = self.settings.handshakes;
+        self.handshakes.next_at(rate) <= now && self.source_handshakes.take(now, at) && self.handshakes.take(now, rate)
+    }
+
+    /// Takes a cookie, or an alert in its stead. False when there is none: then nothing is said.
+    pub fn take_cookie(&mut self, now: Instant) -> bool {
+        self.cookies.take(now, self.settings.cookies)
     }
 
     /// Gives back one that was taken before it was known whether it fails.
@@ -133,9 +171,13 @@ mod tests {
 
     use super::*;
 
+    const PLENTY: Rate = Rate { burst: 1_000_000, interval: Duration::from_nanos(1) };
     const SETTINGS: LimitSettings = LimitSettings {
         source: Rate { burst: 10, interval: Duration::from_millis(100) },
-        total: Rate { burst: 1_000_000, interval: Duration::from_nanos(1) },
+        total: PLENTY,
+        cookies: PLENTY,
+        source_handshakes: Rate { burst: 10, interval: Duration::from_millis(100) },
+        handshakes: Rate { burst: 50, interval: Duration::from_millis(20) },
     };
 
     fn ip(text: &str) -> IpAddr {
@@ -203,6 +245,32 @@ mod tests {
         assert_eq!(failed.count(), 20);
         assert!(!limits.take_attempt(now, ip("9.9.9.9")) && limits.may_attempt(now, ip("9.9.9.8")));
         assert!(limits.may_attempt(now + Duration::from_millis(100), ip("9.9.9.9")));
+    }
+
+    #[test]
+    fn handshakes_of_a_source_and_of_all_are_so_many_at_all_workers_together() {
+        for workers in [1, 2, 5] {
+            let settings = SETTINGS.with_workers(workers);
+            let mut all: Vec<_> = (0..workers).map(|_| limits(settings)).collect();
+            let mut begin = |from: IpAddr, later: Duration| -> usize {
+                let begun = all
+                    .iter_mut()
+                    .map(|(limits, now)| (0..100).filter(|_| limits.take_handshake(*now + later, from)).count());
+                begun.sum()
+            };
+            assert_eq!(begin(ip("9.9.9.9"), Duration::ZERO), 20, "{workers}");
+            let others: usize = (0..100).map(|host| begin(IpAddr::from([9, 9, 8, host]), Duration::ZERO)).sum();
+            assert_eq!(others, 30, "{workers}");
+            assert_eq!(begin(ip("9.9.9.9"), Duration::from_secs(1)), 20, "{workers}");
+        }
+    }
+
+    #[test]
+    fn cookies_have_a_total_alone_and_take_nothing_from_others() {
+        let cookies = Rate { burst: 500, interval: Duration::from_millis(1) };
+        let (mut limits, now) = limits(LimitSettings { cookies, ..SETTINGS });
+        assert_eq!((0..1_000).filter(|_| limits.take_cookie(now)).count(), 500);
+        assert!(limits.take(now, ip("9.9.9.9")));
     }
 
     proptest! {

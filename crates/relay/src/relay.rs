@@ -128,6 +128,11 @@ impl Relay {
         lookup.or_else(failure).or_else(|| others.into_iter().find_map(VecDeque::pop_front))
     }
 
+    /// Counts what was lost on its way to control.
+    pub fn count_drop(&mut self, reason: DropReason) {
+        self.counters.drops.add(reason, 1);
+    }
+
     /// All numbers of this worker.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
@@ -536,6 +541,7 @@ impl Relay {
             }
             None => false,
         };
+        self.associations.end_used_up(path, out);
         if is_sent {
             return;
         }

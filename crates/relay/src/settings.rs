@@ -72,7 +72,7 @@ pub struct Settings {
     pub alternates: AlternateServers,
     /// Who may use it.
     pub auth: AuthSettings,
-    /// How often requests that prove nothing are answered.
+    /// How often requests that prove nothing are answered, and handshakes begin.
     pub limits: LimitSettings,
     /// Which peers may be reached. All workers have the same.
     pub rules: Arc<Rules>,

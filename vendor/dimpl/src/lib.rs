@@ -293,6 +293,8 @@ pub struct RecordKeys {
     pub server_iv: Vec<u8>,
     /// Number of the server's next record.
     pub next_seq: u64,
+    /// Number of the newest record of the client that was under these keys.
+    pub newest_received: u64,
 }
 
 impl fmt::Debug for RecordKeys {

@@ -16,6 +16,11 @@ impl ReplayWindow {
         Self::default()
     }
 
+    /// The newest sequence number that was accepted, or zero.
+    pub fn newest(&self) -> u64 {
+        self.max_seq
+    }
+
     /// Check if the given sequence number is acceptable (not a replay, not too old).
     /// Read-only: does not modify the window state.
     pub fn check(&self, seqno: u64) -> bool {

@@ -68,7 +68,7 @@ pub(super) fn settings(now: Instant, listen: SocketAddr, relayed: RelayAddress) 
     settings.relays = vec![relayed];
     settings.ports = 1_024..=65_535;
     settings.allocations_max = 1 << 16;
-    settings.limits = LimitSettings { source: rate, total: rate };
+    settings.limits = LimitSettings { source: rate, total: rate, ..Default::default() };
     settings.ports_of_all = settings.ports.clone();
     settings.rules = Arc::new(Rules::new(&lists, &Own::default()));
     settings.ledger = Arc::new(Ledger::new(now, LedgerSettings::default()));

@@ -502,7 +502,7 @@ fn keys(name: &str) -> Found {
 
 const UNLIMITED: LimitSettings = {
     let rate = wire::Rate { burst: 1_000_000, interval: Duration::from_nanos(1) };
-    LimitSettings { source: rate, total: rate }
+    LimitSettings { source: rate, total: rate, cookies: rate, source_handshakes: rate, handshakes: rate }
 };
 
 #[test]

@@ -76,7 +76,7 @@ fn thousands_that_expire_at_once_are_seen_to_in_portions() {
     let mut world = World::new(|settings| {
         settings.ports = 10_000..=60_000;
         let often = Rate { burst: u32::from(COUNT), interval: Duration::from_micros(1) };
-        settings.limits = LimitSettings { source: often, total: often };
+        settings.limits = LimitSettings { source: often, total: often, ..Default::default() };
     });
     for port in 0..COUNT {
         Client::new(port + 1).allocate(&mut world);

@@ -115,7 +115,7 @@ fn a_flood_in_the_name_of_an_address_ends_no_allocation_there() {
     let seldom = Rate { burst: 3, interval: std::time::Duration::from_secs(3_600) };
     let few = Rate { burst: 100, interval: std::time::Duration::from_secs(3_600) };
     let mut world = World::new(|settings| {
-        settings.limits = LimitSettings { source: seldom, total: few };
+        settings.limits = LimitSettings { source: seldom, total: few, ..Default::default() };
         settings.auth.nonce_age_max = std::time::Duration::from_secs(60);
     });
     let mut client = Client::new(1);

@@ -30,11 +30,13 @@ pub fn with_dtls(change: impl FnOnce(&mut relay::settings::Settings)) -> World {
 pub struct Control {
     identity: Identity,
     handshakes: HashMap<AssociationId, Handshake>,
+    /// Blocks that the keys of those who come seal, where that is to be another number.
+    pub key_blocks: Option<u64>,
 }
 
 impl Control {
     pub fn new() -> Self {
-        Control { identity: Identity::made_up().expect("randomness"), handshakes: HashMap::new() }
+        Control { identity: Identity::made_up().expect("randomness"), handshakes: HashMap::new(), key_blocks: None }
     }
 
     /// How many handshakes go on.
@@ -66,7 +68,10 @@ impl Control {
         let mut tell = |step| world.command(Command::Handshake { association, step });
         match progress {
             Ok(Progress::Answers(datagrams)) => datagrams.into_iter().for_each(|it| tell(HandshakeStep::Send(it))),
-            Ok(Progress::Done(established)) => {
+            Ok(Progress::Done(mut established)) => {
+                if let Some(blocks) = self.key_blocks {
+                    established.records.use_up(blocks);
+                }
                 tell(HandshakeStep::Done(Box::new(established)));
                 self.handshakes.remove(&association);
             }

@@ -304,7 +304,8 @@ impl Shared {
         let ports =
             config.relay.ports.part(worker.index(), count).context("relay.ports: too few for so many workers")?;
         let seed = random().context("reading random numbers")?;
-        Ok(Settings { worker, ports, seed, ..self.settings.clone() })
+        let limits = self.settings.limits.with_workers(count);
+        Ok(Settings { worker, ports, seed, limits, ..self.settings.clone() })
     }
 
     /// Where clients find it by UDP, or by DTLS, as this host has it.

@@ -1139,6 +1139,7 @@ impl Engine {
             server_key,
             server_iv,
             next_seq: self.sequence_epoch_n.sequence_number,
+            newest_received: self.replay.newest(),
         })
     }
 
