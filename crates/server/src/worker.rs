@@ -185,12 +185,14 @@ impl Products {
     }
 
     /// Passes on what the products have to say. What finds no room is tried again soon, also when nothing else happens.
-    fn tell(&mut self, now: Instant) {
+    fn tell(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(event) = self.pump.poll_event() {
             self.control.send(Report::Pump(event));
         }
-        while let Some(event) = self.relay.as_mut().and_then(Relay::poll_event) {
-            self.control.send(Report::Relay { worker: self.worker, event });
+        if let Some(relay) = &mut self.relay {
+            while let Some(event) = relay.poll_event() {
+                tell_of_relay(relay, self.worker, event, &mut self.control, (now, out));
+            }
         }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
@@ -205,6 +207,31 @@ impl Products {
             is_behind |= negotiator.is_behind();
         }
         self.retry_at = is_behind.then(|| now + RETRY);
+    }
+}
+
+/// Passes on what a relay has to say. Strangers' datagrams find room or are lost, and their handshakes with them: their senders
+/// repeat them.
+fn tell_of_relay(
+    relay: &mut Relay,
+    worker: WorkerId,
+    event: relay::spec::Event,
+    control: &mut Outgoing<Report>,
+    (now, out): (Instant, &mut Outbox),
+) {
+    use relay::spec::{Command, Event, HandshakeInput, HandshakeStep};
+    let (is_begin, association) = match &event {
+        Event::Handshake { association, input: HandshakeInput::Begin { .. } } => (true, *association),
+        Event::Handshake { association, input: HandshakeInput::Datagram(_) } => (false, *association),
+        _ => return control.send(Report::Relay { worker, event }),
+    };
+    if control.offer(Report::Relay { worker, event }) {
+        return;
+    }
+    if is_begin {
+        relay.handle_command(now, Command::Handshake { association, step: HandshakeStep::Failed }, out);
+    } else {
+        relay.count_drop(::relay::drops::DropReason::EventQueueFull);
     }
 }
 
@@ -303,7 +330,7 @@ impl Product for Products {
             None => self.turns.transmit(&mut [rooms, pump], now, out),
         };
         self.post();
-        self.tell(now);
+        self.tell(now, out);
         self.publish(now);
         has_more
     }
@@ -449,6 +476,48 @@ mod tests {
         receive(&mut products, now, 8, check);
         receive(&mut products, now, 8, &long[..1_500]);
         assert_eq!(std::iter::from_fn(|| inputs.try_recv()).count(), 2);
+    }
+
+    /// A ClientHello with this cookie.
+    fn hello(cookie: &[u8]) -> Vec<u8> {
+        let body = [&[0xfe, 0xfd][..], &[9; 32], &[0, cookie.len() as u8], cookie, &[0, 2, 0xc0, 0x2b, 1, 0]].concat();
+        let len = body.len() as u8;
+        let header = [22, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, len + 12, 1, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+        [&header[..], &body].concat()
+    }
+
+    #[test]
+    fn handshakes_of_the_relay_s_clients_that_find_no_room_are_let_go() {
+        let now = Instant::now();
+        let (control, reports) = mailbox(8).expect("a mailbox");
+        let mut settings = relay::settings::Settings::new([7; 32], (now, Duration::ZERO));
+        let addr = ([192, 0, 2, 1], 5_349).into();
+        settings.owner = RELAY;
+        settings.listeners = vec![relay::settings::Listener { addr, transport: relay::spec::ClientTransport::Dtls }];
+        let (mut products, _) = products(now);
+        (products.relay, products.control) = (Some(Relay::new(now, settings)), Outgoing::new(control));
+        let (token, link) = (Token { owner: RELAY, number: relay::names::listener(0) }, LinkId::datagrams(0));
+        let mut out = Outbox::new(100_000);
+        let opened = LinkEvent::Opened { link, local: addr, remote: None };
+        products.handle_link(now, token, opened, &mut out);
+        for port in 1..=100 {
+            let path = Path { link, remote: ([192, 0, 2, 1], port).into(), local: None };
+            let mut cookie = Vec::new();
+            for _ in 0..3 {
+                let mut hello = hello(&cookie);
+                let len = hello.len().try_into().expect("a datagram");
+                products.handle_run(now, DatagramRun::new(token, path, len, &mut hello), &mut out);
+                if let Some(answer) = out.datagrams().next() {
+                    cookie = answer.1[28..48].to_vec();
+                }
+                out.clear();
+            }
+            products.poll_transmit(now, &mut out);
+        }
+        let counters = products.relay.as_ref().map(Relay::counters).expect("it is there");
+        assert!(!products.control.is_behind(), "nothing waits in the worker");
+        assert_eq!((counters.dtls_handshakes_begun, counters.dtls_handshakes_failed), (100, 97));
+        assert_eq!(std::iter::from_fn(|| reports.try_recv()).count(), 6, "a quarter is for others");
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! The thread that shakes hands with the relay's clients by DTLS, so that no worker has to.
 //!
 //! In: what workers' relays have of clients that have shown their cookies. Out: what to send them, keys.
-//! Cost: some 0.3 ms for each, and memory for those that go on: workers say how many that may be.
+//! Cost: some 0.3 ms for each, and memory for those that go on: workers say how many that may be. Those that go on come first,
+//! so that what has cost something already comes to its end, and newcomers wait for their turn.
 //! Source: RFC 6347 §4.2, RFC 7350.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use dtls::{Handshake, Identity, Progress};
+use dtls::{Handshake, Identity, Numbers, Progress};
 use engine::{Mailbox, Receiver, RecvError, mailbox};
 use relay::spec::{AssociationId, Command, HandshakeInput, HandshakeStep};
 use wire::WorkerId;
@@ -22,8 +23,13 @@ use crate::worker::Message;
 /// What waits for the thread at most. A handshake of which something finds no room has failed, and its client begins anew.
 const MAILBOX: usize = 8_192;
 
-/// Inputs between two looks at the timers.
-const BATCH: usize = 64;
+/// Inputs between two looks at the timers, and at newcomers.
+const BATCH: usize = 256;
+
+/// Handshakes that go on, of one worker, which waits for no more than that; and newcomers that wait for their turn, of all. For
+/// one more the oldest is let go.
+const OF_WORKER_MAX: usize = 1_024;
+const WAITING_MAX: usize = 1_024;
 
 /// Below the workers, which must not wait for handshakes on a busy machine (nice(2)).
 const NICE: i32 = 10;
@@ -77,8 +83,9 @@ where
         tracing::debug!(%error, "cannot lower the priority of the thread for DTLS");
     }
     loop {
+        let is_idle = handshakes.waiting.is_empty();
         let timeout = handshakes.poll_timeout().map(|at| at.saturating_duration_since(Instant::now()));
-        match inputs.recv_timeout(timeout) {
+        match inputs.recv_timeout(if is_idle { timeout } else { Some(Duration::ZERO) }) {
             Ok(input) => {
                 handshakes.handle(Instant::now(), input);
                 for input in std::iter::from_fn(|| inputs.try_recv()).take(BATCH) {
@@ -89,6 +96,7 @@ where
             Err(RecvError::Closed) => return,
         }
         handshakes.handle_timeout(Instant::now());
+        handshakes.begin_next(Instant::now());
     }
 }
 
@@ -99,8 +107,11 @@ type Key = (WorkerId, AssociationId);
 struct Handshakes<I, T> {
     identity: I,
     tell: T,
-    all: HashMap<Key, Entry>,
+    /// By worker, the oldest first: associations are numbered.
+    all: BTreeMap<Key, Entry>,
     due: BTreeSet<(Instant, Key)>,
+    /// Those that have not begun.
+    waiting: VecDeque<(Key, Numbers, Box<[u8]>)>,
 }
 
 struct Entry {
@@ -116,25 +127,42 @@ where
     T: FnMut(WorkerId, Command),
 {
     fn new(identity: I, tell: T) -> Self {
-        Handshakes { identity, tell, all: HashMap::new(), due: BTreeSet::new() }
+        Handshakes { identity, tell, all: BTreeMap::new(), due: BTreeSet::new(), waiting: VecDeque::new() }
     }
 
     /// Takes what a worker has.
     fn handle(&mut self, now: Instant, Input { worker, association, input }: Input) {
         let key = (worker, association);
-        let datagram = match input {
-            HandshakeInput::End => return self.forget(key),
-            HandshakeInput::Datagram(datagram) => datagram,
+        match input {
+            HandshakeInput::End => self.forget(key),
+            HandshakeInput::Datagram(datagram) => self.step(now, key, Some(&datagram)),
             HandshakeInput::Begin { numbers, hello } => {
-                let Some(identity) = (self.identity)() else { return self.fail(key) };
-                let until = now + TIME_MAX;
-                let entry = Entry { handshake: Handshake::new(&identity, now, numbers), at: until, until };
-                self.due.insert((until, key));
-                self.all.insert(key, entry);
-                hello
+                self.waiting.push_back((key, numbers, hello));
+                if self.waiting.len() > WAITING_MAX
+                    && let Some((oldest, ..)) = self.waiting.pop_front()
+                {
+                    self.fail(oldest);
+                }
             }
-        };
-        self.step(now, key, Some(&datagram));
+        }
+    }
+
+    /// Begins the handshake that has waited longest.
+    fn begin_next(&mut self, now: Instant) {
+        let Some((key, numbers, hello)) = self.waiting.pop_front() else { return };
+        let of_worker = (key.0, AssociationId(0))..=(key.0, AssociationId(u64::MAX));
+        let mut all = self.all.range(of_worker).map(|(key, _)| *key);
+        if let Some(oldest) = all.next()
+            && all.count() >= OF_WORKER_MAX - 1
+        {
+            self.fail(oldest);
+        }
+        let Some(identity) = (self.identity)() else { return self.fail(key) };
+        let until = now + TIME_MAX;
+        let entry = Entry { handshake: Handshake::new(&identity, now, numbers), at: until, until };
+        self.due.insert((until, key));
+        self.all.insert(key, entry);
+        self.step(now, key, Some(&hello));
     }
 
     /// Sends again what was not answered, and forgets whom nobody waits for.
@@ -180,8 +208,9 @@ where
     }
 
     fn forget(&mut self, key: Key) {
-        if let Some(entry) = self.all.remove(&key) {
-            self.due.remove(&(entry.at, key));
+        match self.all.remove(&key) {
+            Some(entry) => drop(self.due.remove(&(entry.at, key))),
+            None => self.waiting.retain(|(waiting, ..)| *waiting != key),
         }
     }
 
@@ -216,12 +245,61 @@ mod tests {
         let mut handshakes = Handshakes::new(|| identity.clone(), tell);
         for input in inputs {
             handshakes.handle(now, Input { worker: ANYBODY.0, association: ANYBODY.1, input });
+            handshakes.begin_next(now);
         }
         let left = handshakes.all.len();
         assert_eq!(handshakes.due.len(), left);
         handshakes.handle_timeout(now + TIME_MAX);
         assert!(handshakes.all.is_empty() && handshakes.poll_timeout().is_none());
         (steps, left)
+    }
+
+    fn input(worker: u16, association: u64, input: HandshakeInput) -> Input {
+        Input { worker: WorkerId(worker), association: AssociationId(association), input }
+    }
+
+    /// The end of a handshake may be lost on its way here.
+    #[test]
+    fn of_one_worker_so_many_go_on_and_the_oldest_goes_when_its_end_was_not_heard() {
+        let (now, identity) = (Instant::now(), Identity::made_up().expect("randomness"));
+        let mut failed = Vec::new();
+        let tell = |worker: WorkerId, command| match command {
+            Command::Handshake { association, step: HandshakeStep::Failed } => failed.push((worker.0, association.0)),
+            other => panic!("{other:?}"),
+        };
+        let mut handshakes = Handshakes::new(|| Some(identity.clone()), tell);
+        handshakes.handle(now, input(2, 0, begin()));
+        handshakes.begin_next(now);
+        for number in 0..OF_WORKER_MAX as u64 + 2 {
+            handshakes.handle(now, input(1, number << 32 | 5, begin()));
+            handshakes.begin_next(now);
+        }
+        assert_eq!((handshakes.all.len(), handshakes.due.len()), (OF_WORKER_MAX + 1, OF_WORKER_MAX + 1));
+        assert_eq!(failed, [(1, 5), (1, 1 << 32 | 5)]);
+    }
+
+    #[test]
+    fn newcomers_wait_while_others_go_on_and_so_many_do() {
+        let (now, identity) = (Instant::now(), Identity::made_up().expect("randomness"));
+        let mut failed = Vec::new();
+        let tell = |_, command| match command {
+            Command::Handshake { association, step: HandshakeStep::Failed } => failed.push(association.0),
+            other => panic!("{other:?}"),
+        };
+        let mut handshakes = Handshakes::new(|| Some(identity.clone()), tell);
+        for number in 0..WAITING_MAX as u64 + 2 {
+            handshakes.handle(now, input(1, number, begin()));
+        }
+        handshakes.handle(now, input(1, 2, HandshakeInput::End));
+        assert_eq!((handshakes.waiting.len(), handshakes.all.len()), (WAITING_MAX - 1, 0));
+        handshakes.begin_next(now);
+        assert_eq!(
+            handshakes.all.keys().next(),
+            Some(&(WorkerId(1), AssociationId(3))),
+            "nobody waits for that before it"
+        );
+        drop(handshakes);
+        assert_eq!(failed, [0, 1]);
     }
 
     fn begin() -> HandshakeInput {
