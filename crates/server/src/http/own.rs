@@ -4,7 +4,8 @@
 //!
 //! Whoever reaches such a server may administer it. A browser that reaches it would do so for any page that it shows: for one
 //! of another origin, though that cannot read the answer, and for one whose name was made to point here (DNS rebinding),
-//! which can. No address is anybody's name, so who asks by an address, or for localhost, was not led here.
+//! which can. No address is anybody's name, and a name without a dot, such as localhost or that of a container, is found by
+//! the machine or its network alone: who asks by these was not led here.
 //! Source: RFC 9110 §7.2 (Host), RFC 6454 §7 (Origin).
 
 use std::net::IpAddr;
@@ -32,10 +33,10 @@ pub(super) fn check(headers: &HeaderMap, listed: &[Origin]) -> Result<(), &'stat
     // A browser always says it.
     let Some(host) = headers.get(HOST) else { return Ok(()) };
     let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
-    let is_own = |host: &Authority| is_address(host) || is_localhost(host) || listed.iter().any(|it| names(it, host));
+    let is_own = |host: &Authority| is_address(host) || is_local(host) || listed.iter().any(|it| names(it, host));
     let Some(host) = host.filter(is_own) else {
         return Err(
-            "no token is needed here, so ask by address or for localhost, or name the origin in http.cors_origins",
+            "no token is needed here, so ask by address or by a name without a dot, or name the origin in http.cors_origins",
         );
     };
     let origins = headers.get_all(ORIGIN).iter();
@@ -65,6 +66,11 @@ fn authority(origin: &Origin) -> Option<Authority> {
 
 fn is_address(host: &Authority) -> bool {
     ip(host).is_some()
+}
+
+/// A name that no public name server has (RFC 7085 §1 tells of the few top-level domains that were hosts).
+fn is_local(host: &Authority) -> bool {
+    !host.host().is_empty() && !host.host().contains(['.', ':', '@'])
 }
 
 fn is_localhost(host: &Authority) -> bool {

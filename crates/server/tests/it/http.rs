@@ -316,6 +316,7 @@ async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
         (vec![lan], true),
         (vec![("host", "[::1]:8080"), ("origin", "http://[::1]:8080")], true),
         (vec![("host", "LocalHost")], true),
+        (vec![("host", "millrace:8080"), ("origin", "http://millrace:8080")], true),
         (vec![lan, ("origin", "http://192.168.1.5:8080")], true),
         (vec![lan, ("origin", "http://localhost:3000")], true),
         // A form or `fetch` with "no-cors" that another page sends; a sandbox or a file; another server of the host.
@@ -328,6 +329,7 @@ async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
         (vec![("host", "else.example:8080")], false),
         (vec![("host", "127.0.0.1.else.example")], false),
         (vec![("host", "127.0.0.1@else.example")], false),
+        (vec![("host", "millrace:8080"), ("origin", "http://test:8080")], false),
     ];
     for (headers, is_answered) in asked {
         let origin = headers.iter().find(|(name, _)| *name == "origin").map_or("", |(_, origin)| origin);
