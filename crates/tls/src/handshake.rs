@@ -95,7 +95,11 @@ impl Handshake {
                     }
                     result
                 }
-                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => Ok(false),
+                // Who says with the handshake's end that this was all has said what stands before it. Its connection ends
+                // next, or is silent.
+                Ok(
+                    ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::PeerClosed,
+                ) => Ok(false),
                 // Nobody was told that early data is taken (RFC 8446 §4.2.10).
                 Ok(_) => Err(HandshakeError::Ended),
                 Err(error) => Err(error.into()),

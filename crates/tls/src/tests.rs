@@ -151,6 +151,30 @@ fn what_comes_with_the_end_of_the_handshake_is_not_lost() {
 }
 
 #[test]
+fn who_says_all_with_the_end_of_the_handshake_is_heard() {
+    for suite in suites() {
+        let world = World::new(suite);
+        let mut client =
+            ClientConnection::new(world.client.clone(), "localhost".try_into().expect("a name")).expect("a client");
+        let mut server = Handshake::new(world.server.clone()).expect("a server");
+        let mut is_done = false;
+        for _ in 0..3 {
+            let mut answer = Vec::new();
+            is_done = server.handle(&sent(&mut client), &mut answer).expect("a handshake");
+            receive(&mut client, &answer).expect("a handshake");
+            if !client.is_handshaking() && !is_done {
+                client.writer().write_all(b"all").expect("it is kept");
+                client.send_close_notify();
+            }
+        }
+        assert!(is_done, "{suite:?}");
+        let server = server.finish().expect("it is over");
+        let said = if suite.tls13().is_some() { &b"all"[..] } else { b"" };
+        assert_eq!((&server.received[..], server.protocol.as_deref()), (said, Some(&b"stun.turn"[..])), "{suite:?}");
+    }
+}
+
+#[test]
 fn keys_are_changed_by_either_side_and_no_data_is_lost() {
     for suite in suites().filter(|suite| suite.tls13().is_some()) {
         let (mut client, mut server) = World::new(suite).connect(100_000, b"");
