@@ -30,36 +30,43 @@ func relayCredential(t *testing.T) credential {
 	defer response.Body.Close()
 	var made credential
 	check(t, json.NewDecoder(response.Body).Decode(&made))
-	if len(made.URIs) != 1 {
-		t.Fatalf("one relay is expected, not %v", made.URIs)
-	}
 	return made
 }
 
 // relayOnly is a configuration that leaves pion no other way. Its WebRTC does not take a certificate that nobody else has signed.
 func relayOnly(t *testing.T, way string) webrtc.Configuration {
 	made := relayCredential(t)
-	uri := fmt.Sprintf("turn:%s?transport=%s", serverAddress(made, way), way)
+	uri := fmt.Sprintf("turn:%s?transport=%s", made.address(t, way), way)
 	server := webrtc.ICEServer{URLs: []string{uri}, Username: made.Username, Credential: made.Password}
 	return webrtc.Configuration{ICEServers: []webrtc.ICEServer{server}, ICETransportPolicy: webrtc.ICETransportPolicyRelay}
 }
 
-// The ways to the relay.
-var ways = []string{"udp", "tcp", "tls"}
-
-// serverAddress is where the relay is by one of them.
-func serverAddress(made credential, way string) string {
-	if way != "udp" {
-		return relayAt[way]
+// The ways to the relay, and what its URIs of each begin and end with.
+var (
+	ways    = []string{"udp", "tcp", "tls"}
+	schemes = map[string][2]string{
+		"udp": {"turn:", "?transport=udp"}, "tcp": {"turn:", "?transport=tcp"}, "tls": {"turns:", "?transport=tcp"},
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(made.URIs[0], "turn:"), "?transport=udp")
+)
+
+// address is where the relay is by one of them, as the server says.
+func (made credential) address(t *testing.T, way string) string {
+	t.Helper()
+	for _, uri := range made.URIs {
+		rest, is_scheme := strings.CutPrefix(uri, schemes[way][0])
+		if address, is_way := strings.CutSuffix(rest, schemes[way][1]); is_scheme && is_way {
+			return address
+		}
+	}
+	t.Fatalf("no relay by %s among %v", way, made.URIs)
+	return ""
 }
 
 // turnClient is pion's; it has no allocation yet.
 func turnClient(t *testing.T, way string) *turn.Client {
 	t.Helper()
 	made := relayCredential(t)
-	server := serverAddress(made, way)
+	server := made.address(t, way)
 	var conn net.PacketConn
 	switch way {
 	case "udp":

@@ -18,9 +18,6 @@ import (
 // baseURL is where the server under test listens.
 var baseURL string
 
-// relayAt is where its relay listens, but for UDP, which the server says itself.
-var relayAt = map[string]string{}
-
 var serverLog = &lockedBuffer{}
 
 // TestMain starts the server that all tests share: $MILLRACE_BIN on free ports of the loopback interface.
@@ -43,14 +40,13 @@ func startServer() (stop func(), err error) {
 	if binary == "" {
 		binary = "../../target/debug/millrace"
 	}
-	address, relayTCP, relayTLS := freeAddresses()
+	address := freeAddress()
 	baseURL = "http://" + address
-	relayAt["tcp"], relayAt["tls"] = relayTCP, relayTLS
 	server := exec.Command(binary, "serve")
 	server.Env = append(os.Environ(),
 		"MILLRACE_HTTP_LISTEN="+address, "MILLRACE_AUTH_DEV=true", "MILLRACE_WORKERS_UDP_PORT=0",
 		"MILLRACE_RELAY_LISTEN=127.0.0.1:0", "MILLRACE_RELAY_SECRETS=a secret of some length",
-		"MILLRACE_RELAY_TCP_LISTEN="+relayTCP, "MILLRACE_RELAY_TLS_LISTEN="+relayTLS, "MILLRACE_TLS_SELF_SIGNED=true",
+		"MILLRACE_RELAY_TCP_LISTEN=127.0.0.1:0", "MILLRACE_RELAY_TLS_LISTEN=127.0.0.1:0", "MILLRACE_TLS_SELF_SIGNED=true",
 		"MILLRACE_RELAY_TCP_ALLOCATIONS=true", "MILLRACE_RELAY_ALLOWED_PEERS=127.0.0.2")
 	// A test that panics ends this process without a word; the kernel then ends the server.
 	runtime.LockOSThread()
@@ -95,18 +91,15 @@ func healthy() bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// freeAddresses are three that nobody has, each another, with ports below those that the kernel gives away meanwhile.
-func freeAddresses() (one, two, three string) {
-	var addresses [3]string
-	for i := 0; i < len(addresses); {
+// freeAddress is one that nobody has, with a port below those that the kernel gives away meanwhile.
+func freeAddress() string {
+	for {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
 		if listener, err := net.Listen("tcp", address); err == nil {
-			defer listener.Close()
-			addresses[i] = address
-			i++
+			listener.Close()
+			return address
 		}
 	}
-	return addresses[0], addresses[1], addresses[2]
 }
 
 // lockedBuffer keeps what the server writes, for the case that a test fails.
