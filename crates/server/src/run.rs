@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use acme::Keeper;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -22,6 +22,7 @@ use crate::host::host_addresses;
 use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
 use crate::machine::{self, Machine, Running};
 use crate::relay::control::RelayControl;
+use crate::relay::handshakes::NO_IDENTITY;
 use crate::relay::setup as relay_setup;
 use crate::rooms::client::Client;
 use crate::rooms::control::RoomsControl;
@@ -61,6 +62,9 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     }
     // Nothing is made in the folder that another user may not change.
     let certificates = certificates(config, None)?;
+    let lacks_identity = certificates.as_ref().is_some_and(|certificates| certificates.identity().is_none());
+    // One that is obtained will have a key that does.
+    ensure!(config.relay.dtls_listen.is_empty() || !lacks_identity || obtained.is_some(), NO_IDENTITY);
     let faults = certificates.iter().flat_map(|certificates| certificates.faults(SystemTime::now()));
     let is_met = entrances(config).any(|(at, entrance)| entrance.is_tls && at.port() == acme::PORT);
     let unmet = (obtained.is_some() && !is_met).then(|| {

@@ -245,6 +245,11 @@ impl Certificates {
         usable.clone().find(fits).or_else(|| usable.next()).map(|pair| pair.key.clone())
     }
 
+    /// Whether there will be some that are not there yet.
+    pub(crate) fn obtains(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// The first one that can be shown by DTLS.
     pub fn identity(&self) -> Option<Identity> {
         self.current().iter().find_map(|pair| pair.identity.clone())

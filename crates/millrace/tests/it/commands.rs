@@ -45,6 +45,11 @@ fn check_refuses_what_serve_would() {
         std::fs::write(path(&format!("{name}.pem")), wanted.self_signed(&key).expect("one").pem()).expect("written");
         std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).expect("written");
     }
+    // As RSA is, which takes long to make.
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
+    let wanted = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    std::fs::write(path("other.pem"), wanted.self_signed(&key).expect("one").pem()).expect("written");
+    std::fs::write(path("other.key"), key.serialize_pem()).expect("written");
     let certificate = |name, key| format!("tls.certificates={} {}", path(name), path(key));
     let tls = "http.tls_listen=127.0.0.1:0";
     let good = certificate("good.pem", "good.key");
@@ -58,6 +63,15 @@ fn check_refuses_what_serve_would() {
         (
             &[&good, "http.listen=127.0.0.1:8443", "http.tls_listen=127.0.0.1:8443"],
             "http.listen, http.tls_listen: 127.0.0.1:8443 is to be with TLS and without".to_owned(),
+        ),
+        (
+            &[
+                &certificate("other.pem", "other.key"),
+                "relay.listen=127.0.0.1:0",
+                "relay.users=a:b",
+                "relay.dtls_listen=127.0.0.1:0",
+            ],
+            "relay.dtls_listen: none of tls.certificates has an ECDSA key".to_owned(),
         ),
         (&[&media], "reading the titles of [pump]: ".to_owned()),
         (&ports, "workers.udp_port: 65535 and 2 workers need".to_owned()),

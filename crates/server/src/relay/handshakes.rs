@@ -37,6 +37,10 @@ const NICE: i32 = 10;
 /// A handshake of which its worker says nothing any more is forgotten after so long; workers wait for ten seconds.
 const TIME_MAX: Duration = Duration::from_secs(15);
 
+/// Why there is no DTLS with the certificates that there are.
+pub(crate) const NO_IDENTITY: &str = "relay.dtls_listen: none of tls.certificates has an ECDSA key (P-256 or P-384), as \
+                                      DTLS needs here";
+
 /// What comes into the thread's mailbox.
 #[derive(Debug)]
 pub struct Input {
@@ -53,11 +57,9 @@ pub struct Input {
 /// # Errors
 /// When none of the certificates can be shown, or the thread cannot be started.
 pub fn start(plane: &Arc<Plane>, certificates: Arc<Certificates>) -> anyhow::Result<(Mailbox<Input>, JoinHandle<()>)> {
+    // What is to be obtained may not be there yet.
+    ensure!(certificates.obtains() || certificates.identity().is_some(), NO_IDENTITY);
     let identity = move || certificates.identity();
-    ensure!(
-        identity().is_some(),
-        "relay.dtls_listen: none of tls.certificates has an ECDSA key (P-256 or P-384), as DTLS needs here"
-    );
     let (inputs, receiver) = mailbox(MAILBOX).context("making a mailbox")?;
     let plane = plane.clone();
     let tell = move |worker, command| match command {
