@@ -8,7 +8,7 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 15] = [
+const KNOWN: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
@@ -19,6 +19,7 @@ const KNOWN: [(&str, &[&str]); 15] = [
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
     ("relay", &["counters", "dtls", "wheel", "wire"]),
+    ("reflect", &["counters", "wire"]),
     ("acme", &["counters"]),
     ("titles", &["counters", "pump", "wire"]),
     ("webrtc", &["srtp", "wire"]),
@@ -27,8 +28,8 @@ const KNOWN: [(&str, &[&str]); 15] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 11] =
-    ["wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "relay", "webrtc", "client"];
+const SANS_IO: [&str; 12] =
+    ["wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "relay", "reflect", "webrtc", "client"];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
 const IO: [&str; 8] =

@@ -1,0 +1,252 @@
+//! The writer's side of a stream's memory: one file of ever-growing offsets that all workers send from.
+//!
+//! In: bytes, and what is at the place where they begin. Out: where to write them, `Growth` to tell workers of, and which
+//! part of the file to give back (fallocate(2), "FALLOC_FL_PUNCH_HOLE").
+//!
+//! Nothing is ever overwritten: the kernel's queues refer to pages of the file, and what is written there again would be
+//! sent twice, in part. A page that is given back stays with who refers to it. But who reads it afterwards reads zeros; so
+//! a part is given back when every worker has said that nobody of its viewers is there any more (`Event::Passed`).
+//! Memory: the window, a step, and what workers are slow to let go of: together no more than two windows. Then nothing is
+//! taken until they have, and the source waits.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use wire::WorkerId;
+
+use crate::window::{BOUNDARIES_MAX, Extent, Growth, STARTS_MAX, StartPoint, Units, Window};
+
+/// Growth of no more than so many bytes goes to those who wait for it by a copy, as a send of that is cheaper than one of a
+/// file's pages. To be measured.
+pub const FRESH_MAX: usize = 16 * 1_024;
+
+/// The window's beginning moves in steps of this part of it: each is a look at every viewer and a hole.
+const STEPS: u64 = 16;
+
+/// What holes are made of.
+const PAGE: u64 = 4_096;
+
+/// There is no room until workers have let go of what is over (`Backlog::passed`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a worker holds on to {held} bytes")]
+pub struct Full {
+    /// What is in memory.
+    pub held: u64,
+}
+
+/// What the writer of a stream knows. The file is the caller's.
+#[derive(Debug)]
+pub struct Backlog {
+    window: Window,
+    size: u64,
+    step: u64,
+    /// Before this the file is a hole.
+    hole: u64,
+    /// Workers that read, and the beginning of the window that each has let go of what is before.
+    readers: Vec<(WorkerId, u64)>,
+    last_start: Option<u64>,
+    last_boundary: Option<u64>,
+    news: Growth,
+    fresh: Vec<u8>,
+    is_fresh: bool,
+}
+
+impl Backlog {
+    /// A stream without a byte, of which the last `size` bytes are to be there; a few pages at least.
+    pub fn new(size: u64, units: Units) -> Self {
+        let size = size.max(STEPS * PAGE);
+        Backlog {
+            window: Window::new(units),
+            size,
+            step: (size / STEPS).next_multiple_of(PAGE),
+            hole: 0,
+            readers: Vec::new(),
+            last_start: None,
+            last_boundary: None,
+            news: nothing_new(Extent::default()),
+            fresh: Vec::new(),
+            is_fresh: true,
+        }
+    }
+
+    /// Where the next byte will stand.
+    pub fn end(&self) -> u64 {
+        self.news.extent.end
+    }
+
+    /// Takes bytes; returns where they are to be written, at once and before anybody is told.
+    ///
+    /// # Errors
+    /// When workers hold on to too much. Then nothing was taken.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<u64, Full> {
+        let at = self.end();
+        let end = at + bytes.len() as u64;
+        let held = end - self.hole;
+        if held > 2 * self.size && !self.readers.is_empty() {
+            return Err(Full { held });
+        }
+        self.news.extent.end = end;
+        let over = end.saturating_sub(self.size);
+        if over > self.news.extent.begin {
+            self.news.extent.begin = over.next_multiple_of(self.step);
+        }
+        self.is_fresh &= self.fresh.len() + bytes.len() <= FRESH_MAX;
+        if self.is_fresh {
+            self.fresh.extend_from_slice(bytes);
+        }
+        Ok(at)
+    }
+
+    /// A random-access point begins at the end, with the next byte.
+    pub fn mark_start(&mut self, time: Instant) {
+        let at = self.end();
+        if self.last_start.is_none_or(|last| at - last > self.size / STARTS_MAX) {
+            self.last_start = Some(at);
+            self.news.starts.push(StartPoint { at, time });
+        }
+    }
+
+    /// A unit begins at the end, with the next byte, or the last one has ended. Nothing to be said of `Units::Fixed`.
+    pub fn mark_boundary(&mut self) {
+        let at = self.end();
+        let is_far = self.last_boundary.is_none_or(|last| at - last > self.size / BOUNDARIES_MAX);
+        if self.window.units() == Units::Marked && is_far {
+            self.last_boundary = Some(at);
+            self.news.boundaries.push(at);
+        }
+    }
+
+    /// What is new since it was last asked for, for all workers that read (`Command::Grown`).
+    pub fn take_growth(&mut self) -> Growth {
+        let next = nothing_new(self.news.extent);
+        let mut growth = std::mem::replace(&mut self.news, next);
+        let fresh = std::mem::take(&mut self.fresh).into_boxed_slice();
+        let is_fresh = std::mem::replace(&mut self.is_fresh, true) && !fresh.is_empty();
+        growth.fresh = is_fresh.then(|| fresh.into());
+        self.window.grow(&growth);
+        self.window.forget();
+        growth
+    }
+
+    /// A worker reads from now on. Returns all that the others were told of (`Command::AddStream`); it may still read before
+    /// `extent.begin` of nothing.
+    pub fn add_reader(&mut self, worker: WorkerId) -> Growth {
+        self.remove_reader(worker);
+        let all = self.window.all();
+        self.readers.push((worker, all.extent.begin));
+        all
+    }
+
+    /// A worker reads no more (`Event::Left`).
+    pub fn remove_reader(&mut self, worker: WorkerId) {
+        self.readers.retain(|(reader, _)| *reader != worker);
+    }
+
+    /// Nobody of a worker is before `begin` any more (`Event::Passed`).
+    pub fn passed(&mut self, worker: WorkerId, begin: u64) {
+        if let Some((_, passed)) = self.readers.iter_mut().find(|(reader, _)| *reader == worker) {
+            *passed = begin.max(*passed);
+        }
+    }
+
+    /// The part of the file to give back now, if there is one.
+    pub fn take_hole(&mut self) -> Option<Range<u64>> {
+        let told = self.window.extent().begin;
+        let passed = self.readers.iter().map(|(_, passed)| *passed).fold(told, u64::min);
+        let hole = self.hole..passed / PAGE * PAGE;
+        self.hole = self.hole.max(hole.end);
+        (!hole.is_empty()).then_some(hole)
+    }
+}
+
+fn nothing_new(extent: Extent) -> Growth {
+    Growth { extent, starts: Vec::new(), boundaries: Vec::new(), fresh: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = STEPS * PAGE;
+
+    /// A stream of so many steps, told of.
+    fn filled(backlog: &mut Backlog, steps: usize) -> Extent {
+        for _ in 0..steps {
+            backlog.append(&[7; PAGE as usize]).expect("room");
+            backlog.mark_start(Instant::now());
+            backlog.mark_boundary();
+        }
+        backlog.take_growth().extent
+    }
+
+    #[test]
+    fn the_window_moves_in_steps_and_never_beyond_its_size() {
+        let mut backlog = Backlog::new(SIZE, Units::Fixed(188));
+        assert_eq!(filled(&mut backlog, 16), Extent { begin: 0, end: SIZE });
+        assert_eq!(backlog.append(&[1]), Ok(SIZE));
+        assert_eq!(backlog.take_growth().extent, Extent { begin: PAGE, end: SIZE + 1 });
+        assert_eq!(backlog.append(&[1; 9]), Ok(SIZE + 1));
+        assert_eq!(backlog.take_growth().extent, Extent { begin: PAGE, end: SIZE + 10 });
+    }
+
+    #[test]
+    fn a_hole_waits_until_it_was_told_of_and_every_reader_has_passed() {
+        let mut backlog = Backlog::new(SIZE, Units::Marked);
+        let (one, two) = (WorkerId(1), WorkerId(2));
+        assert_eq!((backlog.add_reader(one).extent.end, backlog.add_reader(two).extent.end), (0, 0));
+        filled(&mut backlog, 18);
+        assert_eq!(backlog.take_hole(), None);
+        backlog.passed(one, 2 * PAGE);
+        assert_eq!(backlog.take_hole(), None);
+        backlog.passed(two, PAGE);
+        assert_eq!((backlog.take_hole(), backlog.take_hole()), (Some(0..PAGE), None));
+        backlog.remove_reader(two);
+        assert_eq!(backlog.take_hole(), Some(PAGE..2 * PAGE));
+        backlog.remove_reader(one);
+        backlog.append(&[0; 3 * PAGE as usize]).expect("room");
+        assert_eq!(backlog.take_hole(), None, "nobody was told");
+        backlog.take_growth();
+        assert_eq!(backlog.take_hole(), Some(2 * PAGE..5 * PAGE));
+    }
+
+    #[test]
+    fn nothing_is_taken_while_a_worker_holds_on_to_two_windows() {
+        let mut backlog = Backlog::new(SIZE, Units::Fixed(1));
+        backlog.add_reader(WorkerId(0));
+        let begin = filled(&mut backlog, 32).begin;
+        assert_eq!(backlog.append(&[1]), Err(Full { held: 2 * SIZE + 1 }));
+        backlog.passed(WorkerId(0), begin);
+        assert!(backlog.append(&[1]).is_err(), "there is no hole yet");
+        assert_eq!((backlog.take_hole(), backlog.append(&[1])), (Some(0..SIZE), Ok(2 * SIZE)));
+    }
+
+    #[test]
+    fn places_that_are_close_to_each_other_are_one() {
+        let mut backlog = Backlog::new(1 << 20, Units::Marked);
+        for _ in 0..1 << 18 {
+            backlog.mark_start(Instant::now());
+            backlog.mark_boundary();
+            backlog.append(&[1; 4]).expect("room");
+        }
+        let growth = backlog.take_growth();
+        assert_eq!((growth.starts.len(), growth.boundaries.len()), (1_021, 7_944));
+        assert_eq!(backlog.add_reader(WorkerId(0)), Growth { fresh: None, ..growth });
+    }
+
+    #[test]
+    fn few_bytes_come_with_the_news_of_them() {
+        let mut backlog = Backlog::new(SIZE, Units::Fixed(1));
+        backlog.append(&[1; 10]).expect("room");
+        backlog.append(&[2; 10]).expect("room");
+        assert_eq!(
+            backlog.take_growth().fresh.as_deref().map(|bytes| bytes.to_vec()),
+            Some([[1; 10], [2; 10]].concat())
+        );
+        assert_eq!(backlog.take_growth().fresh, None);
+        backlog.append(&[1; FRESH_MAX]).expect("room");
+        backlog.append(&[1]).expect("room");
+        assert_eq!(backlog.take_growth().fresh, None);
+        backlog.append(&[3]).expect("room");
+        assert_eq!(backlog.take_growth().fresh.as_deref().map(|bytes| bytes.to_vec()), Some(vec![3]));
+    }
+}
