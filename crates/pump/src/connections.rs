@@ -8,6 +8,8 @@
 //! gap in their numbers, as on a network, and nobody else waits for it. What control says is not dropped: it waits until there
 //! is room for all of it, and packets that are due meanwhile wait behind it, up to `HELD_MAX`. Where more than `SAID_MAX` of it
 //! waits, or more than `UNHEARD_MAX` of what the client says, the connection ends.
+//! Packets that are to come behind what control will say, as some players take none before the answer to PLAY, wait for that
+//! within the same limit, those of one channel.
 //! Cost: a lookup and a copy per packet. Source: RFC 2326 §10.12 (interleaved data).
 
 use std::collections::VecDeque;
@@ -30,10 +32,13 @@ const BACKLOG_MAX: usize = 512 * 1_024;
 /// What control may say before any of it is written. On a connection on which it says more, nobody takes anything.
 const SAID_MAX: usize = 64 * 1_024;
 
-/// Packets that wait behind what was said; those beyond are dropped.
-const HELD_MAX: usize = 128 * 1_024;
+/// Packets that wait behind what was said or is to be said: half a second of 4 Mbit/s. Those beyond are dropped.
+const HELD_MAX: usize = 256 * 1_024;
 
 const _: () = assert!(SAID_MAX + HELD_MAX <= BACKLOG_MAX, "what is told of has room");
+
+/// Where a frame names its channel (RFC 2326 §10.12).
+const CHANNEL_AT: usize = 1;
 
 /// Bytes of a packet and what stands before it.
 const FRAME_LEN: usize = FRAME_HEADER_LEN + FIXED_HEADER_LEN + DATAGRAM_LEN;
@@ -56,10 +61,14 @@ struct Connection {
     waiting: VecDeque<u8>,
     /// How much of that has room: all that was there when the engine told of it.
     writable: usize,
-    /// How much of the rest are packets.
+    /// How much of the rest control said.
+    said: usize,
+    /// How much of the rest, and of what is kept, are packets.
     held: usize,
     /// What the client said and control has not looked at, by `heard_len`.
     unheard: usize,
+    /// Packets on this channel wait until control lets them go.
+    kept: Option<(u8, Vec<u8>)>,
     /// Behind what is said comes the end.
     is_ending: bool,
 }
@@ -88,11 +97,33 @@ impl Connections {
     pub(crate) fn say(&mut self, token: Token, bytes: &[u8], heard: usize) {
         let Some(connection) = self.all.get_mut(&token).filter(|connection| !connection.is_ending) else { return };
         connection.unheard = connection.unheard.saturating_sub(heard);
-        if connection.said() + bytes.len() > SAID_MAX {
+        if connection.said + bytes.len() > SAID_MAX {
             return self.abort(token);
         }
+        connection.said += bytes.len();
         connection.waiting.extend(bytes);
         self.ask_for_room(token);
+    }
+
+    /// Packets on a channel wait for what control is about to say. Those of another that do so wait no longer.
+    pub(crate) fn hold(&mut self, token: Token, channel: u8) {
+        let is_held = |connection: &Connection| connection.kept.as_ref().is_some_and(|(held, _)| *held == channel);
+        if self.all.get(&token).is_some_and(is_held) {
+            return;
+        }
+        self.let_go(token);
+        if let Some(connection) = self.all.get_mut(&token) {
+            connection.kept = Some((channel, Vec::new()));
+        }
+    }
+
+    /// It was said, and they follow it.
+    pub(crate) fn let_go(&mut self, token: Token) {
+        let Some(connection) = self.all.get_mut(&token) else { return };
+        if let Some((_, packets)) = connection.kept.take() {
+            connection.waiting.extend(packets);
+            self.ask_for_room(token);
+        }
     }
 
     /// Control says no more, and hears no more; when it says so again, it does not wait for the client any longer.
@@ -200,31 +231,33 @@ impl Connection {
         self.is_ending || !self.waiting.is_empty()
     }
 
-    /// Bytes that control said since the engine told of room.
-    fn said(&self) -> usize {
-        self.waiting.len() - self.writable - self.held
-    }
-
     /// The engine has room for all that waits.
     fn take_room(&mut self) {
-        (self.room, self.writable, self.held) = (Room::Free, self.waiting.len(), 0);
+        self.held = self.kept.as_ref().map_or(0, |(_, packets)| packets.len());
+        (self.room, self.writable, self.said) = (Room::Free, self.waiting.len(), 0);
     }
 
     /// Sends or holds the frame of `len` bytes that stands in the slot; false when it is dropped.
     fn send(&mut self, out: &mut Outbox, len: usize) -> bool {
-        let (Some(link), false) = (self.link, self.is_ending) else { return false };
-        match (self.room, out.slot()) {
-            (Room::Free, _) => return out.commit_bytes(link, len),
-            (Room::Asked, Some(slot)) if self.held + len <= HELD_MAX => {
-                self.waiting.extend(&slot[..len]);
+        let (Some(link), false, Some(slot)) = (self.link, self.is_ending, out.slot()) else { return false };
+        let has_room = self.room != Room::Full && self.held + len <= HELD_MAX;
+        if let Some((_, packets)) = self.kept.as_mut().filter(|(channel, _)| *channel == slot[CHANNEL_AT]) {
+            if has_room {
+                packets.extend_from_slice(&slot[..len]);
                 self.held += len;
             }
-            (Room::Asked | Room::Full, _) => {
-                self.room = Room::Full;
-                return false;
-            }
+            return has_room;
         }
-        true
+        if self.room == Room::Free {
+            return out.commit_bytes(link, len);
+        }
+        if has_room {
+            self.waiting.extend(&slot[..len]);
+            self.held += len;
+        } else {
+            self.room = Room::Full;
+        }
+        has_room
     }
 
     /// Writes what has room; false when the outbox has none for all of it.

@@ -113,6 +113,8 @@ impl Pump {
                 self.connections.adopt(connection, descriptor, patience);
             }
             Command::Say { connection, bytes, heard } => self.connections.say(connection, &bytes, heard),
+            Command::Hold { connection, channel } => self.connections.hold(connection, channel),
+            Command::LetGo(connection) => self.connections.let_go(connection),
             Command::HangUp(connection) => self.connections.hang_up(connection),
             Command::Inspect { session, token } => {
                 let stats = self.by_id.get(&session).map(|key| Box::new(self.sessions[*key].player.stats(now_ns)));

@@ -325,6 +325,16 @@ pub enum Command {
         /// The `heard_len` of each `Event::Heard` that control is done with.
         heard: usize,
     },
+    /// Packets on one channel of a connection wait from now on, until `LetGo`: what is said before that comes first. For
+    /// players that take none before the answer to PLAY. Those beyond 256 KiB, or what is left of them, are dropped.
+    Hold {
+        /// Which connection.
+        connection: Token,
+        /// Which channel.
+        channel: u8,
+    },
+    /// What was held on a connection follows what was said there, and nothing is held there any more.
+    LetGo(Token),
     /// Says no more on a connection: it is closed behind what was said; with a second one at once.
     HangUp(Token),
     /// Asks for one `Event::Stats`.

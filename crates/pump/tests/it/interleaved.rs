@@ -17,6 +17,9 @@ const CHANNEL: u8 = 6;
 /// Bytes of a packet with what stands before it.
 const FRAME: usize = 4 + 12 + 7 * 188;
 
+/// Packets that wait behind what was said or is to be said, at most.
+const HELD: usize = (256 << 10) / FRAME;
+
 /// A session in a connection that is open, and its title.
 fn playing() -> (World, std::sync::Arc<Source>) {
     let mut world = World::new(Settings::default());
@@ -126,19 +129,117 @@ fn packets_wait_behind_what_is_said_up_to_a_limit_and_are_dropped_from_there_on(
     world.run(Duration::from_millis(500));
     let (_, before) = take(&mut world);
     say(&mut world, "wait", 0);
-    world.run(Duration::from_secs(2));
+    world.run(Duration::from_secs(3));
     assert!(world.pieces.is_empty());
     let lost = world.counters().interleaved_lost;
     assert!(lost > 100, "{lost}");
 
     world.link(CONNECTION, LinkEvent::Writable { link: LINK });
     let (words, held) = take(&mut world);
-    assert_eq!((words, held.len()), (vec!["wait".to_owned()], (128 << 10) / FRAME));
+    assert_eq!((words, held.len()), (vec!["wait".to_owned()], HELD));
     world.run(Duration::from_millis(500));
     let (_, after) = take(&mut world);
     assert!(follow_each_other(&[before, held.clone()].concat()) && follow_each_other(&after));
     let gap = Seq(held[held.len() - 1]).distance_to(Seq(after[0])) - 1;
     assert_eq!(gap as u64, lost);
+}
+
+#[test]
+fn packets_come_behind_an_answer_that_takes_its_time() {
+    let mut world = World::new(Settings::default());
+    adopt(&mut world);
+    open(&mut world);
+    world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL });
+    play(&mut world, 1);
+    world.run(Duration::from_millis(300));
+    assert!(world.pieces.is_empty());
+    // What is said of other things does not let them go.
+    say(&mut world, "report", 0);
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    world.run(Duration::from_millis(50));
+    assert_eq!(take(&mut world), (vec!["report".to_owned()], Vec::new()));
+    say(&mut world, "answer", 0);
+    world.command(Command::LetGo(CONNECTION));
+    world.run(Duration::from_millis(50));
+    assert!(world.pieces.is_empty(), "there is no room yet");
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    world.run(Duration::from_millis(50));
+    let [(_, first), ..] = &world.pieces[..] else { panic!("it is written") };
+    assert!(first.starts_with(b"answer$"), "{first:?}");
+    let (words, held) = take(&mut world);
+    world.run(Duration::from_millis(300));
+    let (_, after) = take(&mut world);
+    assert_eq!((words, held[0]), (vec!["answer".to_owned()], 100));
+    assert!(!after.is_empty() && follow_each_other(&[held, after].concat()));
+    assert_eq!(world.counters().interleaved_lost, 0);
+}
+
+#[test]
+fn other_channels_go_on_while_one_is_held_and_what_is_held_has_a_limit() {
+    let (mut world, _) = playing();
+    world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL + 2 });
+    world.run(Duration::from_millis(300));
+    let (_, before) = take(&mut world);
+    assert!(!before.is_empty());
+    world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL });
+    world.run(Duration::from_secs(3));
+    let lost = world.counters().interleaved_lost;
+    assert!(world.pieces.is_empty() && lost > 0);
+    world.command(Command::LetGo(CONNECTION));
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    let (_, held) = take(&mut world);
+    assert_eq!(held.len(), HELD);
+    assert!(follow_each_other(&[before, held.clone()].concat()));
+    world.run(Duration::from_millis(300));
+    let (_, after) = take(&mut world);
+    let gap = Seq(held[held.len() - 1]).distance_to(Seq(after[0])) - 1;
+    assert_eq!(gap as u64, lost, "they go on");
+}
+
+#[test]
+fn who_reads_nothing_has_no_more_held_for_him_by_asking_again() {
+    let (mut world, _) = playing();
+    say(&mut world, "answer", 0);
+    for _ in 0..7 {
+        world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL });
+        world.run(Duration::from_millis(500));
+        say(&mut world, "answer", 0);
+        world.command(Command::LetGo(CONNECTION));
+    }
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    assert_eq!(take(&mut world).1.len(), HELD);
+}
+
+#[test]
+fn to_hold_again_lets_nothing_go_and_to_hold_another_channel_does() {
+    let (mut world, _) = playing();
+    let hold = |world: &mut World, channel| {
+        world.command(Command::Hold { connection: CONNECTION, channel });
+        world.run(Duration::from_millis(50));
+        world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+        world.run(Duration::from_millis(50));
+        take(world).1
+    };
+    assert_eq!([hold(&mut world, CHANNEL), hold(&mut world, CHANNEL)], [[], []]);
+    let all = hold(&mut world, CHANNEL + 1);
+    assert!(all[0] == 100 && follow_each_other(&all), "{all:?}");
+}
+
+#[test]
+fn what_is_held_ends_with_its_connection() {
+    let (mut world, _) = playing();
+    world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL });
+    world.run(Duration::from_millis(300));
+    say(&mut world, "bye", 0);
+    world.command(Command::HangUp(CONNECTION));
+    world.link(CONNECTION, LinkEvent::Writable { link: LINK });
+    assert_eq!(take(&mut world), (vec!["bye".to_owned()], Vec::new()));
+    assert!(matches!(world.requests[1..], [LinkRequest::Close { link: LINK }]));
+    world.link(CONNECTION, LinkEvent::Closed { link: LINK, remote: None, reason: CloseReason::Failed });
+    world.command(Command::LetGo(CONNECTION));
+    world.command(Command::Hold { connection: CONNECTION, channel: CHANNEL });
+    world.run(Duration::from_millis(300));
+    assert!(world.pieces.is_empty());
 }
 
 #[test]
