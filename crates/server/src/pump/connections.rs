@@ -58,6 +58,16 @@ impl PumpControl {
         self.post(worker, Command::Say { connection, bytes, heard: 0 });
     }
 
+    /// Has packets on a channel of a connection wait until `let_go`, behind what is said before that.
+    pub fn hold(&self, worker: WorkerId, connection: Token, channel: u8) {
+        self.post(worker, Command::Hold { connection, channel });
+    }
+
+    /// What was held follows what was said.
+    pub fn let_go(&self, worker: WorkerId, connection: Token) {
+        self.post(worker, Command::LetGo(connection));
+    }
+
     /// Whether a connection is a worker's still.
     pub fn is_connected(&self, connection: Token) -> bool {
         self.connections.lock().contains_key(&connection)

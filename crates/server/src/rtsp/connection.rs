@@ -177,10 +177,14 @@ impl Connection<'_> {
                     if request.method == Method::Setup && response.status == Status::Ok {
                         self.set_up.extend(self.session.clone());
                     }
-                    let text = response.to_text(request.cseq());
+                    let (text, is_play) = (response.to_text(request.cseq()), request.method == Method::Play);
                     // Before its client hears of it.
                     self.keep_place();
                     self.write(text).await?;
+                    // What it held, also when it was refused.
+                    if let (true, Some(worker)) = (is_play, self.interleaved.worker) {
+                        self.rtsp.pump.let_go(worker, self.interleaved.connection);
+                    }
                     len
                 }
                 Err(error) => {

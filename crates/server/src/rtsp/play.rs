@@ -4,11 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use wire::WorkerId;
 use wire::rtsp::{Extent, Npt, Range, Request, Response, Start, Status, scale_permille};
 
 use super::interleaved::Interleaved;
-use super::sessions::{Session, State};
+use super::sessions::{Delivery, Session, State};
 use super::{Refused, Rtsp, scale_text};
 use crate::pump::control::{PumpError, Started};
 use crate::pump::request::{ChangeRequest, OpenRequest};
@@ -65,9 +64,9 @@ impl Rtsp {
             // It ended while this waited.
             return Err(Status::SessionNotFound.into());
         }
-        let playing = match self.go_on(session, &state, &wanted).await? {
+        let playing = match self.go_on(interleaved, session, &state, &wanted).await? {
             Some(playing) => playing,
-            None => self.begin(now, interleaved.worker, session, &wanted).await?,
+            None => self.begin(now, interleaved, session, &wanted).await?,
         };
         (state.has_played, state.has_end) = (true, wanted.end.is_some());
         let started = self.pump.started(playing.id).await.ok().flatten();
@@ -92,11 +91,16 @@ impl Rtsp {
     /// Goes on with the pump session that there is; `None` when a new one is needed.
     async fn go_on(
         &self,
+        interleaved: &Interleaved,
         session: &Session,
         state: &State,
         wanted: &Wanted,
     ) -> Result<Option<pumped::Session>, Refused> {
         let Some(source) = self.sessions.source(&session.id) else { return Ok(None) };
+        // What plays already goes on meanwhile.
+        if !self.pump.is_playing(source.pump) {
+            self.hold(interleaved, session);
+        }
         let change = ChangeRequest {
             paused: Some(false),
             // One that has not begun stands at the start, and need not go there.
@@ -116,17 +120,26 @@ impl Rtsp {
     async fn begin(
         &self,
         now: Instant,
-        worker: Option<WorkerId>,
+        interleaved: &Interleaved,
         session: &Session,
         wanted: &Wanted,
     ) -> Result<pumped::Session, Refused> {
+        self.hold(interleaved, session);
         let start = wanted.start.unwrap_or(Duration::ZERO);
-        let request = OpenRequest { start, end: wanted.end, ..session.opening(worker) };
+        let request = OpenRequest { start, end: wanted.end, ..session.opening(interleaved.worker) };
         let opened = self.pump.open(&request).await?;
         self.set_source(now, session, &opened)?;
         let Some(scale) = wanted.scale.filter(|scale| *scale != 1.0) else { return Ok(opened) };
         let change = ChangeRequest { seek: Some(start), scale: Some(scale), ..ChangeRequest::default() };
         Ok(self.pump.change(opened.id, change).await?)
+    }
+
+    /// Its packets come behind the answer, as some players take none before it: `Connection` lets them go.
+    fn hold(&self, interleaved: &Interleaved, session: &Session) {
+        if let (Some(worker), Delivery::Interleaved { connection, channels }) = (interleaved.worker, &session.delivery)
+        {
+            self.pump.hold(worker, *connection, channels.0);
+        }
     }
 
     /// What is played, as a Range header says it.

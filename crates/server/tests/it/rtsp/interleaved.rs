@@ -9,6 +9,8 @@ use tokio::io::AsyncWriteExt as _;
 use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
+use server::pump::request::ChangeRequest;
+
 use super::harness::{Client, PATIENCE, Server, receiver_report};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,10 +23,13 @@ async fn packets_and_reports_come_between_the_answers() {
     client.stream.write_all(&play).await.expect("taken");
 
     let (mut received, mut has_report) = (Vec::new(), false);
-    let mut seq = None;
+    let (mut seq, mut is_answered) = (None, false);
     while received.len() < 300_000 || !has_report {
-        // The first packets may come before the answer.
-        let Some((channel, data)) = client.item().await else { continue };
+        let Some((channel, data)) = client.item().await else {
+            is_answered = true;
+            continue;
+        };
+        assert!(is_answered, "ffmpeg takes no packet before the answer");
         if channel == 5 {
             let mut kinds = packets(&data).expect("a compound");
             has_report |= matches!(kinds.next(), Some(Packet::SenderReport(_)));
@@ -41,6 +46,53 @@ async fn packets_and_reports_come_between_the_answers() {
     assert_eq!(client.ask("PAUSE", &session).await.code, 200, "requests are heard meanwhile");
     assert_eq!(client.ask("TEARDOWN", &session).await.code, 200);
     server.until_silent().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_packet_comes_before_the_answer_to_its_play_or_behind_that_to_pause() {
+    let (_server, mut client) = Server::with_client().await;
+    let sessions = [
+        client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await,
+        client.setup("RTP/AVP/TCP;unicast;interleaved=2-3").await,
+    ];
+    let uri = client.uri("a%20title.ts");
+    let asked = ["PLAY 0", "PLAY 1", "PAUSE 0", "PLAY 0", "PLAY 1", "PAUSE 1", "PAUSE 0", "PLAY 1", "PLAY 0"];
+    let mut plays = [false; 2];
+    for (cseq, asked) in asked.into_iter().enumerate() {
+        let (method, session) = asked.split_once(' ').expect("two words");
+        let session: usize = session.parse().expect("a number");
+        // The answers of some are behind those of others.
+        let behind = request("OPTIONS", "*", 200, "");
+        let requests = [request(method, &uri, 100 + cseq as u32, &sessions[session]), behind].concat();
+        client.stream.write_all(&requests).await.expect("taken");
+        let (mut answers, mut packets) = (0, [0; 2]);
+        while answers < 2 || (0..2).any(|session| plays[session] && packets[session] < 5) {
+            let Some((channel, _)) = client.item().await else {
+                answers += 1;
+                if answers == 1 {
+                    plays[session] = method == "PLAY";
+                }
+                continue;
+            };
+            // Reports may come at any time.
+            if channel % 2 == 0 {
+                let session = usize::from(channel / 2);
+                assert!(plays[session], "{asked}, {answers}: a packet of {session}");
+                packets[session] += 1;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_play_that_is_refused_holds_nothing_back() {
+    let (server, mut client) = Server::with_client().await;
+    let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
+    assert_eq!(client.ask("PLAY", &format!("{session}\r\nRange: npt=1000-")).await.code, 457);
+    let id = server.pump.sessions()[0].id;
+    let change = ChangeRequest { paused: Some(false), ..ChangeRequest::default() };
+    server.pump.change(id, change).await.expect("it plays");
+    assert_eq!(client.interleaved().await.0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
