@@ -79,7 +79,7 @@ impl Server {
         let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
         let len = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n{body}"
         );
         let mut socket = TcpStream::connect(&self.addr).expect("it listens");
         socket.write_all(request.as_bytes()).expect("sent");

@@ -89,7 +89,7 @@ fn flood(server: &Server, offer: &str, sent: &AtomicUsize) {
         }
         let [_, _, high, low] = ((index % NETWORKS) as u32).to_be_bytes();
         let head = format!(
-            "POST /whep/news HTTP/1.1\r\nHost: test\r\nX-Forwarded-For: 198.18.{high}.{low}\r\n\
+            "POST /whep/news HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 198.18.{high}.{low}\r\n\
              Content-Type: application/sdp\r\nContent-Length: {len}\r\n\r\n"
         );
         connection.write_all([head.as_bytes(), offer.as_bytes()].concat().as_slice()).expect("sent");

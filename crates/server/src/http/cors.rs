@@ -34,13 +34,15 @@ pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Ne
             headers.insert("accept-post", HeaderValue::from_static("application/sdp"));
             headers.insert("accept-patch", HeaderValue::from_static(super::broadcast::FRAGMENT));
         }
-        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE, OPTIONS"));
+        headers
+            .insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS"));
         let allowed = HeaderValue::from_static("Authorization, Content-Type, If-Match");
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
     }
     if is_for_own {
         headers.append(VARY, HeaderValue::from_static("Origin"));
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
         origin.filter(|_| is_allowed.is_ok()).map(|origin| headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin));
     } else {
         allow_origin(headers, &app.cors_origins, origin);

@@ -4,15 +4,17 @@
 //!
 //! Whoever reaches such a server may administer it. A browser that reaches it would do so for any page that it shows: for one
 //! of another origin, though that cannot read the answer, and for one whose name was made to point here (DNS rebinding),
-//! which can. No address is anybody's name, and a name without a dot, such as localhost or that of a container, is found by
-//! the machine or its network alone: who asks by these was not led here.
+//! which can. No address is anybody's name, and nobody else has localhost or this machine's own: who asks by these was not led
+//! here. Any other name may be somebody's who answers for it in the network (LLMNR, a search domain).
 //! Source: RFC 9110 §7.2 (Host), RFC 6454 §7 (Origin).
 
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
+use rustix::system::uname;
 
 use crate::config::Origin;
 
@@ -30,17 +32,23 @@ pub(super) fn is_for_own(path: &str) -> bool {
 /// # Errors
 /// Why it is refused.
 pub(super) fn check(headers: &HeaderMap, listed: &[Origin]) -> Result<(), &'static str> {
-    // A browser always says it.
-    let Some(host) = headers.get(HOST) else { return Ok(()) };
-    let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
-    let is_own = |host: &Authority| is_address(host) || is_local(host) || listed.iter().any(|it| names(it, host));
-    let Some(host) = host.filter(is_own) else {
+    let is_own = |host: &Authority| {
+        !host.as_str().contains('@')
+            && (ip(host).is_some() || is_this_machine(host) || listed.iter().any(|it| names(it, host)))
+    };
+    let hosts = headers.get_all(HOST).iter();
+    let hosts: Option<Vec<Authority>> = hosts.map(|host| host.to_str().ok()?.parse().ok().filter(is_own)).collect();
+    // A browser says it, once.
+    let Some(hosts) = hosts.filter(|hosts| hosts.len() <= 1) else {
         return Err(
-            "no token is needed here, so ask by address or by a name without a dot, or name the origin in http.cors_origins",
+            "no token is needed here, so ask by address, for localhost or by this machine's name, or name the origin in \
+                    http.cors_origins",
         );
     };
     let origins = headers.get_all(ORIGIN).iter();
-    let may_ask = |origin: Origin| listed.contains(&origin) || names(&origin, &host) || is_of_this_machine(&origin);
+    let may_ask = |origin: Origin| {
+        listed.contains(&origin) || hosts.iter().any(|host| names(&origin, host)) || is_of_this_machine(&origin)
+    };
     let is_ours = |text: &str| may_ask(Origin(text.to_owned()));
     if origins.map(|origin| origin.to_str().ok()).all(|origin| origin.is_some_and(is_ours)) {
         return Ok(());
@@ -64,17 +72,16 @@ fn authority(origin: &Origin) -> Option<Authority> {
     rest.parse().ok()
 }
 
-fn is_address(host: &Authority) -> bool {
-    ip(host).is_some()
-}
-
-/// A name that no public name server has (RFC 7085 §1 tells of the few top-level domains that were hosts).
-fn is_local(host: &Authority) -> bool {
-    !host.host().is_empty() && !host.host().contains(['.', ':', '@'])
-}
-
 fn is_localhost(host: &Authority) -> bool {
-    host.host().eq_ignore_ascii_case("localhost")
+    let host = host.host();
+    host.strip_suffix('.').unwrap_or(host).eq_ignore_ascii_case("localhost")
+}
+
+/// By a name that it knows itself by.
+fn is_this_machine(host: &Authority) -> bool {
+    static NAME: LazyLock<String> =
+        LazyLock::new(|| uname().nodename().to_str().map(ToOwned::to_owned).unwrap_or_default());
+    is_localhost(host) || host.host().eq_ignore_ascii_case(&NAME)
 }
 
 fn ip(host: &Authority) -> Option<IpAddr> {

@@ -292,7 +292,7 @@ async fn pages_of_other_origins_are_let_in_also_to_read_errors() {
     }
     let preflight = test.send("OPTIONS", "/whip/a", &[], "").await;
     assert_eq!(preflight.status(), StatusCode::NO_CONTENT);
-    assert_eq!(header(&preflight, "access-control-allow-methods"), "GET, POST, PATCH, DELETE, OPTIONS");
+    assert_eq!(header(&preflight, "access-control-allow-methods"), "GET, POST, PUT, PATCH, DELETE, OPTIONS");
     assert_eq!(header(&preflight, "access-control-allow-headers"), "Authorization, Content-Type, If-Match");
     assert_eq!(header(&preflight, "accept-post"), "application/sdp");
 }
@@ -311,12 +311,17 @@ async fn where_origins_are_named_others_are_not_let_in() {
 async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
     let test = Harness::new();
     let (here, lan) = (("host", "127.0.0.1:8080"), ("host", "192.168.1.5:8080"));
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    let (own, own_page) = (format!("{}:8080", own.trim()), format!("http://{}:8080", own.trim()));
     let asked = [
         (vec![here], true),
         (vec![lan], true),
         (vec![("host", "[::1]:8080"), ("origin", "http://[::1]:8080")], true),
         (vec![("host", "LocalHost")], true),
-        (vec![("host", "millrace:8080"), ("origin", "http://millrace:8080")], true),
+        (vec![("host", "localhost."), ("origin", "http://localhost.")], true),
+        (vec![("host", &*own), ("origin", &*own_page)], true),
+        (vec![], true),
+        (vec![("origin", "http://localhost:3000")], true),
         (vec![lan, ("origin", "http://192.168.1.5:8080")], true),
         (vec![lan, ("origin", "http://localhost:3000")], true),
         // A form or `fetch` with "no-cors" that another page sends; a sandbox or a file; another server of the host.
@@ -329,7 +334,11 @@ async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
         (vec![("host", "else.example:8080")], false),
         (vec![("host", "127.0.0.1.else.example")], false),
         (vec![("host", "127.0.0.1@else.example")], false),
-        (vec![("host", "millrace:8080"), ("origin", "http://test:8080")], false),
+        (vec![("host", "else.example@127.0.0.1")], false),
+        (vec![here, lan], false),
+        // Who answers for such a name in the network.
+        (vec![("host", "other:8080")], false),
+        (vec![("origin", "https://else.example")], false),
     ];
     for (headers, is_answered) in asked {
         let origin = headers.iter().find(|(name, _)| *name == "origin").map_or("", |(_, origin)| origin);
