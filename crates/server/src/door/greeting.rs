@@ -183,7 +183,8 @@ async fn first_words(
         received.extend_from_slice(&sealed[..opened.plain]);
         sealed.drain(..opened.used);
         if opened.has_ended {
-            return Err(Trouble::Unclear);
+            let Told::It(wish) = tell(entrance, protocol, &received) else { return Err(Trouble::Unclear) };
+            break wish;
         }
     };
     (begun.received, begun.sealed) = (received.into(), sealed.into());

@@ -216,6 +216,8 @@ impl Connections {
             }
         });
         let mut builder = http1::Builder::new();
+        // Who sends no more waits for his answer all the same.
+        builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
         let mut leave = None;

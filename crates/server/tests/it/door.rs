@@ -148,6 +148,18 @@ async fn https_is_answered_with_and_without_a_name_for_the_protocol() {
     assert_eq!((counters.accepted, counters.handshakes, counters.http, counters.newcomers), (3, 3, 3, 0));
 }
 
+#[tokio::test]
+async fn who_says_that_it_sends_no_more_has_its_answer() {
+    let world = World::new().await;
+    let mut stream = world.secure(world.connect().await, &[]).await;
+    // Both in one segment, so that what is asked comes with the end.
+    stream.get_mut().1.writer().write_all(GET.as_bytes()).expect("kept");
+    stream.shutdown().await.expect("said");
+    let mut answer = String::new();
+    timeout(LONG, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
+}
+
 /// As a user would, who has nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn curl_and_openssl_find_what_they_expect() {

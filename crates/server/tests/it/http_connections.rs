@@ -53,6 +53,16 @@ async fn who_says_nothing_is_cut_off_before_and_between_requests() {
 }
 
 #[tokio::test]
+async fn who_says_that_it_sends_no_more_has_its_answer() {
+    let server = Server::start(Limits::default()).await;
+    let mut client = server.connect().await;
+    client.write_all(GET.as_bytes()).await.expect("written");
+    client.shutdown().await.expect("said");
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_is_answered_with_408() {
     let server = Server::start(Limits { request_timeout: Duration::from_millis(300), ..Limits::default() }).await;
     let mut client = server.connect().await;
