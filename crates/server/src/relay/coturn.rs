@@ -61,6 +61,8 @@ struct Importer {
     ports: (Option<u16>, Option<u16>),
     certificate: Option<String>,
     key: Option<String>,
+    has_certificate: bool,
+    has_no_dtls: bool,
     has_no_tcp_relay: bool,
     notes: Vec<Note>,
 }
@@ -121,6 +123,7 @@ impl Importer {
             "allowed-peer-ip" | "denied-peer-ip" | "allow-loopback-peers" => return self.peers.take(name, value),
             "min-port" => self.ports.0 = Some(number(value)?),
             "max-port" => self.ports.1 = Some(number(value)?),
+            "no-dtls" => self.has_no_dtls = is_on(value),
             "cert" => self.certificate = Some(value.to_owned()),
             "pkey" => self.key = Some(value.to_owned()),
             "realm" => self.set("relay", "realm", quoted(value))?,
@@ -254,6 +257,7 @@ impl Importer {
         }
         if let (Some(certificate), Some(key)) = (self.certificate.take(), self.key.take()) {
             let files = format!("{{ certificate = {}, key = {} }}", quoted(&certificate), quoted(&key));
+            self.has_certificate = true;
             match self.push("tls", "certificates", files) {
                 Ok(()) => self.push_all("listening-ip", "tls_listen", listening.tls.iter().map(ToString::to_string)),
                 Err(says) => self.notes.push(Note { line: None, option: "cert".to_owned(), says }),
@@ -281,6 +285,9 @@ impl Importer {
                 "user",
                 "there is nobody in this file who may use the relay; set relay.users, users_file, secrets or redis",
             );
+        }
+        if self.has_certificate && !self.has_no_dtls {
+            missing("dtls", options::DTLS);
         }
         if !has_any(&("relay", "allowed_peers")) {
             missing(

@@ -25,6 +25,7 @@ const PROCESS: &str = "the system's service manager does this";
 const CONSOLE: &str = "the HTTP API lists allocations and users, ends them, and drains (docs/relay.md)";
 const DEVICE: &str = "addresses are bound, not devices: set relay.listen and relay.addresses";
 const OAUTH: &str = "third-party authorization (RFC 7635) is left out: no client uses it";
+pub(super) const DTLS: &str = "coturn speaks DTLS on its ports for TLS, too; for that set relay.dtls_listen, which takes a certificate with an ECDSA key";
 const TLS: &str = "rustls chooses: TLS 1.2 and 1.3 with today's ciphers";
 const STATISTICS: &str = "counters are at /metrics, and events are logged";
 const REALMS: &str = "there is one realm";
@@ -44,9 +45,9 @@ const ALL: &[(&str, Meaning)] = &[
     ("no-udp", Taken),
     ("no-tcp", Taken),
     ("no-tls", Taken),
-    ("no-dtls", Same),
+    ("no-dtls", Taken),
     ("tls-listening-port", Taken),
-    ("dtls", Switch("set relay.dtls_listen; it takes a certificate with an ECDSA key")),
+    ("dtls", Switch(DTLS)),
     ("alt-listening-port", Taken),
     ("alt-tls-listening-port", None("behaviour discovery (RFC 5780) is for UDP")),
     ("rfc5780", Taken),

@@ -135,6 +135,17 @@ fn what_has_no_counterpart_is_said_with_its_line_and_without_secrets() {
 }
 
 #[test]
+fn dtls_is_spoken_of_where_coturn_speaks_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let files = format!("realm=r\nuser=a:b\ncert={0}/a\npkey={0}/b\n", dir.path().display());
+    let speaks = |text: &str| relay(text).1.iter().any(|note| note.option == "dtls");
+    assert_eq!(
+        [&files, &format!("{files}no-dtls\n"), "realm=r\nuser=a:b\n"].map(|text| speaks(text)),
+        [true, false, false]
+    );
+}
+
+#[test]
 fn nobody_relays_without_credentials() {
     let (_, notes) = relay("no-auth\n");
     assert!(said(&notes, "no-auth").contains("nobody relays"));
