@@ -114,6 +114,8 @@ struct Handshakes<I, T> {
     due: BTreeSet<(Instant, Key)>,
     /// Those that have not begun.
     waiting: VecDeque<(Key, Numbers, Box<[u8]>)>,
+    /// It was said that there is none.
+    lacks_identity: bool,
 }
 
 struct Entry {
@@ -129,7 +131,8 @@ where
     T: FnMut(WorkerId, Command),
 {
     fn new(identity: I, tell: T) -> Self {
-        Handshakes { identity, tell, all: BTreeMap::new(), due: BTreeSet::new(), waiting: VecDeque::new() }
+        let (all, due, waiting) = (BTreeMap::new(), BTreeSet::new(), VecDeque::new());
+        Handshakes { identity, tell, all, due, waiting, lacks_identity: false }
     }
 
     /// Takes what a worker has.
@@ -159,7 +162,12 @@ where
         {
             self.fail(oldest);
         }
-        let Some(identity) = (self.identity)() else { return self.fail(key) };
+        let identity = (self.identity)();
+        if identity.is_none() && !std::mem::replace(&mut self.lacks_identity, true) {
+            tracing::warn!("no client comes in by DTLS until then: {NO_IDENTITY}");
+        }
+        let Some(identity) = identity else { return self.fail(key) };
+        self.lacks_identity = false;
         let until = now + TIME_MAX;
         let entry = Entry { handshake: Handshake::new(&identity, now, numbers), at: until, until };
         self.due.insert((until, key));

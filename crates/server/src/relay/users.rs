@@ -73,7 +73,12 @@ impl Users {
         let text = fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
         // An error of the parser shows the line that it is about, which may have a key in it.
         let Ok(users) = toml::from_str::<Users>(&text) else { bail!("{name} is no file of users, or is damaged") };
-        ensure!(users.realm == realm, "{name} has keys for the realm {:?}, and the relay's is {realm:?}", users.realm);
+        ensure!(
+            users.realm == realm,
+            "{name} has keys for the realm {:?}, and the relay's is {realm:?}: make it anew with --set relay.realm={realm} (or \
+             --config), as a key belongs to its realm",
+            users.realm
+        );
         if let Some(damaged) =
             users.users.iter().find(|(name, keys)| check_name(name).is_err() || keys.read().is_none())
         {
