@@ -108,7 +108,7 @@ fn check(args: &Check) -> anyhow::Result<bool> {
     }
     match Auth::new(&config.auth) {
         // The file may be meant for `serve --dev`, or the key comes from the environment there.
-        Err(error @ KeyError::NoKey) => eprintln!("millrace: note: {error}"),
+        Err(error @ KeyError::NoKey) => eprintln!("millrace: note: `millrace serve` would refuse, as {error}"),
         result => drop(result?),
     }
     print!("{config}");
