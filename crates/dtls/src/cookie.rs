@@ -20,6 +20,11 @@ const COOKIE_LEN: usize = 20;
 /// For how long a cookie is good, at least; at most twice as long. It comes back at once, or with the first repetitions.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
+/// How far a client may have counted: it has sent a hello or two, and repeated them. What is beyond that was not counted, and
+/// the handshake counts on from there, in numbers of 16 and 48 bits.
+const RECORD_MAX: u64 = u32::MAX as u64;
+const MESSAGE_MAX: u16 = 255;
+
 const MESSAGE_HEADER_LEN: usize = 12;
 const RANDOM_LEN: usize = 32;
 
@@ -59,7 +64,7 @@ pub enum Hello {
     TooOld([u8; ALERT_LEN]),
     /// One of these two, and there is to be no answer.
     NotAnswered,
-    /// Something else, or a ClientHello in pieces.
+    /// Something else, or a ClientHello in pieces, or with a number that nobody counts up to.
     None,
 }
 
@@ -153,6 +158,9 @@ impl<'a> ClientHello<'a> {
         let (suites, behind) = split_vector(rest, 0, 2)?;
         let (compression, _) = split_vector(behind, 0, 1)?;
         let numbers = Numbers { record: header.seq, message: u16::from_be_bytes([number_high, number_low]) };
+        if numbers.record > RECORD_MAX || numbers.message > MESSAGE_MAX {
+            return None;
+        }
         let behind_cookie = &rest[..suites.len() + compression.len()];
         Some(ClientHello { numbers, before_cookie, cookie: &cookie[1..], behind_cookie })
     }
@@ -284,6 +292,22 @@ mod tests {
         hello[26] = 0xff;
         let Hello::TooOld(alert) = Cookies::new(&[1; 32]).check(NOW, FROM, &hello, || true) else { panic!("it is") };
         assert_eq!(alert, [21, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 3, 0, 2, 2, 70]);
+    }
+
+    #[test]
+    fn who_has_counted_too_far_for_a_handshake_is_not_known() {
+        let cookies = Cookies::new(&[1; 32]);
+        let cookie = asked(&cookies, NOW, FROM);
+        let (record, message) = (5..11, 17..19);
+        for (place, is_known) in
+            [(10..11, true), (18..19, true), (record, false), (message, false), (7..8, true), (6..7, false)]
+        {
+            let mut hello = hello(0, &cookie);
+            hello[place.clone()].fill(0xff);
+            let checked = cookies.check(NOW, FROM, &hello, || true);
+            assert_eq!(matches!(checked, Hello::Verified(_)), is_known, "{place:?}: {checked:?}");
+            assert!(is_known || checked == Hello::None);
+        }
     }
 
     #[test]
