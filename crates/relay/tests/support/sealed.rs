@@ -1,7 +1,7 @@
 //! A client by DTLS, with dimpl below it, and what control does for a relay: it shakes hands.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ pub fn with_dtls(change: impl FnOnce(&mut relay::settings::Settings)) -> World {
 /// Shakes hands as control does.
 pub struct Control {
     identity: Identity,
-    handshakes: HashMap<AssociationId, Handshake>,
+    handshakes: BTreeMap<AssociationId, Handshake>,
     /// Blocks that the keys of those who come seal, where that is to be another number.
     pub key_blocks: Option<u64>,
 }
 
 impl Control {
     pub fn new() -> Self {
-        Control { identity: Identity::made_up().expect("randomness"), handshakes: HashMap::new(), key_blocks: None }
+        Control { identity: Identity::made_up().expect("randomness"), handshakes: BTreeMap::new(), key_blocks: None }
     }
 
     /// How many handshakes go on.
@@ -54,6 +54,12 @@ impl Control {
         }
     }
 
+    /// Lets handshakes see that time has passed.
+    pub fn wait(&mut self, world: &mut World) {
+        let all: Vec<_> = self.handshakes.keys().copied().collect();
+        all.into_iter().for_each(|association| self.step(world, association, None));
+    }
+
     fn handle(&mut self, world: &mut World, association: AssociationId, input: HandshakeInput) {
         let datagram = match input {
             HandshakeInput::Begin { numbers, hello } => {
@@ -63,8 +69,12 @@ impl Control {
             HandshakeInput::Datagram(datagram) => datagram,
             HandshakeInput::End => return drop(self.handshakes.remove(&association)),
         };
+        self.step(world, association, Some(&datagram));
+    }
+
+    fn step(&mut self, world: &mut World, association: AssociationId, datagram: Option<&[u8]>) {
         let Some(handshake) = self.handshakes.get_mut(&association) else { return };
-        let progress = handshake.handle(world.now, Some(&datagram));
+        let progress = handshake.handle(world.now, datagram);
         let mut tell = |step| world.command(Command::Handshake { association, step });
         match progress {
             Ok(Progress::Answers(datagrams)) => datagrams.into_iter().for_each(|it| tell(HandshakeStep::Send(it))),
@@ -75,7 +85,8 @@ impl Control {
                 tell(HandshakeStep::Done(Box::new(established)));
                 self.handshakes.remove(&association);
             }
-            Err(_) => {
+            Err(error) => {
+                assert!(!error.to_string().contains("panicked"), "{error}");
                 tell(HandshakeStep::Failed);
                 self.handshakes.remove(&association);
             }
@@ -139,10 +150,31 @@ impl Sealed {
     /// What the relay has sent comes to it; all messages that it has not looked at.
     pub fn hear(&mut self, world: &mut World) -> Vec<Vec<u8>> {
         for datagram in self.client.take(world) {
-            self.dtls.handle_packet(&datagram).expect("a client");
-            self.poll();
+            self.hear_one(&datagram).expect("a client");
         }
+        self.heard()
+    }
+
+    /// A datagram comes to it. It may be of anybody.
+    ///
+    /// # Errors
+    /// When it makes nothing of it.
+    pub fn hear_one(&mut self, datagram: &[u8]) -> Result<(), dimpl::Error> {
+        self.dtls.handle_packet(datagram)?;
+        self.poll();
+        Ok(())
+    }
+
+    /// All messages that have come and that it has not looked at.
+    pub fn heard(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.heard)
+    }
+
+    /// Time passes: it repeats what was not answered.
+    pub fn wait(&mut self, now: std::time::Instant) {
+        // It may have given up.
+        self.dtls.handle_timeout(now).ok();
+        self.poll();
     }
 
     fn poll(&mut self) {
