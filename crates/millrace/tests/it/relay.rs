@@ -6,7 +6,7 @@ use std::time::Duration;
 use relay::message::Method;
 use serde_json::Value;
 
-use crate::common::{Echo, RELAY, Server, TurnClient, free_addr, millrace, relay_of, wait_until};
+use crate::common::{Echo, PATIENCE, RELAY, Server, TurnClient, free_addr, millrace, relay_of, wait_until};
 
 /// How long nothing has to come before it counts as nothing.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -35,7 +35,7 @@ fn clients_of_every_worker_reach_peers_by_channels_and_by_indications() {
     client.allocate();
     assert_eq!(client.permit(echo.addr), 0);
     client.send_to(echo.addr, b"hello");
-    let came = client.receive(Duration::from_secs(5)).expect("it comes back");
+    let came = client.receive(PATIENCE).expect("it comes back");
     assert!(
         came[..2] == [0x00, 0x17] && came.windows(5).any(|window| window == b"hello"),
         "a Data indication: {came:?}"

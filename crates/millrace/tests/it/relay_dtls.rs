@@ -1,9 +1,8 @@
 //! A server's relay, with clients by DTLS.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
 
-use crate::common::{Echo, Front, RELAY, Server, TurnClient, wait_until};
+use crate::common::{Echo, Front, PATIENCE, RELAY, Server, TurnClient, wait_until};
 
 fn start() -> (Server, SocketAddr) {
     let more = ["relay.dtls_listen=127.0.0.1:0", "tls.self_signed=true"];
@@ -38,7 +37,7 @@ fn clients_of_every_worker_reach_peers_and_leave_nothing_behind() {
         .collect();
     let (_, client) = &mut clients[0];
     client.send_to(echo.addr, b"hello");
-    let came = client.receive(Duration::from_secs(5)).expect("the channel permits it, too");
+    let came = client.receive(PATIENCE).expect("the channel permits it, too");
     assert_eq!(&came[4..], b"hello");
     for name in ["dtls_associations", "dtls_handshakes_done_total", "allocations"] {
         wait_until(name, || counted(&server, name) == 16.0);
@@ -67,7 +66,7 @@ fn a_flood_of_hellos_leaves_nothing_behind_and_clients_unharmed() {
     for last in 1..=250 {
         let stranger = UdpSocket::bind(SocketAddr::from(([127, 0, 1, last], 0))).expect("loopback");
         stranger.connect(relay).expect("loopback");
-        stranger.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+        stranger.set_read_timeout(Some(PATIENCE)).expect("a time");
         for _ in 0..20 {
             stranger.send(&hello).expect("loopback");
         }
