@@ -65,6 +65,8 @@ section! {
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), any;
         /// Address and port of the same under TLS (https), such as "0.0.0.0:443", with the certificates of `[tls]`.
         tls_listen: Option<SocketAddr> = None, any;
+        /// There, browsers may speak HTTP/2.
+        http2: bool = true, any;
         /// Load balancers that say whose a connection is before they pass it on (PROXY protocol, version 1 or 2): all from
         /// there to `listen` and `tls_listen` begin with it, and what others send is not read like that.
         proxy_protocol_from: Vec<IpNet> = Vec::new(), any;

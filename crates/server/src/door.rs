@@ -46,6 +46,8 @@ pub struct Entrance {
     pub is_tls: bool,
     /// HTTP is spoken.
     pub http: bool,
+    /// HTTP/2 is, too, for who agrees on it in the handshake.
+    pub http2: bool,
     /// TURN is spoken.
     pub turn: bool,
     /// Load balancers: each connection from there begins with a PROXY header, and none from elsewhere does.
@@ -71,6 +73,7 @@ impl Entrance {
             let (one, another) = (entrance.setting, other.setting);
             ensure!(entrance.is_tls == other.is_tls, "{one}, {another}: {addr} is to be with TLS and without");
             entrance.http |= other.http;
+            entrance.http2 |= other.http2;
             entrance.turn |= other.turn;
             entrance.proxied_from.extend(other.proxied_from);
         }
@@ -80,7 +83,8 @@ impl Entrance {
     /// Names of what is spoken (ALPN), most wanted first.
     fn protocols(&self) -> Vec<&'static str> {
         let turn = self.turn.then_some([wish::ALPN_TURN, wish::ALPN_DISCOVERY]).into_iter().flatten();
-        turn.chain(self.http.then_some(wish::ALPN_HTTP)).collect()
+        let second = (self.http && self.http2).then_some(wish::ALPN_HTTP2);
+        turn.chain(second).chain(self.http.then_some(wish::ALPN_HTTP)).collect()
     }
 }
 
@@ -367,12 +371,12 @@ impl Door {
     /// Passes a connection on; `guest` is what it had here.
     async fn hand_over<T>(&self, arrival: Arrival, hosts: &Hosts, is_open: watch::Receiver<()>, guest: T) {
         match (arrival.wish, &hosts.turn) {
-            (Wish::Http, _) => {
+            (Wish::Http(version), _) => {
                 count(&self.counts.http);
                 let client = arrival.client.ip().to_canonical();
                 let stream = arrival.into_stream();
                 // It has a place there before it gives up the one that it has here.
-                hosts.site.welcome(stream, client, is_open, move || drop(guest)).await;
+                hosts.site.welcome((stream, version), client, is_open, move || drop(guest)).await;
             }
             (Wish::Turn { connection_id }, Some(turn)) => {
                 let sent = turn_client(arrival, connection_id).map(|client| turn.try_send(client));

@@ -26,7 +26,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -115,9 +115,9 @@ impl Site {
     }
 
     /// Serves one connection until it or the other end of `is_open` ends. `has_place` is called when it has a place here.
-    pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin>(
+    pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         &self,
-        stream: S,
+        stream: (S, Version),
         remote: IpAddr,
         is_open: watch::Receiver<()>,
         has_place: impl FnOnce(),

@@ -236,6 +236,7 @@ fn entrances(config: &Config) -> impl Iterator<Item = (SocketAddr, Entrance)> {
         setting,
         is_tls,
         http: true,
+        http2: http.http2,
         turn: false,
         proxied_from: http.proxy_protocol_from.clone(),
     };
@@ -243,6 +244,7 @@ fn entrances(config: &Config) -> impl Iterator<Item = (SocketAddr, Entrance)> {
         setting,
         is_tls,
         http: false,
+        http2: false,
         turn: true,
         proxied_from: relay.proxy_protocol_from.clone(),
     };

@@ -1,8 +1,9 @@
 //! What a newcomer wants, by what was agreed (ALPN) or by its first words.
 //!
 //! In: the entrance, the name of the protocol, what came. Out: the wish, once there is enough to tell.
-//! Source: RFC 7443 (names of STUN and TURN), RFC 7301, RFC 8489 §5, RFC 6062 §4.4.
+//! Source: RFC 7443 (names of STUN and TURN), RFC 9113 §3.2 (that of HTTP/2), RFC 7301, RFC 8489 §5, RFC 6062 §4.4.
 
+use axum::http::Version;
 use relay::message::{COOKIE, Message, Method};
 use wire::framing::{Frame, Framing};
 
@@ -11,6 +12,7 @@ use super::Entrance;
 pub(super) const ALPN_TURN: &str = "stun.turn";
 pub(super) const ALPN_DISCOVERY: &str = "stun.nat-discovery";
 pub(super) const ALPN_HTTP: &str = "http/1.1";
+pub(super) const ALPN_HTTP2: &str = "h2";
 
 /// Bytes of the first message of TURN at most.
 const MESSAGE_MAX: usize = 2_048;
@@ -18,7 +20,7 @@ const MESSAGE_MAX: usize = 2_048;
 /// What is to be spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    Http,
+    Http(Version),
     Turn {
         /// Of a ConnectionBind, which is the first message of its connection.
         connection_id: Option<u32>,
@@ -40,14 +42,17 @@ pub(super) fn tell(entrance: &Entrance, protocol: Option<&[u8]>, received: &[u8]
     let is_http = match (entrance.http, entrance.turn, protocol) {
         (true, false, _) => true,
         (false, _, _) => false,
-        (true, true, Some(protocol)) => protocol == ALPN_HTTP.as_bytes(),
+        (true, true, Some(protocol)) => [ALPN_HTTP, ALPN_HTTP2].iter().any(|http| protocol == http.as_bytes()),
         // A request begins with a letter. The two upper bits of STUN are zero.
         (true, true, None) => match received.first() {
             Some(first) => first >> 6 != 0,
             None => return Told::NotYet,
         },
     };
-    if is_http { Told::It(Wish::Http) } else { tell_turn(received) }
+    // Without TLS nobody agrees on HTTP/2.
+    let is_second = protocol == Some(ALPN_HTTP2.as_bytes());
+    let version = if is_second { Version::HTTP_2 } else { Version::HTTP_11 };
+    if is_http { Told::It(Wish::Http(version)) } else { tell_turn(received) }
 }
 
 fn tell_turn(received: &[u8]) -> Told {
@@ -87,15 +92,18 @@ mod tests {
         let allocate = message(3, &[0, 0x19, 0, 4, 17, 0, 0, 0]);
         assert_eq!(tell(&both, None, b""), Told::NotYet);
         for request in [b"G".as_slice(), b"OPTIONS *", b"DELETE /", b"patch /", b"CONNECT x"] {
-            assert_eq!(tell(&both, None, request), Told::It(Wish::Http));
+            assert_eq!(tell(&both, None, request), Told::It(Wish::Http(Version::HTTP_11)));
         }
         for len in 1..allocate.len() {
             assert_eq!(tell(&both, None, &allocate[..len]), Told::NotYet, "{len}");
         }
         assert_eq!(tell(&both, None, &allocate), Told::It(Wish::Turn { connection_id: None }));
         assert_eq!(tell(&both, Some(b"stun.turn"), b"GET / HTTP/1.1"), Told::Never);
-        assert_eq!(tell(&both, Some(b"http/1.1"), b""), Told::It(Wish::Http));
-        assert_eq!(tell(&entrance(true, false), None, b""), Told::It(Wish::Http));
+        for entrance in [both, entrance(true, false)] {
+            assert_eq!(tell(&entrance, Some(b"http/1.1"), b""), Told::It(Wish::Http(Version::HTTP_11)));
+            assert_eq!(tell(&entrance, Some(b"h2"), b""), Told::It(Wish::Http(Version::HTTP_2)));
+        }
+        assert_eq!(tell(&entrance(true, false), None, b""), Told::It(Wish::Http(Version::HTTP_11)));
     }
 
     #[test]

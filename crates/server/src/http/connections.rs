@@ -3,8 +3,9 @@
 //! In: a listening socket, the router, limits. Out: answers; nothing else depends on who is slow or never ends.
 //! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends; when all places are taken, a look at each
 //! connection per newcomer.
-//! Source: RFC 9112 (HTTP/1.1), which is all that is needed behind a proxy, and enough for browsers.
+//! Source: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2, where it was agreed on in TLS).
 
+use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,11 +14,13 @@ use std::time::Duration;
 
 use axum::Router;
 use counters::counters;
-use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
+use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -74,6 +77,9 @@ counters! {
 
 /// Bytes of a request line and its header at most (431 for more).
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Requests of one connection by HTTP/2 at a time; RFC 9113 §6.5.2 wants no fewer.
+const STREAMS_MAX: u32 = 100;
 
 /// How long requests that are under way may take when the server ends.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
@@ -138,7 +144,7 @@ impl Connections {
             };
             let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
             tokio::spawn(async move {
-                connections.speak(stream, remote, router, entered, is_open).await;
+                connections.speak((stream, Version::HTTP_11), remote, router, entered, is_open).await;
             });
         }
         drop((listener, open));
@@ -158,9 +164,9 @@ impl Connections {
 
     /// Serves one connection that was accepted elsewhere, until it or the other end of `is_open` ends. `has_place` is called
     /// when it has a place here.
-    pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin>(
+    pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: &Arc<Self>,
-        stream: S,
+        stream: (S, Version),
         remote: IpAddr,
         (router, proxies): (Router, &Proxies),
         is_open: watch::Receiver<()>,
@@ -181,50 +187,74 @@ impl Connections {
     }
 
     /// Answers one connection's requests. A panic of a library ends it, and nobody else's.
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: &Arc<Self>,
-        stream: S,
+        stream: (S, Version),
         remote: IpAddr,
         router: Router,
         entered: (Place, oneshot::Receiver<Leave>),
         is_open: watch::Receiver<()>,
     ) {
-        if guard::answering(self.converse(stream, remote, router, entered, is_open)).await.is_none() {
+        self.guard(self.converse(stream, remote, router, entered, is_open)).await;
+    }
+
+    async fn guard(&self, work: impl Future) {
+        if guard::answering(work).await.is_none() {
             self.panicked.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Answers one connection's requests until it ends, gets too old, has to make room, or the server ends.
-    async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    /// Answers one connection's requests until it ends, is idle for too long, gets too old, has to make room, or the server
+    /// ends.
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: &Arc<Self>,
-        stream: S,
+        (stream, version): (S, Version),
         remote: IpAddr,
         router: Router,
         (place, told): (Place, oneshot::Receiver<Leave>),
-        mut is_open: watch::Receiver<()>,
+        is_open: watch::Receiver<()>,
     ) {
         let _counted = self.open.clone();
-        let (limits, remote, place) = (&self.limits, Remote(remote), &place);
-        let answer = service_fn(|mut request: Request<Incoming>| {
+        let (limits, remote, stream) = (&self.limits, Remote(remote), TokioIo::new(stream));
+        let (under_way, busy) = watch::channel(0);
+        let guest = Arc::new(Guest { place, under_way });
+        let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(remote);
-            place.touch();
+            let errand = Errand::new(guest.clone());
             let answering = TowerToHyperService::new(router.clone()).call(request);
             async move {
                 let answer = answering.await;
-                place.touch();
+                drop(errand);
                 answer
             }
         });
+        if version == Version::HTTP_2 {
+            let mut builder = http2::Builder::new(Guarded(self.clone()));
+            builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+            builder.max_header_list_size(BUFFER_BYTES_MAX as u32).max_send_buf_size(BUFFER_BYTES_MAX);
+            let idle = is_idle(busy, limits.request_timeout);
+            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle).await;
+        }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
         builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
-        let mut leave = None;
+        self.attend(builder.serve_connection(stream, answer), told, is_open, pending()).await;
+    }
+
+    async fn attend(
+        &self,
+        connection: impl GracefulConnection<Error = hyper::Error>,
+        told: oneshot::Receiver<Leave>,
+        mut is_open: watch::Receiver<()>,
+        idle: impl Future<Output = ()>,
+    ) {
+        let (limits, mut connection, mut leave) = (&self.limits, pin!(connection), None);
         tokio::select! {
             result = connection.as_mut() => return trace(result),
             told = told => leave = told.ok(),
             _ = is_open.changed() => {}
+            () = idle => {}
             () = sleep(limits.age_max) => {}
         }
         // A request that is under way has its answer, and that leaves to its end.
@@ -237,6 +267,54 @@ impl Connections {
         if let Ok(result) = timeout(patience, connection).await {
             trace(result);
         }
+    }
+}
+
+/// A connection, as its requests know it.
+struct Guest {
+    place: Place,
+    under_way: watch::Sender<usize>,
+}
+
+/// A request without an answer.
+struct Errand(Arc<Guest>);
+
+impl Errand {
+    fn new(guest: Arc<Guest>) -> Self {
+        guest.place.touch();
+        guest.under_way.send_modify(|count| *count += 1);
+        Errand(guest)
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.place.touch();
+        self.0.under_way.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Returns when for so long there was no request without an answer, and none came.
+async fn is_idle(mut under_way: watch::Receiver<usize>, time: Duration) {
+    while under_way.wait_for(|count| *count == 0).await.is_ok() {
+        match timeout(time, under_way.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => break,
+            Err(_) => return,
+        }
+    }
+    // It ends by itself.
+    pending().await
+}
+
+/// For what answers one request of several that a connection has at a time: a panic of a library ends that alone.
+#[derive(Clone)]
+struct Guarded(Arc<Connections>);
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Guarded {
+    fn execute(&self, work: F) {
+        let connections = self.0.clone();
+        tokio::spawn(async move { connections.guard(work).await });
     }
 }
 

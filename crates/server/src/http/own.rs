@@ -6,14 +6,14 @@
 //! of another origin, though that cannot read the answer, and for one whose name was made to point here (DNS rebinding),
 //! which can. No address is anybody's name, and nobody else has localhost or this machine's own: who asks by these was not led
 //! here. Any other name may be somebody's who answers for it in the network (LLMNR, a search domain).
-//! Source: RFC 9110 §7.2 (Host), RFC 6454 §7 (Origin).
+//! Source: RFC 9110 §7.2 (Host), RFC 9113 §8.3.1 (":authority"), RFC 6454 §7 (Origin).
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri};
 use rustix::system::uname;
 
 use crate::config::Origin;
@@ -31,14 +31,16 @@ pub(super) fn is_for_own(path: &str) -> bool {
 ///
 /// # Errors
 /// Why it is refused.
-pub(super) fn check(headers: &HeaderMap, listed: &[Origin]) -> Result<(), &'static str> {
+pub(super) fn check(uri: &Uri, headers: &HeaderMap, listed: &[Origin]) -> Result<(), &'static str> {
     let is_own = |host: &Authority| {
         !host.as_str().contains('@')
             && (ip(host).is_some() || is_this_machine(host) || listed.iter().any(|it| names(it, host)))
     };
-    let hosts = headers.get_all(HOST).iter();
-    let hosts: Option<Vec<Authority>> = hosts.map(|host| host.to_str().ok()?.parse().ok().filter(is_own)).collect();
-    // A browser says it, once.
+    let said = headers.get_all(HOST).iter().map(|host| host.to_str().ok()?.parse().ok());
+    let hosts = uri.authority().cloned().map(Some).into_iter().chain(said);
+    let mut hosts: Option<Vec<Authority>> = hosts.map(|host| host.filter(is_own)).collect();
+    hosts.iter_mut().for_each(Vec::dedup);
+    // A browser says it, and one.
     let Some(hosts) = hosts.filter(|hosts| hosts.len() <= 1) else {
         return Err(
             "no token is needed here, so ask by address, for localhost or by this machine's name, or name the origin in \

@@ -7,7 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use engine::mailbox;
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use relay::spec::{ClientTransport, Connection};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -15,7 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use server::auth::Auth;
 use server::config::{self, CertificateFiles};
 use server::door::{Door, Entrance, Hosts, Limits, Opened, TurnClient};
-use server::http::{App, Site};
+use server::http::{self, App, Connections, Site};
 use server::plane::workers::Workers;
 use server::plane::{Plane, placement};
 use server::rooms::control::RoomsControl;
@@ -24,6 +28,7 @@ use server::tls::Certificates;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -50,16 +55,22 @@ struct World {
 impl World {
     /// One entrance where everything is spoken under TLS.
     async fn new() -> Self {
-        World::with(Entrance { is_tls: true, http: true, turn: true, ..Entrance::default() }, Limits::default()).await
+        let entrance = Entrance { is_tls: true, http: true, http2: true, turn: true, ..Entrance::default() };
+        World::with(entrance, Limits::default()).await
     }
 
     async fn with(entrance: Entrance, limits: Limits) -> Self {
+        World::with_http(entrance, limits, http::Limits::default()).await
+    }
+
+    async fn with_http(entrance: Entrance, limits: Limits, of_http: http::Limits) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let certificates = Certificates::read(&[write(folder.path())]).expect("certificates");
         let plane = Plane::new(Workers::pretended(Vec::new()), placement::Settings::default());
         let rooms = Arc::new(RoomsControl::new(plane, Vec::new(), directory::Settings::default()));
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
-        let service = Arc::new(App { door: Door::new(limits), ..App::new(rooms, auth) });
+        let connections = Arc::new(Connections::new(of_http));
+        let service = Arc::new(App { door: Door::new(limits), connections, ..App::new(rooms, auth) });
         let (sender, turn) = mpsc::channel(10);
         let at = ([127, 0, 0, 1], 0).into();
         let opened = Opened::bind(at, entrance, Some(&certificates)).expect("a port");
@@ -136,7 +147,7 @@ async fn is_ended(stream: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn https_is_answered_with_and_without_a_name_for_the_protocol() {
     let world = World::new().await;
-    for protocols in [&["http/1.1"][..], &["h2", "http/1.1"], &[]] {
+    for protocols in [&["http/1.1"][..], &["h3", "http/1.1"], &[]] {
         let mut stream = world.secure(world.connect().await, protocols).await;
         for _ in 0..3 {
             assert!(ask(&mut stream).await.starts_with("HTTP/1.1 200 "));
@@ -146,6 +157,78 @@ async fn https_is_answered_with_and_without_a_name_for_the_protocol() {
     }
     let counters = world.door.counters();
     assert_eq!((counters.accepted, counters.handshakes, counters.http, counters.newcomers), (3, 3, 3, 0));
+}
+
+/// A client that speaks HTTP/2.
+async fn second(world: &World) -> http2::SendRequest<Body> {
+    let stream = world.secure(world.connect().await, &["h2", "http/1.1"]).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it is spoken here");
+    tokio::spawn(connection);
+    sender
+}
+
+/// Asks for `path` at `authority`; the status and the body.
+async fn ask_second(sender: &http2::SendRequest<Body>, authority: &str, path: &str) -> (u16, Vec<u8>) {
+    let request = Request::get(format!("https://{authority}{path}")).body(Body::empty()).expect("a request");
+    let answer = timeout(LONG, sender.clone().send_request(request)).await.expect("in time").expect("an answer");
+    let status = answer.status().as_u16();
+    (status, to_bytes(Body::new(answer.into_body()), 10_000).await.expect("a body").to_vec())
+}
+
+#[tokio::test]
+async fn many_requests_share_a_connection_by_http_2() {
+    let world = World::new().await;
+    let sender = second(&world).await;
+    let mut asked = JoinSet::new();
+    for _ in 0..50 {
+        let sender = sender.clone();
+        asked.spawn(async move { ask_second(&sender, "localhost", "/healthz").await });
+    }
+    for answer in asked.join_all().await {
+        assert_eq!(answer, (200, b"ok\n".to_vec()));
+    }
+    let counters = world.door.counters();
+    assert_eq!((counters.accepted, counters.handshakes, counters.http), (1, 1, 1));
+}
+
+/// As `http::where_no_token_is_needed_pages_of_others_administer_nothing`; there is no `Host`.
+#[tokio::test]
+async fn a_name_that_leads_here_administers_nothing_by_http_2_either() {
+    let world = World::new().await;
+    let sender = second(&world).await;
+    for (authority, status) in [("localhost", 200), ("127.0.0.1:1", 200), ("else.example", 403)] {
+        assert_eq!(ask_second(&sender, authority, "/api/streams").await.0, status, "{authority}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_http_2_without_a_request_is_closed_in_time() {
+    let limits = http::Limits { request_timeout: Duration::from_millis(200), ..http::Limits::default() };
+    let entrance = Entrance { is_tls: true, http: true, http2: true, ..Entrance::default() };
+    let world = World::with_http(entrance, Limits::default(), limits).await;
+    for requests in [0, 2] {
+        let sender = second(&world).await;
+        for _ in 0..requests {
+            assert_eq!(ask_second(&sender, "localhost", "/healthz").await.0, 200);
+        }
+        let closed = async {
+            while !sender.is_closed() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, closed).await.expect("it is closed");
+    }
+}
+
+#[tokio::test]
+async fn where_http_2_is_not_wanted_nobody_agrees_on_it() {
+    let entrance = Entrance { is_tls: true, http: true, ..Entrance::default() };
+    let world = World::with(entrance, Limits::default()).await;
+    let mut stream = world.secure(world.connect().await, &["h2", "http/1.1"]).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    assert!(ask(&mut stream).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
