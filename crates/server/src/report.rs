@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use engine::Receiver;
+use engine::{Receiver, RecvError};
 use tokio::runtime::Handle;
 
 use crate::pump::control::PumpControl;
@@ -20,6 +21,10 @@ pub const MAILBOX: usize = 16_384;
 
 /// Below the workers, like the negotiators.
 const NICE: i32 = 5;
+
+/// Reports that come sooner after those before wait until then, for what follows them: a wake-up costs the core that it shares
+/// with a worker more than a report does.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms, and not every one has a relay. Tasks run on `runtime`.
 ///
@@ -36,7 +41,8 @@ pub fn listen(
         if let Err(error) = engine::sys::set_nice(NICE) {
             tracing::debug!(%error, "cannot lower the priority of the thread that hears the workers");
         }
-        while let Ok(report) = reports.recv_timeout(None) {
+        let mut woken = Instant::now();
+        while let Ok(report) = next(&reports, &mut woken) {
             match report {
                 Report::Rooms(event) => {
                     if let Some(rooms) = &rooms {
@@ -54,4 +60,15 @@ pub fn listen(
         }
     };
     thread::Builder::new().name("reports".into()).spawn(body).context("starting the thread that hears the workers")
+}
+
+/// The next report, when it comes. The thread was `woken` last then.
+fn next(reports: &Receiver<Report>, woken: &mut Instant) -> Result<Report, RecvError> {
+    if let Some(report) = reports.try_recv() {
+        return Ok(report);
+    }
+    thread::sleep(PAUSE.saturating_sub(woken.elapsed()));
+    let report = reports.recv_timeout(None);
+    *woken = Instant::now();
+    report
 }
