@@ -139,10 +139,7 @@ fn dtls_is_spoken_of_where_coturn_speaks_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let files = format!("realm=r\nuser=a:b\ncert={0}/a\npkey={0}/b\n", dir.path().display());
     let speaks = |text: &str| relay(text).1.iter().any(|note| note.option == "dtls");
-    assert_eq!(
-        [&files, &format!("{files}no-dtls\n"), "realm=r\nuser=a:b\n"].map(speaks),
-        [true, false, false]
-    );
+    assert_eq!([&files, &format!("{files}no-dtls\n"), "realm=r\nuser=a:b\n"].map(speaks), [true, false, false]);
 }
 
 #[test]
