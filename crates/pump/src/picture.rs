@@ -35,15 +35,16 @@ impl VideoCodec {
         pmt.streams().find_map(|stream| Some((stream.pid, VideoCodec::of_stream_type(stream.stream_type)?)))
     }
 
-    /// What a start code and the bytes behind it say of the picture; `None`: nothing, look further.
-    fn verdict(self, unit: &[u8; UNIT_LEN]) -> Option<bool> {
+    /// What a start code and the bytes behind it say of the picture; `None`: nothing, look further. With `has_set` parameters
+    /// of a sequence stood before it.
+    fn verdict(self, unit: &[u8; UNIT_LEN], has_set: bool) -> Option<bool> {
         match self {
             // picture_start_code, ten bits of temporal_reference, three of picture_coding_type.
             VideoCodec::H262 => (unit[0] == 0).then_some(unit[2] >> 3 & 7 == 1),
             VideoCodec::H264 => match unit[0] & 0x1f {
                 5 => Some(true),
                 // slice_type behind first_mb_in_slice; 2, 4, 7 and 9 are intra.
-                1 | 2 => Some(matches!(second_exp_golomb(&unit[1..]), Some(2 | 4 | 7 | 9))),
+                1 | 2 => Some(has_set && matches!(second_exp_golomb(&unit[1..]), Some(2 | 4 | 7 | 9))),
                 _ => None,
             },
             VideoCodec::H265 => match unit[0] >> 1 & 0x3f {
@@ -83,12 +84,23 @@ pub struct Finder {
     /// Of the unit behind a start code, as far as it is there.
     unit: [u8; UNIT_LEN],
     unit_len: Option<usize>,
+    /// Only pictures that those behind them do not reach over are looked for.
+    entries_only: bool,
+    /// Parameters of a sequence stood in this picture.
+    has_set: bool,
 }
 
 impl Finder {
     /// Begins in front of a stream of that codec.
     pub fn new(codec: VideoCodec) -> Self {
-        Finder { codec, looked: None, last: u32::MAX, unit: [0; UNIT_LEN], unit_len: None }
+        let unit = [0; UNIT_LEN];
+        Finder { codec, looked: None, last: u32::MAX, unit, unit_len: None, entries_only: false, has_set: false }
+    }
+
+    /// The same, for who plays on from there: in H.264 pictures behind an I-frame may need those before it. Encoders say that
+    /// they do not by making it an IDR, or, in an open group, by repeating the parameters of the sequence.
+    pub fn of_entries(codec: VideoCodec) -> Self {
+        Finder { entries_only: true, ..Finder::new(codec) }
     }
 
     /// What it looks for pictures in.
@@ -108,7 +120,7 @@ impl Finder {
             return Some(Found::StartAlone);
         }
         let Some(header) = header else { return Some(Found::Start) };
-        (self.looked, self.last, self.unit_len) = (Some(0), u32::MAX, None);
+        (self.looked, self.last, self.unit_len, self.has_set) = (Some(0), u32::MAX, None, false);
         if self.look(header.data) { Some(Found::StartAlone) } else { Some(Found::Start) }
     }
 
@@ -120,11 +132,13 @@ impl Finder {
             if let Some(len) = self.unit_len {
                 self.unit[len] = byte;
                 self.unit_len = Some(len + 1).filter(|len| *len < UNIT_LEN);
-                if len + 1 == UNIT_LEN
-                    && let Some(verdict) = self.codec.verdict(&self.unit)
-                {
-                    self.looked = None;
-                    return verdict;
+                if len + 1 == UNIT_LEN {
+                    let has_set = self.has_set || !self.entries_only;
+                    if let Some(verdict) = self.codec.verdict(&self.unit, has_set) {
+                        self.looked = None;
+                        return verdict;
+                    }
+                    self.has_set |= self.codec == VideoCodec::H264 && self.unit[0] & 0x1f == 7;
                 }
             }
             self.last = self.last << 8 | u32::from(byte);
@@ -177,7 +191,10 @@ mod tests {
     }
 
     fn stands_alone(codec: VideoCodec, data: &[u8]) -> bool {
-        let mut finder = Finder::new(codec);
+        is_found(Finder::new(codec), data)
+    }
+
+    fn is_found(mut finder: Finder, data: &[u8]) -> bool {
         let found: Vec<_> =
             packets(data, false).iter().filter_map(|packet| finder.push(&Packet::parse(packet).unwrap())).collect();
         assert!(matches!(found[0], Found::Start | Found::StartAlone));
@@ -193,6 +210,18 @@ mod tests {
         assert!(stands_alone(VideoCodec::H264, &with(&[0x41, 0b1000_1000, 0, 0, 0, 0])), "all slices are I");
         assert!(stands_alone(VideoCodec::H264, &with(&[0x01, 0b1011_0000, 0, 0, 0, 0])), "this slice is I");
         assert!(!stands_alone(VideoCodec::H264, &with(&[0x41, 0b1001_1000, 0, 0, 0, 0])), "P");
+    }
+
+    #[test]
+    fn an_intra_picture_of_h264_is_an_entry_when_it_is_an_idr_or_brings_its_parameters() {
+        let set = [0, 0, 1, 0x67, 0x64, 0, 0x1f, 0xac, 0xd9, 0x40];
+        let intra = [0, 0, 1, 0x41, 0b1000_1000, 0, 0, 0, 0, 0];
+        let with_set = [set, intra].concat();
+        let is_entry = |data: &[u8]| is_found(Finder::of_entries(VideoCodec::H264), data);
+        assert!(!is_entry(&intra) && is_entry(&with_set) && is_entry(&[0, 0, 1, 0x65, 0x88, 0x84, 0, 0x10, 0]));
+        let mut finder = Finder::of_entries(VideoCodec::H264);
+        let found = [&with_set[..], &intra].map(|data| finder.push(&Packet::parse(&packets(data, false)[0]).unwrap()));
+        assert_eq!(found, [Some(Found::StartAlone), Some(Found::Start)], "parameters count for one picture");
     }
 
     #[test]
