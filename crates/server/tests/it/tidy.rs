@@ -8,7 +8,7 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 16] = [
+const KNOWN: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
@@ -18,6 +18,7 @@ const KNOWN: [(&str, &[&str]); 16] = [
     ("engine", &["counters", "wire"]),
     ("rooms", &["counters", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
+    ("live", &["pump", "wire"]),
     ("relay", &["counters", "dtls", "wheel", "wire"]),
     ("reflect", &["counters", "wire"]),
     ("acme", &["counters"]),
@@ -28,8 +29,9 @@ const KNOWN: [(&str, &[&str]); 16] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 12] =
-    ["wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "relay", "reflect", "webrtc", "client"];
+const SANS_IO: [&str; 13] = [
+    "wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "live", "relay", "reflect", "webrtc", "client",
+];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
 const IO: [&str; 8] =
