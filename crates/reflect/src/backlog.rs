@@ -10,11 +10,12 @@
 //! taken until they have, and the source waits.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use wire::WorkerId;
 
-use crate::window::{BOUNDARIES_MAX, Extent, Growth, STARTS_MAX, StartPoint, Units, Window};
+use crate::window::{BOUNDARIES_MAX, Extent, Growth, Header, STARTS_MAX, StartPoint, Units, Window};
 
 /// Growth of no more than so many bytes goes to those who wait for it by a copy, as a send of that is cheaper than one of a
 /// file's pages. To be measured.
@@ -116,6 +117,13 @@ impl Backlog {
         }
     }
 
+    /// Start points at the end, and later ones, are behind this header; empty is none.
+    pub fn set_header(&mut self, bytes: &[u8]) {
+        let from = self.end();
+        self.news.headers.retain(|header| header.from < from);
+        self.news.headers.push(Header { from, bytes: Arc::new(bytes.into()) });
+    }
+
     /// What is new since it was last asked for, for all workers that read (`Command::Grown`).
     pub fn take_growth(&mut self) -> Growth {
         let next = nothing_new(self.news.extent);
@@ -160,7 +168,7 @@ impl Backlog {
 }
 
 fn nothing_new(extent: Extent) -> Growth {
-    Growth { extent, starts: Vec::new(), boundaries: Vec::new(), fresh: None }
+    Growth { extent, starts: Vec::new(), boundaries: Vec::new(), headers: Vec::new(), fresh: None }
 }
 
 #[cfg(test)]
