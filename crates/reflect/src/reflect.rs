@@ -1,0 +1,398 @@
+//! All of one worker's reflector.
+//!
+//! A byte's way: its writer puts it into the stream's file and tells how far that reaches (`Command::Grown`), which gives
+//! each viewer of the stream a turn; in it `Feed::write` points the outbox at what lies between his position and the end,
+//! and the kernel takes it from there.
+//!
+//! **Who is slow** keeps his position, and has his next turn when there is room (`LinkEvent::Writable`). Who is before the
+//! window when that moves is taken on then and there (`Viewer::handle_lag`): so nobody ever reads what may be gone.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
+use wire::{Adopted, LinkEvent, LinkId, LinkRequest, Outbox, Product, StreamOptions, Token};
+
+use crate::counters::Counters;
+use crate::spec::{Command, DRAIN_MAX, EndReason, EndedViewer, Event, NewViewer, StreamId, ViewerId};
+use crate::stream::Stream;
+use crate::viewer::{Moved, Viewer};
+use crate::window::Growth;
+
+/// A viewer who sends more than so many bytes behind his request is not read from any more.
+const IGNORED_MAX: usize = 64 * 1_024;
+
+/// The limits and dials of one worker's reflector.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which of the products of a worker it is (`wire::Token::owner`).
+    pub owner: u16,
+    /// Viewers on the worker at most. One too many is closed.
+    pub viewers_max: usize,
+    /// Bytes that the kernel takes for a viewer beyond what is on its way: what a pace and a skip cannot take back.
+    pub unsent_max: u32,
+    /// A viewer who takes nothing of what he was sent for so long is closed.
+    pub unacknowledged_max: Duration,
+}
+
+impl Settings {
+    /// What is good for most.
+    pub fn new(owner: u16) -> Self {
+        Settings { owner, viewers_max: 100_000, unsent_max: 128 * 1_024, unacknowledged_max: Duration::from_secs(60) }
+    }
+}
+
+/// The reflector of one worker. It holds no socket and reads no clock.
+#[derive(Debug)]
+pub struct Reflect {
+    settings: Settings,
+    streams: Slab<Stream>,
+    streams_by_id: HashMap<StreamId, usize, FxBuildHasher>,
+    viewers: Slab<Viewer>,
+    viewers_by_id: HashMap<ViewerId, usize, FxBuildHasher>,
+    /// Streams whose viewers have turns to come, each once.
+    growing: VecDeque<usize>,
+    /// Viewers who have a turn of their own, each once (`Viewer::is_ready`).
+    ready: VecDeque<usize>,
+    /// Streams that have ended, with the time that their viewers have.
+    drains: VecDeque<(Instant, usize)>,
+    requests: VecDeque<LinkRequest>,
+    events: VecDeque<Event>,
+    /// How often something was written: who was in this turn is not settled before the next.
+    turn: u64,
+    counters: Counters,
+}
+
+impl Reflect {
+    /// A reflector without streams.
+    pub fn new(settings: Settings) -> Self {
+        Reflect {
+            settings,
+            streams: Slab::new(),
+            streams_by_id: HashMap::default(),
+            viewers: Slab::new(),
+            viewers_by_id: HashMap::default(),
+            growing: VecDeque::new(),
+            ready: VecDeque::new(),
+            drains: VecDeque::new(),
+            requests: VecDeque::new(),
+            events: VecDeque::new(),
+            turn: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Does what control asks.
+    pub fn handle_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::AddStream { stream: id, file, units, growth, terms } => {
+                let slot = self.streams.insert(Stream::new(id, file, units, &growth, terms));
+                if let Some(former) = self.streams_by_id.insert(id, slot) {
+                    debug_assert!(false, "a stream is added once");
+                    self.end_stream(now, former);
+                }
+            }
+            Command::ChangeStream { stream, terms } => {
+                if let Some(&slot) = self.streams_by_id.get(&stream) {
+                    self.streams[slot].terms = terms;
+                }
+            }
+            Command::Grown { stream, growth } => {
+                if let Some(&slot) = self.streams_by_id.get(&stream) {
+                    self.grow(slot, &growth);
+                }
+            }
+            Command::RemoveStream(stream) => {
+                if let Some(slot) = self.streams_by_id.remove(&stream) {
+                    self.end_stream(now, slot);
+                }
+            }
+            Command::AddViewer(new) => self.add_viewer(now, *new),
+            Command::EndViewer(viewer) => {
+                if let Some(&slot) = self.viewers_by_id.get(&viewer) {
+                    self.end(slot, EndReason::Asked, Patience::None);
+                }
+            }
+        }
+    }
+
+    /// What control is to be told next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> Counters {
+        let (viewers, streams) = (self.viewers.len() as u64, self.streams.len() as u64);
+        Counters { viewers, streams, ..self.counters.clone() }
+    }
+
+    fn grow(&mut self, slot: usize, growth: &Growth) {
+        let stream = &mut self.streams[slot];
+        let begin = stream.window.extent().begin;
+        stream.grow(growth);
+        if growth.extent.begin > begin {
+            self.move_window(slot);
+        }
+        self.start_turns(slot);
+    }
+
+    /// Takes on who is before the window, while what is over is still there.
+    fn move_window(&mut self, slot: usize) {
+        let stream = &self.streams[slot];
+        let mut lost = Vec::new();
+        for &member in stream.members.slots() {
+            let Some(viewer) = self.viewers.get_mut(member) else { continue };
+            self.counters.sent_bytes += viewer.settle(0);
+            match viewer.handle_lag(stream) {
+                Moved::Stays => {}
+                Moved::Skips => self.counters.skips += 1,
+                Moved::Ends => lost.push(member),
+            }
+        }
+        let stream = &mut self.streams[slot];
+        stream.window.forget();
+        self.events.push_back(Event::Passed { stream: stream.id, begin: stream.window.extent().begin });
+        for viewer in lost {
+            self.end(viewer, EndReason::Lagged, Patience::None);
+        }
+    }
+
+    /// Each viewer of a stream is to have a turn.
+    fn start_turns(&mut self, slot: usize) {
+        if self.streams[slot].members.start() {
+            self.growing.push_back(slot);
+        }
+    }
+
+    fn end_stream(&mut self, now: Instant, slot: usize) {
+        let stream = &mut self.streams[slot];
+        stream.is_ended = true;
+        self.drains.push_back((now + DRAIN_MAX, slot));
+        self.start_turns(slot);
+        self.let_go(slot);
+    }
+
+    /// Lets go of a stream that has ended when nobody is there any more.
+    fn let_go(&mut self, slot: usize) {
+        let is_over = |stream: &Stream| stream.is_ended && stream.members.slots().is_empty();
+        if self.streams.get(slot).is_some_and(is_over) {
+            let stream = self.streams.remove(slot);
+            self.growing.retain(|growing| *growing != slot);
+            self.drains.retain(|(_, drain)| *drain != slot);
+            self.events.push_back(Event::Left(stream.id));
+        }
+    }
+
+    fn add_viewer(&mut self, now: Instant, mut new: NewViewer) {
+        let found = self.streams_by_id.get(&new.stream).copied();
+        let (place, stream) = match found.and_then(|slot| Some((slot, self.streams.get_mut(slot)?))) {
+            Some(found) if self.viewers.len() < self.settings.viewers_max => found,
+            found => {
+                let reason = if found.is_some() { EndReason::Full } else { EndReason::NoStream };
+                self.counters.viewers_ended.add(reason, 1);
+                let (id, stream) = (new.id, new.stream);
+                let ended = EndedViewer { id, stream, reason, sent_bytes: 0, skips: 0, age: Duration::ZERO };
+                return self.events.push_back(Event::ViewerEnded(ended));
+            }
+        };
+        let (id, viewer) = (new.id, Viewer::new(now, &mut new, stream, place));
+        let slot = self.viewers.insert(viewer);
+        self.viewers[slot].member = stream.members.insert(slot);
+        self.viewers_by_id.insert(id, slot);
+        self.counters.viewers_begun += 1;
+        let options = StreamOptions {
+            unsent_max: Some(self.settings.unsent_max),
+            unacknowledged_max: Some(self.settings.unacknowledged_max),
+            ..StreamOptions::default()
+        };
+        let token = Token { owner: self.settings.owner, number: slot as u32 };
+        let kind = Adopted::Begun(options, new.begun);
+        self.requests.push_back(LinkRequest::Adopt { token, descriptor: new.descriptor, kind });
+    }
+
+    /// Sends a viewer nothing more. What the kernel has may still leave, or not.
+    fn end(&mut self, slot: usize, reason: EndReason, patience: Patience) {
+        let Some(viewer) = self.viewers.get_mut(slot).filter(|viewer| viewer.ending.is_none()) else { return };
+        viewer.ending = Some(reason);
+        if let Some(link) = viewer.link {
+            self.close(link, patience);
+        }
+    }
+
+    fn close(&mut self, link: LinkId, patience: Patience) {
+        self.requests.push_back(LinkRequest::Close { link });
+        if matches!(patience, Patience::None) {
+            self.requests.push_back(LinkRequest::Close { link });
+        }
+    }
+
+    /// A viewer's link is gone, or never came.
+    fn remove(&mut self, now: Instant, slot: usize) {
+        let Some(mut viewer) = self.viewers.try_remove(slot) else { return };
+        self.counters.sent_bytes += viewer.settle(0);
+        let reason = viewer.ending.unwrap_or(EndReason::Closed);
+        let ended = viewer.ended(now, reason);
+        self.counters.viewers_ended.add(reason, 1);
+        self.viewers_by_id.remove(&ended.id);
+        if viewer.is_ready {
+            self.ready.retain(|ready| *ready != slot);
+        }
+        if let Some(stream) = self.streams.get_mut(viewer.stream)
+            && let Some(other) = stream.members.remove(viewer.member)
+        {
+            self.viewers[other].member = viewer.member;
+        }
+        self.events.push_back(Event::ViewerEnded(ended));
+        self.let_go(viewer.stream);
+    }
+
+    /// Gives a viewer a turn of his own.
+    fn make_ready(&mut self, slot: usize) {
+        if let Some(viewer) = self.viewers.get_mut(slot)
+            && !std::mem::replace(&mut viewer.is_ready, true)
+        {
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Writes what a viewer is to get; false when the outbox has no room for it.
+    fn serve(&mut self, slot: usize, out: &mut Outbox) -> bool {
+        let Some(viewer) = self.viewers.get_mut(slot) else { return true };
+        let Some(stream) = self.streams.get(viewer.stream) else { return true };
+        let Some(link) = viewer.link.filter(|_| viewer.ending.is_none() && !viewer.is_blocked) else { return true };
+        if viewer.turn == self.turn {
+            return true;
+        }
+        self.counters.sent_bytes += viewer.settle(0);
+        viewer.go_on(&stream.window);
+        if !viewer.feed.has_more(stream.window.extent().end) {
+            if stream.is_ended {
+                self.end(slot, EndReason::StreamEnded, Patience::Some);
+            }
+            return true;
+        }
+        if !out.has_room_for_request() {
+            return false;
+        }
+        if let Some(request) = viewer.pace(link, stream) {
+            let asked = out.request(request);
+            debug_assert!(asked.is_ok(), "there is room");
+        }
+        viewer.turn = self.turn;
+        let is_done = viewer.feed.write(link, &stream.source(), out);
+        if stream.is_ended {
+            // He is closed when all of it was taken, and nobody tells of that.
+            self.make_ready(slot);
+        }
+        is_done
+    }
+
+    /// Serves who has a turn of his own; false when the outbox is full.
+    fn serve_ready(&mut self, out: &mut Outbox) -> bool {
+        for _ in 0..self.ready.len() {
+            let Some(slot) = self.ready.pop_front() else { break };
+            if let Some(viewer) = self.viewers.get_mut(slot) {
+                viewer.is_ready = false;
+            }
+            if !self.serve(slot, out) {
+                self.make_ready(slot);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Serves the viewers of streams that have grown; false when the outbox is full.
+    fn serve_streams(&mut self, out: &mut Outbox) -> bool {
+        while let Some(&slot) = self.growing.front() {
+            while let Some(viewer) = self.streams[slot].members.current() {
+                if !self.serve(viewer, out) {
+                    return false;
+                }
+                self.streams[slot].members.advance();
+            }
+            self.growing.pop_front();
+        }
+        true
+    }
+
+    /// Hands the engine what is asked of it; false when the outbox has no room for it.
+    fn request(&mut self, out: &mut Outbox) -> bool {
+        while let Some(request) = self.requests.pop_front() {
+            if let Err(request) = out.request(request) {
+                self.requests.push_front(request);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn handle_bytes(&mut self, slot: usize, link: LinkId, count: usize) {
+        self.counters.ignored_bytes += count as u64;
+        let Some(viewer) = self.viewers.get_mut(slot) else { return };
+        let before = viewer.ignored_bytes;
+        viewer.ignored_bytes += count;
+        if before <= IGNORED_MAX && viewer.ignored_bytes > IGNORED_MAX {
+            self.requests.push_back(LinkRequest::Read { link, is_on: false });
+        }
+    }
+}
+
+/// Whether a viewer may still read what the kernel has for him.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Some,
+    None,
+}
+
+impl Product for Reflect {
+    fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, _out: &mut Outbox) {
+        let slot = token.number as usize;
+        match event {
+            LinkEvent::Opened { link, .. } => {
+                let Some(viewer) = self.viewers.get_mut(slot) else { return };
+                viewer.link = Some(link);
+                if viewer.ending.is_some() {
+                    self.close(link, Patience::None);
+                }
+                self.make_ready(slot);
+            }
+            LinkEvent::Unsent { bytes, .. } => {
+                let Some(viewer) = self.viewers.get_mut(slot) else { return };
+                self.counters.sent_bytes += viewer.settle(bytes);
+                viewer.is_blocked = true;
+                self.counters.full += 1;
+            }
+            LinkEvent::Writable { .. } => {
+                let Some(viewer) = self.viewers.get_mut(slot) else { return };
+                viewer.is_blocked = false;
+                self.make_ready(slot);
+            }
+            LinkEvent::Bytes { link, bytes } => self.handle_bytes(slot, link, bytes.len()),
+            LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => self.remove(now, slot),
+            // Who sends no more may still read.
+            LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, _out: &mut Outbox) {
+        while let Some((_, slot)) = self.drains.pop_front_if(|(at, _)| *at <= now) {
+            let Some(stream) = self.streams.get(slot) else { continue };
+            for viewer in stream.members.slots().to_vec() {
+                self.end(viewer, EndReason::StreamEnded, Patience::None);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.drains.front().map(|(at, _)| *at)
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
+        self.turn += 1;
+        !self.serve_ready(out) || !self.serve_streams(out) || !self.request(out) || !self.ready.is_empty()
+    }
+}

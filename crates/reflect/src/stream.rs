@@ -1,0 +1,154 @@
+//! A stream as one worker knows it: what is there, how it is served, and who gets it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::feed::Source;
+use crate::spec::{Join, StreamId, Terms};
+use crate::window::{Bytes, Growth, StartPoint, Units, Window};
+
+/// Bytes of the longest unit whose rest somebody gets who falls out of the window within it.
+const REST_MAX: u64 = 256 * 1_024;
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    file: Arc<File>,
+    pub(crate) window: Window,
+    pub(crate) terms: Terms,
+    fresh: Option<Bytes>,
+    /// What the end was before the last growth: who is there is not behind.
+    pub(crate) edge: u64,
+    /// No more comes.
+    pub(crate) is_ended: bool,
+    pub(crate) members: Members,
+}
+
+impl Stream {
+    pub(crate) fn new(id: StreamId, file: Arc<File>, units: Units, growth: &Growth, terms: Terms) -> Self {
+        let mut window = Window::new(units);
+        window.grow(growth);
+        let edge = growth.extent.end;
+        Stream { id, file, window, terms, fresh: None, edge, is_ended: false, members: Members::default() }
+    }
+
+    pub(crate) fn grow(&mut self, growth: &Growth) {
+        self.edge = self.window.extent().end;
+        self.window.grow(growth);
+        self.fresh.clone_from(&growth.fresh);
+    }
+
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { file: &self.file, end: self.window.extent().end, fresh: self.fresh.as_ref() }
+    }
+
+    /// Where somebody begins who comes now. `None`: at the next start point.
+    pub(crate) fn place(&self, now: Instant, join: Join) -> Option<StartPoint> {
+        match join {
+            Join::Next => None,
+            Join::Newest => self.window.last_start(),
+            Join::Back(time) => {
+                now.checked_sub(time).map_or_else(|| self.window.start_at(now), |time| self.window.start_at(time))
+            }
+        }
+    }
+
+    /// The rest of the unit that a position is in, of what is over but still there. `None`: it cannot be had.
+    pub(crate) fn rest_of_unit(&self, position: u64) -> Option<Bytes> {
+        let end = self.window.unit_end(position)?;
+        let len = Some(end - position).filter(|len| *len <= REST_MAX)?;
+        let mut rest = vec![0; len as usize];
+        self.file.read_exact_at(&mut rest, position).ok()?;
+        Some(Arc::new(rest.into()))
+    }
+}
+
+/// Who gets a stream, in turns: all of them once after each growth.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    slots: Vec<usize>,
+    next: usize,
+    left: usize,
+}
+
+impl Members {
+    /// Takes a viewer in; returns his index.
+    pub(crate) fn insert(&mut self, slot: usize) -> usize {
+        self.slots.push(slot);
+        self.slots.len() - 1
+    }
+
+    /// Lets one go; returns who has his index from now on.
+    pub(crate) fn remove(&mut self, index: usize) -> Option<usize> {
+        self.slots.swap_remove(index);
+        if self.left > 0 {
+            // Who has come to this place may have been about to have his turn.
+            self.start();
+        }
+        self.slots.get(index).copied()
+    }
+
+    /// Everybody is to have a turn; true when nobody had one to come.
+    pub(crate) fn start(&mut self) -> bool {
+        std::mem::replace(&mut self.left, self.slots.len()) == 0
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn current(&mut self) -> Option<usize> {
+        if self.next >= self.slots.len() {
+            self.next = 0;
+        }
+        if self.left == 0 { None } else { self.slots.get(self.next).copied() }
+    }
+
+    /// He has had it.
+    pub(crate) fn advance(&mut self) {
+        (self.next, self.left) = (self.next + 1, self.left.saturating_sub(1));
+    }
+
+    pub(crate) fn slots(&self) -> &[usize] {
+        &self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Serves so many, or all.
+    fn serve(members: &mut Members, count: usize) -> Vec<usize> {
+        let next = |members: &mut Members| members.current().inspect(|_| members.advance());
+        std::iter::from_fn(|| next(members)).take(count).collect()
+    }
+
+    #[test]
+    fn members_go_on_where_they_stopped_and_nobody_is_left_out() {
+        let mut members = Members::default();
+        for slot in 10..15 {
+            members.insert(slot);
+        }
+        assert_eq!(serve(&mut members, 9), [], "nothing has grown");
+        assert!(members.start());
+        assert_eq!(serve(&mut members, 3), [10, 11, 12]);
+        assert!(!members.start(), "they have turns already");
+        assert_eq!(serve(&mut members, 9), [13, 14, 10, 11, 12]);
+    }
+
+    #[test]
+    fn who_takes_the_place_of_one_that_left_still_has_his_turn() {
+        let mut members = Members::default();
+        for slot in 10..14 {
+            members.insert(slot);
+        }
+        members.start();
+        assert_eq!(serve(&mut members, 2), [10, 11]);
+        assert_eq!(members.remove(0), Some(13));
+        let mut served = serve(&mut members, 9);
+        served.sort_unstable();
+        assert_eq!(served, [11, 12, 13]);
+        assert_eq!((members.remove(2), members.remove(1), members.remove(0)), (None, None, None));
+        assert!(members.start() && members.current().is_none());
+    }
+}

@@ -1,0 +1,168 @@
+//! One viewer: a connection, and what it still gets.
+//!
+//! Cost: some 200 bytes, and those of the response's head and the header until they are sent.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::{Bitrate, LinkId, LinkRequest};
+
+use crate::feed::{Feed, Place};
+use crate::spec::{EndReason, EndedViewer, Join, Lag, NewViewer, Pace, StreamId, ViewerId};
+use crate::stream::Stream;
+use crate::window::{Bytes, StartPoint, Window};
+
+/// How many times faster than its pace a connection may be until it has caught up: so that who begins at a start point
+/// sees something soon. To be measured.
+const JOINING: f64 = 8.0;
+
+/// What lets a connection be that had a pace: more than any network has.
+const UNLIMITED: Bitrate = Bitrate::from_bps(u64::MAX);
+
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    id: ViewerId,
+    name: StreamId,
+    /// His stream's slot, and his index in its members.
+    pub(crate) stream: usize,
+    pub(crate) member: usize,
+    /// `None`: it is not open yet.
+    pub(crate) link: Option<LinkId>,
+    pub(crate) feed: Feed,
+    /// The header that he has seen; he gets another one where he is moved to.
+    header: Option<u64>,
+    /// The kernel has no room.
+    pub(crate) is_blocked: bool,
+    /// The last turn in which something was written for him (`Reflect::turn`).
+    pub(crate) turn: u64,
+    /// He is to have a turn of his own.
+    pub(crate) is_ready: bool,
+    has_caught_up: bool,
+    pace: Option<Pace>,
+    /// What the engine was told of it.
+    paced: Option<Bitrate>,
+    /// Nothing more is sent to him.
+    pub(crate) ending: Option<EndReason>,
+    /// Bytes that he sent, which nobody looks at.
+    pub(crate) ignored_bytes: usize,
+    sent_bytes: u64,
+    skips: u32,
+    began: Instant,
+}
+
+/// What became of who is before the window.
+pub(crate) enum Moved {
+    /// He is not.
+    Stays,
+    Skips,
+    /// He is to go.
+    Ends,
+}
+
+impl Viewer {
+    pub(crate) fn new(now: Instant, new: &mut NewViewer, stream: &Stream, place: usize) -> Self {
+        let mut viewer = Viewer {
+            id: new.id,
+            name: new.stream,
+            stream: place,
+            member: 0,
+            link: None,
+            feed: Feed::default(),
+            header: None,
+            is_blocked: false,
+            turn: 0,
+            is_ready: false,
+            has_caught_up: false,
+            pace: new.pace,
+            paced: None,
+            ending: None,
+            ignored_bytes: 0,
+            sent_bytes: 0,
+            skips: 0,
+            began: now,
+        };
+        viewer.feed.put_ahead(Arc::new(std::mem::take(&mut new.head)));
+        let from = if new.join == Join::Next { stream.window.extent().end } else { 0 };
+        viewer.feed.wait(from);
+        if let Some(start) = stream.place(now, new.join) {
+            viewer.begin(start, &stream.window);
+        }
+        viewer
+    }
+
+    fn begin(&mut self, start: StartPoint, window: &Window) {
+        let header = window.header_of(start);
+        let other = header.filter(|header| self.header != Some(header.from));
+        self.feed.begin(start.at, other.map(|header| Bytes::clone(&header.bytes)));
+        self.header = header.map(|header| header.from);
+    }
+
+    /// The kernel took what was written, but for the last bytes. Returns how much it took.
+    pub(crate) fn settle(&mut self, unsent: usize) -> u64 {
+        let taken = self.feed.settle_but(unsent);
+        self.sent_bytes += taken;
+        taken
+    }
+
+    /// Takes him on if he is before the window, which moves: what is over is still there. Where he goes on is seen when he has
+    /// room (`go_on`). **To be settled before.**
+    pub(crate) fn handle_lag(&mut self, stream: &Stream) -> Moved {
+        let begin = stream.window.extent().begin;
+        let Place::At(position) = self.feed.place() else { return Moved::Stays };
+        if position >= begin {
+            return Moved::Stays;
+        }
+        let rest = if stream.terms.lag == Lag::Skip { stream.rest_of_unit(position) } else { None };
+        let Some(rest) = rest else { return Moved::Ends };
+        self.skips += 1;
+        // A header that has not begun is seen by nobody.
+        if self.feed.wait(begin) {
+            self.header = None;
+        }
+        self.feed.put_ahead(rest);
+        Moved::Skips
+    }
+
+    /// Begins at the newest start point, if he waits for one that is not older.
+    pub(crate) fn go_on(&mut self, window: &Window) {
+        let Place::Waits(from) = self.feed.place() else { return };
+        if let Some(start) = window.last_start().filter(|start| start.at >= from) {
+            self.begin(start, window);
+        }
+    }
+
+    /// What the engine is to be told of his pace, if that has changed.
+    pub(crate) fn pace(&mut self, link: LinkId, stream: &Stream) -> Option<LinkRequest> {
+        self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= stream.edge);
+        let rate = match self.pace.unwrap_or(stream.terms.pace) {
+            Pace::Free => Bitrate::ZERO,
+            Pace::Percent(percent) => stream.terms.rate.scale(f64::from(percent) / 100.0),
+            Pace::Rate(rate) => rate,
+        };
+        let rate = match (rate, self.paced) {
+            (Bitrate::ZERO, None) => return None,
+            (Bitrate::ZERO, Some(_)) => UNLIMITED,
+            (rate, _) if self.has_caught_up => rate,
+            (rate, _) => rate.scale(JOINING),
+        };
+        (self.paced.replace(rate) != Some(rate)).then_some(LinkRequest::Pace { link, rate })
+    }
+
+    /// What is said of him when he is gone.
+    pub(crate) fn ended(&self, now: Instant, reason: EndReason) -> EndedViewer {
+        let Viewer { id, name, sent_bytes, skips, began, .. } = *self;
+        let age = now.saturating_duration_since(began);
+        EndedViewer { id, stream: name, reason, sent_bytes, skips, age }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewer_is_small() {
+        let bytes = std::mem::size_of::<Viewer>();
+        assert!(bytes <= 256, "{bytes}");
+    }
+}

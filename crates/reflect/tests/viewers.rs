@@ -1,0 +1,207 @@
+//! What viewers get, one case at a time.
+
+#[path = "support/world.rs"]
+mod world;
+
+use std::time::Duration;
+
+use reflect::backlog::FRESH_MAX;
+use reflect::spec::{Command, EndReason, Join, Lag, Pace, Terms, ViewerId};
+use reflect::window::Units;
+use wire::Bitrate;
+use world::{HEAD, STREAM, WINDOW, World};
+
+/// A stream of single bytes with a header and a start point every second: each second is a hundred equal bytes.
+fn seconds(world: &mut World, from: u8, count: u8) {
+    for second in from..from + count {
+        world.backlog.mark_start(world.now);
+        world.write(&[second; 100]);
+        world.tell();
+        world.advance(Duration::from_secs(1));
+    }
+}
+
+fn live() -> World {
+    let mut world = World::new(Units::Fixed(1));
+    world.backlog.set_header(b"header");
+    world.add_stream(Terms::default());
+    seconds(&mut world, 0, 5);
+    world
+}
+
+#[test]
+fn viewers_begin_where_they_asked_to_behind_the_header() {
+    let mut world = live();
+    let [next, newest, back, first] =
+        [Join::Next, Join::Newest, Join::Back(Duration::from_secs(3)), Join::Back(Duration::from_secs(60))]
+            .map(|join| world.join(join));
+    assert_eq!(
+        (world.links[&next].received.len(), world.received(next)),
+        (HEAD.len(), &[][..]),
+        "the head goes at once"
+    );
+    assert_eq!(world.received(newest), [b"header", &[4; 100][..]].concat());
+    seconds(&mut world, 5, 1);
+    let all: Vec<u8> = (0..6).flat_map(|second| [second; 100]).collect();
+    for (viewer, from) in [(next, 500), (newest, 400), (back, 200), (first, 0)] {
+        assert_eq!(world.received(viewer), [b"header", &all[from..]].concat(), "{viewer}");
+    }
+}
+
+#[test]
+fn who_takes_little_gets_all_of_it_later() {
+    let mut world = live();
+    world.room = HEAD.len() - 1;
+    let viewer = world.join(Join::Newest);
+    for _ in 0..3 {
+        world.give_room(viewer, 1);
+    }
+    assert_eq!(world.received(viewer), b"he");
+    seconds(&mut world, 5, 1);
+    assert_eq!(world.received(viewer), b"he");
+    world.give_room(viewer, 14);
+    assert_eq!(world.received(viewer), [b"header", &[4; 10][..]].concat());
+    world.give_room(viewer, usize::MAX);
+    assert_eq!(world.received(viewer), [b"header", &[4; 100][..], &[5; 100]].concat());
+}
+
+#[test]
+fn who_is_there_gets_few_bytes_from_memory_and_many_from_the_file() {
+    let mut world = live();
+    world.join(Join::Newest);
+    world.pieces = [0; 2];
+    world.write(&[7; FRESH_MAX]);
+    world.tell();
+    assert_eq!(world.pieces, [0, 1]);
+    world.write(&[7; FRESH_MAX + 1]);
+    world.tell();
+    assert_eq!(world.pieces, [1, 1]);
+}
+
+#[test]
+fn who_falls_out_of_the_window_ends_his_unit_and_goes_on_at_the_newest_start_point() {
+    let mut world = World::new(Units::Fixed(188));
+    world.add_stream(Terms::default());
+    world.room = HEAD.len() + 2 * 188 + 1;
+    world.backlog.mark_start(world.now);
+    world.write(&[1; 188 * 100]);
+    world.tell();
+    let viewer = world.join(Join::Newest);
+    for _ in 0..4 {
+        world.backlog.mark_start(world.now);
+        world.write(&[2; 188 * 100]);
+        world.tell();
+    }
+    world.backlog.mark_start(world.now);
+    world.write(&[3; 188]);
+    world.tell();
+    assert_eq!(world.received(viewer).len(), 2 * 188 + 1);
+    world.give_room(viewer, usize::MAX);
+    assert!(world.received(viewer) == [&[1; 3 * 188][..], &[3; 188]].concat());
+    world.command(Command::EndViewer(ViewerId(viewer)));
+    let ended = world.ended[0];
+    assert_eq!((ended.skips, ended.sent_bytes as usize), (1, HEAD.len() + 4 * 188));
+    assert_eq!(ended.reason, EndReason::Asked);
+}
+
+#[test]
+fn who_falls_out_of_the_window_is_closed_where_that_is_wanted() {
+    let mut world = World::new(Units::Fixed(1));
+    world.add_stream(Terms { lag: Lag::Close, ..Terms::default() });
+    world.room = HEAD.len();
+    world.backlog.mark_start(world.now);
+    world.write(&[0; WINDOW as usize]);
+    world.tell();
+    let viewer = world.join(Join::Newest);
+    assert!(world.ended.is_empty());
+    world.write(&[0]);
+    world.tell();
+    assert!(world.links[&viewer].is_closed && world.ended[0].reason == EndReason::Lagged);
+}
+
+#[test]
+fn who_is_moved_gets_the_header_that_holds_there_and_never_the_same_twice() {
+    for is_new in [false, true] {
+        let mut world = live();
+        world.room = HEAD.len() + 6 + 1;
+        let viewer = world.join(Join::Newest);
+        if is_new {
+            world.backlog.set_header(b"other");
+        }
+        world.write(&[9; WINDOW as usize]);
+        world.backlog.mark_start(world.now);
+        world.tell();
+        world.give_room(viewer, usize::MAX);
+        world.write(b"!");
+        world.tell();
+        let between: &[u8] = if is_new { b"other" } else { b"" };
+        assert_eq!(world.received(viewer), [b"header", &[4][..], between, b"!"].concat());
+    }
+}
+
+#[test]
+fn viewers_of_a_stream_that_ends_get_all_of_it_in_limited_time() {
+    let mut world = live();
+    let quick = world.join(Join::Newest);
+    world.room = HEAD.len() + 50;
+    let [slow, stuck] = [Join::Newest; 2].map(|join| world.join(join));
+    world.command(Command::RemoveStream(STREAM));
+    assert_eq!([quick, slow, stuck].map(|viewer| world.links[&viewer].is_closed), [true, false, false]);
+    assert_eq!(world.received(quick).len(), 106);
+    world.give_room(slow, 56);
+    assert!(world.links[&slow].is_closed && world.received(slow).len() == 106);
+    world.advance(Duration::from_secs(29));
+    assert!(!world.has_left && !world.links[&stuck].is_closed);
+    world.advance(Duration::from_secs(1));
+    assert!(world.has_left && world.links[&stuck].is_closed);
+    assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::StreamEnded; 3]);
+    world.join(Join::Newest);
+    assert_eq!(world.ended[3].reason, EndReason::NoStream);
+}
+
+#[test]
+fn one_viewer_too_many_is_refused() {
+    let mut world = World::with(Units::Fixed(1), |settings| settings.viewers_max = 1);
+    world.add_stream(Terms::default());
+    let first = world.join(Join::Next);
+    world.join(Join::Next);
+    assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Full]);
+    world.break_off(first);
+    world.join(Join::Next);
+    assert_eq!(world.ended.len(), 2);
+    assert_eq!((world.ended[1].reason, world.reflect.counters().viewers), (EndReason::Closed, 1));
+}
+
+#[test]
+fn pace_follows_the_rate_and_is_higher_until_somebody_has_caught_up() {
+    let mut world = live();
+    let terms = |kbps| Terms { rate: Bitrate::from_kbps(kbps), ..Terms::default() };
+    world.command(Command::ChangeStream { stream: STREAM, terms: terms(1_000) });
+    let viewer = world.join(Join::Back(Duration::from_secs(3)));
+    let own = world.join_at(Join::Newest, Some(Pace::Free));
+    seconds(&mut world, 5, 1);
+    world.command(Command::ChangeStream { stream: STREAM, terms: terms(3_000) });
+    seconds(&mut world, 6, 2);
+    let kbps: Vec<u64> = world.links[&viewer].paces.iter().map(|rate| rate.bps() / 1_000).collect();
+    assert_eq!((kbps, world.links[&own].paces.len()), (vec![16_000, 2_000, 6_000], 0));
+}
+
+#[test]
+fn who_talks_too_much_is_not_read_any_more() {
+    let mut world = live();
+    let viewer = world.join(Join::Newest);
+    world.bring(viewer, &mut [0; 64 * 1_024]);
+    assert!(world.links[&viewer].is_read);
+    world.bring(viewer, &mut [0]);
+    assert!(!world.links[&viewer].is_read && world.reflect.counters().ignored_bytes == 65_537);
+    seconds(&mut world, 5, 1);
+    assert_eq!(world.received(viewer).len(), 206);
+}
+
+#[test]
+fn more_viewers_than_an_outbox_has_room_for_all_get_it() {
+    let mut world = live();
+    let viewers: Vec<u64> = (0..700).map(|_| world.join(Join::Newest)).collect();
+    seconds(&mut world, 5, 1);
+    assert!(viewers.iter().all(|viewer| world.received(*viewer).len() == 206));
+}
