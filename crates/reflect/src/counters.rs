@@ -12,6 +12,8 @@ counters! {
         gauge viewers: u64 = "viewers",
         /// Streams that have viewers on the worker.
         gauge streams: u64 = "streams",
+        /// Bytes of units that viewers were in when they fell out of the window, and that are kept for them.
+        gauge rest_bytes: u64 = "rest_bytes",
         /// Viewers that came.
         counter viewers_begun: u64 = "viewers_begun_total",
         /// Viewers that are gone, by reason.

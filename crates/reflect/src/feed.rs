@@ -86,6 +86,11 @@ impl Feed {
         self.place
     }
 
+    /// Whether something comes before the stream.
+    pub(crate) fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
     /// Whether there is something for him now.
     pub(crate) fn has_more(&self, end: u64) -> bool {
         !self.ahead.is_empty() || matches!(self.place, Place::At(position) if position < end)

@@ -145,11 +145,9 @@ impl Reflect {
         let mut lost = Vec::new();
         for &member in stream.members.slots() {
             let Some(viewer) = self.viewers.get_mut(member) else { continue };
-            self.counters.sent_bytes += viewer.settle(0);
-            match viewer.handle_lag(stream) {
-                Moved::Stays => {}
-                Moved::Skips => self.counters.skips += 1,
-                Moved::Ends => lost.push(member),
+            viewer.settle(0, &mut self.counters);
+            if let Moved::Ends = viewer.handle_lag(stream, &mut self.counters) {
+                lost.push(member);
             }
         }
         let stream = &mut self.streams[slot];
@@ -232,7 +230,8 @@ impl Reflect {
     /// A viewer's link is gone, or never came.
     fn remove(&mut self, now: Instant, slot: usize) {
         let Some(mut viewer) = self.viewers.try_remove(slot) else { return };
-        self.counters.sent_bytes += viewer.settle(0);
+        viewer.settle(0, &mut self.counters);
+        viewer.forget_rest(&mut self.counters);
         let reason = viewer.ending.unwrap_or(EndReason::Closed);
         let ended = viewer.ended(now, reason);
         self.counters.viewers_ended.add(reason, 1);
@@ -266,7 +265,7 @@ impl Reflect {
         if viewer.turn == self.turn {
             return true;
         }
-        self.counters.sent_bytes += viewer.settle(0);
+        viewer.settle(0, &mut self.counters);
         viewer.go_on(&stream.window);
         if !viewer.feed.has_more(stream.window.extent().end) {
             if stream.is_ended {
@@ -362,7 +361,7 @@ impl Product for Reflect {
             }
             LinkEvent::Unsent { bytes, .. } => {
                 let Some(viewer) = self.viewers.get_mut(slot) else { return };
-                self.counters.sent_bytes += viewer.settle(bytes);
+                viewer.settle(bytes, &mut self.counters);
                 viewer.is_blocked = true;
                 self.counters.full += 1;
             }

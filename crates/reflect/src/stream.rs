@@ -55,10 +55,11 @@ impl Stream {
         }
     }
 
-    /// The rest of the unit that a position is in, of what is over but still there. `None`: it cannot be had.
-    pub(crate) fn rest_of_unit(&self, position: u64) -> Option<Bytes> {
+    /// The rest of the unit that a position is in, of what is over but still there. `None`: it cannot be had, or
+    /// has more than `len_max` bytes.
+    pub(crate) fn rest_of_unit(&self, position: u64, len_max: u64) -> Option<Bytes> {
         let end = self.window.unit_end(position)?;
-        let len = Some(end - position).filter(|len| *len <= REST_MAX)?;
+        let len = Some(end - position).filter(|len| *len <= REST_MAX.min(len_max))?;
         let mut rest = vec![0; len as usize];
         self.file.read_exact_at(&mut rest, position).ok()?;
         Some(Arc::new(rest.into()))

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use wire::{Bitrate, LinkId, LinkRequest};
 
+use crate::counters::Counters;
 use crate::feed::{Feed, Place};
 use crate::spec::{EndReason, EndedViewer, Join, Lag, NewViewer, Pace, StreamId, ViewerId};
 use crate::stream::Stream;
@@ -15,6 +16,9 @@ use crate::window::{Bytes, StartPoint, Window};
 /// How many times faster than its pace a connection may be until it has caught up: so that who begins at a start point
 /// sees something soon. To be measured.
 const JOINING: f64 = 8.0;
+
+/// Bytes of rests of units that are kept for all viewers of a worker who fell out of the window. Who needs more is closed.
+const RESTS_MAX: u64 = 64 * 1_024 * 1_024;
 
 /// What lets a connection be that had a pace: more than any network has.
 const UNLIMITED: Bitrate = Bitrate::from_bps(u64::MAX);
@@ -46,15 +50,16 @@ pub(crate) struct Viewer {
     /// Bytes that he sent, which nobody looks at.
     pub(crate) ignored_bytes: usize,
     sent_bytes: u64,
+    /// Bytes of the rest of a unit that is kept for him (`Counters::rest_bytes`).
+    rest_bytes: u64,
     skips: u32,
     began: Instant,
 }
 
-/// What became of who is before the window.
+/// What becomes of somebody when the window moves.
 pub(crate) enum Moved {
-    /// He is not.
-    Stays,
-    Skips,
+    /// He goes on, here or elsewhere.
+    GoesOn,
     /// He is to go.
     Ends,
 }
@@ -78,6 +83,7 @@ impl Viewer {
             ending: None,
             ignored_bytes: 0,
             sent_bytes: 0,
+            rest_bytes: 0,
             skips: 0,
             began: now,
         };
@@ -97,30 +103,43 @@ impl Viewer {
         self.header = header.map(|header| header.from);
     }
 
-    /// The kernel took what was written, but for the last bytes. Returns how much it took.
-    pub(crate) fn settle(&mut self, unsent: usize) -> u64 {
+    /// The kernel took what was written, but for the last bytes.
+    pub(crate) fn settle(&mut self, unsent: usize, counters: &mut Counters) {
         let taken = self.feed.settle_but(unsent);
         self.sent_bytes += taken;
-        taken
+        counters.sent_bytes += taken;
+        if !self.feed.has_ahead() {
+            self.forget_rest(counters);
+        }
+    }
+
+    /// Nothing is kept for him any more.
+    pub(crate) fn forget_rest(&mut self, counters: &mut Counters) {
+        counters.rest_bytes -= std::mem::take(&mut self.rest_bytes);
     }
 
     /// Takes him on if he is before the window, which moves: what is over is still there. Where he goes on is seen when he has
     /// room (`go_on`). **To be settled before.**
-    pub(crate) fn handle_lag(&mut self, stream: &Stream) -> Moved {
+    pub(crate) fn handle_lag(&mut self, stream: &Stream, counters: &mut Counters) -> Moved {
         let begin = stream.window.extent().begin;
-        let Place::At(position) = self.feed.place() else { return Moved::Stays };
+        let Place::At(position) = self.feed.place() else { return Moved::GoesOn };
         if position >= begin {
-            return Moved::Stays;
+            return Moved::GoesOn;
         }
-        let rest = if stream.terms.lag == Lag::Skip { stream.rest_of_unit(position) } else { None };
+        let room = RESTS_MAX.saturating_sub(counters.rest_bytes);
+        let rest = if stream.terms.lag == Lag::Skip { stream.rest_of_unit(position, room) } else { None };
         let Some(rest) = rest else { return Moved::Ends };
         self.skips += 1;
+        counters.skips += 1;
+        // Who is within a unit has nothing else ahead.
+        self.rest_bytes += rest.len() as u64;
+        counters.rest_bytes += rest.len() as u64;
         // A header that has not begun is seen by nobody.
         if self.feed.wait(begin) {
             self.header = None;
         }
         self.feed.put_ahead(rest);
-        Moved::Skips
+        Moved::GoesOn
     }
 
     /// Begins at the newest start point, if he waits for one that is not older.

@@ -183,6 +183,7 @@ fn play(steps: &[Step], is_fixed: bool, lag: Lag) {
         }
     }
     world.command(Command::RemoveStream(STREAM));
+    assert_eq!(world.reflect.counters().rest_bytes, 0, "nothing is kept for nobody");
     assert!(world.has_left && world.ended.len() == viewers.len(), "nobody is left behind");
     for ended in &world.ended {
         let link = &world.links[&ended.id.0];
