@@ -8,6 +8,7 @@ pub mod backlog;
 pub mod coalesce;
 pub mod counters;
 mod feed;
+pub mod hls;
 pub mod reflect;
 pub mod spec;
 mod stream;

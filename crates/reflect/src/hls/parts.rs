@@ -1,0 +1,80 @@
+//! Parts of segments, which players get before the segment is over (draft-pantos-hls-rfc8216bis §4.4.4.9).
+//!
+//! A part ends with the unit that reaches nine tenths of the part's target duration: less than 85 % is allowed to the last of a
+//! segment alone, and more than all of it to none. Between start points only the bytes' coming says what time it is, so a source
+//! must send as it plays; of one that does not, parts say too little of how long they play, and segments do not.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::cutter::Mark;
+
+/// A piece of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Where it stands, in bytes since the stream began.
+    pub(super) range: Range<u64>,
+    /// For how long it plays.
+    pub(super) duration: Duration,
+    /// A start point is in it.
+    pub(super) has_start: bool,
+}
+
+/// The parts of an open segment.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// `None`: there are none.
+    target: Option<Duration>,
+    over: Vec<Part>,
+    /// Where the open one begins.
+    begin: Mark,
+    has_start: bool,
+}
+
+impl Parts {
+    pub(super) fn new(target: Option<Duration>, begin: Mark) -> Self {
+        Parts { target, over: Vec::new(), begin, has_start: begin.is_start }
+    }
+
+    /// Those that are over.
+    pub(super) fn over(&self) -> &[Part] {
+        &self.over
+    }
+
+    /// Before this, nothing can be changed any more.
+    pub(super) fn end(&self) -> u64 {
+        self.begin.at
+    }
+
+    /// There is a start point in the open part.
+    pub(super) fn start(&mut self) {
+        self.has_start = true;
+    }
+
+    /// A unit ends. Returns whether a part does; then with it how long the segment would be with another one.
+    pub(super) fn boundary(&mut self, mark: Mark) -> Option<Duration> {
+        let target = self.target?;
+        if mark.at <= self.begin.at || mark.time.saturating_sub(self.begin.time) < target * 9 / 10 {
+            return None;
+        }
+        self.end_part(mark, target);
+        Some(self.over.iter().map(|part| part.duration).sum::<Duration>() + target)
+    }
+
+    /// The segment ends. Returns all its parts: none, when all of it came at once.
+    pub(super) fn close(&mut self, end: Mark) -> Vec<Part> {
+        let is_whole = |target| self.over.is_empty() && end.time.saturating_sub(self.begin.time) > target;
+        if let Some(target) = self.target.filter(|target| end.at > self.begin.at && !is_whole(*target)) {
+            self.end_part(end, target);
+        }
+        (self.begin, self.has_start) = (end, end.is_start);
+        std::mem::take(&mut self.over)
+    }
+
+    fn end_part(&mut self, end: Mark, target: Duration) {
+        let len = end.time.saturating_sub(self.begin.time);
+        let duration = len.clamp(Duration::from_millis(1), target);
+        self.over.push(Part { range: self.begin.at..end.at, duration, has_start: self.has_start });
+        (self.begin, self.has_start) = (end, end.is_start);
+    }
+}
