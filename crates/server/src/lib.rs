@@ -17,6 +17,7 @@ pub mod owner;
 pub mod plane;
 pub mod pump;
 mod random;
+pub mod reflect;
 pub mod relay;
 pub mod report;
 pub mod rooms;

@@ -1,0 +1,3 @@
+//! The reflector above its workers.
+
+pub mod hls;
