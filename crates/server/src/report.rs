@@ -26,7 +26,8 @@ const NICE: i32 = 5;
 /// with a worker more than a report does.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms, and not every one has a relay. Tasks run on `runtime`.
+/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms, and not every one has a relay.
+/// Tasks run on `runtime`.
 ///
 /// # Errors
 /// When it cannot be started.
