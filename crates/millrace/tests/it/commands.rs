@@ -14,7 +14,7 @@ fn the_reference_is_a_configuration_that_check_takes() {
 
     assert!(checked.status.success());
     assert!(text(&checked.stdout).contains("idle_timeout = \"30s\""));
-    assert!(text(&checked.stderr).contains("note: nobody could get in"), "it is said that serve would not start");
+    assert!(text(&checked.stderr).contains("note: `millrace serve` would refuse, as nobody could get in"));
 }
 
 #[test]
