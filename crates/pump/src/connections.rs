@@ -192,7 +192,9 @@ impl Connections {
                 self.all.remove(&token);
                 events.push_back(Event::HungUp { connection: token });
             }
-            LinkEvent::Bytes { .. } | LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}
+            LinkEvent::Bytes { .. } | LinkEvent::InputEnded { .. } => {}
+            // Nobody asks for these.
+            LinkEvent::Refused { .. } | LinkEvent::Released { .. } => {}
         }
     }
 

@@ -625,7 +625,8 @@ impl Product for Relay {
             LinkEvent::InputEnded { link } => self.connections.close(link),
             LinkEvent::Unsent { link, .. } => self.peers.handle_unsent(link),
             LinkEvent::Writable { link } => self.peers.handle_writable(link),
-            LinkEvent::Refused { .. } => {}
+            // None is given back.
+            LinkEvent::Refused { .. } | LinkEvent::Released { .. } => {}
         }
         self.settle(now);
     }

@@ -150,6 +150,18 @@ pub enum LinkEvent<'a> {
         /// The link.
         link: LinkId,
     },
+    /// A byte stream is no link of ours any more, as was asked for; nothing more is heard of it. What was taken of it and not
+    /// sent, or not told, is here.
+    Released {
+        /// The link that it was.
+        link: LinkId,
+        /// The connection.
+        descriptor: OwnedFd,
+        /// What waited until the kernel has room. It comes before whatever else is sent.
+        unsent: Box<[u8]>,
+        /// What came and was told to nobody: `Begun::received` of who takes it up.
+        unread: Box<[u8]>,
+    },
     /// The network says that a datagram did not get there.
     Refused {
         /// The UDP socket that it left from.
@@ -235,6 +247,12 @@ pub enum LinkRequest {
     /// leaves, and what a connection brings is dropped: `Closed` is told when both sides have ended it, after half a minute
     /// in any case, and at once to who asks again.
     Close {
+        /// The link.
+        link: LinkId,
+    },
+    /// Give a byte stream back, which goes on elsewhere: `Released`. What the same outbox has for it goes first, as far as
+    /// the kernel takes it. One under a cipher, whose state nobody else has, is closed instead (`Close`).
+    Release {
         /// The link.
         link: LinkId,
     },

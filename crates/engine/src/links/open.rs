@@ -33,6 +33,7 @@ impl Links {
                 (token, self.while_files_last(adopt(now, descriptor, kind)))
             }
             LinkRequest::Close { link } => return self.close_softly(now, link),
+            LinkRequest::Release { link } => return self.release(now, link),
             LinkRequest::WatchWritable { link } => return self.watch_writable(link),
             LinkRequest::Read { link, is_on } => return self.set_reading(now, link, is_on),
             LinkRequest::LimitFrames { link, bytes } => return self.limit_frames(link, bytes),
@@ -134,6 +135,19 @@ impl Links {
         } else {
             self.end_output(id);
         }
+    }
+
+    /// Gives a byte stream back. One that cannot go on elsewhere is closed.
+    fn release(&mut self, now: Instant, id: LinkId) {
+        let Some(Link { token, body: Body::Stream(stream) }) = self.table.get_mut(id) else { return };
+        let token = *token;
+        // Of one that nobody wants the end is told anyway.
+        if !stream.is_open() || id.kind() != LinkKind::Stream {
+            return;
+        }
+        let Some((descriptor, [unsent, unread])) = stream.give_up() else { return self.close_softly(now, id) };
+        self.remove(id);
+        self.news.push_back((token, LinkEvent::Released { link: id, descriptor, unsent, unread }));
     }
 
     fn count_impatient(&mut self, now: Instant) {

@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -480,6 +480,13 @@ impl Stream {
     pub(super) fn kept_bytes(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.kept_bytes());
         self.rest.capacity() + self.backlog.capacity() + sealed
+    }
+
+    /// The connection once more, what waits to leave, and what came and was not handled. `None`: it is under a cipher, or no
+    /// descriptor is left.
+    pub(super) fn give_up(&self) -> Option<(OwnedFd, [Box<[u8]>; 2])> {
+        let descriptor = self.socket.as_fd().try_clone_to_owned().ok().filter(|_| self.sealed.is_none())?;
+        Some((descriptor, [self.backlog.bytes(), &self.rest].map(Box::from)))
     }
 
     /// The writer wants to be told when there is room.

@@ -1,4 +1,5 @@
 mod drops;
+mod release;
 mod sealed;
 
 use std::io::{Read as _, Write as _};

@@ -144,6 +144,8 @@ impl Product for Echo {
             LinkEvent::InputEnded { link } => Heard::InputEnded { link },
             LinkEvent::Unsent { link, bytes } => Heard::Unsent { link, bytes },
             LinkEvent::Writable { link } => Heard::Writable { link },
+            // Nobody asks for it here.
+            LinkEvent::Released { .. } => return,
             LinkEvent::Refused { link, remote } => Heard::Refused { link, remote },
             LinkEvent::Closed { link, reason, .. } => Heard::Closed { token, link, reason },
         });

@@ -537,7 +537,7 @@ impl Product for RelayLoad {
             LinkEvent::InputEnded { .. } | LinkEvent::Closed { .. } => {
                 self.fail(index, "the server closed a connection")
             }
-            LinkEvent::Writable { .. } | LinkEvent::Refused { .. } => {}
+            LinkEvent::Writable { .. } | LinkEvent::Refused { .. } | LinkEvent::Released { .. } => {}
         }
         self.begin_more(now, out);
     }
