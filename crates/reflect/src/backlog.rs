@@ -15,7 +15,8 @@ use std::time::Instant;
 
 use wire::WorkerId;
 
-use crate::window::{BOUNDARIES_MAX, Extent, Growth, Header, STARTS_MAX, StartPoint, Units, Window};
+use crate::moved::{BacklogState, Places};
+use crate::window::{BOUNDARIES_MAX, Bytes, Extent, Growth, Header, STARTS_MAX, StartPoint, Units, Window};
 
 /// Growth of no more than so many bytes goes to those who wait for it by a copy, as a send of that is cheaper than one of a
 /// file's pages. To be measured.
@@ -68,6 +69,55 @@ impl Backlog {
             fresh: Vec::new(),
             is_fresh: true,
         }
+    }
+
+    /// All of it but who reads, for another process, which takes the file too.
+    pub fn state(&self, now: Instant) -> BacklogState {
+        let Backlog { window, size, hole, last_start, last_boundary, news, .. } = self;
+        BacklogState {
+            unit_len: match window.units() {
+                Units::Fixed(len) => Some(len),
+                Units::Marked => None,
+            },
+            size: *size,
+            hole: *hole,
+            told: Places::of(&window.all(), now),
+            news: Places::of(news, now),
+            last_start: *last_start,
+            last_boundary: *last_boundary,
+        }
+    }
+
+    /// The same again, without readers. `None`: it cannot have been.
+    pub fn restore(now: Instant, state: BacklogState) -> Option<Self> {
+        let BacklogState { unit_len, size, hole, told, news, last_start, last_boundary } = state;
+        let units = unit_len.map_or(Units::Marked, Units::Fixed);
+        let (told, news) = (told.growth(now)?, news.growth(now)?);
+        let (before, after) = (told.extent, news.extent);
+        let is_right = unit_len.is_none_or(|len| (1..=u64::from(u32::MAX)).contains(&len))
+            && hole <= before.begin
+            && before.begin <= after.begin
+            && before.end <= after.end
+            && after.end <= u64::MAX / 4
+            && (STEPS * PAGE..=u64::MAX / 4).contains(&size)
+            && last_start.max(last_boundary).is_none_or(|at| at <= after.end);
+        if !is_right {
+            return None;
+        }
+        let mut window = Window::new(units);
+        window.grow(&told);
+        // Of what nobody was told there is no copy.
+        let is_fresh = before.end == after.end;
+        let backlog = Backlog::new(size, units);
+        Some(Backlog { window, hole, last_start, last_boundary, news, is_fresh, ..backlog })
+    }
+
+    /// The newest start point that is there, told of or not, and the header before it. `None`: there is none that has one.
+    pub fn newest_start(&self) -> Option<(u64, Bytes)> {
+        let start = self.news.starts.last().copied().or_else(|| self.window.last_start())?;
+        let told = || self.window.header_of(start);
+        let header = self.news.headers.iter().rfind(|header| header.from <= start.at).or_else(told)?;
+        (start.at >= self.news.extent.begin).then(|| (start.at, Bytes::clone(&header.bytes)))
     }
 
     /// Where the next byte will stand.

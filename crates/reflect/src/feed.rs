@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use wire::{LinkId, Outbox};
 
 use crate::window::Bytes;
@@ -34,8 +35,17 @@ pub(crate) struct Feed {
     written: usize,
 }
 
+/// What goes over to another process (`moved`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FeedState {
+    ahead: Vec<Vec<u8>>,
+    offset: u64,
+    has_header: bool,
+    place: Place,
+}
+
 /// Where somebody is in the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
     /// He waits for a start point that is not before this.
     Waits(u64),
@@ -50,6 +60,38 @@ impl Default for Place {
 }
 
 impl Feed {
+    /// All of it, which is settled, for another process. `unsent` was taken, and did not leave.
+    pub(crate) fn state(&self, unsent: &[u8]) -> FeedState {
+        debug_assert_eq!(self.written, 0, "what was written is settled first");
+        let mut ahead: Vec<Vec<u8>> = self.ahead.iter().map(|bytes| bytes.to_vec()).collect();
+        let (mut offset, mut has_header) = (self.offset, self.has_header);
+        if !unsent.is_empty() {
+            // A header that has begun is to end.
+            has_header &= offset == 0 || ahead.len() > 1;
+            let begun = ahead.first_mut().filter(|_| offset > 0).map(|first| first.split_off(offset));
+            let first = [unsent, &begun.unwrap_or_default()].concat();
+            if offset > 0 {
+                ahead[0] = first;
+            } else {
+                ahead.insert(0, first);
+            }
+            offset = 0;
+        }
+        FeedState { ahead, offset: offset as u64, has_header, place: self.place }
+    }
+
+    /// The same again, of a stream that ends at `end`. `None`: it cannot have been.
+    pub(crate) fn restore(state: FeedState, end: u64) -> Option<Self> {
+        let FeedState { ahead, offset, has_header, place } = state;
+        let is_in_first = ahead.first().map_or(offset == 0, |first| offset < first.len() as u64);
+        let is_right = is_in_first
+            && ahead.iter().all(|bytes| !bytes.is_empty())
+            && (!has_header || !ahead.is_empty())
+            && !matches!(place, Place::At(position) if position > end);
+        let ahead = ahead.into_iter().map(|bytes| Arc::new(bytes.into())).collect();
+        is_right.then_some(Feed { ahead, offset: offset as usize, has_header, place, written: 0 })
+    }
+
     /// Puts bytes before the stream.
     pub(crate) fn put_ahead(&mut self, bytes: Bytes) {
         debug_assert!(!self.has_header, "a header is the last");

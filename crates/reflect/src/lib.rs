@@ -9,6 +9,7 @@ pub mod coalesce;
 pub mod counters;
 mod feed;
 pub mod hls;
+pub mod moved;
 pub mod reflect;
 pub mod spec;
 mod stream;

@@ -8,14 +8,16 @@
 //! window when that moves is taken on then and there (`Viewer::handle_lag`): so nobody ever reads what may be gone.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
-use wire::{Adopted, LinkEvent, LinkId, LinkRequest, Outbox, Product, StreamOptions, Token};
+use wire::{Adopted, Begun, LinkEvent, LinkId, LinkRequest, Outbox, Product, StreamOptions, Token};
 
 use crate::counters::Counters;
+use crate::moved::{Handed, MovedViewer};
 use crate::spec::{Command, DRAIN_MAX, EndReason, EndedViewer, Event, NewViewer, StreamId, ViewerId};
 use crate::stream::Stream;
 use crate::viewer::{Moved, Viewer};
@@ -60,6 +62,9 @@ pub struct Reflect {
     drains: VecDeque<(Instant, usize)>,
     requests: VecDeque<LinkRequest>,
     events: VecDeque<Event>,
+    /// Nothing is sent any more: viewers go over to another process, of whom so many are still here.
+    releasing: Option<usize>,
+    moved: VecDeque<Handed>,
     /// How often something was written: who was in this turn is not settled before the next.
     turn: u64,
     counters: Counters,
@@ -79,6 +84,8 @@ impl Reflect {
             drains: VecDeque::new(),
             requests: VecDeque::new(),
             events: VecDeque::new(),
+            releasing: None,
+            moved: VecDeque::new(),
             turn: 0,
             counters: Counters::default(),
         }
@@ -110,6 +117,8 @@ impl Reflect {
                 }
             }
             Command::AddViewer(new) => self.add_viewer(now, *new),
+            Command::TakeUp(moved) => self.take_up(now, *moved),
+            Command::Release => self.release(),
             Command::EndViewer(viewer) => {
                 if let Some(&slot) = self.viewers_by_id.get(&viewer) {
                     self.end(slot, EndReason::Asked, Patience::None);
@@ -121,6 +130,11 @@ impl Reflect {
     /// What control is to be told next.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// What goes over to another process next (`Command::Release`).
+    pub fn poll_moved(&mut self) -> Option<Handed> {
+        self.moved.pop_front()
     }
 
     /// What it has counted.
@@ -185,30 +199,56 @@ impl Reflect {
     }
 
     fn add_viewer(&mut self, now: Instant, mut new: NewViewer) {
-        let found = self.streams_by_id.get(&new.stream).copied();
-        let (place, stream) = match found.and_then(|slot| Some((slot, self.streams.get_mut(slot)?))) {
-            Some(found) if self.viewers.len() < self.settings.viewers_max => found,
-            found => {
-                let reason = if found.is_some() { EndReason::Full } else { EndReason::NoStream };
-                self.counters.viewers_ended.add(reason, 1);
-                let (id, stream) = (new.id, new.stream);
-                let ended = EndedViewer { id, stream, reason, sent_bytes: 0, skips: 0, age: Duration::ZERO };
-                return self.events.push_back(Event::ViewerEnded(ended));
-            }
-        };
-        let (id, viewer) = (new.id, Viewer::new(now, &mut new, stream, place));
-        let slot = self.viewers.insert(viewer);
-        self.viewers[slot].member = stream.members.insert(slot);
-        self.viewers_by_id.insert(id, slot);
+        let Some(place) = self.place_of(new.id, new.stream) else { return };
+        let viewer = Viewer::new(now, &mut new, &self.streams[place], place);
         self.counters.viewers_begun += 1;
+        self.enter(new.id, viewer, new.descriptor, new.begun);
+    }
+
+    /// Takes a viewer who comes from another process.
+    fn take_up(&mut self, now: Instant, moved: MovedViewer) {
+        let MovedViewer { id, stream, descriptor, unread, state } = moved;
+        let Some(place) = self.place_of(id, stream) else { return };
+        let Some(viewer) = Viewer::take_up(now, (id, state), &self.streams[place], place) else {
+            return self.refuse(id, stream, EndReason::NoStream);
+        };
+        self.counters.rest_bytes += viewer.rest_bytes;
+        self.enter(id, viewer, descriptor, Begun { received: unread, ..Begun::default() });
+    }
+
+    /// The slot of a newcomer's stream. `None`: he cannot be here, which is told.
+    fn place_of(&mut self, id: ViewerId, stream: StreamId) -> Option<usize> {
+        let found = self.streams_by_id.get(&stream).copied();
+        let reason = match found {
+            _ if self.releasing.is_some() => EndReason::Asked,
+            Some(slot) if self.viewers.len() < self.settings.viewers_max => return Some(slot),
+            Some(_) => EndReason::Full,
+            None => EndReason::NoStream,
+        };
+        self.refuse(id, stream, reason);
+        None
+    }
+
+    fn refuse(&mut self, id: ViewerId, stream: StreamId, reason: EndReason) {
+        self.counters.viewers_ended.add(reason, 1);
+        let ended = EndedViewer { id, stream, reason, sent_bytes: 0, skips: 0, age: Duration::ZERO };
+        self.events.push_back(Event::ViewerEnded(ended));
+    }
+
+    /// A viewer is here, and his connection is to be.
+    fn enter(&mut self, id: ViewerId, viewer: Viewer, descriptor: OwnedFd, begun: Begun) {
+        let stream = viewer.stream;
+        let slot = self.viewers.insert(viewer);
+        self.viewers[slot].member = self.streams[stream].members.insert(slot);
+        self.viewers_by_id.insert(id, slot);
         let options = StreamOptions {
             unsent_max: Some(self.settings.unsent_max),
             unacknowledged_max: Some(self.settings.unacknowledged_max),
             ..StreamOptions::default()
         };
         let token = Token { owner: self.settings.owner, number: slot as u32 };
-        let kind = Adopted::Begun(options, new.begun);
-        self.requests.push_back(LinkRequest::Adopt { token, descriptor: new.descriptor, kind });
+        let kind = Adopted::Begun(options, begun);
+        self.requests.push_back(LinkRequest::Adopt { token, descriptor, kind });
     }
 
     /// Sends a viewer nothing more. What the kernel has may still leave, or not.
@@ -229,13 +269,20 @@ impl Reflect {
 
     /// A viewer's link is gone, or never came.
     fn remove(&mut self, now: Instant, slot: usize) {
-        let Some(mut viewer) = self.viewers.try_remove(slot) else { return };
-        viewer.settle(0, &mut self.counters);
+        let Some(mut viewer) = self.take_out(slot) else { return };
         viewer.forget_rest(&mut self.counters);
         let reason = viewer.ending.unwrap_or(EndReason::Closed);
-        let ended = viewer.ended(now, reason);
         self.counters.viewers_ended.add(reason, 1);
-        self.viewers_by_id.remove(&ended.id);
+        self.events.push_back(Event::ViewerEnded(viewer.ended(now, reason)));
+        self.let_go(viewer.stream);
+        self.count_out(viewer.is_leaving);
+    }
+
+    /// Takes a viewer out of all tables. What was written for him is taken.
+    fn take_out(&mut self, slot: usize) -> Option<Viewer> {
+        let mut viewer = self.viewers.try_remove(slot)?;
+        viewer.settle(0, &mut self.counters);
+        self.viewers_by_id.remove(&viewer.id);
         if viewer.is_ready {
             self.ready.retain(|ready| *ready != slot);
         }
@@ -244,8 +291,57 @@ impl Reflect {
         {
             self.viewers[other].member = viewer.member;
         }
-        self.events.push_back(Event::ViewerEnded(ended));
+        Some(viewer)
+    }
+
+    /// Has all viewers go over to another process, as far as they can.
+    fn release(&mut self) {
+        if self.releasing.is_some() {
+            return;
+        }
+        self.releasing = Some(0);
+        let slots: Vec<usize> = self.viewers.iter().map(|(slot, _)| slot).collect();
+        let mut leaving = 0;
+        for slot in slots {
+            let viewer = &mut self.viewers[slot];
+            if viewer.ending.is_some() {
+                continue;
+            }
+            if viewer.is_sealed {
+                self.end(slot, EndReason::Asked, Patience::Some);
+                continue;
+            }
+            viewer.is_leaving = true;
+            leaving += 1;
+            // One that is not open yet is given back when it is.
+            self.requests.extend(viewer.link.map(|link| LinkRequest::Release { link }));
+        }
+        self.releasing = Some(leaving);
+        if leaving == 0 {
+            self.moved.push_back(Handed::Done);
+        }
+    }
+
+    /// A viewer's link is his own again.
+    fn give_away(&mut self, now: Instant, slot: usize, descriptor: OwnedFd, left: (&[u8], Box<[u8]>)) {
+        let Some(mut viewer) = self.take_out(slot) else { return };
+        let rest_bytes = viewer.rest_bytes;
+        viewer.forget_rest(&mut self.counters);
+        viewer.rest_bytes = rest_bytes;
         self.let_go(viewer.stream);
+        let is_leaving = viewer.is_leaving;
+        self.moved.push_back(Handed::Viewer(Box::new(viewer.moved(now, descriptor, left))));
+        self.count_out(is_leaving);
+    }
+
+    /// One who was to go over has, or is gone.
+    fn count_out(&mut self, was_leaving: bool) {
+        if let Some(left) = self.releasing.as_mut().filter(|_| was_leaving) {
+            *left -= 1;
+            if *left == 0 {
+                self.moved.push_back(Handed::Done);
+            }
+        }
     }
 
     /// Gives a viewer a turn of his own.
@@ -259,6 +355,9 @@ impl Reflect {
 
     /// Writes what a viewer is to get; false when the outbox has no room for it.
     fn serve(&mut self, slot: usize, out: &mut Outbox) -> bool {
+        if self.releasing.is_some() {
+            return true;
+        }
         let Some(viewer) = self.viewers.get_mut(slot) else { return true };
         let Some(stream) = self.streams.get(viewer.stream) else { return true };
         let Some(link) = viewer.link.filter(|_| viewer.ending.is_none() && !viewer.is_blocked) else { return true };
@@ -356,6 +455,8 @@ impl Product for Reflect {
                 viewer.link = Some(link);
                 if viewer.ending.is_some() {
                     self.close(link, Patience::None);
+                } else if viewer.is_leaving {
+                    self.requests.push_back(LinkRequest::Release { link });
                 }
                 self.make_ready(slot);
             }
@@ -372,6 +473,9 @@ impl Product for Reflect {
             }
             LinkEvent::Bytes { link, bytes } => self.handle_bytes(slot, link, bytes.len()),
             LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => self.remove(now, slot),
+            LinkEvent::Released { descriptor, unsent, unread, .. } => {
+                self.give_away(now, slot, descriptor, (&unsent, unread));
+            }
             // Who sends no more may still read.
             LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use wire::{Begun, Bitrate};
 
+use crate::moved::MovedViewer;
 use crate::window::{Growth, Units};
 
 /// One stream; unique in the process for its whole life.
@@ -53,8 +54,13 @@ pub enum Command {
     RemoveStream(StreamId),
     /// A viewer is here: a request that was read and granted elsewhere.
     AddViewer(Box<NewViewer>),
+    /// A viewer comes from another process. His stream was added here before, with all that was known of it there.
+    TakeUp(Box<MovedViewer>),
     /// End a viewer's connection at once.
     EndViewer(ViewerId),
+    /// All viewers go over to another process (`Reflect::poll_moved`), and nothing more is sent from here: not to newcomers
+    /// either, who are ended. Who is under a cipher cannot go over, and is ended when what was taken for him has left.
+    Release,
 }
 
 /// For how long the viewers of a stream that has ended may take to read what is left of it.

@@ -2,6 +2,7 @@
 //!
 //! Cost: some 200 bytes, and those of the response's head and the header until they are sent.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use wire::{Bitrate, LinkId, LinkRequest};
 
 use crate::counters::Counters;
 use crate::feed::{Feed, Place};
+use crate::moved::{MovedViewer, PaceState, ViewerState};
 use crate::spec::{EndReason, EndedViewer, Join, Lag, NewViewer, Pace, StreamId, ViewerId};
 use crate::stream::Stream;
 use crate::window::{Bytes, StartPoint, Window};
@@ -25,7 +27,7 @@ const UNLIMITED: Bitrate = Bitrate::from_bps(u64::MAX);
 
 #[derive(Debug)]
 pub(crate) struct Viewer {
-    id: ViewerId,
+    pub(crate) id: ViewerId,
     name: StreamId,
     /// His stream's slot, and his index in its members.
     pub(crate) stream: usize,
@@ -45,13 +47,17 @@ pub(crate) struct Viewer {
     pace: Option<Pace>,
     /// What the engine was told of it.
     paced: Option<Bitrate>,
+    /// What is under a cipher cannot go over to another process.
+    pub(crate) is_sealed: bool,
+    /// He goes over to another process, or is about to.
+    pub(crate) is_leaving: bool,
     /// Nothing more is sent to him.
     pub(crate) ending: Option<EndReason>,
     /// Bytes that he sent, which nobody looks at.
     pub(crate) ignored_bytes: usize,
     sent_bytes: u64,
     /// Bytes of the rest of a unit that is kept for him (`Counters::rest_bytes`).
-    rest_bytes: u64,
+    pub(crate) rest_bytes: u64,
     skips: u32,
     began: Instant,
 }
@@ -80,6 +86,8 @@ impl Viewer {
             has_caught_up: false,
             pace: new.pace,
             paced: None,
+            is_sealed: new.begun.cipher.is_some(),
+            is_leaving: false,
             ending: None,
             ignored_bytes: 0,
             sent_bytes: 0,
@@ -94,6 +102,68 @@ impl Viewer {
             viewer.begin(start, &stream.window);
         }
         viewer
+    }
+
+    /// One who comes from another process. `None`: that cannot have been of this stream.
+    pub(crate) fn take_up(
+        now: Instant,
+        (id, state): (ViewerId, ViewerState),
+        stream: &Stream,
+        place: usize,
+    ) -> Option<Self> {
+        let ViewerState { feed, header, has_caught_up, pace, paced_bps, ignored_bytes, sent_bytes, rest_bytes, .. } =
+            state;
+        if rest_bytes > RESTS_MAX || sent_bytes > u64::MAX / 2 || state.skips > u32::MAX / 2 {
+            return None;
+        }
+        Some(Viewer {
+            id,
+            name: stream.id,
+            stream: place,
+            member: 0,
+            link: None,
+            feed: Feed::restore(feed, stream.window.extent().end)?,
+            header,
+            is_blocked: false,
+            turn: 0,
+            is_ready: false,
+            has_caught_up,
+            pace: pace.map(|pace| match pace {
+                PaceState::Free => Pace::Free,
+                PaceState::Percent(percent) => Pace::Percent(percent),
+                PaceState::Bps(bps) => Pace::Rate(Bitrate::from_bps(bps)),
+            }),
+            paced: paced_bps.map(Bitrate::from_bps),
+            is_sealed: false,
+            is_leaving: false,
+            ending: None,
+            ignored_bytes: ignored_bytes.min(u64::from(u32::MAX)) as usize,
+            sent_bytes,
+            rest_bytes,
+            skips: state.skips,
+            began: now.checked_sub(state.age).unwrap_or(now),
+        })
+    }
+
+    /// What goes over to another process. `unsent` was taken, and did not leave. **To be settled before.**
+    pub(crate) fn moved(self, now: Instant, descriptor: OwnedFd, (unsent, unread): (&[u8], Box<[u8]>)) -> MovedViewer {
+        let state = ViewerState {
+            feed: self.feed.state(unsent),
+            header: self.header,
+            has_caught_up: self.has_caught_up,
+            pace: self.pace.map(|pace| match pace {
+                Pace::Free => PaceState::Free,
+                Pace::Percent(percent) => PaceState::Percent(percent),
+                Pace::Rate(rate) => PaceState::Bps(rate.bps()),
+            }),
+            paced_bps: self.paced.map(Bitrate::bps),
+            ignored_bytes: self.ignored_bytes as u64,
+            sent_bytes: self.sent_bytes,
+            rest_bytes: self.rest_bytes,
+            skips: self.skips,
+            age: now.saturating_duration_since(self.began),
+        };
+        MovedViewer { id: self.id, stream: self.name, descriptor, unread, state }
     }
 
     fn begin(&mut self, start: StartPoint, window: &Window) {

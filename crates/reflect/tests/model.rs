@@ -1,4 +1,4 @@
-//! Whatever is written, taken and told in whatever order: what a viewer has is whole units behind each other from a start
+//! Whatever is written, taken, told and handed over in whatever order: what a viewer has is whole units behind each other from a start
 //! point on, and where there is a gap it begins again at a start point, behind the header of that place if it is another.
 
 #[path = "support/world.rs"]
@@ -29,6 +29,7 @@ enum Step {
     Room(usize, usize),
     Break(usize),
     End(usize),
+    HandOver,
     Pass(Duration),
 }
 
@@ -47,6 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..6_usize, 0..300_usize).prop_map(|(viewer, bytes)| Step::Room(viewer, bytes)),
         1 => (0..6_usize).prop_map(Step::Break),
         1 => (0..6_usize).prop_map(Step::End),
+        1 => Just(Step::HandOver),
         2 => (0..5_000_u64).prop_map(|ms| Step::Pass(Duration::from_millis(ms))),
     ];
     prop::collection::vec(step, 1..200)
@@ -162,6 +164,7 @@ fn play(steps: &[Step], is_fixed: bool, lag: Lag) {
                     world.command(Command::EndViewer(ViewerId(viewer)));
                 }
             }
+            Step::HandOver => world.hand_over(),
             Step::Pass(time) => world.advance(*time),
         }
         if world.backlog.end().is_multiple_of(7) {

@@ -1,13 +1,14 @@
 //! A reflector, a clock, a writer with a file in memory, and an engine that is none: it takes as much as a test says.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reflect::backlog::Backlog;
+use reflect::moved::{BacklogState, Handed, MovedViewer, ViewerState};
 use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, EndedViewer, Event, Join, NewViewer, Pace, StreamId, Terms, ViewerId};
 use reflect::window::Units;
@@ -44,6 +45,10 @@ pub struct Link {
 }
 
 pub struct World {
+    settings: Settings,
+    terms: Terms,
+    /// Who comes from another process, in order.
+    returning: VecDeque<u64>,
     pub reflect: Reflect,
     pub now: Instant,
     pub backlog: Backlog,
@@ -73,7 +78,10 @@ impl World {
         change(&mut settings);
         let file = memfd_create("backlog", MemfdFlags::CLOEXEC).expect("memory");
         World {
-            reflect: Reflect::new(settings),
+            reflect: Reflect::new(settings.clone()),
+            settings,
+            terms: Terms::default(),
+            returning: VecDeque::new(),
             now: Instant::now(),
             backlog: Backlog::new(WINDOW, units),
             file: Arc::new(File::from(file)),
@@ -91,6 +99,7 @@ impl World {
 
     /// The stream is told of.
     pub fn add_stream(&mut self, terms: Terms) {
+        self.terms = terms;
         let growth = self.backlog.add_reader(WORKER);
         let (file, units) = (Arc::clone(&self.file), self.units);
         self.command(Command::AddStream { stream: STREAM, file, units, growth, terms });
@@ -131,6 +140,26 @@ impl World {
     pub fn command(&mut self, command: Command) {
         self.reflect.handle_command(self.now, command);
         self.run();
+    }
+
+    /// Another process goes on, which knows no more than it is told in bytes.
+    pub fn hand_over(&mut self) {
+        self.command(Command::Release);
+        let mut moved: Vec<MovedViewer> = Vec::new();
+        while let Handed::Viewer(viewer) = self.reflect.poll_moved().expect("there is an end of it") {
+            moved.push(*viewer);
+        }
+        assert_eq!((self.reflect.counters().viewers, self.reflect.counters().rest_bytes), (0, 0), "nobody is left");
+        let state: BacklogState = again(&self.backlog.state(self.now));
+        self.backlog = Backlog::restore(self.now, state).expect("it is as it was");
+        self.reflect = Reflect::new(self.settings.clone());
+        self.add_stream(self.terms);
+        for viewer in moved {
+            let state: ViewerState = again(&viewer.state);
+            self.returning.push_back(viewer.id.0);
+            self.command(Command::TakeUp(Box::new(MovedViewer { state, ..viewer })));
+        }
+        assert!(self.returning.is_empty(), "each has his connection");
     }
 
     /// A viewer's connection takes more.
@@ -254,6 +283,13 @@ impl World {
         match request {
             LinkRequest::Adopt { token, .. } => {
                 assert_eq!(token.owner, OWNER);
+                if let Some(viewer) = self.returning.pop_front() {
+                    let link = self.links.get_mut(&viewer).expect("it was here before");
+                    let id = LinkId::new(LinkKind::Stream, viewer as u32, link.id.generation() + 1);
+                    (link.id, link.token, link.is_blocked) = (id, token, false);
+                    let opened = LinkEvent::Opened { link: id, local: ([127, 0, 0, 1], 80).into(), remote: None };
+                    return self.hear(token, opened);
+                }
                 let viewer = self.links.last_key_value().map_or(0, |(viewer, _)| *viewer) + 1;
                 let id = LinkId::new(LinkKind::Stream, viewer as u32, 0);
                 let room = self.room;
@@ -278,6 +314,12 @@ impl World {
                 let token = link.token;
                 self.hear(token, LinkEvent::Closed { link: id, remote: None, reason: CloseReason::Asked });
             }
+            LinkRequest::Release { link: id } => {
+                let Some(link) = self.links.values().find(|link| link.id == id && !link.is_closed) else { return };
+                let descriptor = File::open("/dev/null").expect("it is there").into();
+                let (unsent, unread) = Default::default();
+                self.hear(link.token, LinkEvent::Released { link: id, descriptor, unsent, unread });
+            }
             LinkRequest::Pace { link: id, rate } => {
                 let link = self.links.values_mut().find(|link| link.id == id).expect("it is there");
                 link.paces.push(rate);
@@ -288,4 +330,9 @@ impl World {
             other => panic!("nobody asks for {other:?}"),
         }
     }
+}
+
+/// What another process makes of it.
+fn again<T: serde::Serialize + serde::de::DeserializeOwned>(state: &T) -> T {
+    postcard::from_bytes(&postcard::to_allocvec(state).expect("it can be written")).expect("it can be read")
 }
