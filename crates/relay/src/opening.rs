@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Instant;
 
-use dtls::{Carried, Header, RecordError};
+use dtls::{Carried, HEADER_LEN, Header, RecordError};
 use wire::{DatagramRun, Outbox, Path, Token};
 
 use crate::associations::Associations;
@@ -16,8 +16,12 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::limits::Limits;
 
-/// A record that carries data (RFC 5246 §6.2.1).
+/// Records of a handshake, and of data (RFC 5246 §6.2.1).
+const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
+
+/// A handshake's message that begins one (RFC 5246 §7.4).
+const CLIENT_HELLO: u8 = 1;
 
 /// A run that is being opened.
 pub(crate) struct Opening<'a> {
@@ -81,6 +85,7 @@ impl<'a> Opening<'a> {
                 if self.at == self.end {
                     return None;
                 }
+                self.pass_over_plain(opener);
                 if self.is_of_handshake(opener) {
                     let datagram = &self.data[self.at..self.end];
                     let Opener { now, associations, limits, counters, out } = opener;
@@ -115,6 +120,28 @@ impl<'a> Opening<'a> {
                 Err(RecordError::Replayed) => opener.counters.drops.add(DropReason::Replayed, 1),
                 Err(RecordError::NotAuthentic) => opener.counters.drops.add(DropReason::NotAuthentic, 1),
             }
+        }
+    }
+
+    /// Goes on to what is under keys, where there are some: who has not got the end of a handshake sends his own part of it
+    /// again, most of which is under none, and what is under keys may stand behind that in the same datagram (RFC 6347 §4.2.4).
+    fn pass_over_plain(&mut self, opener: &Opener<'_>) {
+        let Opener { associations, .. } = opener;
+        if !associations.has(&self.path) || associations.is_shaking(&self.path) {
+            return;
+        }
+        let mut at = self.at;
+        while let Some(header) = Header::read(&self.data[at..self.end]) {
+            if header.epoch != 0 {
+                self.at = at;
+                return;
+            }
+            let is_hello = header.content == HANDSHAKE && self.data[at + HEADER_LEN] == CLIENT_HELLO;
+            // He begins anew.
+            if is_hello {
+                return;
+            }
+            at += header.len;
         }
     }
 

@@ -281,6 +281,46 @@ fn an_association_that_nobody_uses_ends_and_says_so() {
     assert_eq!((used.has_ended, world.relay.counters().dtls_associations), (true, 0));
 }
 
+/// A client whose handshake is over for the relay, and that has not heard so.
+fn unaware(world: &mut World, control: &mut Control) -> Sealed {
+    let mut client = Sealed::new(world, 1);
+    while world.relay.counters().dtls_handshakes_done == 0 {
+        client.hear(world);
+        client.flush(world);
+        control.work(world);
+    }
+    assert!(!client.client.take(world).is_empty() && !client.is_connected, "the end is lost");
+    client.wait(world.now + Duration::from_secs(3));
+    client
+}
+
+#[test]
+fn who_has_not_got_the_end_of_a_handshake_gets_it_again() {
+    let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
+    let mut client = unaware(&mut world, &mut control);
+    client.flush(&mut world);
+    client.hear(&mut world);
+    assert!(client.is_connected);
+    client.allocate(&mut world);
+}
+
+#[test]
+fn who_sends_its_whole_part_of_a_handshake_again_in_one_datagram_gets_the_end_again() {
+    let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
+    let mut client = unaware(&mut world, &mut control);
+    // The first record is under no keys, and the last one is.
+    let flight = std::mem::take(&mut client.sends).concat();
+    assert_eq!((flight[0], flight[3..5].iter().sum::<u8>()), (22, 0));
+    world.receive(LISTENER, client.client.path, &[&flight]);
+    client.hear(&mut world);
+    assert!(client.is_connected);
+    client.allocate(&mut world);
+    // What has nothing under keys is nobody's, as before.
+    let plain = &flight[..13 + usize::from(u16::from_be_bytes([flight[11], flight[12]]))];
+    world.receive(LISTENER, client.client.path, &[plain]);
+    assert_eq!(drops(&world, DropReason::NoAssociation), 1);
+}
+
 #[test]
 fn who_comes_back_at_the_same_address_begins_anew() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
