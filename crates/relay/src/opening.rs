@@ -37,6 +37,8 @@ pub(crate) struct Opening<'a> {
     taken: usize,
     /// Something that was opened and is the first of the next piece.
     next: Option<Range<usize>>,
+    /// The client has said that this is all. It is gone when the last piece is done with.
+    has_ended: bool,
 }
 
 /// What it takes to open one.
@@ -51,7 +53,7 @@ pub(crate) struct Opener<'a> {
 impl<'a> Opening<'a> {
     pub(crate) fn new(run: DatagramRun<'a>) -> Self {
         let (token, path, stride, place) = (run.token, run.path, run.segment_size.get(), run.place());
-        Opening { token, path, stride, place, data: run.data, at: 0, end: 0, taken: 0, next: None }
+        Opening { token, path, stride, place, data: run.data, at: 0, end: 0, taken: 0, next: None, has_ended: false }
     }
 
     /// The next messages of one size, of which the last may be shorter.
@@ -69,6 +71,9 @@ impl<'a> Opening<'a> {
             if len < size {
                 break;
             }
+        }
+        if size == 0 && self.has_ended {
+            opener.associations.end(&self.path);
         }
         let run = DatagramRun::new(self.token, self.path, NonZeroUsize::new(size)?, &mut self.data[start..self.taken]);
         Some(match self.place {
@@ -112,7 +117,7 @@ impl<'a> Opening<'a> {
                 Ok(Carried::Data(place)) => return Some(start + place.start..start + place.end),
                 Ok(Carried::Handshake) => opener.associations.repeat_flight(&self.path, opener.out),
                 Ok(Carried::End) => {
-                    opener.associations.end(&self.path);
+                    self.has_ended = true;
                     // What follows the end means nothing.
                     (self.at, self.end) = (self.data.len(), self.data.len());
                 }

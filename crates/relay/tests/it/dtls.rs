@@ -244,6 +244,22 @@ fn an_allocation_ends_with_its_association() {
 }
 
 #[test]
+fn what_comes_in_one_run_with_the_end_goes_out_before_it() {
+    let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
+    let (mut client, _) = allocated(&mut world, &mut control, 1);
+    let peer = SocketAddr::from(PEER);
+    client.bind(&mut world, 0x4000, peer);
+    world.sent.clear();
+    let mut records = client.seal(&[&channel_data(0x4000, b"hello"), &channel_data(0x4000, b"again")]);
+    records.extend(client.end());
+    let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    world.receive(LISTENER, client.client.path, &records);
+    assert_eq!(to_peer(&mut world, peer), [b"hello", b"again"]);
+    assert!(matches!(world.events.last(), Some(Event::Ended(..))));
+    assert_eq!((world.relay.counters().dtls_associations, drops(&world, DropReason::NoAssociation)), (0, 0));
+}
+
+#[test]
 fn an_association_whose_key_is_used_up_ends_at_once_and_says_so() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
     control.key_blocks = Some(1_000);

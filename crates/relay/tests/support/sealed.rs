@@ -202,9 +202,15 @@ impl Sealed {
 
     /// Says that this was all.
     pub fn close(&mut self, world: &mut World) {
+        self.sends = self.end();
+        self.flush(world);
+    }
+
+    /// A record that says so.
+    pub fn end(&mut self) -> Vec<Vec<u8>> {
         self.dtls.close().expect("connected");
         self.poll();
-        self.flush(world);
+        std::mem::take(&mut self.sends)
     }
 
     /// Sends messages that come in one run; what comes back.
