@@ -6,12 +6,13 @@
 //! who is known. While nothing can be looked up, whoever is known goes on, and others are told so (500). Names that nobody
 //! has are remembered for a short time in a table of their own, so that who makes names up drives out nobody.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::LinkKind;
+use wire::{LinkKind, Path};
 
 use super::generations::Generations;
 use super::{Client, UserKeys};
@@ -25,12 +26,14 @@ const MISSING_COUNT_MAX: usize = 2_048;
 const ASKED_COUNT_MAX: usize = 1_024;
 /// Datagrams that wait for one user; others are forgotten, and come again.
 const WAITING_COUNT_MAX: usize = 4;
-/// Connections that wait for one user, and requests of each of them. Nothing is sent again there (RFC 8489 §6.2.2), so others
-/// are told to come again (500).
+/// Connections that wait for one user, and requests of each of them, for whichever users. Nothing is sent again there (RFC
+/// 8489 §6.2.2), so others are told to come again (500).
 const CONNECTIONS_COUNT_MAX: usize = 1_024;
 const PER_CONNECTION_MAX: usize = 4;
 /// A request with what TURN knows has a tenth of it; a longer one does not wait.
 const WAITING_LEN_MAX: usize = 1_500;
+/// Bytes of all requests that wait. Beyond that datagrams are forgotten too, and who is at a connection is told so (500).
+const WAITING_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
 /// Keys are asked for again when they are so old,
 const FRESH_FOR: Duration = Duration::from_secs(60);
@@ -77,7 +80,16 @@ pub(super) struct Answers {
     /// Whether there is nobody, or it could not be found out; until when that holds.
     missing: Generations<(Found, Instant)>,
     asked: HashMap<Arc<str>, Asked>,
+    load: Load,
     lookups: VecDeque<Arc<str>>,
+}
+
+/// What waits for all users together.
+#[derive(Debug, Default)]
+struct Load {
+    bytes: usize,
+    /// Requests of each connection.
+    per_connection: HashMap<Path, usize>,
 }
 
 #[derive(Debug)]
@@ -105,6 +117,7 @@ impl Default for Answers {
             known: Generations::new(KNOWN_COUNT_MAX),
             missing: Generations::new(MISSING_COUNT_MAX),
             asked: HashMap::new(),
+            load: Load::default(),
             lookups: VecDeque::new(),
         }
     }
@@ -146,7 +159,9 @@ impl Answers {
             return true;
         }
         if self.asked.len() >= ASKED_COUNT_MAX {
-            self.asked.retain(|_, asked| !is_lost(asked));
+            for (_, lost) in self.asked.extract_if(|_, asked| is_lost(asked)) {
+                self.load.remove(&lost.waiting);
+            }
         }
         if self.asked.len() >= ASKED_COUNT_MAX {
             return false;
@@ -164,22 +179,26 @@ impl Answers {
         if asked.waiting.iter().filter(same).any(|there| *there.request == *request.bytes) {
             return true;
         }
-        let is_connection = |client: &Client| client.path.link.kind() != LinkKind::Datagrams;
         let (is_sent_once, fits) = (is_connection(client), request.bytes.len() <= WAITING_LEN_MAX);
         let waiting = asked.waiting.iter().filter(|there| is_connection(&there.client) == is_sent_once).count();
         let has_room = match is_sent_once {
-            true => waiting < CONNECTIONS_COUNT_MAX && asked.waiting.iter().filter(same).count() < PER_CONNECTION_MAX,
+            true => waiting < CONNECTIONS_COUNT_MAX && self.load.of_connection(client) < PER_CONNECTION_MAX,
             false => waiting < WAITING_COUNT_MAX,
         };
-        if has_room && fits {
-            asked.waiting.push(Waiting { client: *client, request: request.bytes.into() });
+        let is_kept =
+            has_room && fits && self.load.bytes + size_of::<Waiting>() + request.bytes.len() <= WAITING_BYTES_MAX;
+        if is_kept {
+            let waiting = Waiting { client: *client, request: request.bytes.into() };
+            self.load.add(&waiting);
+            asked.waiting.push(waiting);
         }
-        has_room && fits || !is_sent_once
+        is_kept || !is_sent_once
     }
 
     /// Takes an answer; returns who waited for it.
     pub(super) fn handle_found(&mut self, now: Instant, name: &Arc<str>, found: Found) -> Vec<Waiting> {
         let asked = self.asked.remove(name);
+        self.load.remove(asked.as_ref().map_or(&[], |asked| &asked.waiting));
         let before = self.known.get_mut(name);
         match (found, before) {
             (Found::Keys(keys), _) => {
@@ -211,4 +230,40 @@ impl Answers {
     pub(super) fn poll_lookup(&mut self) -> Option<Arc<str>> {
         self.lookups.pop_front()
     }
+}
+
+impl Load {
+    fn of_connection(&self, client: &Client) -> usize {
+        self.per_connection.get(&client.path).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, waiting: &Waiting) {
+        self.bytes += waiting.size();
+        if is_connection(&waiting.client) {
+            *self.per_connection.entry(waiting.client.path).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, all: &[Waiting]) {
+        for waiting in all {
+            self.bytes -= waiting.size();
+            if let Entry::Occupied(mut entry) = self.per_connection.entry(waiting.client.path) {
+                *entry.get_mut() -= 1;
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Bytes that it takes.
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.request.len()
+    }
+}
+
+fn is_connection(client: &Client) -> bool {
+    client.path.link.kind() != LinkKind::Datagrams
 }

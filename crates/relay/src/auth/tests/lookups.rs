@@ -132,6 +132,36 @@ fn all_connections_on_which_one_user_asks_wait_for_him_and_one_too_many_is_told(
 }
 
 #[test]
+fn what_waits_for_users_has_a_limit_for_all_and_for_each_connection() {
+    let mut world = looking_up();
+    world.limits = Limits::new(world.now, UNLIMITED, 1);
+    let nonce = world.nonce(false);
+    let ask = |world: &mut World, slot, name: &str| {
+        world.client = on_a_connection(slot);
+        let request = allocate().user(name.as_bytes(), &nonce).with(0x8022, &[7; 1_200]);
+        world.judge(&request.sealed_by(name, "pw"))
+    };
+    let refused = |verdict| matches!(verdict, Verdict::Answer(reply) if code(&reply) == 500);
+    let names: Vec<String> = (0..1_024).map(|number| format!("user-{number}")).collect();
+    for name in &names[..4] {
+        assert!(matches!(ask(&mut world, 0, name), Verdict::Waits));
+    }
+    assert!(refused(ask(&mut world, 0, &names[4])), "so many of one connection");
+    let kept =
+        (1..10_000).take_while(|slot| matches!(ask(&mut world, *slot, &names[*slot as usize % 1_024]), Verdict::Waits));
+    let kept = kept.count();
+    assert!((2_000..3_300).contains(&kept), "of some 1,400 bytes each: {kept}");
+    // What waited for one is gone with the answer, and leaves its room to others.
+    assert!(!world.authority.handle_found(world.now, &names[0].as_str().into(), keys(&names[0])).is_empty());
+    assert!(matches!(ask(&mut world, 0, &names[1_023]), Verdict::Waits));
+    for name in &names {
+        world.authority.handle_found(world.now, &name.as_str().into(), Found::Nobody);
+    }
+    world.now += Duration::from_secs(10);
+    assert!((0..2_000).all(|slot| matches!(ask(&mut world, slot, &names[slot as usize % 1_024]), Verdict::Waits)));
+}
+
+#[test]
 fn however_many_users_who_prove_themselves_are_new_at_one_address_none_is_turned_away() {
     let mut world = looking_up();
     let nonce = world.nonce(false);
