@@ -27,6 +27,108 @@ pub trait Cipher: fmt::Debug + Send {
 
     /// Says that this was all.
     fn end(&mut self, out: &mut Vec<u8>);
+
+    /// The same cipher as one whose records the kernel can seal. `None`: it cannot.
+    fn handover(&mut self) -> Option<&mut dyn Handover> {
+        None
+    }
+}
+
+/// A cipher that lets the kernel seal what leaves (kTLS), and goes on to open what comes.
+///
+/// After `take_over` nothing is sealed here any more: what `Cipher` would put into `out`, its end too, is a `KernelStep`.
+pub trait Handover {
+    /// Puts what it owes the other side before the next data behind what stands in `out`, sealed here as ever.
+    ///
+    /// # Errors
+    /// No more can be sealed.
+    fn settle(&mut self, out: &mut Vec<u8>) -> Result<(), CipherError>;
+
+    /// What the next record is to be sealed with. It owes nothing (`settle`).
+    fn sending_key(&self) -> KernelKey;
+
+    /// The kernel has the key. Whether it takes others later is `takes_keys`.
+    fn take_over(&mut self, takes_keys: bool);
+
+    /// Whether the kernel has the key.
+    fn is_taken_over(&self) -> bool;
+
+    /// What the kernel is to do before it is given data. A step that is taken here is done before the next is asked for.
+    ///
+    /// # Errors
+    /// No more data can be sealed: a new key is due and the kernel takes none, or there is none. The end can still be told.
+    fn poll_step(&mut self) -> Result<Option<KernelStep>, CipherError>;
+
+    /// The kernel has taken so many bytes with one call.
+    fn count_sealed(&mut self, bytes: usize);
+
+    /// Says that this was all, with the next step.
+    fn tell_end(&mut self);
+}
+
+/// What a kernel does for a cipher besides sealing data.
+#[derive(Debug)]
+pub enum KernelStep {
+    /// Send a record of another kind than data.
+    Record {
+        /// Its content type (RFC 8446 §5.1).
+        kind: u8,
+        /// What it says; some bytes.
+        content: Box<[u8]>,
+    },
+    /// Seal with another key from now on.
+    Key(KernelKey),
+}
+
+/// How a kernel seals a direction of a connection of TLS.
+#[derive(Clone)]
+pub struct KernelKey {
+    /// The version.
+    pub version: TlsVersion,
+    /// The suite, and its key.
+    pub key: TlsKey,
+    /// What nonces are made of: the four bytes of the salt first. With AES-GCM in TLS 1.2 the other eight are those of the
+    /// next record, which stand in it, and count from there; in all other cases each record's number is mixed with them.
+    pub iv: [u8; 12],
+    /// The number of the next record.
+    pub seq: u64,
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// What records are sealed with.
+#[derive(Clone)]
+pub enum TlsKey {
+    /// AES-128-GCM.
+    Aes128Gcm([u8; 16]),
+    /// AES-256-GCM.
+    Aes256Gcm([u8; 32]),
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305([u8; 32]),
+}
+
+impl fmt::Debug for KernelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelKey").field("version", &self.version).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Its name alone.
+impl fmt::Debug for TlsKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TlsKey::Aes128Gcm(_) => "AES-128-GCM",
+            TlsKey::Aes256Gcm(_) => "AES-256-GCM",
+            TlsKey::ChaCha20Poly1305(_) => "ChaCha20-Poly1305",
+        })
+    }
 }
 
 /// What became of received bytes.

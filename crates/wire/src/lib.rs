@@ -26,7 +26,7 @@ mod worker;
 
 pub use bitrate::Bitrate;
 pub use budget::{Budget, Rate};
-pub use cipher::{Begun, Cipher, CipherError, Opened, RECORD_MAX};
+pub use cipher::{Begun, Cipher, CipherError, Handover, KernelKey, KernelStep, Opened, RECORD_MAX, TlsKey, TlsVersion};
 pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
     Adopted, CloseReason, Fragments, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Strangers,
