@@ -9,6 +9,7 @@
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rustls::{ConnectionTrafficSecrets, ProtocolVersion};
+use wire::{KernelKey, TlsKey, TlsVersion};
 
 /// Bytes before each record.
 pub(crate) const HEADER_LEN: usize = 5;
@@ -47,6 +48,8 @@ pub(crate) enum Layout {
 /// Keys and count of one direction.
 pub(crate) struct Protect {
     key: LessSafeKey,
+    /// The same as bytes, for the kernel: it may be asked for at any time (`kernel_key`).
+    raw: TlsKey,
     iv: [u8; IV_LEN],
     /// Of the next record.
     seq: u64,
@@ -71,6 +74,11 @@ impl Protect {
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
             _ => return None,
         };
+        let raw = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, .. } => TlsKey::Aes128Gcm(key.as_ref().try_into().ok()?),
+            ConnectionTrafficSecrets::Aes256Gcm { key, .. } => TlsKey::Aes256Gcm(key.as_ref().try_into().ok()?),
+            _ => TlsKey::ChaCha20Poly1305(key.as_ref().try_into().ok()?),
+        };
         let is_gcm = algorithm != &CHACHA20_POLY1305;
         let layout = match (version, is_gcm) {
             (ProtocolVersion::TLSv1_3, _) => Layout::Tls13,
@@ -84,7 +92,7 @@ impl Protect {
             Layout::Tls12Gcm => GCM_RECORDS_MAX_OF_TLS12,
             Layout::Tls13 | Layout::Tls12ChaCha => u64::MAX,
         };
-        Some(Protect { key, iv: iv.as_ref().try_into().ok()?, seq, layout, records_max })
+        Some(Protect { key, raw, iv: iv.as_ref().try_into().ok()?, seq, layout, records_max })
     }
 
     /// Whether nothing more can be sealed under the key.
@@ -95,6 +103,27 @@ impl Protect {
     /// Whether just what tells of the next key can be.
     pub(crate) fn is_nearly_used_up(&self) -> bool {
         self.seq + 1 >= self.records_max
+    }
+
+    /// What the kernel seals the next record with.
+    ///
+    /// AES-GCM of TLS 1.2: the kernel counts the nonce that stands in the record up from what it is given, where we have
+    /// mixed it with the record's number. One nonce twice would give the key's secrets away, so the kernel counts in the
+    /// other half of all numbers: ours differ from `iv` in their lower 32 bits alone (`GCM_RECORDS_MAX_OF_TLS12`), the
+    /// kernel's in the first.
+    pub(crate) fn kernel_key(&self) -> KernelKey {
+        let version = if self.layout == Layout::Tls13 { TlsVersion::Tls13 } else { TlsVersion::Tls12 };
+        let mut iv = self.iv;
+        if self.layout == Layout::Tls12Gcm {
+            iv[IV_LEN - EXPLICIT_LEN] ^= 0x80;
+        }
+        KernelKey { version, key: self.raw.clone(), iv, seq: self.seq }
+    }
+
+    /// So many bytes were sealed elsewhere, with one call. How they were cut is not told; what a key may seal is a matter of
+    /// bytes more than of records, and the limits are those of full ones.
+    pub(crate) fn count(&mut self, bytes: usize) {
+        self.seq = self.seq.saturating_add(bytes.div_ceil(CONTENT_MAX).max(1) as u64);
     }
 
     #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fmt;
 
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use wire::{Cipher, CipherError, Opened};
+use wire::{Cipher, CipherError, Handover, KernelKey, KernelStep, Opened};
 
 use crate::protect::{CONTENT_MAX, HEADER_LEN, Layout, Protect, RecordError, content};
 
@@ -24,6 +24,18 @@ pub struct Records {
     owes_key: bool,
     /// Records that may come and mean nothing yet: a key costs as much as some twenty records.
     patience: u32,
+    /// The kernel seals; `tx` only counts.
+    kernel: Option<Kernel>,
+}
+
+/// What is known of the kernel's part.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    takes_keys: bool,
+    /// The other side was told of the next key.
+    has_told_key: bool,
+    /// The other side is told that this was all, or why.
+    is_over: bool,
 }
 
 /// Records without a meaning that may come at once, such as warnings and new keys, and for how many others there is one more.
@@ -55,7 +67,7 @@ const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 impl Records {
     pub(crate) fn new(rx: Protect, tx: Protect, keys: KernelConnection<ServerConnectionData>) -> Self {
         let patience = PATIENCE_MAX * RECORDS_PER_PATIENCE;
-        Records { rx, tx, keys, alert: None, owes_key: false, patience }
+        Records { rx, tx, keys, alert: None, owes_key: false, patience, kernel: None }
     }
 
     #[cfg(test)]
@@ -132,18 +144,26 @@ impl Records {
 
     /// A new key of ours, told under the old one.
     fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), CipherError> {
-        let [kind, a, b, c] = KEY_UPDATE;
-        self.tx.seal(content::HANDSHAKE, &[kind, a, b, c, 0], out).ok_or(CipherError)?;
+        self.tx.seal(content::HANDSHAKE, &key_update(), out).ok_or(CipherError)?;
+        self.change_key()
+    }
+
+    fn change_key(&mut self) -> Result<(), CipherError> {
         let secrets = self.keys.update_tx_secret().map_err(|_| CipherError)?;
         self.tx = Protect::new(self.keys.protocol_version(), secrets).ok_or(CipherError)?;
         self.owes_key = false;
         Ok(())
     }
 
-    fn tell(&mut self, level: u8, alert: Alert, out: &mut Vec<u8>) {
+    /// Whether a new key of ours is due before the next data. One record is kept for the news of it.
+    fn is_key_due(&self) -> bool {
+        self.owes_key || self.tx.is_nearly_used_up()
+    }
+
+    fn tell(&mut self, alert: Alert, out: &mut Vec<u8>) {
         if !self.tx.is_used_up() {
             // What cannot be said is not waited for.
-            self.tx.seal(content::ALERT, &[level, alert as u8], out);
+            self.tx.seal(content::ALERT, &[alert.level(), alert as u8], out);
         }
     }
 }
@@ -176,13 +196,7 @@ impl Cipher for Records {
 
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         for part in plain.chunks(CONTENT_MAX) {
-            // One record is kept for the news of the next key.
-            if self.owes_key || self.tx.is_nearly_used_up() {
-                if self.tx.layout != Layout::Tls13 {
-                    return Err(CipherError);
-                }
-                self.update_key(out)?;
-            }
+            self.settle(out)?;
             self.tx.seal(content::DATA, part, out).ok_or(CipherError)?;
         }
         Ok(())
@@ -190,14 +204,85 @@ impl Cipher for Records {
 
     fn poll_output(&mut self, out: &mut Vec<u8>) {
         if let Some(alert) = self.alert.take() {
-            let level = if alert == Alert::NoRenegotiation { WARNING } else { FATAL };
-            self.tell(level, alert, out);
+            self.tell(alert, out);
         }
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        self.tell(WARNING, Alert::CloseNotify, out);
+        self.tell(Alert::CloseNotify, out);
     }
+
+    fn handover(&mut self) -> Option<&mut dyn Handover> {
+        Some(self)
+    }
+}
+
+impl Handover for Records {
+    fn settle(&mut self, out: &mut Vec<u8>) -> Result<(), CipherError> {
+        debug_assert!(self.kernel.is_none(), "the kernel seals");
+        match self.is_key_due() {
+            true if self.tx.layout != Layout::Tls13 => Err(CipherError),
+            true => self.update_key(out),
+            false => Ok(()),
+        }
+    }
+
+    fn sending_key(&self) -> KernelKey {
+        self.tx.kernel_key()
+    }
+
+    fn take_over(&mut self, takes_keys: bool) {
+        self.kernel = Some(Kernel { takes_keys, has_told_key: false, is_over: false });
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    fn poll_step(&mut self) -> Result<Option<KernelStep>, CipherError> {
+        let (is_tls13, is_key_due) = (self.tx.layout == Layout::Tls13, self.is_key_due());
+        let kernel = self.kernel.as_mut().ok_or(CipherError)?;
+        // Whatever follows the news is sealed with the next key.
+        if std::mem::take(&mut kernel.has_told_key) {
+            self.change_key()?;
+            return Ok(Some(KernelStep::Key(self.tx.kernel_key())));
+        }
+        if let Some(alert) = self.alert.take() {
+            kernel.is_over |= alert != Alert::NoRenegotiation;
+            let content = Box::new([alert.level(), alert as u8]);
+            return Ok(Some(KernelStep::Record { kind: content::ALERT, content }));
+        }
+        if kernel.is_over || !is_key_due {
+            return Ok(None);
+        }
+        if !is_tls13 || !kernel.takes_keys {
+            return Err(CipherError);
+        }
+        kernel.has_told_key = true;
+        Ok(Some(KernelStep::Record { kind: content::HANDSHAKE, content: Box::new(key_update()) }))
+    }
+
+    fn count_sealed(&mut self, bytes: usize) {
+        self.tx.count(bytes);
+    }
+
+    fn tell_end(&mut self) {
+        if self.alert.is_none_or(|alert| alert == Alert::NoRenegotiation) {
+            self.alert = Some(Alert::CloseNotify);
+        }
+    }
+}
+
+impl Alert {
+    fn level(self) -> u8 {
+        if matches!(self, Alert::NoRenegotiation | Alert::CloseNotify) { WARNING } else { FATAL }
+    }
+}
+
+/// The news of a key of ours, without a wish for one of theirs.
+fn key_update() -> [u8; 5] {
+    let [kind, a, b, c] = KEY_UPDATE;
+    [kind, a, b, c, 0]
 }
 
 impl fmt::Debug for Records {

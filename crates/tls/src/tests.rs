@@ -1,5 +1,7 @@
 //! With rustls' client as the other side.
 
+mod kernel;
+
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
