@@ -83,6 +83,10 @@ counters! {
         counter stream_bytes_in: u64 = "stream_bytes_in_total",
         /// Bytes that the kernel took, or that wait to be taken, for byte streams.
         counter stream_bytes_out: u64 = "stream_bytes_out_total",
+        /// Connections under TLS that were sent files, and whose records the kernel seals (kTLS).
+        counter tls_files_by_kernel: u64 = "tls_files_ktls_total",
+        /// Connections under TLS that were sent files, and whose records the server seals, as the kernel does not.
+        counter tls_files_by_worker: u64 = "tls_files_software_total",
         /// Links that were asked for and could not be opened.
         counter links_failed: u64 = "links_failed_total",
         /// Turns of the worker's loop.

@@ -11,6 +11,7 @@ mod buffers;
 mod connections;
 mod listener;
 mod open;
+mod rest;
 mod sealed;
 mod strangers;
 mod stream;
@@ -32,10 +33,11 @@ use self::buffers::Buffers;
 use self::connections::Connections;
 use self::listener::Accepted;
 pub(crate) use self::listener::Listener;
+use self::sealed::Sealer;
 use self::stream::{Got, Stream};
 use self::table::Table;
 use crate::CountersSnapshot;
-use crate::sys::{self, Epoll, Interest};
+use crate::sys::{self, Epoll, Interest, KernelTls};
 use crate::udp::{SendQueue, UdpSocket};
 
 /// Connections accepted from one listener before others get their turn.
@@ -93,6 +95,8 @@ pub(crate) struct Links {
     paused: Vec<LinkId>,
     /// Links that are not to stay as they are for ever.
     impatient: usize,
+    /// What the kernel seals in place of the worker.
+    kernel_tls: KernelTls,
     /// Open files that the process may have.
     files_max: u64,
     next_sweep: Option<Instant>,
@@ -145,6 +149,7 @@ impl Links {
             news: VecDeque::new(),
             paused: Vec::new(),
             impatient: 0,
+            kernel_tls: KernelTls::found().unwrap_or_default(),
             files_max: sys::open_files_max()?,
             next_sweep: None,
             swept: 0,
@@ -295,7 +300,7 @@ impl Links {
             }
             Got::Nothing if has_answer => self.watch_as_wanted(id),
             Got::Nothing => {}
-            Got::End if is_closing && !stream.has_backlog() => self.close(id, CloseReason::Asked),
+            Got::End if is_closing && stream.is_all_out() => self.close(id, CloseReason::Asked),
             // Who only reads on still gets what is written for it.
             Got::End if (is_closing || stream.kind() == LinkKind::Stream) && !stream.has_input_ended => {
                 stream.has_input_ended = true;
@@ -404,7 +409,14 @@ impl Links {
             };
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
             let stranger = stream.answer().then_some((stream.listener, stream.remote));
-            let (token, written) = (*token, stream.write_pieces(out, pieces, &mut self.buffers));
+            let (was_unasked, token) = (stream.sealer() == Some(Sealer::Unasked), *token);
+            let written = stream.write_pieces((out, pieces), self.kernel_tls, &mut self.buffers);
+            let has_to_end = stream.has_to_end();
+            match stream.sealer().filter(|_| was_unasked) {
+                Some(Sealer::Kernel) => self.counts.tls_files_by_kernel += 1,
+                Some(Sealer::Worker) => self.counts.tls_files_by_worker += 1,
+                Some(Sealer::Unasked) | None => {}
+            }
             if let Some((listener, remote)) = stranger {
                 self.settle_stranger(listener, remote);
             }
@@ -414,6 +426,9 @@ impl Links {
                     if unsent > 0 {
                         // Told first, before the writer is asked for more.
                         self.news.push_front((token, LinkEvent::Unsent { link: id, bytes: unsent }));
+                    }
+                    if has_to_end {
+                        self.close_softly(Instant::now(), id);
                     }
                     self.watch_as_wanted(id);
                 }
@@ -446,6 +461,10 @@ impl Links {
         };
         if stream.is_closing() && !stream.has_backlog() {
             self.end_output(id);
+            return written;
+        }
+        if stream.has_to_end() {
+            self.close_softly(Instant::now(), id);
             return written;
         }
         if stream.announces_room() {

@@ -119,7 +119,7 @@ impl Links {
     }
 
     /// Closes a link when what waits has left and the other side knows; at once when that is asked for again.
-    fn close_softly(&mut self, now: Instant, id: LinkId) {
+    pub(super) fn close_softly(&mut self, now: Instant, id: LinkId) {
         let stream = match self.table.get_mut(id) {
             Some(Link { body: Body::Stream(stream), .. }) if stream.is_open() => stream,
             _ => return self.close(id, CloseReason::Asked),

@@ -4,14 +4,31 @@
 //! Cost: a box of some 80 bytes and what the cipher takes itself; buffers only while there is something in them. What came
 //! is opened in place; what leaves is copied once to be sealed. Each frame is a record of its own, as there are TURN clients
 //! that take a record for a message (coturn's); those of one flush leave together all the same.
+//!
+//! **Where the kernel seals** (kTLS), which it is asked to when the first file is sent, what is written is plain, and
+//! nothing is copied here. What the cipher has to say besides are steps (`settle`): they are done before any data, but for
+//! the end, which comes behind all of it. A cipher that can go no further, as the kernel takes no new key, ends its
+//! connection in order: what was taken leaves, and the end is told.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 
-use wire::{Cipher, CipherError};
+use wire::{Cipher, CipherError, KernelStep};
 
 use super::buffers::{Backlog, Buffers};
 use super::stream::Got;
+use crate::sys::{self, KernelTls};
+
+/// Who seals what leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sealer {
+    /// The worker; the kernel was not asked.
+    Unasked,
+    /// The worker, as the kernel would not.
+    Worker,
+    Kernel,
+}
 
 pub(super) struct Sealed {
     cipher: Box<dyn Cipher>,
@@ -24,12 +41,27 @@ pub(super) struct Sealed {
     has_output: bool,
     /// A frame could not be sealed, and no other can be.
     is_used_up: bool,
+    pub(super) sealer: Sealer,
+    /// What the kernel had no room for.
+    step: Option<Box<KernelStep>>,
+    /// The kernel is to tell that this was all, behind the data.
+    pub(super) owes_end: bool,
 }
 
 impl Sealed {
     /// `came` was read and not opened yet.
     pub(super) fn new(cipher: Box<dyn Cipher>, came: Box<[u8]>) -> Self {
-        Sealed { cipher, rest: came.into(), record_len: 0, has_ended: false, has_output: false, is_used_up: false }
+        Sealed {
+            cipher,
+            rest: came.into(),
+            record_len: 0,
+            has_ended: false,
+            has_output: false,
+            is_used_up: false,
+            sealer: Sealer::Unasked,
+            step: None,
+            owes_end: false,
+        }
     }
 
     /// Whether there is something to open or to tell that the kernel knows nothing of.
@@ -124,8 +156,100 @@ impl Sealed {
         backlog.append(plain.len(), buffers, |out| self.cipher.seal(plain, out))
     }
 
+    /// Asks the kernel to seal from now on, if its time has come: what the cipher owes is queued, and has to leave first.
+    /// True: nothing waits, and it is known who seals.
+    pub(super) fn ask_kernel(
+        &mut self,
+        socket: &TcpStream,
+        kernel: KernelTls,
+        backlog: &mut Backlog,
+        buffers: &mut Buffers,
+    ) -> Result<bool, CipherError> {
+        debug_assert!(backlog.is_empty() && self.sealer == Sealer::Unasked, "what was sealed here leaves first");
+        self.sealer = Sealer::Worker;
+        let Some(cipher) = self.cipher.handover() else { return Ok(true) };
+        backlog.append(0, buffers, |out| cipher.settle(out))?;
+        if !backlog.is_empty() {
+            self.sealer = Sealer::Unasked;
+            return Ok(false);
+        }
+        let key = cipher.sending_key();
+        if !kernel.has(&key) {
+            return Ok(true);
+        }
+        match sys::seal_in_kernel(socket.as_fd(), &key) {
+            Ok(()) => {
+                cipher.take_over(kernel.takes_keys());
+                self.sealer = Sealer::Kernel;
+            }
+            Err(error) => tracing::debug!(%error, "the kernel does not seal"),
+        }
+        Ok(true)
+    }
+
+    /// Has the kernel do what comes before the next data. False when it has no room, or there is no next data
+    /// (`has_to_end`).
+    pub(super) fn settle(&mut self, socket: &TcpStream) -> io::Result<bool> {
+        let Some(cipher) = self.cipher.handover().filter(|_| self.sealer == Sealer::Kernel) else { return Ok(true) };
+        self.has_output = false;
+        loop {
+            let next = self.step.take().map_or_else(|| cipher.poll_step(), |step| Ok(Some(*step)));
+            let step = match next {
+                Ok(Some(step)) => step,
+                Ok(None) => return Ok(true),
+                Err(CipherError) => {
+                    self.is_used_up = true;
+                    return Ok(false);
+                }
+            };
+            match sys::do_step(socket.as_fd(), &step) {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    self.step = Some(Box::new(step));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Has the kernel tell that this was all, if that is owed. All data has been given to it.
+    pub(super) fn settle_end(&mut self, socket: &TcpStream) -> io::Result<()> {
+        if std::mem::take(&mut self.owes_end)
+            && let Some(cipher) = self.cipher.handover()
+        {
+            cipher.tell_end();
+            self.settle(socket)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has something to do besides data.
+    pub(super) fn owes_steps(&self) -> bool {
+        self.is_by_kernel() && (self.has_output || self.owes_end || self.step.is_some())
+    }
+
+    pub(super) fn is_by_kernel(&self) -> bool {
+        self.sealer == Sealer::Kernel
+    }
+
+    /// Whether the kernel can be given no more data, and the connection is to be ended.
+    pub(super) fn has_to_end(&self) -> bool {
+        self.is_used_up && self.is_by_kernel()
+    }
+
+    /// The kernel was given so many bytes of data with one call.
+    pub(super) fn count_sealed(&mut self, bytes: usize) {
+        if let Some(cipher) = self.cipher.handover().filter(|_| self.sealer == Sealer::Kernel) {
+            cipher.count_sealed(bytes);
+        }
+    }
+
     /// Queues what the cipher has to say by itself.
     pub(super) fn answer(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) {
+        if self.is_by_kernel() {
+            return;
+        }
         if std::mem::take(&mut self.has_output) {
             backlog.append(0, buffers, |out| self.cipher.poll_output(out));
         }
@@ -133,7 +257,15 @@ impl Sealed {
 
     /// Queues that this was all.
     pub(super) fn end(&mut self, backlog: &mut Backlog, buffers: &mut Buffers) {
-        backlog.append(0, buffers, |out| self.cipher.end(out));
+        if self.is_by_kernel() {
+            // What is left of a piece cannot be sealed any more.
+            if self.is_used_up {
+                backlog.consume(backlog.len(), buffers);
+            }
+            self.owes_end = true;
+        } else {
+            backlog.append(0, buffers, |out| self.cipher.end(out));
+        }
         self.give_rest(buffers);
     }
 

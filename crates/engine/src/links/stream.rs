@@ -6,17 +6,17 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{Begun, CloseReason, LinkId, LinkKind, Outbox, Piece, PieceSource, StreamOptions};
+use wire::{Begun, CloseReason, LinkId, LinkKind, Outbox, Piece, StreamOptions};
 
 use super::buffers::{Backlog, Buffers};
-use super::sealed::Sealed;
+use super::rest::Rest;
+use super::sealed::{Sealed, Sealer};
 use super::{FRAME_MAX, READ_MAX};
-use crate::sys::{self, BufferSide, Interest};
+use crate::sys::{self, BufferSide, Interest, KernelTls};
 
 /// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
 /// it says it has at once.
@@ -50,7 +50,7 @@ pub(crate) struct Stream {
     /// Bytes of the longest frame that is taken.
     pub(super) frame_max: usize,
     backlog: Backlog,
-    /// What it is under. What waits is sealed already.
+    /// What it is under. What waits is sealed already, unless the kernel does it.
     sealed: Option<Box<Sealed>>,
     /// When it last brought something, but for what only goes on with a frame.
     pub(super) heard: Instant,
@@ -68,6 +68,8 @@ pub(crate) struct Stream {
     pub(super) is_paused: bool,
     /// It was written to since the last flush.
     pub(super) is_touched: bool,
+    /// It is closing, the kernel seals, and all that it sent until the last sweep was acknowledged.
+    is_drained: bool,
     room: Room,
 }
 
@@ -152,6 +154,7 @@ impl Stream {
             has_input_ended: false,
             is_paused: false,
             is_touched: false,
+            is_drained: false,
             room: Room::Free,
         })
     }
@@ -248,7 +251,38 @@ impl Stream {
     /// All that waited has left: tells the other side that this was all. False when it has told the same, or is gone.
     pub(super) fn end_output(&self) -> bool {
         debug_assert!(self.is_closing() && !self.has_backlog(), "nothing may follow");
-        !self.has_input_ended && self.socket.shutdown(Shutdown::Write).is_ok()
+        self.is_sealed_by_kernel() || (!self.has_input_ended && self.socket.shutdown(Shutdown::Write).is_ok())
+    }
+
+    /// The same where the kernel seals: it may have records that have found no room yet, which would be lost, and it tells
+    /// nobody. So the other side has to have acknowledged all that it was sent, and once more a sweep later, as records may
+    /// have followed. Whoever has heard that this was all ends the connection before.
+    fn end_output_of_kernel(&mut self) -> Option<CloseReason> {
+        let is_drained = self.is_all_out();
+        let is_sure = std::mem::replace(&mut self.is_drained, is_drained) && is_drained;
+        // Nobody minds when it was shut down before.
+        let is_over = is_sure && (self.has_input_ended || self.socket.shutdown(Shutdown::Write).is_err());
+        is_over.then_some(CloseReason::Asked)
+    }
+
+    /// Whether nothing more is to leave, as far as can be told.
+    pub(super) fn is_all_out(&self) -> bool {
+        let is_acknowledged = || !matches!(sys::unacknowledged(self.as_fd()), Ok(bytes) if bytes > 0);
+        !self.has_backlog() && (!self.is_sealed_by_kernel() || is_acknowledged())
+    }
+
+    fn is_sealed_by_kernel(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.is_by_kernel())
+    }
+
+    /// Who seals what leaves, where it is sealed.
+    pub(super) fn sealer(&self) -> Option<Sealer> {
+        self.sealed.as_ref().map(|sealed| sealed.sealer)
+    }
+
+    /// Whether it can be given no more data, and is to be closed.
+    pub(super) fn has_to_end(&self) -> bool {
+        self.is_open() && self.sealed.as_ref().is_some_and(|sealed| sealed.has_to_end())
     }
 
     /// Whether there is something to handle that the kernel knows nothing of.
@@ -321,6 +355,10 @@ impl Stream {
 
     /// Writes what the kernel has room for, whatever becomes of it.
     fn write_once(&mut self, buffers: &mut Buffers) {
+        if self.is_sealed_by_kernel() {
+            self.write_backlog(buffers).ok();
+            return;
+        }
         let written = self.socket.write(self.backlog.bytes()).unwrap_or(0);
         self.backlog.consume(written, buffers);
     }
@@ -373,6 +411,10 @@ impl Stream {
     /// bytes were.
     pub(super) fn write_backlog(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
         let mut written = 0;
+        let ends = self.backlog.is_empty() && self.sealed.as_ref().is_some_and(|sealed| sealed.owes_end);
+        if !ends && !self.settle()? {
+            return Ok(0);
+        }
         while !self.backlog.is_empty() && written < WRITE_MAX {
             let bytes = self.backlog.bytes();
             match self.socket.write(&bytes[..bytes.len().min(WRITE_MAX - written)]) {
@@ -380,35 +422,76 @@ impl Stream {
                 Ok(count) => {
                     written += count;
                     self.backlog.consume(count, buffers);
+                    self.count_sealed(count);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        if let Some(sealed) = self.sealed.as_mut().filter(|_| self.backlog.is_empty()) {
+            sealed.settle_end(&self.socket)?;
+        }
         Ok(written)
+    }
+
+    /// Where the kernel seals: does what comes before the next data. False when there is none for now, or at all.
+    fn settle(&mut self) -> io::Result<bool> {
+        self.sealed.as_mut().map_or(Ok(true), |sealed| sealed.settle(&self.socket))
+    }
+
+    fn count_sealed(&mut self, bytes: usize) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.count_sealed(bytes);
+        }
+    }
+
+    /// Whether what is written is to be sealed here.
+    fn seals_here(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| !sealed.is_by_kernel())
     }
 
     /// Writes pieces as far as the kernel takes them. A piece that was copied is taken whole or not at all: what the
     /// kernel leaves of it waits here. Of the others nothing waits. Returns how many bytes were not taken.
-    pub(super) fn write_pieces(&mut self, out: &Outbox, pieces: &[Piece], buffers: &mut Buffers) -> io::Result<usize> {
+    pub(super) fn write_pieces(
+        &mut self,
+        (out, pieces): (&Outbox, &[Piece]),
+        kernel: KernelTls,
+        buffers: &mut Buffers,
+    ) -> io::Result<usize> {
         debug_assert!(self.is_open(), "nothing is written to a link that nobody wants");
-        let mut rest = Rest { out, pieces, offset: 0 };
+        let mut rest = Rest::new(out, pieces);
         if matches!(self.room, Room::Blocked | Room::Announced) {
             return Ok(rest.len());
         }
-        let mut written = 0;
-        while self.sealed.is_some() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
-            self.seal_some(&mut rest, buffers)?;
-            written += self.write_backlog(buffers)?;
+        if self.settle()? {
+            self.write_rest(&mut rest, kernel, buffers)?;
         }
-        while self.sealed.is_none() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
-            let (asked, result) = self.write_some(&rest, WRITE_MAX - written);
+        if !rest.is_empty() {
+            debug_assert!(matches!(self.room, Room::Free | Room::Watched), "who is blocked writes no more");
+            self.room = Room::Blocked;
+        }
+        Ok(rest.len())
+    }
+
+    fn write_rest(&mut self, rest: &mut Rest<'_>, kernel: KernelTls, buffers: &mut Buffers) -> io::Result<()> {
+        let mut written = 0;
+        while self.seals_here() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
+            if self.sealer() != Some(Sealer::Unasked) || rest.file().is_none() {
+                self.seal_some(rest, buffers)?;
+                written += self.write_backlog(buffers)?;
+            } else if !self.ask_kernel(kernel, buffers)? {
+                written += self.write_backlog(buffers)?;
+            }
+        }
+        while !self.seals_here() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
+            let (asked, result) = self.write_some(rest, WRITE_MAX - written);
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     written += count;
                     rest.advance(count);
+                    self.count_sealed(count);
                     if count < asked {
                         break;
                     }
@@ -420,20 +503,22 @@ impl Stream {
         }
         while let Some(copied) = rest.copied() {
             // What has begun has to end.
-            if rest.offset == 0 && self.backlog.len() + copied.len() > self.options.backlog_max {
+            if !rest.has_begun() && self.backlog.len() + copied.len() > self.options.backlog_max {
                 break;
             }
-            match &mut self.sealed {
+            match self.sealed.as_mut().filter(|sealed| !sealed.is_by_kernel()) {
                 None => self.backlog.push(copied, buffers),
                 Some(sealed) => sealed.seal(copied, &mut self.backlog, buffers).map_err(io::Error::other)?,
             }
             rest.advance(copied.len());
         }
-        if !rest.is_empty() {
-            debug_assert!(matches!(self.room, Room::Free | Room::Watched), "who is blocked writes no more");
-            self.room = Room::Blocked;
-        }
-        Ok(rest.len())
+        Ok(())
+    }
+
+    /// Asks the kernel to seal. False: something has to leave before.
+    fn ask_kernel(&mut self, kernel: KernelTls, buffers: &mut Buffers) -> io::Result<bool> {
+        let Some(sealed) = &mut self.sealed else { return Ok(true) };
+        sealed.ask_kernel(&self.socket, kernel, &mut self.backlog, buffers).map_err(io::Error::other)
     }
 
     /// One write: of the file that comes first, or of all memory before the next file. Returns what was asked for, and what
@@ -467,7 +552,7 @@ impl Stream {
 
     /// Whether something waits until the kernel has room.
     pub(super) fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.backlog.is_empty() || self.sealed.as_ref().is_some_and(|sealed| sealed.owes_steps())
     }
 
     #[cfg(test)]
@@ -532,7 +617,8 @@ impl Stream {
             self.answered = now;
         }
         if let Phase::Closing { until } = self.phase {
-            return (until <= now).then_some(CloseReason::Asked);
+            let is_over = if self.is_sealed_by_kernel() { self.end_output_of_kernel() } else { None };
+            return is_over.or((until <= now).then_some(CloseReason::Asked));
         }
         if self.is_paused {
             return None;
@@ -571,72 +657,5 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// What is left of some pieces.
-struct Rest<'a> {
-    out: &'a Outbox,
-    pieces: &'a [Piece],
-    /// Bytes of the first piece that are done.
-    offset: usize,
-}
-
-impl<'a> Rest<'a> {
-    fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.pieces.iter().map(Piece::len_bytes).sum::<usize>() - self.offset
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.offset += count;
-        while let Some((first, others)) = self.pieces.split_first()
-            && self.offset >= first.len_bytes()
-        {
-            self.offset -= first.len_bytes();
-            self.pieces = others;
-        }
-    }
-
-    /// Copies what comes first behind `plain`, of a file or of memory, until that has `len_max` bytes.
-    fn copy_some(&self, plain: &mut Vec<u8>, len_max: usize) -> io::Result<()> {
-        if let Some((file, at, len)) = self.file() {
-            plain.resize(len.min(len_max), 0);
-            return file.read_exact_at(plain, at);
-        }
-        for bytes in self.memory() {
-            let room = len_max - plain.len();
-            plain.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        }
-        Ok(())
-    }
-
-    /// The rest of the first piece, if that is of a file.
-    fn file(&self) -> Option<(&'a std::fs::File, u64, usize)> {
-        let first = self.pieces.first()?;
-        match self.out.piece(first) {
-            PieceSource::File { file, at } => Some((file, at + self.offset as u64, first.len_bytes() - self.offset)),
-            PieceSource::Copied(_) | PieceSource::Shared(_) => None,
-        }
-    }
-
-    /// The rest of the first piece, if that was copied.
-    fn copied(&self) -> Option<&'a [u8]> {
-        match self.out.piece(self.pieces.first()?) {
-            PieceSource::Copied(bytes) => Some(&bytes[self.offset..]),
-            PieceSource::Shared(_) | PieceSource::File { .. } => None,
-        }
-    }
-
-    /// What lies in memory, up to the next file.
-    fn memory(&self) -> impl Iterator<Item = &'a [u8]> {
-        let (out, mut offset) = (self.out, self.offset);
-        self.pieces.iter().map_while(move |piece| match out.piece(piece) {
-            PieceSource::Copied(bytes) | PieceSource::Shared(bytes) => Some(&bytes[std::mem::take(&mut offset)..]),
-            PieceSource::File { .. } => None,
-        })
     }
 }

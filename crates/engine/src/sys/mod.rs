@@ -8,6 +8,7 @@
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
+//! - `KernelTls`, `seal_in_kernel`, `do_step`, `unacknowledged`: TLS whose records the kernel seals (`ktls`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `open_files_max`,
 //!   `raise_open_files_max` (`thread`)
 
@@ -17,6 +18,7 @@ mod epoll;
 mod eventfd;
 mod fixed;
 mod group;
+mod ktls;
 mod refusal;
 mod socket;
 mod thread;
@@ -26,6 +28,8 @@ pub(crate) use epoll::is_broken;
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub(crate) use eventfd::EventFd;
 pub use group::{group_socket, join_group};
+pub use ktls::KernelTls;
+pub(crate) use ktls::{do_step, seal_in_kernel, unacknowledged};
 pub use refusal::Refused;
 pub(crate) use refusal::next_refusal;
 #[cfg(test)]

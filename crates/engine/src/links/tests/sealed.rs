@@ -338,6 +338,8 @@ fn files_and_copied_pieces_are_sealed_in_order() {
     }
     assert_eq!(got, b"head, middle, tail");
     assert!(links.poll_news().is_none());
+    let counts = &links.counts;
+    assert_eq!((counts.tls_files_by_kernel, counts.tls_files_by_worker), (0, 1), "the kernel knows no such cipher");
 }
 
 /// A file that says "a middle".
