@@ -85,6 +85,9 @@ pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         tracing::warn!(%error, "the limit of open files stays as it is");
         FILES_MAX_USUAL
     });
+    if config.http.tls_listen.is_some() {
+        tls::tell_who_seals();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")

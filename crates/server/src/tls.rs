@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use acme::Keeper;
 use anyhow::{Context as _, ensure};
 use dtls::Identity;
+use engine::sys::KernelTls;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
@@ -51,6 +52,16 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         "acme.domains: the directory has to be answered, by http.tls_listen or relay.tls_listen"
     );
     Ok(())
+}
+
+/// Says in the log who seals the records of files that are sent over TLS, which nothing changes while the server runs.
+pub fn tell_who_seals() {
+    match KernelTls::found() {
+        Ok(kernel) => tracing::info!(%kernel, "files over TLS are sealed by the kernel"),
+        Err(error) => {
+            tracing::info!(%error, "files over TLS are sealed by the server: no TLS in the kernel, or its module not loaded")
+        }
+    }
 }
 
 /// Where certificates come from. Of several that fit a name the first is used, in this order.
