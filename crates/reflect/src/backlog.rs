@@ -125,17 +125,28 @@ impl Backlog {
         self.news.extent.end
     }
 
+    /// What is there, the last bytes included, of which workers may not have been told.
+    pub fn extent(&self) -> Extent {
+        self.news.extent
+    }
+
+    /// Whether there is room for so many bytes, or for a whole window if they are more.
+    ///
+    /// # Errors
+    /// When workers hold on to too much.
+    pub fn check(&self, len: usize) -> Result<(), Full> {
+        let held = self.end() - self.hole + self.size.min(len as u64);
+        if held > 2 * self.size && !self.readers.is_empty() { Err(Full { held }) } else { Ok(()) }
+    }
+
     /// Takes bytes; returns where they are to be written, at once and before anybody is told.
     ///
     /// # Errors
     /// When workers hold on to too much. Then nothing was taken.
     pub fn append(&mut self, bytes: &[u8]) -> Result<u64, Full> {
+        self.check(bytes.len())?;
         let at = self.end();
         let end = at + bytes.len() as u64;
-        let held = end - self.hole;
-        if held > 2 * self.size && !self.readers.is_empty() {
-            return Err(Full { held });
-        }
         self.news.extent.end = end;
         let over = end.saturating_sub(self.size);
         if over > self.news.extent.begin {
@@ -150,8 +161,15 @@ impl Backlog {
 
     /// A random-access point begins at the end, with the next byte.
     pub fn mark_start(&mut self, time: Instant) {
-        let at = self.end();
-        if self.last_start.is_none_or(|last| at - last > self.size / STARTS_MAX) {
+        self.mark_start_at(self.end(), time);
+    }
+
+    /// A random-access point begins at `at`: it is known by what stands behind it, of which workers may have been told. Of
+    /// those that come in another order than they stand in, or are over already, nothing is kept.
+    pub fn mark_start_at(&mut self, at: u64, time: Instant) {
+        let is_far = self.last_start.is_none_or(|last| at > last + self.size / STARTS_MAX);
+        if is_far && at >= self.news.extent.begin {
+            debug_assert!(at <= self.end(), "bytes are taken before they are told of");
             self.last_start = Some(at);
             self.news.starts.push(StartPoint { at, time });
         }
@@ -159,9 +177,14 @@ impl Backlog {
 
     /// A unit begins at the end, with the next byte, or the last one has ended. Nothing to be said of `Units::Fixed`.
     pub fn mark_boundary(&mut self) {
-        let at = self.end();
-        let is_far = self.last_boundary.is_none_or(|last| at - last > self.size / BOUNDARIES_MAX);
-        if self.window.units() == Units::Marked && is_far {
+        self.mark_boundary_at(self.end());
+    }
+
+    /// A unit begins at `at`, or the one before it has ended there.
+    pub fn mark_boundary_at(&mut self, at: u64) {
+        let is_far = self.last_boundary.is_none_or(|last| at > last + self.size / BOUNDARIES_MAX);
+        if self.window.units() == Units::Marked && is_far && at >= self.news.extent.begin {
+            debug_assert!(at <= self.end(), "bytes are taken before they are told of");
             self.last_boundary = Some(at);
             self.news.boundaries.push(at);
         }
@@ -169,7 +192,11 @@ impl Backlog {
 
     /// Start points at the end, and later ones, are behind this header; empty is none.
     pub fn set_header(&mut self, bytes: &[u8]) {
-        let from = self.end();
+        self.set_header_at(self.end(), bytes);
+    }
+
+    /// Start points from `from` on are behind this header. It is behind the last start point that was marked.
+    pub fn set_header_at(&mut self, from: u64, bytes: &[u8]) {
         self.news.headers.retain(|header| header.from < from);
         self.news.headers.push(Header { from, bytes: Arc::new(bytes.into()) });
     }
@@ -289,6 +316,30 @@ mod tests {
         let growth = backlog.take_growth();
         assert_eq!((growth.starts.len(), growth.boundaries.len()), (1_021, 7_944));
         assert_eq!(backlog.add_reader(WorkerId(0)), Growth { fresh: None, ..growth });
+    }
+
+    #[test]
+    fn places_are_marked_behind_what_was_told_of_in_order_and_while_they_are_there() {
+        let mut backlog = Backlog::new(1 << 20, Units::Marked);
+        let now = Instant::now();
+        backlog.append(&[1; 10_000]).expect("room");
+        backlog.take_growth();
+        backlog.append(&[1; 10_000]).expect("room");
+        backlog.set_header_at(4_000, b"header");
+        backlog.mark_start_at(4_000, now);
+        backlog.mark_start_at(3_000, now);
+        backlog.mark_boundary_at(6_000);
+        backlog.mark_boundary_at(5_000);
+        backlog.mark_start_at(20_000, now);
+        let growth = backlog.take_growth();
+        let starts: Vec<u64> = growth.starts.iter().map(|start| start.at).collect();
+        assert_eq!((starts, growth.boundaries), (vec![4_000, 20_000], vec![6_000]));
+        assert_eq!(growth.headers.iter().map(|header| header.from).collect::<Vec<_>>(), [4_000]);
+        backlog.append(&[1; 1 << 20]).expect("room");
+        backlog.mark_start_at(24_000, now);
+        backlog.mark_boundary_at(24_000);
+        let growth = backlog.take_growth();
+        assert_eq!((growth.starts, growth.boundaries), (vec![], vec![]), "they are over");
     }
 
     #[test]
