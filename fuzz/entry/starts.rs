@@ -22,10 +22,16 @@ pub fn starts(data: &[u8]) {
 
 /// What is told, up to an error.
 fn read(format: Format, stream: &[u8], piece: usize) -> (Vec<Event>, Option<Error>) {
-    let (mut reader, mut events) = (Reader::new(format), Vec::new());
+    let (mut reader, mut events, mut decided) = (Reader::new(format), Vec::new(), 0);
     for mut bytes in stream.chunks(piece) {
         loop {
-            match reader.read(&mut bytes) {
+            let read = reader.read(&mut bytes);
+            if let Ok(Some(Event::Start(start))) = &read {
+                assert!(start.at >= decided, "{start:?}, decided up to {decided}");
+            }
+            assert!(reader.decided() <= reader.taken() && reader.boundary() <= reader.taken());
+            decided = decided.max(reader.decided());
+            match read {
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => break,
                 Err(error) => {

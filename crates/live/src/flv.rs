@@ -109,6 +109,11 @@ impl Flv {
         Ok(Step::Take(passed(at, len as u64)?, start))
     }
 
+    /// Whether what comes begins with a tag.
+    pub(crate) fn is_between(&self) -> bool {
+        !self.head.is_empty()
+    }
+
     fn step_head(&mut self, at: u64, data: &[u8]) -> Result<Step, Error> {
         let Some(fields) = data.first_chunk::<9>() else { return Ok(Step::Need(9)) };
         let offset = u32::from_be_bytes([fields[5], fields[6], fields[7], fields[8]]);

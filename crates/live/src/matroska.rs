@@ -48,6 +48,8 @@ pub(crate) struct Matroska {
     /// The cluster in which no picture was seen yet.
     cluster: Option<Cluster>,
     group: Option<Group>,
+    /// Where the last cluster began.
+    boundary: u64,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +148,16 @@ impl Matroska {
         }
     }
 
+    /// Where the last cluster began: the ones before are over.
+    pub(crate) fn boundary(&self) -> u64 {
+        self.boundary
+    }
+
+    /// Where the cluster begins of which nobody knows yet whether one may start with it.
+    pub(crate) fn undecided(&self) -> Option<u64> {
+        self.cluster.map(|cluster| cluster.at)
+    }
+
     /// A segment or a cluster; no other element's end may be left open.
     fn step_unknown(&mut self, at: u64, data: &[u8], head: &Head) -> Result<Step, Error> {
         match head.id {
@@ -167,7 +179,10 @@ impl Matroska {
                 let header = Header { bytes, content_type, codecs, has_video };
                 return Ok(Step::Take(0, Some(Event::Header(Arc::new(header)))));
             }
-            CLUSTER => self.cluster = Some(Cluster { at, time: 0 }),
+            CLUSTER => {
+                self.cluster = Some(Cluster { at, time: 0 });
+                self.boundary = at;
+            }
             _ => return Err(malformed(at, "an element of unknown size")),
         }
         self.group = None;

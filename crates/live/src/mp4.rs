@@ -21,6 +21,8 @@ pub(crate) struct Mp4 {
     movie: Option<Movie>,
     /// Where the boxes before a fragment began.
     fragment_at: Option<u64>,
+    /// A fragment's `moof` came, and not yet its data.
+    is_open: bool,
 }
 
 #[derive(Debug)]
@@ -75,11 +77,21 @@ impl Mp4 {
             }
             b"mdat" if self.movie.is_none() => Err(Error::NotFragmented),
             b"mdat" => {
-                self.fragment_at = None;
+                (self.fragment_at, self.is_open) = (None, false);
                 Ok(Step::Take(passed(at, len)?, None))
             }
             _ => Ok(Step::Take(passed(at, len)?, None)),
         }
+    }
+
+    /// Whether what comes is no part of the fragment before.
+    pub(crate) fn is_between(&self) -> bool {
+        self.movie.is_some() && self.fragment_at.is_none() && !self.is_open
+    }
+
+    /// Where the fragment begins whose `moof` is still to come.
+    pub(crate) fn undecided(&self) -> Option<u64> {
+        self.fragment_at
     }
 
     fn take_moov(&mut self, at: u64, moov: &[u8], head_len: usize) -> Result<Event, Error> {
@@ -104,6 +116,7 @@ impl Mp4 {
 
     fn take_moof(&mut self, at: u64, moof: &[u8]) -> Result<Option<Event>, Error> {
         let from = self.fragment_at.take().unwrap_or(at);
+        self.is_open = true;
         let movie = self.movie.as_ref().ok_or(malformed(at, "a fragment before the tracks"))?;
         let track = &movie.tracks[movie.lead];
         let fragment = children(moof, b"traf").find_map(|traf| Fragment::parse(traf, track));

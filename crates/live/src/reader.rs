@@ -98,6 +98,8 @@ pub struct Reader {
     held: Vec<u8>,
     /// Bytes that are passed over before anything else.
     skip: u64,
+    /// The last place between two units.
+    boundary: u64,
     failed: Option<Error>,
 }
 
@@ -114,12 +116,42 @@ impl Reader {
             Format::Mp4 => Parser::Mp4(Mp4::default()),
             Format::Raw => Parser::Raw,
         };
-        Reader { parser, at: 0, held: Vec::new(), skip: 0, failed: None }
+        Reader { parser, at: 0, held: Vec::new(), skip: 0, boundary: 0, failed: None }
     }
 
     /// Whether a newcomer may start at any byte. Then there is neither header nor start point.
     pub fn starts_anywhere(&self) -> bool {
         matches!(self.parser, Parser::Raw)
+    }
+
+    /// Bytes that are taken: what they are is known. Behind them may be some, of an element's beginning, that are held.
+    pub fn taken(&self) -> u64 {
+        self.at
+    }
+
+    /// Bytes that the element still lacks in which the last taken byte is. Of one that is held nobody knows how long it is.
+    pub fn missing(&self) -> u64 {
+        self.skip
+    }
+
+    /// The last place between two units: a unit is what cannot be cut, a packet, a tag, a cluster, a fragment. A stream that
+    /// starts anywhere has none but its beginning.
+    pub fn boundary(&self) -> u64 {
+        match &self.parser {
+            Parser::Matroska(matroska) => matroska.boundary(),
+            _ => self.boundary,
+        }
+    }
+
+    /// Before this place no further start point will be told.
+    pub fn decided(&self) -> u64 {
+        let undecided = match &self.parser {
+            Parser::Ts(ts) => ts.undecided(),
+            Parser::Matroska(matroska) => matroska.undecided(),
+            Parser::Mp4(mp4) => mp4.undecided(),
+            Parser::Flv(_) | Parser::Raw => None,
+        };
+        undecided.map_or(self.at, |at| at.min(self.at))
     }
 
     /// Takes bytes from the front of `bytes` until there is something to tell. `None`: all of them are taken.
@@ -145,6 +177,9 @@ impl Reader {
             self.at += passed as u64;
             if self.skip > 0 {
                 return Ok(None);
+            }
+            if self.parser.is_between() {
+                self.boundary = self.at;
             }
             let data = if self.held.is_empty() { *bytes } else { &self.held[..] };
             let step = match &mut self.parser {
@@ -177,6 +212,19 @@ impl Reader {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Parser {
+    /// Whether the place in front of what comes is one between two units.
+    fn is_between(&self) -> bool {
+        match self {
+            Parser::Ts(ts) => ts.is_in_step(),
+            Parser::Flv(flv) => flv.is_between(),
+            Parser::Mp4(mp4) => mp4.is_between(),
+            // It tells a cluster by its head.
+            Parser::Matroska(_) | Parser::Raw => false,
         }
     }
 }

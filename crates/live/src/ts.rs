@@ -76,6 +76,16 @@ impl Ts {
         Step::Take(PACKET_LEN as u64, event)
     }
 
+    /// Whether what comes begins with a packet.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.in_step
+    }
+
+    /// Where the picture begins of which nobody knows yet whether one may start with it.
+    pub(crate) fn undecided(&self) -> Option<u64> {
+        self.lead.as_ref()?.begun.map(|begun| begun.at)
+    }
+
     fn take(&mut self, at: u64, packet: &Packet<'_>) -> Option<Event> {
         if packet.transport_error() {
             return None;
@@ -189,7 +199,13 @@ impl Lead {
         let found = self.finder.as_mut().and_then(|finder| finder.push(packet));
         let is_found = matches!(found, Some(Found::StartAlone | Found::Alone));
         let is_start = if self.is_marked { is_mark } else { is_found };
-        if is_start { self.begun.take() } else { None }
+        if is_start {
+            return self.begun.take();
+        }
+        if self.is_marked || self.finder.as_ref().is_none_or(Finder::is_decided) {
+            self.begun = None;
+        }
+        None
     }
 }
 

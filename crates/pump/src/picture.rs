@@ -108,6 +108,11 @@ impl Finder {
         self.codec
     }
 
+    /// Whether nothing that comes of the last picture says more of it: it was told, or given up.
+    pub fn is_decided(&self) -> bool {
+        self.looked.is_none()
+    }
+
     /// Takes the next packet of the stream.
     pub fn push(&mut self, packet: &Packet<'_>) -> Option<Found> {
         if !packet.payload_unit_start() {

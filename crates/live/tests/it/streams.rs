@@ -123,17 +123,21 @@ pub struct Told {
 pub fn read(format: Format, stream: &[u8], cuts: impl IntoIterator<Item = usize>) -> Told {
     let (mut reader, mut told, mut from) = (Reader::new(format), Told::default(), 0);
     for end in cuts.into_iter().chain([stream.len()]) {
-        let mut bytes = &stream[from..end];
+        let (mut bytes, decided) = (&stream[from..end], reader.decided());
         from = end;
         while let Some(event) = reader.read(&mut bytes).expect("what ffmpeg writes") {
             match event {
                 Event::Header(header) => {
                     (told.header, told.header_count) = (Some(header), told.header_count + 1);
                 }
-                Event::Start(start) => told.starts.push(start),
+                Event::Start(start) => {
+                    assert!(start.at >= decided, "{start:?}, decided up to {decided}");
+                    told.starts.push(start);
+                }
             }
         }
         assert!(bytes.is_empty());
+        assert!(reader.boundary() <= reader.taken() && reader.taken() <= end as u64);
     }
     told
 }
