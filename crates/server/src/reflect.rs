@@ -1,3 +1,4 @@
 //! The reflector above its workers.
 
 pub mod hls;
+pub mod inlet;
