@@ -4,7 +4,7 @@
 //! which each packet is due; where a newcomer begins; counters. What is sent by these times is as even as the sender
 //! meant it, `delay` behind its arrival, and goes on with the sender's clock (`recovery`).
 //!
-//! A datagram's way: `sorter` puts RTP in order → packets; those with a reference of the title's clock get a time from
+//! A datagram's way: `receiver` puts RTP in order → packets; those with a reference of the title's clock get a time from
 //! `recovery` → `cutter` makes chunks from one reference to a later one. `search` finds out beside that what the stream
 //! is, at the start, when its tables change, when its clock stops and when its source is another.
 //!
@@ -15,6 +15,7 @@
 
 mod counters;
 mod cutter;
+mod receiver;
 mod recovery;
 mod search;
 mod sorter;
@@ -26,17 +27,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
-use wire::rtp::RtpPacket;
-use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, Pid, SYNC_BYTE, Spacing, set_discontinuity};
+use wire::ts::{PACKET_LEN, Packet, Packets, Pcr, Pid, Spacing, set_discontinuity};
 
 pub use self::counters::{Counters, State};
+pub use self::receiver::{Datagram, Heard, Receiver};
 use crate::chunk::{Chunk, Due};
 use crate::monitor::{DelayFactor, Watch};
 use crate::title::Title;
 use cutter::{Cutter, Piece};
 use recovery::Recovery;
 use search::{Found, Search};
-use sorter::Sorter;
 use tuned::Tuned;
 
 /// Another source is listened to once this one was silent for so long.
@@ -85,8 +85,7 @@ pub struct Start {
 pub struct Live {
     zero: Instant,
     settings: Settings,
-    sender: Option<Sender>,
-    sorter: Sorter,
+    receiver: Receiver,
     search: Option<Search>,
     tuned: Option<Tuned>,
     recovery: Option<Recovery>,
@@ -108,14 +107,6 @@ pub struct Live {
     counters: Counters,
 }
 
-/// Who is listened to.
-#[derive(Clone, Copy, Debug)]
-struct Sender {
-    from: SocketAddr,
-    ssrc: Option<u32>,
-    heard_ns: i64,
-}
-
 impl Live {
     /// An input at which nothing has come.
     pub fn new(now: Instant, settings: Settings) -> Self {
@@ -123,8 +114,7 @@ impl Live {
         Live {
             zero: now,
             settings,
-            sender: None,
-            sorter: Sorter::new(patience_ns),
+            receiver: Receiver::new(settings.source, patience_ns),
             search: Some(Search::default()),
             tuned: None,
             recovery: None,
@@ -145,32 +135,32 @@ impl Live {
     /// Takes a datagram.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
         let now_ns = self.ns(now);
-        let (rtp, payload) = match datagram.first() {
-            Some(&SYNC_BYTE) => (None, datagram),
-            _ => match RtpPacket::parse(datagram) {
-                Ok(packet) => (Some((packet.header().ssrc, packet.header().seq)), packet.payload()),
-                Err(_) => (None, datagram),
-            },
-        };
-        if !self.is_heard(now_ns, from, rtp.map(|(ssrc, _)| ssrc)) {
-            self.counters.foreign += 1;
-            return;
+        let bytes = datagram.len() as u64;
+        let datagram = Datagram::parse(datagram);
+        match self.receiver.hear(now_ns, from, &datagram) {
+            Heard::Foreign => {
+                self.counters.foreign += 1;
+                return;
+            }
+            Heard::Known => {}
+            Heard::Another => {
+                self.counters.sources += 1;
+                self.receive(|receiver, out| receiver.restart(out));
+                self.search = Some(Search::default());
+            }
         }
         self.counters.datagrams += 1;
-        self.counters.bytes += datagram.len() as u64;
+        self.counters.bytes += bytes;
         if let Some(rate) = self.title().map(|title| title.rate()).filter(|rate| *rate > Bitrate::ZERO) {
-            self.delay.add(now_ns.max(0) as u64, payload.len() as u64, rate);
+            self.delay.add(now_ns.max(0) as u64, datagram.payload().len() as u64, rate);
         }
-        match rtp {
-            None => self.take_payload(now_ns, payload),
-            Some((_, seq)) => self.sort(|sorter, out| sorter.push(now_ns, seq, payload, out)),
-        }
+        self.receive(|receiver, out| receiver.push(now_ns, &datagram, out));
     }
 
     /// Lets go of what waited long enough.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now_ns = self.ns(now);
-        self.sort(|sorter, out| sorter.handle_timeout(now_ns, out));
+        self.receive(|receiver, out| receiver.handle_timeout(now_ns, out));
         if self.cutter_timeout().is_some_and(|at_ns| at_ns <= now_ns)
             && let Some(piece) = self.cutter.as_mut().and_then(Cutter::flush)
         {
@@ -181,7 +171,7 @@ impl Live {
 
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let at_ns = self.sorter.poll_timeout().into_iter().chain(self.cutter_timeout()).min()?;
+        let at_ns = self.receiver.poll_timeout().into_iter().chain(self.cutter_timeout()).min()?;
         Some(self.instant(at_ns))
     }
 
@@ -237,14 +227,13 @@ impl Live {
 
     /// From whom it is.
     pub fn source(&self) -> Option<SocketAddr> {
-        self.sender.map(|sender| sender.from)
+        self.receiver.sender()
     }
 
     /// What was counted, and what holds now.
     pub fn counters(&self, now: Instant) -> Counters {
-        let (sorted, now_ns) = (self.sorter.counts, self.ns(now));
-        let timeout_ns = ns(SOURCE_TIMEOUT);
-        let is_heard = self.sender.is_some_and(|sender| now_ns.saturating_sub(sender.heard_ns) <= timeout_ns);
+        let (sorted, now_ns) = (self.receiver.counts(), self.ns(now));
+        let is_heard = self.receiver.is_heard(now_ns);
         let state = match (is_heard, &self.tuned) {
             (false, _) => State::Silent,
             (true, None) => State::Searching,
@@ -266,34 +255,12 @@ impl Live {
         }
     }
 
-    /// Whether a datagram is of the source that is listened to. The first that comes is; another takes its place when it
-    /// was silent for `SOURCE_TIMEOUT`.
-    fn is_heard(&mut self, now_ns: i64, from: SocketAddr, ssrc: Option<u32>) -> bool {
-        if self.settings.source.is_some_and(|source| source != from.ip().to_canonical()) {
-            return false;
-        }
-        if let Some(sender) = &mut self.sender {
-            if (sender.from, sender.ssrc) == (from, ssrc) {
-                sender.heard_ns = now_ns;
-                return true;
-            }
-            if now_ns.saturating_sub(sender.heard_ns) <= ns(SOURCE_TIMEOUT) {
-                return false;
-            }
-            self.counters.sources += 1;
-            self.sort(|sorter, out| sorter.restart(out));
-            self.search = Some(Search::default());
-        }
-        self.sender = Some(Sender { from, ssrc, heard_ns: now_ns });
-        true
-    }
-
-    /// Does something with the sorter, and takes what comes out of it.
-    fn sort(&mut self, act: impl FnOnce(&mut Sorter, &mut dyn FnMut(i64, &[u8]))) {
+    /// Does something with the receiver, and takes what comes out of it.
+    fn receive(&mut self, act: impl FnOnce(&mut Receiver, &mut dyn FnMut(i64, &[u8]))) {
         // It stands aside meanwhile.
-        let mut sorter = std::mem::replace(&mut self.sorter, Sorter::new(0));
-        act(&mut sorter, &mut |arrived_ns, payload| self.take_payload(arrived_ns, payload));
-        self.sorter = sorter;
+        let mut receiver = std::mem::take(&mut self.receiver);
+        act(&mut receiver, &mut |arrived_ns, payload| self.take_payload(arrived_ns, payload));
+        self.receiver = receiver;
     }
 
     fn take_payload(&mut self, arrived_ns: i64, payload: &[u8]) {
