@@ -141,7 +141,7 @@ impl Client {
     }
 
     async fn fetch_into(&self, part: &mut Part, url: &Url, wish: &Wish) -> Result<(), HttpError> {
-        let response = self.follow(url, wish).await?;
+        let response = self.follow(url, wish.headers()).await?;
         part.validator = Validator::of(response.headers());
         let body_len;
         (body_len, part.len) = wish.check(response.status(), response.headers(), &part.validator)?;
@@ -149,16 +149,49 @@ impl Client {
         self.read_body(&mut part.bytes, response.into_body(), body_len).await
     }
 
-    /// The response at the end of all redirects.
-    async fn follow(&self, url: &Url, wish: &Wish) -> Result<Response<Incoming>, HttpError> {
+    /// A response of status 200 that may have no end: its head, and its body piece by piece.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<Response<Incoming>, HttpError> {
+        let response = self.guard.run(self.follow(url, headers)).await.unwrap_or(Err(HttpError::Panicked))?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(HttpError::Status(status.as_u16())),
+        }
+    }
+
+    /// The next piece of a body; `None` at its end.
+    ///
+    /// # Errors
+    /// When none comes in time, or the connection breaks.
+    pub async fn piece(&self, body: &mut Incoming) -> Result<Option<Bytes>, HttpError> {
+        let patience = self.settings.stall_timeout;
+        loop {
+            let frame = timeout(patience, self.guard.run(body.frame())).await;
+            let frame = frame.map_err(|_| HttpError::Stalled { ms: millis(patience) })?.ok_or(HttpError::Panicked)?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| HttpError::Connection(causes(&error)))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// The response at the end of all redirects. Another host is not told a password.
+    async fn follow(&self, url: &Url, mut headers: HeaderMap) -> Result<Response<Incoming>, HttpError> {
         let mut url = url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let response = self.request(&url, wish).await?;
+            let response = self.request(&url, &headers).await?;
             if !is_redirect(response.status()) {
                 return Ok(response);
             }
             self.counts.count(|stats| stats.redirects += 1);
+            let from = url.origin();
             url = redirected(&url, response.headers())?;
+            if url.origin() != from {
+                headers.remove(header::AUTHORIZATION);
+            }
             // A connection whose response was not read to its end cannot be used again.
             let body = Limited::new(response.into_body(), REDIRECT_BODY_MAX).collect();
             drop(timeout(self.settings.stall_timeout, body).await);
@@ -166,15 +199,13 @@ impl Client {
         Err(HttpError::Redirects(REDIRECTS_MAX))
     }
 
-    async fn request(&self, url: &Url, wish: &Wish) -> Result<Response<Incoming>, HttpError> {
-        let mut request = Request::get(url.as_str())
-            .header(header::RANGE, format!("bytes={}-{}", wish.range.start, wish.range.end.saturating_sub(1)))
+    async fn request(&self, url: &Url, headers: &HeaderMap) -> Result<Response<Incoming>, HttpError> {
+        let request = Request::get(url.as_str())
             .header(header::ACCEPT_ENCODING, "identity")
-            .header(header::USER_AGENT, USER_AGENT);
-        if let Some(validator) = wish.validator.if_range() {
-            request = request.header(header::IF_RANGE, validator);
-        }
-        let request = request.body(Empty::new()).map_err(|error| HttpError::Connect(error.to_string()))?;
+            .header(header::USER_AGENT, USER_AGENT)
+            .body(Empty::new());
+        let mut request = request.map_err(|error| HttpError::Connect(error.to_string()))?;
+        request.headers_mut().extend(headers.clone());
         let patience = self.settings.connect_timeout + self.settings.stall_timeout;
         match timeout(patience, self.connections().request(request)).await {
             Ok(response) => response.map_err(|error| not_answered(&error)),
@@ -230,6 +261,13 @@ fn connections(tls: ClientConfig, settings: &Settings, guard: &Guard) -> Connect
 }
 
 impl Wish {
+    fn headers(&self) -> HeaderMap {
+        let range = format!("bytes={}-{}", self.range.start, self.range.end.saturating_sub(1));
+        let fields = [(header::RANGE, Some(&*range)), (header::IF_RANGE, self.validator.if_range())];
+        let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?.parse().ok()?)));
+        fields.collect()
+    }
+
     /// What a response promises: bytes of its body, and of the whole title.
     fn check(&self, status: StatusCode, headers: &HeaderMap, validator: &Validator) -> Result<(u64, u64), HttpError> {
         let range = &self.range;

@@ -4,7 +4,7 @@
 //! chunks, shared by all who ask. Everything here may wait, and nothing here is on a packet's path.
 //! A location is probed once, and a chunk fetched and scanned once, however many want it at the same time.
 //!
-//! `places` finds times in a title.
+//! `places` finds times in a title. `streams` is for what has no end: the same client, without a cache.
 //!
 //! A chunk's way, read downwards: `library` looks into `cache`, joins a fetch under way (`flight`), reads the file
 //! (`file`), or looks on disk (`disk`) and asks the origins (`origins`, each request by `http`).
@@ -28,6 +28,7 @@ mod registry;
 mod settings;
 mod slots;
 mod stats;
+mod streams;
 
 pub use error::{Error, ErrorKind, HttpError, Refusal};
 pub use folder::Listed;
@@ -36,4 +37,5 @@ pub use library::Library;
 pub use recovery::Trouble;
 pub use settings::Settings;
 pub use stats::Stats;
+pub use streams::{Stream, Streams};
 pub use url::Url;
