@@ -12,6 +12,7 @@ mod output;
 mod print;
 mod relay;
 mod section;
+mod source;
 mod tables;
 mod value;
 
@@ -29,6 +30,7 @@ pub use live::LiveInput;
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
 use section::{Table, section};
+pub use source::{NoSource, PullSource, ReflectSource};
 pub use value::{Bytes, ForwardedBy, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
 

@@ -2,3 +2,4 @@
 
 pub mod hls;
 pub mod inlet;
+pub mod source;

@@ -234,7 +234,7 @@ fn receivers(workers: &Workers) -> Vec<Receiver> {
 ///
 /// # Errors
 /// When there is no such interface, or the address or group cannot be had.
-fn bind(input: &LiveInput) -> anyhow::Result<UdpSocket> {
+pub(crate) fn bind(input: &LiveInput) -> anyhow::Result<UdpSocket> {
     let group = input.addr.ip().is_multicast();
     let socket = if group { group_socket(&input.addr) } else { udp_socket(&input.addr) };
     let socket = socket.with_context(|| format!("receiving at {}", input.addr))?;

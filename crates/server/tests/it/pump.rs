@@ -3,6 +3,7 @@
 mod change;
 pub mod harness;
 mod live;
+mod source;
 
 use std::time::{Duration, Instant};
 

@@ -37,6 +37,23 @@ impl PumpControl {
     /// # Errors
     /// Why it cannot be.
     pub async fn open(&self, request: &OpenRequest) -> Result<Session, PumpError> {
+        let allowed = self.settings.destinations.as_ref();
+        self.open_to(request, |ip| allowed.map_or(Ok(()), |allowed| allowed.check(ip))).await
+    }
+
+    /// The same for the server itself, wherever it goes.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub async fn open_own(&self, request: &OpenRequest) -> Result<Session, PumpError> {
+        self.open_to(request, |_| Ok(())).await
+    }
+
+    async fn open_to(
+        &self,
+        request: &OpenRequest,
+        may: impl Fn(IpAddr) -> Result<(), DestinationError> + Send + Sync,
+    ) -> Result<Session, PumpError> {
         if self.plane.is_draining() {
             return Err(PumpError::Draining);
         }
@@ -45,7 +62,7 @@ impl PumpControl {
         if let Some(name) = output.filter(|name| !self.settings.outputs.has(name)) {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
-        let remote = request.destination.resolve(|ip| self.may_send_to(ip, output)).await?;
+        let remote = request.destination.resolve(|ip| may(ip).and_then(|()| self.can_send_to(ip, output))).await?;
         let content = match self.input(&request.title) {
             Some(input) => live_content(request, input)?,
             None => self.in_time(self.look_up(request)).await?,
@@ -136,8 +153,7 @@ impl PumpControl {
     }
 
     /// Whether sessions may send there.
-    fn may_send_to(&self, ip: IpAddr, output: Option<&str>) -> Result<(), DestinationError> {
-        self.settings.destinations.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))?;
+    fn can_send_to(&self, ip: IpAddr, output: Option<&str>) -> Result<(), DestinationError> {
         let has_socket = self.plane.workers().ids().all(|worker| self.link(worker, output, ip).is_some());
         if has_socket { Ok(()) } else { Err(DestinationError::NoSocket(ip)) }
     }
