@@ -34,11 +34,13 @@ pub use refusal::Refused;
 pub(crate) use refusal::next_refusal;
 #[cfg(test)]
 pub(crate) use socket::refuse_gso;
-pub use socket::{BufferSide, Oversize, set_buffer_bytes, set_multicast, tcp_listener, udp_socket};
+pub use socket::{
+    BufferSide, Oversize, send_file, set_buffer_bytes, set_multicast, set_pacing, tcp_connect, tcp_listener, udp_socket,
+};
 pub(crate) use socket::{
-    buffer_bytes, is_listener, is_udp, receive_drops, refuse_input, send_file, set_dscp, set_gro, set_oversize,
-    set_pacing, set_packet_info, set_refusals, set_tcp_user_timeout, set_unicast, set_unsent_max, shared_tcp_listener,
-    shared_udp_socket, tcp_connect, udp_has_gso,
+    buffer_bytes, is_listener, is_udp, receive_drops, refuse_input, set_dscp, set_gro, set_oversize, set_packet_info,
+    set_refusals, set_tcp_user_timeout, set_unicast, set_unsent_max, shared_tcp_listener, shared_udp_socket,
+    udp_has_gso,
 };
 pub(crate) use thread::pin_to_cpu;
 pub use thread::{open_files_max, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
