@@ -5,6 +5,7 @@
 pub mod attack;
 mod clients;
 pub mod pump;
+pub mod reflect;
 pub mod relay;
 pub mod rooms;
 
