@@ -5,6 +5,7 @@ pub mod allocations;
 pub mod fanout;
 pub mod floor;
 pub mod pump;
+pub mod reflect;
 pub mod relay;
 
 mod comparison;
