@@ -184,6 +184,9 @@ pub enum Load {
     /// Plays clients of a TURN server and their peers: floods, a given rate, or allocations made and freed.
     #[command(after_help = RELAY_LOAD_EXAMPLES)]
     Relay(load::relay::Args),
+    /// Watches one HTTP stream with thousands of viewers, and measures what they see; it can be the stream's source too.
+    #[command(after_help = REFLECT_LOAD_EXAMPLES)]
+    Reflect(load::reflect::Args),
     /// Sends a server what strangers may send: floods, forged packets, connections and offers that lead nowhere.
     #[command(after_help = ATTACK_EXAMPLES)]
     Attack(load::attack::Args),
@@ -214,6 +217,14 @@ Examples (each against a TURN server that runs and lets clients have peers on lo
   millrace load relay --clients 100 --rate 100 --strangers 200000     what others do to them who ask from a million addresses
   millrace load relay --allocate --clients 64 --server-pid 4711     tells what an allocation costs that process";
 
+const REFLECT_LOAD_EXAMPLES: &str = "\
+Examples:
+  millrace load reflect --origin 127.0.0.1:9000 --viewers 1000     for a server whose stream \"load\" has this source
+  millrace load reflect --push /live/load --viewers 5000 --rate 4M --read-every 20
+  millrace load reflect --push /live/load --viewers 500 --slow 10@500k --deaf 2 --churn 50 --max-faults 0
+  millrace load reflect --push /live/load --viewers 3000 --at-once --max-first-byte 300
+  millrace load reflect --stream http://127.0.0.1:9094/live.ts --viewers 100     any server's stream, by its bytes alone";
+
 const ATTACK_EXAMPLES: &str = "\
 Examples (against a server of your own, while `millrace load rooms` watches it):
   millrace load attack --seconds 20
@@ -233,6 +244,10 @@ pub enum Bench {
     /// Is a relay without rules, to be loaded by `millrace load relay`: what a relay's datagrams cost at least.
     #[command(after_help = RELAY_BENCH_EXAMPLES)]
     Relay(bench::relay::Args),
+    /// Sends one HTTP stream to all who ask, and nothing else, to be loaded by `millrace load reflect`: what that costs at
+    /// least.
+    #[command(after_help = REFLECT_BENCH_EXAMPLES)]
+    Reflect(bench::reflect::Args),
     /// Makes thousands of the relay's allocations and lets all end at once: what they take, and what packets notice.
     #[command(after_help = ALLOCATIONS_EXAMPLES)]
     Allocations(bench::allocations::Args),
@@ -240,6 +255,12 @@ pub enum Bench {
     #[command(after_help = PUMP_BENCH_EXAMPLES)]
     Pump(bench::pump::Args),
 }
+
+const REFLECT_BENCH_EXAMPLES: &str = "\
+Examples:
+  millrace bench reflect --source 127.0.0.1:9000 --window 20
+  millrace bench reflect --source 127.0.0.1:9000 --window 10 --way copy
+  millrace load reflect --stream http://127.0.0.1:19098/ --origin 127.0.0.1:9000     loads it";
 
 const ALLOCATIONS_EXAMPLES: &str = "\
 Examples:
