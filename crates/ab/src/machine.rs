@@ -38,6 +38,7 @@ pub fn describe(plan: &Plan, in_cgroup: bool, counts_syscalls: bool, command: St
         plan_name: plan.name.clone(),
         axis: plan.axis.clone(),
         jobs: plan.jobs.clone(),
+        shown: plan.shown.clone(),
         judge: plan.judge.to_string(),
         command,
     })

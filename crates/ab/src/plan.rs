@@ -58,6 +58,9 @@ pub struct Plan {
     /// By what the subjects are compared.
     #[serde(default)]
     pub judge: Judge,
+    /// Which of the load's values have columns of a table of their own.
+    #[serde(default)]
+    pub shown: Vec<String>,
     /// CPUs of the servers, such as 0 or "0-2,5"; by default all.
     pub server_cpus: Option<Cpus>,
     /// CPUs of the load.

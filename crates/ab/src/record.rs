@@ -198,6 +198,9 @@ pub struct Machine {
     /// What the points are called, from 1 on, where they are no numbers.
     #[serde(default)]
     pub jobs: Vec<String>,
+    /// Which of the load's values are shown.
+    #[serde(default)]
+    pub shown: Vec<String>,
     /// By what the subjects are compared, as the plan names it.
     #[serde(default)]
     pub judge: String,

@@ -46,7 +46,8 @@ pub fn blocks(suite: &Suite) -> Vec<Block> {
     page.push(Block::Heading("Round by round".into()));
     page.push(Block::Text(words::ROUNDS.into()));
     page.push(Block::Pictures { pictures: figures::rounds(run), rows: true });
-    page.extend([tables::figures(run), tables::losses(run)].into_iter().chain(tables::floor(run)).flat_map(titled));
+    let tables = [Some(tables::figures(run)), tables::shown(run), Some(tables::losses(run)), tables::floor(run)];
+    page.extend(tables.into_iter().flatten().flat_map(titled));
     let history = figures::history(suite);
     if !history.is_empty() {
         page.push(Block::Heading("History".into()));

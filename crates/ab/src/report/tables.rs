@@ -100,6 +100,19 @@ pub fn figures(run: &Run) -> Table {
     })
 }
 
+/// What else the load saw, as far as the plan asks for it.
+pub fn shown(run: &Run) -> Option<Table> {
+    let shown = &run.machine.shown;
+    let names = shown.iter().map(String::as_str);
+    let note = "Medians of the rounds that count, by the load's own names.";
+    let table = by_cell(run, ("What the load saw", note), "subject", names, |_, _, cell| {
+        let median = |name: &String| cell.median(|record| record.values.get(name).copied());
+        let plain = |value: Option<f64>| value.map_or_else(TableCell::unknown, |value| TableCell::plain(number(value)));
+        shown.iter().map(|name| plain(median(name))).collect()
+    });
+    (!shown.is_empty()).then_some(table)
+}
+
 /// Lost packets by place, summed over the rounds that count.
 pub fn losses(run: &Run) -> Table {
     let names = ["arrived"].into_iter().chain(PLACES.iter().map(|(name, _)| *name)).chain(["missed"]);

@@ -153,6 +153,20 @@ fn kinds_of_work_have_names_and_bars_and_no_line_between_them() {
 }
 
 #[test]
+fn the_load_s_values_are_shown_that_the_plan_names() {
+    let mut records = records(8.0);
+    records.iter_mut().for_each(|record| record.values = [("stalls".to_owned(), 4321.0)].into());
+    let directory = kept("2026-01-01T00:00:00Z", &records);
+    let shown = vec!["stalls".to_owned(), "nothing".to_owned()];
+    record::write_machine(directory.path(), &Machine { shown, ..machine("2026-01-01T00:00:00Z") }).unwrap();
+    write(directory.path(), false).unwrap();
+    let page = std::fs::read_to_string(directory.path().join(PAGE_FILE)).unwrap();
+    for words in [">What the load saw<", ">stalls<", ">4,321<", ">nothing<"] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
 fn a_page_says_who_failed_and_leaves_no_hole() {
     let mut records = records(8.0);
     records.retain(|record| record.subject == "ours" || record.point == 10.0);
