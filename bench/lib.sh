@@ -124,13 +124,13 @@ only_in_namespace() {
 # in_namespace COMMAND...: runs it in a new network namespace, from which nothing gets out. It has loopback, and a second
 # address, 10.250.0.1, because many WebRTC libraries leave loopback out. What goes to 198.18.0.0/15 (RFC 2544's, for
 # measurements) goes through the whole stack and over a virtual card, whose other end drops it: no card has the address
-# that it is for. All of it ends with the command, however that ends.
+# that it is for. All of it ends with the command, however that ends. MILLRACE_BENCH_MTU is loopback's, if it is to be another.
 in_namespace() {
   local enter=(unshare --net)
   ((EUID == 0)) || enter+=(--map-root-user)
   # shellcheck disable=SC2016  # expanded by the inner shell
   "${enter[@]}" bash -c '
-    ip link set lo up &&
+    ip link set lo mtu "${MILLRACE_BENCH_MTU:-65536}" up &&
       ip link add bench0 mtu 1500 type veth peer name bench1 &&
       ip link set bench1 up &&
       ip addr add 10.250.0.1/32 dev bench0 &&
