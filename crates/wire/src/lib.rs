@@ -29,8 +29,8 @@ pub use budget::{Budget, Rate};
 pub use cipher::{Begun, Cipher, CipherError, Handover, KernelKey, KernelStep, Opened, RECORD_MAX, TlsKey, TlsVersion};
 pub use datagram::{Datagram, DatagramRun, Path};
 pub use link::{
-    Adopted, CloseReason, Fragments, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Strangers,
-    StreamOptions, Token, UdpOptions, Unicast, source_network,
+    Adopted, CloseReason, Fragments, LinkEvent, LinkId, LinkKind, LinkRequest, ListenOptions, Multicast, Sending,
+    Strangers, StreamOptions, Token, UdpOptions, Unicast, source_network,
 };
 pub use outbox::{DATAGRAM_MAX, Gathered, Outbox, Piece, PieceSource, Run, RunBytes};
 pub use product::Product;

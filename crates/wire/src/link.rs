@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framing::Framing;
@@ -432,6 +433,19 @@ pub struct StreamOptions {
     pub unacknowledged_max: Option<Duration>,
     /// What holds for strangers among the connections of a listener. `None`: they are as welcome as others.
     pub strangers: Option<Strangers>,
+    /// How the kernel sends what is written.
+    pub sending: Sending,
+}
+
+/// How the kernel sends what is written to a TCP connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sending {
+    /// Name of its congestion control (tcp(7), "TCP_CONGESTION"), such as "bbr". `None`: the system's.
+    pub congestion: Option<Arc<str>>,
+    /// Class of service of each packet (DSCP, RFC 2474), 0 to 63.
+    pub dscp: u8,
+    /// Mark of each packet, for the routing table and the firewall (socket(7), "SO_MARK"). 0: none.
+    pub mark: u32,
 }
 
 /// Limits for connections to which nothing was sent yet: a product that answers nobody but whom it knows has not been shown
@@ -463,6 +477,7 @@ impl Default for StreamOptions {
             silence_max: None,
             unacknowledged_max: None,
             strangers: None,
+            sending: Sending::default(),
         }
     }
 }

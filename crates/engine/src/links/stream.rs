@@ -134,6 +134,7 @@ impl Stream {
         if let Some(bytes) = options.unsent_max {
             sys::set_unsent_max(socket.as_fd(), bytes)?;
         }
+        sys::set_sending(&socket, &options.sending)?;
         let (is_stranger, frame_max) = (listener.is_some() && options.strangers.is_some(), options.frame_max);
         Ok(Stream {
             socket,

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use wire::framing::Frame;
-use wire::{Adopted, DatagramRun, LinkRequest, ListenOptions, Path, Strangers, StreamOptions, UdpOptions};
+use wire::{Adopted, DatagramRun, LinkRequest, ListenOptions, Path, Sending, Strangers, StreamOptions, UdpOptions};
 
 use super::stream::{CLOSING_MAX, CONNECTING_MAX, FRAME_TIME_MAX};
 use super::*;
@@ -46,6 +46,22 @@ fn streaming(options: StreamOptions) -> (Links, LinkId, TcpStream) {
     links.handle_request(Instant::now(), adopt);
     let Some((_, LinkEvent::Opened { link, .. })) = links.poll_news() else { panic!("it is told") };
     (links, link, client)
+}
+
+#[test]
+fn a_connection_that_cannot_be_sent_on_as_it_is_to_be_is_refused() {
+    let sending = |name: &str| Sending { congestion: Some(name.into()), dscp: 34, ..Sending::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let mut links = Links::new().expect("epoll");
+    for (name, is_known) in [("reno", true), ("no_such", false)] {
+        let _client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+        let descriptor = listener.accept().expect("it connects").0.into();
+        let kind = Adopted::Stream(StreamOptions { sending: sending(name), ..StreamOptions::default() });
+        links.handle_request(Instant::now(), LinkRequest::Adopt { token: Token::default(), descriptor, kind });
+        let news = links.poll_news().map(|(_, news)| news);
+        assert_eq!(matches!(news, Some(LinkEvent::Opened { .. })), is_known, "{name}: {news:?}");
+        assert_eq!(matches!(news, Some(LinkEvent::Failed { .. })), !is_known, "{name}: {news:?}");
+    }
 }
 
 /// So many framed connections, in each of which at least so many bytes wait though the kernel has room; and their other ends.

@@ -7,6 +7,7 @@
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
+//! - `probe_sending`: whether TCP connections can be sent on in a certain way (`sending`)
 //! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
 //! - `KernelTls`, `seal_in_kernel`, `do_step`, `unacknowledged`: TLS whose records the kernel seals (`ktls`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `open_files_max`,
@@ -20,6 +21,7 @@ mod fixed;
 mod group;
 mod ktls;
 mod refusal;
+mod sending;
 mod socket;
 mod thread;
 
@@ -32,6 +34,8 @@ pub use ktls::KernelTls;
 pub(crate) use ktls::{do_step, seal_in_kernel, unacknowledged};
 pub use refusal::Refused;
 pub(crate) use refusal::next_refusal;
+pub use sending::probe_sending;
+pub(crate) use sending::set_sending;
 #[cfg(test)]
 pub(crate) use socket::refuse_gso;
 pub use socket::{

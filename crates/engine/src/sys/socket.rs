@@ -239,7 +239,7 @@ pub(super) fn bound(addr: &SocketAddr, kind: libc::c_int, options: &[libc::c_int
     Ok(fd)
 }
 
-fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
+pub(super) fn socket(addr: &SocketAddr, kind: libc::c_int) -> io::Result<OwnedFd> {
     let domain = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: no pointer is passed.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
@@ -280,10 +280,24 @@ pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c
     check(result).map(drop)
 }
 
-fn int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn int(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `size` bytes, which is the value's length.
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut size) };
+    check(result).map(|_| value)
+}
+
+/// Reads an option that is a name.
+#[cfg(test)]
+pub(super) fn name<const BYTES: usize>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<[u8; BYTES]> {
+    let mut value = [0; BYTES];
+    let mut size = BYTES as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes, which is the array's length.
     let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut size) };
     check(result).map(|_| value)
 }
