@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
-use wire::{Adopted, Begun, LinkEvent, LinkId, LinkRequest, Outbox, Product, StreamOptions, Token};
+use wire::{Adopted, Begun, LinkEvent, LinkId, LinkRequest, Outbox, Product, Sending, StreamOptions, Token};
 
 use crate::counters::Counters;
 use crate::moved::{Handed, MovedViewer};
@@ -37,12 +37,20 @@ pub struct Settings {
     pub unsent_max: u32,
     /// A viewer who takes nothing of what he was sent for so long is closed.
     pub unacknowledged_max: Duration,
+    /// How the kernel sends to viewers.
+    pub sending: Sending,
 }
 
 impl Settings {
     /// What is good for most.
     pub fn new(owner: u16) -> Self {
-        Settings { owner, viewers_max: 100_000, unsent_max: 128 * 1_024, unacknowledged_max: Duration::from_secs(60) }
+        Settings {
+            owner,
+            viewers_max: 100_000,
+            unsent_max: 128 * 1_024,
+            unacknowledged_max: Duration::from_secs(60),
+            sending: Sending::default(),
+        }
     }
 }
 
@@ -244,6 +252,7 @@ impl Reflect {
         let options = StreamOptions {
             unsent_max: Some(self.settings.unsent_max),
             unacknowledged_max: Some(self.settings.unacknowledged_max),
+            sending: self.settings.sending.clone(),
             ..StreamOptions::default()
         };
         let token = Token { owner: self.settings.owner, number: slot as u32 };
