@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Subcommand;
-use server::relay::coturn::{self, Note};
+use server::import::Note;
+use server::relay::coturn;
 
 #[derive(Subcommand)]
 pub enum Import {

@@ -12,6 +12,7 @@ pub mod door;
 pub mod guard;
 pub mod host;
 pub mod http;
+pub mod import;
 pub mod machine;
 pub mod owner;
 pub mod plane;

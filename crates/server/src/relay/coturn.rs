@@ -10,35 +10,17 @@ mod peers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use addresses::Addresses;
 use options::Meaning;
 use peers::PeerRanges;
 
-use crate::config::Config;
+use crate::import::{Imported, Note, Settings, number, quoted};
 
-/// What was made of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Ours.
-    pub toml: String,
-    /// What is not in it, or is another way.
-    pub notes: Vec<Note>,
-}
-
-/// What is to be said about a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// From 1; `None` for what is missing.
-    pub line: Option<usize>,
-    /// The option's name.
-    pub option: String,
-    /// A sentence.
-    pub says: String,
-}
+/// What ours begins with.
+const BEGINNING: &str = "# Made of a turnserver.conf by `millrace import coturn`. It has secrets in it.\n\
+                         # millrace relay --config FILE runs it.\n";
 
 /// Reads a file of coturn.
 pub fn import(text: &str) -> Imported {
@@ -52,9 +34,7 @@ pub fn import(text: &str) -> Imported {
 /// What was read so far.
 #[derive(Default)]
 struct Importer {
-    /// Settings by section and key, as TOML.
-    settings: BTreeMap<(&'static str, &'static str), String>,
-    lists: BTreeMap<(&'static str, &'static str), Vec<String>>,
+    settings: Settings,
     addresses: Addresses,
     peers: PeerRanges,
     /// First and last port.
@@ -126,10 +106,10 @@ impl Importer {
             "no-dtls" => self.has_no_dtls = is_on(value),
             "cert" => self.certificate = Some(value.to_owned()),
             "pkey" => self.key = Some(value.to_owned()),
-            "realm" => self.set("relay", "realm", quoted(value))?,
-            "user" => self.push("relay", "users", quoted(value))?,
-            "static-auth-secret" => self.push("relay", "secrets", quoted(value))?,
-            "redis-userdb" => self.set("relay", "redis", quoted(&addresses::redis_url(value)?))?,
+            "realm" => self.settings.set("relay", "realm", quoted(value))?,
+            "user" => self.settings.push("relay", "users", quoted(value))?,
+            "static-auth-secret" => self.settings.push("relay", "secrets", quoted(value))?,
+            "redis-userdb" => self.settings.set("relay", "redis", quoted(&addresses::redis_url(value)?))?,
             "user-quota" => self.set_unless_0("allocations_per_user", number(value)?)?,
             "total-quota" => self.set_unless_0("allocations_max", number(value)?)?,
             "max-bps" => {
@@ -141,35 +121,37 @@ impl Importer {
             "bps-capacity" => self.set_bandwidth("bandwidth_max", value)?,
             "stale-nonce" => match number::<u64>(if value.is_empty() { "600" } else { value })? {
                 0 => return Err("a nonce is not good for ever here: relay.nonce_age is an hour at most".into()),
-                seconds => self.set("relay", "nonce_age", quoted(&format!("{}s", seconds.clamp(10, 3_600))))?,
+                seconds => {
+                    self.settings.set("relay", "nonce_age", quoted(&format!("{}s", seconds.clamp(10, 3_600))))?
+                }
             },
             "max-allocate-lifetime" => {
                 let seconds: u64 = number(value)?;
-                self.set("relay", "lifetime_max", quoted(&format!("{}s", seconds.clamp(600, 86_400))))?;
+                self.settings.set("relay", "lifetime_max", quoted(&format!("{}s", seconds.clamp(600, 86_400))))?;
             }
             "alternate-server" | "udp-alternate-server" => {
                 let server = addresses::with_port(value, 3_478).ok_or("left out: it is no address")?;
-                self.set("relay", "redirect_all", "true".into())?;
-                self.push("relay", "alternate_servers", quoted(&server.to_string()))?;
+                self.settings.set("relay", "redirect_all", "true".into())?;
+                self.settings.push("relay", "alternate_servers", quoted(&server.to_string()))?;
             }
             "tls-alternate-server" => {
                 let server = addresses::with_port(value, 5_349).ok_or("left out: it is no address")?;
-                self.set("relay", "redirect_all", "true".into())?;
-                self.push("relay", "tls_alternate_servers", quoted(&server.to_string()))?;
+                self.settings.set("relay", "redirect_all", "true".into())?;
+                self.settings.push("relay", "tls_alternate_servers", quoted(&server.to_string()))?;
             }
             "relay-threads" | "cpus" => {
                 let count: u16 = number(value)?;
                 if count > 0 {
-                    self.set("workers", "count", count.to_string())?;
+                    self.settings.set("workers", "count", count.to_string())?;
                 }
             }
             "prometheus-port" => {
                 let port: u16 = number(value)?;
-                self.set("http", "metrics_listen", quoted(&format!("0.0.0.0:{port}")))?;
+                self.settings.set("http", "metrics_listen", quoted(&format!("0.0.0.0:{port}")))?;
             }
             "prometheus" if is_on(value) => {
                 let listen = quoted("0.0.0.0:9641");
-                self.settings.entry(("http", "metrics_listen")).or_insert(listen);
+                self.settings.set_first("http", "metrics_listen", listen)?;
             }
             "channel-lifetime" if number::<u32>(value)? != 600 => return Err(options::LIFETIMES.into()),
             "permission-lifetime" if number::<u32>(value)? != 300 => return Err(options::LIFETIMES.into()),
@@ -177,9 +159,9 @@ impl Importer {
                 return Err("the time and the user stand with a colon between them here, and with nothing else".into());
             }
             "no-tcp-relay" => self.has_no_tcp_relay = is_on(value),
-            "keep-address-family" => self.set("relay", "keep_family", is_on(value).to_string())?,
+            "keep-address-family" => self.settings.set("relay", "keep_family", is_on(value).to_string())?,
             "allocation-default-address-family" if value == "keep" => {
-                self.set("relay", "keep_family", "true".into())?
+                self.settings.set("relay", "keep_family", "true".into())?
             }
             "allocation-default-address-family" if value != "ipv4" => {
                 return Err("who asks for no family gets the first of relay.addresses: name the IPv6 one first".into());
@@ -189,27 +171,9 @@ impl Importer {
         Ok(())
     }
 
-    /// Sets a setting to what is its TOML. The error says why it will not do.
-    fn set(&mut self, section: &'static str, key: &'static str, value: String) -> Result<(), String> {
-        check(section, key, &value)?;
-        self.settings.insert((section, key), value);
-        Ok(())
-    }
-
-    /// Adds to a list.
-    fn push(&mut self, section: &'static str, key: &'static str, value: String) -> Result<(), String> {
-        let list = self.lists.entry((section, key)).or_default();
-        list.push(value);
-        let checked = check(section, key, &format!("[{}]", list.join(", ")));
-        if checked.is_err() {
-            list.pop();
-        }
-        checked
-    }
-
     /// 0 is no limit there, and the default here.
     fn set_unless_0(&mut self, key: &'static str, count: u32) -> Result<(), String> {
-        if count > 0 { self.set("relay", key, count.min(10_000_000).to_string()) } else { Ok(()) }
+        if count > 0 { self.settings.set("relay", key, count.min(10_000_000).to_string()) } else { Ok(()) }
     }
 
     /// Bytes a second there, bits here.
@@ -218,7 +182,7 @@ impl Importer {
             0 => Ok(()),
             bytes => {
                 let bps = bytes.saturating_mul(8).clamp(10_000, 1_000_000_000_000);
-                self.set("relay", key, quoted(&format!("{bps}bps")))
+                self.settings.set("relay", key, quoted(&format!("{bps}bps")))
             }
         }
     }
@@ -226,7 +190,7 @@ impl Importer {
     /// Adds what several lines make together.
     fn push_all(&mut self, option: &str, key: &'static str, values: impl IntoIterator<Item = String>) {
         for value in values {
-            if let Err(says) = self.push("relay", key, quoted(&value)) {
+            if let Err(says) = self.settings.push("relay", key, quoted(&value)) {
                 self.notes.push(Note { line: None, option: option.to_owned(), says: format!("{value}: {says}") });
             }
         }
@@ -237,8 +201,10 @@ impl Importer {
         let (allowed, denied) = self.peers.finish();
         self.push_all("listening-ip", "listen", listening.udp.iter().map(ToString::to_string));
         self.push_all("listening-ip", "tcp_listen", listening.tcp.iter().map(ToString::to_string));
-        let second = listening.second.map(|second| self.set("relay", "second_address", quoted(&second.to_string())));
-        let tcp_relay = (!self.has_no_tcp_relay).then(|| self.set("relay", "tcp_allocations", "true".to_owned()));
+        let second =
+            listening.second.map(|second| self.settings.set("relay", "second_address", quoted(&second.to_string())));
+        let tcp_relay =
+            (!self.has_no_tcp_relay).then(|| self.settings.set("relay", "tcp_allocations", "true".to_owned()));
         for (option, set) in [("rfc5780", second), ("no-tcp-relay", tcp_relay)] {
             if let Some(Err(says)) = set {
                 self.notes.push(Note { line: None, option: option.to_owned(), says });
@@ -251,20 +217,21 @@ impl Importer {
             && (first.is_some() || last.is_some())
         {
             let ports = format!("{}-{}", first.unwrap_or(49_152).max(1_024), last.unwrap_or(u16::MAX));
-            if let Err(says) = self.set("relay", "ports", quoted(&ports)) {
+            if let Err(says) = self.settings.set("relay", "ports", quoted(&ports)) {
                 self.notes.push(Note { line: None, option: "min-port".to_owned(), says });
             }
         }
         if let (Some(certificate), Some(key)) = (self.certificate.take(), self.key.take()) {
             let files = format!("{{ certificate = {}, key = {} }}", quoted(&certificate), quoted(&key));
             self.has_certificate = true;
-            match self.push("tls", "certificates", files) {
+            match self.settings.push("tls", "certificates", files) {
                 Ok(()) => self.push_all("listening-ip", "tls_listen", listening.tls.iter().map(ToString::to_string)),
                 Err(says) => self.notes.push(Note { line: None, option: "cert".to_owned(), says }),
             }
         }
         self.finish_missing();
-        Imported { toml: self.toml(), notes: self.notes }
+        let toml = self.settings.toml(&["relay", "tls", "http", "workers"]);
+        Imported { toml: format!("{BEGINNING}{toml}"), notes: self.notes }
     }
 
     /// What coturn does where nothing is said, and is another way here.
@@ -272,15 +239,13 @@ impl Importer {
         let mut missing = |option: &str, says: &str| {
             self.notes.push(Note { line: None, option: option.to_owned(), says: says.to_owned() });
         };
-        if !self.settings.contains_key(&("relay", "realm")) {
+        if !self.settings.has("relay", "realm") {
             missing(
                 "realm",
                 "coturn takes the host's domain then; set relay.realm to it, as keys and secrets depend on it",
             );
         }
-        let sources = [("relay", "users"), ("relay", "secrets")];
-        let has_any = |list| self.lists.get(list).is_some_and(|values| !values.is_empty());
-        if !sources.iter().any(has_any) && !self.settings.contains_key(&("relay", "redis")) {
+        if !["users", "secrets", "redis"].iter().any(|key| self.settings.has("relay", key)) {
             missing(
                 "user",
                 "there is nobody in this file who may use the relay; set relay.users, users_file, secrets or redis",
@@ -289,46 +254,13 @@ impl Importer {
         if self.has_certificate && !self.has_no_dtls {
             missing("dtls", options::DTLS);
         }
-        if !has_any(&("relay", "allowed_peers")) {
+        if !self.settings.has("relay", "allowed_peers") {
             missing(
                 "allowed-peer-ip",
                 "coturn relays into private networks unless told otherwise; here relay.allowed_peers has to name them",
             );
         }
     }
-
-    fn toml(&self) -> String {
-        let mut toml = String::from(
-            "# Made of a turnserver.conf by `millrace import coturn`. It has secrets in it.\n# millrace relay --config FILE runs it.\n",
-        );
-        for section in ["relay", "tls", "http", "workers"] {
-            let lists = self.lists.iter().filter(|((of, _), values)| *of == section && !values.is_empty());
-            let lists = lists.map(|((_, key), values)| format!("{key} = [{}]", values.join(", ")));
-            let settings = self.settings.iter().filter(|((of, _), _)| *of == section);
-            let mut lines: Vec<String> =
-                lists.chain(settings.map(|((_, key), value)| format!("{key} = {value}"))).collect();
-            lines.sort_unstable();
-            if !lines.is_empty() {
-                let _ = write!(toml, "\n[{section}]\n{}\n", lines.join("\n"));
-            }
-        }
-        toml
-    }
-}
-
-/// Whether a setting takes a value.
-fn check(section: &str, key: &str, value: &str) -> Result<(), String> {
-    let checked = Config::default().apply_toml("", &format!("[{section}]\n{key} = {value}"));
-    // What it says shows no secret.
-    checked.map_err(|error| format!("left out: {section}.{key}: {}", error.message))
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.trim().parse().map_err(|_| format!("left out: {value:?} is no number that would do"))
 }
 
 /// All addresses of a host.

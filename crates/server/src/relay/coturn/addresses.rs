@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Note, is_on, number, wildcards};
+use super::{is_on, wildcards};
+use crate::import::{Note, number};
 
 const PORT: u16 = 3_478;
 const TLS_PORT: u16 = 5_349;
