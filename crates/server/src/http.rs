@@ -48,6 +48,7 @@ use crate::rtsp::Rtsp;
 use crate::tls::Certificates;
 pub use client::Proxies;
 pub use connections::{Connections, Limits};
+pub(crate) use cors::allow_origin;
 pub use metrics::{Metrics, MetricsSettings};
 pub use problem::Problem;
 
@@ -134,6 +135,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(pump::routes())
         .merge(relay::routes())
         .route("/healthz", get(health))
+        .route("/ping", get(ping))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
@@ -172,6 +174,11 @@ async fn health(State(app): State<Arc<App>>) -> Response {
         return Problem::unavailable("the server is about to stop", DRAIN_RETRY_SECONDS).into_response();
     }
     "ok\n".into_response()
+}
+
+/// Whether anybody is here, and how far away: nothing, as fast as can be.
+async fn ping() -> StatusCode {
+    StatusCode::NO_CONTENT
 }
 
 /// The router adds `Allow` (RFC 9110 §15.5.6).

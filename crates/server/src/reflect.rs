@@ -1,5 +1,9 @@
 //! The reflector above its workers.
 
+pub mod access;
 pub mod hls;
 pub mod inlet;
+pub mod request;
+pub mod response;
+pub mod sign;
 pub mod source;

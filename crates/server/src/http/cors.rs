@@ -50,7 +50,7 @@ pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Ne
     response
 }
 
-fn allow_origin(headers: &mut HeaderMap, allowed: &[Origin], origin: Option<HeaderValue>) {
+pub(crate) fn allow_origin(headers: &mut HeaderMap, allowed: &[Origin], origin: Option<HeaderValue>) {
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     if allowed.iter().any(Origin::is_any) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));

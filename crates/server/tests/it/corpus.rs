@@ -1,4 +1,5 @@
-//! Replays the fuzz corpora of the configuration's and the tokens' readers, of the HTTP server and of the negotiator.
+//! Replays the fuzz corpora of the configuration's and the tokens' readers, of viewers' requests, of the HTTP server and
+//! of the negotiator.
 
 #[path = "../../../../fuzz/entry/server.rs"]
 mod entry;
@@ -8,6 +9,8 @@ mod http;
 mod negotiator;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
+#[path = "../../../../fuzz/entry/request.rs"]
+mod request;
 
 use replay::replay;
 
@@ -24,6 +27,11 @@ fn token_corpus_holds() {
 #[test]
 fn http_corpus_holds() {
     replay("../../fuzz/corpus/http", 60, http::http);
+}
+
+#[test]
+fn request_corpus_holds() {
+    replay("../../fuzz/corpus/request", 200, request::request);
 }
 
 #[test]
