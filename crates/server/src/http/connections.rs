@@ -5,6 +5,10 @@
 //! connection per newcomer.
 //! Source: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2, where it was agreed on in TLS).
 
+mod errand;
+#[cfg(test)]
+mod tests;
+
 use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -27,6 +31,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use errand::{Errand, Guest};
+
 use super::client::{Doubted, Proxies, Remote};
 use crate::accept::{Leave, Place, Places, accept, household};
 use crate::guard;
@@ -40,7 +46,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number.
     pub connections_per_client: usize,
-    /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle.
+    /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle, which it
+    /// is by HTTP/2 when no request waits for us and nothing of an answer is taken.
     pub request_timeout: Duration,
     /// A connection that is older is closed behind the request that it has, even when its client reads no answer.
     pub age_max: Duration,
@@ -216,23 +223,19 @@ impl Connections {
     ) {
         let _counted = self.open.clone();
         let (limits, remote, stream) = (&self.limits, Remote(remote), TokioIo::new(stream));
-        let (under_way, busy) = watch::channel(0);
-        let guest = Arc::new(Guest { place, under_way });
+        let guest = Guest::new(place);
+        let asks = guest.clone();
         let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(remote);
-            let errand = Errand::new(guest.clone());
+            let errand = Errand::new(asks.clone());
             let answering = TowerToHyperService::new(router.clone()).call(request);
-            async move {
-                let answer = answering.await;
-                drop(errand);
-                answer
-            }
+            async move { answering.await.map(|answer| answer.map(|body| errand.answer(body))) }
         });
         if version == Version::HTTP_2 {
             let mut builder = http2::Builder::new(Guarded(self.clone()));
             builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
             builder.max_header_list_size(BUFFER_BYTES_MAX as u32).max_send_buf_size(BUFFER_BYTES_MAX);
-            let idle = is_idle(busy, limits.request_timeout);
+            let idle = guest.is_idle(limits.request_timeout);
             return self.attend(builder.serve_connection(stream, answer), told, is_open, idle).await;
         }
         let mut builder = http1::Builder::new();
@@ -268,43 +271,6 @@ impl Connections {
             trace(result);
         }
     }
-}
-
-/// A connection, as its requests know it.
-struct Guest {
-    place: Place,
-    under_way: watch::Sender<usize>,
-}
-
-/// A request without an answer.
-struct Errand(Arc<Guest>);
-
-impl Errand {
-    fn new(guest: Arc<Guest>) -> Self {
-        guest.place.touch();
-        guest.under_way.send_modify(|count| *count += 1);
-        Errand(guest)
-    }
-}
-
-impl Drop for Errand {
-    fn drop(&mut self) {
-        self.0.place.touch();
-        self.0.under_way.send_modify(|count| *count -= 1);
-    }
-}
-
-/// Returns when for so long there was no request without an answer, and none came.
-async fn is_idle(mut under_way: watch::Receiver<usize>, time: Duration) {
-    while under_way.wait_for(|count| *count == 0).await.is_ok() {
-        match timeout(time, under_way.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => break,
-            Err(_) => return,
-        }
-    }
-    // It ends by itself.
-    pending().await
 }
 
 /// For what answers one request of several that a connection has at a time: a panic of a library ends that alone.

@@ -1,0 +1,145 @@
+//! Connections without sockets, by a clock that is set: those of HTTP/2 above all.
+
+use std::future::pending;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::routing::get;
+use hyper::body::Frame;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::Instant;
+
+use super::*;
+
+const PIECE: usize = 16 * 1024;
+
+/// A body of so many pieces, each of which is there after a while.
+struct Pieces {
+    left: usize,
+    every: Duration,
+    next: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Pieces {
+    fn body(left: usize, every: Duration) -> Body {
+        Body::new(Pieces { left, every, next: None })
+    }
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        if !self.every.is_zero() {
+            let every = self.every;
+            let next = self.next.get_or_insert_with(|| Box::pin(sleep(every)));
+            std::task::ready!(next.as_mut().poll(context));
+            self.next = None;
+        }
+        self.left -= 1;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[7; PIECE])))))
+    }
+}
+
+struct World {
+    connections: Arc<Connections>,
+    router: Router,
+    is_open: watch::Sender<()>,
+}
+
+impl World {
+    fn new(limits: Limits) -> Self {
+        let router = Router::new()
+            .route("/forty", get(async || Pieces::body(40, Duration::ZERO)))
+            .route("/large", get(async || vec![7; 40 * PIECE]))
+            .route("/rare", get(async || Pieces::body(3, Duration::from_secs(45))))
+            .route("/never", get(pending::<()>))
+            .route("/ok", get(async || "ok"));
+        World { connections: Arc::new(Connections::new(limits)), router, is_open: watch::channel(()).0 }
+    }
+
+    /// The other end of a connection of an address.
+    fn connect(&self, host: u8) -> DuplexStream {
+        let (ours, theirs) = duplex(PIECE);
+        let (connections, router, is_open) = (self.connections.clone(), self.router.clone(), self.is_open.subscribe());
+        tokio::spawn(async move {
+            let served = (router, &Proxies::default());
+            connections.welcome((ours, Version::HTTP_2), [192, 0, 2, host].into(), served, is_open, || {}).await;
+        });
+        theirs
+    }
+
+    /// A client that speaks HTTP/2.
+    async fn client(&self, host: u8) -> SendRequest<Body> {
+        let stream = TokioIo::new(self.connect(host));
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).initial_stream_window_size(PIECE as u32);
+        let (sender, connection) = builder.handshake(stream).await.expect("it is spoken here");
+        tokio::spawn(connection);
+        sender
+    }
+
+    async fn until_open(&self, count: u64) {
+        while self.connections.counters().open != count {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+async fn ask(client: &SendRequest<Body>, path: &str) -> hyper::Response<Incoming> {
+    let request = Request::get(format!("https://localhost{path}")).body(Body::empty()).expect("a request");
+    client.clone().send_request(request).await.expect("an answer")
+}
+
+/// Reads an answer to its end, or to where it breaks off; a pause before each piece.
+async fn read(answer: hyper::Response<Incoming>, pause: Duration) -> usize {
+    let (mut body, mut len) = (Body::new(answer.into_body()), 0);
+    loop {
+        sleep(pause).await;
+        let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        match frame {
+            Some(Ok(frame)) => len += frame.into_data().map_or(0, |data| data.len()),
+            Some(Err(_)) | None => return len,
+        }
+    }
+}
+
+const TIME: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_read_to_its_end_however_long_that_takes_while_something_is_read() {
+    let world = World::new(Limits { request_timeout: TIME, ..Limits::default() });
+    for path in ["/forty", "/large"] {
+        let (client, began) = (world.client(1).await, Instant::now());
+        let answer = ask(&client, path).await;
+        assert_eq!(read(answer, Duration::from_secs(5)).await, 40 * PIECE, "{path}");
+        assert!(began.elapsed() > 3 * TIME, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_made_slowly_is_waited_for() {
+    let world = World::new(Limits { request_timeout: TIME, ..Limits::default() });
+    let client = world.client(1).await;
+    let answer = ask(&client, "/rare").await;
+    assert_eq!(read(answer, Duration::ZERO).await, 3 * PIECE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_its_answer_is_idle() {
+    let world = World::new(Limits { request_timeout: TIME, ..Limits::default() });
+    for path in ["/forty", "/large"] {
+        let (client, began) = (world.client(1).await, Instant::now());
+        let _answer = ask(&client, path).await;
+        world.until_open(0).await;
+        assert!((TIME..2 * TIME + Duration::from_secs(1)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+}
