@@ -28,8 +28,9 @@ use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use errand::{Errand, Guest};
 
@@ -93,6 +94,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// The same when a connection makes room. An offer is answered within 5 s, or refused.
 const LAST_REQUEST: Duration = Duration::from_secs(6);
+
+/// The same of a connection that is idle: by HTTP/2 its client acknowledges that there is no more to come.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// The connections that are open.
 #[derive(Debug)]
@@ -252,24 +256,39 @@ impl Connections {
         mut is_open: watch::Receiver<()>,
         idle: impl Future<Output = ()>,
     ) {
-        let (limits, mut connection, mut leave) = (&self.limits, pin!(connection), None);
-        tokio::select! {
+        let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
+        let mut leave = None;
+        let time = tokio::select! {
             result = connection.as_mut() => return trace(result),
-            told = told => leave = told.ok(),
-            _ = is_open.changed() => {}
-            () = idle => {}
-            () = sleep(limits.age_max) => {}
-        }
-        // A request that is under way has its answer, and that leaves to its end.
-        let patience = match &leave {
-            None => limits.request_timeout,
-            Some(Leave { is_hurried: true, .. }) => Duration::ZERO,
-            Some(_) => limits.request_timeout.min(LAST_REQUEST),
+            told = told.as_mut() => patience(limits, leave.insert(told)),
+            _ = is_open.changed() => limits.request_timeout,
+            () = idle => limits.request_timeout.min(LAST_WORD),
+            () = sleep(limits.age_max) => limits.request_timeout,
         };
+        // A request that is under way has its answer, and that leaves to its end.
         connection.as_mut().graceful_shutdown();
-        if let Ok(result) = timeout(patience, connection).await {
-            trace(result);
+        let mut end = pin!(sleep(time));
+        loop {
+            tokio::select! {
+                result = connection.as_mut() => return trace(result),
+                () = end.as_mut() => return,
+                // It is counted among those that leave, and may have less time for it than it had.
+                told = told.as_mut(), if leave.is_none() => {
+                    let at = Instant::now() + patience(limits, leave.insert(told));
+                    let at = at.min(end.deadline());
+                    end.as_mut().reset(at);
+                }
+            }
         }
+    }
+}
+
+/// How long a connection that is to leave may take.
+fn patience(limits: &Limits, told: &Result<Leave, RecvError>) -> Duration {
+    match told {
+        Ok(Leave { is_hurried: true, .. }) => Duration::ZERO,
+        Ok(_) => limits.request_timeout.min(LAST_REQUEST),
+        Err(_) => limits.request_timeout,
     }
 }
 

@@ -11,7 +11,6 @@ use hyper::body::Frame;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::time::Instant;
 
 use super::*;
 
@@ -142,4 +141,35 @@ async fn who_does_not_read_its_answer_is_idle() {
         world.until_open(0).await;
         assert!((TIME..2 * TIME + Duration::from_secs(1)).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
+}
+
+/// A client by HTTP/2 that says hello, and acknowledges nothing.
+async fn silent(world: &World, host: u8) -> DuplexStream {
+    let mut stream = world.connect(host);
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("written");
+    stream
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_idle_and_acknowledges_nothing_is_gone_soon() {
+    let world = World::new(Limits { request_timeout: TIME, ..Limits::default() });
+    let (mut client, began) = (silent(&world, 1).await, Instant::now());
+    client.read_to_end(&mut Vec::new()).await.expect("it ends");
+    assert!((TIME..TIME + TIME / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_on_its_way_out_makes_room_like_others() {
+    let age_max = Duration::from_secs(5);
+    let limits = Limits { request_timeout: 10 * TIME, age_max, connections_max: 1, ..Limits::default() };
+    let world = World::new(limits);
+    let client = world.client(1).await;
+    let asks = async { ask(&client, "/never").await };
+    let _ = timeout(2 * age_max, asks).await.expect_err("there is no answer");
+    assert_eq!(world.connections.counters().open, 1, "its request is under way");
+
+    let (newcomer, began) = (world.client(2).await, Instant::now());
+    world.until_open(1).await;
+    assert!(began.elapsed() <= LAST_REQUEST + Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(ask(&newcomer, "/ok").await.status(), 200);
 }
