@@ -135,6 +135,11 @@ impl Place {
         self.places.crowd().touch(self.number, Instant::now());
     }
 
+    /// Whose the connection is. `None`: it never makes room.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
+        self.network
+    }
+
     /// It turned out whose the connection is, which is not kept.
     pub(crate) fn belongs_to(&mut self, network: IpAddr) {
         self.network = Some(network);

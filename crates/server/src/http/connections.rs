@@ -1,14 +1,16 @@
 //! HTTP's connections: how many there are, and how long each may take.
 //!
 //! In: a listening socket, the router, limits. Out: answers; nothing else depends on who is slow or never ends.
-//! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends; when all places are taken, a look at each
-//! connection per newcomer.
+//! Cost: one task per connection, and up to `BUFFER_BYTES_MAX` for what it sends; by HTTP/2 a task and as much for each request,
+//! `WINDOW_BYTES` for bodies that nobody has read yet, and some 100 KB while a header is not all there. When all places are taken,
+//! a look at each connection per newcomer.
 //! Source: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2, where it was agreed on in TLS).
 
 mod errand;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse as _;
 use counters::counters;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -32,8 +35,9 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use errand::{Errand, Guest};
+use errand::{Errand, Full, Guest, Requests};
 
+use super::Problem;
 use super::client::{Doubted, Proxies, Remote};
 use crate::accept::{Leave, Place, Places, accept, household};
 use crate::guard;
@@ -45,7 +49,9 @@ pub struct Limits {
     /// client that has most. Of those that have made room some are there still (`LEAVING_MAX`), behind their last answer. Where
     /// all are those of proxies that are believed, newcomers wait in the kernel's backlog.
     pub connections_max: usize,
-    /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number.
+    /// Connections of one client at a time; further ones are closed. Proxies that are believed may have any number. By HTTP/2
+    /// each connection may have one request under way, and so many more in all and of one client; further ones are refused
+    /// (503, 429).
     pub connections_per_client: usize,
     /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle, which it
     /// is by HTTP/2 when no request waits for us and nothing of an answer is taken.
@@ -78,6 +84,8 @@ counters! {
         counter refused: u64 = "_refused_total",
         /// HTTP connections that were closed to make room for a newcomer when there were as many as there may be.
         counter made_room: u64 = "_made_room_total",
+        /// Requests by HTTP/2 that were refused, because their client, or all together, had too many under way.
+        counter requests_refused: u64 = "_requests_refused_total",
         /// HTTP connections that a panic of a library has ended.
         counter panicked: u64 = "_panicked_total",
     }
@@ -85,6 +93,13 @@ counters! {
 
 /// Bytes of a request line and its header at most (431 for more).
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// The same by HTTP/2.
+const HEADER_BYTES_MAX: u32 = 16 * 1024;
+
+/// Bytes of bodies that one connection may send by HTTP/2 before they are read, of one request or of all. A stream of 20 Mbit/s
+/// that comes by a path of 100 ms has so many on the way.
+const WINDOW_BYTES: u32 = 256 * 1024;
 
 /// Requests of one connection by HTTP/2 at a time; RFC 9113 §6.5.2 wants no fewer.
 const STREAMS_MAX: u32 = 100;
@@ -103,6 +118,7 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 pub struct Connections {
     limits: Limits,
     places: Arc<Places>,
+    requests: Arc<Requests>,
     /// Each connection has this too.
     open: Arc<()>,
     refused: AtomicU64,
@@ -114,8 +130,9 @@ impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
         let places = Places::new(limits.connections_max);
+        let requests = Requests::new(limits.connections_max, limits.connections_per_client);
         let (open, refused, panicked) = Default::default();
-        Connections { limits, places, open, refused, panicked, doubted: Doubted::default() }
+        Connections { limits, places, requests, open, refused, panicked, doubted: Doubted::default() }
     }
 
     /// What was set.
@@ -127,8 +144,9 @@ impl Connections {
     pub fn counters(&self) -> Counters {
         let open = Arc::strong_count(&self.open) as u64 - 1;
         let ((accepted, made_room), refused) = (self.places.totals(), self.refused.load(Ordering::Relaxed));
-        let panicked = self.panicked.load(Ordering::Relaxed);
-        Counters { open, max: self.limits.connections_max as u64, accepted, refused, made_room, panicked }
+        let (panicked, requests_refused) = (self.panicked.load(Ordering::Relaxed), self.requests.refused());
+        let max = self.limits.connections_max as u64;
+        Counters { open, max, accepted, refused, made_room, requests_refused, panicked }
     }
 
     /// Serves `router` until the other end of `closing` is dropped; then accepts no more, and returns when the requests
@@ -227,18 +245,28 @@ impl Connections {
     ) {
         let _counted = self.open.clone();
         let (limits, remote, stream) = (&self.limits, Remote(remote), TokioIo::new(stream));
-        let guest = Guest::new(place);
-        let asks = guest.clone();
+        let guest = Guest::new(place, self.requests.clone());
+        let (asks, asked) = (guest.clone(), self.clone());
         let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(remote);
-            let errand = Errand::new(asks.clone());
-            let answering = TowerToHyperService::new(router.clone()).call(request);
-            async move { answering.await.map(|answer| answer.map(|body| errand.answer(body))) }
+            let (errand, entered) = Errand::new(asks.clone());
+            if entered == Err(Full::OfClient) {
+                asked.doubted.reach_limit(remote.0);
+            }
+            let answering = entered.map(|()| TowerToHyperService::new(router.clone()).call(request));
+            async move {
+                let answer = match answering {
+                    Ok(answering) => answering.await?,
+                    Err(full) => Problem::from(full).into_response(),
+                };
+                Ok::<_, Infallible>(answer.map(|body| errand.answer(body)))
+            }
         });
         if version == Version::HTTP_2 {
             let mut builder = http2::Builder::new(Guarded(self.clone()));
             builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
-            builder.max_header_list_size(BUFFER_BYTES_MAX as u32).max_send_buf_size(BUFFER_BYTES_MAX);
+            builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
+            builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let idle = guest.is_idle(limits.request_timeout);
             return self.attend(builder.serve_connection(stream, answer), told, is_open, idle).await;
         }

@@ -1,18 +1,23 @@
-//! Requests that are under way, as their connection knows them: who waits for whom, and since when nothing was done.
+//! Requests that are under way: how many there may be, and who waits for whom, since when nothing was done.
 //!
-//! In: requests as they come, answers as they are taken piece by piece. Out: whether the connection is idle.
+//! In: requests as they come, answers as they are taken piece by piece. Out: whether there is room for a request, and whether its
+//! connection is idle.
 //! Cost: a lock of the connection's own per piece, and one look at the places a second.
 
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, sleep_until};
 
-use crate::accept::Place;
+use super::super::Problem;
+use crate::accept::{PerAddress, Place};
 
 /// Bytes of an answer that are taken at a time: who reads slowly is seen to read.
 const PIECE_MAX: usize = 64 * 1024;
@@ -20,15 +25,89 @@ const PIECE_MAX: usize = 64 * 1024;
 /// While pieces are taken the place hears of it so often.
 const PLACE_HEARS: Duration = Duration::from_secs(1);
 
+/// Requests beside another of their connection, as HTTP/2 has them, of all connections. Each connection may have one without
+/// being counted here, so nobody who has a place can be kept from asking.
+#[derive(Debug)]
+pub(super) struct Requests {
+    max: usize,
+    per_client: usize,
+    beside: Mutex<Beside>,
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Beside {
+    count: usize,
+    of: PerAddress,
+}
+
+/// Why a request is refused at once, before its body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    OfClient,
+    OfAll,
+}
+
+impl Requests {
+    /// So many in all and of one client.
+    pub(super) fn new(max: usize, per_client: usize) -> Arc<Self> {
+        Arc::new(Requests { max, per_client, beside: Mutex::default(), refused: AtomicU64::new(0) })
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn enter(&self, network: Option<IpAddr>) -> Result<(), Full> {
+        let mut beside = self.beside();
+        let entered = if beside.count >= self.max {
+            Err(Full::OfAll)
+        } else if network.is_none_or(|network| beside.of.enter(network, self.per_client)) {
+            beside.count += 1;
+            Ok(())
+        } else {
+            Err(Full::OfClient)
+        };
+        self.refused.fetch_add(u64::from(entered.is_err()), Ordering::Relaxed);
+        entered
+    }
+
+    fn leave(&self, network: Option<IpAddr>) {
+        let mut beside = self.beside();
+        beside.count -= 1;
+        if let Some(network) = network {
+            beside.of.leave(network);
+        }
+    }
+
+    fn beside(&self) -> MutexGuard<'_, Beside> {
+        self.beside.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl From<Full> for Problem {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::OfClient => {
+                Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many requests of this client are under way")
+            }
+            Full::OfAll => Problem::unavailable("too many requests are under way", 1),
+        }
+    }
+}
+
 /// A connection, as its requests know it.
 #[derive(Debug)]
 pub(super) struct Guest {
     place: Place,
+    requests: Arc<Requests>,
     activity: Mutex<Activity>,
 }
 
 #[derive(Debug)]
 struct Activity {
+    /// Requests that are under way.
+    count: usize,
     /// Requests that wait for us: for an answer, or for the next piece of one.
     owed: usize,
     /// When one came, or a piece was taken.
@@ -38,9 +117,10 @@ struct Activity {
 }
 
 impl Guest {
-    pub(super) fn new(place: Place) -> Arc<Self> {
+    pub(super) fn new(place: Place, requests: Arc<Requests>) -> Arc<Self> {
         let now = Instant::now();
-        Arc::new(Guest { place, activity: Mutex::new(Activity { owed: 0, last: now, told: now }) })
+        let activity = Mutex::new(Activity { count: 0, owed: 0, last: now, told: now });
+        Arc::new(Guest { place, requests, activity })
     }
 
     /// Returns when for so long nothing was done that the client wanted, and it is not we for whom it waits.
@@ -57,10 +137,10 @@ impl Guest {
     }
 
     /// Something was done. The place hears of it at once where that `is_news`.
-    fn touch(&self, is_news: bool, change: impl FnOnce(&mut usize)) {
+    fn touch(&self, is_news: bool, change: impl FnOnce(&mut Activity)) {
         let now = Instant::now();
         let mut activity = self.activity();
-        change(&mut activity.owed);
+        change(&mut activity);
         activity.last = now;
         if is_news || now.saturating_duration_since(activity.told) >= PLACE_HEARS {
             activity.told = now;
@@ -80,12 +160,22 @@ pub(super) struct Errand {
     guest: Arc<Guest>,
     /// It waits for us.
     is_owed: bool,
+    /// Whether it is counted among those beside another.
+    is_beside: bool,
 }
 
 impl Errand {
-    pub(super) fn new(guest: Arc<Guest>) -> Self {
-        guest.touch(true, |owed| *owed += 1);
-        Errand { guest, is_owed: true }
+    /// Another one, and whether it may be answered.
+    pub(super) fn new(guest: Arc<Guest>) -> (Self, Result<(), Full>) {
+        let mut is_alone = true;
+        guest.touch(true, |activity| {
+            is_alone = activity.count == 0;
+            activity.count += 1;
+            activity.owed += 1;
+        });
+        let entered = if is_alone { Ok(()) } else { guest.requests.enter(guest.place.network()) };
+        let is_beside = !is_alone && entered.is_ok();
+        (Errand { guest, is_owed: true, is_beside }, entered)
     }
 
     /// There is an answer, of which this is the body.
@@ -97,13 +187,13 @@ impl Errand {
     /// The client has what it waited for.
     fn give(&mut self, is_news: bool) {
         let was_owed = std::mem::take(&mut self.is_owed);
-        self.guest.touch(is_news, |owed| *owed -= usize::from(was_owed));
+        self.guest.touch(is_news, |activity| activity.owed -= usize::from(was_owed));
     }
 
     /// The client has taken what there was, and waits for more.
     fn owe(&mut self) {
         if !std::mem::replace(&mut self.is_owed, true) {
-            self.guest.touch(false, |owed| *owed += 1);
+            self.guest.touch(false, |activity| activity.owed += 1);
         }
     }
 }
@@ -111,6 +201,10 @@ impl Errand {
 impl Drop for Errand {
     fn drop(&mut self) {
         self.give(true);
+        self.guest.activity().count -= 1;
+        if self.is_beside {
+            self.guest.requests.leave(self.guest.place.network());
+        }
     }
 }
 

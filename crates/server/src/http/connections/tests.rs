@@ -5,12 +5,15 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::routing::get;
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
 use hyper::body::Frame;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -61,6 +64,10 @@ impl World {
             .route("/large", get(async || vec![7; 40 * PIECE]))
             .route("/rare", get(async || Pieces::body(3, Duration::from_secs(45))))
             .route("/never", get(pending::<()>))
+            .route(
+                "/read",
+                post(async |body: Body| to_bytes(body, PIECE).await.map(drop).map_err(|_| StatusCode::BAD_REQUEST)),
+            )
             .route("/ok", get(async || "ok"));
         World { connections: Arc::new(Connections::new(limits)), router, is_open: watch::channel(()).0 }
     }
@@ -172,4 +179,55 @@ async fn who_is_on_its_way_out_makes_room_like_others() {
     world.until_open(1).await;
     assert!(began.elapsed() <= LAST_REQUEST + Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(ask(&newcomer, "/ok").await.status(), 200);
+}
+
+/// Sends requests whose bodies do not come; those that are answered all the same, by their status.
+async fn send_many(client: &SendRequest<Body>, count: usize, tasks: &mut JoinSet<()>) -> (usize, usize) {
+    let (answered, mut statuses) = mpsc::channel(count);
+    for _ in 0..count {
+        let body = Body::new(Pieces { left: 1, every: TIME * 1_000, next: None });
+        let request = Request::post("https://localhost/read").body(body).expect("a request");
+        let (mut client, answered) = (client.clone(), answered.clone());
+        tasks.spawn(async move {
+            if let Ok(answer) = client.send_request(request).await {
+                answered.try_send(answer.status()).expect("there is room");
+            }
+        });
+    }
+    sleep(Duration::from_secs(1)).await;
+    let statuses: Vec<StatusCode> = std::iter::from_fn(|| statuses.try_recv().ok()).collect();
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    (count(StatusCode::TOO_MANY_REQUESTS), count(StatusCode::SERVICE_UNAVAILABLE))
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_their_bodies_have_a_limit_of_each_client() {
+    let world = World::new(Limits { connections_per_client: 120, ..Limits::default() });
+    let (one, two, mut tasks) = (world.client(1).await, world.client(1).await, JoinSet::new());
+    assert_eq!(send_many(&one, 100, &mut tasks).await, (0, 0));
+    assert_eq!(send_many(&two, 100, &mut tasks).await, (78, 0), "one of each connection, and 120 beside");
+    assert_eq!(world.connections.counters().requests_refused, 78);
+    assert_eq!(send_many(&world.client(2).await, 50, &mut tasks).await, (0, 0), "another client");
+    tasks.shutdown().await;
+    assert_eq!(send_many(&one, 100, &mut tasks).await, (0, 0), "none is counted any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_their_bodies_have_a_limit_of_all_and_each_connection_may_have_one() {
+    let world = World::new(Limits { connections_max: 50, ..Limits::default() });
+    let (one, another, mut tasks) = (world.client(1).await, world.client(2).await, JoinSet::new());
+    assert_eq!(send_many(&one, 100, &mut tasks).await, (0, 49));
+    assert_eq!(ask(&another, "/ok").await.status(), 200);
+    assert_eq!(send_many(&another, 2, &mut tasks).await, (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_list_beyond_all_measure_is_refused() {
+    let world = World::new(Limits::default());
+    let client = world.client(1).await;
+    for (len, status) in [(15, 200), (17, 431), (1, 200)] {
+        let request = Request::get("https://localhost/ok").header("x-long", "x".repeat(len * 1_024));
+        let answer = client.clone().send_request(request.body(Body::empty()).expect("a request")).await;
+        assert_eq!(answer.expect("an answer").status(), status, "{len} KiB");
+    }
 }
