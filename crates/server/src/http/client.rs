@@ -18,6 +18,9 @@ use super::App;
 use crate::accept::household;
 use crate::config::ForwardedBy;
 
+/// Proxies one behind the other. What those that are further away have said is not read: then it is the last of these that asks.
+const HOPS_MAX: usize = 32;
+
 /// The other end of a connection, beside each of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote(pub IpAddr);
@@ -61,11 +64,12 @@ impl Proxies {
     }
 
     fn client(&self, remote: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let lines = headers.get_all(self.by.header());
-        // Bytes, as a client may have written any, and what its proxy has put behind them is none the worse.
-        let said: Vec<&[u8]> = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
         let mut client = remote;
-        for hop in said.iter().rev() {
+        // Bytes, as a client may have written any, and what its proxy has put behind them is none the worse.
+        let lines = headers.get_all(self.by.header()).iter().rev();
+        let said = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+        // What nobody asks for is not even looked at: a line may have thousands of them, and be sent again by its number.
+        for hop in said.take(HOPS_MAX) {
             if !self.has(client) {
                 break;
             }
@@ -172,6 +176,18 @@ mod tests {
         assert_eq!(by(b"198.51.100.1, \xe9"), "127.0.0.1", "the proxy's own word is unknown");
         let by = |line: &[u8]| client(ForwardedBy::Forwarded, "127.0.0.1", &[line]);
         assert_eq!(by(b"for=\xff, for=198.51.100.1"), "198.51.100.1");
+    }
+
+    #[test]
+    fn so_many_proxies_one_behind_the_other_are_believed_and_no_more() {
+        let by = |proxies: usize| {
+            let line = "198.51.100.1".to_owned() + &", 10.0.0.3".repeat(proxies);
+            client(ForwardedBy::XForwardedFor, "127.0.0.1", &[line])
+        };
+        assert_eq!(
+            [0, 1, 31, 32, 4_000].map(by),
+            ["198.51.100.1"; 3].into_iter().chain(["10.0.0.3"; 2]).collect::<Vec<_>>()[..]
+        );
     }
 
     #[test]

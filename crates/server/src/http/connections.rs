@@ -265,6 +265,8 @@ impl Connections {
         if version == Version::HTTP_2 {
             let mut builder = http2::Builder::new(Guarded(self.clone()));
             builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+            // No line of a header is sent by its number, so a list costs its client what it costs us.
+            builder.header_table_size(0);
             builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let idle = guest.is_idle(limits.request_timeout);

@@ -231,3 +231,15 @@ async fn a_header_list_beyond_all_measure_is_refused() {
         assert_eq!(answer.expect("an answer").status(), status, "{len} KiB");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_line_of_a_header_is_sent_by_its_number() {
+    let world = World::new(Limits::default());
+    let mut stream = silent(&world, 1).await;
+    let (mut frame, mut settings) = ([0; 9], [0; 256]);
+    stream.read_exact(&mut frame).await.expect("a frame");
+    let settings = &mut settings[..usize::from(frame[2])];
+    stream.read_exact(settings).await.expect("all of it");
+    // SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §6.5.2).
+    assert_eq!((frame[3], settings.chunks(6).find(|one| one[..2] == [0, 1])), (4, Some(&[0, 1, 0, 0, 0, 0][..])));
+}
