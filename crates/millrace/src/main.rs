@@ -180,8 +180,15 @@ mod tests {
             assert!(!tracing::enabled!(target: "str0m", Level::WARN));
             assert!(!tracing::enabled!(target: "is::agent", Level::WARN));
             assert!(!tracing::enabled!(target: "sctp_proto::association", Level::WARN));
+            assert!(!tracing::enabled!(target: "h2::proto::ping_pong", Level::WARN));
+            assert!(!tracing::enabled!(target: "hyper::proto::h2::server", Level::WARN));
+            assert!(!tracing::enabled!(target: "rustls::conn", Level::WARN));
             assert!(tracing::enabled!(target: "dimpl", Level::ERROR));
+            assert!(tracing::enabled!(target: "millrace", Level::INFO));
             assert!(tracing::enabled!(target: "server::run", Level::INFO));
+            assert!(tracing::enabled!(target: "engine::worker", Level::INFO));
+            assert!(tracing::enabled!(target: "titles::library", Level::INFO));
+            assert!(tracing::enabled!(target: "acme::keeper", Level::INFO));
         });
     }
 }

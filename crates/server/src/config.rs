@@ -245,10 +245,10 @@ section! {
 section! {
     /// What is written to standard error.
     Log as "log" {
-        /// Levels: error, warn, info, debug, trace; for one part with its name, as in "info,server=debug".
-        /// Libraries write a line for whatever a peer sends them wrongly: those in the default are quiet about it, and what comes
-        /// is counted.
-        filter: String = "info,str0m=error,is=error,dimpl=error,sctp_proto=error".to_owned(), any;
+        /// Levels: error, warn, info, debug, trace; for one part with its name, as in "error,server=debug".
+        /// Libraries write a line for whatever a peer sends them wrongly, so the default has none of it but errors; what comes is
+        /// counted.
+        filter: String = "error,millrace=info,server=info,engine=info,titles=info,acme=info".to_owned(), any;
         /// "text" for people, "json" for machines.
         format: LogFormat = LogFormat::Text, any;
     }
