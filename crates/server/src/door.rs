@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use counters::counters;
@@ -27,7 +27,7 @@ use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use wire::{Begun, Rate};
 
 use crate::accept::{Place, Places, accept, household};
@@ -249,7 +249,7 @@ impl Door {
         let per_client = u32::from(limits.handshakes_per_client);
         let interval = Duration::from_secs(1) / per_client.max(1);
         let rate = Rate { burst: per_client * BURST_SECONDS, interval };
-        let handshakes = Mutex::new(Table::new(Instant::now(), rate, RandomState::new().hash_one(())));
+        let handshakes = Mutex::new(Table::new(Instant::now().into_std(), rate, RandomState::new().hash_one(())));
         Arc::new(Door { limits, places, handshakes, counts: Counts::default(), newcomers: Arc::default() })
     }
 
@@ -300,7 +300,7 @@ impl Door {
                 count(&self.counts.refused);
                 continue;
             }
-            let (mut place, ended) = tokio::select! {
+            let (mut place, mut ended) = tokio::select! {
                 _ = is_open.changed() => return,
                 entered = self.places.enter(network) => entered,
             };
@@ -308,12 +308,20 @@ impl Door {
             let (door, hosts, is_open) = (self.clone(), hosts.clone(), is_open.clone());
             let newcomer = self.newcomers.clone();
             let conversation = async move {
+                let until = Instant::now() + door.limits.time;
                 let greeted = tokio::select! {
-                    greeted = timeout(door.limits.time, door.greet(greeting, network, &mut place)) => greeted,
-                    _ = ended => return,
+                    greeted = timeout_at(until, door.greet(greeting, network, &mut place)) => greeted,
+                    _ = &mut ended => return,
                 };
                 match greeted {
-                    Ok(Ok(arrival)) => door.hand_over(arrival, &hosts, is_open, (place, newcomer)).await,
+                    Ok(Ok(arrival)) => {
+                        let gone = async {
+                            if timeout_at(until, ended).await.is_err() {
+                                count(&door.counts.late);
+                            }
+                        };
+                        door.hand_over(arrival, &hosts, is_open, (place, newcomer), gone).await;
+                    }
                     Ok(Err(trouble)) => door.note(&trouble, remote),
                     Err(_) => count(&door.counts.late),
                 }
@@ -353,7 +361,7 @@ impl Door {
         }
         let Some(source) = told.or(network).filter(|_| is_tls) else { return Ok(()) };
         let mut handshakes = self.handshakes.lock().expect("nobody panics under this lock");
-        if handshakes.take(Instant::now(), source) { Ok(()) } else { Err(Trouble::TooOften) }
+        if handshakes.take(Instant::now().into_std(), source) { Ok(()) } else { Err(Trouble::TooOften) }
     }
 
     fn note(&self, trouble: &Trouble, remote: SocketAddr) {
@@ -368,15 +376,29 @@ impl Door {
         });
     }
 
-    /// Passes a connection on; `guest` is what it had here.
-    async fn hand_over<T>(&self, arrival: Arrival, hosts: &Hosts, is_open: watch::Receiver<()>, guest: T) {
+    /// Passes a connection on; `guest` is what it had here, until `gone` at most.
+    async fn hand_over<T>(
+        &self,
+        arrival: Arrival,
+        hosts: &Hosts,
+        is_open: watch::Receiver<()>,
+        guest: T,
+        gone: impl Future<Output = ()>,
+    ) {
         match (arrival.wish, &hosts.turn) {
             (Wish::Http(version), _) => {
                 count(&self.counts.http);
                 let client = arrival.client.ip().to_canonical();
                 let stream = arrival.into_stream();
                 // It has a place there before it gives up the one that it has here.
-                hosts.site.welcome((stream, version), client, is_open, move || drop(guest)).await;
+                let entered = tokio::select! {
+                    entered = hosts.site.enter(client) => entered,
+                    () = gone => None,
+                };
+                drop(guest);
+                if let Some(entered) = entered {
+                    hosts.site.welcome((stream, version), client, entered, is_open).await;
+                }
             }
             (Wish::Turn { connection_id }, Some(turn)) => {
                 let sent = turn_client(arrival, connection_id).map(|client| turn.try_send(client));

@@ -47,7 +47,7 @@ use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 use crate::tls::Certificates;
 pub use client::Proxies;
-pub use connections::{Connections, Limits};
+pub use connections::{Connections, Entered, Limits};
 pub(crate) use cors::allow_origin;
 pub use metrics::{Metrics, MetricsSettings};
 pub use problem::Problem;
@@ -115,16 +115,20 @@ impl Site {
         self.app.proxies.has(ip)
     }
 
-    /// Serves one connection until it or the other end of `is_open` ends. `has_place` is called when it has a place here.
+    /// Waits for a place for a connection. `None`: its client has as many as it may have.
+    pub(crate) async fn enter(&self, remote: IpAddr) -> Option<Entered> {
+        self.app.connections.enter(remote, &self.app.proxies).await
+    }
+
+    /// Serves a connection that has a place, until it or the other end of `is_open` ends.
     pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         &self,
         stream: (S, Version),
         remote: IpAddr,
+        entered: Entered,
         is_open: watch::Receiver<()>,
-        has_place: impl FnOnce(),
     ) {
-        let served = (self.router.clone(), &self.app.proxies);
-        self.app.connections.welcome(stream, remote, served, is_open, has_place).await;
+        self.app.connections.welcome(stream, remote, self.router.clone(), entered, is_open).await;
     }
 }
 

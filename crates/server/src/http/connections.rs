@@ -113,6 +113,10 @@ const LAST_REQUEST: Duration = Duration::from_secs(6);
 /// The same of a connection that is idle: by HTTP/2 its client acknowledges that there is no more to come.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
+/// A place among HTTP's connections.
+#[derive(Debug)]
+pub struct Entered((Place, oneshot::Receiver<Leave>));
+
 /// The connections that are open.
 #[derive(Debug)]
 pub struct Connections {
@@ -191,19 +195,20 @@ impl Connections {
         Some(network)
     }
 
-    /// Serves one connection that was accepted elsewhere, until it or the other end of `is_open` ends. `has_place` is called
-    /// when it has a place here.
+    /// Waits for a place for a connection that was accepted elsewhere. `None`: its client has as many as it may have.
+    pub(super) async fn enter(&self, remote: IpAddr, proxies: &Proxies) -> Option<Entered> {
+        Some(Entered(self.places.enter(self.network(remote, proxies)?).await))
+    }
+
+    /// Serves a connection that has a place, until it or the other end of `is_open` ends.
     pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: &Arc<Self>,
         stream: (S, Version),
         remote: IpAddr,
-        (router, proxies): (Router, &Proxies),
+        router: Router,
+        Entered(entered): Entered,
         is_open: watch::Receiver<()>,
-        has_place: impl FnOnce(),
     ) {
-        let Some(network) = self.network(remote, proxies) else { return };
-        let entered = self.places.enter(network).await;
-        has_place();
         self.speak(stream, remote, router, entered, is_open).await;
     }
 

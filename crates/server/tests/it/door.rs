@@ -64,13 +64,17 @@ impl World {
     }
 
     async fn with_http(entrance: Entrance, limits: Limits, of_http: http::Limits) -> Self {
+        World::with_proxies(entrance, limits, of_http, http::Proxies::default()).await
+    }
+
+    async fn with_proxies(entrance: Entrance, limits: Limits, of_http: http::Limits, proxies: http::Proxies) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let certificates = Certificates::read(&[write(folder.path())]).expect("certificates");
         let plane = Plane::new(Workers::pretended(Vec::new()), placement::Settings::default());
         let rooms = Arc::new(RoomsControl::new(plane, Vec::new(), directory::Settings::default()));
         let auth = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
         let connections = Arc::new(Connections::new(of_http));
-        let service = Arc::new(App { door: Door::new(limits), connections, ..App::new(rooms, auth) });
+        let service = Arc::new(App { door: Door::new(limits), connections, proxies, ..App::new(rooms, auth) });
         let (sender, turn) = mpsc::channel(10);
         let at = ([127, 0, 0, 1], 0).into();
         let opened = Opened::bind(at, entrance, Some(&certificates)).expect("a port");
@@ -482,6 +486,32 @@ async fn idle_connections_behind_a_load_balancer_make_room_for_others_behind_it(
     world.until(|counters| counters.newcomers == 4).await;
     let stream = of("192.0.2.11").await;
     assert!(ask(&mut world.secure(stream, &["http/1.1"]).await).await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_place_waits_no_longer_than_he_has() {
+    let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
+    let of_http = http::Limits { connections_max: 1, ..http::Limits::default() };
+    let networks = vec!["127.0.0.7/32".parse().expect("a network")];
+    let proxies = http::Proxies { networks, ..http::Proxies::default() };
+    let entrance = Entrance { http: true, ..Entrance::default() };
+    let world = World::with_proxies(entrance, limits, of_http, proxies).await;
+    // It never makes room.
+    let mut proxy = connect_from(&world, 7).await;
+    assert!(ask(&mut proxy).await.starts_with("HTTP/1.1 200 "));
+
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let mut client = connect_from(&world, 2).await;
+        client.write_all(GET.as_bytes()).await.expect("written");
+        clients.push(client);
+    }
+    for client in &mut clients {
+        assert!(is_ended(client).await);
+    }
+    world.until(|counters| (counters.late, counters.newcomers) == (10, 0)).await;
+    drop(proxy);
+    assert!(ask(&mut connect_from(&world, 2).await).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]

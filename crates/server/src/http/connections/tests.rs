@@ -77,8 +77,9 @@ impl World {
         let (ours, theirs) = duplex(PIECE);
         let (connections, router, is_open) = (self.connections.clone(), self.router.clone(), self.is_open.subscribe());
         tokio::spawn(async move {
-            let served = (router, &Proxies::default());
-            connections.welcome((ours, Version::HTTP_2), [192, 0, 2, host].into(), served, is_open, || {}).await;
+            let remote = [192, 0, 2, host].into();
+            let entered = connections.enter(remote, &Proxies::default()).await.expect("there is a place");
+            connections.welcome((ours, Version::HTTP_2), remote, router, entered, is_open).await;
         });
         theirs
     }
