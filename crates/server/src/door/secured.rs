@@ -61,6 +61,10 @@ impl Secured {
         let came = Pin::new(&mut self.socket).poll_read(context, &mut buf);
         let count = buf.filled().len();
         self.sealed.truncate(kept + count);
+        // Who is idle keeps no memory, neither when nothing has come nor when all of it was opened.
+        if self.sealed.is_empty() {
+            self.sealed = Vec::new();
+        }
         ready!(came)?;
         if count == 0 {
             // Anybody may have cut it off.
@@ -73,7 +77,6 @@ impl Secured {
             self.plain.clear();
             self.plain.extend_from_slice(&self.sealed[..opened.plain]);
             self.sealed.drain(..opened.used);
-            // Who is idle keeps no memory.
             if self.sealed.is_empty() {
                 self.sealed = Vec::new();
             }
@@ -174,5 +177,72 @@ impl AsyncWrite for Secured {
 
     fn is_write_vectored(&self) -> bool {
         self.cipher.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+    use wire::{CipherError, Opened};
+
+    use super::*;
+
+    /// Records of four bytes, under nothing.
+    #[derive(Debug)]
+    struct Fours;
+
+    impl Cipher for Fours {
+        fn open(&mut self, buf: &mut [u8]) -> Result<Opened, CipherError> {
+            let whole = buf.len() / 4 * 4;
+            Ok(Opened { plain: whole, used: whole, ..Opened::default() })
+        }
+
+        fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+            out.extend_from_slice(plain);
+            Ok(())
+        }
+
+        fn poll_output(&mut self, _: &mut Vec<u8>) {}
+
+        fn end(&mut self, _: &mut Vec<u8>) {}
+    }
+
+    /// Reads until nothing is there.
+    async fn read(secured: &mut Secured) -> Vec<u8> {
+        let (mut bytes, mut all) = ([0; 3], Vec::new());
+        poll_fn(|context| {
+            loop {
+                let mut buf = ReadBuf::new(&mut bytes);
+                let Poll::Ready(read) = Pin::new(&mut *secured).poll_read(context, &mut buf) else {
+                    return Poll::Ready(());
+                };
+                read.expect("it is there");
+                all.extend_from_slice(buf.filled());
+            }
+        })
+        .await;
+        all
+    }
+
+    #[tokio::test]
+    async fn who_is_idle_keeps_no_memory() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+        let (socket, _) = listener.accept().await.expect("a client");
+        let begun = Begun { cipher: Some(Box::new(Fours)), ..Begun::default() };
+        let mut secured = Secured::new(socket, begun);
+        for (sent, left) in [(&b""[..], 0), (b"12345678", 0), (b"123456", 2), (b"78", 0)] {
+            client.write_all(sent).await.expect("written");
+            if !sent.is_empty() {
+                secured.socket.readable().await.expect("it comes");
+            }
+            let came = read(&mut secured).await;
+            assert_eq!(secured.sealed.len(), left, "{came:?}");
+            let kept = [&secured.sealed, &secured.plain, &secured.waiting].map(Vec::capacity);
+            assert!(left > 0 || kept == [0; 3], "{kept:?}");
+        }
     }
 }
