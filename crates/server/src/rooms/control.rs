@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use counters::{Published, counters};
 use engine::Mailbox;
 use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::RecvError};
 use wire::WorkerId;
 use wire::codec::MediaKind;
 
@@ -186,12 +186,13 @@ impl RoomsControl {
             Ok::<_, DirectoryError>(place)
         })?;
         let Admitted { session, worker, .. } = place;
-        let mut pending = Pending { control: self, session, worker, is_kept: false };
         let (reply, answer) = oneshot::channel();
+        let mut pending = Pending { control: self, session, worker, answer, state: Asked::NotYet };
         self.request(worker, Request::Open { place, offer: offer.to_owned(), reply })?;
-        let answer = wait(answer).await??;
-        pending.is_kept = true;
-        Ok(Opened { key, answer })
+        pending.state = Asked::Waits;
+        let answer = wait(&mut pending.answer).await?;
+        pending.state = if answer.is_ok() { Asked::Kept } else { Asked::Refused };
+        Ok(Opened { key, answer: answer? })
     }
 
     /// Finds the session of a URL.
@@ -392,21 +393,44 @@ struct Pending<'a> {
     control: &'a RoomsControl,
     session: SessionId,
     worker: WorkerId,
-    is_kept: bool,
+    answer: oneshot::Receiver<Result<Answer, NegotiationError>>,
+    state: Asked,
+}
+
+/// How far a negotiator has come with an offer.
+enum Asked {
+    /// It has not heard of it.
+    NotYet,
+    /// It is to answer.
+    Waits,
+    /// It has kept no session.
+    Refused,
+    /// It has one, and the client its answer.
+    Kept,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if self.is_kept {
+        if matches!(self.state, Asked::Kept) {
             return;
         }
-        // Without room for this, the handshake's time runs out.
-        let _ = self.control.request(self.worker, Request::Close { session: self.session });
+        self.answer.close();
+        match self.answer.try_recv() {
+            Ok(Ok(_)) => {
+                // Without room for this, the handshake's time runs out.
+                let _ = self.control.request(self.worker, Request::Close { session: self.session });
+            }
+            Ok(Err(_)) => {}
+            // The offer is in the mailbox, and takes its client's place until the negotiator sees there that nobody waits, and
+            // says that it has ended.
+            Err(_) if matches!(self.state, Asked::Waits) => return,
+            Err(_) => {}
+        }
         self.control.end(self.session, false);
     }
 }
 
-async fn wait<T>(answer: oneshot::Receiver<T>) -> Result<T, ControlError> {
+async fn wait<T>(answer: impl Future<Output = Result<T, RecvError>>) -> Result<T, ControlError> {
     match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) | Err(_) => Err(ControlError::Busy),

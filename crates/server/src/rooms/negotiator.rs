@@ -166,7 +166,8 @@ pub enum NegotiationError {
 pub enum Notice {
     /// ICE and DTLS are done; the worker gets the session, unless control says that there is no room for it any more.
     Connected { session: SessionId },
-    /// The session is gone, here and on the worker. Comes once for each session that was answered.
+    /// The session is gone, here and on the worker. Comes once for each session that was answered, and for each that nobody
+    /// waited for.
     Ended { session: SessionId, reason: EndReason },
 }
 

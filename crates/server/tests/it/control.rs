@@ -12,7 +12,7 @@ use server::plane::{Plane, ProductControl, placement};
 use server::rooms::client::Client;
 use server::rooms::control::{ControlError, NegotiatorEnd, Opened, RoomsControl};
 use server::rooms::directory::{DirectoryError, Role, Settings};
-use server::rooms::negotiator::{Answer, Input, NegotiationError, Notice, Request};
+use server::rooms::negotiator::{Answer, EndReason, Input, NegotiationError, Notice, Request};
 use server::worker::Message;
 use wire::WorkerId;
 use wire::codec::Codec;
@@ -21,7 +21,7 @@ use crate::offers;
 
 #[tokio::test]
 async fn commands_that_find_no_room_wait_and_keep_their_order() {
-    let test = Harness::new(1, true);
+    let test = Harness::new(1);
 
     for name in ["a", "b"] {
         test.publish(name, "VP8").await;
@@ -37,7 +37,7 @@ async fn commands_that_find_no_room_wait_and_keep_their_order() {
 
 #[tokio::test]
 async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
-    let test = Harness::new(100, true);
+    let test = Harness::new(100);
     let streams = || test.rooms.streams(&["*"], "", 10);
     let codec = || streams()[0].tracks[0].codec;
 
@@ -54,7 +54,7 @@ async fn a_publisher_with_other_tracks_takes_the_name_when_it_is_connected() {
 
 #[tokio::test]
 async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
-    let test = Harness::new(100, true);
+    let test = Harness::new(100);
     test.publish("a", "VP8").await;
     test.commands();
 
@@ -72,25 +72,68 @@ async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
     assert_eq!(test.requests(), ["publish 1"], "no negotiator has heard of them");
 }
 
-#[tokio::test]
-async fn a_request_that_is_given_up_leaves_no_session_behind() {
-    let test = Harness::new(100, false);
+/// Begins to publish, and gives it up where that waits for the negotiator.
+async fn give_up(rooms: &RoomsControl, host: u8) -> Poll<Result<Opened, ControlError>> {
+    let client = Client { address: Some([192, 0, 2, host].into()), ..Client::default() };
+    let offer = vp8();
+    let mut publish = pin!(rooms.publish("a", &offer, client));
+    std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await
+}
 
+/// What a negotiator does with requests for which nobody waits any more. How many there were.
+fn catch_up(rooms: &RoomsControl, heard: &Receiver<Input>) -> usize {
+    let waits = std::iter::from_fn(|| heard.try_recv());
+    let end = |input| match input {
+        Input::Request(Request::Open { place, reply, .. }) if reply.is_closed() => {
+            rooms.handle_notice(Notice::Ended { session: place.session, reason: EndReason::Abandoned })
+        }
+        other => panic!("unexpected {other:?}"),
+    };
+    waits.map(end).count()
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_takes_its_place_until_the_negotiator_has_seen_it() {
+    let (inputs, heard) = mailbox(100).expect("a mailbox");
+    let (rooms, _worker) = rooms(100, inputs);
+    assert!(give_up(&rooms, 1).await.is_pending());
+    assert_eq!(rooms.census().publishers, (1, 0));
+    assert_eq!((catch_up(&rooms, &heard), rooms.census().publishers), (1, (0, 0)));
+}
+
+#[tokio::test]
+async fn offers_that_one_takes_back_leave_room_for_those_of_others() {
+    let (inputs, heard) = mailbox(1_500).expect("a mailbox");
+    let (rooms, _worker) = rooms(100, inputs);
+    let too_many = Err(ControlError::Directory(DirectoryError::TooManyWaiting));
+    for count in 0..2_000 {
+        let begun = give_up(&rooms, 1).await;
+        assert!(if count < 1_000 { begun.is_pending() } else { begun == Poll::Ready(too_many.clone()) }, "{count}");
+    }
+    assert!(give_up(&rooms, 2).await.is_pending(), "the mailbox has room");
+    assert_eq!((catch_up(&rooms, &heard), rooms.census().publishers), (1_001, (0, 0)));
+    assert!(give_up(&rooms, 1).await.is_pending());
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_when_nobody_waits_any_more_ends_its_session() {
+    let (inputs, heard) = mailbox(100).expect("a mailbox");
+    let (rooms, _worker) = rooms(100, inputs);
     {
         let offer = vp8();
-        let mut publish = pin!(test.rooms.publish("a", &offer, Client::default()));
-        let first = std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await;
-        assert!(first.is_pending());
-        assert_eq!(test.rooms.census().publishers, (1, 0));
+        let mut publish = pin!(rooms.publish("a", &offer, Client::default()));
+        assert!(std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await.is_pending());
+        let Some(Input::Request(Request::Open { reply, .. })) = heard.try_recv() else { panic!("an offer") };
+        let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() };
+        reply.send(Ok(answer)).expect("it waits");
     }
-
-    assert_eq!(test.rooms.census().publishers, (0, 0));
-    assert_eq!(test.requests(), ["publish 1", "end"]);
+    assert_eq!(rooms.census().publishers, (0, 0));
+    assert!(matches!(heard.try_recv(), Some(Input::Request(Request::Close { .. }))));
 }
 
 #[tokio::test]
 async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
-    let test = Harness::new(100, true);
+    let test = Harness::new(100);
     test.publish("a", "VP8").await;
     let now = Instant::now();
     let client = Client { ends_at: Some(now + Duration::from_secs(60)), ..Client::default() };
@@ -115,7 +158,7 @@ async fn a_negotiator_without_room_is_told_as_busy() {
 
 #[tokio::test]
 async fn questions_to_a_worker_without_room_are_told_as_busy() {
-    let test = Harness::new(1, true);
+    let test = Harness::new(1);
     let opened = test.rooms.publish("a", &vp8(), Client::default()).await.expect("answered");
     test.connect("a", &opened);
     let session = test.rooms.find(Role::Publisher, "a", &opened.key).expect("it is there");
@@ -125,7 +168,7 @@ async fn questions_to_a_worker_without_room_are_told_as_busy() {
 
 #[tokio::test]
 async fn busy_workers_take_no_newcomers_until_they_are_at_rest_again() {
-    let test = Harness::new(100, true);
+    let test = Harness::new(100);
     let (start, mut busy_ns) = (Instant::now(), 0);
     let mut work = |from: u64, to: u64, percent: u64| {
         for tick in from..to {
@@ -153,19 +196,16 @@ struct Harness {
 }
 
 impl Harness {
-    /// The worker's mailbox has so much room; the negotiator answers or keeps silent.
-    fn new(room: usize, answers: bool) -> Self {
+    /// The worker's mailbox has so much room; the negotiator answers.
+    fn new(room: usize) -> Self {
         let (inputs, heard) = mailbox(100).expect("a mailbox");
         let negotiator = thread::spawn(move || {
-            let (mut words, mut unanswered) = (Vec::new(), Vec::new());
+            let mut words = Vec::new();
             while let Ok(Input::Request(request)) = heard.recv_timeout(None) {
                 words.push(word(&request));
-                match request {
-                    Request::Open { reply, .. } if answers => {
-                        let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() };
-                        reply.send(Ok(answer)).expect("heard");
-                    }
-                    request => unanswered.push(request),
+                if let Request::Open { reply, .. } = request {
+                    let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() };
+                    reply.send(Ok(answer)).expect("heard");
                 }
             }
             words

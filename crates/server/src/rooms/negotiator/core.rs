@@ -214,8 +214,12 @@ where
         match request {
             Request::Open { place, offer, reply } => {
                 let session = place.session;
+                // An answer is work, and nobody waits for it any more.
+                if reply.is_closed() {
+                    return self.abandon(session);
+                }
                 let result = self.open(now, place, &offer);
-                self.answer(now, session, result, reply);
+                self.answer(session, result, reply);
             }
             Request::Patch { session, fragment, if_match, reply } => {
                 let result = self.patch(now, session, &fragment, &if_match);
@@ -318,19 +322,23 @@ where
         ufrag
     }
 
-    fn answer(&mut self, now: Instant, id: SessionId, result: Result<Answer, NegotiationError>, reply: Reply<Answer>) {
+    fn answer(&mut self, id: SessionId, result: Result<Answer, NegotiationError>, reply: Reply<Answer>) {
         match &result {
             Ok(_) => self.counters.answered += 1,
             Err(NegotiationError::Overloaded { .. }) => self.counters.overloaded += 1,
             Err(_) => self.counters.refused += 1,
         }
-        let was_kept = result.is_ok();
-        if reply.send(result).is_err()
-            && was_kept
-            && let Some(key) = self.by_id.get(&id).copied()
-        {
-            tracing::debug!(session = id.0, at = ?now, "nobody waits for the answer");
-            self.remove(key, EndReason::Abandoned);
+        if reply.send(result).is_err() {
+            self.abandon(id);
+        }
+    }
+
+    /// Whoever asked for a session has gone.
+    fn abandon(&mut self, id: SessionId) {
+        tracing::debug!(session = id.0, "nobody waits for the answer");
+        match self.by_id.get(&id).copied() {
+            Some(key) => self.remove(key, EndReason::Abandoned),
+            None => _ = (self.notify)(Notice::Ended { session: id, reason: EndReason::Abandoned }),
         }
     }
 
