@@ -17,6 +17,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 
+/// How long an answer takes that is slow.
+const SLOW: Duration = Duration::from_secs(10);
+
 const PIECE: usize = 16 * 1024;
 
 /// A body of so many pieces, each of which is there after a while.
@@ -63,6 +66,7 @@ impl World {
             .route("/forty", get(async || Pieces::body(40, Duration::ZERO)))
             .route("/large", get(async || vec![7; 40 * PIECE]))
             .route("/rare", get(async || Pieces::body(3, Duration::from_secs(45))))
+            .route("/slow", get(async || sleep(SLOW).await))
             .route("/never", get(pending::<()>))
             .route(
                 "/read",
@@ -243,4 +247,16 @@ async fn no_line_of_a_header_is_sent_by_its_number() {
     stream.read_exact(settings).await.expect("all of it");
     // SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §6.5.2).
     assert_eq!((frame[3], settings.chunks(6).find(|one| one[..2] == [0, 1])), (4, Some(&[0, 1, 0, 0, 0, 0][..])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_http_2_who_sends_no_more_has_gone() {
+    let world = World::new(Limits::default());
+    let (mut stream, began) = (silent(&world, 1).await, Instant::now());
+    // GET https://h/slow, with no more to come in this stream (RFC 7541 appendix A).
+    stream.write_all(b"\0\0\x0c\x01\x05\0\0\0\x01\x82\x87\x04\x05/slow\x01\x01h").await.expect("written");
+    stream.shutdown().await.expect("said");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("it ends");
+    assert!(began.elapsed() < SLOW, "it has no answer: {:?}", began.elapsed());
 }
