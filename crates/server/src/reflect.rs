@@ -4,6 +4,7 @@ pub mod access;
 pub mod control;
 pub mod hls;
 pub mod inlet;
+pub(crate) mod moved;
 pub mod request;
 pub mod response;
 pub mod sign;

@@ -6,6 +6,7 @@
 //! Locks: this one first, then a stream's, then the plane's.
 
 mod admission;
+mod moved;
 mod reload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use reflect::counters::EndCounts;
+use reflect::moved::Handed;
 use reflect::spec::{Command, EndedViewer, Event, ViewerId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use wire::{Bitrate, WorkerId};
 
 use super::source::{Around, Running};
@@ -25,6 +27,8 @@ use crate::accept::PerAddress;
 use crate::plane::{Plane, ProductControl};
 use crate::worker::Message;
 pub use admission::{Admission, Arrived};
+pub(crate) use moved::Away;
+use moved::Hearing;
 
 /// Everything that can be asked of the reflector.
 pub struct Control {
@@ -47,6 +51,8 @@ struct State {
     admitted: usize,
     streams_begun: u64,
     viewers_begun: u64,
+    /// All goes over to another process: where viewers go whom workers give away.
+    leaving: Option<mpsc::UnboundedSender<Handed>>,
 }
 
 /// A stream, and what its viewers had.
@@ -54,6 +60,8 @@ struct Entry {
     stream: Arc<Stream>,
     /// Where it is fetched from; nobody when it is pushed.
     sources: Option<Running>,
+    /// Its source's bytes come from another process.
+    hearing: Option<Hearing>,
     path: Box<str>,
     is_configured: bool,
     /// That have a place.
