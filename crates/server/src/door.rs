@@ -38,6 +38,7 @@ use crate::accept::{Place, Places, accept, household};
 use crate::guard;
 use crate::http::Site;
 use crate::tls::Certificates;
+use crate::upgrade;
 use greeting::{Arrival, Greeting, Trouble};
 use wish::Wish;
 
@@ -220,19 +221,39 @@ impl Opened {
         entrance: Entrance,
         certificates: Option<&Arc<Certificates>>,
     ) -> anyhow::Result<Self> {
+        // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
+        let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
+        Opened::with(listener, entrance, certificates)
+    }
+
+    /// The same with a listener that is there.
+    ///
+    /// # Errors
+    /// When it wants certificates and there are none.
+    pub(crate) fn with(
+        listener: TcpListener,
+        entrance: Entrance,
+        certificates: Option<&Arc<Certificates>>,
+    ) -> anyhow::Result<Self> {
         let tls = match (entrance.is_tls, certificates) {
             (false, _) => None,
             (true, Some(certificates)) => Some(certificates.config(&entrance.protocols())?),
             (true, None) => anyhow::bail!("{} needs certificates", entrance.setting),
         };
-        // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
-        let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
         Ok(Opened { entrance, listener, tls })
     }
 
     /// The setting that wants it.
     pub fn setting(&self) -> &'static str {
         self.entrance.setting
+    }
+
+    /// One more reference to the listener, for another process; `addr` is what was asked for.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn share(&self, addr: SocketAddr) -> io::Result<upgrade::Listener> {
+        upgrade::Listener::of(self.entrance.setting, addr, &self.listener)
     }
 
     /// Whether TURN is spoken there, under TLS or without.

@@ -197,7 +197,6 @@ impl Machine {
         let ca_file = config.pump.ca_file.as_deref().map(Path::new);
         let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
         let reflect = ReflectControl::new(plane.clone(), Some(around));
-        reflect.apply(&config.reflect).context("reflect.streams")?;
         let reflected = Some(reflect.clone());
         let listen =
             report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), reflected, Handle::current());
@@ -241,6 +240,13 @@ impl Running {
     /// Whether the relay has allocations.
     pub fn has_allocations(&self) -> bool {
         self.relay.as_ref().is_some_and(|relay| relay.has_receivers())
+    }
+
+    /// Ends all sessions but who watches reflected streams.
+    pub(crate) fn close_others(&self) {
+        self.rooms.close_all();
+        self.pump.close_all();
+        self.relay.iter().for_each(|relay| relay.close_all());
     }
 
     /// Ends all sessions.

@@ -2,8 +2,12 @@
 //!
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
 //! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
-//! long as it takes. SIGHUP and SIGUSR2 have files read again, and of the settings those of the reflector.
+//! long as it takes. SIGHUP has files read again, and of the settings those of the reflector. SIGUSR2 has a new process take over
+//! (`upgrade`).
 
+mod handover;
+
+use std::future::pending;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,6 +17,7 @@ use acme::Keeper;
 use anyhow::{Context as _, ensure};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::auth::Auth;
 use crate::config::{self, Config};
@@ -29,6 +34,8 @@ use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 use crate::signals::{Ends, Wish, Wishes};
 use crate::tls::{self, Certificates, Sources};
+use crate::upgrade::{self, Predecessor, Successor};
+use handover::{Failed, Inherited, hand_over, hindrance, pass_on};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -112,24 +119,34 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
     tls::check(config)?;
     let keeper = config.acme.settings()?.map(Keeper::new).transpose().context("[acme]")?;
     let certificates = certificates(config, keeper)?;
-    let mut opened = Vec::new();
+    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
+    let mut before = Inherited::new(Predecessor::find()?)?;
+    let (mut opened, mut listeners) = (Vec::new(), Vec::new());
     for (addr, entrance) in Entrance::merge(entrances(config))? {
-        opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
+        let one = match before.listener(entrance.setting, addr)? {
+            Some(listener) => Opened::with(listener, entrance, certificates.as_ref())?,
+            None => Opened::bind(addr, entrance, certificates.as_ref())?,
+        };
+        listeners.push(one.share(addr)?);
+        opened.push(one);
     }
     // Where the system chose ports, these are what everybody is told.
     let config = &Config { relay: with_ports(&config.relay, &opened)?, ..config.clone() };
-    let rtsp_listener = match config.pump.rtsp_listen {
-        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("pump.rtsp_listen {listen}"))?),
-        None => None,
+    let mut listener = |setting: &str, addr: Option<SocketAddr>| -> anyhow::Result<Option<TcpListener>> {
+        let Some(addr) = addr else { return Ok(None) };
+        let one = match before.listener(setting, addr)? {
+            Some(listener) => listener,
+            None => door::listener(addr, false).with_context(|| format!("{setting} {addr}"))?,
+        };
+        listeners.push(upgrade::Listener::of(setting, addr, &one)?);
+        Ok(Some(one))
     };
-    let metrics_listener = match config.http.metrics_listen {
-        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("http.metrics_listen {listen}"))?),
-        None => None,
-    };
-    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
+    let rtsp_listener = listener("pump.rtsp_listen", config.pump.rtsp_listen)?;
+    let metrics_listener = listener("http.metrics_listen", config.http.metrics_listen)?;
     let machine = Machine::bind(config, files_max)?;
     let context = machine.context();
     let running = machine.run(config, certificates.as_ref())?;
+    before.take_up(&running, config)?;
     let rtsp = rtsp_listener.map(|listener| {
         let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
@@ -157,10 +174,12 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
     let addr = opened[0].local_addr()?;
     let by_tls = opened.iter().find(|opened| opened.setting() == "http.tls_listen");
     let tls_addr = by_tls.map(Opened::local_addr).transpose()?;
-    let (open, is_open) = watch::channel(());
+    let (mut open, is_open) = watch::channel(());
     let metrics_addr = metrics_listener.as_ref().map_or(Ok(addr), TcpListener::local_addr)?;
+    // Who accepts at addresses of their own.
+    let mut apart = Vec::new();
     if let Some(listener) = metrics_listener {
-        tokio::spawn(http::serve_metrics(app.clone(), listener));
+        apart.push(tokio::spawn(http::serve_metrics(app.clone(), listener)));
     }
     let hosts = Hosts {
         site: Site::new(app.clone()),
@@ -175,7 +194,7 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
     certificates.iter().for_each(Certificates::start);
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
-        tokio::spawn(rtsp::listener::serve(rtsp, listener));
+        apart.push(tokio::spawn(rtsp::listener::serve(rtsp, listener)));
     }
     if with_demo {
         anyhow::ensure!(app.has_rooms, "the demo needs rooms (see workers.bind)");
@@ -184,27 +203,67 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    go_on(&running, (certificates.as_deref(), reread), &mut ends, &mut wishes).await?;
+    upgrade::tell_ready();
+    loop {
+        let read = (certificates.as_deref(), reread);
+        let Some(successor) = go_on(&running, config, read, &mut ends, &mut wishes).await? else { break };
+        drop(open);
+        match hand_over(successor, &running, &app.door, &listeners).await {
+            Ok(away) => {
+                apart.iter().for_each(JoinHandle::abort);
+                pass_on(away, &running, &mut ends, &mut wishes).await;
+                app.connections.end().await;
+                return Ok(());
+            }
+            Err(Failed::Within(error)) => return Err(error),
+            Err(Failed::Before(error)) => tracing::error!("{error:#}; the server goes on as before"),
+        }
+        let is_open;
+        (open, is_open) = watch::channel(());
+        for (addr, entrance) in Entrance::merge(entrances(config))? {
+            let found = listeners.iter().find(|other| other.setting == entrance.setting && other.addr == addr);
+            let found = found.context("a listener is lost")?;
+            let listener = TcpListener::from_std(found.descriptor.try_clone()?.into())?;
+            let opened = Opened::with(listener, entrance, certificates.as_ref())?;
+            tokio::spawn(app.door.clone().serve(opened, hosts.clone(), is_open.clone()));
+        }
+    }
     drain(config, &running, &mut ends).await;
-    drop(open);
+    drop((open, listeners));
     app.connections.end().await;
     Ok(())
 }
 
-/// Does what is due, and what signals say, until it is to end.
+/// Does what is due, and what signals say, until it is to end, or there is a process that is ready to take over.
 async fn go_on(
     running: &Running,
+    config: &Config,
     read: (Option<&Certificates>, Reread<'_>),
     ends: &mut Ends,
     wishes: &mut Wishes,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Successor>> {
     let mut tick = tokio::time::interval(CONTROL_TICK);
-    let mut is_leaving = false;
+    let (mut is_leaving, mut starting) = (false, None);
     while !is_leaving || running.has_receivers() {
         tokio::select! {
             _ = tick.tick() => running.handle_timeout(Instant::now()),
             () = ends.next() => break,
+            started = started(&mut starting) => match started {
+                Ok(successor) => return Ok(Some(successor)),
+                Err(error) => tracing::error!("{error:#}; the server goes on as before"),
+            },
             wish = wishes.next() => match wish {
+                Wish::User2 if starting.is_some() => tracing::warn!("{wish}: a new process is being started already"),
+                Wish::User2 if !config.reflect.streams.is_empty() => match hindrance(config) {
+                    None => {
+                        tracing::info!("{wish}: a new process is started");
+                        starting = Some(tokio::task::spawn_blocking(Successor::start));
+                    }
+                    Some(hindrance) => {
+                        tracing::warn!("{wish}: this server is not replaced by a new process: {hindrance}");
+                        read_again(wish, read, running);
+                    }
+                },
                 Wish::HangUp | Wish::User2 => read_again(wish, read, running),
                 Wish::User1 => {
                     tracing::info!("{wish}: draining; the server ends with the last of those who are there");
@@ -215,7 +274,15 @@ async fn go_on(
         }
         anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
     }
-    Ok(())
+    Ok(None)
+}
+
+/// The process that was to be started, if one was.
+async fn started(starting: &mut Option<JoinHandle<anyhow::Result<Successor>>>) -> anyhow::Result<Successor> {
+    let Some(task) = starting else { return pending().await };
+    let started = task.await;
+    *starting = None;
+    started?
 }
 
 /// The relay's settings with the addresses at which its connections come in.

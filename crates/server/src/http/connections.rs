@@ -277,14 +277,15 @@ impl Connections {
             builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
-            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle, old).await;
+            let lasts = guest.is_old(Duration::ZERO);
+            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle, (old, lasts)).await;
         }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
         builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-        let old = guest.is_old(limits.age_max);
-        self.attend(builder.serve_connection(stream, answer), told, is_open, pending(), old).await;
+        let ages = (guest.is_old(limits.age_max), guest.is_old(Duration::ZERO));
+        self.attend(builder.serve_connection(stream, answer), told, is_open, pending(), ages).await;
     }
 
     async fn attend(
@@ -293,7 +294,7 @@ impl Connections {
         told: oneshot::Receiver<Leave>,
         mut is_open: watch::Receiver<()>,
         idle: impl Future<Output = ()>,
-        old: impl Future<Output = ()>,
+        (old, lasts): (impl Future<Output = ()>, impl Future<Output = ()>),
     ) {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
         let mut leave = None;
@@ -306,6 +307,11 @@ impl Connections {
         };
         // A request that is under way has its answer, and that leaves to its end.
         connection.as_mut().graceful_shutdown();
+        // What goes on for as long as it likes does so: the process may be there for its sources alone.
+        tokio::select! {
+            result = connection.as_mut() => return trace(result),
+            () = lasts => {}
+        }
         let mut end = pin!(sleep(time));
         loop {
             tokio::select! {
