@@ -210,9 +210,7 @@ async fn who_watches_a_stream_that_is_removed_gets_what_is_left_and_others_go_on
         test.serve(path);
     }
     test.told(0);
-    test.apply(
-        "[[reflect.streams]]\nname = \"b\"\npath = \"/b\"\n[[reflect.streams]]\nname = \"c\"\nmetacube = true\n",
-    );
+    test.apply("[[reflect.streams]]\nname = \"b\"\npath = \"/b\"\n[[reflect.streams]]\nname = \"c\"\nmetacube = true\n");
     assert_eq!(test.told(0), ["remove stream"]);
     assert!(test.control.find("/live/a").is_none() && test.control.find("/live/b").is_none());
     let names: Vec<String> = test.control.streams().iter().map(|stream| stream.name.to_string()).collect();

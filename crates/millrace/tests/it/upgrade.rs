@@ -1,0 +1,290 @@
+//! A server that is replaced by a new one while streams are sent and watched.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use pump::sample::Sample;
+use wire::Bitrate;
+
+use crate::common::{PATIENCE, millrace, wait_until};
+
+const PACKET: usize = 188;
+
+/// Bytes that are pushed at a time.
+const PIECE: usize = 50 * PACKET;
+
+/// How many watch from the start.
+const VIEWERS: usize = 100;
+
+#[test]
+fn who_watches_loses_and_repeats_no_byte_while_the_server_is_replaced_twice() {
+    let bytes: Arc<[u8]> = Sample { rate: Bitrate::from_kbps(8_000), pictures: 300, ..Sample::default() }.make().into();
+    let mut service = Service::start(&["reflect.streams=x backlog=64MiB pace=free"]);
+    let mut pusher = Pusher::begin(&service.addr);
+    let third = bytes.len() / 3 / PIECE * PIECE;
+    pusher.push(&bytes[..4 * PIECE]);
+    service.wait_for_stream();
+    let mut viewers: Vec<Viewer> = (0..VIEWERS).map(|_| Viewer::begin(&service.addr, &bytes)).collect();
+    // One who reads nothing until the end has most of it before him when he goes over.
+    let idle = Viewer::connect(&service.addr);
+    for (round, part) in [&bytes[4 * PIECE..third], &bytes[third..2 * third]].into_iter().enumerate() {
+        let (before, after) = part.split_at(part.len() / 2);
+        pusher.push(before);
+        service.tell("USR2");
+        // Some come and go meanwhile.
+        for piece in after.chunks(PIECE) {
+            pusher.push(piece);
+            viewers.push(Viewer::begin(&service.addr, &bytes));
+            drop(Viewer::connect(&service.addr));
+        }
+        service.wait_for_successor(round + 1);
+    }
+    pusher.push(&bytes[2 * third..]);
+    viewers.push(idle.watch(&bytes));
+    for (number, viewer) in viewers.into_iter().enumerate() {
+        let body = viewer.body();
+        let (from, to) = part(&body, &bytes);
+        assert_eq!(to, bytes.len(), "viewer {number}, who began at {from}, has all");
+    }
+    assert_eq!(pusher.end(), 204);
+    wait_until("the first process ends with its source", || service.child.try_wait().expect("a child").is_some());
+    assert_eq!(service.child.wait().expect("a child").code(), Some(0));
+    let successors = service.successors();
+    wait_until("the second one ends too", || !is_there(successors[0]));
+    assert!(is_there(successors[1]));
+
+    let mut other = Pusher::begin(&service.addr);
+    other.push(&bytes);
+    assert_eq!(other.end(), 204, "the third one takes a new source");
+}
+
+#[test]
+fn a_new_binary_that_does_not_start_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("millrace.toml");
+    let write = |path: &Path, text: &str| fs::write(path, text).expect("written");
+    write(&file, "[[reflect.streams]]\nname = \"x\"\nbacklog = \"64MiB\"\n");
+    let bytes: Arc<[u8]> = Sample { rate: Bitrate::from_kbps(4_000), pictures: 100, ..Sample::default() }.make().into();
+    let mut service = Service::start_with(&["--config", file.to_str().expect("text")], &[]);
+    let mut pusher = Pusher::begin(&service.addr);
+    let (first, rest) = bytes.split_at(bytes.len() / 2 / PIECE * PIECE);
+    pusher.push(first);
+    service.wait_for_stream();
+    let viewer = Viewer::begin(&service.addr, &bytes);
+    write(&file, "[[reflect.streams]]\nname = \"x\"\npace = \"1%\"\n");
+    service.tell("USR2");
+    wait_until("it is told", || service.has_said("the server goes on as before"));
+    let later = Viewer::begin(&service.addr, &bytes);
+    pusher.push(rest);
+    for viewer in [viewer, later] {
+        assert_eq!(part(&viewer.body(), &bytes).1, bytes.len());
+    }
+    assert_eq!(pusher.end(), 204);
+    assert!(service.child.try_wait().expect("a child").is_none());
+
+    write(&file, "[[reflect.streams]]\nname = \"x\"\n");
+    service.tell("USR2");
+    service.wait_for_successor(1);
+    wait_until("it has nothing to do any more", || service.child.try_wait().expect("a child").is_some());
+}
+
+/// Which part of a stream a body has, behind the tables.
+fn part(body: &[u8], stream: &[u8]) -> (usize, usize) {
+    let head = body.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+    assert!(body.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&body[..head]));
+    let body = &body[head..];
+    let begin = (0..body.len()).step_by(PACKET).find(|at| is_start(&body[*at..])).expect("a start");
+    let body = &body[begin..];
+    let some = &body[..body.len().min(40 * PACKET)];
+    let from = (0..stream.len()).step_by(PACKET).find(|at| stream[*at..].starts_with(some)).expect("its bytes");
+    assert!(stream[from..].starts_with(body), "some of {} bytes from {from} on are others", body.len());
+    (from, from + body.len())
+}
+
+/// Whether one may begin with a packet: it says so itself (random_access_indicator).
+fn is_start(packet: &[u8]) -> bool {
+    packet[0] == 0x47 && packet[3] & 0x20 != 0 && packet[4] > 0 && packet[5] & 0x40 != 0
+}
+
+fn is_there(pid: u32) -> bool {
+    // One that has ended and is nobody's child any more is gone.
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn tell(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().expect("kill runs").success());
+}
+
+/// A server, whatever process it is by now, and what all of them say.
+struct Service {
+    child: Child,
+    addr: String,
+    said: Arc<Mutex<String>>,
+}
+
+impl Service {
+    fn start(settings: &[&str]) -> Self {
+        Self::start_with(&[], settings)
+    }
+
+    fn start_with(flags: &[&str], settings: &[&str]) -> Self {
+        let mut command = millrace();
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
+        let own = ["workers.count=2", "workers.udp_port=0", "log.filter=info", "reflect.viewers_per_client=1000"];
+        command.args(own.iter().chain(settings).flat_map(|setting| ["--set", setting]));
+        command.args(["--set", "tls.newcomers_per_client=1000", "--set", "http.connections_per_client=1000"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let said = Arc::<Mutex<String>>::default();
+        let (mut log, heard) = (BufReader::new(child.stderr.take().expect("a pipe")), said.clone());
+        thread::spawn(move || {
+            let mut line = String::new();
+            while log.read_line(&mut line).is_ok_and(|len| len > 0) {
+                heard.lock().expect("nobody panics").push_str(&std::mem::take(&mut line));
+            }
+        });
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("what it prints");
+        let (_, rest) = line.split_once("http://").expect("an address");
+        Service { addr: rest.trim().trim_end_matches('/').to_owned(), child, said }
+    }
+
+    /// Tells the process that is it now.
+    fn tell(&self, signal: &str) {
+        tell(self.successors().last().copied().unwrap_or(self.child.id()), signal);
+    }
+
+    fn has_said(&self, what: &str) -> bool {
+        self.said.lock().expect("nobody panics").contains(what)
+    }
+
+    /// The processes after the first, which have taken over.
+    fn successors(&self) -> Vec<u32> {
+        let said = self.said.lock().expect("nobody panics");
+        let numbers = said.lines().filter(|line| line.contains("has taken over")).filter_map(|line| {
+            let (_, rest) = line.split_once("successor=")?;
+            rest.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
+        });
+        numbers.collect()
+    }
+
+    /// There is something to watch.
+    fn wait_for_stream(&self) {
+        wait_until("it is known what it is", || {
+            let mut status = [0; 12];
+            (&Viewer::connect(&self.addr).0).read_exact(&mut status).expect("an answer");
+            status.ends_with(b"200")
+        });
+    }
+
+    fn wait_for_successor(&self, count: usize) {
+        wait_until("a new process takes over", || {
+            assert!(!self.has_said("ERROR"), "{}", self.said.lock().expect("nobody panics"));
+            self.successors().len() == count
+        });
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.said.lock().expect("nobody panics"));
+        }
+        for pid in self.successors().into_iter().filter(|pid| is_there(*pid)) {
+            Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().ok();
+        }
+        // It may have ended.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Who sends a stream, in chunks.
+struct Pusher {
+    socket: TcpStream,
+}
+
+impl Pusher {
+    fn begin(addr: &str) -> Self {
+        let mut socket = TcpStream::connect(addr).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let head = "PUT /live/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+        socket.write_all(head.as_bytes()).expect("sent");
+        Pusher { socket }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(PIECE) {
+            let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            self.socket.write_all(&chunk).expect("sent");
+        }
+    }
+
+    /// Ends the stream; returns the status of the answer.
+    fn end(&mut self) -> u16 {
+        self.socket.write_all(b"0\r\n\r\n").expect("sent");
+        let mut answer = [0; 12];
+        self.socket.read_exact(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer[9..]).parse().expect("a status")
+    }
+}
+
+/// A connection that asks for the stream.
+struct Asking(TcpStream);
+
+/// Who watches a stream.
+struct Viewer {
+    thread: JoinHandle<Vec<u8>>,
+}
+
+impl Viewer {
+    fn connect(addr: &str) -> Asking {
+        let mut socket = TcpStream::connect(addr).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        socket.write_all(b"GET /live/x HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+        Asking(socket)
+    }
+
+    /// Watches from now on: what comes first is here when this returns.
+    fn begin(addr: &str, stream: &Arc<[u8]>) -> Self {
+        let asking = Self::connect(addr);
+        let mut first = [0; 13];
+        (&asking.0).read_exact(&mut first).expect("an answer");
+        asking.watch_behind(first.to_vec(), stream)
+    }
+
+    /// All that came.
+    fn body(self) -> Vec<u8> {
+        self.thread.join().expect("it is read")
+    }
+}
+
+impl Asking {
+    fn watch(self, stream: &Arc<[u8]>) -> Viewer {
+        self.watch_behind(Vec::new(), stream)
+    }
+
+    /// Reads until the end of the stream comes, or of the connection.
+    fn watch_behind(self, mut body: Vec<u8>, stream: &Arc<[u8]>) -> Viewer {
+        let (mut socket, stream) = (self.0, stream.clone());
+        let thread = thread::spawn(move || {
+            let (last, mut buf) = (&stream[stream.len() - 20 * PACKET..], vec![0; 64 * 1_024]);
+            while !body.ends_with(last) {
+                let count = match socket.read(&mut buf) {
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+                    read => read.expect("more in time"),
+                };
+                if count == 0 {
+                    break;
+                }
+                body.extend_from_slice(&buf[..count]);
+            }
+            body
+        });
+        Viewer { thread }
+    }
+}
