@@ -10,8 +10,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use wire::Bitrate;
-use wire::ts::{PACKET_LEN, Pcr, SYNC_BYTE, Timestamp, crc32, write_pes_header};
+use wire::ts::{
+    PACKET_LEN, Pcr, Pid, PmtStream, SECTION_LEN_MAX, SYNC_BYTE, Timestamp, write_pat, write_pes_header, write_pmt,
+};
+use wire::{Bitrate, Random};
 
 // 0      4   5     6   7                    27
 // ┌──────┬───┬─────┬───┬────────────────────┬─────────┐   Before the second length is a PCR, six bytes,
@@ -30,8 +32,8 @@ const HAS_PRIVATE: u8 = 0x02;
 const HAS_PCR: u8 = 0x10;
 const RANDOM_ACCESS: u8 = 0x40;
 
-const PMT_PID: u16 = 0x1000;
-const VIDEO_PID: u16 = 0x0100;
+const PMT_PID: Pid = Pid::new(0x1000).unwrap();
+const VIDEO_PID: Pid = Pid::new(0x100).unwrap();
 const STREAM_TYPE_H264: u8 = 0x1b;
 const VIDEO_STREAM_ID: u8 = 0xe0;
 
@@ -78,31 +80,12 @@ impl Stream {
     pub(super) fn new(rate: Bitrate, interval: Duration) -> Result<Self> {
         let round = (u128::from(rate.bps()) * interval.as_nanos() / (8_000_000_000 * PACKET_LEN as u128)) as u64;
         ensure!(round >= ROUND_MIN, "{} ms at {rate} are less than {ROUND_MIN} packets", interval.as_millis());
-        let [pmt_high, pmt_low] = PMT_PID.to_be_bytes();
-        let [high, low] = VIDEO_PID.to_be_bytes();
+        let video = PmtStream { stream_type: STREAM_TYPE_H264, pid: VIDEO_PID, descriptors: &[] };
         Ok(Stream {
             rate,
             round,
-            pat: section(&[0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | pmt_high, pmt_low]),
-            pmt: section(&[
-                2,
-                0xb0,
-                18,
-                0,
-                1,
-                0xc1,
-                0,
-                0,
-                0xe0 | high,
-                low,
-                0xf0,
-                0,
-                STREAM_TYPE_H264,
-                0xe0 | high,
-                low,
-                0xf0,
-                0,
-            ]),
+            pat: section(|buf| write_pat(buf, 1, 0, [(1, PMT_PID)])),
+            pmt: section(|buf| write_pmt(buf, 1, 0, VIDEO_PID, &[], [video])),
             noise: noise(),
         })
     }
@@ -135,12 +118,12 @@ impl Stream {
         let kind = self.kind(number);
         let rounds = number / self.round;
         let (pid, continuity) = match kind {
-            Kind::Pat => (0, rounds),
+            Kind::Pat => (Pid::PAT, rounds),
             Kind::Pmt => (PMT_PID, rounds),
             // All but two packets of each round.
             Kind::Start | Kind::Other => (VIDEO_PID, number - 2 * (rounds + 1)),
         };
-        let [high, low] = pid.to_be_bytes();
+        let [high, low] = pid.number().to_be_bytes();
         let unit_start = if kind == Kind::Other { 0 } else { 0x40 };
         let at = if kind == Kind::Start { WITH_PCR_AT } else { PLAIN_AT };
         let payload_at = at + 1 + STAMP_LEN;
@@ -206,9 +189,9 @@ impl Stream {
     /// Whether it is one of the tables, as a server that keeps them would write it anew: without a stamp.
     pub(super) fn is_own_table(&self, packet: &[u8; PACKET_LEN]) -> bool {
         let [SYNC_BYTE, high, low, flags, 0, payload @ ..] = packet else { return false };
-        let section = match u16::from_be_bytes([*high, *low]) {
-            0x4000 => &self.pat,
-            pid if pid == 0x4000 | PMT_PID => &self.pmt,
+        let section = match (high & 0xe0, Pid::new(u16::from_be_bytes([high & 0x1f, *low]))) {
+            (0x40, Some(Pid::PAT)) => &self.pat,
+            (0x40, Some(PMT_PID)) => &self.pmt,
             _ => return false,
         };
         let (table, stuffing) = payload.split_at(section.len());
@@ -225,26 +208,23 @@ fn check(number: u64, sent_ns: u64) -> u32 {
     ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
-/// A section with its CRC.
-fn section(bytes: &[u8]) -> Vec<u8> {
-    [bytes, &crc32(bytes).to_be_bytes()].concat()
+fn section(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
+    let mut buf = vec![0; SECTION_LEN_MAX];
+    let len = write(&mut buf).expect("a section has room for one program of one stream");
+    buf.truncate(len);
+    buf
 }
 
 /// The same at each start, so that two processes make the same stream. Without zeros there is no start code in it.
 fn noise() -> Box<[u8]> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8 | 1
-    };
+    let mut random = Random::new(1);
+    let next = || random.next_u64() as u8 | 1;
     std::iter::repeat_with(next).take(NOISE_LEN + PACKET_LEN).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::ts::{Packet, Pat, Pid, Pmt, Section, SectionBuffer};
+    use wire::ts::{Packet, Pat, Pmt, Section, SectionBuffer};
 
     use super::*;
 
@@ -307,8 +287,8 @@ mod tests {
     #[test]
     fn tables_without_a_stamp_are_known() {
         let stream = stream();
-        for (section, pid) in [(&stream.pat, 0), (&stream.pmt, PMT_PID)] {
-            wire::ts::section_packets(section, Pid::new(pid).unwrap(), 5, |packet| {
+        for (section, pid) in [(&stream.pat, Pid::PAT), (&stream.pmt, PMT_PID)] {
+            wire::ts::section_packets(section, pid, 5, |packet| {
                 assert!(stream.is_own_table(packet) && stream.read(packet).is_none());
                 for at in (0..PACKET_LEN).filter(|at| *at != 3) {
                     let mut other = *packet;
