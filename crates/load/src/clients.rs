@@ -299,3 +299,15 @@ mod tests {
         assert!(in_parallel(0, 1.0, |_| -> Result<()> { bail!("never") }).1.is_ok());
     }
 }
+/// What a command line says, without the program's name.
+#[cfg(test)]
+pub(crate) fn typed<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
+    #[derive(clap::Parser)]
+    struct Line<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    let line: Line<A> = clap::Parser::try_parse_from([&["load"], words].concat())?;
+    Ok(line.args)
+}
+

@@ -6,24 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 
-use clap::Parser;
 use pump::sample::Sample;
 use wire::Bitrate;
 use wire::ts::DATAGRAM_LEN;
 
 use super::*;
+use crate::clients::typed;
 
 const RATE: Bitrate = Bitrate::from_kbps(2_000);
-
-#[derive(Parser)]
-struct Typed {
-    #[command(flatten)]
-    args: Args,
-}
-
-fn typed(words: &[&str]) -> Result<Args, clap::Error> {
-    Typed::try_parse_from(["load"].iter().chain(words)).map(|typed| typed.args)
-}
 
 fn title() -> Vec<u8> {
     Sample { rate: RATE, pictures: 25 * 20, ..Sample::default() }.make()
@@ -58,7 +48,7 @@ fn listen(lost_one_in: usize, more: &[&str]) -> Report {
     let addr = format!("udp://{host}:{first}");
     let words =
         ["--listen", &addr, "--sessions", "2", "--seconds", "2.2", "--warm-up", "0.5", "--json", "--sample", "1"];
-    let mut args = typed(&[&words, more].concat()).unwrap();
+    let mut args: Args = typed(&[&words, more].concat()).unwrap();
     args.file = Some(file.path().into());
     let (is_over, title) = (AtomicBool::new(false), title());
     thread::scope(|scope| {
@@ -314,7 +304,7 @@ fn what_makes_no_sense_is_refused() {
         &["--title", "a", "--feed", "http://127.0.0.1:5001"],
         &["--title", "a", "--rtsp", "127.0.0.1:554", "--burst", "2"],
     ] {
-        assert!(typed(words).is_err(), "{words:?}");
+        assert!(typed::<Args>(words).is_err(), "{words:?}");
     }
     for words in [
         &["--title", "a", "--sessions", "0"][..],
@@ -325,5 +315,6 @@ fn what_makes_no_sense_is_refused() {
     ] {
         assert!(measure(&typed(words).unwrap()).is_err(), "{words:?}");
     }
-    assert_eq!(typed(&["--listen", "rtp://@239.1.1.1:5004"]).unwrap().listen.unwrap().to_string(), "239.1.1.1:5004");
+    let args: Args = typed(&["--listen", "rtp://@239.1.1.1:5004"]).unwrap();
+    assert_eq!(args.listen.unwrap().to_string(), "239.1.1.1:5004");
 }

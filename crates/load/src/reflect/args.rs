@@ -240,18 +240,11 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::clients::typed;
 
     fn args(words: &str) -> Args {
-        Line::try_parse_from(format!("load {words}").split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
+        typed(&words.split_whitespace().collect::<Vec<_>>()).unwrap()
     }
 
     #[test]

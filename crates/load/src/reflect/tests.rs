@@ -4,18 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use clap::Parser;
 use wire::Bitrate;
 use wire::ts::PACKET_LEN;
 
 use super::source::{Place, Source};
 use super::*;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
+use crate::clients::typed;
 
 /// What the server does with the stream of one viewer, which it has read in pieces of a packet.
 type Way = fn(packet: usize, bytes: &mut Vec<u8>);
@@ -69,8 +63,8 @@ fn source() -> (Source, SocketAddr) {
 }
 
 fn args(words: &str) -> Args {
-    let line = format!("load --url http://127.0.0.1:9 --rate 400k --interval 0.1 --json --warm-up 0.1 {words}");
-    Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
+    let line = format!("--url http://127.0.0.1:9 --rate 400k --interval 0.1 --json --warm-up 0.1 {words}");
+    typed(&line.split_whitespace().collect::<Vec<_>>()).unwrap()
 }
 
 fn measured(way: Way, words: &str) -> Report {

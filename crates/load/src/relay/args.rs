@@ -132,18 +132,11 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::clients::typed;
 
     fn args(words: &[&str]) -> Result<Args> {
-        let args = Line::try_parse_from([&["load"], words].concat())?.args;
+        let args: Args = typed(words)?;
         args.check().map(|()| args)
     }
 

@@ -3,15 +3,8 @@
 use std::net::SocketAddr;
 use std::thread;
 
-use clap::Parser;
-
 use super::*;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
+use crate::clients::typed;
 
 /// A relay that is there until the process ends.
 fn relay() -> SocketAddr {
@@ -24,8 +17,12 @@ fn relay() -> SocketAddr {
 
 fn measured(words: &str) -> Report {
     let server = relay().to_string();
-    let line = format!("load --server {server} --seconds 1 --warm-up 0.1 --url http://127.0.0.1:9 --json {words}");
-    measure(&Line::try_parse_from(line.split(' ')).unwrap().args).unwrap()
+    let line = format!("--server {server} --seconds 1 --warm-up 0.1 --url http://127.0.0.1:9 --json {words}");
+    measure(&args(&line)).unwrap()
+}
+
+fn args(line: &str) -> Args {
+    typed(&line.split(' ').collect::<Vec<_>>()).unwrap()
 }
 
 /// Every client has its allocation, and what came is what was sent.
@@ -73,7 +70,7 @@ fn clients_have_sockets_of_their_own_where_they_are_told_to_be() {
 #[test]
 fn where_no_server_is_nobody_gets_an_allocation() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let line = format!("load --server {} --transport tcp", nobody.local_addr().unwrap());
-    let error = measure(&Line::try_parse_from(line.split(' ')).unwrap().args).unwrap_err().to_string();
+    let line = format!("--server {} --transport tcp", nobody.local_addr().unwrap());
+    let error = measure(&args(&line)).unwrap_err().to_string();
     assert!(error.contains("no client got an allocation: connect"), "{error}");
 }
