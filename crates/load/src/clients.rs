@@ -24,6 +24,9 @@ pub use metrics::Served;
 /// How long an HTTP request may take.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How often is looked who has come.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Requests that may be under way at once.
 const REQUESTS: usize = 16;
 
@@ -112,6 +115,37 @@ impl Common {
         self.mark("end");
         let (served, load_cpu) = (reading().since(&server_before), CpuTime::own().since(load_before));
         Ok((begun, Counted { seconds: started.elapsed().as_secs_f64(), served, load_cpu }))
+    }
+}
+
+/// How far those are who were told to come.
+pub(crate) struct Coming {
+    pub(crate) waiting: usize,
+    pub(crate) there: usize,
+    /// Why somebody is neither.
+    pub(crate) why: Option<String>,
+}
+
+/// Waits until nobody is on the way any more, `max` at most.
+///
+/// # Errors
+/// When nobody is there then; `nobody` says what that means.
+pub(crate) fn wait_for_all(
+    progress: &ProgressBar,
+    max: Duration,
+    nobody: &str,
+    look: impl Fn() -> Result<Coming>,
+) -> Result<()> {
+    let end = Instant::now() + max;
+    loop {
+        let Coming { waiting, there, why } = look()?;
+        progress.set_position(there as u64);
+        if waiting == 0 || Instant::now() >= end {
+            progress.finish_and_clear();
+            ensure!(there > 0, "{nobody}: {}", why.as_deref().unwrap_or("no answer"));
+            return Ok(());
+        }
+        thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -273,6 +307,18 @@ impl Addresses {
     }
 }
 
+/// What a command line says, without the program's name.
+#[cfg(test)]
+pub(crate) fn typed<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
+    #[derive(clap::Parser)]
+    struct Line<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    let line: Line<A> = clap::Parser::try_parse_from([&["load"], words].concat())?;
+    Ok(line.args)
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::bail;
@@ -299,15 +345,3 @@ mod tests {
         assert!(in_parallel(0, 1.0, |_| -> Result<()> { bail!("never") }).1.is_ok());
     }
 }
-/// What a command line says, without the program's name.
-#[cfg(test)]
-pub(crate) fn typed<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
-    #[derive(clap::Parser)]
-    struct Line<A: clap::Args> {
-        #[command(flatten)]
-        args: A,
-    }
-    let line: Line<A> = clap::Parser::try_parse_from([&["load"], words].concat())?;
-    Ok(line.args)
-}
-

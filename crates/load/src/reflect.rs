@@ -19,7 +19,7 @@ mod viewer;
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -31,6 +31,8 @@ use crowd::{Crowd, Setup};
 use stream::Stream;
 use target::Target;
 use totals::Totals;
+
+use crate::clients::{Coming, wait_for_all};
 
 /// How long all have to be there, beside the time in which they come.
 const JOIN_MAX: Duration = Duration::from_secs(20);
@@ -106,20 +108,12 @@ fn join(args: &Args, crowds: &[Crowd]) -> Result<()> {
     let progress = args.common.progress(args.viewers as u64, "joining");
     crowds.iter().try_for_each(Crowd::join)?;
     let coming = Duration::try_from_secs_f64(args.viewers as f64 / args.joins_per_second()).context("--join-rate")?;
-    let end = Instant::now() + coming + JOIN_MAX;
-    loop {
+    wait_for_all(&progress, coming + JOIN_MAX, "nobody gets the stream", || {
         let totals = totals(crowds)?;
-        let sum = |count: fn(&Totals) -> usize| totals.iter().map(count).sum::<usize>();
-        let (watching, waiting) = (sum(|part| part.watching), sum(|part| part.waiting));
-        progress.set_position(watching as u64);
-        if waiting == 0 || Instant::now() >= end {
-            progress.finish_and_clear();
-            let why = totals.iter().flat_map(|part| part.failures.keys()).next();
-            ensure!(watching > 0, "nobody gets the stream: {}", why.map_or("no answer", String::as_str));
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+        let sum = |count: fn(&Totals) -> usize| totals.iter().map(count).sum();
+        let why = totals.iter().flat_map(|part| part.failures.keys()).next().cloned();
+        Ok(Coming { waiting: sum(|part| part.waiting), there: sum(|part| part.watching), why })
+    })
 }
 
 fn totals(crowds: &[Crowd]) -> Result<Vec<Totals>> {

@@ -38,7 +38,7 @@ use payload::Payload;
 use service::RelayLoad;
 use strangers::Strangers;
 
-use crate::clients::Addresses;
+use crate::clients::{Addresses, Coming, wait_for_all};
 
 /// How long all allocations together may take.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
@@ -118,20 +118,12 @@ impl<'a> Run<'a> {
     fn set_up(&self) -> Result<()> {
         let progress = self.args.common.progress(self.args.clients as u64, "allocating");
         self.tell_all(|| Message::SetUp);
-        let end = Instant::now() + SET_UP_MAX;
-        loop {
+        wait_for_all(&progress, SET_UP_MAX, "no client got an allocation", || {
             let totals = self.totals()?;
-            let [waiting, ready] = [|part: &Totals| part.setting_up, |part: &Totals| part.ready]
-                .map(|count| totals.iter().map(count).sum::<usize>());
-            progress.set_position(ready as u64);
-            if waiting == 0 || Instant::now() >= end {
-                progress.finish_and_clear();
-                let why = totals.iter().flat_map(|part| part.failures.keys()).next();
-                ensure!(ready > 0, "no client got an allocation: {}", why.map_or("no answer", String::as_str));
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+            let sum = |count: fn(&Totals) -> usize| totals.iter().map(count).sum();
+            let why = totals.iter().flat_map(|part| part.failures.keys()).next().cloned();
+            Ok(Coming { waiting: sum(|part| part.setting_up), there: sum(|part| part.ready), why })
+        })
     }
 
     /// Gives all allocations back, as far as the server lets us.
