@@ -73,6 +73,11 @@ impl CpuTime {
         self.user + self.system
     }
 
+    /// As a share of one core over so many seconds, in words.
+    pub fn of_a_core(self, seconds: f64) -> String {
+        format!("{:.1} % of a core", self.total() / seconds.max(1e-9) * 100.0)
+    }
+
     /// What this process has used.
     pub fn own() -> CpuTime {
         CpuTime::of(UsageWho::RUSAGE_SELF).unwrap_or_default()

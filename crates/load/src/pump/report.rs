@@ -286,17 +286,16 @@ impl fmt::Display for Report {
         }
         let underruns = self.underruns.map_or(String::new(), |count| format!(", {count} underruns at the server"));
         table.fact("stalls", format!("{} of more than 100 ms{underruns}", self.stalls));
-        let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", self.per_second(cpu.total()) * 100.0);
         if let Some(cpu) = self.served.cpu {
             let ms = self.ms_per_stream_second(cpu);
-            table.fact("server CPU", format!("{}; {ms:.3} ms per session and second", of_a_core(cpu)));
+            table.fact("server CPU", format!("{}; {ms:.3} ms per session and second", cpu.of_a_core(self.seconds)));
         }
         if let Some([p50, p99, p999]) = self.server_lateness_ms() {
             let (sent, shifts) = (self.per_second(self.served.datagrams as f64), self.served.shifts);
             let late = format!("p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2} ms late");
             table.fact("server sent", format!("{sent:.0} datagrams/s; {late}; {shifts} shifts"));
         }
-        table.fact("load CPU", of_a_core(self.load_cpu));
+        table.fact("load CPU", self.load_cpu.of_a_core(self.seconds));
         table.fmt(f)
     }
 }

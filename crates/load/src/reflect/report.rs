@@ -194,11 +194,10 @@ impl fmt::Display for Report {
         }
         let long = if self.stalls > 0 { format!("; {}", self.stall) } else { String::new() };
         table.fact("stalls", format!("{}{long}", self.stalls));
-        let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", cpu.total() / seconds.max(1e-9) * 100.0);
         if let Some((cpu, each)) = self.server_cpu.zip(self.server_seconds_per_gbit) {
-            table.fact("server CPU", format!("{}; {:.2} ms for each Gbit", of_a_core(cpu), each * 1e3));
+            table.fact("server CPU", format!("{}; {:.2} ms for each Gbit", cpu.of_a_core(*seconds), each * 1e3));
         }
-        table.fact("load CPU", of_a_core(self.load_cpu));
+        table.fact("load CPU", self.load_cpu.of_a_core(*seconds));
         table.fmt(f)
     }
 }

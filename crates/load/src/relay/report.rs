@@ -154,14 +154,14 @@ impl fmt::Display for Report {
         }
         table.fact("round trip", self.latency.to_string());
         table.fact("set up", self.set_up.to_string());
-        let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", cpu.total() / seconds * 100.0);
         if let Some((cpu, ns)) = self.server_cpu.zip(self.server_ns_per_packet) {
-            let (total, core, rate) = (ns.total(), of_a_core(cpu), self.packets_per_server_cpu_second.unwrap_or(0.0));
+            let (total, core, rate) =
+                (ns.total(), cpu.of_a_core(*seconds), self.packets_per_server_cpu_second.unwrap_or(0.0));
             let CpuTime { user, system } = ns;
             let cost = format!("{total:.0} ns each ({user:.0} user, {system:.0} system), {rate:.0} per CPU second");
             table.fact("server CPU", format!("{core}; {cost}"));
         }
-        table.fact("load CPU", of_a_core(self.load_cpu));
+        table.fact("load CPU", self.load_cpu.of_a_core(*seconds));
         table.fmt(f)
     }
 }

@@ -156,14 +156,13 @@ impl fmt::Display for Report {
         table.fact("join", self.join.to_string());
         table.fact("first packet", self.first_packet.to_string());
         table.fact("first keyframe", self.first_keyframe.to_string());
-        let of_a_core = |cpu: CpuTime| format!("{:.1} % of a core", cpu.total() / seconds * 100.0);
         if let Some((cpu, ns)) = self.server_cpu.zip(self.server_ns_per_packet) {
-            let (total, core) = (ns.total(), of_a_core(cpu));
+            let (total, core) = (ns.total(), cpu.of_a_core(*seconds));
             let CpuTime { user, system } = ns;
             let cost = format!("{core}; {total:.0} ns per packet ({user:.0} user, {system:.0} system)");
             table.fact("server CPU", cost);
         }
-        table.fact("load CPU", of_a_core(self.load_cpu));
+        table.fact("load CPU", self.load_cpu.of_a_core(*seconds));
         table.fmt(f)
     }
 }
