@@ -33,6 +33,10 @@ impl TableCell {
     fn unknown() -> Self {
         TableCell::plain(UNKNOWN)
     }
+
+    fn number(value: Option<f64>) -> Self {
+        value.map_or_else(TableCell::unknown, |value| TableCell::plain(number(value)))
+    }
 }
 
 /// A row for each subject at each point of which `values` has any, behind these names.
@@ -93,9 +97,10 @@ pub fn figures(run: &Run) -> Table {
         let cost = cell.estimate(cell::cost_us).map_or_else(TableCell::unknown, |cost| {
             TableCell::plain(format!("{} ({}–{})", number(cost.median), number(cost.low), number(cost.high)))
         });
-        let plain = |value: Option<f64>| value.map_or_else(TableCell::unknown, |value| TableCell::plain(number(value)));
-        let figures = FIGURES.iter().map(|figure| plain(cell.median(figure.metric).map(|value| value * figure.factor)));
-        let own = own.map(|_| plain(cell.median(|record| judge.of(record))));
+        let figures = FIGURES
+            .iter()
+            .map(|figure| TableCell::number(cell.median(figure.metric).map(|value| value * figure.factor)));
+        let own = own.map(|_| TableCell::number(cell.median(|record| judge.of(record))));
         [TableCell::plain(cell.counted.len().to_string()), cost].into_iter().chain(figures).chain(own).collect()
     })
 }
@@ -103,14 +108,15 @@ pub fn figures(run: &Run) -> Table {
 /// What else the load saw, as far as the plan asks for it.
 pub fn shown(run: &Run) -> Option<Table> {
     let shown = &run.machine.shown;
+    if shown.is_empty() {
+        return None;
+    }
     let names = shown.iter().map(String::as_str);
     let note = "Medians of the rounds that count, by the load's own names.";
-    let table = by_cell(run, ("What the load saw", note), "subject", names, |_, _, cell| {
+    Some(by_cell(run, ("What the load saw", note), "subject", names, |_, _, cell| {
         let median = |name: &String| cell.median(|record| record.values.get(name).copied());
-        let plain = |value: Option<f64>| value.map_or_else(TableCell::unknown, |value| TableCell::plain(number(value)));
-        shown.iter().map(|name| plain(median(name))).collect()
-    });
-    (!shown.is_empty()).then_some(table)
+        shown.iter().map(|name| TableCell::number(median(name))).collect()
+    }))
 }
 
 /// Lost packets by place, summed over the rounds that count.
