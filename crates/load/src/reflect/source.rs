@@ -271,10 +271,10 @@ impl Taker {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
-        if self.is_chunked {
+        if self.heard.len() > REQUEST_MAX {
+        if self.is_chunked && self.heard.contains(&b'\n') {
             return self.answered();
         }
-        if self.heard.len() > REQUEST_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(())
