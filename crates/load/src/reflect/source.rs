@@ -17,7 +17,7 @@ use engine::sys::{self, Epoll, Interest};
 use wire::ts::PACKET_LEN;
 
 use super::socket::now_ns;
-use super::stream::{Stamp, Stream};
+use super::stream::{Stamp, Stream, packets_in};
 use super::target::Target;
 use crate::clients::Background;
 
@@ -25,7 +25,7 @@ use crate::clients::Background;
 const KEPT: Duration = Duration::from_secs(2);
 const KEPT_MIN: usize = 256 << 10;
 
-/// A source that has slept makes at most so much at once.
+/// A source that is later than this was stopped, and does not make what it missed.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// How long it takes to bring the stream once more to a server that did not take it.
@@ -126,13 +126,11 @@ impl Maker {
 
     /// Makes what is due; when the time is over, the tick's packets.
     fn make(&mut self, now: Instant) {
-        let since = now.saturating_duration_since(self.begun).as_nanos();
-        let due = (since * u128::from(self.stream.rate().bps()) / (8_000_000_000 * PACKET_LEN as u128)) as u64;
+        let rate = self.stream.rate();
+        let due = packets_in(rate, now.saturating_duration_since(self.begun));
         self.due = (self.due + self.tick).max(now);
-        let late_max = self.stream.rate().bps() * LATE_MAX.as_secs() / (8 * PACKET_LEN as u64) + 1;
-        if due.saturating_sub(self.count) > late_max {
-            // This process was stopped; nobody gets what was due meanwhile.
-            self.begun = now - self.stream.rate().time_for(self.end() as usize);
+        if due.saturating_sub(self.count) > packets_in(rate, self.tick + LATE_MAX) + 1 {
+            self.begun = now - rate.time_for(self.end() as usize);
             return;
         }
         if self.kept.len() > 2 * self.kept_max {
@@ -272,10 +270,10 @@ impl Taker {
             Err(error) => return Err(error),
         }
         if self.heard.len() > REQUEST_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         if self.is_chunked && self.heard.contains(&b'\n') {
             return self.answered();
-        }
-            return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(())
     }
@@ -318,5 +316,29 @@ fn write(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     match socket.write(bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Bitrate;
+
+    use super::*;
+
+    #[test]
+    fn what_is_due_is_made_unless_the_process_was_stopped() {
+        let rate = Bitrate::from_kbps(1_504);
+        for tick in [Duration::from_millis(10), Duration::from_secs(1)] {
+            let stream = Stream::new(rate, Duration::from_secs(1)).unwrap();
+            let mut maker = Maker::new(Arc::new(stream), tick);
+            let begun = maker.begun;
+            maker.make(begun + tick + Duration::from_millis(900));
+            let made = maker.count;
+            assert_eq!(made, packets_in(rate, tick) + 900);
+            maker.make(begun + Duration::from_secs(60));
+            assert_eq!(maker.count, made);
+            maker.make(begun + Duration::from_secs(60) + tick);
+            assert_eq!(maker.count, made + packets_in(rate, tick));
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Stream {
     /// # Errors
     /// When that is less than eight packets.
     pub(super) fn new(rate: Bitrate, interval: Duration) -> Result<Self> {
-        let round = (u128::from(rate.bps()) * interval.as_nanos() / (8_000_000_000 * PACKET_LEN as u128)) as u64;
+        let round = packets_in(rate, interval);
         ensure!(round >= ROUND_MIN, "{} ms at {rate} are less than {ROUND_MIN} packets", interval.as_millis());
         let video = PmtStream { stream_type: STREAM_TYPE_H264, pid: VIDEO_PID, descriptors: &[] };
         Ok(Stream {
@@ -206,6 +206,11 @@ const PTS_HZ: u64 = 90_000;
 fn check(number: u64, sent_ns: u64) -> u32 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ sent_ns.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
+}
+
+/// Whole packets that pass in a time.
+pub(super) fn packets_in(rate: Bitrate, span: Duration) -> u64 {
+    (u128::from(rate.bps()) * span.as_nanos() / (8_000_000_000 * PACKET_LEN as u128)) as u64
 }
 
 fn section(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
