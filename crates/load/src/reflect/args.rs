@@ -14,8 +14,9 @@ use super::target::Target;
 use super::viewer::Role;
 use crate::clients::{Addresses, Common};
 
-/// On loopback the viewers of a thread have addresses of such a network of 127.0.0.0/8, from this one on.
+/// On loopback the viewers of a thread have addresses of such a network of 127.0.0.0/8, from this one on. There are so many.
 const VIEWERS_NETWORK: u8 = 64;
+const THREADS_MAX: u8 = 128;
 
 /// A connection of one who reads slowly is to hold little, or it would take long until the server notices.
 const SLOW_BUFFER_BYTES: usize = 64 << 10;
@@ -145,11 +146,10 @@ impl Slow {
 impl Args {
     pub(super) fn check(&self) -> Result<()> {
         let threads = usize::from(self.common.threads);
-        ensure!(self.viewers > 0 && threads > 0, "at least one viewer and one thread");
-        ensure!(
-            self.viewers.div_ceil(threads) + self.passing() <= Addresses::MAX,
-            "at most 65536 viewers on one thread"
-        );
+        ensure!((1..=THREADS_MAX).contains(&self.common.threads), "--threads is 1 to {THREADS_MAX}");
+        ensure!(self.viewers > 0, "at least one viewer");
+        let per_thread = self.viewers.div_ceil(threads) + self.passing().div_ceil(threads);
+        ensure!(per_thread <= Addresses::MAX, "at most {} viewers on one thread", Addresses::MAX);
         ensure!(self.join_rate > 0.0, "--join-rate is more than 0");
         ensure!((0.0..=100.0).contains(&self.deaf), "--deaf is 0 to 100");
         ensure!((0.0..=100_000.0).contains(&self.churn), "--churn is 0 to 100000");
@@ -261,8 +261,14 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         args("").check().unwrap();
-        for words in ["--viewers 0", "--slow 60@1M --deaf 41", "--join-rate 0", "--churn 1 --stay 0", "--read-every 0"]
-        {
+        for words in [
+            "--viewers 0",
+            "--threads 129",
+            "--slow 60@1M --deaf 41",
+            "--join-rate 0",
+            "--churn 1 --stay 0",
+            "--read-every 0",
+        ] {
             assert!(args(words).check().is_err(), "{words}");
         }
         assert!(["5", "5@", "@1M", "101@1M", "x@1M"].iter().all(|text| Slow::parse(text).is_err()));
