@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use url::Url;
 
 /// Bytes of an answer before the stream at most.
@@ -105,12 +105,9 @@ pub(super) fn read_head(answer: &[u8]) -> Result<Option<usize>> {
     };
     let head = String::from_utf8_lossy(&answer[..len]).to_ascii_lowercase();
     let mut lines = head.lines();
-    let status =
-        lines.next().and_then(|line| line.split(' ').nth(1)).ok_or_else(|| anyhow!("an answer without a status"))?;
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("an answer without a status")?;
     ensure!(status == "200", "status {status}");
-    if lines.any(|line| line.starts_with("transfer-encoding:")) {
-        bail!("an answer in chunks");
-    }
+    ensure!(!lines.any(|line| line.starts_with("transfer-encoding:")), "an answer in chunks");
     Ok(Some(len + 4))
 }
 
