@@ -1,7 +1,7 @@
 //! The load against a small HTTP server in this process, which can be told to do its work badly.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use wire::Bitrate;
@@ -30,20 +30,8 @@ fn server(source: SocketAddr, way: Way) -> SocketAddr {
 /// Ends when either side does.
 fn serve(mut viewer: TcpStream, source: SocketAddr, way: Way) -> Option<()> {
     let mut source = TcpStream::connect(source).ok()?;
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        viewer.read_exact(&mut byte).ok()?;
-        request.extend_from_slice(&byte);
-    }
-    source.write_all(&request).ok()?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        source.read_exact(&mut byte).ok()?;
-        head.extend_from_slice(&byte);
-    }
-    viewer.write_all(&head).ok()?;
+    source.write_all(&head(&mut viewer)?).ok()?;
+    viewer.write_all(&head(&mut source)?).ok()?;
     for packet in 0.. {
         let mut bytes = vec![0; PACKET_LEN];
         source.read_exact(&mut bytes).ok()?;
@@ -51,6 +39,17 @@ fn serve(mut viewer: TcpStream, source: SocketAddr, way: Way) -> Option<()> {
         viewer.write_all(&bytes).ok()?;
     }
     None
+}
+
+/// What comes up to an empty line, and nothing behind that.
+fn head(socket: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).ok()?;
+        head.extend_from_slice(&byte);
+    }
+    Some(head)
 }
 
 /// A source of a stream that has 26 packets in a round, ten times a second.
@@ -153,7 +152,7 @@ fn a_pause_of_the_server_is_a_stall_of_all_its_viewers() {
             thread::sleep(Duration::from_millis(400));
         }
     };
-    let addr = free_addr();
+    let addr = free_addr(1);
     let server = server(addr, pauses);
     let words = format!("--origin {addr} --stream http://{server}/ --viewers 3 --sample 1 --stall 200 --at-once");
     let report = measure(&args(&format!("{words} --seconds 2"))).unwrap();
@@ -189,12 +188,12 @@ fn a_stream_that_is_brought_comes_in_chunks() {
 
 #[test]
 fn a_server_without_the_stream_is_said_to_have_none() {
-    let addr = free_addr();
+    let addr = free_addr(2);
     let error = measure(&args(&format!("--stream http://{addr}/x --wait 0"))).unwrap_err();
     assert!(format!("{error:#}").contains("has no stream"), "{error:#}");
 }
 
-/// An address where nobody listens, nor will: other tests have other addresses.
-fn free_addr() -> SocketAddr {
-    TcpListener::bind("127.77.3.1:0").unwrap().local_addr().unwrap()
+/// An address where nobody listens, nor will: each test has another host.
+fn free_addr(host: u8) -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::new(127, 77, 3, host), 0)).unwrap().local_addr().unwrap()
 }
