@@ -59,7 +59,12 @@ const KEPT: u64 = 64 << 20;
 const HOLE: u64 = 4 << 20;
 
 const READ_BYTES: usize = 1 << 20;
-const READY_MAX: usize = 256;
+
+/// Of a source's answer before the stream.
+const HEAD_MAX: usize = 16 << 10;
+
+/// The listener and the source are all that is watched.
+const READY_MAX: usize = 2;
 
 /// Who wakes it; viewers do not.
 const LISTENER: u64 = 0;
@@ -152,15 +157,12 @@ impl Reflector {
     /// When the file takes no more.
     pub fn turn(&mut self) -> Result<()> {
         self.epoll.wait(Some(self.due.saturating_duration_since(Instant::now()))).context("wait")?;
-        let ready: Vec<u64> = (0..self.epoll.ready_count())
-            .filter_map(|index| self.epoll.ready(index))
-            .map(|ready| ready.token)
-            .collect();
-        if ready.contains(&SOURCE) {
-            self.receive()?;
-        }
-        if ready.contains(&LISTENER) {
-            self.accept();
+        for index in 0..self.epoll.ready_count() {
+            match self.epoll.ready(index).map(|ready| ready.token) {
+                Some(SOURCE) => self.receive()?,
+                Some(LISTENER) => self.accept(),
+                _ => {}
+            }
         }
         let now = Instant::now();
         if now >= self.due {
@@ -199,7 +201,12 @@ impl Reflector {
         if let Some(head) = &mut source.head {
             let before = head.len();
             head.extend_from_slice(bytes);
-            let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") else { return Ok(()) };
+            let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") else {
+                if head.len() > HEAD_MAX {
+                    self.source = None;
+                }
+                return Ok(());
+            };
             bytes = &bytes[end + 4 - before..];
             source.head = None;
         }
