@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, EndReason, Event, SessionId, StreamId, TrackSpec};
@@ -15,7 +15,7 @@ use server::rooms::client::Client;
 use server::rooms::directory::{Admitted, Role};
 use server::rooms::negotiator::{Answer, Input, Negotiator, Notice, Request, Settings};
 use server::worker::{Message, Ticket};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::Codec;
 use wire::{LinkId, Path, WorkerId};
@@ -146,7 +146,8 @@ impl World {
         let (if_match, fragment) = text.split_once('\n').unwrap_or(("*", &text));
         let (reply, mut answer) = oneshot::channel();
         let (session, fragment) = (SessionId(session.into()), fragment.to_owned());
-        let request = Request::Patch { session, fragment, if_match: if_match.to_owned(), reply };
+        let turn = Arc::<Mutex<()>>::default().try_lock_owned().expect("nobody else has it");
+        let request = Request::Patch { session, fragment, if_match: if_match.to_owned(), reply, turn };
         self.negotiator.handle(self.now, Input::Request(request));
         let _ = answer.try_recv().expect("each request is answered at once");
     }

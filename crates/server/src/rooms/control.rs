@@ -13,7 +13,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use counters::{Published, counters};
 use engine::Mailbox;
 use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
+use tokio::sync::Mutex as Turn;
 use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::time::timeout;
 use wire::WorkerId;
 use wire::codec::MediaKind;
 
@@ -77,6 +79,9 @@ struct State {
     /// The last part of a session's URL. It cannot be guessed, so knowing it is a proof in itself.
     by_key: HashMap<Arc<str>, SessionId>,
     keys: HashMap<SessionId, Arc<str>>,
+    /// Of sessions that have sent fragments: who has the turn has one in the negotiator's mailbox, though nobody may wait for
+    /// its answer any more.
+    turns: HashMap<SessionId, Arc<Turn<()>>>,
 }
 
 /// A session that was answered.
@@ -116,6 +121,7 @@ impl RoomsControl {
                 counters: Counters::default(),
                 by_key: HashMap::new(),
                 keys: HashMap::new(),
+                turns: HashMap::new(),
             }),
             inspections: Questions::default(),
         }
@@ -207,15 +213,23 @@ impl RoomsControl {
         found.ok_or(ControlError::Directory(DirectoryError::NoSession))
     }
 
-    /// Hands a trickle fragment to the session.
+    /// Hands a trickle fragment to the session, when the one before it is done with.
     ///
     /// # Errors
-    /// What the negotiator refuses.
+    /// `NoSession`, `Busy`, and what the negotiator refuses.
     pub async fn patch(&self, session: SessionId, fragment: String, if_match: String) -> Result<Patched, ControlError> {
-        let worker = self.worker_of(session)?;
-        let (reply, patched) = oneshot::channel();
-        self.request(worker, Request::Patch { session, fragment, if_match, reply })?;
-        Ok(wait(patched).await??)
+        let (worker, turn) = {
+            let mut state = self.lock();
+            let worker = state.worker_of(session)?;
+            (worker, state.turns.entry(session).or_default().clone())
+        };
+        let asked = async {
+            let turn = turn.lock_owned().await;
+            let (reply, patched) = oneshot::channel();
+            self.request(worker, Request::Patch { session, fragment, if_match, reply, turn })?;
+            Ok(patched.await.map_err(|_| ControlError::Busy)??)
+        };
+        timeout(ANSWER_TIMEOUT, asked).await.unwrap_or(Err(ControlError::Busy))
     }
 
     /// Ends a session. A publisher takes its stream along.
@@ -314,8 +328,7 @@ impl RoomsControl {
     }
 
     fn worker_of(&self, session: SessionId) -> Result<WorkerId, ControlError> {
-        let worker = self.lock().directory.session(session).map(|session: &Session| session.worker);
-        worker.ok_or(ControlError::Directory(DirectoryError::NoSession))
+        self.lock().worker_of(session)
     }
 
     fn request(&self, worker: WorkerId, request: Request) -> Result<(), ControlError> {
@@ -328,6 +341,7 @@ impl RoomsControl {
             if let Some(key) = state.keys.remove(&session) {
                 state.by_key.remove(&key);
             }
+            state.turns.remove(&session);
             state.directory.handle_ended(&mut self.plane.placement(), Instant::now(), session, is_final);
         });
     }
@@ -348,6 +362,13 @@ impl RoomsControl {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl State {
+    fn worker_of(&self, session: SessionId) -> Result<WorkerId, ControlError> {
+        let worker = self.directory.session(session).map(|session: &Session| session.worker);
+        worker.ok_or(ControlError::Directory(DirectoryError::NoSession))
     }
 }
 
@@ -431,7 +452,7 @@ impl Drop for Pending<'_> {
 }
 
 async fn wait<T>(answer: impl Future<Output = Result<T, RecvError>>) -> Result<T, ControlError> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+    match timeout(ANSWER_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) | Err(_) => Err(ControlError::Busy),
     }

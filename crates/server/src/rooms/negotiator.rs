@@ -18,7 +18,7 @@ mod thread;
 use std::time::Duration;
 
 use rooms::spec::{self, SessionId, TrackSpec};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use webrtc::{Candidate, Purpose};
 use wire::Path;
 use wire::codec::{Codec, Profile};
@@ -89,8 +89,9 @@ pub enum Request {
     /// WHIP: takes the offerer's tracks as the stream, which has to be open on the worker by the time that it is connected.
     /// WHEP: sends the stream's tracks; its name groups them for the viewer.
     Open { place: Admitted, offer: String, reply: Reply<Answer> },
-    /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value.
-    Patch { session: SessionId, fragment: String, if_match: String, reply: Reply<Patched> },
+    /// A trickle fragment: candidates, or an ICE restart. `if_match` is the header's value. The session's next one comes when
+    /// `turn` is dropped.
+    Patch { session: SessionId, fragment: String, if_match: String, reply: Reply<Patched>, turn: OwnedMutexGuard<()> },
     /// DELETE: ends the session, with a goodbye to the peer.
     Close { session: SessionId },
 }

@@ -1,6 +1,6 @@
 //! The control plane between HTTP and workers: what happens when a worker has no room, and when tracks change.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use server::plane::{Plane, ProductControl, placement};
 use server::rooms::client::Client;
 use server::rooms::control::{ControlError, NegotiatorEnd, Opened, RoomsControl};
 use server::rooms::directory::{DirectoryError, Role, Settings};
-use server::rooms::negotiator::{Answer, EndReason, Input, NegotiationError, Notice, Request};
+use server::rooms::negotiator::{Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use server::worker::Message;
 use wire::WorkerId;
 use wire::codec::Codec;
@@ -76,8 +76,12 @@ async fn what_is_no_offer_for_a_stream_takes_no_place_and_opens_nothing() {
 async fn give_up(rooms: &RoomsControl, host: u8) -> Poll<Result<Opened, ControlError>> {
     let client = Client { address: Some([192, 0, 2, host].into()), ..Client::default() };
     let offer = vp8();
-    let mut publish = pin!(rooms.publish("a", &offer, client));
-    std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await
+    begin(&mut pin!(rooms.publish("a", &offer, client))).await
+}
+
+/// As far as it goes by itself.
+async fn begin<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// What a negotiator does with requests for which nobody waits any more. How many there were.
@@ -122,13 +126,42 @@ async fn an_answer_that_comes_when_nobody_waits_any_more_ends_its_session() {
     {
         let offer = vp8();
         let mut publish = pin!(rooms.publish("a", &offer, Client::default()));
-        assert!(std::future::poll_fn(|context| Poll::Ready(publish.as_mut().poll(context))).await.is_pending());
-        let Some(Input::Request(Request::Open { reply, .. })) = heard.try_recv() else { panic!("an offer") };
-        let answer = Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() };
-        reply.send(Ok(answer)).expect("it waits");
+        assert!(begin(&mut publish).await.is_pending());
+        answer(&heard);
     }
     assert_eq!(rooms.census().publishers, (0, 0));
     assert!(matches!(heard.try_recv(), Some(Input::Request(Request::Close { .. }))));
+}
+
+/// Answers an offer.
+fn answer(heard: &Receiver<Input>) {
+    let Some(Input::Request(Request::Open { reply, .. })) = heard.try_recv() else { panic!("an offer") };
+    reply.send(Ok(Answer { sdp: "answer".to_owned(), etag: "tag".to_owned() })).expect("it waits");
+}
+
+#[tokio::test]
+async fn a_session_has_one_fragment_in_the_mailbox_though_nobody_waits_for_it_any_more() {
+    let (inputs, heard) = mailbox(100).expect("a mailbox");
+    let (rooms, _worker) = rooms(100, inputs);
+    let offer = vp8();
+    let (opened, ()) = tokio::join!(rooms.publish("a", &offer, Client::default()), async { answer(&heard) });
+    let session = rooms.find(Role::Publisher, "a", &opened.expect("answered").key).expect("it is there");
+    let patch = || rooms.patch(session, "fragment".to_owned(), "\"tag\"".to_owned());
+    for _ in 0..10 {
+        assert!(begin(&mut pin!(patch())).await.is_pending());
+    }
+    let first = heard.try_recv();
+    assert!(first.is_some() && heard.try_recv().is_none());
+
+    let mut next = pin!(patch());
+    assert!(begin(&mut next).await.is_pending() && heard.try_recv().is_none(), "the first one is not done with");
+    drop(first);
+    assert!(begin(&mut next).await.is_pending());
+    let Some(Input::Request(Request::Patch { reply, turn, .. })) = heard.try_recv() else { panic!("a fragment") };
+    let patched = Patched { fragment: None, etag: "tag".to_owned() };
+    reply.send(Ok(patched.clone())).expect("it waits");
+    drop(turn);
+    assert_eq!(next.await, Ok(patched));
 }
 
 #[tokio::test]

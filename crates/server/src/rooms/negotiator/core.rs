@@ -221,7 +221,7 @@ where
                 let result = self.open(now, place, &offer);
                 self.answer(session, result, reply);
             }
-            Request::Patch { session, fragment, if_match, reply } => {
+            Request::Patch { session, fragment, if_match, reply, turn: _ } => {
                 let result = self.patch(now, session, &fragment, &if_match);
                 if matches!(result, Err(NegotiationError::Sdp(_))) {
                     self.counters.refused += 1;

@@ -5,11 +5,12 @@ mod floods;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, Event, SessionId, StreamId, TrackSpec};
 use srtp::{Profile, SessionKeys};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use webrtc::{Candidate, Context, Direction, OfferOptions, Output, Peer, Remote};
 use wire::codec::Codec;
 use wire::{LinkId, Path, WorkerId};
@@ -111,7 +112,8 @@ impl Harness {
 
     fn patch(&mut self, session: u64, fragment: &str, if_match: &str) -> Result<Patched, NegotiationError> {
         let (session, fragment, if_match) = (SessionId(session), fragment.to_owned(), if_match.to_owned());
-        self.request(|reply| Request::Patch { session, fragment, if_match, reply })
+        let turn = Arc::<Mutex<()>>::default().try_lock_owned().expect("nobody else has it");
+        self.request(|reply| Request::Patch { session, fragment, if_match, reply, turn })
     }
 
     /// A client that has its answer.
