@@ -173,11 +173,11 @@ impl Connections {
             let Some(network) = self.network(remote, proxies) else { continue };
             let entered = tokio::select! {
                 _ = closing.as_mut() => break,
-                entered = self.places.enter(network) => entered,
+                entered = self.places.enter(network) => Entered(entered),
             };
             let (connections, router, is_open) = (self.clone(), router.clone(), is_open.clone());
             tokio::spawn(async move {
-                connections.speak((stream, Version::HTTP_11), remote, router, entered, is_open).await;
+                connections.welcome((stream, Version::HTTP_11), remote, router, entered, is_open).await;
             });
         }
         drop((listener, open));
@@ -200,16 +200,17 @@ impl Connections {
         Some(Entered(self.places.enter(self.network(remote, proxies)?).await))
     }
 
-    /// Serves a connection that has a place, until it or the other end of `is_open` ends.
+    /// Serves a connection that has a place, until it or the other end of `is_open` ends. A panic of a library ends it, and
+    /// nobody else's.
     pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: &Arc<Self>,
         stream: (S, Version),
         remote: IpAddr,
         router: Router,
-        Entered(entered): Entered,
+        entered: Entered,
         is_open: watch::Receiver<()>,
     ) {
-        self.speak(stream, remote, router, entered, is_open).await;
+        self.guard(self.converse(stream, remote, router, entered, is_open)).await;
     }
 
     /// Waits until the requests that are under way have their answers, or have had the time for it. Nobody is accepted any
@@ -218,18 +219,6 @@ impl Connections {
         if timeout(LAST_ANSWERS, self.places.wait_until_free(self.limits.connections_max)).await.is_err() {
             tracing::debug!(count = self.counters().open, "connections that do not end");
         }
-    }
-
-    /// Answers one connection's requests. A panic of a library ends it, and nobody else's.
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + 'static>(
-        self: &Arc<Self>,
-        stream: (S, Version),
-        remote: IpAddr,
-        router: Router,
-        entered: (Place, oneshot::Receiver<Leave>),
-        is_open: watch::Receiver<()>,
-    ) {
-        self.guard(self.converse(stream, remote, router, entered, is_open)).await;
     }
 
     async fn guard(&self, work: impl Future) {
@@ -245,7 +234,7 @@ impl Connections {
         (stream, version): (S, Version),
         remote: IpAddr,
         router: Router,
-        (place, told): (Place, oneshot::Receiver<Leave>),
+        Entered((place, told)): Entered,
         is_open: watch::Receiver<()>,
     ) {
         let _counted = self.open.clone();
