@@ -2,7 +2,8 @@
 //!
 //! In: requests as they come, answers as they are taken piece by piece. Out: whether there is room for a request, and whether its
 //! connection is idle.
-//! Cost: a lock of the connection's own per piece, and one look at the places a second.
+//! Cost: a lock of the connection's own per piece; a look at the places when a request comes, is answered and is done with,
+//! and one a second between.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -200,8 +201,11 @@ impl Errand {
 
 impl Drop for Errand {
     fn drop(&mut self) {
-        self.give(true);
-        self.guest.activity().count -= 1;
+        let was_owed = self.is_owed;
+        self.guest.touch(true, |activity| {
+            activity.owed -= usize::from(was_owed);
+            activity.count -= 1;
+        });
         if self.is_beside {
             self.guest.requests.leave(self.guest.place.network());
         }
