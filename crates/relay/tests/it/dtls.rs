@@ -25,6 +25,15 @@ fn allocated(world: &mut World, control: &mut Control, port: u16) -> (Sealed, So
     (client, relayed)
 }
 
+/// One that has a channel to a peer, and its relayed address.
+fn bound(world: &mut World, control: &mut Control) -> (Sealed, SocketAddr, SocketAddr) {
+    let (mut client, relayed) = allocated(world, control, 1);
+    let peer = SocketAddr::from(PEER);
+    client.bind(world, 0x4000, peer);
+    world.sent.clear();
+    (client, relayed, peer)
+}
+
 #[test]
 fn a_client_that_has_shaken_hands_has_all_that_others_have() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
@@ -80,10 +89,7 @@ fn what_comes_together_leaves_together() {
 #[test]
 fn a_datagram_may_carry_several_records() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
-    let (mut client, _) = allocated(&mut world, &mut control, 1);
-    let peer = SocketAddr::from(PEER);
-    client.bind(&mut world, 0x4000, peer);
-    world.sent.clear();
+    let (mut client, _, peer) = bound(&mut world, &mut control);
     let data = [&b"short"[..], b"a longer one", b"mid-sized"].map(|data| channel_data(0x4000, data));
     let records = client.seal(&[&data[0], &data[1], &data[2]]).concat();
     world.receive(LISTENER, client.client.path, &[&records, &[23; 9]]);
@@ -208,10 +214,7 @@ fn a_handshake_brings_so_many_datagrams_and_no_more() {
 #[test]
 fn what_is_nobodys_and_what_was_changed_or_there_before_goes_no_further() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
-    let (mut client, _) = allocated(&mut world, &mut control, 1);
-    let peer = SocketAddr::from(PEER);
-    client.bind(&mut world, 0x4000, peer);
-    world.sent.clear();
+    let (mut client, _, peer) = bound(&mut world, &mut control);
     let [record] = &client.seal(&[&channel_data(0x4000, b"hello")])[..] else { panic!("one") };
     let mut changed = record.clone();
     changed[30] ^= 1;
@@ -246,10 +249,7 @@ fn an_allocation_ends_with_its_association() {
 #[test]
 fn what_comes_in_one_run_with_the_end_goes_out_before_it() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
-    let (mut client, _) = allocated(&mut world, &mut control, 1);
-    let peer = SocketAddr::from(PEER);
-    client.bind(&mut world, 0x4000, peer);
-    world.sent.clear();
+    let (mut client, _, peer) = bound(&mut world, &mut control);
     let mut records = client.seal(&[&channel_data(0x4000, b"hello"), &channel_data(0x4000, b"again")]);
     records.extend(client.end());
     let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
@@ -263,9 +263,7 @@ fn what_comes_in_one_run_with_the_end_goes_out_before_it() {
 fn an_association_whose_key_is_used_up_ends_at_once_and_says_so() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
     control.key_blocks = Some(1_000);
-    let (mut client, relayed) = allocated(&mut world, &mut control, 1);
-    let peer = SocketAddr::from(PEER);
-    client.bind(&mut world, 0x4000, peer);
+    let (mut client, relayed, peer) = bound(&mut world, &mut control);
     let heard: Vec<usize> = (0..20)
         .map(|_| {
             world.receive_from_peer(relayed, peer, &[&[7; 1_000]]);
@@ -377,9 +375,7 @@ fn associations_that_nobody_uses_make_room_and_those_in_use_do_not() {
 #[test]
 fn data_that_does_not_fit_a_datagram_is_dropped_and_counted() {
     let (mut world, mut control) = (with_dtls(|_| {}), Control::new());
-    let (mut client, relayed) = allocated(&mut world, &mut control, 1);
-    let peer = SocketAddr::from(PEER);
-    client.bind(&mut world, 0x4000, peer);
+    let (client, relayed, peer) = bound(&mut world, &mut control);
     // A record has 37 bytes more, and ChannelData four.
     for (len, is_heard) in [(1_459, true), (1_460, false), (9_000, false)] {
         let before = drops(&world, DropReason::TooLong);
