@@ -60,24 +60,11 @@ impl Default for Place {
 }
 
 impl Feed {
-    /// All of it, which is settled, for another process. `unsent` was taken, and did not leave.
-    pub(crate) fn state(&self, unsent: &[u8]) -> FeedState {
+    /// All of it, which is settled, for another process.
+    pub(crate) fn state(&self) -> FeedState {
         debug_assert_eq!(self.written, 0, "what was written is settled first");
-        let mut ahead: Vec<Vec<u8>> = self.ahead.iter().map(|bytes| bytes.to_vec()).collect();
-        let (mut offset, mut has_header) = (self.offset, self.has_header);
-        if !unsent.is_empty() {
-            // A header that has begun is to end.
-            has_header &= offset == 0 || ahead.len() > 1;
-            let begun = ahead.first_mut().filter(|_| offset > 0).map(|first| first.split_off(offset));
-            let first = [unsent, &begun.unwrap_or_default()].concat();
-            if offset > 0 {
-                ahead[0] = first;
-            } else {
-                ahead.insert(0, first);
-            }
-            offset = 0;
-        }
-        FeedState { ahead, offset: offset as u64, has_header, place: self.place }
+        let ahead = self.ahead.iter().map(|bytes| bytes.to_vec()).collect();
+        FeedState { ahead, offset: self.offset as u64, has_header: self.has_header, place: self.place }
     }
 
     /// The same again, of a stream that ends at `end`. `None`: it cannot have been.

@@ -308,7 +308,6 @@ impl Reflect {
         if self.releasing.is_some() {
             return;
         }
-        self.releasing = Some(0);
         let slots: Vec<usize> = self.viewers.iter().map(|(slot, _)| slot).collect();
         let mut leaving = 0;
         for slot in slots {
@@ -332,14 +331,12 @@ impl Reflect {
     }
 
     /// A viewer's link is his own again.
-    fn give_away(&mut self, now: Instant, slot: usize, descriptor: OwnedFd, left: (&[u8], Box<[u8]>)) {
-        let Some(mut viewer) = self.take_out(slot) else { return };
-        let rest_bytes = viewer.rest_bytes;
-        viewer.forget_rest(&mut self.counters);
-        viewer.rest_bytes = rest_bytes;
+    fn give_away(&mut self, now: Instant, slot: usize, descriptor: OwnedFd, unread: Box<[u8]>) {
+        let Some(viewer) = self.take_out(slot) else { return };
+        self.counters.rest_bytes -= viewer.rest_bytes;
         self.let_go(viewer.stream);
         let is_leaving = viewer.is_leaving;
-        self.moved.push_back(Handed::Viewer(Box::new(viewer.moved(now, descriptor, left))));
+        self.moved.push_back(Handed::Viewer(Box::new(viewer.moved(now, descriptor, unread))));
         self.count_out(is_leaving);
     }
 
@@ -483,7 +480,8 @@ impl Product for Reflect {
             LinkEvent::Bytes { link, bytes } => self.handle_bytes(slot, link, bytes.len()),
             LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => self.remove(now, slot),
             LinkEvent::Released { descriptor, unsent, unread, .. } => {
-                self.give_away(now, slot, descriptor, (&unsent, unread));
+                debug_assert!(unsent.is_empty(), "nothing is copied for a viewer, so nothing of it waits");
+                self.give_away(now, slot, descriptor, unread);
             }
             // Who sends no more may still read.
             LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}

@@ -145,10 +145,10 @@ impl Viewer {
         })
     }
 
-    /// What goes over to another process. `unsent` was taken, and did not leave. **To be settled before.**
-    pub(crate) fn moved(self, now: Instant, descriptor: OwnedFd, (unsent, unread): (&[u8], Box<[u8]>)) -> MovedViewer {
+    /// What goes over to another process. **To be settled before.**
+    pub(crate) fn moved(self, now: Instant, descriptor: OwnedFd, unread: Box<[u8]>) -> MovedViewer {
         let state = ViewerState {
-            feed: self.feed.state(unsent),
+            feed: self.feed.state(),
             header: self.header,
             has_caught_up: self.has_caught_up,
             pace: self.pace.map(|pace| match pace {
