@@ -330,8 +330,11 @@ impl Reflect {
         }
     }
 
-    /// A viewer's link is his own again.
+    /// A viewer's link is his own again. Who was ended meanwhile goes nowhere.
     fn give_away(&mut self, now: Instant, slot: usize, descriptor: OwnedFd, unread: Box<[u8]>) {
+        if self.viewers.get(slot).is_some_and(|viewer| viewer.ending.is_some()) {
+            return self.remove(now, slot);
+        }
         let Some(viewer) = self.take_out(slot) else { return };
         self.counters.rest_bytes -= viewer.rest_bytes;
         self.let_go(viewer.stream);

@@ -1,4 +1,4 @@
-//! What comes from another process, damaged or not, harms nobody.
+//! What goes over to another process is who stays, and what comes from one, damaged or not, harms nobody.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../fuzz/entry/moved.rs"]
@@ -11,7 +11,7 @@ mod world;
 use std::path::Path;
 
 use reflect::moved::Handed;
-use reflect::spec::{Command, Join, Terms};
+use reflect::spec::{Command, EndReason, Join, Terms, ViewerId};
 use reflect::window::Units;
 use world::World;
 
@@ -40,6 +40,17 @@ fn the_corpus_is_what_goes_over_today() {
             panic!("{} is of another format: {} has what it is to be", file.display(), other.display());
         }
     }
+}
+
+#[test]
+fn who_is_ended_on_his_way_does_not_go_over() {
+    let mut world = world(100_000);
+    let viewer = world.join(Join::Newest);
+    world.reflect.handle_command(world.now, Command::Release);
+    world.reflect.handle_command(world.now, Command::EndViewer(ViewerId(viewer)));
+    world.run();
+    assert!(matches!(world.reflect.poll_moved(), Some(Handed::Done)));
+    assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Asked]);
 }
 
 /// A stream of some units behind a header, whose viewers' connections take so many bytes.
