@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wire::{LinkId, Outbox};
 
-use crate::window::Bytes;
+use crate::window::{Bytes, Extent};
 
 /// Where a stream's bytes lie.
 pub(crate) struct Source<'a> {
@@ -67,14 +67,14 @@ impl Feed {
         FeedState { ahead, offset: self.offset as u64, has_header: self.has_header, place: self.place }
     }
 
-    /// The same again, of a stream that ends at `end`. `None`: it cannot have been.
-    pub(crate) fn restore(state: FeedState, end: u64) -> Option<Self> {
+    /// The same again, of a stream of which so much is there. `None`: it cannot have been.
+    pub(crate) fn restore(state: FeedState, extent: Extent) -> Option<Self> {
         let FeedState { ahead, offset, has_header, place } = state;
         let is_in_first = ahead.first().map_or(offset == 0, |first| offset < first.len() as u64);
         let is_right = is_in_first
             && ahead.iter().all(|bytes| !bytes.is_empty())
             && (!has_header || !ahead.is_empty())
-            && !matches!(place, Place::At(position) if position > end);
+            && !matches!(place, Place::At(position) if position < extent.begin || position > extent.end);
         let ahead = ahead.into_iter().map(|bytes| Arc::new(bytes.into())).collect();
         is_right.then_some(Feed { ahead, offset: offset as usize, has_header, place, written: 0 })
     }

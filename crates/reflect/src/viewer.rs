@@ -122,7 +122,7 @@ impl Viewer {
             stream: place,
             member: 0,
             link: None,
-            feed: Feed::restore(feed, stream.window.extent().end)?,
+            feed: Feed::restore(feed, stream.window.extent())?,
             header,
             is_blocked: false,
             turn: 0,

@@ -10,10 +10,12 @@ mod world;
 
 use std::path::Path;
 
+use reflect::backlog::Backlog;
 use reflect::moved::Handed;
+use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, EndReason, Join, Terms, ViewerId};
 use reflect::window::Units;
-use world::World;
+use world::{OWNER, World};
 
 #[test]
 fn the_corpus_of_streams_and_viewers_is_taken_up_or_refused() {
@@ -51,6 +53,23 @@ fn who_is_ended_on_his_way_does_not_go_over() {
     world.run();
     assert!(matches!(world.reflect.poll_moved(), Some(Handed::Done)));
     assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Asked]);
+}
+
+/// What is over may be a hole in the file.
+#[test]
+fn who_is_before_what_is_there_is_not_taken_up() {
+    let mut world = world(10);
+    world.join(Join::Newest);
+    world.command(Command::Release);
+    let Some(Handed::Viewer(viewer)) = world.reflect.poll_moved() else { panic!("he goes over") };
+    write_units(&mut world, 2_000);
+    world.tell();
+    world.backlog = Backlog::restore(world.now, world.backlog.state(world.now)).expect("it is as it was");
+    world.reflect = Reflect::new(Settings::new(OWNER));
+    world.add_stream(Terms::default());
+    world.command(Command::TakeUp(viewer));
+    assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::NoStream]);
+    assert_eq!(world.reflect.counters().viewers, 0);
 }
 
 /// A stream of some units behind a header, whose viewers' connections take so many bytes.

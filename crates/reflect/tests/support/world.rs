@@ -26,7 +26,7 @@ pub const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 /// The least window that there is.
 pub const WINDOW: u64 = 64 * 1_024;
 
-const OWNER: u16 = 4;
+pub const OWNER: u16 = 4;
 const WORKER: WorkerId = WorkerId(0);
 
 /// One connection, as its other side sees it.
