@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
 use std::{fmt, ptr};
 
 use wire::{KernelKey, KernelStep, TlsKey, TlsVersion};
@@ -27,6 +28,9 @@ pub struct KernelTls {
 
 const SLOTS: usize = 6;
 
+/// A firewall may drop what is sent by loopback. The start does not wait for as long as the kernel tries.
+const PROBE_MAX: Duration = Duration::from_secs(1);
+
 impl KernelTls {
     /// What a kernel has that has nothing.
     pub const NONE: KernelTls = KernelTls { has: [false; SLOTS], takes_keys: false };
@@ -42,7 +46,7 @@ impl KernelTls {
 
     fn probe() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let connect = || TcpStream::connect(listener.local_addr()?);
+        let connect = || TcpStream::connect_timeout(&listener.local_addr()?, PROBE_MAX);
         attach(connect()?.as_fd())?;
         let (mut found, mut refused) = (KernelTls::NONE, None);
         for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
