@@ -149,7 +149,7 @@ impl Links {
             news: VecDeque::new(),
             paused: Vec::new(),
             impatient: 0,
-            kernel_tls: KernelTls::found().unwrap_or_default(),
+            kernel_tls: KernelTls::found().unwrap_or(KernelTls::NONE),
             files_max: sys::open_files_max()?,
             next_sweep: None,
             swept: 0,

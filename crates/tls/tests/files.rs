@@ -222,7 +222,7 @@ fn kernel() -> KernelTls {
         let all = "AES-128-GCM, AES-256-GCM, ChaCha20-Poly1305";
         assert!(found.starts_with(&format!("TLS 1.2 with {all}; TLS 1.3 with {all}; ")), "{found}");
     }
-    found.unwrap_or_default()
+    found.unwrap_or(KernelTls::NONE)
 }
 
 /// The counter says who sealed.

@@ -19,7 +19,7 @@ use super::socket::set;
 
 /// What the kernel has of TLS. It is asked once, with connections to nobody: each kind of key is younger than TLS itself
 /// (AES-256 and 1.3: Linux 5.1; ChaCha20: 5.11; new keys: 6.14), and what is refused for a connection costs time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTls {
     /// By `slot`.
     has: [bool; SLOTS],
