@@ -190,7 +190,10 @@ impl Sealed {
     /// Has the kernel do what comes before the next data. False when it has no room, or there is no next data
     /// (`has_to_end`).
     pub(super) fn settle(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        let Some(cipher) = self.cipher.handover().filter(|_| self.sealer == Sealer::Kernel) else { return Ok(true) };
+        if !self.is_by_kernel() {
+            return Ok(true);
+        }
+        let Some(cipher) = self.cipher.handover() else { return Ok(true) };
         self.has_output = false;
         loop {
             let next = self.step.take().map_or_else(|| cipher.poll_step(), |step| Ok(Some(*step)));
@@ -240,7 +243,9 @@ impl Sealed {
 
     /// The kernel was given so many bytes of data with one call.
     pub(super) fn count_sealed(&mut self, bytes: usize) {
-        if let Some(cipher) = self.cipher.handover().filter(|_| self.sealer == Sealer::Kernel) {
+        if self.is_by_kernel()
+            && let Some(cipher) = self.cipher.handover()
+        {
             cipher.count_sealed(bytes);
         }
     }
