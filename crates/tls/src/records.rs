@@ -235,10 +235,6 @@ impl Handover for Records {
         self.kernel = Some(Kernel { takes_keys, has_told_key: false, is_over: false });
     }
 
-    fn is_taken_over(&self) -> bool {
-        self.kernel.is_some()
-    }
-
     fn poll_step(&mut self) -> Result<Option<KernelStep>, CipherError> {
         let (is_tls13, is_key_due) = (self.tx.layout == Layout::Tls13, self.is_key_due());
         let kernel = self.kernel.as_mut().ok_or(CipherError)?;

@@ -50,9 +50,6 @@ pub trait Handover {
     /// The kernel has the key. Whether it takes others later is `takes_keys`.
     fn take_over(&mut self, takes_keys: bool);
 
-    /// Whether the kernel has the key.
-    fn is_taken_over(&self) -> bool;
-
     /// What the kernel is to do before it is given data. A step that is taken here is done before the next is asked for.
     ///
     /// # Errors

@@ -15,10 +15,8 @@ impl Kernel {
     /// Takes over from a server.
     fn new(server: &mut Established, takes_keys: bool) -> Self {
         let cipher = handover(server);
-        assert!(!cipher.is_taken_over());
         let kernel = Kernel { key: cipher.sending_key(), sealed: Vec::new(), nonces: Vec::new() };
         cipher.take_over(takes_keys);
-        assert!(cipher.is_taken_over());
         kernel
     }
 
