@@ -68,16 +68,17 @@ pub(crate) enum RecordError {
 impl Protect {
     /// `None`: a version or suite that there is no code for, which nobody was offered.
     pub(crate) fn new(version: ProtocolVersion, (seq, secrets): (u64, ConnectionTrafficSecrets)) -> Option<Self> {
-        let (algorithm, key, iv) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+        let (algorithm, raw, key, iv) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
+                (&AES_128_GCM, TlsKey::Aes128Gcm(key.as_ref().try_into().ok()?), key, iv)
+            }
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
+                (&AES_256_GCM, TlsKey::Aes256Gcm(key.as_ref().try_into().ok()?), key, iv)
+            }
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (&CHACHA20_POLY1305, TlsKey::ChaCha20Poly1305(key.as_ref().try_into().ok()?), key, iv)
+            }
             _ => return None,
-        };
-        let raw = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, .. } => TlsKey::Aes128Gcm(key.as_ref().try_into().ok()?),
-            ConnectionTrafficSecrets::Aes256Gcm { key, .. } => TlsKey::Aes256Gcm(key.as_ref().try_into().ok()?),
-            _ => TlsKey::ChaCha20Poly1305(key.as_ref().try_into().ok()?),
         };
         let is_gcm = algorithm != &CHACHA20_POLY1305;
         let layout = match (version, is_gcm) {
