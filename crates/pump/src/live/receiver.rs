@@ -79,7 +79,6 @@ impl Receiver {
             return Heard::Foreign;
         }
         let ssrc = datagram.rtp.map(|(ssrc, _)| ssrc);
-        let before = self.sender;
         if let Some(sender) = &mut self.sender {
             if (sender.from, sender.ssrc) == (from, ssrc) {
                 sender.heard_ns = now_ns;
@@ -89,8 +88,10 @@ impl Receiver {
                 return Heard::Foreign;
             }
         }
-        self.sender = Some(Sender { from, ssrc, heard_ns: now_ns });
-        if before.is_some() { Heard::Another } else { Heard::Known }
+        match self.sender.replace(Sender { from, ssrc, heard_ns: now_ns }) {
+            Some(_) => Heard::Another,
+            None => Heard::Known,
+        }
     }
 
     /// Another sender counts anew. What waits goes out first.
