@@ -119,7 +119,9 @@ impl Config {
             for (key, value) in keys {
                 section.set(key.get_ref(), Given::Value(value.get_ref())).map_err(|wrong| {
                     let element = wrong.element.and_then(|index| value.get_ref().as_array()?.get(index));
-                    let at = element.map_or(key.span(), Spanned::span);
+                    let keys = element.and_then(|element| element.get_ref().as_table());
+                    let of_key = wrong.key.as_ref().and_then(|key| keys?.keys().find(|one| one.get_ref() == key));
+                    let at = of_key.map(Spanned::span).or(element.map(Spanned::span)).unwrap_or(key.span());
                     error(at.start, named(table.get_ref(), key.get_ref(), &wrong), wrong.says)
                 })?;
             }
@@ -186,10 +188,9 @@ impl Config {
     }
 }
 
-/// A setting's name, or an element's: "relay.listen[2]".
+/// A setting's name, or an element's: "relay.listen[2]", "reflect.streams[0].pace".
 fn named(table: &str, key: &str, wrong: &Wrong) -> String {
-    match wrong.element {
-        Some(index) => format!("{table}.{key}[{index}]"),
-        None => format!("{table}.{key}"),
-    }
+    let element = wrong.element.map(|index| format!("[{index}]")).unwrap_or_default();
+    let of_element = wrong.key.as_ref().map(|key| format!(".{key}")).unwrap_or_default();
+    format!("{table}.{key}{element}{of_element}")
 }

@@ -9,6 +9,8 @@ use titles::Url;
 use toml::de::{DeTable, DeValue};
 use wire::Bitrate;
 
+use super::{ReflectSource, StreamFormat, StreamJoin, StreamLag, StreamPace};
+
 pub(super) trait Setting: Sized {
     /// What is allowed, for people.
     const KIND: &str = "";
@@ -82,6 +84,8 @@ impl fmt::Display for Given<'_> {
 pub(super) struct Wrong {
     /// Which element of a list it is about, from 0.
     pub(super) element: Option<usize>,
+    /// Which key of a table it is about, or of that element where that is one.
+    pub(super) key: Option<String>,
     /// What was found, and what is allowed.
     pub(super) says: String,
 }
@@ -89,13 +93,13 @@ pub(super) struct Wrong {
 impl Wrong {
     /// It is about one element of a list.
     pub(super) fn at(element: usize, says: String) -> Self {
-        Wrong { element: Some(element), says }
+        Wrong { element: Some(element), key: None, says }
     }
 }
 
 impl From<String> for Wrong {
     fn from(says: String) -> Self {
-        Wrong { element: None, says }
+        Wrong { element: None, key: None, says }
     }
 }
 
@@ -421,6 +425,11 @@ quoted_text!(
     LogFormat: "\"text\" or \"json\"",
     ForwardedBy: "\"x-forwarded-for\" or \"forwarded\"",
     IpAddr: "an IP address such as \"192.0.2.1\" or \"2001:db8::1\"",
+    ReflectSource: "\"http://…\", \"https://…\", \"udp://[SOURCE@]ADDRESS:PORT\", \"rtp://…\", or \"pump:\" and a title",
+    StreamFormat: "\"ts\", \"flv\", \"webm\", \"mp4\" or \"raw\"",
+    StreamLag: "\"skip\" or \"close\"",
+    StreamPace: "\"free\", a share of the stream's rate such as \"200%\", or a rate such as \"8Mbps\"",
+    StreamJoin: "\"newest\", \"next\" or a time such as \"10s\"",
     Url: "an http or https URL",
     SocketAddr: "address and port such as \"0.0.0.0:8080\" or \"[::]:8080\""
 );
@@ -519,7 +528,7 @@ impl<T: Setting> Setting for Vec<T> {
 }
 
 fn elements<'a, T: Setting>(given: impl Iterator<Item = Given<'a>>) -> Result<Vec<T>, Wrong> {
-    let read = |(index, each)| T::read(each).map_err(|wrong| Wrong::at(index, wrong.says));
+    let read = |(index, each)| T::read(each).map_err(|wrong| Wrong { element: Some(index), ..wrong });
     given.enumerate().map(read).collect()
 }
 
