@@ -10,6 +10,7 @@ mod live;
 mod load;
 mod output;
 mod print;
+mod reflect;
 mod relay;
 mod section;
 mod source;
@@ -24,6 +25,7 @@ use titles::Url;
 use wire::{Bitrate, ListenOptions, UdpOptions};
 
 pub use self::acme::Acme;
+pub use self::reflect::{Reflect, ReflectStream, StreamFormat, StreamJoin, StreamLag, StreamPace};
 pub use self::relay::{PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 pub use certificate::CertificateFiles;
 pub use live::LiveInput;
@@ -57,6 +59,8 @@ pub struct Config {
     pub pump: Pump,
     /// `[relay]`
     pub relay: Relay,
+    /// `[reflect]`
+    pub reflect: Reflect,
 }
 
 section! {
@@ -323,7 +327,7 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 10] {
+    fn tables(&mut self) -> [Table<'_>; 11] {
         [
             self.http.table(),
             self.tls.table(),
@@ -335,6 +339,7 @@ impl Config {
             self.log.table(),
             self.pump.table(),
             self.relay.table(),
+            self.reflect.table(),
         ]
     }
 }

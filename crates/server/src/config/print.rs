@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::Config;
-use super::section::Entry;
+use super::section::{Entry, Table};
+use super::{Config, ReflectStream};
 
 impl Config {
     /// The whole documented TOML with the default values. Reading it back gives the default.
@@ -17,6 +17,7 @@ impl Config {
             text.push('\n');
             push_comment(&mut text, table.about);
             write_line(&mut text, format_args!("[{}]", table.name));
+            let name = table.name;
             for Entry { key, doc, slot } in table.entries {
                 text.push('\n');
                 push_comment(&mut text, doc);
@@ -24,6 +25,9 @@ impl Config {
                     Some(value) => write_line(&mut text, format_args!("{key} = {value}")),
                     None => write_line(&mut text, format_args!("# {key} = …  (not set; {})", slot.kind())),
                 }
+            }
+            if name == "reflect" {
+                push_elements(&mut text, ReflectStream::default().table());
             }
         }
         text
@@ -43,6 +47,21 @@ impl Display for Config {
             }
         }
         Ok(())
+    }
+}
+
+/// What may stand in the tables of a list: comments, as there is none by default.
+fn push_elements(text: &mut String, table: Table<'_>) {
+    text.push('\n');
+    push_comment(text, table.about);
+    write_line(text, format_args!("#     [[{}]]", table.name));
+    for Entry { key, doc, slot } in table.entries {
+        write_line(text, format_args!("#"));
+        push_comment(text, doc);
+        match slot.to_toml() {
+            Some(value) => write_line(text, format_args!("#     {key} = {value}")),
+            None => write_line(text, format_args!("#     {key} = …  (not set; {})", slot.kind())),
+        }
     }
 }
 
