@@ -11,3 +11,6 @@ pub const RTSP: u16 = 2;
 
 /// The relay, which says itself what its numbers are (`relay::names`).
 pub const RELAY: u16 = 3;
+
+/// The reflector. Its links are viewers' connections, numbered by their slots.
+pub const REFLECT: u16 = 4;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use counters::Published;
 use engine::{Mailbox, Service};
 use pump::pump::Pump;
+use reflect::reflect::Reflect;
 use relay::relay::Relay;
 use rooms::batch::Post;
 use rooms::drops::DropReason;
@@ -23,7 +24,7 @@ use rooms::spec::Event;
 use wire::rtp::{self, Kind};
 use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token, WorkerId};
 
-use crate::owner::{PUMP, RELAY, ROOMS, RTSP};
+use crate::owner::{PUMP, REFLECT, RELAY, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
 use outgoing::Outgoing;
 use refusals::Refusals;
@@ -49,6 +50,8 @@ pub enum Message {
     Pump(pump::spec::Command),
     /// From control.
     Relay(relay::spec::Command),
+    /// From control.
+    Reflect(reflect::spec::Command),
 }
 
 /// What a worker tells control.
@@ -64,6 +67,13 @@ pub enum Report {
         worker: WorkerId,
         /// What.
         event: relay::spec::Event,
+    },
+    /// Of its reflector.
+    Reflect {
+        /// Whose.
+        worker: WorkerId,
+        /// What.
+        event: reflect::spec::Event,
     },
     /// Nobody listens at a destination.
     Refused {
@@ -81,6 +91,8 @@ pub struct Numbers {
     pub pump: Published<pump::counters::Counters>,
     /// Of its relay.
     pub relay: Published<relay::counters::Counters>,
+    /// Of its reflector.
+    pub reflect: Published<reflect::counters::Counters>,
 }
 
 /// Where a worker's products tell what others have to know.
@@ -113,6 +125,7 @@ pub struct Products {
     pump: Pump,
     /// Where the server has one.
     relay: Option<Relay>,
+    reflect: Reflect,
     worker: WorkerId,
     workers: Vec<Mailbox<Message>>,
     negotiator: Option<Outgoing<Input>>,
@@ -135,6 +148,7 @@ impl Products {
             rooms,
             pump,
             relay,
+            reflect: Reflect::new(reflect::reflect::Settings::new(REFLECT)),
             worker: ways.worker,
             workers: ways.workers,
             negotiator: ways.negotiator.map(Outgoing::new),
@@ -154,6 +168,7 @@ impl Products {
         match (token.owner, &mut self.relay) {
             (PUMP | RTSP, _) => &mut self.pump,
             (RELAY, Some(relay)) => relay,
+            (REFLECT, _) => &mut self.reflect,
             _ => &mut self.rooms,
         }
     }
@@ -168,6 +183,7 @@ impl Products {
             if let Some(relay) = &self.relay {
                 self.numbers.relay.store(&relay.counters());
             }
+            self.numbers.reflect.store(&self.reflect.counters());
         }
     }
 
@@ -193,6 +209,9 @@ impl Products {
             while let Some(event) = relay.poll_event() {
                 tell_of_relay(relay, self.worker, event, &mut self.control, (now, out));
             }
+        }
+        while let Some(event) = self.reflect.poll_event() {
+            self.control.send(Report::Reflect { worker: self.worker, event });
         }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
@@ -262,6 +281,7 @@ impl Service for Products {
                     relay.handle_command(now, command, out);
                 }
             }
+            Message::Reflect(command) => self.reflect.handle_command(now, command),
         }
     }
 
@@ -320,14 +340,16 @@ impl Product for Products {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let relay = self.relay.as_ref().and_then(Product::poll_timeout);
-        [self.rooms.poll_timeout(), self.pump.poll_timeout(), relay].into_iter().flatten().min()
+        let others = [self.rooms.poll_timeout(), self.pump.poll_timeout(), self.reflect.poll_timeout()];
+        others.into_iter().chain([relay]).flatten().min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
-        let (rooms, pump): (&mut dyn Product, &mut dyn Product) = (&mut self.rooms, &mut self.pump);
+        let (rooms, pump, reflect): (&mut dyn Product, &mut dyn Product, &mut dyn Product) =
+            (&mut self.rooms, &mut self.pump, &mut self.reflect);
         let has_more = match &mut self.relay {
-            Some(relay) => self.turns.transmit(&mut [rooms, pump, relay], now, out),
-            None => self.turns.transmit(&mut [rooms, pump], now, out),
+            Some(relay) => self.turns.transmit(&mut [rooms, pump, reflect, relay], now, out),
+            None => self.turns.transmit(&mut [rooms, pump, reflect], now, out),
         };
         self.post();
         self.tell(now, out);
