@@ -67,14 +67,14 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
         config.http.listen = listen;
     }
     start_logging(&config, &args.settings)?;
-    server::run::run(&config, args.demo)?;
+    server::run::run(&config, &|| load(&args.settings), args.demo)?;
     Ok(true)
 }
 
 fn relay(args: &relay::Relay) -> anyhow::Result<bool> {
     let config = args.config(environment())?;
     start_logging(&config, &args.settings)?;
-    server::run::run(&config, false)?;
+    server::run::run(&config, &|| args.config(environment()), false)?;
     Ok(true)
 }
 

@@ -4,6 +4,7 @@
 //! control plane gets the ports; then the threads start.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,6 +32,8 @@ use crate::plane::{Plane, ProductControl, placement};
 use crate::pump::control::PumpControl;
 use crate::pump::setup;
 use crate::random::random;
+use crate::reflect::control::Control as ReflectControl;
+use crate::reflect::source::{Around, Patience};
 use crate::relay::control::RelayControl;
 use crate::relay::setup as relay_setup;
 use crate::relay::{handshakes, known};
@@ -80,6 +83,8 @@ pub struct Running {
     pub pump: Arc<PumpControl>,
     /// The relay, where there is one.
     pub relay: Option<Arc<RelayControl>>,
+    /// The reflector.
+    pub reflect: Arc<ReflectControl>,
     /// The negotiators, and the thread that hears the workers.
     helpers: Vec<JoinHandle<()>>,
 }
@@ -189,7 +194,13 @@ impl Machine {
             Ok((Arc::new(control.with_handshakes(handshakes)), Some(thread)))
         });
         let (relay, handshakes) = relay.transpose()?.unzip();
-        let listen = report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), Handle::current());
+        let ca_file = config.pump.ca_file.as_deref().map(Path::new);
+        let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
+        let reflect = ReflectControl::new(plane.clone(), Some(around));
+        reflect.apply(&config.reflect).context("reflect.streams")?;
+        let reflected = Some(reflect.clone());
+        let listen =
+            report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), reflected, Handle::current());
         let mut helpers = vec![listen?];
         helpers.extend(handshakes.flatten());
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
@@ -201,14 +212,14 @@ impl Machine {
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok(Running { plane, rooms, pump, relay, helpers })
+        Ok(Running { plane, rooms, pump, relay, reflect, helpers })
     }
 }
 
 impl Running {
     fn products(&self) -> impl Iterator<Item = &dyn ProductControl> {
         let relay = self.relay.as_deref().map(|relay| relay as &dyn ProductControl);
-        [&*self.rooms as &dyn ProductControl, &*self.pump].into_iter().chain(relay)
+        [&*self.rooms as &dyn ProductControl, &*self.pump, &*self.reflect].into_iter().chain(relay)
     }
 
     /// Does what is due. To be called every 100 ms or so.

@@ -1,9 +1,11 @@
 //! The reflector above its workers.
 
 pub mod access;
+pub mod control;
 pub mod hls;
 pub mod inlet;
 pub mod request;
 pub mod response;
 pub mod sign;
 pub mod source;
+pub mod stream;

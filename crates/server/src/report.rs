@@ -12,6 +12,7 @@ use engine::{Receiver, RecvError};
 use tokio::runtime::Handle;
 
 use crate::pump::control::PumpControl;
+use crate::reflect::control::Control as ReflectControl;
 use crate::relay::control::RelayControl;
 use crate::rooms::control::RoomsControl;
 use crate::worker::Report;
@@ -26,8 +27,8 @@ const NICE: i32 = 5;
 /// with a worker more than a report does.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms, and not every one has a relay.
-/// Tasks run on `runtime`.
+/// Starts the thread, which ends when every worker is gone. A server that only pumps has no rooms and no
+/// reflector, and not every one has a relay. Tasks run on `runtime`.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -36,6 +37,7 @@ pub fn listen(
     rooms: Option<Arc<RoomsControl>>,
     pump: Arc<PumpControl>,
     relay: Option<Arc<RelayControl>>,
+    reflect: Option<Arc<ReflectControl>>,
     runtime: Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let body = move || {
@@ -54,6 +56,11 @@ pub fn listen(
                 Report::Relay { worker, event } => {
                     if let Some(relay) = &relay {
                         relay.handle_event(worker, event);
+                    }
+                }
+                Report::Reflect { worker, event } => {
+                    if let Some(reflect) = &reflect {
+                        reflect.handle_event(worker, event);
                     }
                 }
                 Report::Refused { remote } => pump.handle_refused(remote),

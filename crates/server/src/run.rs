@@ -2,7 +2,7 @@
 //!
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
 //! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
-//! long as it takes. SIGHUP and SIGUSR2 have files read again.
+//! long as it takes. SIGHUP and SIGUSR2 have files read again, and of the settings those of the reflector.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -75,11 +75,14 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(faults.map(|fault| format!("tls.certificates: {fault}")).chain(unmet).collect())
 }
 
-/// Runs the server until it is told to stop.
+/// Reads the settings again, from where they came.
+pub type Reread<'a> = &'a dyn Fn() -> anyhow::Result<Config>;
+
+/// Runs the server until it is told to stop. `reread` is asked when whoever runs it says so.
 ///
 /// # Errors
 /// When an address cannot be bound, a key cannot be read, or a thread fails.
-pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
+pub fn run(config: &Config, reread: Reread<'_>, with_demo: bool) -> anyhow::Result<()> {
     // Each TCP link and each HTTP connection takes one.
     let files_max = engine::sys::raise_open_files_max().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
@@ -96,7 +99,7 @@ pub fn run(config: &Config, with_demo: bool) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("starting the control threads")?;
-    runtime.block_on(serve(config, files_max, with_demo))
+    runtime.block_on(serve(config, reread, files_max, with_demo))
 }
 
 /// Open files that a process may have where nobody knows better: getrlimit(2) of most systems.
@@ -104,7 +107,7 @@ const FILES_MAX_USUAL: u64 = 1_024;
 
 const CONTROL_NICE: i32 = 5;
 
-async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
+async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
     let mut wishes = Wishes::new()?;
     tls::check(config)?;
     let keeper = config.acme.settings()?.map(Keeper::new).transpose().context("[acme]")?;
@@ -146,6 +149,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
         has_rooms: !config.workers.bind.is_empty(),
         pump: (!config.pump.bind.is_empty()).then(|| running.pump.clone()),
         relay: running.relay.clone(),
+        reflect: Some(running.reflect.clone()),
         door: Door::new(newcomers(config)),
         certificates: certificates.clone(),
         ..App::new(running.rooms.clone(), auth)
@@ -180,7 +184,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    go_on(&running, certificates.as_deref(), &mut ends, &mut wishes).await?;
+    go_on(&running, (certificates.as_deref(), reread), &mut ends, &mut wishes).await?;
     drain(config, &running, &mut ends).await;
     drop(open);
     app.connections.end().await;
@@ -190,7 +194,7 @@ async fn serve(config: &Config, files_max: u64, with_demo: bool) -> anyhow::Resu
 /// Does what is due, and what signals say, until it is to end.
 async fn go_on(
     running: &Running,
-    certificates: Option<&Certificates>,
+    read: (Option<&Certificates>, Reread<'_>),
     ends: &mut Ends,
     wishes: &mut Wishes,
 ) -> anyhow::Result<()> {
@@ -201,7 +205,7 @@ async fn go_on(
             _ = tick.tick() => running.handle_timeout(Instant::now()),
             () = ends.next() => break,
             wish = wishes.next() => match wish {
-                Wish::HangUp | Wish::User2 => read_again(wish, certificates, running),
+                Wish::HangUp | Wish::User2 => read_again(wish, read, running),
                 Wish::User1 => {
                     tracing::info!("{wish}: draining; the server ends with the last of those who are there");
                     running.plane.start_drain();
@@ -221,9 +225,15 @@ fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config
     Ok(config::Relay { tcp_listen: tcp_listen?, tls_listen: tls_listen?, ..relay.clone() })
 }
 
-/// Has certificates and users read again that may have changed. Other settings are read when the server starts.
-fn read_again(wish: Wish, certificates: Option<&Certificates>, running: &Running) {
-    tracing::info!("{wish}: certificates and users are read again; other settings need a restart");
+/// Has certificates, users and the reflector's settings read again, which may have changed. Other settings are read when the
+/// server starts.
+fn read_again(wish: Wish, (certificates, reread): (Option<&Certificates>, Reread<'_>), running: &Running) {
+    tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
+    // What cannot be leaves all as it is.
+    let applied = reread().and_then(|config| Ok(running.reflect.apply(&config.reflect)?));
+    if let Err(error) = applied {
+        tracing::error!("[reflect] stays as it was: {error:#}");
+    }
     if let Some(certificates) = certificates {
         certificates.read_again();
     }
@@ -340,6 +350,9 @@ fn announce(
     }
     if !config.pump.bind.is_empty() {
         text += &line("pump", format!("http://{addr}/pump/sessions"));
+    }
+    for stream in running.reflect.streams() {
+        text += &line("reflected stream", format!("http://{addr}{}", stream.path));
     }
     text += &line("metrics, health", format!("http://{metrics}/metrics  http://{addr}/healthz"));
     if let Some(relay) = &running.relay {

@@ -1,0 +1,119 @@
+//! Streams that are added, changed and removed while others go on.
+
+use std::collections::HashMap;
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use super::{Control, Entry, Limits, State, Totals};
+use crate::config::{self, ReflectStream};
+use crate::reflect::inlet::Framing;
+use crate::reflect::source::{self, Running};
+use crate::reflect::stream::Stream;
+
+impl Control {
+    /// Has streams as the settings say: a stream is what has the same name. Who watches one that is still there goes on, and who
+    /// watches one that is not gets what is left of it. One that there is no memory for is said and left out.
+    ///
+    /// # Errors
+    /// The first that could not be had.
+    pub fn apply(&self, settings: &config::Reflect) -> io::Result<()> {
+        let mut state = self.lock();
+        state.limits = Limits {
+            viewers_max: settings.viewers_max,
+            viewers_per_client: settings.viewers_per_client,
+            bandwidth_max: settings.bandwidth_max,
+        };
+        let now = Instant::now();
+        let wanted: Vec<Wanted<'_>> = settings.streams.iter().flat_map(Wanted::of).collect();
+        let is_there = |entry: &Entry| wanted.iter().any(|wanted| *wanted.name == **entry.stream.name());
+        for entry in state.streams.values_mut().filter(|entry| entry.is_configured && !is_there(entry)) {
+            (entry.is_configured, entry.sources) = (false, None);
+            entry.stream.end(now);
+            tracing::info!(stream = &**entry.stream.name(), viewers = entry.viewers, "stream removed");
+        }
+        state.streams.retain(|_, entry| entry.is_configured || entry.viewers > 0);
+        let results: Vec<io::Result<()>> = wanted.iter().map(|wanted| self.have(&mut state, wanted)).collect();
+        for plain in wanted.iter().filter(|wanted| wanted.framing == Framing::None) {
+            if let Some(stream) = state.stream(&plain.name) {
+                stream.set_framed(state.stream(&framed(&plain.name)).filter(|_| plain.config.metacube));
+            }
+        }
+        let configured = state.streams.values().filter(|entry| entry.is_configured);
+        let paths: HashMap<_, _> = configured.map(|entry| (entry.path.clone(), entry.stream.clone())).collect();
+        *self.paths.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(paths);
+        results.into_iter().collect()
+    }
+
+    /// Changes a stream, or adds it.
+    fn have(&self, state: &mut State, wanted: &Wanted<'_>) -> io::Result<()> {
+        let Wanted { name, path, framing, config } = wanted;
+        let is_it = |entry: &&mut Entry| entry.is_configured && **entry.stream.name() == **name;
+        if let Some(entry) = state.streams.values_mut().find(is_it) {
+            (entry.path, entry.viewers_max) = (path.as_str().into(), config.viewers_max);
+            if entry.stream.config().source != config.source {
+                entry.sources = None;
+                entry.stream.stop_source();
+                entry.sources = self.start_sources(&entry.stream, wanted);
+            }
+            if entry.stream.config() != **config && entry.stream.change((*config).clone()) {
+                tracing::info!(stream = name, "backlog, format, dense and hls change when the stream begins anew");
+            }
+            return Ok(());
+        }
+        state.streams_begun += 1;
+        let number = state.streams_begun;
+        let stream = Stream::start(number, (name, *framing), (*config).clone(), self.plane.clone())
+            .inspect_err(|error| tracing::error!(stream = name, %error, "no memory for a stream"))?;
+        tracing::info!(stream = name, path, "stream");
+        let entry = Entry {
+            sources: self.start_sources(&stream, wanted),
+            stream,
+            path: path.as_str().into(),
+            is_configured: true,
+            viewers: 0,
+            viewers_max: config.viewers_max,
+            totals: Totals::default(),
+        };
+        state.streams.insert(number, entry);
+        Ok(())
+    }
+
+    /// Of one in Cubemap's framing there are none: it gets what the plain one gets.
+    fn start_sources(&self, stream: &Arc<Stream>, wanted: &Wanted<'_>) -> Option<Running> {
+        let (around, sources) = (self.around.as_ref()?, &wanted.config.source);
+        let is_fetched = wanted.framing == Framing::None && !sources.is_empty();
+        is_fetched.then(|| source::start(stream.new_source(), sources, around))
+    }
+}
+
+/// A stream that there is to be.
+struct Wanted<'a> {
+    name: String,
+    path: String,
+    framing: Framing,
+    config: &'a ReflectStream,
+}
+
+impl Wanted<'_> {
+    /// One, or with Cubemap's framing two.
+    fn of(config: &ReflectStream) -> impl Iterator<Item = Wanted<'_>> {
+        let plain = Wanted { name: config.name.clone(), path: config.path(), framing: Framing::None, config };
+        let other = Wanted { name: framed(&plain.name), path: framed(&plain.path), framing: Framing::Metacube, config };
+        [plain].into_iter().chain(config.metacube.then_some(other))
+    }
+}
+
+/// The name, or the path, of what is served in Cubemap's framing.
+fn framed(plain: &str) -> String {
+    format!("{plain}.metacube")
+}
+
+impl State {
+    /// A stream that is configured.
+    fn stream(&self, name: &str) -> Option<Arc<Stream>> {
+        let found = self.streams.values().find(|entry| entry.is_configured && **entry.stream.name() == *name);
+        found.map(|entry| entry.stream.clone())
+    }
+}
