@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use errand::{Errand, Full, Guest, Requests};
+pub(super) use errand::{Lasting, Stay};
 
 use super::Problem;
 use super::client::{Doubted, Proxies, Remote};
@@ -243,6 +244,7 @@ impl Connections {
         let (asks, asked) = (guest.clone(), self.clone());
         let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(remote);
+            request.extensions_mut().insert(Lasting::new(asks.clone()));
             let (errand, entered) = Errand::new(asks.clone());
             if entered == Err(Full::OfClient) {
                 asked.doubted.reach_limit(remote.0);
@@ -263,14 +265,15 @@ impl Connections {
             builder.header_table_size(0);
             builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
-            let idle = guest.is_idle(limits.request_timeout);
-            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle).await;
+            let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
+            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle, old).await;
         }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
         builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-        self.attend(builder.serve_connection(stream, answer), told, is_open, pending()).await;
+        let old = guest.is_old(limits.age_max);
+        self.attend(builder.serve_connection(stream, answer), told, is_open, pending(), old).await;
     }
 
     async fn attend(
@@ -279,6 +282,7 @@ impl Connections {
         told: oneshot::Receiver<Leave>,
         mut is_open: watch::Receiver<()>,
         idle: impl Future<Output = ()>,
+        old: impl Future<Output = ()>,
     ) {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
         let mut leave = None;
@@ -287,7 +291,7 @@ impl Connections {
             told = told.as_mut() => patience(limits, leave.insert(told)),
             _ = is_open.changed() => limits.request_timeout,
             () = idle => limits.request_timeout.min(LAST_WORD),
-            () = sleep(limits.age_max) => limits.request_timeout,
+            () = old => limits.request_timeout,
         };
         // A request that is under way has its answer, and that leaves to its end.
         connection.as_mut().graceful_shutdown();

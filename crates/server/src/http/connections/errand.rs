@@ -15,7 +15,8 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use hyper::body::{Frame, SizeHint};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::Problem;
 use crate::accept::{PerAddress, Place};
@@ -103,6 +104,8 @@ pub(super) struct Guest {
     place: Place,
     requests: Arc<Requests>,
     activity: Mutex<Activity>,
+    /// Answers, or bodies of requests, that go on for as long as they like.
+    staying: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
@@ -121,7 +124,7 @@ impl Guest {
     pub(super) fn new(place: Place, requests: Arc<Requests>) -> Arc<Self> {
         let now = Instant::now();
         let activity = Mutex::new(Activity { count: 0, owed: 0, last: now, told: now });
-        Arc::new(Guest { place, requests, activity })
+        Arc::new(Guest { place, requests, activity, staying: watch::Sender::new(0) })
     }
 
     /// Returns when for so long nothing was done that the client wanted, and it is not we for whom it waits.
@@ -135,6 +138,12 @@ impl Guest {
             }
             sleep_until(until).await;
         }
+    }
+
+    /// Returns when a connection has that age and nothing of it is to last.
+    pub(super) async fn is_old(&self, age: Duration) {
+        sleep(age).await;
+        self.staying.subscribe().wait_for(|count| *count == 0).await.ok();
     }
 
     /// Something was done. The place hears of it at once where that `is_news`.
@@ -152,6 +161,38 @@ impl Guest {
 
     fn activity(&self) -> MutexGuard<'_, Activity> {
         self.activity.lock().expect("nobody panics under this lock")
+    }
+}
+
+/// By what a request may keep its connection for longer than others have theirs.
+#[derive(Clone, Debug)]
+pub(in crate::http) struct Lasting(Arc<Guest>);
+
+impl Lasting {
+    pub(super) fn new(guest: Arc<Guest>) -> Self {
+        Lasting(guest)
+    }
+
+    /// From now on the connection makes no room and does not get too old.
+    pub(in crate::http) fn stay(&self) -> Stay {
+        self.0.staying.send_modify(|count| {
+            *count += 1;
+            self.0.place.keep(true);
+        });
+        Stay(self.0.clone())
+    }
+}
+
+/// Keeps a connection until it is dropped.
+#[derive(Debug)]
+pub(in crate::http) struct Stay(Arc<Guest>);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.staying.send_modify(|count| {
+            *count -= 1;
+            self.0.place.keep(*count > 0);
+        });
     }
 }
 
