@@ -15,6 +15,7 @@ mod own;
 mod pages;
 mod problem;
 mod pump;
+mod reflect;
 mod relay;
 
 use std::net::IpAddr;
@@ -41,6 +42,8 @@ use crate::config::{IceServer, Origin};
 use crate::door::{self, Door};
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
+use crate::reflect::control::Control as ReflectControl;
+use crate::reflect::request::Query;
 use crate::relay::control::RelayControl;
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
@@ -51,6 +54,7 @@ pub use connections::{Connections, Entered, Limits};
 pub(crate) use cors::allow_origin;
 pub use metrics::{Metrics, MetricsSettings};
 pub use problem::Problem;
+pub(crate) use reflect::Granted;
 
 /// Bytes of an offer, a fragment or a JSON document at most. Chromium's largest offers have some 10 KB.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -70,6 +74,8 @@ pub struct App {
     pub pump: Option<Arc<PumpControl>>,
     /// The relay, where there is one.
     pub relay: Option<Arc<RelayControl>>,
+    /// The reflector, where there is one.
+    pub reflect: Option<Arc<ReflectControl>>,
     /// Who may do what.
     pub auth: Auth,
     /// How long after its token a session ends; not set: it goes on.
@@ -115,6 +121,17 @@ impl Site {
         self.app.proxies.has(ip)
     }
 
+    /// The reflector, while it has streams.
+    pub(crate) fn reflect(&self) -> Option<&Arc<ReflectControl>> {
+        self.app.reflect.as_ref().filter(|reflect| reflect.has_streams())
+    }
+
+    /// Whether somebody at `remote` may watch whose request was read elsewhere. `None`: it is to be answered here.
+    pub(crate) fn grant(&self, remote: IpAddr, mut parts: Parts, query: &Query) -> Option<Granted> {
+        parts.extensions.insert(client::Remote(remote));
+        self.app.grant(&parts, query)
+    }
+
     /// Waits for a place for a connection. `None`: its client has as many as it may have.
     pub(crate) async fn enter(&self, remote: IpAddr) -> Option<Entered> {
         self.app.connections.enter(remote, &self.app.proxies).await
@@ -138,9 +155,11 @@ pub fn router(app: Arc<App>) -> Router {
     rooms
         .merge(pump::routes())
         .merge(relay::routes())
+        .merge(reflect::routes())
         .route("/healthz", get(health))
         .route("/ping", get(ping))
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), reflect::streams))
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
         .with_state(app)
@@ -217,6 +236,7 @@ impl App {
             has_rooms: true,
             pump: None,
             relay: None,
+            reflect: None,
             auth,
             session_grace: None,
             cors_origins: Vec::new(),

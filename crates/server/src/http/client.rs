@@ -38,13 +38,19 @@ impl FromRequestParts<Arc<App>> for ClientAddress {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        Ok(ClientAddress::of(app, parts))
+    }
+}
+
+impl ClientAddress {
+    pub(super) fn of(app: &App, parts: &Parts) -> Self {
         let remote = parts.extensions.get::<Remote>().map(|remote| remote.0.to_canonical());
         let says_for_whom = parts.headers.contains_key(app.proxies.by.header());
         if let Some(ip) = remote.filter(|ip| says_for_whom && !app.proxies.has(*ip)) {
             app.connections.doubted.note(ip);
         }
         let ip = remote.map(|remote| app.proxies.client(remote, &parts.headers));
-        Ok(ClientAddress { ip, is_proxy: ip.is_some_and(|ip| app.proxies.has(ip)) })
+        ClientAddress { ip, is_proxy: ip.is_some_and(|ip| app.proxies.has(ip)) }
     }
 }
 

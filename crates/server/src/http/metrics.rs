@@ -3,6 +3,7 @@
 //! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
 
 mod pump;
+mod reflect;
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -101,6 +102,9 @@ fn make_page(app: &App) -> String {
     if app.relay.is_some() {
         let rows = app.plane.workers().numbers().map(|(id, numbers)| (worker_label(id), numbers.relay.load()));
         page.set(&rows.collect::<Vec<_>>());
+    }
+    if let Some(reflect) = &app.reflect {
+        reflect::write(&mut page, reflect, app.plane.workers());
     }
     if let Some(rtsp) = &app.rtsp {
         page.set(&[(String::new(), rtsp.stats())]);

@@ -17,12 +17,14 @@ pub struct Problem {
     retry_after_seconds: Option<u32>,
     /// For `WWW-Authenticate` (RFC 6750 §3).
     challenge: Option<&'static str>,
+    /// For `Allow` (RFC 9110 §15.5.6).
+    allowed: Option<&'static str>,
 }
 
 impl Problem {
     /// An answer with a status, and what went wrong in words.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Problem { status, detail: detail.into(), retry_after_seconds: None, challenge: None }
+        Problem { status, detail: detail.into(), retry_after_seconds: None, challenge: None, allowed: None }
     }
 
     /// 403; `action` is what the token does not allow.
@@ -34,6 +36,24 @@ impl Problem {
     pub fn unavailable(detail: impl Into<String>, retry_after_seconds: u32) -> Self {
         let retry_after_seconds = Some(retry_after_seconds);
         Problem { retry_after_seconds, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+    }
+
+    /// The same, with the time after which another try makes sense.
+    #[must_use]
+    pub fn to_be_tried_again(self, seconds: u32) -> Self {
+        Problem { retry_after_seconds: Some(seconds), ..self }
+    }
+
+    /// The same, with what a client has to show.
+    #[must_use]
+    pub fn challenging(self, challenge: &'static str) -> Self {
+        Problem { challenge: Some(challenge), ..self }
+    }
+
+    /// The same, with the methods that there are.
+    #[must_use]
+    pub fn allowing(self, methods: &'static str) -> Self {
+        Problem { allowed: Some(methods), ..self }
     }
 }
 
@@ -52,6 +72,9 @@ impl IntoResponse for Problem {
         }
         if let Some(challenge) = self.challenge {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if let Some(allowed) = self.allowed {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
         }
         response
     }

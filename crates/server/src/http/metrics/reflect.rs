@@ -1,0 +1,49 @@
+//! The reflector's part of `/metrics`: what its workers count, and each stream that is configured.
+
+use ::reflect::spec::EndReason;
+use strum::VariantArray as _;
+
+use super::{Page, worker_label};
+use crate::plane::workers::Workers;
+use crate::reflect::control::{Control, StreamView};
+
+/// What is shown of a stream: name, kind, help, and how it is read.
+type Shown = (&'static str, &'static str, &'static str, fn(&StreamView) -> f64);
+
+const SHOWN: [Shown; 7] = [
+    ("live", "gauge", "1 while somebody sends the stream.", |stream| f64::from(u8::from(stream.has_source))),
+    ("rate_bps", "gauge", "The stream's rate, as measured.", |stream| stream.rate.bps() as f64),
+    ("received_bytes_total", "counter", "Bytes of the stream that came.", |stream| stream.received_bytes as f64),
+    ("viewers", "gauge", "Viewers of the stream.", |stream| stream.viewers as f64),
+    ("viewers_begun_total", "counter", "Viewers of the stream that came.", |stream| stream.totals.begun as f64),
+    ("sent_bytes_total", "counter", "Bytes that viewers of the stream got who are gone.", |stream| {
+        stream.totals.sent_bytes as f64
+    }),
+    (
+        "skips_total",
+        "counter",
+        "Times that viewers of the stream who are gone went on at a newer start point.",
+        |stream| stream.totals.skips as f64,
+    ),
+];
+
+pub(super) fn write(page: &mut Page, reflect: &Control, workers: &Workers) {
+    let rows: Vec<_> = workers.numbers().map(|(id, numbers)| (worker_label(id), numbers.reflect.load())).collect();
+    page.set(&rows);
+    let streams = reflect.streams();
+    for (name, kind, help, read) in SHOWN {
+        let name = format!("millrace_reflect_stream_{name}");
+        page.family(&name, kind, help);
+        for stream in &streams {
+            page.sample(&name, &format!("stream={:?}", stream.name), read(stream));
+        }
+    }
+    let name = "millrace_reflect_stream_viewers_ended_total";
+    page.family(name, "counter", "Viewers of the stream that are gone, by reason.");
+    for stream in &streams {
+        for reason in EndReason::VARIANTS {
+            let labels = format!("stream={:?},reason={:?}", stream.name, <&str>::from(reason));
+            page.sample(name, &labels, stream.totals.ended.count(*reason) as f64);
+        }
+    }
+}
