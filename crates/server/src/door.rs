@@ -1,13 +1,16 @@
 //! One acceptor for every TCP listener of the binary: who is there, what he wants to speak, and who speaks it with him.
 //!
 //! In: listening sockets, each an `Entrance` that says what is spoken there. Out: HTTP's connections are answered here; those
-//! of TURN go to a worker, with what was read of them, and the cipher that they are under.
+//! of TURN go to a worker, with what was read of them, and the cipher that they are under. So do those whose first request is
+//! for a reflected stream.
 //! Newcomers have so long to show what they want; there is room for so many of them, of all and of each source, and when
 //! there is none, one of those who take most of it goes. Before that nothing costs more than a handshake.
 //! Cost: a task per newcomer, and some 20 KB while a handshake goes on.
 
 mod greeting;
+mod push;
 mod secured;
+mod viewer;
 mod wish;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -152,6 +155,8 @@ counters! {
         counter unclear: u64 = "unclear_total",
         /// TCP connections that are HTTP's.
         counter http: u64 = "http_total",
+        /// TCP connections of these that a worker has, as they began with a request for a reflected stream.
+        counter viewers: u64 = "viewers_total",
         /// TCP connections that are TURN's.
         counter turn: u64 = "turn_total",
         /// TCP connections of TURN closed because they came faster than they could be handed over.
@@ -171,6 +176,7 @@ struct Counts {
     proxy_errors: AtomicU64,
     unclear: AtomicU64,
     http: AtomicU64,
+    viewers: AtomicU64,
     turn: AtomicU64,
     turn_refused: AtomicU64,
 }
@@ -257,7 +263,7 @@ impl Door {
     pub fn counters(&self) -> Counters {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { accepted, refused, late, handshakes, handshakes_failed, .. } = &self.counts;
-        let Counts { handshakes_refused, challenges, proxy_errors, unclear, http, turn, turn_refused, .. } =
+        let Counts { handshakes_refused, challenges, proxy_errors, unclear, http, viewers, turn, turn_refused, .. } =
             &self.counts;
         Counters {
             newcomers: Arc::strong_count(&self.newcomers) as u64 - 1,
@@ -272,6 +278,7 @@ impl Door {
             proxy_errors: read(proxy_errors),
             unclear: read(unclear),
             http: read(http),
+            viewers: read(viewers),
             turn: read(turn),
             turn_refused: read(turn_refused),
         }
@@ -388,6 +395,9 @@ impl Door {
         match (arrival.wish, &hosts.turn) {
             (Wish::Http(version), _) => {
                 count(&self.counts.http);
+                let Some(arrival) = viewer::show_in(arrival, version, &hosts.site).await else {
+                    return count(&self.counts.viewers);
+                };
                 let client = arrival.client.ip().to_canonical();
                 let stream = arrival.into_stream();
                 // It has a place there before it gives up the one that it has here.

@@ -110,6 +110,11 @@ impl Greeting {
 }
 
 impl Arrival {
+    /// Reads on; true when nothing comes any more. Dropping it loses nothing.
+    pub(super) async fn read(&mut self) -> Result<bool, Trouble> {
+        read_words(&mut self.stream, &mut self.begun).await
+    }
+
     /// The connection as one of bytes, for a task.
     pub(super) fn into_stream(self) -> Secured {
         Secured::new(self.stream, self.begun)
@@ -161,32 +166,45 @@ async fn first_words(
     protocol: Option<&[u8]>,
     begun: &mut Begun,
 ) -> Result<Wish, Trouble> {
-    let mut received = Vec::from(std::mem::take(&mut begun.received));
-    let mut sealed = Vec::from(std::mem::take(&mut begun.sealed));
-    let wish = loop {
-        match tell(entrance, protocol, &received) {
-            Told::It(wish) => break wish,
+    loop {
+        match tell(entrance, protocol, &begun.received) {
+            Told::It(wish) => return Ok(wish),
             Told::Never => return Err(Trouble::Unclear),
             Told::NotYet => {}
         }
-        let Some(cipher) = &mut begun.cipher else {
-            read_more(stream, &mut received).await?;
-            continue;
-        };
-        read_more(stream, &mut sealed).await?;
-        let opened = cipher.open(&mut sealed);
-        // What it has to say is short, and hardly ever anything.
-        let mut out = Vec::new();
-        cipher.poll_output(&mut out);
-        stream.write_all(&out).await?;
-        let opened = opened.map_err(|_| Trouble::Unclear)?;
-        received.extend_from_slice(&sealed[..opened.plain]);
-        sealed.drain(..opened.used);
-        if opened.has_ended {
-            let Told::It(wish) = tell(entrance, protocol, &received) else { return Err(Trouble::Unclear) };
-            break wish;
+        if read_words(stream, begun).await? {
+            let Told::It(wish) = tell(entrance, protocol, &begun.received) else { return Err(Trouble::Unclear) };
+            return Ok(wish);
         }
+    }
+}
+
+/// Reads on, and opens what came; true when nothing comes any more. What was read is kept when this is dropped before.
+async fn read_words(stream: &mut TcpStream, begun: &mut Begun) -> Result<bool, Trouble> {
+    let Some(cipher) = &mut begun.cipher else {
+        append(stream, &mut begun.received).await?;
+        return Ok(false);
     };
-    (begun.received, begun.sealed) = (received.into(), sealed.into());
-    Ok(wish)
+    append(stream, &mut begun.sealed).await?;
+    let mut sealed = Vec::from(std::mem::take(&mut begun.sealed));
+    let opened = cipher.open(&mut sealed);
+    // What it has to say is short, and hardly ever anything.
+    let mut out = Vec::new();
+    cipher.poll_output(&mut out);
+    let opened = opened.map_err(|_| Trouble::Unclear);
+    if let Ok(opened) = &opened {
+        begun.received = [&begun.received[..], &sealed[..opened.plain]].concat().into();
+        sealed.drain(..opened.used);
+        begun.sealed = sealed.into();
+    }
+    stream.write_all(&out).await?;
+    Ok(opened?.has_ended)
+}
+
+/// Reads more of a connection.
+async fn append(stream: &mut TcpStream, came: &mut Box<[u8]>) -> Result<(), Trouble> {
+    let mut more = Vec::new();
+    read_more(stream, &mut more).await?;
+    *came = [came, &more[..]].concat().into();
+    Ok(())
 }
