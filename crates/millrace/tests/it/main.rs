@@ -24,6 +24,7 @@ mod proof_pump;
 mod publisher_returns;
 mod pump;
 mod pump_live;
+mod reflect;
 mod relay;
 mod relay_dtls;
 mod relay_hostile;

@@ -13,6 +13,7 @@ mod http;
 mod http_connections;
 mod offers;
 mod pump;
+mod reflect;
 mod relay;
 mod relay_log;
 mod relay_users;

@@ -109,7 +109,8 @@ impl Harness {
         let auth = Auth::new(&auth).expect("a key");
         let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
         let relay = Some(Arc::new(crate::relay::control(pump.plane().clone(), "")));
-        let service = App { pump: Some(pump.clone()), relay, rtsp, ..App::new(rooms, auth) };
+        let reflect = Some(server::reflect::control::Control::new(pump.plane().clone(), None));
+        let service = App { pump: Some(pump.clone()), relay, rtsp, reflect, ..App::new(rooms, auth) };
         Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
 
