@@ -17,6 +17,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -395,9 +396,12 @@ impl Door {
         match (arrival.wish, &hosts.turn) {
             (Wish::Http(version), _) => {
                 count(&self.counts.http);
-                let Some(arrival) = viewer::show_in(arrival, version, &hosts.site).await else {
-                    return count(&self.counts.viewers);
+                let mut gone = pin!(gone);
+                let shown = tokio::select! {
+                    shown = viewer::show_in(arrival, version, &hosts.site) => shown,
+                    () = gone.as_mut() => return,
                 };
+                let Some(arrival) = shown else { return count(&self.counts.viewers) };
                 let client = arrival.client.ip().to_canonical();
                 let stream = arrival.into_stream();
                 // It has a place there before it gives up the one that it has here.

@@ -100,8 +100,8 @@ fn who_may_not_watch_or_push_is_told_so() {
     assert_eq!(status("GET", "/live/x", &["X-Forwarded-For: 192.0.2.3"]), 503, "the stream has two");
 
     for viewer in viewers(&server, "x") {
-        let id = viewer["id"].as_str().expect("a number");
-        assert_eq!(status("DELETE", &format!("/api/reflect/viewers/{id}"), &[]), 204);
+        let path = format!("/api/reflect/viewers/{}", viewer["id"].as_str().expect("a number"));
+        assert_eq!(server.ask("DELETE", &path, &[], "").status, 204);
     }
     wait_until("they are gone", || shown(&server, "x")["viewers"] == 0);
     drop((one, other));
