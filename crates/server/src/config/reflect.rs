@@ -8,7 +8,7 @@ use std::time::Duration;
 use reflect::coalesce::Intervals;
 use reflect::spec::{Join, Lag, Pace};
 use toml::de::DeValue;
-use wire::Bitrate;
+use wire::{Bitrate, Sending};
 
 use super::output::plain_name;
 use super::section::section;
@@ -29,6 +29,25 @@ section! {
         /// What all viewers together may take, by their streams' rates. Further ones are refused (503, to be tried again). Not
         /// set: no limit.
         bandwidth_max: Option<Bitrate> = None, rate;
+        /// Keys of signed URLs (`millrace sign`): the first signs, and each is good. While there are any, a viewer needs such a
+        /// URL, or a token that lets him watch a stream of this name. 32 bytes or more each.
+        url_keys: Vec<Secret> = vec![], url_keys;
+        /// File that has a line for each viewer when he is gone, in the combined form. SIGHUP has it opened anew. Not set: there is
+        /// none.
+        access_log: Option<String> = None, any;
+        /// Congestion control of viewers' connections, such as "bbr". Not set: the system's.
+        congestion: Option<String> = None, any;
+        /// Class of service of what viewers are sent (DSCP, RFC 2474): 34 is AF41, usual for video.
+        dscp: u8 = 0, between(0, 63);
+        /// Mark of its packets, for the routing table and the firewall (SO_MARK); needs CAP_NET_ADMIN. 0: none.
+        mark: u32 = 0, any;
+    }
+}
+
+impl Reflect {
+    /// How the kernel sends to viewers.
+    pub fn sending(&self) -> Sending {
+        Sending { congestion: self.congestion.as_deref().map(Into::into), dscp: self.dscp, mark: self.mark }
     }
 }
 
@@ -309,6 +328,19 @@ fn path(path: &Option<String>) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("got {path:?}; allowed: a path such as \"/live/news.ts\" that nothing else of this server has"))
+}
+
+/// Bytes of a key of HMAC-SHA-256 at least (RFC 2104 §3).
+const KEY_BYTES_MIN: usize = 32;
+
+fn url_keys(keys: &Vec<Secret>) -> Result<(), Wrong> {
+    match keys.iter().map(|Secret(text)| text.len()).enumerate().find(|(_, len)| *len < KEY_BYTES_MIN) {
+        Some((index, len)) => {
+            let allowed = format!("{KEY_BYTES_MIN} bytes or more (try: openssl rand -base64 32)");
+            Err(Wrong::at(index, format!("got {len} bytes; allowed: {allowed}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn part(part: &Option<Duration>) -> Result<(), String> {

@@ -403,7 +403,7 @@ macro_rules! whole_number {
         }
     )*};
 }
-whole_number!(u8, u16, usize);
+whole_number!(u8, u16, u32, usize);
 
 macro_rules! quoted_text {
     ($($type:ty: $kind:literal),*) => {$(
