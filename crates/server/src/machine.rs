@@ -149,6 +149,7 @@ impl Machine {
     /// When a thread cannot be started.
     pub fn run(self, config: &Config, certificates: Option<&Arc<Certificates>>) -> anyhow::Result<Running> {
         let Machine { parts, relay, settings, context } = self;
+        engine::sys::probe_sending(&config.reflect.sending()).context("reflect: connections to viewers")?;
         let count = parts.len();
         let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
@@ -156,6 +157,7 @@ impl Machine {
         let (mut running, mut senders, mut ends, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (id, Part { worker, inputs, receiver, negotiator }) in WorkerId::all(peers.len()).zip(parts) {
             let (settings, pump_settings, pool) = (settings.clone(), setup::pump_settings(config), pool.clone());
+            let sending = config.reflect.sending();
             let numbers = Numbers::default();
             let relay_settings = relay.as_ref().map(|shared| shared.settings(config, id, count)).transpose()?;
             let ways = Ways {
@@ -170,7 +172,7 @@ impl Machine {
                 let now = Instant::now();
                 let rooms = Rooms::new(now, id, settings, pool);
                 let relay = relay_settings.map(|settings| Relay::new(now, settings));
-                Products::new(now, rooms, Pump::new(now, pump_settings), relay, ways)
+                Products::new(now, rooms, Pump::new(now, pump_settings), relay, ways).sending(sending)
             })?;
             running.push((handle, numbers));
             let counters = Published::default();
@@ -197,7 +199,7 @@ impl Machine {
         let ca_file = config.pump.ca_file.as_deref().map(Path::new);
         let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
         let reflect = ReflectControl::new(plane.clone(), Some(around));
-        reflect.apply(&config.reflect).context("reflect.streams")?;
+        reflect.apply(&config.reflect).context("reflect")?;
         let reflected = Some(reflect.clone());
         let listen =
             report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), reflected, Handle::current());

@@ -22,7 +22,7 @@ use rooms::drops::DropReason;
 use rooms::rooms::{Rooms, Sender};
 use rooms::spec::Event;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Token, WorkerId};
+use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Sending, Token, WorkerId};
 
 use crate::owner::{PUMP, REFLECT, RELAY, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
@@ -142,6 +142,13 @@ pub struct Products {
 }
 
 impl Products {
+    /// The same, whose reflector has the kernel send in this way.
+    #[must_use]
+    pub fn sending(self, sending: Sending) -> Self {
+        let settings = reflect::reflect::Settings { sending, ..reflect::reflect::Settings::new(REFLECT) };
+        Products { reflect: Reflect::new(settings), ..self }
+    }
+
     /// Products without sessions.
     pub fn new(now: Instant, rooms: Rooms, pump: Pump, relay: Option<Relay>, ways: Ways) -> Self {
         Products {

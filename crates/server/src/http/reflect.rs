@@ -60,13 +60,34 @@ pub(super) async fn streams(State(app): State<Arc<App>>, request: Request, next:
     let Some((reflect, found)) = found else { return next.run(request).await };
     let answer = match found {
         Found::Stream(stream) => answer(&app, reflect, stream, request).await,
-        Found::Below(stream, name) => match stream.hls() {
-            Some(_) if !is_read(request.method()) => Err(not_allowed(ALLOWED[1])),
-            Some(hls) => hls.answer(&name, request.uri().query()).await,
-            None => Err(Problem::new(StatusCode::NOT_FOUND, "this stream has nothing of that name")),
-        },
+        Found::Below(stream, name) => below(&app, reflect, &stream, &name, request).await,
     };
     answer.into_response()
+}
+
+/// A playlist, or a segment.
+async fn below(
+    app: &App,
+    reflect: &Control,
+    stream: &Stream,
+    name: &str,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Some(hls) = stream.hls() else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "this stream has nothing of that name"));
+    };
+    if !is_read(request.method()) {
+        return Err(not_allowed(ALLOWED[1]));
+    }
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path().rsplit_once('/').map_or("", |(above, _)| above);
+    app.authorize_viewer(reflect, (stream, path), &parts, &query(&parts)?)?;
+    hls.answer(name, parts.uri.query()).await
+}
+
+fn query(parts: &Parts) -> Result<Query, Problem> {
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 fn is_read(method: &Method) -> bool {
@@ -88,6 +109,7 @@ async fn answer(
     match parts.method.as_str() {
         "GET" => watch(app, reflect, &stream, &parts),
         "HEAD" => {
+            app.authorize_viewer(reflect, (&stream, parts.uri.path()), &parts, &query(&parts)?)?;
             let content = stream.content().ok_or(Refusal::NotReady)?;
             Ok(response::headers(content.as_body()).into_response())
         }
@@ -98,11 +120,12 @@ async fn answer(
 
 /// Who asks behind another request, or by HTTP/2: the connection stays HTTP's.
 fn watch(app: &App, reflect: &Arc<Control>, stream: &Arc<Stream>, parts: &Parts) -> Result<Response, Problem> {
-    let query = Query::parse(parts.uri.query().unwrap_or_default());
-    let query = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let query = query(parts)?;
+    app.authorize_viewer(reflect, (stream, parts.uri.path()), parts, &query)?;
     let content = stream.content().ok_or(Refusal::NotReady)?;
     let client = ClientAddress::of(app, parts);
-    let admission = reflect.admit(stream, client.ip, client.is_proxy)?;
+    let mut admission = reflect.admit(stream, client.ip, client.is_proxy)?;
+    admission.note(parts, 0);
     let stay = parts.extensions.get::<Lasting>().map(Lasting::stay);
     let body = Body::new(Kept { body: admission.copy(query.join), _stay: stay });
     Ok((response::headers(content.as_body()), body).into_response())
@@ -121,12 +144,35 @@ impl App {
     pub(super) fn grant(&self, parts: &Parts, query: &Query) -> Option<Granted> {
         let reflect = self.reflect.as_ref()?;
         let Found::Stream(stream) = reflect.find(parts.uri.path())? else { return None };
+        self.authorize_viewer(reflect, (&stream, parts.uri.path()), parts, query).ok()?;
         let content = stream.content()?;
         let client = ClientAddress::of(self, parts);
-        let admission = reflect.admit(&stream, client.ip, client.is_proxy).ok()?;
+        let mut admission = reflect.admit(&stream, client.ip, client.is_proxy).ok()?;
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let head = response::head(content.as_body(), &self.cors_origins, origin, SystemTime::now());
+        admission.note(parts, head.len());
         Some(Granted { admission, head, join: query.join })
+    }
+
+    /// Lets those through who may watch the stream at `path`: with a signed URL or a token, where there are keys for these.
+    fn authorize_viewer(
+        &self,
+        reflect: &Control,
+        (stream, path): (&Stream, &str),
+        parts: &Parts,
+        query: &Query,
+    ) -> Result<(), Problem> {
+        let Some(keys) = reflect.url_keys() else { return Ok(()) };
+        let sent = parts.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes().to_vec());
+        let sent = query.token.as_ref().map(|token| format!("Bearer {token}").into_bytes()).or(sent);
+        if let Some(sent) = sent.filter(|_| query.signed.is_none() && !self.auth.needs_no_token()) {
+            let rights = self.auth.rights(Some(&sent))?;
+            let may = rights.may_watch(stream.name());
+            return if may { Ok(()) } else { Err(Problem::forbidden(&format!("watch {:?}", stream.name()))) };
+        }
+        let client = ClientAddress::of(self, parts).ip;
+        let checked = keys.check(path, query.signed.as_ref(), client, SystemTime::now());
+        checked.map_err(|error| Problem::new(StatusCode::FORBIDDEN, error.to_string()))
     }
 }
 

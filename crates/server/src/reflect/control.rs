@@ -19,6 +19,8 @@ use reflect::spec::{Command, EndedViewer, Event, ViewerId};
 use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
+use super::access::{self, AccessLog, End};
+use super::sign::UrlKeys;
 use super::source::{Around, Running};
 use super::stream::Stream;
 use crate::accept::PerAddress;
@@ -39,6 +41,10 @@ pub struct Control {
 #[derive(Default)]
 struct State {
     limits: Limits,
+    /// Of signed URLs. `None`: everybody may watch.
+    keys: Option<Arc<UrlKeys>>,
+    /// By its name.
+    access: Option<(String, Arc<AccessLog>)>,
     /// By their numbers, those that were removed included while they have viewers.
     streams: BTreeMap<u64, Entry>,
     viewers: BTreeMap<ViewerId, Viewer>,
@@ -197,6 +203,16 @@ impl Control {
         Some(Found::Below(paths.get(above)?.clone(), name.to_owned()))
     }
 
+    /// The keys of signed URLs, where viewers need these.
+    pub fn url_keys(&self) -> Option<Arc<UrlKeys>> {
+        self.lock().keys.clone()
+    }
+
+    /// What became of lines of the access log.
+    pub fn access_totals(&self) -> access::Totals {
+        self.lock().access.as_ref().map(|(_, log)| log.totals()).unwrap_or_default()
+    }
+
     /// Takes what a worker reports.
     pub fn handle_event(&self, worker: WorkerId, event: Event) {
         let of = |id| self.lock().streams.get(&Stream::number_of(id)).map(|entry| entry.stream.clone());
@@ -230,7 +246,12 @@ impl Control {
             entry.totals.skips += u64::from(ended.skips);
             entry.totals.ended.add(ended.reason, 1);
         }
+        let access = state.access.as_ref().map(|(_, log)| log.clone());
         drop(state);
+        if let Some((log, visit)) = access.zip(viewer.admission.visit()) {
+            let EndedViewer { sent_bytes, age, skips, reason, .. } = *ended;
+            log.write(visit, &End { sent_bytes, age, skips, reason: reason.into() });
+        }
         let (id, stream, reason) = (ended.id.0, &**viewer.admission.stream().name(), <&str>::from(ended.reason));
         tracing::debug!(viewer = id, stream, reason, sent_bytes = ended.sent_bytes, skips = ended.skips, "viewer gone");
         Some(viewer)

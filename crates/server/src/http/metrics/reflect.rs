@@ -30,6 +30,16 @@ const SHOWN: [Shown; 7] = [
 pub(super) fn write(page: &mut Page, reflect: &Control, workers: &Workers) {
     let rows: Vec<_> = workers.numbers().map(|(id, numbers)| (worker_label(id), numbers.reflect.load())).collect();
     page.set(&rows);
+    let name = "millrace_reflect_access_log_lines_total";
+    page.family(
+        name,
+        "counter",
+        "Lines of the access log, by what became of them: no room in the queue, or none on the disk.",
+    );
+    let totals = reflect.access_totals();
+    for (what, count) in [("written", totals.written), ("dropped", totals.dropped), ("refused", totals.refused)] {
+        page.sample(name, &format!("what={what:?}"), count as f64);
+    }
     let streams = reflect.streams();
     for (name, kind, help, read) in SHOWN {
         let name = format!("millrace_reflect_stream_{name}");

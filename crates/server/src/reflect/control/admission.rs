@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use axum::body::Body;
+use axum::http::request::Parts;
 use reflect::spec::{EndedViewer, Join, NewViewer, StreamId, ViewerId};
 use tokio::sync::Notify;
 use wire::{Begun, Bitrate, WorkerId};
 
 use super::{At, Control, Refusal, Viewer};
 use crate::accept::household;
+use crate::reflect::access::Visit;
 use crate::reflect::stream::{Copied, Stream};
 
 /// What a viewer is expected to take of a stream whose rate nobody knows yet.
@@ -27,6 +29,8 @@ pub struct Admission {
     network: Option<IpAddr>,
     worker: WorkerId,
     cost: Bitrate,
+    /// What the access log will say of him, where there is one.
+    visit: Option<Visit>,
 }
 
 /// A connection whose request was read, and granted.
@@ -95,7 +99,8 @@ impl Control {
         state.viewers_begun += 1;
         let id = ViewerId(state.viewers_begun);
         drop(state);
-        Ok(Admission { control: self.clone(), stream: stream.clone(), id, client, network, worker, cost })
+        let (control, stream) = (self.clone(), stream.clone());
+        Ok(Admission { control, stream, id, client, network, worker, cost, visit: None })
     }
 }
 
@@ -103,6 +108,17 @@ impl Admission {
     /// Of what.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
+    }
+
+    /// Has the access log tell of this request, whose answer has a head of `head_len` bytes.
+    pub fn note(&mut self, request: &Parts, head_len: usize) {
+        if self.control.lock().access.is_some() {
+            self.visit = Some(Visit::new(self.client, SystemTime::now(), request, 200, head_len));
+        }
+    }
+
+    pub(super) fn visit(&self) -> Option<&Visit> {
+        self.visit.as_ref()
     }
 
     pub(super) fn client(&self) -> Option<IpAddr> {

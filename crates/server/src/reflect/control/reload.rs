@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::{Control, Entry, Limits, State, Totals};
 use crate::config::{self, ReflectStream};
+use crate::reflect::access::AccessLog;
 use crate::reflect::inlet::Framing;
+use crate::reflect::sign::UrlKeys;
 use crate::reflect::source::{self, Running};
 use crate::reflect::stream::Stream;
 
@@ -19,7 +22,9 @@ impl Control {
     /// # Errors
     /// The first that could not be had.
     pub fn apply(&self, settings: &config::Reflect) -> io::Result<()> {
+        self.apply_access(settings.access_log.as_deref())?;
         let mut state = self.lock();
+        state.keys = UrlKeys::new(&settings.url_keys).map(Arc::new);
         state.limits = Limits {
             viewers_max: settings.viewers_max,
             viewers_per_client: settings.viewers_per_client,
@@ -44,6 +49,27 @@ impl Control {
         let paths: HashMap<_, _> = configured.map(|entry| (entry.path.clone(), entry.stream.clone())).collect();
         *self.paths.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(paths);
         results.into_iter().collect()
+    }
+
+    /// Opens the access log, anew if it was open.
+    fn apply_access(&self, name: Option<&str>) -> io::Result<()> {
+        let before = self.lock().access.clone();
+        let next = match (name, before) {
+            (Some(name), Some((open, log))) if name == open => {
+                log.reopen();
+                return Ok(());
+            }
+            (Some(name), _) => {
+                let log = AccessLog::open(Path::new(name));
+                let log = log.map_err(|error| io::Error::new(error.kind(), format!("access_log {name:?}: {error}")))?;
+                Some((name.to_owned(), Arc::new(log)))
+            }
+            (None, _) => None,
+        };
+        // What waits in the one before is written when nobody has it any more.
+        let before = std::mem::replace(&mut self.lock().access, next);
+        drop(before);
+        Ok(())
     }
 
     /// Changes a stream, or adds it.
