@@ -37,6 +37,9 @@ pub enum Command {
     Relay(crate::relay::Relay),
     /// Makes a token that lets its bearer publish or watch.
     Token(Token),
+    /// Signs the address of a stream, so that who has it may watch (reflect.url_keys).
+    #[command(after_help = crate::sign::EXAMPLES)]
+    Sign(crate::sign::Sign),
     /// Adds, lists and removes users of the relay in their file.
     #[command(after_help = crate::users::EXAMPLES)]
     Users(crate::users::Command),

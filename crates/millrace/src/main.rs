@@ -5,6 +5,7 @@ mod args;
 mod import;
 mod pump;
 mod relay;
+mod sign;
 mod token;
 mod users;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Pump(args) => args.run().map(|()| true),
         Command::Relay(args) => relay(&args),
         Command::Token(args) => token::print(&args),
+        Command::Sign(args) => args.run(),
         Command::Users(args) => args.run(),
         Command::Import { what } => what.run(),
         Command::Load { what: Load::Rooms(args) } => load::rooms::run(&args),
