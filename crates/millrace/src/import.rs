@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Subcommand;
 use server::import::Note;
+use server::reflect::cubemap;
 use server::relay::coturn;
 
 #[derive(Subcommand)]
@@ -12,6 +13,13 @@ pub enum Import {
     /// Prints a turnserver.conf as settings of the relay, and says of each line that has no counterpart why.
     #[command(after_help = EXAMPLES)]
     Coturn {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Prints a cubemap.config as settings of the reflector, and says of each line that has no counterpart why.
+    #[command(after_help = CUBEMAP_EXAMPLES)]
+    Cubemap {
         /// The file.
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -24,12 +32,21 @@ Examples:
 
 Notes go to the standard error. What is printed has the secrets in it that the file has.";
 
+const CUBEMAP_EXAMPLES: &str = "\
+Examples:
+  millrace import cubemap /etc/cubemap.config > millrace.toml
+
+Notes go to the standard error.";
+
 impl Import {
     pub fn run(&self) -> anyhow::Result<bool> {
-        let Import::Coturn { file } = self;
+        let (file, import): (_, fn(&str) -> _) = match self {
+            Import::Coturn { file } => (file, coturn::import),
+            Import::Cubemap { file } => (file, cubemap::import),
+        };
         let name = file.display();
         let text = std::fs::read(file).with_context(|| format!("{name} cannot be read"))?;
-        let imported = coturn::import(&String::from_utf8_lossy(&text));
+        let imported = import(&String::from_utf8_lossy(&text));
         for Note { line, option, says } in &imported.notes {
             match line {
                 Some(line) => eprintln!("{name}:{line}: {option}: {says}"),
