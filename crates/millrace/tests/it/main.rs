@@ -25,6 +25,8 @@ mod publisher_returns;
 mod pump;
 mod pump_live;
 mod reflect;
+mod reflect_access;
+mod reflect_hostile;
 mod relay;
 mod relay_dtls;
 mod relay_hostile;

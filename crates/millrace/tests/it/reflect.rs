@@ -12,10 +12,10 @@ use wire::Bitrate;
 
 use crate::common::{PATIENCE, Server, wait_until};
 
-const PACKET: usize = 188;
+pub(crate) const PACKET: usize = 188;
 
 /// A transport stream with a start point every half a second.
-fn stream(kbps: u64, pictures: u32) -> Arc<[u8]> {
+pub(crate) fn stream(kbps: u64, pictures: u32) -> Arc<[u8]> {
     Sample { rate: Bitrate::from_kbps(kbps), pictures, ..Sample::default() }.make().into()
 }
 
@@ -149,7 +149,7 @@ fn hang_up(server: &Server) {
 }
 
 /// What the API says of a stream.
-fn shown(server: &Server, name: &str) -> Value {
+pub(crate) fn shown(server: &Server, name: &str) -> Value {
     let list: Value = serde_json::from_str(&server.ask("GET", "/api/reflect/streams", &[], "").body).expect("JSON");
     let found = list.as_array().expect("a list").iter().find(|stream| stream["name"] == name);
     found.cloned().unwrap_or_default()
@@ -161,7 +161,7 @@ fn viewers(server: &Server, name: &str) -> Vec<Value> {
 }
 
 /// Which parts of a stream a body has, one behind the other. The tables that stand before the first are not among them.
-fn pieces(body: &[u8], stream: &[u8]) -> Vec<(usize, usize)> {
+pub(crate) fn pieces(body: &[u8], stream: &[u8]) -> Vec<(usize, usize)> {
     assert_eq!(body.len() % PACKET, 0, "a packet is torn");
     let (mut pieces, mut at) =
         (Vec::new(), (0..).step_by(PACKET).take(8).find(|at| is_start(&body[*at..])).expect("a start"));
@@ -184,12 +184,12 @@ fn is_start(packet: &[u8]) -> bool {
 }
 
 /// Who sends a stream, in chunks.
-struct Pusher {
+pub(crate) struct Pusher {
     socket: TcpStream,
 }
 
 impl Pusher {
-    fn begin(server: &Server, name: &str, headers: &[&str]) -> Self {
+    pub(crate) fn begin(server: &Server, name: &str, headers: &[&str]) -> Self {
         let mut socket = TcpStream::connect(&server.addr).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
         let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
@@ -199,7 +199,7 @@ impl Pusher {
         Pusher { socket }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(10_000) {
             let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
             self.socket.write_all(&chunk).expect("sent");
@@ -207,7 +207,7 @@ impl Pusher {
     }
 
     /// Ends the stream; returns the status of the answer.
-    fn end(&mut self) -> u16 {
+    pub(crate) fn end(&mut self) -> u16 {
         self.socket.write_all(b"0\r\n\r\n").expect("sent");
         let mut answer = [0; 12];
         self.socket.read_exact(&mut answer).expect("an answer");
@@ -216,7 +216,7 @@ impl Pusher {
 }
 
 /// Who watches a stream.
-struct Viewer {
+pub(crate) struct Viewer {
     socket: TcpStream,
     head: String,
     is_chunked: bool,
@@ -224,11 +224,11 @@ struct Viewer {
 
 impl Viewer {
     /// Asks behind another request, or first of all.
-    fn begin(server: &Server, name: &str, is_second: bool) -> Self {
+    pub(crate) fn begin(server: &Server, name: &str, is_second: bool) -> Self {
         Self::begin_with(server, name, is_second, &[])
     }
 
-    fn begin_with(server: &Server, name: &str, is_second: bool, headers: &[&str]) -> Self {
+    pub(crate) fn begin_with(server: &Server, name: &str, is_second: bool, headers: &[&str]) -> Self {
         let mut socket = TcpStream::connect(&server.addr).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
         if is_second {
@@ -252,7 +252,7 @@ impl Viewer {
     }
 
     /// Reads until the end of the stream comes, or of the connection.
-    fn watch(mut self, stream: Arc<[u8]>) -> JoinHandle<Vec<u8>> {
+    pub(crate) fn watch(mut self, stream: Arc<[u8]>) -> JoinHandle<Vec<u8>> {
         let last = stream[stream.len() - 20 * PACKET..].to_vec();
         thread::spawn(move || {
             let (mut body, mut buf) = (Vec::new(), vec![0; 256 * 1_024]);

@@ -1,0 +1,192 @@
+//! Whatever viewers of a reflected stream do, the others get all of it, and what the bad ones took is there again.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{PATIENCE, Server, wait_until};
+use crate::reflect::{PACKET, Pusher, Viewer, pieces, shown, stream};
+
+const GET: &[u8] = b"GET /live/x HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A server with a stream, of which some has come, and the rest.
+struct World {
+    server: Server,
+    pusher: Pusher,
+    bytes: Arc<[u8]>,
+    rest: usize,
+}
+
+impl World {
+    fn new(server: Server, kbps: u64, pictures: u32) -> Self {
+        let bytes = stream(kbps, pictures);
+        let rest = bytes.len() / 8 / PACKET * PACKET;
+        let mut pusher = Pusher::begin(&server, "x", &[]);
+        pusher.push(&bytes[..rest]);
+        wait_until("it is known what it is", || !shown(&server, "x")["content_type"].is_null());
+        World { server, pusher, bytes, rest }
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(&self.server.addr)
+    }
+
+    fn ask(&self, request: &[u8]) -> TcpStream {
+        let mut socket = self.connect();
+        socket.write_all(request).expect("sent");
+        socket
+    }
+
+    fn viewers(&self) -> u64 {
+        shown(&self.server, "x")["viewers"].as_u64().expect("a number")
+    }
+
+    fn until_viewers(&self, count: u64) {
+        wait_until(&format!("{count} viewers"), || self.viewers() == count);
+    }
+
+    /// Sends the rest, and looks whether somebody who is there gets all of it.
+    fn finish(mut self, good: Viewer) -> Server {
+        self.pusher.push(&self.bytes[self.rest..]);
+        assert_eq!(self.pusher.end(), 204);
+        self.assert_whole(&good.watch(self.bytes.clone()).join().expect("watched"));
+        self.server
+    }
+
+    fn assert_whole(&self, body: &[u8]) {
+        let pieces = pieces(body, &self.bytes);
+        assert!(pieces.len() == 1 && pieces[0].1 == self.bytes.len(), "{pieces:?}");
+    }
+}
+
+fn connect(addr: &str) -> TcpStream {
+    let socket = TcpStream::connect(addr).expect("it listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    socket
+}
+
+/// What is closed is reset, so that no port waits for what may still come.
+fn reset(socket: TcpStream) {
+    socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("set");
+}
+
+#[test]
+fn viewers_of_every_kind_of_nastiness_harm_nobody() {
+    let world = World::new(Server::start(&["reflect.streams=x backlog=4MiB pace=free"]), 20_000, 300);
+    let good = Viewer::begin(&world.server, "x", false);
+    // One never reads, one reads a byte now and then, one sends no more, two send what nobody asked for.
+    let never_reads = world.ask(GET);
+    let mut reads_a_byte = world.ask(GET);
+    let half_closed = world.ask(GET);
+    half_closed.shutdown(Shutdown::Write).expect("open");
+    let mut talks = world.ask(&[GET, GET, b"\0\xff\x16\x03\x01"].concat());
+    let mut garbage = world.ask(b"\xff\xfe\0 nonsense\r\n\r\n");
+    let unfinished = world.ask(&GET[..GET.len() - 2]);
+    let leaves = world.ask(GET);
+    world.until_viewers(6);
+    reset(leaves);
+    world.until_viewers(5);
+
+    let slow = thread::spawn(move || {
+        let mut count = 0;
+        // Until the server ends it, or the test.
+        while count < 1_000 && reads_a_byte.read(&mut [0]).is_ok_and(|len| len == 1) {
+            count += 1;
+        }
+        reads_a_byte
+    });
+    // Far more than is kept for whoever should want to read it.
+    let junk = thread::spawn(move || {
+        for _ in 0..64 {
+            if talks.write_all(&[b'x'; 16 * 1_024]).is_err() {
+                break;
+            }
+        }
+        talks
+    });
+    let half = thread::spawn(move || read_stream(half_closed));
+    let mut answer = Vec::new();
+    garbage.read_to_end(&mut answer).expect("it is ended");
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
+
+    let bytes = world.bytes.clone();
+    let server = world.finish(good);
+    let slow = slow.join().expect("it reads");
+    for socket in [never_reads, unfinished, slow] {
+        reset(socket);
+    }
+    let mut half = half.join().expect("it reads");
+    let body_at = half.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    let whole = pieces(&half.split_off(body_at), &bytes);
+    assert!(whole.len() == 1 && whole[0].1 == bytes.len(), "who sends no more may read: {whole:?}");
+    // It cannot send all of it: who is not read from any more is not waited for either.
+    reset(junk.join().expect("it ends"));
+    wait_until("all are gone", || shown(&server, "x")["viewers"] == 0);
+}
+
+/// Reads until nothing comes for a while.
+fn read_stream(mut socket: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    // When the stream's source is gone its viewers wait for another.
+    socket.set_read_timeout(Some(Duration::from_secs(3))).expect("a time");
+    let _ = socket.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn ten_thousand_who_come_and_go_leave_nothing_behind() {
+    const THREADS: usize = 8;
+    const EACH: usize = 1_250;
+    let limits = "reflect.viewers_per_client=20000";
+    let world = World::new(Server::start(&["reflect.streams=x", limits]), 4_000, 250);
+    let good = Viewer::begin(&world.server, "x", false);
+    world.until_viewers(1);
+    let files = || fs::read_dir(format!("/proc/{}/fd", world.server.pid())).expect("a process").count();
+    let before = files();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let addr = &world.server.addr;
+            scope.spawn(move || {
+                for round in 0..EACH {
+                    let mut socket = connect(addr);
+                    match (number + round) % 4 {
+                        0 => {}
+                        1 => socket.write_all(&GET[..20]).expect("sent"),
+                        2 => socket.write_all(GET).expect("sent"),
+                        _ => {
+                            socket.write_all(GET).expect("sent");
+                            // One that came when there are too many newcomers is closed.
+                            let _ = socket.read(&mut [0; 100]);
+                        }
+                    }
+                    reset(socket);
+                }
+            });
+        }
+    });
+    world.until_viewers(1);
+    wait_until("their sockets are gone", || files() <= before + 1);
+    let server = world.finish(good);
+    wait_until("all are gone", || shown(&server, "x")["viewers"] == 0);
+}
+
+#[test]
+fn who_never_ends_his_request_is_sent_away_and_newcomers_find_room() {
+    let settings = ["reflect.streams=x", "http.request_timeout=1s", "tls.newcomers_max=50", "http.connections_max=50"];
+    let world = World::new(Server::start(&settings), 4_000, 250);
+    let mut slow: Vec<TcpStream> = (0..200).map(|number| world.ask(&GET[..number % GET.len()])).collect();
+    let good = Viewer::begin(&world.server, "x", false);
+    world.until_viewers(1);
+    for socket in &mut slow {
+        // 408, or nothing; or it was reset.
+        let mut answer = Vec::new();
+        let ended = socket.read_to_end(&mut answer);
+        let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!ended.is_err_and(|error| is_late(&error)), "it is kept");
+    }
+    drop(slow);
+    drop(world.finish(good));
+}
