@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod control;
+pub mod cubemap;
 pub mod hls;
 pub mod inlet;
 pub mod request;
