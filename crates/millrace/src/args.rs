@@ -221,7 +221,7 @@ Examples (each against a TURN server that runs and lets clients have peers on lo
   millrace load relay --allocate --clients 64 --server-pid 4711     tells what an allocation costs that process";
 
 const REFLECT_LOAD_EXAMPLES: &str = "\
-Examples (each against a server of such streams; `millrace serve` is none yet):
+Examples (each against a server that runs):
   millrace load reflect --origin 127.0.0.1:9000 --viewers 1000     for a server whose stream \"load\" has this source
   millrace load reflect --push /live/load --viewers 5000 --rate 4M --read-every 20
   millrace load reflect --push /live/load --viewers 500 --slow 10@500k --deaf 2 --churn 50 --max-faults 0
