@@ -486,8 +486,9 @@ impl Product for Reflect {
                 debug_assert!(unsent.is_empty(), "nothing is copied for a viewer, so nothing of it waits");
                 self.give_away(now, slot, descriptor, unread);
             }
-            // Who sends no more may still read.
-            LinkEvent::InputEnded { .. } | LinkEvent::Refused { .. } => {}
+            // A closed connection and one that may still read look the same, until something is sent; players do the first.
+            LinkEvent::InputEnded { .. } => self.end(slot, EndReason::Closed, Patience::None),
+            LinkEvent::Refused { .. } => {}
         }
     }
 

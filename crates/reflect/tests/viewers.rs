@@ -199,6 +199,16 @@ fn who_talks_too_much_is_not_read_any_more() {
 }
 
 #[test]
+fn who_sends_no_more_is_gone_though_nothing_is_sent_to_him() {
+    let mut world = live();
+    let viewers = [world.join(Join::Newest), world.join(Join::Newest)];
+    world.end_input(viewers[0]);
+    assert!(world.links[&viewers[0]].is_closed && !world.links[&viewers[1]].is_closed);
+    let ended: Vec<_> = world.ended.iter().map(|ended| (ended.id, ended.reason)).collect();
+    assert_eq!(ended, [(ViewerId(viewers[0]), EndReason::Closed)]);
+}
+
+#[test]
 fn more_viewers_than_an_outbox_has_room_for_all_get_it() {
     let mut world = live();
     let viewers: Vec<u64> = (0..700).map(|_| world.join(Join::Newest)).collect();

@@ -180,6 +180,13 @@ impl World {
         self.run();
     }
 
+    /// A viewer sends no more.
+    pub fn end_input(&mut self, viewer: u64) {
+        let (link, token) = (self.links[&viewer].id, self.links[&viewer].token);
+        self.hear(token, LinkEvent::InputEnded { link });
+        self.run();
+    }
+
     /// A viewer's connection ends.
     pub fn break_off(&mut self, viewer: u64) {
         let Some(link) = self.links.get_mut(&viewer).filter(|link| !link.is_closed) else { return };
