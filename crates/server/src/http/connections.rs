@@ -7,6 +7,7 @@
 //! Source: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2, where it was agreed on in TLS).
 
 mod errand;
+mod line;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use errand::{Errand, Full, Guest, Requests};
 pub(super) use errand::{Lasting, Stay};
+use line::Line;
 
 use super::Problem;
 use super::client::{Doubted, Proxies, Remote};
@@ -239,7 +241,7 @@ impl Connections {
         is_open: watch::Receiver<()>,
     ) {
         let _counted = self.open.clone();
-        let (limits, remote, stream) = (&self.limits, Remote(remote), TokioIo::new(stream));
+        let (limits, remote) = (&self.limits, Remote(remote));
         let guest = Guest::new(place, self.requests.clone());
         let (asks, asked) = (guest.clone(), self.clone());
         let answer = service_fn(move |mut request: Request<Incoming>| {
@@ -266,14 +268,17 @@ impl Connections {
             builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
-            return self.attend(builder.serve_connection(stream, answer), told, is_open, idle, old).await;
+            let connection = builder.serve_connection(TokioIo::new(stream), answer);
+            return self.attend(connection, told, is_open, (idle, pending()), old).await;
         }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
         builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-        let old = guest.is_old(limits.age_max);
-        self.attend(builder.serve_connection(stream, answer), told, is_open, pending(), old).await;
+        let (line, old) = (Line::new(stream), guest.is_old(limits.age_max));
+        let left = guest.has_left(line.other());
+        let connection = builder.serve_connection(TokioIo::new(line), answer);
+        self.attend(connection, told, is_open, (pending(), left), old).await;
     }
 
     async fn attend(
@@ -281,13 +286,15 @@ impl Connections {
         connection: impl GracefulConnection<Error = hyper::Error>,
         told: oneshot::Receiver<Leave>,
         mut is_open: watch::Receiver<()>,
-        idle: impl Future<Output = ()>,
+        (idle, left): (impl Future<Output = ()>, impl Future<Output = ()>),
         old: impl Future<Output = ()>,
     ) {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
+        let mut left = pin!(left);
         let mut leave = None;
         let time = tokio::select! {
             result = connection.as_mut() => return trace(result),
+            () = left.as_mut() => return,
             told = told.as_mut() => patience(limits, leave.insert(told)),
             _ = is_open.changed() => limits.request_timeout,
             () = idle => limits.request_timeout.min(LAST_WORD),
@@ -299,6 +306,7 @@ impl Connections {
         loop {
             tokio::select! {
                 result = connection.as_mut() => return trace(result),
+                () = left.as_mut() => return,
                 () = end.as_mut() => return,
                 // It is counted among those that leave, and may have less time for it than it had.
                 told = told.as_mut(), if leave.is_none() => {

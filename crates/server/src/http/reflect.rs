@@ -126,7 +126,7 @@ fn watch(app: &App, reflect: &Arc<Control>, stream: &Arc<Stream>, parts: &Parts)
     let client = ClientAddress::of(app, parts);
     let mut admission = reflect.admit(stream, client.ip, client.is_proxy)?;
     admission.note(parts, 0);
-    let stay = parts.extensions.get::<Lasting>().map(Lasting::stay);
+    let stay = parts.extensions.get::<Lasting>().map(Lasting::watch);
     let body = Body::new(Kept { body: admission.copy(query.join), _stay: stay });
     Ok((response::headers(content.as_body()), body).into_response())
 }

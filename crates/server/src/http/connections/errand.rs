@@ -5,6 +5,7 @@
 //! Cost: a lock of the connection's own per piece; a look at the places when a request comes, is answered and is done with,
 //! and one a second between.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +16,12 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use hyper::body::{Frame, SizeHint};
+use tokio::io::AsyncRead;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::Problem;
+use super::line::Line;
 use crate::accept::{PerAddress, Place};
 
 /// Bytes of an answer that are taken at a time: who reads slowly is seen to read.
@@ -106,6 +109,8 @@ pub(super) struct Guest {
     activity: Mutex<Activity>,
     /// Answers, or bodies of requests, that go on for as long as they like.
     staying: watch::Sender<usize>,
+    /// Those of these that are of no use when the client sends no more.
+    watching: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
@@ -124,7 +129,8 @@ impl Guest {
     pub(super) fn new(place: Place, requests: Arc<Requests>) -> Arc<Self> {
         let now = Instant::now();
         let activity = Mutex::new(Activity { count: 0, owed: 0, last: now, told: now });
-        Arc::new(Guest { place, requests, activity, staying: watch::Sender::new(0) })
+        let [staying, watching] = [watch::Sender::new(0), watch::Sender::new(0)];
+        Arc::new(Guest { place, requests, activity, staying, watching })
     }
 
     /// Returns when for so long nothing was done that the client wanted, and it is not we for whom it waits.
@@ -144,6 +150,19 @@ impl Guest {
     pub(super) async fn is_old(&self, age: Duration) {
         sleep(age).await;
         self.staying.subscribe().wait_for(|count| *count == 0).await.ok();
+    }
+
+    /// Returns when the client of somebody who watches has ended its side of the connection, which nothing else may ever tell: a
+    /// stream that has no source sends nothing.
+    pub(super) async fn has_left<S: AsyncRead + Unpin>(&self, line: Line<S>) {
+        let mut watching = self.watching.subscribe();
+        // The sender is here.
+        while watching.wait_for(|count| *count > 0).await.is_ok() {
+            tokio::select! {
+                () = poll_fn(|context| line.poll_ended(context)) => return,
+                _ = watching.wait_for(|count| *count == 0) => {}
+            }
+        }
     }
 
     /// Something was done. The place hears of it at once where that `is_news`.
@@ -179,19 +198,33 @@ impl Lasting {
             *count += 1;
             self.0.place.keep(true);
         });
-        Stay(self.0.clone())
+        Stay { guest: self.0.clone(), is_watching: false }
+    }
+
+    /// The same for an answer without an end: when its client sends no more the connection is over.
+    pub(in crate::http) fn watch(&self) -> Stay {
+        self.0.watching.send_modify(|count| *count += 1);
+        let mut stay = self.stay();
+        stay.is_watching = true;
+        stay
     }
 }
 
 /// Keeps a connection until it is dropped.
 #[derive(Debug)]
-pub(in crate::http) struct Stay(Arc<Guest>);
+pub(in crate::http) struct Stay {
+    guest: Arc<Guest>,
+    is_watching: bool,
+}
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        self.0.staying.send_modify(|count| {
+        if self.is_watching {
+            self.guest.watching.send_modify(|count| *count -= 1);
+        }
+        self.guest.staying.send_modify(|count| {
             *count -= 1;
-            self.0.place.keep(*count > 0);
+            self.guest.place.keep(*count > 0);
         });
     }
 }
