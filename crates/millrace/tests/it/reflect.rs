@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use pump::sample::Sample;
@@ -115,7 +116,7 @@ fn streams_come_change_and_go_while_others_are_watched() {
     write("[[reflect.streams]]\nname = \"stays\"\n[[reflect.streams]]\nname = \"goes\"\n");
     let server = Server::start_with(&["--config", file.to_str().expect("text")], &[]);
     let bytes = stream(2_000, 250);
-    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    let (first, rest) = bytes.split_at(bytes.len() / 2 / PACKET * PACKET);
     let mut pushers = ["stays", "goes"].map(|name| Pusher::begin(&server, name, &[]));
     pushers.iter_mut().for_each(|pusher| pusher.push(first));
     let is_there = |name: &str| !shown(&server, name)["content_type"].is_null();
@@ -252,8 +253,15 @@ impl Viewer {
     }
 
     /// Reads until the end of the stream comes, or of the connection.
-    pub(crate) fn watch(mut self, stream: Arc<[u8]>) -> JoinHandle<Vec<u8>> {
-        let last = stream[stream.len() - 20 * PACKET..].to_vec();
+    pub(crate) fn watch(self, stream: Arc<[u8]>) -> JoinHandle<Vec<u8>> {
+        self.watch_and_tell(stream, Arc::default())
+    }
+
+    /// The same; how many bytes that are is told meanwhile.
+    pub(crate) fn watch_and_tell(mut self, stream: Arc<[u8]>, got: Arc<AtomicUsize>) -> JoinHandle<Vec<u8>> {
+        // From the last start point on: without its time one picture may be as another.
+        let last =
+            stream.chunks(PACKET).rposition(is_start).map_or(&[][..], |packet| &stream[packet * PACKET..]).to_vec();
         thread::spawn(move || {
             let (mut body, mut buf) = (Vec::new(), vec![0; 256 * 1_024]);
             while !body.ends_with(&last) {
@@ -262,6 +270,7 @@ impl Viewer {
                     break;
                 }
                 body.extend_from_slice(&buf[..count]);
+                got.store(body.len(), Ordering::Relaxed);
             }
             body
         })
