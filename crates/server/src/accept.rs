@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::sleep;
@@ -171,15 +172,33 @@ impl Drop for Place {
 
 /// Waits for a connection. `what` it would be is for the log.
 pub(crate) async fn accept(listener: &TcpListener, what: &str) -> (TcpStream, SocketAddr) {
+    let mut failed_at = None;
     loop {
         match listener.accept().await {
-            Ok(accepted) => return accepted,
+            Ok(accepted) => {
+                if let Some(seconds) = failed_at.map(|at: Instant| at.elapsed().as_secs_f32()) {
+                    tracing::info!(seconds, "{what} connections are accepted again");
+                }
+                return accepted;
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no {what} connection can be accepted");
+                if failed_at.is_none() {
+                    tracing::warn!(%error, "no {what} connection can be accepted{}", advice(&error));
+                }
+                failed_at.get_or_insert_with(Instant::now);
                 sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// What can be done about it.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => "; this process may have no more open files (ulimit -n, LimitNOFILE of systemd)",
+        Some(Errno::ENFILE) => "; this machine may have no more open files (fs.file-max)",
+        _ => "",
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Machine {
     relay: Option<relay_setup::Shared>,
     settings: Settings,
     context: Context,
+    /// Open files that the process may have.
+    files_max: u64,
 }
 
 struct Part {
@@ -134,7 +136,7 @@ impl Machine {
                 Some(shared.with_connections(connections_max / count))
             }
         };
-        Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()? })
+        Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()?, files_max })
     }
 
     /// For clients of our own, as the demo's publisher.
@@ -148,7 +150,7 @@ impl Machine {
     /// # Errors
     /// When a thread cannot be started.
     pub fn run(self, config: &Config, certificates: Option<&Arc<Certificates>>) -> anyhow::Result<Running> {
-        let Machine { parts, relay, settings, context } = self;
+        let Machine { parts, relay, settings, context, files_max } = self;
         engine::sys::probe_sending(&config.reflect.sending()).context("reflect: connections to viewers")?;
         let count = parts.len();
         let peers: Vec<Mailbox<Message>> = parts.iter().map(|part| part.worker.mailbox()).collect();
@@ -198,7 +200,7 @@ impl Machine {
         let (relay, handshakes) = relay.transpose()?.unzip();
         let ca_file = config.pump.ca_file.as_deref().map(Path::new);
         let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
-        let reflect = ReflectControl::new(plane.clone(), Some(around));
+        let reflect = ReflectControl::new(plane.clone(), Some(around), viewers_max(files_max));
         reflect.apply(&config.reflect).context("reflect")?;
         let reflected = Some(reflect.clone());
         let listen =
@@ -311,6 +313,11 @@ fn tcp_links_max(config: &Config, workers: usize, files_max: u64, relay: usize) 
         );
     }
     links_max
+}
+
+/// Viewers of reflected streams: each has a descriptor, and a quarter of those that the process may have are for others.
+fn viewers_max(files_max: u64) -> usize {
+    usize::try_from(files_max / 4 * 3).unwrap_or(usize::MAX)
 }
 
 /// The sockets of a worker's rooms: UDP, and TCP for ICE (RFC 6544), whose datagrams have their lengths before them.

@@ -9,6 +9,7 @@ mod viewer;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
@@ -53,6 +54,14 @@ impl Server {
     pub fn start_with_files(files: u32, settings: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(millrace().get_program());
+        Self::start_as(command, &[], settings)
+    }
+
+    /// The same, with a file for its log.
+    pub fn start_with_files_and_log(files: u32, log: &Path, settings: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files} && log=$1 && shift && exec \"$0\" \"$@\" 2>\"$log\"");
+        command.args(["-c", &script]).arg(millrace().get_program()).arg(log);
         Self::start_as(command, &[], settings)
     }
 

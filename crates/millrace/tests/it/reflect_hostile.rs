@@ -188,3 +188,22 @@ fn who_never_ends_his_request_is_sent_away_and_newcomers_find_room() {
     drop(slow);
     drop(world.finish(good));
 }
+
+#[test]
+fn without_descriptors_the_log_says_so_and_who_watches_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let settings = ["reflect.streams=x backlog=4MiB pace=free"];
+    let world = World::new(Server::start_with_files_and_log(200, &log, &settings), 20_000, 150);
+    let good = Viewer::begin(&world.server, "x", false);
+    world.until_viewers(1);
+    let idle: Vec<TcpStream> = (0..250).map(|_| world.ask(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")).collect();
+    let says = || fs::read_to_string(&log).expect("a file");
+    wait_until("it says so", || says().contains("no TCP connection can be accepted"));
+    assert!(says().contains("may have no more open files (ulimit -n"), "{}", says());
+    let server = world.finish(good);
+    drop(idle);
+    wait_until("all are gone", || shown(&server, "x")["viewers"] == 0);
+    let lines = says().lines().filter(|line| line.contains("can be accepted")).count();
+    assert!(lines < 20, "{lines} lines");
+}

@@ -33,6 +33,8 @@ pub struct Control {
     plane: Arc<Plane>,
     /// What sources need.
     around: Option<Around>,
+    /// The process has descriptors for so many viewers.
+    viewers_max: usize,
     /// Streams by their paths: replaced as a whole.
     paths: RwLock<Arc<HashMap<Box<str>, Arc<Stream>>>>,
     state: Mutex<State>,
@@ -51,6 +53,8 @@ struct State {
     per_client: PerAddress,
     /// Viewers that have a place, whether they are in the table yet or not.
     admitted: usize,
+    /// That there is no place left was said, and none has become free since.
+    is_full_told: bool,
     streams_begun: u64,
     viewers_begun: u64,
 }
@@ -178,9 +182,10 @@ pub struct ViewerView {
 }
 
 impl Control {
-    /// Without streams. Where there is nothing `around`, streams can only be pushed.
-    pub fn new(plane: Arc<Plane>, around: Option<Around>) -> Arc<Self> {
-        Arc::new(Control { plane, around, paths: RwLock::default(), state: Mutex::default() })
+    /// Without streams. Where there is nothing `around`, streams can only be pushed. There are `viewers_max` viewers at most, whatever
+    /// the settings say.
+    pub fn new(plane: Arc<Plane>, around: Option<Around>, viewers_max: usize) -> Arc<Self> {
+        Arc::new(Control { plane, around, viewers_max, paths: RwLock::default(), state: Mutex::default() })
     }
 
     /// Whether there are streams.

@@ -31,11 +31,16 @@ struct Harness {
 impl Harness {
     /// With so many workers, and streams as a file has them.
     fn new(workers: usize, settings: &str) -> Self {
+        Self::with_room_for(usize::MAX, workers, settings)
+    }
+
+    /// The same in a process that has descriptors for so many viewers.
+    fn with_room_for(viewers_max: usize, workers: usize, settings: &str) -> Self {
         let (mailboxes, receivers) = (0..workers).map(|_| mailbox(1_000).expect("a mailbox")).unzip();
         // Others are no trouble, so that viewers are spread.
         let spread = placement::Settings { near_max: 0.0, ..placement::Settings::default() };
         let plane = Plane::new(Workers::pretended(mailboxes), spread);
-        let control = Control::new(plane.clone(), None);
+        let control = Control::new(plane.clone(), None, viewers_max);
         let harness =
             Harness { control, plane, workers: receivers, bytes: Sample { pictures: 50, ..Sample::default() }.make() };
         harness.apply(settings);
@@ -186,6 +191,16 @@ async fn there_are_so_many_places_and_they_come_back() {
     test.apply(&format!("[reflect]\nbandwidth_max = \"1Mbps\"\n{streams}"));
     test.plane.start_drain();
     assert_eq!(test.admit("/live/a", "192.0.2.1").err(), Some(Refusal::Draining));
+}
+
+#[tokio::test]
+async fn there_are_no_more_viewers_than_descriptors() {
+    let test = Harness::with_room_for(1, 1, "[[reflect.streams]]\nname = \"a\"\n");
+    test.push("/live/a").await;
+    let one = test.admit("/live/a", "192.0.2.1").expect("a place");
+    assert_eq!(test.admit("/live/a", "192.0.2.2").err(), Some(Refusal::Full));
+    drop(one);
+    test.admit("/live/a", "192.0.2.2").expect("a place");
 }
 
 #[tokio::test]

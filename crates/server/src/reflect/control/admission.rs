@@ -66,6 +66,12 @@ impl Control {
         let mut state = self.lock();
         let limits = state.limits.clone();
         if state.admitted >= limits.viewers_max {
+            if !std::mem::replace(&mut state.is_full_told, true) {
+                tracing::warn!(
+                    viewers = state.admitted,
+                    "there are as many viewers as there may be; others are refused"
+                );
+            }
             return Err(Refusal::Full);
         }
         let taken =
@@ -165,6 +171,8 @@ impl Drop for Admission {
         self.control.plane.placement().release(self.worker, self.cost);
         let mut state = self.control.lock();
         state.admitted -= 1;
+        // Said again when places were short for a while, not for each that comes and goes.
+        state.is_full_told &= state.admitted * 10 > state.limits.viewers_max * 9;
         if let Some(network) = self.network {
             state.per_client.leave(network);
         }

@@ -25,8 +25,12 @@ impl Control {
         self.apply_access(settings.access_log.as_deref())?;
         let mut state = self.lock();
         state.keys = UrlKeys::new(&settings.url_keys).map(Arc::new);
+        let viewers_max = settings.viewers_max.min(self.viewers_max);
+        if viewers_max < settings.viewers_max && !settings.streams.is_empty() {
+            tracing::info!(viewers_max, wanted = settings.viewers_max, "open files allow fewer viewers");
+        }
         state.limits = Limits {
-            viewers_max: settings.viewers_max,
+            viewers_max,
             viewers_per_client: settings.viewers_per_client,
             bandwidth_max: settings.bandwidth_max,
         };

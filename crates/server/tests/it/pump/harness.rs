@@ -109,7 +109,7 @@ impl Harness {
         let auth = Auth::new(&auth).expect("a key");
         let rtsp = Some(Arc::new(Rtsp::new(pump.clone(), server::rtsp::Limits::default())));
         let relay = Some(Arc::new(crate::relay::control(pump.plane().clone(), "")));
-        let reflect = Some(server::reflect::control::Control::new(pump.plane().clone(), None));
+        let reflect = Some(server::reflect::control::Control::new(pump.plane().clone(), None, usize::MAX));
         let service = App { pump: Some(pump.clone()), relay, rtsp, reflect, ..App::new(rooms, auth) };
         Harness { pump, router: router(Arc::new(service)), folder, origin }
     }
